@@ -1,0 +1,58 @@
+"""Base of every attack: from a View to a Guess, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import torch
+
+    from vflsec.guess import Guess
+    from vflsec.policy import Policy
+    from vflsec.view import Facts, View
+
+__all__ = ["Attack"]
+
+
+class Attack:
+    """An adversary's procedure. Subclasses are frozen dataclasses under ``@registry.attack``.
+
+    Class attributes:
+        needs: what the view must hold, for example ``frozenset({"gradient:mean", "known_rows"})``;
+            see :class:`vflsec.view.Need`. May be a property that depends on the parameters.
+        target: what is guessed: ``"label"``, ``"feature"``, ``"attribute"`` or ``"integrity"``.
+        binary_only: True if it has no meaning beyond two classes.
+    """
+
+    name: ClassVar[str] = ""
+    needs: frozenset[str] = frozenset()
+    target: ClassVar[str] = "label"
+    binary_only: ClassVar[bool] = False
+
+    def applicable(self, facts: Facts) -> str:
+        """'' if the attack has a meaning under these public facts, else the reason it has none."""
+        if self.binary_only and facts.classes != 2:
+            return f"{self.name} has a meaning for two classes only; there are {facts.classes}."
+        return ""
+
+    def infer(self, view: View, rng: torch.Generator) -> Guess:
+        """The attack on one replica. Larger score = more certain, always."""
+        raise NotImplementedError("abstract")
+
+    def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
+        """The attack on several replicas; override to run them as one batch.
+
+        A view's guess must not depend on the other views.
+        """
+        return [self.infer(v, g) for v, g in zip(views, rngs, strict=True)]
+
+    def policy(self) -> Policy | None:
+        """The policy an active attacker puts on its own party, or None for a passive one."""
+        return None
+
+    def params(self) -> dict[str, Any]:
+        """Hyper-parameters by name."""
+        from dataclasses import fields
+
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]

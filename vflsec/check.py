@@ -1,0 +1,81 @@
+"""The one phrasing of argument errors: ``where: name must be rule, got value. remedy``."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from vflsec.errors import ConfigError
+
+__all__ = ["fail", "finite", "in_unit", "integer", "nearest", "non_negative", "one_of", "positive"]
+
+
+def fail(name: str, rule: str, value: Any, remedy: str = "") -> ConfigError:
+    """The error to raise when `name` breaks `rule`."""
+    tail = f" {remedy}" if remedy else ""
+    return ConfigError(f"{name} must be {rule}, got {value!r}.{tail}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def finite(name: str, value: Any, remedy: str = "") -> float:
+    """`value` as a float, if it is a finite number.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not _is_number(value) or not math.isfinite(value):
+        raise fail(name, "a finite number", value, remedy)
+    return float(value)
+
+
+def positive(name: str, value: Any, remedy: str = "") -> float:
+    """`value` as a float, if it is a finite number above 0."""
+    if not _is_number(value) or not math.isfinite(value) or value <= 0:
+        raise fail(name, "a finite number > 0", value, remedy)
+    return float(value)
+
+
+def non_negative(name: str, value: Any, remedy: str = "") -> float:
+    """`value` as a float, if it is a finite number of at least 0."""
+    if not _is_number(value) or not math.isfinite(value) or value < 0:
+        raise fail(name, "a finite number >= 0", value, remedy)
+    return float(value)
+
+
+def in_unit(name: str, value: Any, *, low_open: bool = False, high_open: bool = False) -> float:
+    """`value` as a float, if it lies in the unit interval (ends excluded on demand)."""
+    ok = _is_number(value) and math.isfinite(value) and 0 <= value <= 1
+    if not ok or (low_open and value == 0) or (high_open and value == 1):
+        rule = f"a number in {'(' if low_open else '['}0, 1{')' if high_open else ']'}"
+        raise fail(name, rule, value)
+    return float(value)
+
+
+def integer(name: str, value: Any, *, low: int = 1, high: int | None = None) -> int:
+    """`value`, if it is an integer in [low, high]."""
+    ok = isinstance(value, int) and not isinstance(value, bool) and value >= low
+    if not ok or (high is not None and value > high):
+        rule = f"an integer >= {low}" if high is None else f"an integer in [{low}, {high}]"
+        raise fail(name, rule, value)
+    return int(value)
+
+
+def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:
+    """`value`, if it is one of `allowed`; else an error that names the nearest."""
+    options = list(allowed)
+    if value not in options:
+        listed = ", ".join(repr(o) for o in options)
+        raise fail(name, f"one of {listed}", value, nearest(value, options))
+    return value
+
+
+def nearest(value: Any, options: Iterable[Any]) -> str:
+    """``Did you mean 'x'?`` or the empty string."""
+    names = [o for o in options if isinstance(o, str)]
+    match = difflib.get_close_matches(str(value), names, n=1, cutoff=0.6)
+    return f"Did you mean {match[0]!r}?" if match else ""

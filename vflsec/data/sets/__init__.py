@@ -1,0 +1,1 @@
+"""Built-in data sets, one file each; the file's name is the registered name."""

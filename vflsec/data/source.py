@@ -1,0 +1,59 @@
+"""What every data set gives: raw columns by party and labels, from which a Task is made for a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["PartyData", "Source"]
+
+
+@dataclass(frozen=True)
+class PartyData:
+    """One party's own table, before any fitting.
+
+    Attributes:
+        values: (N_k, d) float64 columns (NaN = missing); categorical columns hold codes >= 1
+            of `categories`, or NaN. Images are (N_k, c, h, w) float32.
+        rows: (N_k,) int64 positions of its rows in the union 0..N-1 of all parties' rows.
+        names: d column names (empty for images).
+        categories: for each column None if numeric, else the category names (code i+1 is name i).
+    """
+
+    values: NDArray[Any]
+    rows: NDArray[np.int64]
+    names: tuple[str, ...] = ()
+    categories: tuple[tuple[str, ...] | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set in memory, without a split.
+
+    Attributes:
+        name: the name used in reports.
+        parties: table of each party by name.
+        active: the party that holds the labels.
+        y: (N,) int64 class index over the union of rows, -1 where the active party has no label.
+        class_names: C names, in class-index order.
+        ids: (N,) the users' own ids as strings, or empty.
+        split: (N,) fixed split as 'train' / 'test' strings, or None for splits by seed.
+        digest: a hash of the content; part of every cell's identity.
+        group: (N,) int64 or None: rows of one group (for example a person) stay on one side.
+        facts: anything worth reporting (rows dropped, missing values, ...).
+    """
+
+    name: str
+    parties: Mapping[str, PartyData]
+    active: str
+    y: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    ids: Sequence[str] = ()
+    split: NDArray[Any] | None = None
+    digest: str = ""
+    group: NDArray[np.int64] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)

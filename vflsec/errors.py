@@ -1,0 +1,45 @@
+"""What can go wrong, by kind. Every message says what, where, what is allowed and what to do.
+
+Errors a user can cause derive from :class:`VflsecError`; the command line prints them without a
+traceback and exits with 2. Anything else is a defect of vflsec and exits with 4.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "MissingDependencyError",
+    "PolicyError",
+    "ShapeError",
+    "ThreatModelError",
+    "VflsecError",
+]
+
+
+class VflsecError(Exception):
+    """Base of every error that a user can cause and mend."""
+
+
+class ConfigError(VflsecError, ValueError):
+    """A scenario, an option or a hyper-parameter is not usable."""
+
+
+class DataError(VflsecError, ValueError):
+    """A table or a data set is not usable."""
+
+
+class ShapeError(VflsecError, ValueError):
+    """A tensor does not have the shape that was agreed."""
+
+
+class ThreatModelError(VflsecError, ValueError):
+    """An attack asks for what its adversary does not have."""
+
+
+class PolicyError(VflsecError, ValueError):
+    """A policy met something that it covers but cannot treat; passing it on would fail open."""
+
+
+class MissingDependencyError(VflsecError, ImportError):
+    """An optional package is needed and not installed."""

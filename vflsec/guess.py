@@ -1,0 +1,85 @@
+"""An attack's answer, and the truth it is compared with. Joined by row id, in `vflsec.audit` only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflsec.errors import ShapeError
+
+__all__ = ["Guess", "Truth"]
+
+
+def _numpy(value: Any, dtype: Any) -> NDArray[Any]:
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    return np.asarray(value, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What an attack believes about some rows.
+
+    Attributes:
+        target: what is guessed: ``"label"``, ``"feature"``, ...
+        rows: sample ids, (n,) int64, each at most once within a group.
+        scores: (n,) for binary labels, larger = class 1 more certain, always; (n, C) for classes,
+            larger = class more certain; (n, d) for features, the values themselves.
+        group: (n,) int64 or None: scores are comparable within a group only (for example one batch).
+        abstain: (n,) bool or None: rows on which the attack declines to answer.
+        notes: how the answer came about (variant chosen, cross-validation score); no truth in it.
+    """
+
+    target: str
+    rows: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    group: NDArray[np.int64] | None = None
+    abstain: NDArray[np.bool_] | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", _numpy(self.rows, np.int64))
+        object.__setattr__(self, "scores", _numpy(self.scores, np.float64))
+        n = len(self.rows)
+        if self.rows.ndim != 1 or self.scores.ndim not in (1, 2) or len(self.scores) != n:
+            raise ShapeError(
+                f"a Guess has rows (n,) and scores (n,) or (n, c); got rows {self.rows.shape} "
+                f"and scores {self.scores.shape}."
+            )
+        for name, dtype in (("group", np.int64), ("abstain", np.bool_)):
+            value = getattr(self, name)
+            if value is not None:
+                value = _numpy(value, dtype)
+                if value.shape != (n,):
+                    raise ShapeError(f"Guess.{name} must have shape ({n},), got {value.shape}.")
+                object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """True values by row id; held by the audit, never handed to an attack.
+
+    Attributes:
+        target: what these are: ``"label"``, ``"feature"``, ...
+        rows: sample ids, (n,) int64, each once.
+        values: (n,) int64 labels, or (n, d) float64 features.
+    """
+
+    target: str
+    rows: NDArray[np.int64]
+    values: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", _numpy(self.rows, np.int64))
+        kind = np.int64 if self.target == "label" else np.float64
+        object.__setattr__(self, "values", _numpy(self.values, kind))
+        if self.rows.ndim != 1 or len(self.values) != len(self.rows):
+            raise ShapeError(
+                f"a Truth has rows (n,) and n values; got {self.rows.shape} and {self.values.shape}."
+            )
+        if len(np.unique(self.rows)) != len(self.rows):
+            raise ShapeError("a Truth names every row once; some row ids repeat.")

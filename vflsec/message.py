@@ -1,0 +1,59 @@
+"""What crosses a party boundary. Nothing crosses otherwise: id lists and stop signals are messages too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from vflsec.errors import ShapeError
+
+__all__ = ["KINDS", "Kind", "Message"]
+
+Kind = Literal["embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One tensor on its way from one party to another.
+
+    Attributes:
+        kind: what it is; see :data:`KINDS`.
+        sender: name of the party that sends.
+        receiver: name of the party that receives.
+        tensor: the payload with a leading replica axis, (R, ...); row-wise kinds are (R, b, ...).
+        rows: sample ids of the payload's rows, (R, b) int64, or None where rows have no meaning.
+        phase: the training phase, or ``"predict"``.
+        epoch: epoch within the phase, from 0.
+        step: step within the phase, from 0.
+        name: tells messages of one kind apart (for example ``"cross"``), usually empty.
+        policies: names of the policies that touched the payload, in order.
+    """
+
+    kind: Kind
+    sender: str
+    receiver: str
+    tensor: Tensor
+    rows: Tensor | None = None
+    phase: str = "train"
+    epoch: int = 0
+    step: int = 0
+    name: str = ""
+    policies: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ShapeError(f"message kind must be one of {', '.join(KINDS)}, got {self.kind!r}.")
+        if self.sender == self.receiver:
+            raise ShapeError(f"{self.sender!r} sends a message to itself; local work is no message.")
+        if self.rows is not None and self.rows.shape != self.tensor.shape[:2]:
+            raise ShapeError(
+                f"{self.kind} from {self.sender}: rows {tuple(self.rows.shape)} do not match "
+                f"the payload {tuple(self.tensor.shape)}; both start with (replicas, batch)."
+            )
+
+    def with_tensor(self, tensor: Tensor, policy: str) -> Message:
+        """The same message with another payload, stamped with the policy that changed it."""
+        return replace(self, tensor=tensor, policies=(*self.policies, policy))

@@ -1,0 +1,144 @@
+"""What a party may do to what it owns: base of every defense, and of every active attacker.
+
+A policy is a frozen dataclass of hyper-parameters; what it works on, its per-replica strengths and
+its random streams come in an :class:`Own`. It sees only what its owner owns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor, nn
+
+from vflsec.errors import PolicyError
+from vflsec.rng import Streams
+
+if TYPE_CHECKING:
+    from vflsec.message import Message
+
+__all__ = ["Guarantee", "Own", "Policy"]
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a defense promises, in words and numbers a reviewer can check.
+
+    Attributes:
+        protects: ``"label"``, ``"example"`` or ``"none"``.
+        epsilon: the accountant's epsilon, or None where there is none.
+        delta: the accountant's delta (0 for pure guarantees).
+        accountant: which accountant computed it, ``""`` for none.
+        releases: over how many releases it holds.
+        covers: what is covered, and what is not, in one or two sentences.
+    """
+
+    protects: str = "none"
+    epsilon: float | None = None
+    delta: float = 0.0
+    accountant: str = ""
+    releases: int = 0
+    covers: str = "No guarantee: this is noise without an accountant."
+
+
+@dataclass
+class Own:
+    """What the owner of a policy has at hand when a hook is called.
+
+    Attributes:
+        party: the owner's name.
+        strength: the policy's strength for each replica, (R,), in float64 on the CPU.
+        rng: streams of this policy alone, one generator for each replica.
+        classes: number of classes if the owner has the labels, else 0.
+        labels: labels of the rows in the current message, (R, b) int64; None if not the owner's.
+        prior: class shares in the labelled training rows, (R, C); None if not the owner's.
+        memory: state of this policy over one run (memoised labels, residuals); starts empty.
+        facts: public facts of the run (epochs, batch size, number of labelled rows, ...).
+    """
+
+    party: str
+    strength: Tensor
+    rng: Streams
+    classes: int = 0
+    labels: Tensor | None = None
+    prior: Tensor | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def column(self, like: Tensor) -> Tensor:
+        """`strength` shaped (R, 1, ...) to broadcast over `like`, in its dtype and device."""
+        shape = (-1, *([1] * (like.dim() - 1)))
+        return self.strength.to(dtype=like.dtype, device=like.device).reshape(shape)
+
+
+class Policy:
+    """One no-op hook for each thing a party owns. Strength 0 is the bit-exact identity.
+
+    Subclasses are frozen dataclasses under a registry decorator. They override the hooks they
+    need and name in `hooks` what they override; the engine calls only those.
+
+    Class attributes:
+        strengths: what the swept number means, with its unit; ``""`` if there is nothing to sweep.
+        covers: message kinds that `outgoing` treats; others pass untouched.
+    """
+
+    name: ClassVar[str] = ""
+    strengths: ClassVar[str] = ""
+    covers: ClassVar[frozenset[str]] = frozenset()
+
+    def columns(self, x: Tensor, own: Own) -> Tensor:
+        """Own input rows (R, b, ...) before the bottom model."""
+        return x
+
+    def labels(self, y: Tensor, own: Own) -> Tensor:
+        """Own labels (R, n), -1 where unknown, before training; called once in a run.
+
+        May return class probabilities (R, n, C) instead.
+        """
+        return y
+
+    def model(self, module: nn.Module, part: str, own: Own) -> nn.Module:
+        """One own module (``part`` is ``"bottom"``, ``"top"``, ...) before it is stacked."""
+        return module
+
+    def loss(self, logits: Tensor, y: Tensor, own: Own) -> Tensor | None:
+        """Per-row loss (R, b) from logits (R, b, C), or None for plain cross entropy."""
+        return None
+
+    def penalty(self, x: Tensor, h: dict[str, Tensor], y: Tensor | None, own: Own) -> Tensor | None:
+        """A term (R,) to add to the owner's loss, or None.
+
+        `x` own input rows (R, b, ...); `h` embeddings by party as the owner sees them (R, b, d).
+        """
+        return None
+
+    def optimizer(self, optimizer: Any, own: Own) -> Any:
+        """The owner's optimizer, wrapped or replaced."""
+        return optimizer
+
+    def outgoing(self, message: Message, own: Own) -> Tensor:
+        """The payload that leaves instead of ``message.tensor``; same shape, dtype and device.
+
+        Raises:
+            PolicyError: the message is of a covered kind but cannot be treated.
+        """
+        return message.tensor
+
+    def incoming(self, message: Message, own: Own) -> Tensor:
+        """What the owner uses instead of a delivered payload (an active attacker's hook)."""
+        return message.tensor
+
+    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+        """What is promised at this strength for a run with these public facts."""
+        return Guarantee()
+
+    def overrides(self, hook: str) -> bool:
+        """True if this policy does something in `hook`."""
+        return getattr(type(self), hook) is not getattr(Policy, hook)
+
+    def refuse(self, message: Message, why: str) -> PolicyError:
+        """The error for a message that this policy covers but cannot treat."""
+        return PolicyError(
+            f"{self.name}: cannot treat {message.kind} {tuple(message.tensor.shape)} from "
+            f"{message.sender} to {message.receiver}: {why}"
+        )

@@ -1,0 +1,295 @@
+"""What can be named in a scenario: attacks, defenses, algorithms, data sets.
+
+Discovery lists files, it does not import them: names, summaries and sources come from module
+docstrings, so listing is fast and a broken module cannot hide another. A class is imported when it
+is used. Outside packages join through the entry-point groups ``vflsec.attacks``,
+``vflsec.defenses``, ``vflsec.algorithms`` and ``vflsec.datasets`` (value: ``package.module``).
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vflsec import check
+from vflsec.errors import ConfigError
+
+__all__ = ["Entry", "Registry", "algorithm", "algorithms", "attack", "attacks", "dataset",
+           "datasets", "defense", "defenses"]
+
+T = TypeVar("T", bound=type)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One registered thing, as far as it is known without importing it.
+
+    Attributes:
+        kind: ``attack``, ``defense``, ``algorithm`` or ``dataset``.
+        name: the registered name, equal to the file's stem.
+        module: import path.
+        path: the source file.
+        doc: the module docstring.
+        aliases: other names (acronyms of the papers).
+    """
+
+    kind: str
+    name: str
+    module: str
+    path: Path
+    doc: str
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """First sentence of the docstring."""
+        first = " ".join(self.doc.strip().split("\n\n")[0].split())
+        return first
+
+    @property
+    def source(self) -> str:
+        """The ``Source:`` paragraph of the docstring, on one line."""
+        found = re.search(r"^Source:\s*(.+?)(?:\n\s*\n|\Z)", self.doc, re.S | re.M)
+        return " ".join(found.group(1).split()) if found else ""
+
+    def load(self) -> type:
+        """The registered class.
+
+        Raises:
+            ConfigError: the module registers nothing, or more than one class.
+        """
+        return _load(self.kind, self.name, self.module, str(self.path))
+
+
+@cache
+def _load(kind: str, name: str, module: str, path: str) -> type:
+    loaded = importlib.import_module(module)
+    found = [
+        v
+        for v in vars(loaded).values()
+        if isinstance(v, type) and v.__module__ == module and "_vflsec_kind" in v.__dict__
+    ]
+    if len(found) != 1 or found[0].__dict__["_vflsec_kind"] != kind:
+        names = ", ".join(c.__name__ for c in found) or "nothing"
+        raise ConfigError(
+            f"{path}: must register exactly one {kind} with @registry.{kind}, found {names}."
+        )
+    return found[0]
+
+
+def _docstring(path: Path) -> tuple[str, tuple[str, ...]]:
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    aliases: tuple[str, ...] = ()
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == "ALIASES" for t in node.targets
+        ):
+            aliases = tuple(ast.literal_eval(node.value))
+    return ast.get_docstring(tree) or "", aliases
+
+
+class Registry:
+    """All entries of one kind."""
+
+    def __init__(self, kind: str, package: str, group: str) -> None:
+        self.kind, self.package, self.group = kind, package, group
+
+    def entries(self) -> dict[str, Entry]:
+        """Entries by name, sorted.
+
+        Raises:
+            ConfigError: two modules claim one name.
+        """
+        found: dict[str, Entry] = {}
+        for entry in (*self._own(), *self._foreign()):
+            for name in (entry.name, *entry.aliases):
+                other = self._claimed(found, name)
+                if other is not None:
+                    raise ConfigError(
+                        f"two {self.kind}s are called {name!r}: {other.path} and {entry.path}. "
+                        "Rename one file or uninstall one package."
+                    )
+            found[entry.name] = entry
+        return dict(sorted(found.items()))
+
+    @staticmethod
+    def _claimed(found: Mapping[str, Entry], name: str) -> Entry | None:
+        return next((e for e in found.values() if name in (e.name, *e.aliases)), None)
+
+    def _own(self) -> list[Entry]:
+        spec = importlib.util.find_spec(self.package)
+        folders = list(spec.submodule_search_locations or []) if spec else []
+        files = sorted({p for f in folders for p in Path(f).glob("*.py")}, key=lambda p: p.name)
+        return [
+            self._entry(p.stem, f"{self.package}.{p.stem}", p)
+            for p in files
+            if not p.stem.startswith("_")
+        ]
+
+    def _foreign(self) -> list[Entry]:
+        out = []
+        for point in sorted(entry_points(group=self.group), key=lambda e: e.name):
+            spec = importlib.util.find_spec(point.module)
+            if spec is None or spec.origin is None:
+                raise ConfigError(
+                    f"entry point {point.name!r} of group {self.group!r} names the module "
+                    f"{point.module!r}, which cannot be found. Reinstall or remove that package."
+                )
+            out.append(self._entry(point.name, point.module, Path(spec.origin)))
+        return out
+
+    def _entry(self, name: str, module: str, path: Path) -> Entry:
+        doc, aliases = _docstring(path)
+        return Entry(self.kind, name, module, path, doc, aliases)
+
+    def names(self) -> list[str]:
+        """Registered names, sorted."""
+        return list(self.entries())
+
+    def entry(self, name: str) -> Entry:
+        """The entry of that name or alias.
+
+        Raises:
+            ConfigError: there is none; the message names the nearest.
+        """
+        entries = self.entries()
+        found = entries.get(name) or self._claimed(entries, name)
+        if found is None:
+            raise ConfigError(
+                f"unknown {self.kind} {name!r}. {check.nearest(name, list(entries))} "
+                f"Registered: {', '.join(entries)}.".replace("  ", " ")
+            )
+        return found
+
+    def get(self, name: str) -> type:
+        """The class of that name or alias."""
+        return self.entry(name).load()
+
+    def create(self, name: str, params: Mapping[str, Any] | None = None) -> Any:
+        """An instance with these hyper-parameters.
+
+        Raises:
+            ConfigError: unknown name, unknown parameter, or a value the class refuses.
+        """
+        cls = self.get(name)
+        given = dict(params or {})
+        known = parameters(cls)
+        for key, value in given.items():
+            if key not in known:
+                raise ConfigError(
+                    f"{self.kind} {name!r} has no parameter {key!r}. "
+                    f"{check.nearest(key, list(known))} Parameters: "
+                    f"{', '.join(known) or 'none'}.".replace("  ", " ")
+                )
+            if isinstance(value, list):
+                given[key] = value = tuple(value)
+            _check_type(f"{self.kind} {name!r}: {key}", value, known[key].annotation)
+        missing = [
+            k for k, p in known.items() if p.default is inspect.Parameter.empty and k not in given
+        ]
+        if missing:
+            raise ConfigError(f"{self.kind} {name!r} needs the parameter {missing[0]!r}.")
+        return cls(**given)
+
+
+def parameters(cls: type) -> dict[str, inspect.Parameter]:
+    """The hyper-parameters of a registered class: its dataclass fields."""
+    hints = typing.get_type_hints(cls)
+    out = {}
+    for f in dataclasses.fields(cls):
+        default: Any = inspect.Parameter.empty
+        if f.default is not dataclasses.MISSING:
+            default = f.default
+        elif f.default_factory is not dataclasses.MISSING:
+            default = f.default_factory()
+        out[f.name] = inspect.Parameter(
+            f.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[f.name]
+        )
+    return out
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    if hint is Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, h) for h in typing.get_args(hint))
+    if origin is typing.Literal:
+        return value in typing.get_args(hint)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if origin is tuple:
+        args = typing.get_args(hint)
+        inner = args[0] if args else Any
+        return isinstance(value, tuple) and all(_fits(v, inner) for v in value)
+    if origin is not None:
+        return isinstance(value, origin)
+    return isinstance(value, hint)
+
+
+def _check_type(where: str, value: Any, hint: Any) -> None:
+    if not _fits(value, hint):
+        if typing.get_origin(hint) is typing.Literal:
+            check.one_of(where, value, typing.get_args(hint))
+        text = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+        raise check.fail(where, f"of type {text}", value)
+
+
+def _register(kind: str, methods: Mapping[str, tuple[str, ...]]) -> Callable[[T], T]:
+    def decorate(cls: T) -> T:
+        where = f"{inspect.getsourcefile(cls)}: class {cls.__name__}"
+        options = getattr(cls, "__dataclass_params__", None)
+        if options is None or not options.frozen:
+            raise ConfigError(f"{where}: put @dataclass(frozen=True) below @registry.{kind}.")
+        for method, wanted in methods.items():
+            found = tuple(inspect.signature(getattr(cls, method)).parameters)
+            if found != wanted:
+                raise ConfigError(
+                    f"{where}: {method}({', '.join(found)}) must be {method}({', '.join(wanted)})."
+                )
+        stem = cls.__module__.rpartition(".")[2]
+        cls.name = stem  # type: ignore[attr-defined]
+        cls._vflsec_kind = kind  # type: ignore[attr-defined]
+        return cls
+
+    return decorate
+
+
+def attack(cls: T) -> T:
+    """Register the attack of this file: a frozen dataclass with ``infer(self, view, rng)``."""
+    return _register("attack", {"infer": ("self", "view", "rng")})(cls)
+
+
+def defense(cls: T) -> T:
+    """Register the defense of this file: a frozen dataclass that derives from Policy."""
+    return _register("defense", {"outgoing": ("self", "message", "own")})(cls)
+
+
+def algorithm(cls: T) -> T:
+    """Register the algorithm of this file: a frozen dataclass with ``build`` and ``phases``."""
+    return _register("algorithm", {"build": ("self", "fed"), "phases": ("self", "fed")})(cls)
+
+
+def dataset(cls: T) -> T:
+    """Register the data set of this file: a frozen dataclass with ``load(self)``."""
+    return _register("dataset", {"load": ("self",)})(cls)
+
+
+attacks = Registry("attack", "vflsec.attacks", "vflsec.attacks")
+defenses = Registry("defense", "vflsec.defenses", "vflsec.defenses")
+algorithms = Registry("algorithm", "vflsec.algorithms", "vflsec.algorithms")
+datasets = Registry("dataset", "vflsec.data.sets", "vflsec.datasets")

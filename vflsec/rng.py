@@ -1,0 +1,114 @@
+"""Named random streams: every draw comes from a generator that is named by what it is for.
+
+A seed and a path of names give one generator, so what one component draws never shifts what
+another one draws. On the replica axis each replica has generators of its own; a replica's numbers
+therefore do not depend on which replicas share its batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["Streams", "as_global", "derive", "generator", "numpy_generator"]
+
+
+def derive(seed: int, *names: object) -> int:
+    """A 63-bit seed from a base seed and a path of names; different paths are independent."""
+    text = "\x1f".join([str(int(seed)), *(str(n) for n in names)])
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def generator(seed: int, *names: object, device: torch.device | str = "cpu") -> torch.Generator:
+    """The torch generator of a named stream."""
+    g = torch.Generator(device=device)
+    g.manual_seed(derive(seed, *names))
+    return g
+
+
+def numpy_generator(seed: int, *names: object) -> np.random.Generator:
+    """The numpy generator of a named stream."""
+    return np.random.default_rng(derive(seed, *names))
+
+
+@contextmanager
+def as_global(g: torch.Generator) -> Iterator[None]:
+    """Make the global CPU generator start where `g` stands, and restore it afterwards.
+
+    For code that knows no generator argument, such as the constructors of `torch.nn`.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.random.set_rng_state(g.get_state())
+        yield
+        g.set_state(torch.random.get_rng_state())
+
+
+class Streams:
+    """One generator for each replica of a cohort, drawn from side by side.
+
+    Args:
+        seeds: base seed of each replica, length R.
+        names: path of names of this stream; the same path and seed give the same numbers.
+        device: where the numbers are drawn (and stay).
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        *names: object,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.seeds = tuple(int(s) for s in seeds)
+        self.names = names
+        self.device = torch.device(device)
+        self.dtype = dtype
+        self.generators = [generator(s, *names, device=self.device) for s in self.seeds]
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    def spawn(self, *names: object) -> Streams:
+        """A fresh set of streams below this one."""
+        return Streams(self.seeds, *self.names, *names, device=self.device, dtype=self.dtype)
+
+    def normal(self, shape: Sequence[int], *, active: Sequence[bool] | None = None) -> Tensor:
+        """Standard normal numbers, shape (R, *shape); replicas not `active` get zeros."""
+        out = torch.empty((len(self), *shape), dtype=self.dtype, device=self.device)
+        for r, g in enumerate(self.generators):
+            if active is None or active[r]:
+                torch.randn(tuple(shape), generator=g, out=out[r], dtype=self.dtype)
+            else:
+                out[r].zero_()
+        return out
+
+    def uniform(self, shape: Sequence[int]) -> Tensor:
+        """Numbers uniform on [0, 1), shape (R, *shape)."""
+        out = torch.empty((len(self), *shape), dtype=self.dtype, device=self.device)
+        for r, g in enumerate(self.generators):
+            torch.rand(tuple(shape), generator=g, out=out[r], dtype=self.dtype)
+        return out
+
+    def integers(self, high: int, shape: Sequence[int]) -> Tensor:
+        """Integers uniform on [0, high), shape (R, *shape), int64."""
+        out = torch.empty((len(self), *shape), dtype=torch.int64, device=self.device)
+        for r, g in enumerate(self.generators):
+            torch.randint(high, tuple(shape), generator=g, out=out[r])
+        return out
+
+    def laplace(self, shape: Sequence[int]) -> Tensor:
+        """Laplace numbers of scale 1, shape (R, *shape)."""
+        u = self.uniform(shape) - 0.5
+        tiny = torch.finfo(self.dtype).tiny
+        return -u.sign() * torch.log((1 - 2 * u.abs()).clamp_min(tiny))
+
+    def permutations(self, n: int) -> Tensor:
+        """One permutation of 0..n-1 for each replica, shape (R, n), int64."""
+        rows = [torch.randperm(n, generator=g, device=self.device) for g in self.generators]
+        return torch.stack(rows)

@@ -1,0 +1,161 @@
+"""Who holds which rows: one learning problem for one seed, and its stacking on the replica axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from vflsec.errors import DataError
+from vflsec.view import Schema
+
+__all__ = ["Stack", "Task"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One vertical learning problem, split for one seed.
+
+    Sample ids are positions 0..N-1 in the union of all parties' rows (the data set keeps the
+    users' own ids). Standardisation and category codes were fitted on training rows only.
+
+    Attributes:
+        name: of the data set.
+        parties: names, the active party first.
+        x: prepared input rows by party, (N, ...) float32; zero where a party lacks the row.
+        present: (N,) bool by party.
+        schema: layout of the rows by party.
+        y: (N,) int64 labels, -1 where there is none.
+        classes: number of classes C.
+        sets: row sets, (n,) int64 each, sorted. Always there: ``labelled`` (aligned training rows
+            whose labels the active party uses), ``aligned`` (all aligned training rows, labelled
+            or not), ``validation``, ``test``, and ``local:PARTY`` (all training rows a party holds,
+            aligned or not).
+        active_labelled: (n,) all training rows of the active party with a label, aligned or not.
+        ids: (N,) the users' own sample ids as strings, for reports; may be empty.
+        class_names: C names.
+    """
+
+    name: str
+    parties: tuple[str, ...]
+    x: Mapping[str, Tensor]
+    present: Mapping[str, Tensor]
+    schema: Mapping[str, Schema]
+    y: Tensor
+    classes: int
+    sets: Mapping[str, Tensor]
+    active_labelled: Tensor
+    ids: Sequence[str] = ()
+    class_names: tuple[str, ...] = ()
+
+    @property
+    def active(self) -> str:
+        """Name of the party that holds the labels."""
+        return self.parties[0]
+
+    @property
+    def passive(self) -> tuple[str, ...]:
+        """Names of the other parties."""
+        return self.parties[1:]
+
+    @property
+    def prior(self) -> Tensor:
+        """Class shares in the labelled training rows, (C,) float64."""
+        counts = torch.bincount(self.y[self.sets["labelled"]], minlength=self.classes)
+        return counts.double() / counts.sum()
+
+
+@dataclass
+class Stack:
+    """Tasks of one cohort side by side: the same data set, possibly different seeds.
+
+    Replicas with the same seed share one copy of the data.
+
+    Attributes:
+        tasks: one task for each distinct seed.
+        of: (R,) int64, which task each replica uses.
+        device: where the tensors live.
+    """
+
+    tasks: Sequence[Task]
+    of: Tensor
+    device: torch.device
+    dtype: torch.dtype = torch.float32
+    _x: dict[str, Tensor] = field(default_factory=dict)
+    _rows: dict[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def build(
+        cls,
+        tasks: Mapping[int, Task],
+        seeds: Sequence[int],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> Stack:
+        """Stack the tasks of `seeds` (length R, repeats allowed).
+
+        Raises:
+            DataError: row sets differ in size between seeds, so they cannot be stacked.
+        """
+        distinct = list(dict.fromkeys(seeds))
+        place = {s: i for i, s in enumerate(distinct)}
+        chosen = [tasks[s] for s in distinct]
+        first = chosen[0]
+        for task in chosen[1:]:
+            for name, rows in first.sets.items():
+                if len(task.sets.get(name, ())) != len(rows):
+                    raise DataError(
+                        f"{first.name}: row set {name!r} has {len(rows)} rows for one seed and "
+                        f"{len(task.sets.get(name, ()))} for another; splits must keep sizes."
+                    )
+        of = torch.tensor([place[s] for s in seeds], dtype=torch.int64)
+        return cls(chosen, of.to(device), torch.device(device), dtype)
+
+    @property
+    def replicas(self) -> int:
+        return len(self.of)
+
+    @property
+    def first(self) -> Task:
+        """The task that stands for all in what they share (parties, schema, classes, sizes)."""
+        return self.tasks[0]
+
+    def _flat(self, party: str) -> Tensor:
+        if party not in self._x:
+            same = all(t.x[party] is self.tasks[0].x[party] for t in self.tasks)
+            parts = [self.tasks[0].x[party]] if same else [t.x[party] for t in self.tasks]
+            x = torch.cat([p.to(self.device, self.dtype) for p in parts])
+            self._x[party] = x
+        return self._x[party]
+
+    def columns(self, party: str, rows: Tensor) -> Tensor:
+        """Input rows of `party`, (R, b, ...), for sample ids (R, b)."""
+        flat = self._flat(party)
+        n = len(self.first.y)
+        index = rows if len(flat) == n else rows + (self.of * n).unsqueeze(1)
+        shape = (*rows.shape, *flat.shape[1:])
+        return flat.index_select(0, index.reshape(-1)).reshape(shape)
+
+    def rows(self, name: str) -> Tensor:
+        """Sample ids of a row set, (R, n)."""
+        if name not in self._rows:
+            if name not in self.first.sets:
+                raise DataError(
+                    f"{self.first.name}: no row set {name!r}; there are "
+                    f"{', '.join(sorted(self.first.sets))}."
+                )
+            stacked = torch.stack([t.sets[name] for t in self.tasks]).to(self.device)
+            self._rows[name] = stacked[self.of]
+        return self._rows[name]
+
+    def labels(self) -> Tensor:
+        """Labels of all rows, (R, N) int64, -1 where there is none."""
+        return torch.stack([t.y for t in self.tasks]).to(self.device)[self.of]
+
+    def priors(self) -> Tensor:
+        """Class shares in the labelled training rows, (R, C) float64."""
+        return torch.stack([t.prior for t in self.tasks]).to(self.device)[self.of]
+
+

@@ -1,0 +1,298 @@
+"""What one adversary legitimately has: the only thing an attack is given.
+
+A View is a value: tables of messages, own columns, own models, public facts and the grants of the
+threat model. It has no path to the trainer, to another party, or to the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vflsec.errors import ThreatModelError
+
+__all__ = ["FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "View"]
+
+FORMS = ("mean", "first", "last", "all")
+GRANTS = ("known_rows", "prior", "aux_rows")
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing an attack needs, written ``"what"`` or ``"what:form"``.
+
+    ``what`` is a message kind received by the adversary (``gradient``), ``sent.KIND`` for what it
+    sent, ``model`` (its own trained modules), ``parameter_gradient`` (of its own modules), or a
+    grant (:data:`GRANTS`). ``form`` says how much of a message kind is kept: ``mean`` (per-row mean
+    over epochs, folded as it passes), ``first``, ``last`` or ``all`` epochs.
+    """
+
+    what: str
+    form: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Need:
+        what, _, form = text.partition(":")
+        if form and form not in FORMS:
+            raise ThreatModelError(
+                f"need {text!r}: form must be one of {', '.join(FORMS)}, got {form!r}."
+            )
+        return cls(what, form)
+
+    @property
+    def is_grant(self) -> bool:
+        return self.what in GRANTS
+
+    @property
+    def kind(self) -> str:
+        """The message kind, or '' if this is not about messages."""
+        if self.is_grant or self.what in ("model", "parameter_gradient"):
+            return ""
+        return self.what.removeprefix("sent.")
+
+    @property
+    def sent(self) -> bool:
+        return self.what.startswith("sent.")
+
+    def __str__(self) -> str:
+        return f"{self.what}:{self.form}" if self.form else self.what
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The layout of a party's prepared input rows.
+
+    Attributes:
+        names: one name a column (empty for images).
+        cardinalities: 0 for a numeric column, else the number of codes of a categorical one;
+            code 0 means missing or unseen. Categorical codes are stored as floats.
+        shape: shape of one row, ``(d,)`` for tables, ``(c, h, w)`` for images.
+    """
+
+    names: tuple[str, ...]
+    cardinalities: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def numeric(self) -> tuple[int, ...]:
+        return tuple(i for i, c in enumerate(self.cardinalities) if c == 0)
+
+    @property
+    def categorical(self) -> tuple[int, ...]:
+        return tuple(i for i, c in enumerate(self.cardinalities) if c > 0)
+
+    def design(self, x: Tensor, *, most: int = 64) -> Tensor:
+        """Rows as a plain numeric matrix (n, p): categoricals one-hot, images flat.
+
+        A categorical column with more than `most` codes is folded to `most` by its code.
+        """
+        if not self.cardinalities:
+            return x.reshape(len(x), -1)
+        parts = [x[:, list(self.numeric)]] if self.numeric else []
+        for i in self.categorical:
+            width = min(self.cardinalities[i], most)
+            codes = x[:, i].long() % width
+            parts.append(nn.functional.one_hot(codes, width).to(x.dtype))
+        return torch.cat(parts, dim=1)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What every party knows about the run.
+
+    Attributes:
+        algorithm, phase: registered name, and the phase that just ended.
+        active, parties: name of the active party; all names, active first.
+        classes: number of classes.
+        aggregation: how embeddings meet: ``concat``, ``sum``, ``mean``.
+        top: True if a trainable top model stands between embeddings and loss.
+        widths: cut-layer width by party.
+        batch_size, epochs: of the phase that just ended.
+        reduction: ``mean`` or ``sum`` of the batch loss.
+        sends: (kind, sender, receiver) of every message kind of the run.
+        extra: further public hyper-parameters of the algorithm.
+    """
+
+    algorithm: str
+    phase: str
+    active: str
+    parties: tuple[str, ...]
+    classes: int
+    aggregation: str = "concat"
+    top: bool = True
+    widths: Mapping[str, int] = field(default_factory=dict)
+    batch_size: int = 0
+    epochs: int = 0
+    reduction: str = "mean"
+    sends: frozenset[tuple[str, str, str]] = frozenset()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Recorded messages of one kind, row by row.
+
+    Attributes:
+        tensor: (m, ...) payload rows.
+        rows: (m,) sample ids.
+        epoch, step: (m,) when each row passed; step counts from the start of the phase.
+            In the folded form (``mean``) every sample appears once and both are the last time seen.
+    """
+
+    tensor: Tensor
+    rows: Tensor
+    epoch: Tensor
+    step: Tensor
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, mask: Tensor) -> Table:
+        """The rows that `mask` (bool or indices) names."""
+        return Table(self.tensor[mask], self.rows[mask], self.epoch[mask], self.step[mask])
+
+    def of_rows(self, rows: Tensor) -> Tensor:
+        """Payload rows of the given sample ids, in their order; ids must be there once.
+
+        Raises:
+            ThreatModelError: an id was never seen.
+        """
+        order = torch.argsort(self.rows)
+        place = torch.searchsorted(self.rows[order], rows).clamp_max(len(self.rows) - 1)
+        found = order[place]
+        if not torch.equal(self.rows[found], rows):
+            missing = int((self.rows[found] != rows).sum())
+            raise ThreatModelError(f"{missing} sample ids never passed in the recorded messages.")
+        return self.tensor[found]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Rows whose labels the adversary was granted; they never enter a score.
+
+    `rows` (q,) sample ids, `labels` (q,) int64; ordered so that a prefix is a smaller grant,
+    classes alternating.
+    """
+
+    rows: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def of_class(self, c: int) -> Tensor:
+        """Sample ids of the known rows of class `c`, in grant order."""
+        return self.rows[self.labels == c]
+
+
+@dataclass(frozen=True)
+class View:
+    """One adversary's legitimate knowledge after a phase, for one replica.
+
+    Attributes:
+        adversary: the party or the coalition of parties.
+        columns: own prepared input rows by party, (N, ...), indexed by sample id; rows a party
+            does not hold are zero and not in `present`.
+        present: (N,) bool by party: which rows the party holds.
+        schema: layout of the columns, by party.
+        tables: recorded messages; use :meth:`received` and :meth:`sent`.
+        models: own modules: ``models[party]["bottom"]`` as trained, unstacked, in eval mode.
+        facts: public facts.
+        targets: sample ids to be guessed by split (``train``, ``test``); no known row is in them.
+        known: granted labelled rows, or None.
+        prior: granted class shares (C,), or None.
+        aux: granted auxiliary rows of another party, {party: (rows, values)}, or None.
+    """
+
+    adversary: tuple[str, ...]
+    columns: Mapping[str, Tensor]
+    present: Mapping[str, Tensor]
+    schema: Mapping[str, Schema]
+    tables: Mapping[tuple[str, str, str, str], Table]
+    models: Mapping[str, Mapping[str, nn.Module]]
+    facts: Facts
+    targets: Mapping[str, Tensor]
+    known: Known | None = None
+    prior: Tensor | None = None
+    aux: Mapping[str, tuple[Tensor, Tensor]] | None = None
+    encoders: Mapping[str, Callable[[Tensor], Tensor]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+
+    @property
+    def party(self) -> str:
+        """The adversary's first (usually only) party."""
+        return self.adversary[0]
+
+    @property
+    def target_rows(self) -> Tensor:
+        """All rows to be guessed, every split, (n,)."""
+        return torch.cat([self.targets[s] for s in sorted(self.targets)])
+
+    def received(self, kind: str, form: str = "mean", party: str | None = None) -> Table:
+        """What `party` (default: the first) received of `kind`.
+
+        Raises:
+            ThreatModelError: nothing of that kind was received, or not in that form.
+        """
+        return self._table("received", kind, form, party or self.party)
+
+    def sent(self, kind: str, form: str = "last", party: str | None = None) -> Table:
+        """What `party` sent of `kind`, after its own policies."""
+        return self._table("sent", kind, form, party or self.party)
+
+    def _table(self, way: str, kind: str, form: str, party: str) -> Table:
+        try:
+            return self.tables[way, kind, form, party]
+        except KeyError:
+            there = ", ".join(f"{k} ({f}) {w} by {p}" for w, k, f, p in sorted(self.tables))
+            raise ThreatModelError(
+                f"{kind!r} in form {form!r} {way} by {party!r} is not in this view. "
+                f"It has: {there or 'no recorded messages'}. Declare the need in the attack."
+            ) from None
+
+    def require_known(self) -> Known:
+        """The granted labelled rows.
+
+        Raises:
+            ThreatModelError: none were granted.
+        """
+        if self.known is None or len(self.known) == 0:
+            raise ThreatModelError("this attack needs known_rows; the scenario grants none.")
+        return self.known
+
+    def embed(self, rows: Tensor, party: str | None = None) -> Tensor:
+        """Own embedding of own rows (n, d), by the trained own model in eval mode, no gradient."""
+        name = party or self.party
+        with torch.no_grad():
+            x = self.columns[name][rows]
+            if name in self.encoders:
+                return self.encoders[name](x)
+            return self.models[name]["bottom"](x)
+
+    def design(self, rows: Tensor) -> Tensor:
+        """Own columns of `rows` as a numeric matrix (n, p), all parties of the adversary."""
+        parts = [self.schema[p].design(self.columns[p][rows]) for p in self.adversary]
+        return torch.cat(parts, dim=1)
+
+    def until(self, epoch: int) -> View:
+        """The same view as it was after `epoch` (tables in the form ``all`` only)."""
+        tables = {
+            key: (t.take(t.epoch <= epoch) if key[2] == "all" else t)
+            for key, t in self.tables.items()
+        }
+        return replace(self, tables=MappingProxyType(tables))
+
+    def with_known(self, known: Known | None) -> View:
+        """The same view with another grant of labelled rows."""
+        return replace(self, known=known)
+
+
+def as_needs(texts: Sequence[str] | frozenset[str]) -> tuple[Need, ...]:
+    """The needs an attack declares, parsed, in a fixed order."""
+    return tuple(Need.parse(t) for t in sorted(texts))
