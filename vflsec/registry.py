@@ -285,8 +285,8 @@ def algorithm(cls: T) -> T:
 
 
 def dataset(cls: T) -> T:
-    """Register the data set of this file: a frozen dataclass with ``load(self)``."""
-    return _register("dataset", {"load": ("self",)})(cls)
+    """Register the data set of this file: a frozen dataclass with ``load(self, seed)``."""
+    return _register("dataset", {"load": ("self", "seed")})(cls)
 
 
 attacks = Registry("attack", "vflsec.attacks", "vflsec.attacks")

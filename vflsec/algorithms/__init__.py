@@ -1,0 +1,1 @@
+"""Training algorithms, one file each; the file's name is the registered name."""

@@ -1,0 +1,1 @@
+"""The statistics of leakage: metrics, intervals, controls, advantage, gates."""

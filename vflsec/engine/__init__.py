@@ -1,0 +1,1 @@
+"""From a scenario to results: plan, train, attack, score, store."""

@@ -1,0 +1,1 @@
+"""Bottom and top models, and the replica axis."""

@@ -1,0 +1,1 @@
+"""What people and machines read: tables on the console, exports, figures."""
