@@ -29,6 +29,8 @@ class Message:
         epoch: epoch within the phase, from 0.
         step: step within the phase, from 0.
         name: tells messages of one kind apart (for example ``"cross"``), usually empty.
+        scale: a public factor the receiver may multiply by to compare rows of different batches
+            (the batch size, for gradients of a mean loss).
         policies: names of the policies that touched the payload, in order.
     """
 
@@ -41,6 +43,7 @@ class Message:
     epoch: int = 0
     step: int = 0
     name: str = ""
+    scale: float = 1.0
     policies: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 
+from vflsec import check
 from vflsec.errors import PolicyError
 from vflsec.rng import Streams
 
@@ -54,6 +55,7 @@ class Own:
         prior: class shares in the labelled training rows, (R, C); None if not the owner's.
         memory: state of this policy over one run (memoised labels, residuals); starts empty.
         facts: public facts of the run (epochs, batch size, number of labelled rows, ...).
+        context: what else the owner computed in this step (its logits, its top model, ...).
     """
 
     party: str
@@ -64,6 +66,7 @@ class Own:
     prior: Tensor | None = None
     memory: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    context: dict[str, Any] = field(default_factory=dict)
 
     def column(self, like: Tensor) -> Tensor:
         """`strength` shaped (R, 1, ...) to broadcast over `like`, in its dtype and device."""
@@ -80,11 +83,16 @@ class Policy:
     Class attributes:
         strengths: what the swept number means, with its unit; ``""`` if there is nothing to sweep.
         covers: message kinds that `outgoing` treats; others pass untouched.
+        owner: whose policy this is unless the scenario says: ``active``, ``passive`` (each of them)
+            or ``all``.
+
+    `covers` and `owner` may be properties that depend on the parameters.
     """
 
     name: ClassVar[str] = ""
     strengths: ClassVar[str] = ""
-    covers: ClassVar[frozenset[str]] = frozenset()
+    covers: frozenset[str] = frozenset()
+    owner: str = "active"
 
     def columns(self, x: Tensor, own: Own) -> Tensor:
         """Own input rows (R, b, ...) before the bottom model."""
@@ -127,6 +135,14 @@ class Policy:
     def incoming(self, message: Message, own: Own) -> Tensor:
         """What the owner uses instead of a delivered payload (an active attacker's hook)."""
         return message.tensor
+
+    def check_strength(self, strength: float) -> None:
+        """Refuse a strength that has no meaning.
+
+        Raises:
+            ConfigError: it is no finite number of at least 0.
+        """
+        check.non_negative(f"{self.name}: strength", strength)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         """What is promised at this strength for a run with these public facts."""

@@ -1,0 +1,72 @@
+"""Isotropic Gaussian noise on outgoing gradients, embeddings or parameters, scaled by the batch maximum.
+
+Each row d_i of an outgoing batch (b, m) becomes d_i + e_i with e_ij ~ N(0, s^2) i.i.d. and
+s = strength x max_i ||d_i||_2 / sqrt(m), drawn afresh for every message. Then
+E||e_i||^2 = strength^2 max_i ||d_i||^2 whatever m is. For a parameter tensor the rows are its first
+dimension, and a one-dimensional tensor has m = 1.
+
+Hook: outgoing. Owner: the active party for gradients, every passive party for embeddings.
+Guarantee: none. The scale depends on the data and on the other rows of the batch, so no epsilon
+can be stated. Does not stop: direction attacks at strength 1 (the noise in any one direction is only
+strength x max / sqrt(m)), averaging the rows of one sample over epochs, completion of a bottom that
+still learns.
+
+Source: He, Kang et al., "A hybrid self-supervised learning framework for vertical federated
+learning", arXiv:2208.08934 (2022), eq. 7; Li et al., "Label leakage and protection in two-party split
+learning", ICLR 2022, arXiv:2102.08504 (white Gaussian noise).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from vflsec import check, registry
+from vflsec.message import Message
+from vflsec.policy import Own, Policy
+
+ALIASES = ("isotropic",)
+
+
+@registry.defense
+@dataclass(frozen=True)
+class Iso(Policy):
+    """Hyper-parameters.
+
+    Attributes:
+        on: the message kind that is noised: ``gradient``, ``embedding`` or ``state`` (parameters).
+    """
+
+    on: Literal["gradient", "embedding", "state"] = "gradient"
+    strengths: ClassVar[str] = "noise norm / largest row norm of the batch (>= 0)"
+
+    def __post_init__(self) -> None:
+        check.one_of("iso.on", self.on, ("gradient", "embedding", "state"))
+
+    @property
+    def covers(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({self.on})
+
+    @property
+    def owner(self) -> str:  # type: ignore[override]
+        return {"gradient": "active", "embedding": "passive", "state": "all"}[self.on]
+
+    def outgoing(self, message: Message, own: Own) -> Tensor:
+        d = message.tensor  # (R, b, m), or (R, ...) for parameters
+        if not d.is_floating_point():
+            raise self.refuse(message, "it is not a floating-point tensor.")
+        r = d.shape[0]
+        rows = d.reshape(r, d.shape[1], -1) if d.dim() > 1 else d.reshape(r, 1, 1)
+        largest = torch.linalg.vector_norm(rows, dim=2).amax(dim=1)  # (R,)
+        sigma = own.strength.to(d) * largest / math.sqrt(rows.shape[2])
+        on = (own.strength > 0).tolist()
+        noise = own.rng.normal(rows.shape[1:], active=on)
+        noisy = torch.addcmul(rows, noise, sigma.reshape(-1, 1, 1))
+        if not all(on):
+            keep = torch.tensor(on, device=d.device).reshape(-1, 1, 1)
+            noisy = torch.where(keep, noisy, rows)
+        return noisy.reshape(d.shape)

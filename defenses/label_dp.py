@@ -1,0 +1,103 @@
+"""Randomised response on the training labels: pure epsilon label differential privacy, memoised.
+
+Each label is kept with probability q = e^eps / (e^eps + C - 1) and otherwise replaced by one of the
+other C - 1 classes, uniformly. The flip is drawn once for every sample of a run and reused in all
+epochs, so a run is one release of each label; validation labels are randomised too, because early
+stopping on true labels would leak them. With ``correct = true`` the loss is corrected forward: the
+model's class shares are passed through the flip matrix before cross entropy with the noisy label.
+
+The swept strength is 1 / epsilon, so that 0 means no protection (epsilon infinite) and stronger is
+larger, as for every defense: strength 1 is epsilon 1, strength 2 is epsilon 0.5.
+
+Hook: labels (and loss, if corrected). Owner: the active party.
+Guarantee: epsilon-label-DP of everything computed from the labels, for each sample, under
+replacement of its label. Does not stop: inference of what the features themselves predict; it
+bounds the advantage over that (Wu et al. 2023: at most tanh(eps / 2) for two classes).
+
+Source: Warner, "Randomized response", JASA 60 (1965); Ghazi, Golowich, Kumar, Manurangsi, Zhang,
+"Deep learning with label differential privacy", NeurIPS 2021, arXiv:2102.06062; forward correction:
+Patrini et al., "Making deep neural networks robust to label noise", CVPR 2017, eq. 5;
+Wu, Zhou, Weinberger, Guo, "Does label differential privacy prevent label inference attacks?",
+AISTATS 2023, arXiv:2202.12968.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from vflsec import registry
+from vflsec.errors import PolicyError
+from vflsec.message import Message
+from vflsec.policy import Guarantee, Own, Policy
+
+ALIASES = ("rr", "randomised_response", "randomized_response")
+
+
+def keep_probability(epsilon: Tensor | float, classes: int) -> Tensor:
+    """q = e^eps / (e^eps + C - 1), stable for large epsilon (Ghazi et al. 2021, section 2)."""
+    eps = torch.as_tensor(epsilon, dtype=torch.float64)
+    return 1.0 / (1.0 + (classes - 1) * torch.exp(-eps))
+
+
+@registry.defense
+@dataclass(frozen=True)
+class LabelDP(Policy):
+    """Hyper-parameters.
+
+    Attributes:
+        correct: correct the loss forward for the known flip probabilities.
+    """
+
+    correct: bool = False
+    strengths: ClassVar[str] = "1 / epsilon (0 = off)"
+
+    def labels(self, y: Tensor, own: Own) -> Tensor:
+        if y.dim() != 2:
+            raise PolicyError(
+                f"{self.name}: randomises class labels (R, n), got {tuple(y.shape)}. Put it before "
+                "defenses that turn labels into class shares."
+            )
+        n, c = y.shape[1], own.classes
+        on = own.strength > 0
+        epsilon = torch.where(on, 1.0 / own.strength.clamp_min(1e-12), torch.inf)
+        keep = keep_probability(epsilon, c).to(y.device).unsqueeze(1)  # (R, 1)
+        coin = own.rng.uniform((n,)).double()
+        shift = own.rng.integers(c - 1, (n,)) + 1
+        flipped = torch.where(coin < keep, y, (y + shift) % c)
+        own.memory["keep"] = keep
+        return torch.where((y >= 0) & on.to(y.device).unsqueeze(1), flipped, y)
+
+    def loss(self, logits: Tensor, y: Tensor, own: Own) -> Tensor | None:
+        if not self.correct or y.dim() != 2:
+            return None
+        p = torch.softmax(logits, dim=-1).gather(2, y.unsqueeze(2)).squeeze(2)
+        keep = own.memory["keep"].to(p)
+        other = (1 - keep) / (own.classes - 1)
+        corrected = -torch.log((other + (keep - other) * p).clamp_min(torch.finfo(p.dtype).tiny))
+        plain = -torch.log_softmax(logits, dim=-1).gather(2, y.unsqueeze(2)).squeeze(2)
+        on = (own.strength > 0).to(p.device).unsqueeze(1)
+        return torch.where(on, corrected, plain)
+
+    def outgoing(self, message: Message, own: Own) -> Tensor:
+        return message.tensor
+
+    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+        if strength <= 0:
+            return Guarantee(covers="Switched off: labels are used as they are.")
+        epsilon = 1.0 / strength
+        return Guarantee(
+            protects="label", epsilon=epsilon, delta=0.0, releases=1,
+            accountant="closed form of randomised response",
+            covers=(
+                f"Each training and validation label, released once and memoised: pure epsilon "
+                f"{epsilon:.4g}, whatever is computed from it in any number of epochs. Not covered: "
+                "what the features predict about the label, features, and labels outside the run. "
+                f"Accuracy gain over the best features-only guess of a binary label is at most "
+                f"{math.tanh(epsilon / 2):.3f}."
+            ),
+        )  # fmt: skip

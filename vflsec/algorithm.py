@@ -1,0 +1,64 @@
+"""Base of every training algorithm: modules, phases, steps, prediction. Loops belong to the engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor, nn
+
+    from vflsec.federation import Federation, Phase
+    from vflsec.view import Facts
+
+__all__ = ["Algorithm"]
+
+
+class Algorithm:
+    """A published way to train on vertically split data.
+
+    Subclasses are frozen dataclasses of hyper-parameters under ``@registry.algorithm``.
+
+    Class attributes:
+        sends: (kind, sender role, receiver role) of all message kinds of training, with roles
+            ``active`` and ``passive``; the plan crosses them with what attacks need.
+        federated: False for reference rows that exchange nothing.
+    """
+
+    name: ClassVar[str] = ""
+    sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
+    federated: ClassVar[bool] = True
+
+    def build(self, fed: Federation) -> None:
+        """Give every party its modules with :meth:`Federation.add`."""
+        raise NotImplementedError("abstract")
+
+    def phases(self, fed: Federation) -> list[Phase]:
+        """What to train, in order."""
+        raise NotImplementedError("abstract")
+
+    def predict(self, fed: Federation, rows: Tensor) -> Tensor:
+        """Logits (R, b, C) for sample ids (R, b), without gradients, through the channel."""
+        raise NotImplementedError("abstract")
+
+    def facts(self, fed: Federation) -> Facts:
+        """What every party knows about the run."""
+        raise NotImplementedError("abstract")
+
+    def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
+        """The same facts before any training, for the plan."""
+        raise NotImplementedError("abstract")
+
+    def encoder(
+        self, fed: Federation, party: str, modules: dict[str, nn.Module]
+    ) -> Callable[[Tensor], Tensor] | None:
+        """A party's own rows -> own embedding, from its unstacked modules.
+
+        None means ``modules["bottom"]``; override where a party has several towers.
+        """
+        return None
+
+    def notes(self) -> dict[str, Any]:
+        """Differences from the published method worth a line in the report."""
+        return {}

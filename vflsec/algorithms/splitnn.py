@@ -1,0 +1,247 @@
+"""FedSplitNN: bottoms send embeddings up, the active party sends their gradients down.
+
+K parties hold different columns of the same rows. Party k computes z^k = f^k(x^k) (b, d_k); the
+passive parties send theirs. The active party fuses them, evaluates its top model and the loss,
+updates its own models and sends G^k = dL/dz^k (b, d_k) to each passive party, which continues the
+backward pass through f^k. Without a top model (`top = []` and `aggregation = "sum"`) the logits are
+the sum of the embeddings, which then have one column a class: this is the setting in which the
+direct attack reads labels from the sign of a gradient.
+
+Messages a step and passive party: one embedding up, one gradient down, plus the batch's sample ids;
+once: the intersection of ids; each epoch with early stopping: one signal.
+
+Source: Vepakomma, Gupta, Swedish, Raskar, "Split learning for health", arXiv:1812.00564 (2018);
+He, Kang et al., "A hybrid self-supervised learning framework for vertical federated learning",
+arXiv:2208.08934 (2022), section III.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vflsec import check, registry
+from vflsec.algorithm import Algorithm
+from vflsec.errors import ConfigError
+from vflsec.federation import Federation, Phase
+from vflsec.nn.models import bottom, from_path, mlp
+from vflsec.party import Party
+from vflsec.view import Facts
+
+ALIASES = ("fedsplitnn",)
+
+
+@registry.algorithm
+@dataclass(frozen=True)
+class SplitNN(Algorithm):
+    """Hyper-parameters.
+
+    Attributes:
+        hidden: widths of the hidden layers of every bottom.
+        cut: width of every embedding; ignored without a top (then it is the number of classes).
+        top: widths of the hidden layers of the top model after the fused embedding;
+            ``[]`` with ``aggregation = "sum"`` or ``"mean"`` and ``linear_top = false`` means no top.
+        linear_top: True puts a trainable linear layer between fused embedding and logits.
+        aggregation: how embeddings meet: ``concat``, ``sum`` or ``mean``.
+        dropout: of the hidden layers of bottoms and top.
+        optimizer, lr, weight_decay: of every party.
+        batch_size, epochs, patience: patience counts epochs without a better validation loss;
+            0 trains all epochs. The best epoch by validation loss is kept either way if `select`.
+        parties: per-party overrides {party: {"hidden": [...], "cut": n, "module": "pkg.mod:Name"}}.
+    """
+
+    hidden: tuple[int, ...] = (64,)
+    cut: int = 32
+    top: tuple[int, ...] = (32,)
+    linear_top: bool = True
+    aggregation: str = "concat"
+    dropout: float = 0.0
+    optimizer: str = "adam"
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    batch_size: int = 128
+    epochs: int = 30
+    patience: int = 5
+    select: bool = True
+    parties: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
+        {
+            ("embedding", "passive", "active"),
+            ("gradient", "active", "passive"),
+            ("ids", "active", "passive"),
+            ("signal", "active", "passive"),
+        }
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "top"):
+            for width in getattr(self, name):
+                check.integer(f"splitnn.{name}", width)
+        check.integer("splitnn.cut", self.cut)
+        check.integer("splitnn.batch_size", self.batch_size)
+        check.integer("splitnn.epochs", self.epochs, low=0)
+        check.integer("splitnn.patience", self.patience, low=0)
+        check.one_of("splitnn.aggregation", self.aggregation, ("concat", "sum", "mean"))
+        check.one_of("splitnn.optimizer", self.optimizer, ("adam", "sgd", "adagrad"))
+        check.positive("splitnn.lr", self.lr)
+        check.non_negative("splitnn.weight_decay", self.weight_decay)
+        check.in_unit("splitnn.dropout", self.dropout, high_open=True)
+        if not self.has_top and self.aggregation == "concat":
+            raise ConfigError(
+                "splitnn: without a top model (top = [] and linear_top = false) the embeddings are "
+                'the logits and must be added: set aggregation = "sum" or "mean".'
+            )
+        if self.top and not self.linear_top:
+            raise ConfigError("splitnn: top hidden layers need linear_top = true.")
+        for party, settings in self.parties.items():
+            for key in settings:
+                check.one_of(f"splitnn.parties.{party}: the key", key, ("hidden", "cut", "module"))
+
+    @property
+    def has_top(self) -> bool:
+        """True if something trainable stands between the fused embedding and the logits."""
+        return bool(self.top) or self.linear_top
+
+    def width(self, party: str, classes: int) -> int:
+        """Cut-layer width of a party."""
+        if not self.has_top:
+            return classes
+        return int(self.parties.get(party, {}).get("cut", self.cut))
+
+    def build(self, fed: Federation) -> None:
+        task = fed.stack.first
+        for name in self.parties:
+            check.one_of("splitnn.parties: the party", name, task.parties)
+        names = [task.active, *(p.name for p in self.passive(fed))]
+        widths = [self.width(p, fed.classes) for p in names]
+        if self.aggregation != "concat" and len(set(widths)) > 1:
+            raise ConfigError(
+                f"splitnn: aggregation {self.aggregation!r} needs one cut width for all parties, "
+                f"got {widths}."
+            )
+        for name, width in zip(names, widths, strict=True):
+            fed.add(name, "bottom", self._bottom(fed, name, width))
+        if self.has_top:
+            fused = sum(widths) if self.aggregation == "concat" else widths[0]
+            fed.add(
+                task.active,
+                "top",
+                lambda: mlp([fused, *self.top, fed.classes], dropout=self.dropout),
+            )
+        for name in names:
+            fed.parties[name].start(self.optimizer, self.lr, self.weight_decay)
+
+    def _bottom(self, fed: Federation, party: str, width: int) -> Callable[[], nn.Module]:
+        schema = fed.stack.first.schema[party]
+        own = self.parties.get(party, {})
+        if "module" in own:
+            return lambda: from_path(own["module"], schema, width)
+        hidden = tuple(own.get("hidden", self.hidden))
+        return lambda: bottom(schema, hidden, width, dropout=self.dropout)
+
+    def passive(self, fed: Federation) -> list[Party]:
+        """The passive parties that take part."""
+        return fed.passive
+
+    def phases(self, fed: Federation) -> list[Phase]:
+        rows = fed.stack.rows("labelled")
+        fed.phase = "train"
+        for party in self.passive(fed):
+            ids = fed.stack.rows("aligned")
+            fed.send("ids", fed.active.name, party.name, ids, ids, name="intersection")
+        return [
+            Phase(
+                "train", rows, self.batch_size, self.epochs, lambda batch: self.step(fed, batch),
+                select=self.select, patience=self.patience,
+                listeners=tuple(p.name for p in self.passive(fed)),
+            )
+        ]  # fmt: skip
+
+    def fuse(self, parts: list[Tensor]) -> Tensor:
+        """Embeddings (R, b, d_k) of all parties -> fused (R, b, d)."""
+        if self.aggregation == "concat":
+            return torch.cat(parts, dim=-1)
+        total = torch.stack(parts).sum(0)
+        return total / len(parts) if self.aggregation == "mean" else total
+
+    def logits(self, fed: Federation, parts: list[Tensor], *, train: bool) -> Tensor:
+        """Logits (R, b, C) at the active party from all embeddings."""
+        fused = self.fuse(parts)
+        return fed.active.modules["top"](fused, train=train) if self.has_top else fused
+
+    def step(self, fed: Federation, rows: Tensor) -> None:
+        """One split training step on sample ids (R, b)."""
+        active, passive = fed.active, self.passive(fed)
+        x_active = fed.columns(active.name, rows)
+        got = {active.name: active.modules["bottom"](x_active)}
+        sent: dict[str, Tensor] = {}
+        penalties: dict[str, Tensor | None] = {}
+        for party in passive:
+            fed.send("ids", active.name, party.name, rows, rows, name="batch")
+            x = fed.columns(party.name, rows)
+            z = sent[party.name] = party.modules["bottom"](x)
+            penalties[party.name] = fed.penalty(party.name, x, {party.name: z}, None)
+            got[party.name] = fed.send("embedding", party.name, active.name, z, rows)
+            got[party.name].requires_grad_()
+        y = fed.targets(rows)
+        logits = self.logits(fed, list(got.values()), train=True)
+        total = fed.loss(logits, y).sum()
+        extra = fed.penalty(active.name, x_active, got, y)
+        if extra is not None:
+            total = total + extra.sum()
+        mine = active.parameters()
+        grads = torch.autograd.grad(total, [*mine, *(got[p] for p in sent)])
+        for party, gradient in zip(passive, grads[len(mine) :], strict=True):
+            delivered = fed.send(
+                "gradient", active.name, party.name, gradient, rows,
+                scale=float(rows.shape[1]), labels=y, logits=logits.detach(),
+            )  # fmt: skip
+            backward(party, sent[party.name], delivered, penalties[party.name])
+        active.update(grads[: len(mine)])
+
+    @torch.no_grad()
+    def predict(self, fed: Federation, rows: Tensor) -> Tensor:
+        active = fed.active.name
+        parts = []
+        for party in (fed.active, *self.passive(fed)):
+            x = fed.columns(party.name, rows, train=False)
+            z = party.modules["bottom"](x, train=False)
+            if party.name != active:
+                z = fed.send("embedding", party.name, active, z, rows, phase="predict")
+            parts.append(z)
+        return self.logits(fed, parts, train=False)
+
+    def facts(self, fed: Federation) -> Facts:
+        task = fed.stack.first
+        planned = self.planned_facts(task.active, task.parties, task.classes)
+        return fed.facts(
+            algorithm=planned.algorithm, aggregation=planned.aggregation, top=planned.top,
+            widths=planned.widths, batch_size=planned.batch_size, epochs=planned.epochs,
+            extra=planned.extra,
+        )  # fmt: skip
+
+    def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
+        return Facts(
+            algorithm=self.name, phase="train", active=active, parties=parties, classes=classes,
+            aggregation=self.aggregation, top=self.has_top,
+            widths={p: self.width(p, classes) for p in parties},
+            batch_size=self.batch_size, epochs=self.epochs,
+            extra={"lr": self.lr, "optimizer": self.optimizer},
+        )  # fmt: skip
+
+
+def backward(party: Party, z: Tensor, gradient: Tensor, penalty: Tensor | None) -> None:
+    """Continue the backward pass of embedding `z` (R, b, d) at its own party, and update it."""
+    params = party.parameters()
+    if not params:
+        return
+    if penalty is None:
+        party.update(torch.autograd.grad(z, params, gradient))
+    else:
+        total = (z * gradient).sum() + penalty.sum()
+        party.update(torch.autograd.grad(total, params))

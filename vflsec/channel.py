@@ -1,0 +1,253 @@
+"""The one door between parties: it cuts the graph, applies policies, counts, records, delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsec.errors import PolicyError
+from vflsec.message import Message
+from vflsec.policy import Own, Policy
+from vflsec.view import Need, Table
+
+__all__ = ["Binding", "Channel", "Ledger", "Recorder"]
+
+Key = tuple[str, str, str, str]
+
+
+@dataclass
+class Binding:
+    """A policy at work: the policy, and what its owner has at hand."""
+
+    policy: Policy
+    own: Own
+
+
+class Ledger:
+    """Exact counts of what crossed, for each replica.
+
+    One entry a (phase, kind, name, sender, receiver): messages, elements and bytes, (R,) int64
+    each. ``bytes = elements x element size`` of what was delivered.
+    """
+
+    def __init__(self, replicas: int) -> None:
+        self.replicas = replicas
+        self.entries: dict[tuple[str, str, str, str, str], dict[str, Any]] = {}
+
+    def count(self, message: Message, alive: np.ndarray) -> None:
+        key = (message.phase, message.kind, message.name, message.sender, message.receiver)
+        entry = self.entries.get(key)
+        if entry is None:
+            zeros = np.zeros((4, self.replicas), dtype=np.int64)
+            entry = self.entries[key] = {"counts": zeros, "last": None}
+        elements = message.tensor.numel() // self.replicas
+        counts = entry["counts"]
+        counts[0] += alive
+        counts[1] += elements * alive
+        counts[2] += elements * message.tensor.element_size() * alive
+        if entry["last"] != message.step:
+            counts[3] += alive
+            entry["last"] = message.step
+
+    def of(self, r: int) -> list[dict[str, Any]]:
+        """The entries of replica `r` as plain rows."""
+        out = []
+        for (phase, kind, name, sender, receiver), entry in self.entries.items():
+            messages, elements, size, rounds = (int(v) for v in entry["counts"][:, r])
+            out.append(
+                {"phase": phase, "kind": kind, "name": name, "sender": sender,
+                 "receiver": receiver, "messages": messages, "elements": elements,
+                 "bytes": size, "rounds": rounds}
+            )  # fmt: skip
+        return out
+
+
+class _Dense:
+    """One payload a row and replica: the sum, the first or the last one seen."""
+
+    def __init__(self, form: str, replicas: int, rows: int) -> None:
+        self.form, self.replicas, self.n = form, replicas, rows
+        self.value: Tensor | None = None
+
+    def add(self, message: Message, alive: Tensor | None) -> None:
+        x = message.tensor
+        assert message.rows is not None
+        if self.value is None:
+            shape = (self.replicas * self.n, *x.shape[2:])
+            self.value = torch.zeros(shape, dtype=x.dtype, device=x.device)
+            where = (self.replicas * self.n,)
+            self.count = torch.zeros(where, dtype=torch.int32, device=x.device)
+            self.epoch = torch.zeros(where, dtype=torch.int32, device=x.device)
+            self.step = torch.zeros(where, dtype=torch.int32, device=x.device)
+            self.offset = (torch.arange(self.replicas, device=x.device) * self.n).unsqueeze(1)
+        index = message.rows + self.offset
+        if alive is not None:
+            x, index = x[alive], index[alive]
+        index = index.reshape(-1)
+        x = x.reshape(len(index), *x.shape[2:])
+        if message.scale != 1.0:
+            x = x * message.scale
+        if self.form == "mean":
+            self.value.index_add_(0, index, x)
+        else:
+            if self.form == "first":
+                new = self.count[index] == 0
+                index, x = index[new], x[new]
+            self.value.index_copy_(0, index, x)
+        self.count[index] += 1
+        self.epoch[index] = message.epoch
+        self.step[index] = message.step
+
+    def table(self, r: int) -> Table:
+        assert self.value is not None
+        part = slice(r * self.n, (r + 1) * self.n)
+        count = self.count[part]
+        rows = torch.nonzero(count > 0).squeeze(1)
+        value = self.value[part][rows]
+        if self.form == "mean":
+            weight = count[rows].to(value.dtype)
+            value = value / weight.reshape(-1, *([1] * (value.dim() - 1)))
+        return Table(value, rows, self.epoch[part][rows].long(), self.step[part][rows].long())
+
+
+class _All:
+    """Every message, as it passed."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[Message, Tensor | None]] = []
+
+    def add(self, message: Message, alive: Tensor | None) -> None:
+        self.kept.append((message, alive))
+
+    def table(self, r: int) -> Table:
+        tensors, rows, epochs, steps = [], [], [], []
+        for m, alive in self.kept:
+            if alive is not None and not bool(alive[r]):
+                continue
+            x = m.tensor[r] * m.scale if m.scale != 1.0 else m.tensor[r]
+            if m.rows is None:
+                x = x.unsqueeze(0)
+                ids = torch.full((1,), -1, dtype=torch.int64, device=x.device)
+            else:
+                ids = m.rows[r]
+            tensors.append(x)
+            rows.append(ids)
+            epochs.append(torch.full_like(ids, m.epoch))
+            steps.append(torch.full_like(ids, m.step))
+        return Table(torch.cat(tensors), torch.cat(rows), torch.cat(epochs), torch.cat(steps))
+
+
+class Recorder:
+    """Keeps the union of what some attack needs, and nothing more.
+
+    Gradients of a mean loss are kept multiplied by their batch size (``Message.scale``), which every
+    party knows, so that rows of batches of different size compare.
+
+    Args:
+        wanted: (party, way, kind, form) with way ``received`` or ``sent``.
+        replicas, rows: R and N.
+    """
+
+    def __init__(self, wanted: Sequence[Key] = (), replicas: int = 1, rows: int = 0) -> None:
+        self.wanted = frozenset(wanted)
+        self.replicas, self.n = replicas, rows
+        self.stores: dict[tuple[str, str, str, str, str], _Dense | _All] = {}
+        self._by: dict[tuple[str, str, str], list[str]] = {}
+        for party, way, kind, form in sorted(self.wanted):
+            self._by.setdefault((party, way, kind), []).append(form)
+
+    @staticmethod
+    def wants(party: str, need: Need) -> Key | None:
+        """What to keep for a need of an adversary's party, or None if it is no message."""
+        if not need.kind:
+            return None
+        return (party, "sent" if need.sent else "received", need.kind, need.form or "all")
+
+    def add(self, message: Message, alive: Tensor | None) -> None:
+        """Keep a delivered message for those who want it; of inference, predictions only."""
+        if not self._by or (message.phase == "predict" and message.kind != "prediction"):
+            return
+        for party, way in ((message.receiver, "received"), (message.sender, "sent")):
+            for form in self._by.get((party, way, message.kind), ()):
+                key = (message.phase, party, way, message.kind, form)
+                if key not in self.stores:
+                    dense = form != "all" and message.rows is not None
+                    self.stores[key] = (
+                        _Dense(form, self.replicas, self.n) if dense else _All()
+                    )
+                self.stores[key].add(message, alive)
+
+    def tables(self, r: int, parties: Sequence[str], phase: str) -> dict[Key, Table]:
+        """Replica `r`'s tables of one phase for an adversary: (way, kind, form, party) -> Table."""
+        return {
+            (way, kind, form, party): store.table(r)
+            for (at, party, way, kind, form), store in self.stores.items()
+            if at == phase and party in parties
+        }
+
+
+class Channel:
+    """Carries messages. Nothing else may cross a party boundary.
+
+    Args:
+        bindings: each party's policies in order.
+        recorder, ledger: where messages are kept and counted.
+    """
+
+    def __init__(
+        self,
+        bindings: Mapping[str, Sequence[Binding]],
+        recorder: Recorder,
+        ledger: Ledger,
+    ) -> None:
+        self.bindings = bindings
+        self.recorder, self.ledger = recorder, ledger
+        self.alive = np.ones(ledger.replicas, dtype=np.int64)
+        self._alive_mask: Tensor | None = None
+
+    def set_alive(self, alive: Tensor) -> None:
+        """Which replicas still train; the others' messages are neither counted nor kept."""
+        self.alive = alive.cpu().numpy().astype(np.int64)
+        self._alive_mask = None if bool(alive.all()) else alive
+
+    def send(self, message: Message, labels: Tensor | None = None, **context: Any) -> Tensor:
+        """Deliver a message and return what the receiver may use, without a gradient graph.
+
+        `labels` (R, b) and `context` are what the sender itself has; they go to its policies only.
+
+        Raises:
+            PolicyError: a policy cannot treat the message, or changed its shape, dtype or device.
+        """
+        tensor = message.tensor
+        out = Message(
+            message.kind, message.sender, message.receiver, tensor.detach(), message.rows,
+            message.phase, message.epoch, message.step, message.name, message.scale,
+        )  # fmt: skip
+        for b in self.bindings.get(message.sender, ()):
+            if out.kind in b.policy.covers:
+                b.own.labels, b.own.context = labels, context
+                changed = b.policy.outgoing(out, b.own).detach()
+                b.own.labels, b.own.context = None, {}
+                _same(b.policy.name, out.tensor, changed)
+                out = out.with_tensor(changed, b.policy.name)
+        self.ledger.count(out, self.alive)
+        self.recorder.add(out, self._alive_mask)
+        delivered = out.tensor
+        for b in self.bindings.get(message.receiver, ()):
+            if b.policy.overrides("incoming"):
+                delivered = b.policy.incoming(out, b.own).detach()
+        return delivered
+
+
+def _same(name: str, before: Tensor, after: Tensor) -> None:
+    if (before.shape, before.dtype, before.device) != (after.shape, after.dtype, after.device):
+        raise PolicyError(
+            f"{name}: must keep shape, dtype and device of a message, turned "
+            f"{tuple(before.shape)} {before.dtype} {before.device} into "
+            f"{tuple(after.shape)} {after.dtype} {after.device}."
+        )

@@ -1,0 +1,105 @@
+"""The training loop: epochs, selection on validation rows, early stopping. There is only this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflsec.algorithm import Algorithm
+from vflsec.federation import Federation, Phase
+
+__all__ = ["predict", "run_phases"]
+
+EVALUATION_BATCH = 4096
+
+
+def predict(algorithm: Algorithm, fed: Federation, rows: Tensor) -> Tensor:
+    """Logits (R, n, C) for sample ids (R, n), in batches."""
+    parts = [algorithm.predict(fed, r) for r in rows.split(EVALUATION_BATCH, dim=1)]
+    return torch.cat(parts, dim=1)
+
+
+def validation_loss(algorithm: Algorithm, fed: Federation, rows: Tensor) -> Tensor:
+    """Mean loss on the validation rows by replica, (R,), on the labels the active party trains on."""
+    with torch.no_grad():
+        logits = predict(algorithm, fed, rows)
+        return fed.loss(logits, fed.targets(rows)).double()
+
+
+def run_phases(
+    algorithm: Algorithm,
+    fed: Federation,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Iterator[Phase]:
+    """Train; yields each phase when it has ended, so that it can be audited.
+
+    Args:
+        algorithm: its modules must be built.
+        fed: the cohort.
+        progress: called with (phase name, epochs done, epochs in all) after every epoch.
+    """
+    for phase in algorithm.phases(fed):
+        fed.phase, fed.epoch, fed.steps = phase.name, 0, 0
+        alive = torch.ones(fed.replicas, dtype=torch.bool, device=fed.stack.device)
+        fed.channel.set_alive(alive)
+        best: _Best | None = None
+        if phase.select and phase.epochs:
+            best = _Best(fed)
+        for epoch in range(phase.epochs):
+            fed.epoch = epoch
+            for rows in fed.batches(phase):
+                phase.step(rows)
+                fed.steps += 1
+            if phase.after_epoch is not None:
+                phase.after_epoch(epoch)
+            if best is not None:
+                alive = best.update(algorithm, phase, alive)
+                fed.channel.set_alive(alive)
+            if progress is not None:
+                progress(phase.name, epoch + 1, phase.epochs)
+            if not bool(alive.any()):
+                break
+        fed.channel.set_alive(torch.ones_like(alive))
+        if best is not None:
+            best.restore()
+        fed.extra[f"epochs.{phase.name}"] = best.epochs.tolist() if best else phase.epochs
+        yield phase
+
+
+class _Best:
+    """The best epoch of every replica by validation loss, and who still trains."""
+
+    def __init__(self, fed: Federation) -> None:
+        self.fed = fed
+        self.rows = fed.stack.rows("validation")
+        device = fed.stack.device
+        self.loss = torch.full((fed.replicas,), torch.inf, dtype=torch.float64, device=device)
+        self.since = torch.zeros(fed.replicas, dtype=torch.int64, device=device)
+        self.epochs = torch.zeros(fed.replicas, dtype=torch.int64, device=device)
+        self.state: Any = fed.state()
+
+    def update(self, algorithm: Algorithm, phase: Phase, alive: Tensor) -> Tensor:
+        fed = self.fed
+        loss = validation_loss(algorithm, fed, self.rows)
+        better = (loss < self.loss) & alive
+        self.loss = torch.where(better, loss, self.loss)
+        self.since = torch.where(better, 0, self.since + 1)
+        self.epochs += alive.long()
+        if bool(better.any()):
+            which = better.nonzero().squeeze(1)
+            for name, parts in fed.state().items():
+                for part, weights in parts.items():
+                    for key, value in weights.items():
+                        self.state[name][part][key][which] = value[which]
+        if phase.patience:
+            alive = alive & (self.since < phase.patience)
+            for name in phase.listeners:
+                signal = alive.to(torch.uint8).unsqueeze(1)
+                fed.send("signal", fed.active.name, name, signal, name="continue")
+        return alive
+
+    def restore(self) -> None:
+        self.fed.load(self.state, torch.arange(self.fed.replicas, device=self.fed.stack.device))

@@ -1,0 +1,281 @@
+"""The parties of one cohort at work: what an algorithm's step is written against.
+
+All tensors carry the replica axis first. A Federation knows rows, batches, columns, labels, the
+channel and the clock; what is computed and sent is the algorithm's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vflsec import check
+from vflsec.channel import Binding, Channel, Ledger, Recorder
+from vflsec.message import Kind, Message
+from vflsec.nn.replicas import Replicas
+from vflsec.party import Party
+from vflsec.policy import Own, Policy
+from vflsec.rng import Streams, as_global, generator
+from vflsec.task import Stack
+from vflsec.view import Facts
+
+__all__ = ["Federation", "Phase"]
+
+
+@dataclass
+class Phase:
+    """One stretch of training.
+
+    Attributes:
+        name: of the phase, for example ``train``, ``pretrain``, ``finetune``.
+        rows: sample ids to train on, (R, n).
+        batch_size, epochs: how; an epoch is one pass over `rows` in a fresh order.
+        step: one optimisation step on sample ids (R, b).
+        after_epoch: called after each epoch, for example to aggregate; may be None.
+        select: True if the best epoch is kept by the loss on validation rows.
+        patience: epochs without a better validation loss before a replica stops; 0 = never.
+        audited: True if attacks look at the state after this phase.
+        predicts: True if the main task can be evaluated after this phase.
+        listeners: passive parties that are told each epoch whether training goes on.
+    """
+
+    name: str
+    rows: Tensor
+    batch_size: int
+    epochs: int
+    step: Callable[[Tensor], None]
+    after_epoch: Callable[[int], None] | None = None
+    select: bool = False
+    patience: int = 0
+    audited: bool = True
+    predicts: bool = True
+    listeners: tuple[str, ...] = ()
+
+
+@dataclass
+class Federation:
+    """The state of one cohort in training.
+
+    Attributes:
+        stack: data of all replicas.
+        seeds: (R) base seed of each replica.
+        parties: by name, active first.
+        channel: the only way between them.
+        labels: (R, N) int64 labels the active party trains on, -1 where unknown, or (R, N, C)
+            class shares, after its label policies.
+        phase, epoch, steps: the clock.
+        extra: state of the algorithm.
+    """
+
+    stack: Stack
+    seeds: tuple[int, ...]
+    parties: dict[str, Party]
+    channel: Channel
+    labels: Tensor
+    overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    phase: str = ""
+    epoch: int = 0
+    steps: int = 0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def create(
+        cls,
+        stack: Stack,
+        seeds: Sequence[int],
+        policies: Mapping[str, Sequence[tuple[Policy, Tensor]]] | None = None,
+        recorder: Recorder | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> Federation:
+        """Set up the parties with their policies.
+
+        Args:
+            stack: data of the cohort.
+            seeds: base seed of each replica, length R.
+            policies: for each party its (policy, strength per replica (R,)) in order.
+            recorder: what to keep of the messages; nothing by default.
+            facts: public facts for the policies.
+        """
+        task = stack.first
+        policies = policies or {}
+        for name in policies:
+            check.one_of("the party of a policy", name, task.parties)
+        parties: dict[str, Party] = {}
+        for name in task.parties:
+            active = name == task.active
+            party = Party(name, active)
+            for i, (policy, strength) in enumerate(policies.get(name, ())):
+                own = Own(
+                    party=name,
+                    strength=strength.double().cpu(),
+                    rng=Streams(
+                        seeds, "policy", name, i, policy.name, device=stack.device,
+                        dtype=stack.dtype,
+                    ),
+                    classes=task.classes if active else 0,
+                    prior=stack.priors() if active else None,
+                    facts=dict(facts or {}),
+                )  # fmt: skip
+                party.bindings.append(Binding(policy, own))
+            parties[name] = party
+        replicas = stack.replicas
+        bindings = {name: p.bindings for name, p in parties.items()}
+        recorder = recorder or Recorder((), replicas, len(task.y))
+        channel = Channel(bindings, recorder, Ledger(replicas))
+        labels = stack.labels()
+        for task_index, t in enumerate(stack.tasks):
+            mask = torch.ones(len(t.y), dtype=torch.bool)
+            mask[t.sets["test"]] = False
+            hidden = (stack.of == task_index).nonzero().squeeze(1)
+            keep = mask.to(labels.device)
+            labels[hidden] = torch.where(keep, labels[hidden], -1)
+        for b in parties[task.active].bindings:
+            if b.policy.overrides("labels"):
+                labels = b.policy.labels(labels, b.own)
+        return cls(stack, tuple(seeds), parties, channel, labels)
+
+    @property
+    def replicas(self) -> int:
+        return self.stack.replicas
+
+    @property
+    def active(self) -> Party:
+        return self.parties[self.stack.first.active]
+
+    @property
+    def passive(self) -> list[Party]:
+        return [p for p in self.parties.values() if not p.active]
+
+    @property
+    def classes(self) -> int:
+        return self.stack.first.classes
+
+    def add(self, party: str, part: str, build: Callable[[], nn.Module]) -> Replicas:
+        """Give a party one module, made once for each replica from that replica's own stream.
+
+        The same seed gives the same initial weights whatever the defenses are.
+        """
+        owner = self.parties[party]
+        made = []
+        for r, seed in enumerate(self.seeds):
+            with as_global(generator(seed, "init", party, part)):
+                module = build()
+                for b in owner.bindings:
+                    if b.policy.overrides("model"):
+                        b.own.context = {"replica": r}
+                        module = b.policy.model(module, part, b.own)
+                made.append(module)
+        stack = Replicas(
+            made,
+            device=self.stack.device,
+            dtype=self.stack.dtype,
+            rng=Streams(self.seeds, "module", party, part, dtype=self.stack.dtype),
+        )
+        owner.modules[part] = stack
+        return stack
+
+    def columns(self, party: str, rows: Tensor, *, train: bool = True) -> Tensor:
+        """Own input rows (R, b, ...) of a party for sample ids (R, b), after its column policies."""
+        x = self.stack.columns(party, rows)
+        if train:
+            for b in self.parties[party].bindings:
+                if b.policy.overrides("columns"):
+                    b.own.context = {"rows": rows}
+                    x = b.policy.columns(x, b.own)
+        return x
+
+    def send(
+        self,
+        kind: Kind,
+        sender: str,
+        receiver: str,
+        tensor: Tensor,
+        rows: Tensor | None = None,
+        *,
+        name: str = "",
+        scale: float = 1.0,
+        phase: str = "",
+        labels: Tensor | None = None,
+        **context: Any,
+    ) -> Tensor:
+        """Send one message at the current time; see :meth:`vflsec.channel.Channel.send`."""
+        message = Message(
+            kind, sender, receiver, tensor, rows, phase or self.phase, self.epoch, self.steps,
+            name, scale,
+        )  # fmt: skip
+        return self.channel.send(message, labels, **context)
+
+    def targets(self, rows: Tensor) -> Tensor:
+        """What the active party trains on for sample ids (R, b): (R, b) or (R, b, C)."""
+        index = rows if self.labels.dim() == 2 else rows.unsqueeze(-1)
+        if self.labels.dim() == 3:
+            index = index.expand(-1, -1, self.labels.shape[2])
+        return self.labels.gather(1, index)
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Mean loss of a batch by replica, (R,): cross entropy, or what the active party's policy says.
+
+        `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares.
+        """
+        for b in self.active.bindings:
+            if b.policy.overrides("loss"):
+                rows = b.policy.loss(logits, y, b.own)
+                if rows is not None:
+                    return rows.mean(1)
+        return cross_entropy(logits, y).mean(1)
+
+    def penalty(self, party: str, x: Tensor, h: dict[str, Tensor], y: Tensor | None) -> Tensor | None:
+        """The sum of a party's penalty terms (R,), or None."""
+        total: Tensor | None = None
+        for b in self.parties[party].bindings:
+            if b.policy.overrides("penalty"):
+                term = b.policy.penalty(x, h, y, b.own)
+                if term is not None:
+                    total = term if total is None else total + term
+        return total
+
+    def batches(self, phase: Phase) -> Iterator[Tensor]:
+        """Sample ids (R, b) of one epoch, each replica in its own fresh order."""
+        n = phase.rows.shape[1]
+        if "order" not in self.extra or self.extra["order"][0] != phase.name:
+            self.extra["order"] = (phase.name, Streams(self.seeds, "batches", phase.name))
+        order = self.extra["order"][1].permutations(n).to(phase.rows.device)
+        shuffled = phase.rows.gather(1, order)
+        yield from shuffled.split(phase.batch_size, dim=1)
+
+    def state(self) -> dict[str, dict[str, dict[str, Tensor]]]:
+        """A copy of all parties' weights."""
+        return {
+            name: {part: m.state() for part, m in p.modules.items()}
+            for name, p in self.parties.items()
+        }
+
+    def load(self, state: dict[str, dict[str, dict[str, Tensor]]], replicas: Tensor) -> None:
+        """Put weights back, of the given replicas only."""
+        for name, parts in state.items():
+            for part, weights in parts.items():
+                self.parties[name].modules[part].load(weights, replicas)
+
+    def facts(self, **known: Any) -> Facts:
+        """Public facts of the run at this moment."""
+        task = self.stack.first
+        sends = frozenset(
+            (kind, sender, receiver)
+            for (_, kind, _, sender, receiver) in self.channel.ledger.entries
+        )
+        return Facts(
+            phase=self.phase, active=task.active, parties=task.parties, classes=task.classes,
+            sends=sends, **known,
+        )  # fmt: skip
+
+
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """Cross entropy of each row, (R, b); `y` (R, b) int64 or (R, b, C) class shares."""
+    log_p = torch.log_softmax(logits, dim=-1)
+    if y.dim() == 2:
+        return -log_p.gather(2, y.unsqueeze(2)).squeeze(2)
+    return -(y * log_p).sum(2)

@@ -1,0 +1,136 @@
+"""Bottom and top models that come with the package, and the user's own by import path."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from vflsec import check
+from vflsec.errors import ConfigError
+from vflsec.nn.replicas import Replicas, apply, stacked
+from vflsec.view import Schema
+
+__all__ = ["TabularInput", "bottom", "from_path", "mlp"]
+
+
+class TabularInput(nn.Module):
+    """Numeric columns as they are, each categorical one as a learned vector.
+
+    Input (b, d) with categorical codes stored as floats; output (b, p) with
+    p = numeric columns + sum of embedding widths. The width for c codes is
+    min(16, ceil(sqrt(c)) + 1) unless `width` is given.
+    """
+
+    def __init__(self, schema: Schema, width: int | None = None) -> None:
+        super().__init__()
+        self.numeric = list(schema.numeric)
+        self.categorical = list(schema.categorical)
+        sizes = [schema.cardinalities[i] for i in self.categorical]
+        widths = [width or min(16, math.ceil(math.sqrt(c)) + 1) for c in sizes]
+        self.tables = nn.ModuleList(nn.Embedding(c, w) for c, w in zip(sizes, widths, strict=True))
+        self.out_features = len(self.numeric) + sum(widths)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = [x[:, self.numeric]] if self.numeric else []
+        parts += [t(x[:, i].long()) for t, i in zip(self.tables, self.categorical, strict=True)]
+        return torch.cat(parts, dim=1)
+
+
+@stacked(TabularInput)
+def _tabular(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    assert isinstance(module, TabularInput)
+    if not module.categorical:
+        return x
+    parts = [x[..., module.numeric]] if module.numeric else []
+    for k, (i, table) in enumerate(zip(module.categorical, module.tables, strict=True)):
+        parts.append(apply(s, f"{prefix}tables.{k}.", table, x[..., i], train))
+    return torch.cat(parts, dim=-1)
+
+
+@stacked(nn.ModuleList)
+def _module_list(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    raise ConfigError("a ModuleList has no forward of its own.")
+
+
+def mlp(widths: Sequence[int], *, dropout: float = 0.0, last: bool = False) -> nn.Sequential:
+    """Linear layers of these widths with ReLU between; `last` adds one after the last layer too."""
+    layers: list[nn.Module] = []
+    for i, (a, b) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+        layers.append(nn.Linear(a, b))
+        if i < len(widths) - 2 or last:
+            layers.append(nn.ReLU())
+            if dropout:
+                layers.append(nn.Dropout(dropout))
+    return nn.Sequential(*layers)
+
+
+def bottom(
+    schema: Schema, hidden: Sequence[int], out: int, *, dropout: float = 0.0, width: int | None = None
+) -> nn.Sequential:
+    """A bottom model for `schema`: embeddings for categoricals, then an MLP to `out` numbers.
+
+    Images are flattened; bring an own module for anything better.
+    """
+    if schema.cardinalities:
+        first: nn.Module = TabularInput(schema, width)
+        size = first.out_features  # type: ignore[union-attr,assignment]
+    else:
+        first, size = nn.Flatten(), math.prod(schema.shape)
+    return nn.Sequential(first, *mlp([int(size), *hidden, out], dropout=dropout))  # type: ignore[arg-type]
+
+
+def from_path(path: str, schema: Schema, out: int) -> nn.Module:
+    """The user's own bottom model from ``"package.module:Name"``.
+
+    The callable is tried as ``Name(schema, out)`` when it takes two or more positional arguments,
+    as ``Name(out)`` with one, and as ``Name()`` with none. It must map (b, *schema.shape) to (b, out).
+
+    Raises:
+        ConfigError: it cannot be imported, or what it makes does not map to (b, out).
+    """
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise check.fail("module", "of the form 'package.module:Name'", path)
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as why:
+        raise ConfigError(
+            f"module {path!r} cannot be imported ({why}). Is its folder on PYTHONPATH, or the "
+            "package installed?"
+        ) from why
+    made = _construct(factory, schema, out)
+    if not isinstance(made, nn.Module):
+        raise ConfigError(f"module {path!r} must make a torch.nn.Module, got {type(made).__name__}.")
+    with torch.no_grad():
+        try:
+            trial = made.eval()(torch.zeros(3, *schema.shape))
+        except Exception as why:
+            raise ConfigError(
+                f"module {path!r} fails on a batch of shape (3, {', '.join(map(str, schema.shape))})"
+                f": {why}"
+            ) from why
+    if trial.shape != (3, out):
+        raise ConfigError(
+            f"module {path!r} must map a batch to (b, {out}), got {tuple(trial.shape)} for b = 3. "
+            "Set the cut width of this party to match."
+        )
+    return made.train()
+
+
+def _construct(factory: object, schema: Schema, out: int) -> object:
+    import inspect
+
+    try:
+        wanted = [
+            p
+            for p in inspect.signature(factory).parameters.values()  # type: ignore[arg-type]
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+    except (TypeError, ValueError):
+        wanted = []
+    arguments = (schema, out) if len(wanted) >= 2 else (out,) if len(wanted) == 1 else ()
+    return factory(*arguments)  # type: ignore[operator]

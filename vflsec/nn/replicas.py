@@ -1,0 +1,286 @@
+"""The replica axis: R copies of one module trained as one, each with numbers of its own.
+
+Parameters carry a leading axis of length R. Layers of the common kinds are computed directly on
+the stacked tensors (one batched matrix product for R linear layers); any other module goes through
+``torch.func.functional_call`` under ``vmap``; what cannot be vmapped runs in a loop, and says so.
+In every path replica r's result is a function of replica r's inputs, parameters and generators.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from vflsec.errors import ConfigError
+from vflsec.rng import Streams, as_global
+
+__all__ = ["ReplicaFallbackWarning", "Replicas", "stacked"]
+
+Context = dict[str, Any]
+Rule = Callable[["Replicas", str, nn.Module, Tensor, bool], Tensor]
+_RULES: dict[type[nn.Module], Rule] = {}
+
+
+class ReplicaFallbackWarning(UserWarning):
+    """A module cannot be stacked; its replicas run one after another."""
+
+
+def stacked(*types: type[nn.Module]) -> Callable[[Rule], Rule]:
+    """Declare how modules of these exact types compute on stacked tensors."""
+
+    def decorate(rule: Rule) -> Rule:
+        for t in types:
+            _RULES[t] = rule
+        return rule
+
+    return decorate
+
+
+class Replicas:
+    """R modules of one architecture with stacked parameters.
+
+    Args:
+        modules: R instances; their parameters and buffers are copied.
+        device, dtype: where and in what precision the stack lives.
+        rng: streams for modules that draw while training (dropout); none is needed without them.
+
+    Attributes:
+        params: leaf tensors by name, (R, ...), requiring gradients.
+        buffers: tensors by name, (R, ...).
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        rng: Streams | None = None,
+    ) -> None:
+        if not modules:
+            raise ConfigError("a stack needs at least one module, got none.")
+        self.count = len(modules)
+        self.device, self.dtype, self.rng = torch.device(device), dtype, rng
+        self.template = copy.deepcopy(modules[0])
+        named = [dict(m.named_parameters()) for m in modules]
+        buffered = [dict(m.named_buffers()) for m in modules]
+        self.params = {
+            k: torch.stack([n[k].detach() for n in named])
+            .to(self.device, dtype)
+            .requires_grad_(v.requires_grad)
+            for k, v in named[0].items()
+        }
+        self.buffers = {
+            k: self._cast(torch.stack([n[k].detach() for n in buffered])) for k in buffered[0]
+        }
+        self.path = self._choose()
+
+    def _cast(self, t: Tensor) -> Tensor:
+        return t.to(self.device, self.dtype if t.is_floating_point() else t.dtype)
+
+    def _choose(self) -> str:
+        if self._has_rules(self.template):
+            return "stacked"
+        draws = [
+            m for m in self.template.modules() if isinstance(m, nn.modules.dropout._DropoutNd)
+        ]
+        if draws:
+            self._say("it draws random numbers in a module without a stacking rule")
+            return "loop"
+        return "vmap"
+
+    def _say(self, why: str) -> None:
+        warnings.warn(
+            f"{type(self.template).__name__} cannot be stacked ({why}); its {self.count} replicas "
+            "run one after another, which is slower but gives the same results.",
+            ReplicaFallbackWarning,
+            stacklevel=3,
+        )
+
+    @staticmethod
+    def _has_rules(module: nn.Module) -> bool:
+        if type(module) in _RULES:
+            inner = list(module.children())
+            return all(Replicas._has_rules(m) for m in inner)
+        return False
+
+    def parameters(self) -> list[Tensor]:
+        """The trainable stacked tensors."""
+        return [p for p in self.params.values() if p.requires_grad]
+
+    def __call__(self, x: Tensor, *, train: bool = True) -> Tensor:
+        """Outputs (R, b, ...) for inputs (R, b, ...), replica by replica."""
+        if x.shape[0] != self.count:
+            raise ConfigError(f"a stack of {self.count} replicas got inputs {tuple(x.shape)}.")
+        if self.path == "stacked":
+            return apply(self, "", self.template, x, train)
+        if self.path == "vmap":
+            return self._vmap(x, train)
+        return self._loop(x, train)
+
+    def _vmap(self, x: Tensor, train: bool) -> Tensor:
+        self.template.train(train)
+
+        def one(params: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor) -> Any:
+            buffers = dict(buffers)
+            out = functional_call(self.template, (params, buffers), (rows,))
+            return out, buffers
+
+        try:
+            out, buffers = torch.vmap(one)(self.params, self.buffers, x)
+        except (RuntimeError, NotImplementedError) as why:
+            self._say(str(why).splitlines()[0])
+            self.path = "loop"
+            return self._loop(x, train)
+        if train:
+            self.buffers = {k: v.detach() for k, v in buffers.items()}
+        return out
+
+    def _loop(self, x: Tensor, train: bool) -> Tensor:
+        self.template.train(train)
+        outs = []
+        for r in range(self.count):
+            params = {k: v[r] for k, v in self.params.items()}
+            buffers = {k: v[r].clone() for k, v in self.buffers.items()}
+            if train and self.rng is not None:
+                with as_global(self.rng.generators[r]):
+                    outs.append(functional_call(self.template, (params, buffers), (x[r],)))
+            else:
+                outs.append(functional_call(self.template, (params, buffers), (x[r],)))
+            if train:
+                for k, v in buffers.items():
+                    self.buffers[k][r] = v.detach()
+        return torch.stack(outs)
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of all parameters and buffers, (R, ...) each."""
+        both = {**self.params, **self.buffers}
+        return {k: v.detach().clone() for k, v in both.items()}
+
+    def load(self, state: dict[str, Tensor], replicas: Tensor | None = None) -> None:
+        """Overwrite parameters and buffers in place, of all or of the given replicas only."""
+        with torch.no_grad():
+            for k, v in {**self.params, **self.buffers}.items():
+                if replicas is None:
+                    v.copy_(state[k])
+                else:
+                    v[replicas] = state[k][replicas]
+
+    def one(self, r: int) -> nn.Module:
+        """Replica `r` as a module of its own, detached, in eval mode, on the stack's device."""
+        module = copy.deepcopy(self.template).to(self.device, self.dtype)
+        both = {**self.params, **self.buffers}
+        module.load_state_dict({k: both[k][r].detach() for k in module.state_dict()})
+        return module.eval()
+
+
+def apply(stack: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    """Run one (sub)module of a stack by its rule; `prefix` is its dotted name with a final dot."""
+    return _RULES[type(module)](stack, prefix, module, x, train)
+
+
+@stacked(nn.Sequential)
+def _sequential(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    for name, child in module.named_children():
+        x = apply(s, f"{prefix}{name}.", child, x, train)
+    return x
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """R linear layers at once: x (R, b, i), weight (R, o, i), bias (R, o) -> (R, b, o).
+
+    A single replica whose product degenerates to a vector is computed beside a copy of itself:
+    otherwise another kernel is chosen and the last bit differs from the same replica in company.
+    """
+    lone = len(x) == 1 and (x.shape[1] == 1 or 1 in weight.shape[1:])
+    if lone:
+        x, weight = x.expand(2, -1, -1), weight.expand(2, -1, -1)
+        bias = None if bias is None else bias.expand(2, -1)
+    if bias is None:
+        out = torch.bmm(x, weight.transpose(1, 2))
+    else:
+        out = torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
+    return out[:1] if lone else out
+
+
+@stacked(nn.Linear)
+def _linear(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    shape = x.shape
+    flat = x.reshape(shape[0], -1, shape[-1])
+    out = linear(flat, s.params[f"{prefix}weight"], s.params.get(f"{prefix}bias"))
+    return out.reshape(*shape[:-1], out.shape[-1])
+
+
+@stacked(
+    nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Softplus, nn.Identity
+)
+def _elementwise(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    return module(x)
+
+
+@stacked(nn.Flatten)
+def _flatten(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    return x.flatten(2)
+
+
+@stacked(nn.Dropout)
+def _dropout(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    p = float(module.p)  # type: ignore[arg-type]
+    if not train or p == 0:
+        return x
+    if s.rng is None:
+        raise ConfigError("a model with dropout needs random streams; pass rng to Replicas.")
+    keep = s.rng.uniform(x.shape[1:]).to(x.device) >= p
+    return x * keep.to(x.dtype) / (1 - p)
+
+
+@stacked(nn.LayerNorm)
+def _layer_norm(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
+    out = nn.functional.layer_norm(x, module.normalized_shape, None, None, module.eps)
+    if module.elementwise_affine:
+        shape = (s.count, *([1] * (x.dim() - 2)), x.shape[-1])
+        out = out * s.params[f"{prefix}weight"].reshape(shape)
+        if f"{prefix}bias" in s.params:
+            out = out + s.params[f"{prefix}bias"].reshape(shape)
+    return out
+
+
+@stacked(nn.BatchNorm1d)
+def _batch_norm(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
+    """Batch normalisation of (R, b, d): the R*d channels are normalised separately."""
+    r, b, d = x.shape
+    wide = x.transpose(0, 1).reshape(b, r * d)
+    mean = s.buffers.get(f"{prefix}running_mean")
+    var = s.buffers.get(f"{prefix}running_var")
+    weight, bias = s.params.get(f"{prefix}weight"), s.params.get(f"{prefix}bias")
+    momentum = module.momentum
+    if train and mean is not None:
+        s.buffers[f"{prefix}num_batches_tracked"] += 1
+        if momentum is None:
+            momentum = 1.0 / float(s.buffers[f"{prefix}num_batches_tracked"][0])
+    out = nn.functional.batch_norm(
+        wide,
+        None if mean is None else mean.view(-1),
+        None if var is None else var.view(-1),
+        None if weight is None else weight.reshape(-1),
+        None if bias is None else bias.reshape(-1),
+        train or mean is None,
+        momentum if momentum is not None else 0.0,
+        module.eps,
+    )
+    return out.reshape(b, r, d).transpose(0, 1)
+
+
+@stacked(nn.Embedding)
+def _embedding(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
+    """Codes (R, b) -> vectors (R, b, e)."""
+    table = s.params[f"{prefix}weight"]
+    n = table.shape[1]
+    offset = torch.arange(s.count, device=x.device).reshape(-1, *([1] * (x.dim() - 1))) * n
+    return nn.functional.embedding(x.long() + offset, table.reshape(-1, table.shape[-1]))

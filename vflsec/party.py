@@ -1,0 +1,66 @@
+"""One participant: its own modules, its own optimizer, its own policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflsec.channel import Binding
+from vflsec.nn.replicas import Replicas
+
+__all__ = ["Party"]
+
+
+@dataclass
+class Party:
+    """What one party owns during a run.
+
+    Attributes:
+        name: of the party.
+        active: True if it holds the labels.
+        modules: its stacked modules by part (``bottom``, ``top``, ...).
+        bindings: its policies at work, in order.
+        optimizer: its optimizer; made by :meth:`start`.
+    """
+
+    name: str
+    active: bool
+    modules: dict[str, Replicas] = field(default_factory=dict)
+    bindings: list[Binding] = field(default_factory=list)
+    optimizer: Any = None
+
+    def parameters(self, parts: Sequence[str] | None = None) -> list[Tensor]:
+        """Trainable stacked tensors of all (or the given) parts, in a fixed order."""
+        chosen = self.modules if parts is None else parts
+        return [p for part in chosen for p in self.modules[part].parameters()]
+
+    def start(self, optimizer: str, lr: float, weight_decay: float, momentum: float = 0.9) -> None:
+        """Make a fresh optimizer over all own parameters and let own policies wrap it."""
+        params = self.parameters()
+        if not params:
+            self.optimizer = None
+            return
+        if optimizer == "adam":
+            made: Any = torch.optim.Adam(params, lr=lr, weight_decay=weight_decay, fused=True)
+        elif optimizer == "sgd":
+            made = torch.optim.SGD(
+                params, lr=lr, weight_decay=weight_decay, momentum=momentum, fused=True
+            )
+        else:
+            made = torch.optim.Adagrad(params, lr=lr, weight_decay=weight_decay)
+        for b in self.bindings:
+            if b.policy.overrides("optimizer"):
+                made = b.policy.optimizer(made, b.own)
+        self.optimizer = made
+
+    def update(self, gradients: Sequence[Tensor | None], parts: Sequence[str] | None = None) -> None:
+        """One optimizer step with these gradients of :meth:`parameters`."""
+        for p, g in zip(self.parameters(parts), gradients, strict=True):
+            p.grad = g
+        self.optimizer.step()
+        for p in self.parameters(parts):
+            p.grad = None
