@@ -32,7 +32,6 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.errors import PolicyError
-from vflsec.message import Message
 from vflsec.policy import Guarantee, Own, Policy
 
 ALIASES = ("rr", "randomised_response", "randomized_response")
@@ -82,9 +81,6 @@ class LabelDP(Policy):
         plain = -torch.log_softmax(logits, dim=-1).gather(2, y.unsqueeze(2)).squeeze(2)
         on = (own.strength > 0).to(p.device).unsqueeze(1)
         return torch.where(on, corrected, plain)
-
-    def outgoing(self, message: Message, own: Own) -> Tensor:
-        return message.tensor
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:

@@ -23,12 +23,14 @@ class Attack:
             see :class:`vflsec.view.Need`. May be a property that depends on the parameters.
         target: what is guessed: ``"label"``, ``"feature"``, ``"attribute"`` or ``"integrity"``.
         binary_only: True if it has no meaning beyond two classes.
+        splits: which rows it can answer for: ``train`` (rows whose messages passed), ``test``.
     """
 
     name: ClassVar[str] = ""
     needs: frozenset[str] = frozenset()
     target: ClassVar[str] = "label"
     binary_only: ClassVar[bool] = False
+    splits: ClassVar[tuple[str, ...]] = ("train",)
 
     def applicable(self, facts: Facts) -> str:
         """'' if the attack has a meaning under these public facts, else the reason it has none."""

@@ -172,10 +172,22 @@ class Replicas:
                 else:
                     v[replicas] = state[k][replicas]
 
-    def one(self, r: int) -> nn.Module:
-        """Replica `r` as a module of its own, detached, in eval mode, on the stack's device."""
+    def take(self, replicas: Tensor) -> Replicas:
+        """A stack of the given replicas, (q,) int64, with detached copies of their weights."""
+        other = copy.copy(self)
+        other.count = len(replicas)
+        other.rng = None
+        other.params = {k: v.detach()[replicas] for k, v in self.params.items()}
+        other.buffers = {k: v[replicas] for k, v in self.buffers.items()}
+        return other
+
+    def one(self, r: int, state: dict[str, Tensor] | None = None) -> nn.Module:
+        """Replica `r` as a module of its own, detached, in eval mode, on the stack's device.
+
+        With `state` (as from :meth:`state`) it gets those weights instead of the current ones.
+        """
         module = copy.deepcopy(self.template).to(self.device, self.dtype)
-        both = {**self.params, **self.buffers}
+        both = state if state is not None else {**self.params, **self.buffers}
         module.load_state_dict({k: both[k][r].detach() for k in module.state_dict()})
         return module.eval()
 

@@ -1,0 +1,80 @@
+"""Gradient direction: rows whose gradient points like a known positive's are positive.
+
+Score of row i: the mean over known positives j of cos(g_i, g_j), or of the inner product <g_i, g_j>.
+For cross entropy g_i = (p_i - y_i) ds_i/dz_i, so behind a top model whose Jacobian keeps to a
+half-space the sign of the cosine is the label; behind a linear top it is exactly +1 or -1.
+
+Attacker: any passive party that receives per-row gradients and knows the label of at least one
+positive row; two classes. The reference rows are never scored. By default gradients of one row are
+averaged over epochs first; ``accumulate = false`` uses one epoch.
+Does not work: when per-row Jacobians differ in sign, and under noise that has more energy than the
+gradients in every direction.
+
+Source: Li et al., "Label leakage and protection in two-party split learning", ICLR 2022,
+arXiv:2102.08504, section 3 (cosine) and appendix (inner product, several hints).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import nn
+
+from vflsec import check, registry
+from vflsec.attack import Attack
+from vflsec.errors import ThreatModelError
+from vflsec.guess import Guess
+from vflsec.view import View
+
+ALIASES = ("ds", "cosine")
+
+
+@registry.attack
+@dataclass(frozen=True)
+class Direction(Attack):
+    """Hyper-parameters.
+
+    Attributes:
+        measure: ``cosine`` or ``inner`` (inner product, which keeps the length).
+        positives: how many known positives serve as references, in grant order.
+        accumulate: average each row's gradients over epochs first.
+        epoch: which epoch is used if not: ``first`` or ``last``.
+    """
+
+    measure: Literal["cosine", "inner"] = "cosine"
+    positives: int = 1
+    accumulate: bool = True
+    epoch: Literal["first", "last"] = "first"
+    binary_only: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check.one_of("direction.measure", self.measure, ("cosine", "inner"))
+        check.one_of("direction.epoch", self.epoch, ("first", "last"))
+        check.integer("direction.positives", self.positives)
+
+    @property
+    def form(self) -> str:
+        return "mean" if self.accumulate else self.epoch
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({f"gradient:{self.form}", "known_rows"})
+
+    def infer(self, view: View, rng: torch.Generator) -> Guess:
+        hints = view.require_known().of_class(1)[: self.positives]
+        if len(hints) < self.positives:
+            raise ThreatModelError(
+                f"direction needs {self.positives} known positives, was granted {len(hints)}. "
+                "Raise known_rows or lower positives."
+            )
+        table = view.received("gradient", self.form)
+        g = table.tensor.flatten(1)  # (n, d)
+        reference = table.of_rows(hints).flatten(1)  # (q, d)
+        if self.measure == "cosine":
+            g = nn.functional.normalize(g, dim=1)
+            reference = nn.functional.normalize(reference, dim=1)
+        score = (g @ reference.T).mean(1)
+        keep = ~torch.isin(table.rows, hints)
+        return Guess(self.target, table.rows[keep], score[keep])

@@ -1,0 +1,63 @@
+"""Gradient norm: the rare class has the larger cut-layer gradient.
+
+Score of row i: r_i = ||g_i||_2 of its received gradient. For cross entropy g_i is proportional to
+p_i - y_i, so with few positives (p small) a positive's gradient is long and a negative's short. The
+scores are signed by which class is rare, which is a granted public fact, never by the truth.
+
+Attacker: any passive party that receives per-row gradients; two classes. Needs no labelled row.
+By default the gradients of one row are averaged over epochs first, because fresh noise averages
+out; ``accumulate = false`` uses one epoch, and compares rows within their batch only.
+Does not work: on balanced classes (AUC about 0.5 by design), late in training when the norm marks
+hard rows, under class-weighted losses.
+
+Source: Li et al., "Label leakage and protection in two-party split learning", ICLR 2022,
+arXiv:2102.08504, section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from vflsec import check, registry
+from vflsec.attack import Attack
+from vflsec.guess import Guess
+from vflsec.view import View
+
+ALIASES = ("ns", "norm_score")
+
+
+@registry.attack
+@dataclass(frozen=True)
+class Norm(Attack):
+    """Hyper-parameters.
+
+    Attributes:
+        accumulate: average each row's gradients over epochs before taking the norm.
+        epoch: which epoch is used if not: ``first`` or ``last``.
+    """
+
+    accumulate: bool = True
+    epoch: Literal["first", "last"] = "first"
+    binary_only: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check.one_of("norm.epoch", self.epoch, ("first", "last"))
+
+    @property
+    def form(self) -> str:
+        return "mean" if self.accumulate else self.epoch
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({f"gradient:{self.form}", "prior"})
+
+    def infer(self, view: View, rng: torch.Generator) -> Guess:
+        g = view.received("gradient", self.form)
+        score = torch.linalg.vector_norm(g.tensor.flatten(1), dim=1)  # (n,)
+        assert view.prior is not None
+        rare = 1.0 if float(view.prior[1]) <= 0.5 else -1.0
+        group = None if self.accumulate else g.step.cpu().numpy()
+        return Guess(self.target, g.rows, rare * score, group, notes={"rare_class": int(rare > 0)})

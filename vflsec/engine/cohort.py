@@ -1,0 +1,318 @@
+"""Trains the cells of one cohort as one stacked model, then attacks and scores each of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsec import registry
+from vflsec.algorithm import Algorithm
+from vflsec.attack import Attack
+from vflsec.audit.controls import Control, controls
+from vflsec.audit.metrics import score
+from vflsec.channel import Recorder
+from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
+from vflsec.engine.train import predict, run_phases
+from vflsec.engine.views import make_view
+from vflsec.errors import ThreatModelError
+from vflsec.federation import Federation, Phase
+from vflsec.guess import Guess, Truth
+from vflsec.policy import Policy
+from vflsec.rng import generator
+from vflsec.task import Stack, Task
+from vflsec.view import View, as_needs
+
+__all__ = ["Progress", "pick_device", "run_cohort"]
+
+Progress = Callable[[str, float], None]
+
+
+def pick_device(name: str) -> torch.device:
+    """The device behind ``auto``, ``cpu`` or ``cuda``; the only place where one is chosen.
+
+    Raises:
+        ConfigError: unknown name, or ``cuda`` without a usable GPU.
+    """
+    from vflsec import check
+
+    check.one_of("--device", name, ("auto", "cpu", "cuda"))
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise check.fail("--device", "a device of this machine", name, "Use auto or cpu.")
+    if name == "cpu" or not there:
+        torch.set_num_threads(1)
+        return torch.device("cpu")
+    return torch.device("cuda")
+
+
+@dataclass
+class _Prepared:
+    """One attack of the cohort, ready to run."""
+
+    spec: AttackSpec
+    attack: Attack
+
+
+def run_cohort(
+    cells: Sequence[CellSpec],
+    attacks: Sequence[AttackSpec],
+    tasks: Mapping[int, Task],
+    *,
+    device: str = "auto",
+    progress: Progress | None = None,
+    main: bool = True,
+) -> list[CellResult]:
+    """Train cells that differ in seed and strengths only, and audit each.
+
+    Args:
+        cells: of one cohort.
+        attacks: to make on each cell after each audited phase.
+        tasks: the task of each seed.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        progress: called with (what is being done, share done in [0, 1]).
+        main: False leaves main-task figures out.
+
+    Returns:
+        One result for each cell, in order; a cell's result does not depend on the other cells.
+    """
+    started = time.perf_counter()
+    run = _Cohort(cells, attacks, tasks, pick_device(device), progress or (lambda *_: None), main)
+    results = run.go()
+    seconds = (time.perf_counter() - started) / len(cells)
+    for result in results:
+        result.seconds = seconds
+    return results
+
+
+class _Cohort:
+    def __init__(
+        self,
+        cells: Sequence[CellSpec],
+        attacks: Sequence[AttackSpec],
+        tasks: Mapping[int, Task],
+        device: torch.device,
+        progress: Progress,
+        main: bool,
+    ) -> None:
+        self.cells, self.progress, self.main, self.device = cells, progress, main, device
+        first = cells[0]
+        self.prepared = [
+            _Prepared(a, registry.attacks.create(a.name, a.params)) for a in attacks
+        ]
+        self.algorithm: Algorithm = registry.algorithms.create(first.algorithm, first.params)
+        self.seeds = [c.seed for c in cells]
+        self.stack = Stack.build(tasks, self.seeds, device, getattr(torch, first.dtype))
+        self.results = [CellResult(c.key, c, device=str(device)) for c in cells]
+        self._controls: dict[tuple[Any, ...], list[Control]] = {}
+
+    def go(self) -> list[CellResult]:
+        self.fed = fed = Federation.create(
+            self.stack, self.seeds, self._policies(), self._recorder(), self._facts()
+        )
+        self.algorithm.build(fed)
+        self.initial = {
+            name: party.modules["bottom"].state()
+            for name, party in fed.parties.items()
+            if "bottom" in party.modules
+        }
+        phases = run_phases(self.algorithm, fed, self._epoch)
+        for phase in phases:
+            self._main_task(phase)
+            if phase.audited:
+                self._attack(phase)
+        self._finish()
+        return self.results
+
+    def _epoch(self, phase: str, done: int, total: int) -> None:
+        self.progress(f"{phase}: epoch {done}/{total}", 0.8 * done / total)
+
+    def _facts(self) -> dict[str, Any]:
+        task = self.stack.first
+        facts = {
+            k: v for k, v in self.cells[0].params.items() if isinstance(v, int | float | str)
+        }
+        facts |= {"labelled": len(task.sets["labelled"]), "classes": task.classes}
+        for name in ("epochs", "batch_size"):
+            if hasattr(self.algorithm, name):
+                facts.setdefault(name, getattr(self.algorithm, name))
+        return facts
+
+    def _policies(self) -> dict[str, list[tuple[Policy, Tensor]]]:
+        task = self.stack.first
+        out: dict[str, list[tuple[Policy, Tensor]]] = {p: [] for p in task.parties}
+        self.defenses: list[Policy] = []
+        for i, spec in enumerate(self.cells[0].defenses):
+            policy: Policy = registry.defenses.create(spec.name, spec.params)
+            strengths = [c.defenses[i].strength or 0.0 for c in self.cells]
+            if policy.strengths:
+                for s in strengths:
+                    policy.check_strength(s)
+            strength = torch.tensor(strengths, dtype=torch.float64)
+            for party in owners(spec.party or policy.owner, task):
+                out[party].append((policy, strength))
+            self.defenses.append(policy)
+        for p in self.prepared:
+            active = p.attack.policy()
+            if active is not None:
+                on = torch.ones(len(self.cells), dtype=torch.float64)
+                for party in p.spec.adversary:
+                    out[party].append((active, on))
+        return out
+
+    def _recorder(self) -> Recorder:
+        wanted = {
+            key
+            for p in self.prepared
+            for party in p.spec.adversary
+            for need in as_needs(p.attack.needs)
+            if (key := Recorder.wants(party, need)) is not None
+        }
+        return Recorder(sorted(wanted), self.stack.replicas, len(self.stack.first.y))
+
+    def _truth(self, r: int) -> tuple[Task, Truth]:
+        task = self.stack.tasks[int(self.stack.of[r])]
+        rows = np.arange(len(task.y))
+        return task, Truth("label", rows, task.y)
+
+    def _main_task(self, phase: Phase) -> None:
+        if not (self.main and phase.predicts):
+            return
+        for split in ("test", "validation"):
+            rows = self.stack.rows(split)
+            logits = torch.log_softmax(predict(self.algorithm, self.fed, rows), dim=-1)
+            for r, result in enumerate(self.results):
+                task, truth = self._truth(r)
+                guess = Guess("label", rows[r], logits[r])
+                prior = task.prior.numpy()
+                for s in score(guess, truth, guess.rows, classes=task.classes, prior=prior):
+                    result.measures.append(
+                        Measure(phase.name, split, s.metric, s.value, s.low, s.high, s.n, s.chance)
+                    )
+
+    def _attack(self, phase: Phase) -> None:
+        for i, p in enumerate(self.prepared):
+            self.progress(f"{phase.name}: {p.spec.label}", 0.8 + 0.2 * i / len(self.prepared))
+            views = [
+                make_view(self.algorithm, self.fed, self.initial, p.spec, r)
+                for r in range(len(self.cells))
+            ]
+            names = ("attack", p.spec.key, phase.name)
+            rngs = [generator(s, *names) for s in self.seeds]
+            try:
+                guesses: Sequence[Guess | str] = p.attack.infer_many(views, rngs)
+            except ThreatModelError as why:
+                guesses = [str(why)] * len(views)
+            except (ValueError, RuntimeError, FloatingPointError):
+                guesses = [_one(p.attack, v, g, n) for v, g, n in self._again(p, views, names)]
+            for r, (view, guess) in enumerate(zip(views, guesses, strict=True)):
+                self._score(phase, p, r, view, guess)
+
+    def _again(self, p: _Prepared, views: list[View], names: tuple[str, ...]) -> Any:
+        """One by one after a batch failed, so that one bad cell does not take its company along."""
+        for view, seed in zip(views, self.seeds, strict=True):
+            yield view, generator(seed, *names), seed
+
+    def _baselines(self, views: Sequence[View], specs: Sequence[tuple[Any, ...]]) -> None:
+        """Compute the controls of views that have none yet; they depend on the seed alone."""
+        fresh = {k: v for k, v in zip(specs, views, strict=True) if k not in self._controls}
+        rngs = [generator(k[0], "controls", *k[1:]) for k in fresh]
+        for key, found in zip(fresh, controls(list(fresh.values()), rngs), strict=True):
+            self._controls[key] = found
+
+    def _score(
+        self, phase: Phase, p: _Prepared, r: int, view: View, guess: Guess | str
+    ) -> None:
+        base = {
+            "phase": phase.name, "adversary": "+".join(p.spec.adversary), "attack": p.spec.label,
+            "attack_key": p.spec.key, "target": p.attack.target,
+        }  # fmt: skip
+        result = self.results[r]
+        if isinstance(guess, str) or not np.isfinite(guess.scores).all():
+            why = guess if isinstance(guess, str) else "the attack diverged: scores are not finite."
+            result.measures.append(
+                Measure(split="", metric="", value=None, status="error", reason=why, **base)
+            )
+            return
+        task, truth = self._truth(r)
+        prior = task.prior.numpy()
+        for split in p.attack.splits:
+            rows = view.targets[split].cpu().numpy()
+            found = score(guess, truth, rows, classes=task.classes, prior=prior)
+            beside: dict[str, dict[str, dict[str, float | None]]] = {}
+            for control in self._controls_of(p, r, view):
+                for s in score(
+                    control.guess, truth, rows, classes=task.classes, prior=prior,
+                    metrics=[s.metric if s.metric != "leak_auc" else "auc" for s in found],
+                ):  # fmt: skip
+                    beside.setdefault(s.metric, {})[control.name] = {
+                        "value": s.value, "cv": control.cv,
+                    }  # fmt: skip
+            for s in found:
+                name = s.metric if s.metric != "leak_auc" else "auc"
+                result.measures.append(
+                    Measure(
+                        split=split, metric=s.metric, value=s.value, low=s.low, high=s.high,
+                        n=s.n, chance=s.chance, controls=beside.get(name, {}), notes=guess.notes,
+                        **base,
+                    )  # fmt: skip
+                )
+
+    def _controls_of(self, p: _Prepared, r: int, view: View) -> list[Control]:
+        key = (self.seeds[r], p.spec.adversary, p.spec.known_rows, p.spec.prior)
+        if key not in self._controls:
+            specs, views, seen = [], [], set()
+            for q in range(len(self.cells)):
+                k = (self.seeds[q], *key[1:])
+                if k not in self._controls and k not in seen:
+                    seen.add(k)
+                    specs.append(k)
+                    views.append(make_view(self.algorithm, self.fed, self.initial, p.spec, q))
+            self._baselines(views, specs)
+        return self._controls[key]
+
+    def _finish(self) -> None:
+        for r, result in enumerate(self.results):
+            result.ledger = [LedgerRow(**row) for row in self.fed.channel.ledger.of(r)]
+            facts = self._facts()
+            result.guarantees = [
+                {"defense": spec.name, "strength": spec.strength,
+                 **asdict(policy.guarantee(spec.strength or 0.0, facts))}
+                for spec, policy in zip(result.spec.defenses, self.defenses, strict=True)
+            ]  # fmt: skip
+            epochs = {k: v for k, v in self.fed.extra.items() if k.startswith("epochs.")}
+            result.facts = {
+                "parties": list(self.stack.first.parties),
+                "classes": self.stack.first.classes,
+                "rows": {k: len(v) for k, v in self.stack.first.sets.items()},
+                **{k: (v[r] if isinstance(v, list) else v) for k, v in epochs.items()},
+            }
+
+
+def owners(party: str, task: Task) -> tuple[str, ...]:
+    """The parties that a role or a name means.
+
+    Raises:
+        ConfigError: no such party.
+    """
+    from vflsec import check
+
+    if party == "active":
+        return (task.active,)
+    if party == "passive":
+        return tuple(task.passive)
+    if party == "all":
+        return tuple(task.parties)
+    return (check.one_of("the party of a defense", party, task.parties),)
+
+
+def _one(attack: Attack, view: View, rng: torch.Generator, seed: int) -> Guess | str:
+    try:
+        return attack.infer(view, rng)
+    except (ValueError, RuntimeError, FloatingPointError, ThreatModelError) as why:
+        return f"{type(why).__name__}: {why}"
