@@ -1,0 +1,170 @@
+"""Intervals against printed vectors, closed forms and simulation."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vflsec.audit import intervals as iv
+from vflsec.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("n", "half"), [(80, 0.114), (143, 0.085), (200, 0.071), (1000, 0.031), (2000, 0.022)]
+)
+def test_clopper_pearson_half_width_at_one_half(n: int, half: float) -> None:
+    low, high = iv.clopper_pearson(n // 2, n)
+    assert (high - low) / 2 == pytest.approx(half, abs=6e-4)
+
+
+def test_clopper_pearson_half_width_of_ten_thousand() -> None:
+    low, high = iv.clopper_pearson(5000, 10000)
+    assert (high - low) / 2 == pytest.approx(0.0098, abs=6e-5)
+
+
+@pytest.mark.parametrize(
+    ("n", "high"), [(20, 0.139), (50, 0.058), (100, 0.0295), (143, 0.0207), (1000, 0.0030)]
+)
+def test_zero_events_upper_limit(n: int, high: float) -> None:
+    found = iv.clopper_pearson(0, n, side="upper")
+    assert found.low == 0
+    assert found.high == pytest.approx(1 - 0.05 ** (1 / n), rel=1e-12)
+    assert found.high == pytest.approx(high, abs=6e-4)
+
+
+def test_clopper_pearson_ends_and_mirror() -> None:
+    assert iv.clopper_pearson(0, 10).low == 0
+    assert iv.clopper_pearson(10, 10).high == 1
+    a, b = iv.clopper_pearson(3, 10), iv.clopper_pearson(7, 10)
+    assert a.low == pytest.approx(1 - b.high)
+    assert iv.clopper_pearson(3, 10) == pytest.approx(
+        tuple(stats.binomtest(3, 10).proportion_ci(0.95, method="exact"))
+    )
+    with pytest.raises(ConfigError, match="k must be"):
+        iv.clopper_pearson(11, 10)
+
+
+def test_wilson_matches_scipy() -> None:
+    expected = stats.binomtest(8, 10).proportion_ci(0.95, method="wilson")
+    assert iv.wilson(8, 10) == pytest.approx(tuple(expected))
+
+
+def test_hanley_mcneil_vectors() -> None:
+    assert iv.hanley_mcneil_se(0.5, 60, 83) == pytest.approx(0.049, abs=5e-4)
+    assert iv.hanley_mcneil_se(0.9, 60, 83) == pytest.approx(0.029, abs=1e-3)
+
+
+def slow_delong(s: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Row by row, from the definition."""
+    pos, neg = s[y], s[~y]
+    psi = np.array([[(a > b) + 0.5 * (a == b) for b in neg] for a in pos])
+    v10, v01 = psi.mean(1), psi.mean(0)
+    return psi.mean(), np.sqrt(v10.var(ddof=1) / len(pos) + v01.var(ddof=1) / len(neg))
+
+
+def test_delong_equals_the_slow_definition_with_ties() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.random(60) < 0.3
+    s = np.round(rng.normal(size=60) + y, 1)
+    value, se = slow_delong(s, y)
+    found = iv.delong(s, y)
+    assert found.value == pytest.approx(value, abs=1e-12)
+    assert found.se == pytest.approx(se, abs=1e-12)
+
+
+def test_delong_difference_is_paired() -> None:
+    rng = np.random.default_rng(1)
+    y = np.arange(200) < 80
+    a = rng.normal(size=200) + y
+    same = iv.delong_difference(a, 2 * a + 1, y)
+    assert (same.value, same.p) == (0, 1)
+    assert same.se == pytest.approx(0, abs=1e-12)
+    b = a + 0.1 * rng.normal(size=200)
+    near = iv.delong_difference(a, b, y)
+    apart = iv.delong(a, y).se ** 2 + iv.delong(b, y).se ** 2
+    assert near.se < 0.3 * np.sqrt(apart)
+    assert near.low < near.value < near.high
+    flipped = iv.delong_difference(a, -a, y)
+    assert flipped.value == pytest.approx(2 * iv.delong(a, y).value - 1)
+    assert flipped.p < 1e-6
+
+
+def test_auc_interval_covers_in_simulation() -> None:
+    rng = np.random.default_rng(2)
+    truth = stats.norm.cdf(1 / np.sqrt(2))
+    hits = 0
+    for _ in range(400):
+        y = np.arange(80) < 30
+        auc, pairs = iv.mean_auc([(np.arange(80), rng.normal(size=80) + y, y)])
+        low, high = iv.auc_interval(auc, pairs)
+        hits += low <= truth <= high
+    assert stats.binom.ppf(1e-3, 400, 0.93) <= hits <= stats.binom.ppf(1 - 1e-3, 400, 0.97)
+
+
+def test_perfect_auc_has_an_honest_lower_bound() -> None:
+    y = np.arange(50) < 10
+    auc, pairs = iv.mean_auc([(np.arange(50), y.astype(float), y)])
+    assert (auc.value, auc.se, pairs) == (1.0, 0.0, 10)
+    low, high = iv.auc_interval(auc, pairs)
+    assert low == pytest.approx(0.025 ** (1 / 10))
+    assert high == 1
+    mirrored = iv.auc_interval(iv.Auc(0.0, 0.0), 10)
+    assert mirrored == pytest.approx((0, 1 - low))
+
+
+def test_a_row_in_several_batches_counts_as_one_observation() -> None:
+    rng = np.random.default_rng(3)
+    y = np.arange(60) < 25
+    s = rng.normal(size=60) + y
+    once = iv.mean_auc([(np.arange(60), s, y)])[0]
+    again = iv.mean_auc([(np.arange(60), s, y)] * 5)[0]
+    fresh = iv.mean_auc([(np.arange(60) + 60 * i, s, y) for i in range(5)])[0]
+    assert again == pytest.approx(once)
+    assert fresh.se == pytest.approx(once.se / np.sqrt(5))
+
+
+@pytest.mark.parametrize(
+    ("n", "two", "one"), [(3, 2.48, 1.69), (5, 1.24, 0.95), (6, 1.05, 0.82), (10, 0.715, 0.58)]
+)
+def test_t_half_widths(n: int, two: float, one: float) -> None:
+    assert iv.t_half_width(n) == pytest.approx(two, abs=6e-3)
+    assert iv.t_half_width(n, side="upper") == pytest.approx(one, abs=6e-3)
+
+
+def test_t_interval_sides_and_one_seed() -> None:
+    v = [0.1, 0.2, 0.3, 0.4, 0.5]
+    low, high = iv.t_interval(v)
+    assert (low + high) / 2 == pytest.approx(0.3)
+    assert (low, high) == pytest.approx(stats.t.interval(0.95, 4, 0.3, stats.sem(v)))
+    assert iv.t_interval(v, side="lower").high is None
+    assert iv.t_interval(v, side="upper").low is None
+    assert iv.t_interval(v, side="upper").high < high
+    assert iv.t_interval([0.3]) == (None, None)
+    assert iv.t_interval([]) == (None, None)
+    with pytest.raises(ConfigError, match="finite"):
+        iv.t_interval([0.1, float("nan")])
+
+
+def test_cluster_bootstrap_sees_the_seeds() -> None:
+    rng = np.random.default_rng(4)
+    clusters = [rng.normal(loc, 1, 400) for loc in rng.normal(0, 1, 12)]
+    low, high = iv.cluster_bootstrap(
+        clusters, lambda c: float(np.concatenate(c).mean()), rng, resamples=400
+    )
+    naive = 2 * 1.96 * np.concatenate(clusters).std() / np.sqrt(4800)
+    assert high - low > 5 * naive
+    assert low < np.concatenate(clusters).mean() < high
+    assert iv.cluster_bootstrap(clusters[:1], lambda c: 0.0, rng) == (None, None)
+
+
+def test_mcnemar_exact() -> None:
+    assert iv.mcnemar(5, 0, "greater") == pytest.approx(0.03125)
+    assert iv.mcnemar(5, 0) == pytest.approx(0.0625)
+    assert iv.mcnemar(0, 5, "greater") == 1
+    assert iv.mcnemar(0, 0) == 1
+
+
+def test_holm_by_hand() -> None:
+    assert iv.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert iv.holm([0.9, 0.6]) == pytest.approx([1, 1])
+    with pytest.raises(ConfigError):
+        iv.holm([1.2])

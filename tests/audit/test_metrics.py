@@ -1,0 +1,277 @@
+"""Scores: joins by row id, ties, abstention, groups, and the numbers of each metric."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics as sk
+
+from vflsec.audit import intervals
+from vflsec.audit.metrics import METRICS, Score, primary, score
+from vflsec.errors import ConfigError, ShapeError
+from vflsec.guess import Guess, Truth
+
+
+def world(n: int = 300, classes: int = 2, seed: int = 0) -> tuple[Guess, Truth, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    rows = rng.permutation(10 * n)[:n]
+    y = rng.integers(classes, size=n)
+    scores = rng.normal(size=(n, classes)) + 1.2 * np.eye(classes)[y]
+    if classes == 2:
+        scores = scores[:, 1] - scores[:, 0]
+    return Guess("label", rows, scores), Truth("label", rows, y), np.full(classes, 1 / classes)
+
+
+def named(found: list[Score]) -> dict[str, Score]:
+    return {s.metric: s for s in found}
+
+
+def test_binary_numbers_equal_sklearn() -> None:
+    guess, truth, prior = world()
+    got = named(score(guess, truth, truth.rows, classes=2, prior=prior))
+    assert set(got) == {"auc", "accuracy", "balanced_accuracy", "f1", "tpr_at_1pct_fpr"}
+    y, s = truth.values, guess.scores
+    hard = np.zeros(300, int)
+    hard[np.argsort(-s)[:150]] = 1
+    assert got["auc"].value == pytest.approx(sk.roc_auc_score(y, s))
+    assert got["accuracy"].value == pytest.approx((hard == y).mean())
+    assert got["balanced_accuracy"].value == pytest.approx(sk.balanced_accuracy_score(y, hard))
+    assert got["f1"].value == pytest.approx(sk.f1_score(y, hard))
+    fpr, tpr, _ = sk.roc_curve(y, s, drop_intermediate=False)
+    assert got["tpr_at_1pct_fpr"].value == pytest.approx(tpr[fpr <= 0.01].max())
+    k = int((hard == y).sum())
+    assert (got["accuracy"].low, got["accuracy"].high) == intervals.clopper_pearson(k, 300)
+    for s in got.values():
+        assert s.low < s.value < s.high
+        assert s.n == 300
+    assert [got[m].chance for m in ("auc", "accuracy", "f1", "tpr_at_1pct_fpr")] == pytest.approx(
+        [0.5, 0.5, 2 / 3, 0.01]
+    )
+
+
+def test_multi_class_numbers_equal_sklearn() -> None:
+    guess, truth, _ = world(classes=4)
+    prior = np.array([0.4, 0.3, 0.2, 0.1])
+    got = named(score(guess, truth, truth.rows, classes=4, prior=prior))
+    assert set(got) == {"accuracy", "balanced_accuracy", "auc"}
+    y, s = truth.values, guess.scores
+    each = [sk.roc_auc_score(y == c, s[:, c]) for c in range(4)]
+    assert got["auc"].value == pytest.approx(np.mean(each))
+    assert got["accuracy"].value == pytest.approx((s.argmax(1) == y).mean())
+    assert got["accuracy"].chance == 0.4
+    assert got["balanced_accuracy"].chance == 0.25
+    p = np.exp(s) / np.exp(s).sum(1, keepdims=True)
+    for given in (s, p):
+        loss = score(
+            Guess("label", guess.rows, given),
+            truth,
+            truth.rows,
+            classes=4,
+            prior=prior,
+            metrics=["log_loss"],
+        )[0]
+        assert loss.value == pytest.approx(sk.log_loss(y, p))
+    assert not METRICS["log_loss"].larger_is_better
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_row_order_never_matters(classes: int) -> None:
+    guess, truth, prior = world(classes=classes)
+    group = np.arange(300) % 7 if classes == 2 else None
+    rng = np.random.default_rng(5)
+    a, b, c = (rng.permutation(300) for _ in range(3))
+    one = score(
+        Guess("label", guess.rows, guess.scores, group), truth, truth.rows,
+        classes=classes, prior=prior,
+    )  # fmt: skip
+    two = score(
+        Guess("label", guess.rows[a], guess.scores[a], None if group is None else group[a]),
+        Truth("label", truth.rows[b], truth.values[b]),
+        truth.rows[c],
+        classes=classes,
+        prior=prior,
+    )
+    assert one == two
+
+
+def test_only_the_asked_rows_count_and_known_rows_do_not() -> None:
+    guess, truth, prior = world()
+    asked = np.sort(truth.rows)[:100]
+    inside = np.isin(guess.rows, asked)
+    part = Guess("label", guess.rows[inside], guess.scores[inside])
+    kw = {"classes": 2, "prior": prior}
+    assert score(guess, truth, asked, **kw) == score(part, truth, asked, **kw)
+
+
+def test_a_row_never_guessed_raises_and_an_abstained_one_is_wrong() -> None:
+    guess, truth, prior = world()
+    kw = {"classes": 2, "prior": prior}
+    short = Guess("label", guess.rows[1:], guess.scores[1:])
+    with pytest.raises(ShapeError, match=r"1 of 300 are missing \(first: " + str(guess.rows[0])):
+        score(short, truth, truth.rows, **kw)
+    with pytest.raises(ShapeError, match="truth must cover"):
+        score(guess, Truth("label", truth.rows[1:], truth.values[1:]), truth.rows, **kw)
+    mute = np.zeros(300, bool)
+    mute[:100] = True
+    scores = guess.scores.copy()
+    scores[:100] = np.nan
+    got = named(score(Guess("label", guess.rows, scores, abstain=mute), truth, truth.rows, **kw))
+    spoken = named(
+        score(
+            Guess("label", guess.rows[100:], guess.scores[100:]), truth, guess.rows[100:],
+            metrics=["accuracy"], **kw,
+        )
+    )  # fmt: skip
+    assert got["accuracy"].n == 300
+    assert got["accuracy"].value == pytest.approx(spoken["accuracy"].value * 200 / 300)
+    filled = np.where(mute, np.median(guess.scores[100:]), guess.scores)
+    assert got["auc"].value == pytest.approx(sk.roc_auc_score(truth.values, filled))
+    silent = Guess("label", guess.rows, np.full(300, np.nan), abstain=np.ones(300, bool))
+    nothing = named(score(silent, truth, truth.rows, **kw))
+    assert (nothing["accuracy"].value, nothing["auc"].value) == (0, 0.5)
+
+
+def test_non_finite_answers_and_repeats_raise() -> None:
+    guess, truth, prior = world()
+    kw = {"classes": 2, "prior": prior}
+    bad = guess.scores.copy()
+    bad[3] = np.inf
+    with pytest.raises(ShapeError, match="1 scores are not finite"):
+        score(Guess("label", guess.rows, bad), truth, truth.rows, **kw)
+    twice = Guess("label", np.r_[guess.rows, guess.rows[:1]], np.r_[guess.scores, 0.0])
+    with pytest.raises(ShapeError, match="once within a group"):
+        score(twice, truth, truth.rows, **kw)
+    with pytest.raises(ShapeError, match="rows must name every row once"):
+        score(guess, truth, np.r_[truth.rows, truth.rows[:1]], **kw)
+    with pytest.raises(ConfigError, match=r"labels in 0\.\.1"):
+        score(guess, Truth("label", truth.rows, truth.values - 1), truth.rows, **kw)
+    with pytest.raises(ConfigError, match=r"\(n, 3\)"):
+        score(guess, truth, truth.rows, classes=3, prior=np.full(3, 1 / 3))
+    with pytest.raises(ConfigError, match="Did you mean 'auc'"):
+        score(guess, truth, truth.rows, metrics=["acu"], **kw)
+
+
+def test_ties_are_broken_without_looking_at_the_order_of_a_sorted_table() -> None:
+    n = 2000
+    rows = np.arange(n)
+    for y in ((rows < n // 2).astype(int), (rows >= n // 2).astype(int)):
+        got = named(
+            score(
+                Guess("label", rows, np.zeros(n)), Truth("label", rows, y), rows,
+                classes=2, prior=[0.5, 0.5],
+            )
+        )  # fmt: skip
+        assert got["auc"].value == 0.5
+        low, high = stats.binom.ppf([1e-4, 1 - 1e-4], n, 0.5) / n
+        assert low <= got["accuracy"].value <= high
+
+
+def test_quota_is_the_ceiling_of_the_prior() -> None:
+    rows = np.arange(30)
+    y = (rows < 3).astype(int)
+    found = score(
+        Guess("label", rows, -rows.astype(float)), Truth("label", rows, y), rows,
+        classes=2, prior=[0.9, 0.1], metrics=["accuracy"],
+    )[0]  # fmt: skip
+    assert found.value == 1  # 0.1 * 30 is 3.0000000000000004 and still means three rows
+    found = score(
+        Guess("label", rows, -rows.astype(float)), Truth("label", rows, y), rows,
+        classes=2, prior=[0.88, 0.12], metrics=["accuracy"],
+    )[0]  # fmt: skip
+    assert found.value == pytest.approx(29 / 30)  # ceil(3.6) = 4: one too many
+
+
+def test_class_ties_go_to_the_larger_prior() -> None:
+    rows = np.arange(10)
+    y = np.full(10, 2)
+    found = score(
+        Guess("label", rows, np.zeros((10, 3))), Truth("label", rows, y), rows,
+        classes=3, prior=[0.3, 0.2, 0.5], metrics=["accuracy"],
+    )[0]  # fmt: skip
+    assert found.value == 1
+
+
+def test_leak_auc_looks_within_batches_and_skips_single_class_ones() -> None:
+    rows = np.arange(12)
+    y = np.array([0, 0, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1])
+    group = np.repeat([0, 1, 2], 4)
+    s = np.array([0, 1, 2, 3, 100, 103, 102, 101, 5, 6, 7, 8.0])
+    kw = {"classes": 2, "prior": [0.5, 0.5]}
+    guess, truth = Guess("label", rows, s, group), Truth("label", rows, y)
+    got = named(score(guess, truth, rows, **kw))
+    assert got["leak_auc"].value == pytest.approx((1 + 0.5) / 2)
+    assert got["leak_auc"].low < 0.75 < got["leak_auc"].high
+    drifting = Guess("label", rows, s + 1000 * group, group)
+    moved = named(score(drifting, truth, rows, **kw))
+    assert moved == got  # neither batch metric nor pooled metric sees the drift between batches
+    one = Truth("label", rows, np.ones(12, int))
+    assert named(score(guess, one, rows, **kw))["leak_auc"].value is None
+
+
+def test_rows_seen_in_several_epochs_are_averaged_by_quantile() -> None:
+    rows = np.tile(np.arange(40), 3)
+    group = np.repeat([0, 1, 2], 40)
+    y = (np.arange(40) % 2).astype(int)
+    rng = np.random.default_rng(0)
+    s = rng.normal(size=120) + y[rows]
+    s[group == 2] *= 1e6
+    kw = {"classes": 2, "prior": [0.5, 0.5], "metrics": ["auc"]}
+    got = score(
+        Guess("label", rows, s, group), Truth("label", np.arange(40), y), np.arange(40), **kw
+    )
+    mean = np.mean([stats.rankdata(s[group == g]) for g in range(3)], axis=0)
+    assert got[0].value == pytest.approx(sk.roc_auc_score(y, mean))
+
+
+def test_one_class_gives_no_auc_instead_of_a_number() -> None:
+    rows = np.arange(5)
+    got = named(
+        score(
+            Guess("label", rows, rows * 1.0), Truth("label", rows, np.ones(5, int)), rows,
+            classes=2, prior=[0.5, 0.5],
+        )
+    )  # fmt: skip
+    assert got["auc"].value is None
+    assert got["tpr_at_1pct_fpr"].value is None
+
+
+def test_features_are_scored_by_r2() -> None:
+    rng = np.random.default_rng(0)
+    rows, x = np.arange(500), rng.normal(size=(500, 3))
+    truth = Truth("feature", rows, x)
+    kw = {"classes": 2, "prior": [0.5, 0.5]}
+    perfect = score(Guess("feature", rows, x), truth, rows, **kw)[0]
+    assert (perfect.metric, perfect.value, perfect.chance) == ("r2", 1.0, 0.0)
+    mean = score(Guess("feature", rows, np.tile(x.mean(0), (500, 1))), truth, rows, **kw)[0]
+    assert mean.value == pytest.approx(0)
+    half = score(Guess("feature", rows, x / 2), truth, rows, **kw)[0]
+    assert half.low < half.value < half.high
+    assert half.value == pytest.approx(0.75, abs=0.01)
+    with pytest.raises(ConfigError, match="of target 'feature'"):
+        score(Guess("feature", rows, x), truth, rows, metrics=["auc"], **kw)
+    with pytest.raises(ShapeError, match=r"guess.target must be 'feature'"):
+        score(Guess("label", rows, x[:, 0]), truth, rows, **kw)
+
+
+def test_balanced_accuracy_interval_covers_in_simulation() -> None:
+    rng = np.random.default_rng(7)
+    rows, hits = np.arange(120), 0
+    y = (rows < 20).astype(int)
+    for _ in range(300):
+        right = rng.random(120) < np.where(y == 1, 0.6, 0.9)
+        hard = np.where(right, y, 1 - y)
+        got = score(
+            Guess("label", rows, np.eye(2)[hard]), Truth("label", rows, y), rows,
+            classes=2, prior=[0.8, 0.2], metrics=["balanced_accuracy"],
+        )[0]  # fmt: skip
+        hits += got.low <= 0.75 <= got.high
+    assert hits >= stats.binom.ppf(1e-3, 300, 0.95)
+
+
+def test_primary_metric() -> None:
+    assert primary(2, [0.99, 0.01]) == "auc"
+    assert primary(4) == "accuracy"
+    assert primary(3, [0.4, 0.3, 0.3]) == "accuracy"
+    assert primary(3, [0.5, 0.3, 0.2]) == "balanced_accuracy"
+    assert primary(2, target="feature") == "r2"
+    with pytest.raises(ConfigError):
+        primary(1)

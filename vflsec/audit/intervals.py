@@ -1,0 +1,306 @@
+"""Intervals and tests that the audit reports: exact binomial, AUC, t over seeds, bootstrap, Holm.
+
+A bound that the data cannot give (one seed, no rows, the open side of a one-sided interval) is
+None, never infinity and never NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from vflsec import check
+
+__all__ = [
+    "Auc",
+    "Difference",
+    "Interval",
+    "auc_interval",
+    "clopper_pearson",
+    "cluster_bootstrap",
+    "delong",
+    "delong_difference",
+    "hanley_mcneil_se",
+    "holm",
+    "mcnemar",
+    "mean_auc",
+    "t_half_width",
+    "t_interval",
+    "wilson",
+]
+
+Side = Literal["two", "lower", "upper"]
+Floats = NDArray[np.float64]
+
+
+class Interval(NamedTuple):
+    """Lower and upper bound; None where there is none."""
+
+    low: float | None
+    high: float | None
+
+
+class Auc(NamedTuple):
+    """An area under the ROC curve and its standard error (None with too few rows)."""
+
+    value: float
+    se: float | None
+
+
+class Difference(NamedTuple):
+    """A difference with its standard error, two-sided interval and p-value."""
+
+    value: float
+    se: float
+    low: float
+    high: float
+    p: float
+
+
+def _tail(confidence: float, side: str) -> float:
+    check.one_of("intervals: side", side, ("two", "lower", "upper"))
+    check.in_unit("intervals: confidence", confidence, low_open=True, high_open=True)
+    return (1 - confidence) / (2 if side == "two" else 1)
+
+
+def _counts(k: int, n: int) -> None:
+    check.integer("intervals: n", int(n), low=0)
+    check.integer("intervals: k", int(k), low=0, high=int(n))
+
+
+def clopper_pearson(k: int, n: int, confidence: float = 0.95, side: Side = "two") -> Interval:
+    """Exact binomial interval for `k` successes in `n` rows (Clopper and Pearson 1934).
+
+    A one-sided interval has the natural bound (0 or 1) on its open side.
+
+    Raises:
+        ConfigError: k is not in 0..n.
+    """
+    _counts(k, n)
+    tail = _tail(confidence, side)
+    if n == 0:
+        return Interval(0.0, 1.0)
+    low = 0.0 if k == 0 or side == "upper" else float(stats.beta.ppf(tail, k, n - k + 1))
+    high = 1.0 if k == n or side == "lower" else float(stats.beta.ppf(1 - tail, k + 1, n - k))
+    return Interval(low, high)
+
+
+def wilson(k: int, n: int, confidence: float = 0.95) -> Interval:
+    """Score interval of a proportion (Wilson 1927), two-sided."""
+    _counts(k, n)
+    if n == 0:
+        return Interval(0.0, 1.0)
+    z = float(stats.norm.ppf(1 - _tail(confidence, "two")))
+    p, scale = k / n, 1 + z * z / n
+    centre = (p + z * z / (2 * n)) / scale
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / scale
+    return Interval(max(0.0, centre - half), min(1.0, centre + half))
+
+
+def hanley_mcneil_se(auc: float, positives: int, negatives: int) -> float:
+    """Standard error of an AUC from its value and the class counts (Hanley and McNeil 1982)."""
+    check.in_unit("hanley_mcneil_se: auc", float(auc))
+    check.integer("hanley_mcneil_se: positives", int(positives))
+    check.integer("hanley_mcneil_se: negatives", int(negatives))
+    q1, q2 = auc / (2 - auc), 2 * auc * auc / (1 + auc)
+    spread = auc * (1 - auc) + (positives - 1) * (q1 - auc**2) + (negatives - 1) * (q2 - auc**2)
+    return math.sqrt(max(spread, 0.0) / (positives * negatives))
+
+
+def _split(scores: ArrayLike, positive: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
+    s, y = np.asarray(scores, float), np.asarray(positive, bool)
+    if s.ndim != 1 or s.shape != y.shape or y.all() or not y.any():
+        raise check.fail(
+            "auc: scores and positive",
+            "vectors of one length with both classes",
+            (s.shape, y.sum()),
+        )
+    return s, y
+
+
+def _components(s: Floats, y: NDArray[np.bool_]) -> Floats:
+    """Structural components (n,): share of the other class that each row outranks (ties 1/2)."""
+    ranks = stats.rankdata(s)
+    out = np.empty(len(s))
+    m, n = int(y.sum()), int((~y).sum())
+    out[y] = (ranks[y] - stats.rankdata(s[y])) / n
+    out[~y] = 1 - (ranks[~y] - stats.rankdata(s[~y])) / m
+    return out
+
+
+def _influence(v: Floats, y: NDArray[np.bool_], centre: float, overall: float) -> Floats:
+    """What each row adds to the AUC; the squares sum to DeLong's variance.
+
+    A class with a single row shows no spread of its own; it is measured from `overall`.
+    """
+    out = np.empty(len(v))
+    for side in (y, ~y):
+        count = int(side.sum())
+        if count == 1:
+            out[side] = v[side] - overall
+        else:
+            out[side] = (v[side] - centre) / math.sqrt(count * (count - 1))
+    return out
+
+
+def delong(scores: ArrayLike, positive: ArrayLike) -> Auc:
+    """AUC of scores (n,) against positive (n,) bool, with DeLong's standard error.
+
+    Source: DeLong, DeLong and Clarke-Pearson 1988; by midranks as in Sun and Xu 2014.
+
+    Raises:
+        ConfigError: lengths differ or one class is missing.
+    """
+    return mean_auc([(np.arange(len(np.asarray(scores))), scores, positive)])[0]
+
+
+def delong_difference(
+    a: ArrayLike, b: ArrayLike, positive: ArrayLike, confidence: float = 0.95
+) -> Difference:
+    """AUC of `a` minus AUC of `b` on the same rows (n,), paired (DeLong et al. 1988)."""
+    sa, y = _split(a, positive)
+    sb, _ = _split(b, positive)
+    va, vb = _components(sa, y), _components(sb, y)
+    ma, mb = float(va[y].mean()), float(vb[y].mean())
+    spread = _influence(va, y, ma, ma) - _influence(vb, y, mb, mb)
+    diff, se = ma - mb, math.sqrt(float((spread**2).sum()))
+    z = float(stats.norm.ppf(1 - _tail(confidence, "two")))
+    p = 1.0 if diff == 0 else 0.0 if se == 0 else float(2 * stats.norm.sf(abs(diff) / se))
+    return Difference(diff, se, diff - z * se, diff + z * se, p)
+
+
+def mean_auc(
+    parts: Sequence[tuple[ArrayLike, ArrayLike, ArrayLike]],
+) -> tuple[Auc, int]:
+    """Mean of several AUCs, the variance clustered by row id.
+
+    Args:
+        parts: (rows, scores, positive) of each batch, or of each class one-versus-rest; a row may
+            take part in several of them, and then counts as one observation.
+
+    Returns:
+        the mean AUC, and about how many disjoint pairs of a positive and a negative row
+        stand behind it.
+
+    Raises:
+        ConfigError: there is no part, or one of them has a single class.
+    """
+    if not parts:
+        raise check.fail("mean_auc: parts", "not empty", 0)
+    split = [(np.asarray(r), *_split(s, y)) for r, s, y in parts]
+    comps = [_components(s, y) for _, s, y in split]
+    means = [float(v[y].mean()) for v, (_, _, y) in zip(comps, split)]
+    overall = float(np.mean(means))
+    rows = np.concatenate([r for r, _, _ in split])
+    infl = [
+        _influence(v, y, m, overall) for v, m, (_, _, y) in zip(comps, means, split, strict=True)
+    ]
+    names, place = np.unique(rows, return_inverse=True)
+    by_row = np.bincount(place, np.concatenate(infl), minlength=len(names)) / len(parts)
+    repeats = int(np.bincount(place).max())
+    pairs = max(1, sum(int(min(y.sum(), (~y).sum())) for _, _, y in split) // repeats)
+    se: float | None = math.sqrt(float((by_row**2).sum()))
+    if len(parts) == 1 and pairs == 1:
+        y = split[0][2]
+        se = hanley_mcneil_se(overall, int(y.sum()), int((~y).sum()))
+    return Auc(overall, se), pairs
+
+
+def auc_interval(auc: Auc, pairs: int, confidence: float = 0.95) -> Interval:
+    """Two-sided interval of an AUC: normal on the logit scale, exact at the ends.
+
+    An observed AUC of 1 means that `pairs` disjoint pairs were all ranked rightly, which has
+    probability at most A^pairs; solving A^pairs = alpha/2 gives a valid lower bound where the
+    standard error is 0 and says nothing. (At 0 likewise.)
+    """
+    tail = _tail(confidence, "two")
+    if auc.value in (0.0, 1.0):
+        far = tail ** (1 / pairs)
+        return Interval(far, 1.0) if auc.value == 1 else Interval(0.0, 1 - far)
+    if auc.se is None:
+        return Interval(None, None)
+    half = float(stats.norm.ppf(1 - tail)) * auc.se / (auc.value * (1 - auc.value))
+    logit = math.log(auc.value / (1 - auc.value))
+    return Interval(*(1 / (1 + math.exp(-x)) for x in (logit - half, logit + half)))
+
+
+def t_half_width(n: int, confidence: float = 0.95, side: Side = "two") -> float | None:
+    """Half width of a t interval as a multiple of the standard deviation; None for n < 2."""
+    tail = _tail(confidence, side)
+    return None if n < 2 else float(stats.t.ppf(1 - tail, n - 1)) / math.sqrt(n)
+
+
+def t_interval(values: ArrayLike, confidence: float = 0.95, side: Side = "two") -> Interval:
+    """t interval of the mean of seed means (n,); sample counts are never multiplied by seeds.
+
+    With fewer than two values both bounds are None.
+    """
+    v = np.asarray(values, float)
+    if v.ndim != 1 or not np.isfinite(v).all():
+        raise check.fail("t_interval: values", "a vector of finite numbers", v)
+    factor = t_half_width(len(v), confidence, side)
+    if factor is None:
+        return Interval(None, None)
+    mean, half = float(v.mean()), factor * float(v.std(ddof=1))
+    return Interval(
+        None if side == "upper" else mean - half, None if side == "lower" else mean + half
+    )
+
+
+def cluster_bootstrap(
+    clusters: Sequence[NDArray[Any]],
+    statistic: Callable[[Sequence[NDArray[Any]]], float],
+    rng: np.random.Generator,
+    *,
+    resamples: int = 2000,
+    confidence: float = 0.95,
+) -> Interval:
+    """Percentile interval: resample clusters (seeds), then rows within each.
+
+    Anti-conservative below about eight clusters; prefer :func:`t_interval` there.
+
+    Args:
+        clusters: one array for each seed, rows along axis 0.
+        statistic: of a list of such arrays.
+    """
+    tail = _tail(confidence, "two")
+    if len(clusters) < 2 or any(len(c) == 0 for c in clusters):
+        return Interval(None, None)
+    draws = np.empty(check.integer("cluster_bootstrap: resamples", resamples))
+    for b in range(resamples):
+        chosen = [clusters[i] for i in rng.integers(len(clusters), size=len(clusters))]
+        draws[b] = statistic([c[rng.integers(len(c), size=len(c))] for c in chosen])
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    return Interval(float(low), float(high))
+
+
+def mcnemar(only_a: int, only_b: int, side: Literal["two", "greater"] = "two") -> float:
+    """Exact p-value of McNemar's test on the rows where two attackers differ.
+
+    Args:
+        only_a: rows that only the first has right.
+        only_b: rows that only the second has right.
+        side: ``greater`` asks whether the first is better.
+    """
+    _counts(only_a, only_a + only_b)
+    if only_a + only_b == 0:
+        return 1.0
+    alternative = {"two": "two-sided", "greater": "greater"}[side]
+    return float(stats.binomtest(only_a, only_a + only_b, alternative=alternative).pvalue)
+
+
+def holm(p: ArrayLike) -> Floats:
+    """p-values (m,) adjusted for taking the best of m (Holm 1979), in the given order."""
+    values = np.asarray(p, float)
+    if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
+        raise check.fail("holm: p", "a vector of numbers in [0, 1]", values)
+    order = np.argsort(values, kind="stable")
+    steps = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    out = np.empty_like(values)
+    out[order] = np.minimum(steps, 1.0)
+    return out

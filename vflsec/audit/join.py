@@ -1,0 +1,170 @@
+"""The one place where a Guess meets the Truth: joined by row id, never by position."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
+
+from vflsec.errors import ShapeError
+
+if TYPE_CHECKING:
+    from vflsec.guess import Guess, Truth
+
+__all__ = ["Joined", "join"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Answers and truth side by side, one line for each scored row, ordered by row id.
+
+    Attributes:
+        rows: sample ids, (n,), ascending.
+        values: truth, (n,) int64 labels or (n, d) features.
+        scores: (n,) or (n, C); mean over the groups a row took part in; the median of the answered
+            rows where the attack abstained.
+        answered: (n,) bool.
+        groups: (places into `rows`, scores) of each group, the scores as the attack gave them.
+    """
+
+    rows: Ints
+    values: NDArray[Any]
+    scores: Floats
+    answered: NDArray[np.bool_]
+    groups: tuple[tuple[Ints, Floats], ...]
+
+
+def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
+    """Look up every row of `rows` in the guess and in the truth.
+
+    Scalar scores with a `group` compare within a group only; over groups they are averaged as
+    midrank quantiles within their group. Scores by class are averaged as they are.
+
+    Raises:
+        ShapeError: a row was never guessed or has no truth, an id repeats, an answer is not
+            finite, or guess and truth speak of different targets.
+    """
+    if guess.target != truth.target:
+        raise ShapeError(
+            f"score: guess.target must be {truth.target!r} like the truth's, got {guess.target!r}."
+        )
+    wanted = np.sort(np.asarray(rows, np.int64).reshape(-1))
+    _unique("rows", wanted)
+    if len(wanted) == 0:
+        raise ShapeError("score: rows must name at least one row, got none.")
+    values = truth.values[_lookup("truth", truth.rows, wanted)]
+    group = np.zeros(len(guess.rows), np.int64) if guess.group is None else guess.group
+    order = np.lexsort((group, guess.rows))
+    ids, group, scores = guess.rows[order], group[order], guess.scores[order]
+    silent = np.zeros(len(ids), bool) if guess.abstain is None else guess.abstain[order]
+    if ((ids[1:] == ids[:-1]) & (group[1:] == group[:-1])).any():
+        raise ShapeError("score: a row may appear once within a group; some row ids repeat.")
+    _lookup("guess", ids, wanted)
+    spoken = scores[~silent]
+    if not np.isfinite(spoken).all():
+        raise ShapeError(
+            f"score: {int((~np.isfinite(spoken)).sum())} scores are not finite. An attack that "
+            "cannot answer a row abstains on it; one that diverged has failed."
+        )
+    common = scores.copy()
+    if scores.ndim == 1 and guess.group is not None:
+        for _, members in _by(group):
+            spoke = members[~silent[members]]
+            if len(spoke):
+                common[spoke] = (rankdata(scores[spoke]) - 0.5) / len(spoke)
+    inside = np.isin(ids, wanted)
+    place = np.searchsorted(wanted, ids)
+    use = inside & ~silent
+    count = np.bincount(place[use], minlength=len(wanted))
+    joined = np.zeros((len(wanted), *scores.shape[1:]))
+    np.add.at(joined, place[use], common[use])
+    answered = count > 0
+    joined[answered] /= count[answered].reshape(-1, *([1] * (scores.ndim - 1)))
+    joined[~answered] = np.median(joined[answered], axis=0) if answered.any() else 0.0
+    return Joined(
+        rows=wanted,
+        values=values,
+        scores=joined,
+        answered=answered,
+        groups=tuple(
+            (place[m], _filled(scores[m], silent[m])) for m in _scored_groups(group, inside)
+        ),
+    )
+
+
+def _unique(what: str, ordered: Ints) -> None:
+    if (ordered[1:] == ordered[:-1]).any():
+        raise ShapeError(f"score: {what} must name every row once; some row ids repeat.")
+
+
+def _lookup(what: str, known: Ints, wanted: Ints) -> Ints:
+    order = np.argsort(known, kind="stable")
+    place = np.searchsorted(known[order], wanted)
+    found = place < len(known)
+    found[found] = known[order][place[found]] == wanted[found]
+    if not found.all():
+        lost = wanted[~found]
+        raise ShapeError(
+            f"score: the {what} must cover every scored row; {len(lost)} of {len(wanted)} are "
+            f"missing (first: {', '.join(map(str, lost[:5]))}). Abstaining must be said, not done "
+            "by leaving rows out."
+        )
+    return order[place]
+
+
+def _by(group: Ints) -> list[tuple[int, Ints]]:
+    return [(int(g), np.flatnonzero(group == g)) for g in np.unique(group)]
+
+
+def _scored_groups(group: Ints, inside: NDArray[np.bool_]) -> list[Ints]:
+    found = [members[inside[members]] for _, members in _by(group)]
+    return [members for members in found if len(members)]
+
+
+def _filled(scores: Floats, silent: NDArray[np.bool_]) -> Floats:
+    out = scores.copy()
+    if silent.any():
+        out[silent] = 0.0 if silent.all() else np.median(scores[~silent], axis=0)
+    return out
+
+
+def shuffled_order(rows: Ints) -> Ints:
+    """A fixed pseudo-random order of row ids, (n,) uint64, the same for every attack.
+
+    Breaking ties by the id itself would leak where a table is sorted by label; its hash
+    (splitmix64) cannot.
+    """
+    with np.errstate(over="ignore"):
+        z = rows.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def decide(joined: Joined, prior: Floats) -> Ints:
+    """Hard decisions (n,), -1 where the attack abstained.
+
+    Scalar scores: the top ceil(prior[1]·n) of the n answered rows are class 1, a rule the attacker
+    can follow; ties by a fixed hash of the row id. Scores by class: the largest, ties to the class
+    with the larger prior.
+    """
+    out = np.full(len(joined.rows), -1, np.int64)
+    spoke = np.flatnonzero(joined.answered)
+    scores = joined.scores[spoke]
+    if scores.ndim == 1:
+        quota = math.ceil(prior[1] * len(spoke) - 1e-9)
+        best = np.lexsort((shuffled_order(joined.rows[spoke]), -scores))
+        out[spoke] = 0
+        out[spoke[best[:quota]]] = 1
+    else:
+        favour = np.argsort(-prior, kind="stable")
+        out[spoke] = favour[np.argmax(scores[:, favour], axis=1)]
+    return out

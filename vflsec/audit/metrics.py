@@ -1,0 +1,318 @@
+"""How well an attack guessed, and how well the main task is solved: one registry of metrics.
+
+Every metric has a direction and a level of chance; every figure comes with its interval within the
+cell. Rows on which an attack abstains stay in: they count as wrong in hard decisions and get the
+median score in rankings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from vflsec import check
+from vflsec.audit import intervals
+from vflsec.audit.join import Floats, Ints, Joined, decide, join
+
+if TYPE_CHECKING:
+    from vflsec.guess import Guess, Truth
+
+__all__ = ["METRICS", "Metric", "Score", "primary", "score"]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One figure of one guess.
+
+    Attributes:
+        metric: name in :data:`METRICS`.
+        value: the figure, None where it has no meaning (a ranking of rows of one class).
+        low, high: two-sided interval over rows within the cell.
+        n: rows scored.
+        chance: what knowing nothing but the class shares gives.
+    """
+
+    metric: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    chance: float | None
+
+
+@dataclass(frozen=True)
+class _Case:
+    joined: Joined
+    decided: Ints
+    classes: int
+    prior: Floats
+    confidence: float
+
+    @property
+    def y(self) -> Ints:
+        return self.joined.values
+
+    @property
+    def margin(self) -> Floats:
+        """Two classes: one score for each row, larger = class 1."""
+        return _margin(self.joined.scores)
+
+
+Figure = tuple[float | None, float | None, float | None]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A named metric.
+
+    Attributes:
+        summary: one line.
+        measure: (value, low, high) of a case.
+        chance: from classes and prior (C,).
+        larger_is_better: for the attacker, or for the main task.
+        binary_only: True if it has no meaning beyond two classes.
+        target: ``label`` or ``feature``.
+    """
+
+    name: str
+    summary: str
+    measure: Callable[[_Case], Figure]
+    chance: Callable[[int, Floats], float]
+    larger_is_better: bool = True
+    binary_only: bool = False
+    target: str = "label"
+
+
+def _margin(scores: Floats) -> Floats:
+    return scores if scores.ndim == 1 else scores[:, 1] - scores[:, 0]
+
+
+def _proportion(k: int, n: int, confidence: float) -> Figure:
+    if n == 0:
+        return None, None, None
+    return (k / n, *intervals.clopper_pearson(k, n, confidence))
+
+
+def _accuracy(case: _Case) -> Figure:
+    return _proportion(int((case.decided == case.y).sum()), len(case.y), case.confidence)
+
+
+def _balanced_accuracy(case: _Case) -> Figure:
+    """Mean recall; the exact limits of the recalls are combined by MOVER (Zou and Donner 2008)."""
+    recalls = []
+    for c in np.unique(case.y):
+        of = case.y == c
+        right = int((case.decided[of] == c).sum())
+        recalls.append(_proportion(right, int(of.sum()), case.confidence))
+    p, low, high = np.array(recalls, float).T
+    mean, m = float(p.mean()), len(p)
+    down = math.sqrt(float(((p - low) ** 2).sum())) / m
+    up = math.sqrt(float(((high - p) ** 2).sum())) / m
+    return mean, max(0.0, mean - down), min(1.0, mean + up)
+
+
+def _mean_auc(
+    parts: list[tuple[Ints, Floats, NDArray[np.bool_]]], confidence: float, weakest: bool = False
+) -> Figure:
+    kept = [p for p in parts if p[2].any() and not p[2].all()]
+    if not kept:
+        return None, None, None
+    auc, pairs = intervals.mean_auc(kept)
+    if weakest:
+        pairs = min(int(min(y.sum(), (~y).sum())) for _, _, y in kept)
+    return (auc.value, *intervals.auc_interval(auc, pairs, confidence))
+
+
+def _auc(case: _Case) -> Figure:
+    rows, y, s = case.joined.rows, case.y, case.joined.scores
+    if case.classes == 2:
+        return _mean_auc([(rows, case.margin, y == 1)], case.confidence)
+    parts = [(rows, s[:, c], y == c) for c in range(case.classes)]
+    return _mean_auc(parts, case.confidence, weakest=True)
+
+
+def _leak_auc(case: _Case) -> Figure:
+    rows = case.joined.rows
+    parts = [(rows[at], _margin(s), case.y[at] == 1) for at, s in case.joined.groups]
+    return _mean_auc(parts, case.confidence)
+
+
+def _f1(case: _Case) -> Figure:
+    """F1 = 2J/(1+J) with J = TP/(TP+FP+FN); J is binomial given its denominator, hence exact."""
+    hit = int(((case.decided == 1) & (case.y == 1)).sum())
+    union = int(((case.decided == 1) | (case.y == 1)).sum())
+    j = _proportion(hit, union, case.confidence)
+    v, low, high = (None if x is None else 2 * x / (1 + x) for x in j)
+    return v, low, high
+
+
+def _tpr(case: _Case) -> Figure:
+    """Exact interval over the positives; the threshold is taken as given."""
+    s, pos = case.margin, case.y == 1
+    if pos.all() or not pos.any():
+        return None, None, None
+    allowed = int(0.01 * int((~pos).sum()) + 1e-9)
+    bar = np.sort(s[~pos])[::-1][allowed]
+    return _proportion(int((s[pos] > bar).sum()), int(pos.sum()), case.confidence)
+
+
+def _normal(per_row: Floats, confidence: float) -> Figure:
+    mean = float(per_row.mean())
+    if len(per_row) < 2:
+        return mean, None, None
+    z = float(stats.norm.ppf(0.5 + confidence / 2))
+    half = z * float(per_row.std(ddof=1)) / math.sqrt(len(per_row))
+    return mean, mean - half, mean + half
+
+
+def _log_loss(case: _Case) -> Figure:
+    s = case.joined.scores
+    if s.ndim != 2:
+        raise check.fail("log_loss: scores", "given by class, (n, C)", s.shape)
+    if not ((s >= 0).all() and np.allclose(s.sum(1), 1, atol=1e-4)):
+        s = np.exp(s - s.max(1, keepdims=True))
+    p = s / s.sum(1, keepdims=True)
+    picked = np.clip(p[np.arange(len(p)), case.y], 1e-15, 1.0)
+    return _normal(-np.log(picked), case.confidence)
+
+
+def _r2(case: _Case) -> Figure:
+    s, y = case.joined.scores, case.joined.values
+    s, y = s.reshape(len(s), -1), y.reshape(len(y), -1)
+    spread = y.var(axis=0)
+    if not (spread > 0).any():
+        return None, None, None
+    use = spread > 0
+    return _normal(1 - ((s - y)[:, use] ** 2 / spread[use]).mean(1), case.confidence)
+
+
+def _entropy(_: int, prior: Floats) -> float:
+    return float(stats.entropy(prior))
+
+
+_LIST = (
+    Metric("accuracy", "share of rows labelled rightly", _accuracy, lambda c, p: float(p.max())),
+    Metric(
+        "balanced_accuracy", "mean recall over the classes present", _balanced_accuracy,
+        lambda c, p: 1 / c,
+    ),
+    Metric(
+        "auc", "area under the ROC curve; macro one-versus-rest beyond two classes", _auc,
+        lambda c, p: 0.5,
+    ),
+    Metric(
+        "leak_auc", "AUC within a batch, averaged over batches with both classes (Li et al. 2022)",
+        _leak_auc, lambda c, p: 0.5, binary_only=True,
+    ),
+    Metric(
+        "f1", "F1 of class 1; chance calls every row positive", _f1,
+        lambda c, p: float(2 * p[1] / (1 + p[1])), binary_only=True,
+    ),
+    Metric(
+        "tpr_at_1pct_fpr", "share of positives found at one false alarm in a hundred", _tpr,
+        lambda c, p: 0.01, binary_only=True,
+    ),
+    Metric(
+        "log_loss", "mean −log probability of the truth (nats), from probabilities or logits",
+        _log_loss, _entropy, larger_is_better=False,
+    ),
+    Metric("r2", "1 − squared error / variance, mean over columns", _r2, lambda c, p: 0.0,
+           target="feature"),
+)  # fmt: skip
+
+METRICS: dict[str, Metric] = {m.name: m for m in _LIST}
+
+
+def primary(classes: int, prior: ArrayLike | None = None, target: str = "label") -> str:
+    """The metric that a verdict rests on.
+
+    ``auc`` for two classes; beyond, ``accuracy``, or ``balanced_accuracy`` where the largest class
+    share is more than 1.5 times the smallest; ``r2`` for features.
+
+    Args:
+        classes: C.
+        prior: class shares (C,), None if taken as even.
+    """
+    if target != "label":
+        return "r2"
+    if check.integer("primary: classes", int(classes), low=2) == 2:
+        return "auc"
+    shares = np.ones(classes) if prior is None else np.asarray(prior, float)
+    return "balanced_accuracy" if shares.max() > 1.5 * shares.min() else "accuracy"
+
+
+def _default(case_groups: bool, classes: int, target: str) -> list[str]:
+    if target != "label":
+        return ["r2"]
+    if classes > 2:
+        return ["accuracy", "balanced_accuracy", "auc"]
+    names = ["auc", "accuracy", "balanced_accuracy", "f1", "tpr_at_1pct_fpr"]
+    return [*names, "leak_auc"] if case_groups else names
+
+
+def score(
+    guess: Guess,
+    truth: Truth,
+    rows: Iterable[int] | ArrayLike,
+    *,
+    classes: int,
+    prior: ArrayLike,
+    metrics: Sequence[str] | None = None,
+    confidence: float = 0.95,
+) -> list[Score]:
+    """Score a guess on some rows. Attack, control and main task all go through here.
+
+    Args:
+        guess: label scores (n,) for two classes, or (n, C); features (n, d).
+        truth: labels in 0..C-1, or features; must cover `rows`.
+        rows: sample ids to score, each once; whatever else was guessed is ignored.
+        classes: C.
+        prior: class shares (C,), for quotas, ties and chance; not taken from the truth.
+        metrics: names in :data:`METRICS`; None takes all that apply (``log_loss`` on demand).
+        confidence: of the two-sided intervals.
+
+    Raises:
+        ShapeError: see :func:`vflsec.audit.join.join`.
+        ConfigError: unknown metric, or one with no meaning for this target or number of classes.
+    """
+    if not isinstance(rows, np.ndarray | list | tuple):
+        rows = np.asarray(rows)
+    joined = join(guess, truth, rows)
+    shares = np.asarray(prior, float)
+    label = guess.target == "label"
+    decided = np.empty(0, np.int64)
+    if label:
+        _check_labels(joined, shares, classes)
+        decided = decide(joined, shares)
+    case = _Case(joined, decided, classes, shares, confidence)
+    chosen = metrics or _default(guess.group is not None, classes, guess.target)
+    return [_one(name, case, guess.target) for name in chosen]
+
+
+def _one(name: str, case: _Case, target: str) -> Score:
+    metric = METRICS[check.one_of("score: metrics", name, METRICS)]
+    if (metric.target == "label") != (target == "label"):
+        raise check.fail("score: metrics", f"of target {target!r}", name)
+    if metric.binary_only and case.classes != 2:
+        raise check.fail("score: metrics", f"meant for {case.classes} classes", name)
+    value, low, high = metric.measure(case)
+    chance = metric.chance(case.classes, case.prior)
+    return Score(name, value, low, high, len(case.joined.rows), chance)
+
+
+def _check_labels(joined: Joined, prior: Floats, classes: int) -> None:
+    if prior.shape != (classes,) or not (prior >= 0).all() or abs(float(prior.sum()) - 1) > 1e-6:
+        raise check.fail("score: prior", f"{classes} shares that sum to 1", prior.tolist())
+    if joined.values.min() < 0 or joined.values.max() >= classes:
+        seen = (int(joined.values.min()), int(joined.values.max()))
+        raise check.fail("score: truth", f"labels in 0..{classes - 1} on every scored row", seen)
+    shape = joined.scores.shape
+    if (len(shape) == 1 and classes != 2) or (len(shape) == 2 and shape[1] != classes):
+        rule = f"(n, {classes})" + (" or (n,)" if classes == 2 else "")
+        raise check.fail("score: scores of the guess", rule, shape)

@@ -1,0 +1,131 @@
+"""Make a Task from a Source for one seed: split, then fit what must be fitted on training rows."""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflsec import check
+from vflsec.data.scale import SCALES, Scale, prepared_columns
+from vflsec.data.source import PartyData, Source
+from vflsec.data.split import check_options, pick_rows, shuffled_labels
+from vflsec.task import Task
+from vflsec.view import Schema
+
+__all__ = ["make_task"]
+
+_images: dict[tuple[int, int], Tensor] = {}
+
+
+def make_task(
+    source: Source,
+    seed: int,
+    *,
+    validation: float = 0.15,
+    test: float = 0.25,
+    labelled: int | None = None,
+    aligned: float | int | None = None,
+    shuffle_labels: bool = False,
+    scale: Scale = "zscore",
+) -> Task:
+    """The learning problem of one seed.
+
+    Sizes of all row sets are the same for every seed, so tasks can be stacked. Only rows that all
+    parties hold and that are labelled are validated or tested on. A fixed `source.split` decides
+    the test rows (and the validation rows, if it names any); `source.group` keeps groups on one
+    side (see :func:`vflsec.data.split.pick_rows` for what is trimmed).
+
+    Args:
+        source: the data set.
+        seed: of the split, the shuffled labels and the choice of labelled and aligned rows.
+        validation: share of the eligible rows, in (0, 1); with `labelled` at most that many rows,
+            but at least two a class.
+        test: share of the eligible rows, in (0, 1); not used with a fixed split.
+        labelled: how many training rows keep their label, stratified by class. Then the active
+            party has no other labels: ``active_labelled`` equals ``sets["labelled"]``.
+        aligned: share (float in (0, 1]) or number (int) of the overlapping training rows that
+            count as aligned. The others stay in ``local:PARTY`` of every party, which hold them
+            without knowing that they match, and keep their labels unless `labelled` is given.
+            A smaller choice is a subset of a larger one.
+        shuffle_labels: permute the labels over labelled rows (the null world).
+        scale: ``zscore`` or ``rank``, see :func:`vflsec.data.scale.prepared_columns`.
+
+    Raises:
+        ConfigError: an option is out of range.
+        DataError: the data set cannot be split so.
+    """
+    check_options(validation=validation, test=test, labelled=labelled, aligned=aligned)
+    check.one_of("data: scale", scale, SCALES)
+    n = len(source.y)
+    present = {}
+    for name, data in source.parties.items():
+        held = np.zeros(n, dtype=bool)
+        held[data.rows] = True
+        present[name] = held
+    y = source.y
+    if shuffle_labels:
+        y = shuffled_labels(source, np.logical_and.reduce(list(present.values())), seed)
+    rows = pick_rows(
+        source,
+        present,
+        y,
+        seed,
+        validation=validation,
+        test=test,
+        labelled=labelled,
+        aligned=aligned,
+    )
+    parties = (source.active, *(p for p in source.parties if p != source.active))
+    sets = {
+        "labelled": rows.labelled,
+        "aligned": rows.aligned,
+        "validation": rows.validation,
+        "test": rows.test,
+    }
+    for p in parties:
+        sets[f"local:{p}"] = np.flatnonzero(rows.train & present[p])
+    own = np.flatnonzero(rows.train & present[source.active] & (y >= 0))
+    return Task(
+        name=source.name,
+        parties=parties,
+        x={p: _inputs(source.parties[p], n, rows.train, scale) for p in parties},
+        present={p: torch.from_numpy(present[p]) for p in parties},
+        schema={p: _schema(source.parties[p]) for p in parties},
+        y=torch.from_numpy(y.astype(np.int64)),
+        classes=len(source.class_names),
+        sets={k: torch.from_numpy(v.astype(np.int64)) for k, v in sets.items()},
+        active_labelled=torch.from_numpy(own if labelled is None else rows.labelled),
+        ids=source.ids,
+        class_names=tuple(source.class_names),
+    )
+
+
+def _inputs(data: PartyData, n: int, train: NDArray[np.bool_], scale: Scale) -> Tensor:
+    """Rows of one party over the union, (N, ...) float32, zero where it lacks the row."""
+    if data.values.ndim > 2:
+        return _shared_images(data, n)
+    x = np.zeros((n, data.values.shape[1]), dtype=np.float32)
+    x[data.rows] = prepared_columns(data, train[data.rows], scale)
+    return torch.from_numpy(x)
+
+
+def _shared_images(data: PartyData, n: int) -> Tensor:
+    """Images over the union: one tensor for all seeds, for nothing is fitted on them."""
+    key = (id(data.values), n)
+    if key not in _images:
+        x = np.zeros((n, *data.values.shape[1:]), dtype=np.float32)
+        x[data.rows] = data.values
+        _images[key] = torch.from_numpy(x)
+        weakref.finalize(data.values, _images.pop, key, None)
+    return _images[key]
+
+
+def _schema(data: PartyData) -> Schema:
+    if data.values.ndim > 2:
+        return Schema((), (), tuple(data.values.shape[1:]))
+    sizes = tuple(0 if c is None else len(c) + 1 for c in data.categories)
+    return Schema(tuple(data.names), sizes, (data.values.shape[1],))

@@ -1,0 +1,302 @@
+"""Which rows train, validate and test: chosen by seed, with sizes that no seed changes.
+
+Every choice is the beginning of a *stratified order*: a random order in which each prefix holds
+the classes in proportion. So sizes never depend on the seed, a smaller grant is a subset of a
+larger one, and replicas of different seeds can be stacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsec import check
+from vflsec.data.source import Source
+from vflsec.errors import DataError
+from vflsec.rng import numpy_generator
+
+__all__ = [
+    "LEAST",
+    "RowSets",
+    "check_options",
+    "pick_rows",
+    "shuffled_labels",
+    "stratified_order",
+    "take",
+]
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+LEAST: Mapping[str, int] = {"test": 1, "validation": 2, "train": 2}
+"""Fewest rows of each class in a row set; with fewer no metric by class has a meaning."""
+
+
+@dataclass(frozen=True)
+class RowSets:
+    """Positions in the union of rows, sorted; see :class:`vflsec.task.Task` for the meaning.
+
+    Attributes:
+        train: (N,) bool, every row that may be used in training by some party.
+    """
+
+    test: Rows
+    validation: Rows
+    aligned: Rows
+    labelled: Rows
+    train: Mask
+
+
+def stratified_order(strata: NDArray[np.int64], rng: np.random.Generator) -> Rows:
+    """A random order of 0..n-1 in which every prefix holds the strata in proportion.
+
+    The j-th row of a stratum of n_c rows is placed at (j + 1/2) / n_c (the divisor rule of
+    Sainte-Laguë), so the counts of a prefix depend on the sizes of the strata only.
+
+    Args:
+        strata: (n,) stratum of each row, integers >= 0.
+        rng: where the order within each stratum comes from.
+    """
+    shuffled = rng.permutation(len(strata))
+    s = strata[shuffled]
+    counts = np.bincount(s, minlength=1)
+    by_stratum = np.argsort(s, kind="stable")
+    starts = np.cumsum(counts) - counts
+    place = np.empty(len(s), dtype=np.int64)
+    place[by_stratum] = np.arange(len(s)) - starts[s[by_stratum]]
+    return shuffled[np.lexsort((s, (place + 0.5) / counts[s]))]
+
+
+def take(order: Rows, strata: NDArray[np.int64], count: int, least: int = 0) -> Rows:
+    """The first `count` rows of `order`, exchanged so that each stratum has at least `least`.
+
+    The total stays `count`; the largest strata give way.
+
+    Args:
+        order: (n,) from :func:`stratified_order`.
+        strata: (n,) the same strata.
+        count: how many rows, at least `least` times the number of strata.
+        least: fewest rows of a stratum that has any.
+    """
+    present = np.bincount(strata, minlength=1)
+    wanted = np.bincount(strata[order[:count]], minlength=len(present))
+    wanted = np.maximum(wanted, np.minimum(least, present))
+    while wanted.sum() > count:
+        wanted[np.argmax(wanted)] -= 1
+    s = strata[order]
+    chosen = np.zeros(len(order), dtype=bool)
+    for c in np.flatnonzero(wanted):
+        chosen[np.flatnonzero(s == c)[: wanted[c]]] = True
+    return order[chosen]
+
+
+def shuffled_labels(source: Source, aligned: Mask, seed: int) -> NDArray[np.int64]:
+    """The labels of a null world: permuted over the labelled rows.
+
+    Rows change places only with rows of the same standing (aligned or not, fixed side of the
+    split), so that class counts, and with them all set sizes, stay the same for every seed.
+    """
+    y = source.y.copy()
+    standing = aligned.astype(np.int64)
+    if source.split is not None:
+        standing = standing + 2 * np.unique(source.split.astype(str), return_inverse=True)[1]
+    rng = numpy_generator(seed, "shuffle_labels")
+    for value in np.unique(standing):
+        rows = np.flatnonzero((standing == value) & (y >= 0))
+        y[rows] = y[rng.permutation(rows)]
+    return y
+
+
+def pick_rows(
+    source: Source,
+    present: Mapping[str, Mask],
+    y: NDArray[np.int64],
+    seed: int,
+    *,
+    validation: float,
+    test: float,
+    labelled: int | None,
+    aligned: float | int | None,
+) -> RowSets:
+    """Choose the rows of one seed.
+
+    Shares count from the rows that all parties hold and that are labelled ("eligible"). With a
+    fixed split, `test` is not used and `validation` is a share of the training side. With groups,
+    whole groups go to one side; the group that crosses a border is cut and its other rows are left
+    out, training is trimmed to the size that is certain for every seed, classes are balanced only
+    by chance, and rows that are not eligible are used only if nobody of their group is.
+
+    Raises:
+        DataError: some class has too few rows, or an option asks for more than there is.
+    """
+    everyone = np.logical_and.reduce(list(present.values()))
+    eligible = everyone & (y >= 0)
+    _enough(source, y, eligible, sum(LEAST.values()), "the whole table")
+    free = ~eligible
+    pool = np.flatnonzero(eligible)
+    if source.group is not None:
+        free &= ~np.isin(source.group, source.group[pool])
+
+    if source.split is None:
+        size = round(test * len(pool))
+        size_v = _validation_size(source, validation * len(pool), labelled)
+        if source.group is None:
+            chosen = _stratified(y, pool, size, "test", seed)
+            left = np.setdiff1d(pool, chosen)
+            held_out = _stratified(y, left, size_v, "validation", seed)
+            rest = np.setdiff1d(left, held_out)
+        else:
+            chosen, held_out, rest = _by_group(source, pool, (size, size_v), seed)
+    else:
+        side = _fixed_split(source)
+        chosen = np.flatnonzero(eligible & (side == "test"))
+        held_out = np.flatnonzero(eligible & (side == "validation"))
+        rest = np.flatnonzero(eligible & (side == "train"))
+        free &= side == "train"
+        if len(held_out) == 0:
+            size_v = _validation_size(source, validation * len(rest), labelled)
+            if source.group is None:
+                held_out = _stratified(y, rest, size_v, "validation", seed)
+                rest = np.setdiff1d(rest, held_out)
+            else:
+                held_out, rest = _by_group(source, rest, (size_v,), seed)
+
+    for name, rows in (("test", chosen), ("validation", held_out), ("train", rest)):
+        _enough(source, y, rows, LEAST[name], f"row set {name!r}")
+    train = free.copy()
+    train[rest] = True
+    overlap = np.flatnonzero(train & everyone)
+    kept = _aligned(source, y, overlap, aligned, seed)
+    return RowSets(
+        test=np.sort(chosen),
+        validation=np.sort(held_out),
+        aligned=kept,
+        labelled=_labelled(source, y, kept, labelled, seed),
+        train=train,
+    )
+
+
+def _stratified(y: NDArray[np.int64], rows: Rows, count: int, name: str, seed: int) -> Rows:
+    strata = y[rows]
+    order = stratified_order(strata, numpy_generator(seed, "split", name))
+    count = max(count, LEAST[name] * len(np.unique(strata)))
+    return rows[take(order, strata, count, LEAST[name])]
+
+
+def _validation_size(source: Source, wanted: float, labelled: int | None) -> int:
+    size = round(wanted) if labelled is None else min(round(wanted), labelled)
+    return max(size, LEAST["validation"] * len(source.class_names))
+
+
+def _by_group(source: Source, pool: Rows, sizes: Sequence[int], seed: int) -> list[Rows]:
+    """Cut the groups, in random order, into runs of `sizes` rows and the rest."""
+    assert source.group is not None
+    _, group, counts = np.unique(source.group[pool], return_inverse=True, return_counts=True)
+    turn = numpy_generator(seed, "split", "group").permutation(len(counts))
+    rows = pool[np.argsort(turn[group], kind="stable")]
+    ends = np.cumsum(counts[np.argsort(turn)])
+    target = len(pool) - sum(sizes) - len(sizes) * (int(counts.max()) - 1)
+    if target < 1:
+        raise DataError(
+            f"{source.name}: the largest group has {counts.max()} of {len(pool)} rows; no training "
+            "rows are certain to remain. Use a finer group column or smaller shares."
+        )
+    out, start = [], 0
+    for size in sizes:
+        out.append(np.sort(rows[start : start + size]))
+        start = int(ends[np.searchsorted(ends, start + size)])
+    out.append(np.sort(rows[start : start + target]))
+    return out
+
+
+def _fixed_split(source: Source) -> NDArray[np.str_]:
+    assert source.split is not None
+    side = np.char.strip(source.split.astype(str))
+    wrong = ~np.isin(side, ("train", "validation", "test"))
+    if wrong.any():
+        raise DataError(
+            f"{source.name}: split must be 'train', 'validation' or 'test' for every row, "
+            f"got {str(side[wrong][0])!r}."
+        )
+    if source.group is not None:
+        code = np.unique(side, return_inverse=True)[1]
+        pairs = np.unique(np.stack([source.group, code], axis=1), axis=0)
+        both = pairs[1:][pairs[1:, 0] == pairs[:-1, 0], 0]
+        if len(both):
+            raise DataError(
+                f"{source.name}: {len(np.unique(both))} groups have rows on two sides of the fixed "
+                "split. Leave out the split column or the group column."
+            )
+    return side
+
+
+def _aligned(
+    source: Source, y: NDArray[np.int64], overlap: Rows, aligned: float | int | None, seed: int
+) -> Rows:
+    if aligned is None:
+        return overlap
+    count = aligned if isinstance(aligned, int) else round(aligned * len(overlap))
+    if count > len(overlap):
+        raise DataError(
+            f"{source.name}: aligned must be at most {len(overlap)} (the training rows that all "
+            f"parties hold), got {aligned!r}."
+        )
+    classes = len(source.class_names)
+    strata = np.where(y[overlap] < 0, classes, y[overlap])
+    if source.group is not None:
+        strata = (y[overlap] < 0).astype(np.int64)
+    order = stratified_order(strata, numpy_generator(seed, "split", "aligned"))
+    kept = np.sort(overlap[order[:count]])
+    _enough(source, y, kept[y[kept] >= 0], LEAST["train"], f"the {count} aligned rows")
+    return kept
+
+
+def _labelled(
+    source: Source, y: NDArray[np.int64], aligned: Rows, labelled: int | None, seed: int
+) -> Rows:
+    rows = aligned[y[aligned] >= 0]
+    if labelled is None:
+        return rows
+    low = LEAST["train"] * len(source.class_names)
+    if not low <= labelled <= len(rows):
+        raise DataError(
+            f"{source.name}: labelled must be in [{low}, {len(rows)}] (at least {LEAST['train']} "
+            f"rows a class, at most the aligned training rows with a label), got {labelled}."
+        )
+    order = stratified_order(y[rows], numpy_generator(seed, "split", "labelled"))
+    return np.sort(rows[take(order, y[rows], labelled, LEAST["train"])])
+
+
+def _enough(
+    source: Source, y: NDArray[np.int64], rows: Rows | Mask, least: int, where: str
+) -> None:
+    counts = np.bincount(y[rows], minlength=len(source.class_names))
+    for c in np.flatnonzero(counts < least):
+        raise DataError(
+            f"{source.name}: class {source.class_names[c]!r} must have at least {least} rows in "
+            f"{where} (labelled and held by every party), got {counts[c]}. Merge or drop rare "
+            "classes, add rows, or change the shares of the split."
+        )
+
+
+def check_options(
+    *, validation: float, test: float, labelled: int | None, aligned: float | int | None
+) -> None:
+    """Refuse shares and counts that no data set could satisfy.
+
+    Raises:
+        ConfigError: an option is out of range.
+    """
+    check.in_unit("data: validation", validation, low_open=True, high_open=True)
+    check.in_unit("data: test", test, low_open=True, high_open=True)
+    if validation + test >= 1:
+        raise check.fail("data: validation + test", "below 1", validation + test)
+    if labelled is not None:
+        check.integer("data: labelled", labelled, low=1)
+    if isinstance(aligned, int) and not isinstance(aligned, bool):
+        check.integer("data: aligned", aligned, low=1)
+    elif aligned is not None:
+        check.in_unit("data: aligned", aligned, low_open=True)

@@ -1,0 +1,403 @@
+"""The user's own tables as a Source: one file per party joined on ids, or one file for all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from vflsec import check
+from vflsec.data.features import Features, features, ids, labels
+from vflsec.data.reading import Frame, data_error, listed, read_frame, texts
+from vflsec.data.source import PartyData, Source
+
+__all__ = ["load_tables"]
+
+
+@dataclass(frozen=True)
+class _Roles:
+    """Columns that are no features, by role; '' = there is none."""
+
+    id: str
+    label: str
+    split: str
+    group: str
+
+    @property
+    def taken(self) -> dict[str, str]:
+        """Role of each such column."""
+        pairs = [("id", self.id), ("label", self.label), ("split", self.split),
+                 ("group", self.group)]  # fmt: skip
+        return {column: role for role, column in pairs if column}
+
+
+def load_tables(
+    files: Mapping[str, str | Path] | str | Path,
+    *,
+    label: str,
+    id: str | None = None,
+    active: str | None = None,
+    columns: Mapping[str, Sequence[str]] | None = None,
+    categorical: Sequence[str] = (),
+    numeric: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    split: str | None = None,
+    group: str | None = None,
+    name: str = "",
+) -> Source:
+    """Read CSV (also ``.csv.gz``) or Parquet tables.
+
+    Args:
+        files: either the table of each party, joined on `id` (a party may lack rows), or one table
+            for all parties, whose columns `columns` distributes (each party holds every row).
+        label: the label column. Classes may be integers, text or booleans; empty = no label.
+        id: the id column; needed with several files. Ids are compared as trimmed text.
+        active: the party with the labels. Default: the party whose table has the label column;
+            with one table, the party called ``active``, else the first of `columns`.
+        columns: feature columns by party. Optional with several files, where the default is all
+            columns that have no other role.
+        categorical, numeric: columns declared to be so, as ``column`` or ``party.column``.
+            Undeclared columns: numbers are numeric, text and booleans categorical.
+        drop: columns to leave out.
+        split: column with ``train`` / ``test`` (or ``validation``) for a fixed split.
+        group: column whose equal values stay on one side of a split, for example a person.
+        name: of the data set in reports; default: the stem of the active party's file.
+
+    Raises:
+        DataError: a table or the way it is described is not usable; one message says where,
+            what is allowed, what was found, and how to mend it.
+    """
+    roles = _Roles(id or "", label, split or "", group or "")
+    options = {
+        "label": label, "id": id, "active": active,
+        "columns": {p: list(c) for p, c in columns.items()} if columns is not None else None,
+        "categorical": sorted(categorical), "numeric": sorted(numeric), "drop": sorted(drop),
+        "split": split, "group": group,
+    }  # fmt: skip
+    if isinstance(files, Mapping):
+        frames, active = _separate(files, roles, active)
+    else:
+        frames, active = _common(files, columns, active)
+    _check_parties(list(frames), columns)
+    order = [active, *(p for p in frames if p != active)]
+    used = _assign(frames, roles, columns, drop, single=not isinstance(files, Mapping))
+    declared = _declared(frames, used, categorical, numeric)
+
+    index = {p: ids(frames[p], roles.id) if roles.id else _counted(frames[p]) for p in order}
+    union = index[active]
+    for p in order[1:]:
+        union = union.append(index[p].difference(union, sort=False))
+    rows = {p: union.get_indexer(index[p]).astype(np.int64) for p in order}
+    _check_overlap(frames, index, order)
+
+    own, class_names = labels(frames[active], label)
+    y = np.full(len(union), -1, dtype=np.int64)
+    y[rows[active]] = own
+    made = {p: features(frames[p], used[p], *declared[p]) for p in order}
+    parties = {
+        p: PartyData(made[p].values, rows[p], tuple(used[p]), made[p].categories) for p in order
+    }
+    digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
+    for p in order:
+        digest.update(f"\x1f{p}\x1f{frames[p].digest}".encode())
+    return Source(
+        name=name or frames[active].path.name.split(".")[0],
+        parties=parties,
+        active=active,
+        y=y,
+        class_names=class_names,
+        ids=tuple(union.tolist()),
+        split=_split(frames, order, rows, roles.split, len(union)) if split else None,
+        digest=digest.hexdigest(),
+        group=_group(frames, order, rows, roles.group, len(union)) if group else None,
+        facts=_facts(frames, used, made, rows, y, roles, drop),
+    )
+
+
+def _separate(
+    files: Mapping[str, str | Path], roles: _Roles, active: str | None
+) -> tuple[dict[str, Frame], str]:
+    if len(files) < 2:
+        raise data_error(
+            "data", "files", "name the tables of at least two parties", listed(files) or "none",
+            "For one table with the columns of all parties use `file` and `columns`.",
+        )  # fmt: skip
+    if not roles.id:
+        raise data_error(
+            "data", "id", "name the column that joins the tables", "none",
+            "Add id = \"COLUMN\".",
+        )  # fmt: skip
+    frames = {p: read_frame(path) for p, path in files.items()}
+    holders = [p for p, f in frames.items() if roles.label in f.columns]
+    if not holders:
+        have = "; ".join(f"{f.path}: {listed(f.columns)}" for f in frames.values())
+        names = [c for f in frames.values() for c in f.columns]
+        raise data_error(
+            "data", f"label column {roles.label!r}", "be in one of the tables", have,
+            check.nearest(roles.label, names),
+        )  # fmt: skip
+    if len(holders) > 1:
+        raise data_error(
+            "data",
+            f"label column {roles.label!r}",
+            "be in one table only",
+            " and ".join(str(frames[p].path) for p in holders),
+            "Only the active party holds labels: remove the column from the other tables.",
+        )
+    if active is not None and active != holders[0]:
+        raise data_error(
+            "data", "active", f"be {holders[0]!r}, whose table has the label column "
+            f"{roles.label!r}", repr(active), "Correct it or leave it out.",
+        )  # fmt: skip
+    return frames, holders[0]
+
+
+def _common(
+    file: str | Path, columns: Mapping[str, Sequence[str]] | None, active: str | None
+) -> tuple[dict[str, Frame], str]:
+    frame = read_frame(file)
+    if columns is None or len(columns) < 2:
+        raise data_error(
+            frame.path, "columns", "list the feature columns of at least two parties",
+            listed(columns or ()) or "none", f"The table has {listed(frame.columns)}.",
+        )  # fmt: skip
+    if active is None:
+        active = "active" if "active" in columns else next(iter(columns))
+    if active not in columns:
+        raise data_error(
+            frame.path, "active", f"be one of {listed(columns)}", repr(active),
+            check.nearest(active, list(columns)),
+        )  # fmt: skip
+    return dict.fromkeys(columns, frame), active
+
+
+def _check_parties(parties: list[str], columns: Mapping[str, Sequence[str]] | None) -> None:
+    for p in parties:
+        if not p or set(p) & set("+:/. "):
+            raise data_error(
+                "data", "party name", "be a word without '+', ':', '/', '.' or spaces", repr(p)
+            )
+    for p in columns or ():
+        if p not in parties:
+            raise data_error(
+                "data", "columns", f"name parties among {listed(parties)}", repr(p),
+                check.nearest(p, parties),
+            )  # fmt: skip
+
+
+def _assign(
+    frames: Mapping[str, Frame],
+    roles: _Roles,
+    columns: Mapping[str, Sequence[str]] | None,
+    drop: Sequence[str],
+    *,
+    single: bool,
+) -> dict[str, list[str]]:
+    """Feature columns of each party, in file order or as listed."""
+    everything = [c for f in frames.values() for c in f.columns]
+    for c in drop:
+        if c not in everything:
+            raise data_error(
+                next(iter(frames.values())).path if single else "data",
+                "drop", f"name columns among {listed(dict.fromkeys(everything))}", repr(c),
+                check.nearest(c, everything),
+            )  # fmt: skip
+    used: dict[str, list[str]] = {}
+    owner: dict[str, str] = {}
+    for p, frame in frames.items():
+        if columns is not None and p in columns:
+            mine = [c for c in columns[p] if c not in drop]
+        else:
+            mine = [c for c in frame.columns if c not in roles.taken and c not in drop]
+        for c in mine:
+            frame.column(c, f"columns of party {p!r}:")
+            if c in roles.taken:
+                raise data_error(
+                    frame.path,
+                    f"columns of party {p!r}",
+                    "be features",
+                    f"{c!r}, which is the {roles.taken[c]} column",
+                    "Remove it from the list.",
+                )
+            key = c if single else f"{p}\x1f{c}"
+            if key in owner:
+                whose = "listed twice" if owner[key] == p else f"also a column of {owner[key]!r}"
+                raise data_error(
+                    frame.path, f"column {c!r} of party {p!r}", "belong to one party, once", whose,
+                    "Remove one mention.",
+                )  # fmt: skip
+            owner[key] = p
+        if not mine:
+            raise data_error(
+                frame.path, f"party {p!r}", "have at least one feature column", "none",
+                f"The table has {listed(frame.columns)}.",
+            )  # fmt: skip
+        used[p] = mine
+    return used
+
+
+def _declared(
+    frames: Mapping[str, Frame],
+    used: Mapping[str, Sequence[str]],
+    categorical: Sequence[str],
+    numeric: Sequence[str],
+) -> dict[str, tuple[set[str], set[str]]]:
+    """Columns of each party that are declared categorical, and numeric."""
+    out: dict[str, tuple[set[str], set[str]]] = {p: (set(), set()) for p in frames}
+    known = [*(c for p in used for c in used[p]), *(f"{p}.{c}" for p in used for c in used[p])]
+    for place, (kind, names) in enumerate((("categorical", categorical), ("numeric", numeric))):
+        for n in names:
+            hits = [(p, c) for p in used for c in used[p] if n in (c, f"{p}.{c}")]
+            if not hits:
+                raise data_error(
+                    "data", kind, "name feature columns of some party", repr(n),
+                    check.nearest(n, known) or f"Feature columns: {listed(known[: len(known) // 2])}.",
+                )  # fmt: skip
+            for p, c in hits:
+                out[p][place].add(c)
+    for p, (cat, num) in out.items():
+        if cat & num:
+            raise data_error(
+                frames[p].path, f"column {min(cat & num)!r}", "be categorical or numeric",
+                "both", "Remove it from one list.",
+            )  # fmt: skip
+    return out
+
+
+def _counted(frame: Frame) -> pd.Index:
+    return pd.Index([str(i) for i in range(frame.rows)], dtype=object)
+
+
+def _check_overlap(
+    frames: Mapping[str, Frame], index: Mapping[str, pd.Index], order: Sequence[str]
+) -> None:
+    common = index[order[0]]
+    for p in order[1:]:
+        common = common[common.isin(index[p])]
+    if len(common) == 0:
+        some = "; ".join(f"{frames[p].path}: {listed(index[p][:3])}" for p in order)
+        raise data_error(
+            "data",
+            "ids",
+            "have values that all tables share",
+            f"no common id ({some})",
+            "Check that the id column is the same and is written alike (leading zeros count).",
+        )
+
+
+def _carriers(frames: Mapping[str, Frame], order: Sequence[str], name: str, role: str) -> list[str]:
+    found = [p for p in order if name in frames[p].columns]
+    if not found:
+        frames[order[0]].column(name, role)
+    return found
+
+
+def _spread(
+    frames: Mapping[str, Frame],
+    order: Sequence[str],
+    rows: Mapping[str, NDArray[np.int64]],
+    name: str,
+    role: str,
+    size: int,
+) -> NDArray[Any]:
+    """The texts of a role column over the union, None where no table has a value."""
+    out = np.full(size, None, dtype=object)
+    for p in _carriers(frames, order, name, role):
+        values = np.array(texts(frames[p].columns[name]).to_pylist(), dtype=object)
+        before = out[rows[p]]
+        clash = [a is not None and b is not None and a != b for a, b in zip(before, values)]
+        if any(clash):
+            i = clash.index(True)
+            raise data_error(
+                frames[p].path,
+                f"{role} column {name!r}",
+                "agree with the other table that has it",
+                f"{values[i]!r} in {frames[p].row(i)} against {before[i]!r}",
+                "Keep the column in one table.",
+            )
+        out[rows[p]] = np.where(np.equal(values, None), before, values)
+    return out
+
+
+def _split(
+    frames: Mapping[str, Frame],
+    order: Sequence[str],
+    rows: Mapping[str, NDArray[np.int64]],
+    name: str,
+    size: int,
+) -> NDArray[np.str_]:
+    """Side of each row of the union; rows of parties without the column are training rows."""
+    sides = _spread(frames, order, rows, name, "split", size)
+    for p in _carriers(frames, order, name, "split"):
+        for i, side in enumerate(sides[rows[p]]):
+            if side is None or side.lower() not in ("train", "validation", "test"):
+                raise data_error(
+                    frames[p].path,
+                    f"split column {name!r}",
+                    "hold 'train', 'validation' or 'test'",
+                    f"{side!r} in {frames[p].row(i)}",
+                    "Correct the value or leave out `split`.",
+                )
+    out = np.array(["train" if s is None else s.lower() for s in sides])
+    if not (out == "test").any():
+        raise data_error(
+            frames[order[0]].path, f"split column {name!r}", "mark some rows 'test'", "none",
+            "Mark them or leave out `split`.",
+        )  # fmt: skip
+    return out
+
+
+def _group(
+    frames: Mapping[str, Frame],
+    order: Sequence[str],
+    rows: Mapping[str, NDArray[np.int64]],
+    name: str,
+    size: int,
+) -> NDArray[np.int64]:
+    """Group number of each row of the union; a row without a value is a group of its own."""
+    values = _spread(frames, order, rows, name, "group", size)
+    codes, known = pd.factorize(pd.Series(values, dtype=object), use_na_sentinel=True)
+    alone = codes < 0
+    codes = codes.astype(np.int64)
+    codes[alone] = len(known) + np.arange(int(alone.sum()))
+    return codes
+
+
+def _facts(
+    frames: Mapping[str, Frame],
+    used: Mapping[str, Sequence[str]],
+    made: Mapping[str, Features],
+    rows: Mapping[str, NDArray[np.int64]],
+    y: NDArray[np.int64],
+    roles: _Roles,
+    drop: Sequence[str],
+) -> dict[str, Any]:
+    """What a reader of the report should know about the tables."""
+    held = np.zeros(len(y), dtype=np.int64)
+    for r in rows.values():
+        held[r] += 1
+    every = {c for cols in used.values() for c in cols} | set(roles.taken) | set(drop)
+    notes = [
+        f"{frames[p].path.name}: column {c!r} is read as categorical because of {why}; declare it "
+        "numeric (and correct the values) or categorical."
+        for p in made
+        for c, why in made[p].doubtful.items()
+    ]
+    return {
+        "rows": {p: frames[p].rows for p in rows},
+        "overlap": int((held == len(rows)).sum()),
+        "unlabelled": int((y < 0).sum()),
+        "missing": {p: int(np.isnan(made[p].values).sum()) for p in made},
+        "folded_categories": {
+            f"{p}.{c}": k for p in made for c, k in made[p].folded.items()
+        },
+        "unused_columns": sorted({c for f in frames.values() for c in f.columns} - every),
+        "notes": notes,
+    }  # fmt: skip
