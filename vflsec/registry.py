@@ -3,7 +3,8 @@
 Discovery lists files, it does not import them: names, summaries and sources come from module
 docstrings, so listing is fast and a broken module cannot hide another. A class is imported when it
 is used. Outside packages join through the entry-point groups ``vflsec.attacks``,
-``vflsec.defenses``, ``vflsec.algorithms`` and ``vflsec.datasets`` (value: ``package.module``).
+``vflsec.defenses``, ``vflsec.algorithms`` and ``vflsec.datasets`` (name: the module's stem, value:
+``package.module``).
 """
 
 from __future__ import annotations
@@ -24,10 +25,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vflsec import check
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, MissingDependencyError, VflsecError
 
-__all__ = ["Entry", "Registry", "algorithm", "algorithms", "attack", "attacks", "dataset",
-           "datasets", "defense", "defenses"]
+__all__ = [
+    "Entry",
+    "Registry",
+    "algorithm",
+    "algorithms",
+    "attack",
+    "attacks",
+    "dataset",
+    "datasets",
+    "defense",
+    "defenses",
+]
 
 T = TypeVar("T", bound=type)
 
@@ -56,7 +67,7 @@ class Entry:
     def summary(self) -> str:
         """First sentence of the docstring."""
         first = " ".join(self.doc.strip().split("\n\n")[0].split())
-        return first
+        return re.split(r"(?<=[.!?])\s+(?=[A-Z])", first, maxsplit=1)[0]
 
     @property
     def source(self) -> str:
@@ -68,18 +79,29 @@ class Entry:
         """The registered class.
 
         Raises:
-            ConfigError: the module registers nothing, or more than one class.
+            ConfigError: the module is broken, registers nothing, or more than one class.
+            MissingDependencyError: the module imports what is not installed.
         """
         return _load(self.kind, self.name, self.module, str(self.path))
 
 
 @cache
 def _load(kind: str, name: str, module: str, path: str) -> type:
-    loaded = importlib.import_module(module)
+    try:
+        loaded = importlib.import_module(module)
+    except VflsecError:
+        raise
+    except SyntaxError as error:
+        raise ConfigError(f"{path}:{error.lineno}: is not Python: {error.msg}.") from error
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{path}: {kind} {name!r} cannot be imported: {error}. Install what it needs."
+        ) from error
     found = [
         v
-        for v in vars(loaded).values()
+        for k, v in vars(loaded).items()
         if isinstance(v, type) and v.__module__ == module and "_vflsec_kind" in v.__dict__
+        if k == v.__name__  # a second name of one class is no second class
     ]
     if len(found) != 1 or found[0].__dict__["_vflsec_kind"] != kind:
         names = ", ".join(c.__name__ for c in found) or "nothing"
@@ -89,14 +111,33 @@ def _load(kind: str, name: str, module: str, path: str) -> type:
     return found[0]
 
 
-def _docstring(path: Path) -> tuple[str, tuple[str, ...]]:
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+@cache
+def _read(path: Path, changed_ns: int) -> tuple[str, tuple[str, ...]]:
+    """Docstring and ``ALIASES`` of a source file; one that is not Python does not stop a list."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    except (SyntaxError, UnicodeDecodeError, ValueError) as error:
+        return f"Broken: {path} is not Python ({error}).", ()
     aliases: tuple[str, ...] = ()
     for node in tree.body:
-        if isinstance(node, ast.Assign) and any(
-            isinstance(t, ast.Name) and t.id == "ALIASES" for t in node.targets
-        ):
-            aliases = tuple(ast.literal_eval(node.value))
+        if isinstance(node, ast.Assign):
+            targets: list[ast.expr] = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        else:
+            continue
+        if node.value is None or "ALIASES" not in [getattr(t, "id", "") for t in targets]:
+            continue
+        try:
+            value = ast.literal_eval(node.value)
+        except ValueError:
+            value = None
+        if not isinstance(value, tuple | list) or not all(isinstance(v, str) for v in value):
+            raise ConfigError(
+                f"{path}:{node.lineno}: ALIASES must be a tuple of string literals, "
+                f"got {ast.unparse(node.value)}."
+            )
+        aliases = tuple(value)
     return ast.get_docstring(tree) or "", aliases
 
 
@@ -141,17 +182,27 @@ class Registry:
     def _foreign(self) -> list[Entry]:
         out = []
         for point in sorted(entry_points(group=self.group), key=lambda e: e.name):
-            spec = importlib.util.find_spec(point.module)
+            where = f"entry point {point.name!r} of group {self.group!r}"
+            stem = point.module.rpartition(".")[2]
+            if point.name != stem:
+                raise ConfigError(
+                    f"{where} must be called like its module, {stem!r}, got the value "
+                    f"{point.value!r}. Correct it in the pyproject.toml of that package."
+                )
+            try:
+                spec = importlib.util.find_spec(point.module)
+            except ImportError:
+                spec = None  # a parent package is absent
             if spec is None or spec.origin is None:
                 raise ConfigError(
-                    f"entry point {point.name!r} of group {self.group!r} names the module "
+                    f"{where} names the module "
                     f"{point.module!r}, which cannot be found. Reinstall or remove that package."
                 )
             out.append(self._entry(point.name, point.module, Path(spec.origin)))
         return out
 
     def _entry(self, name: str, module: str, path: Path) -> Entry:
-        doc, aliases = _docstring(path)
+        doc, aliases = _read(path, path.stat().st_mtime_ns)
         return Entry(self.kind, name, module, path, doc, aliases)
 
     def names(self) -> list[str]:
@@ -167,8 +218,9 @@ class Registry:
         entries = self.entries()
         found = entries.get(name) or self._claimed(entries, name)
         if found is None:
+            known = [n for e in entries.values() for n in (e.name, *e.aliases)]
             raise ConfigError(
-                f"unknown {self.kind} {name!r}. {check.nearest(name, list(entries))} "
+                f"unknown {self.kind} {name!r}. {check.nearest(name, known)} "
                 f"Registered: {', '.join(entries)}.".replace("  ", " ")
             )
         return found
@@ -234,8 +286,11 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     if origin is tuple:
         args = typing.get_args(hint)
-        inner = args[0] if args else Any
-        return isinstance(value, tuple) and all(_fits(v, inner) for v in value)
+        if not isinstance(value, tuple):
+            return False
+        if len(args) == 2 and args[1] is Ellipsis:
+            return all(_fits(v, args[0]) for v in value)
+        return len(value) == len(args) and all(map(_fits, value, args))
     if origin is not None:
         return isinstance(value, origin)
     return isinstance(value, hint)
@@ -249,17 +304,33 @@ def _check_type(where: str, value: Any, hint: Any) -> None:
         raise check.fail(where, f"of type {text}", value)
 
 
-def _register(kind: str, methods: Mapping[str, tuple[str, ...]]) -> Callable[[T], T]:
+def _base(cls: type, path: str) -> type | None:
+    """The class `path` (``module.Class``) if `cls` derives from it; found without importing it."""
+    return next((c for c in cls.__mro__[1:] if f"{c.__module__}.{c.__name__}" == path), None)
+
+
+def _register(kind: str, wanted: Mapping[str, tuple[str, ...]], base: str = "") -> Callable[[T], T]:
     def decorate(cls: T) -> T:
         where = f"{inspect.getsourcefile(cls)}: class {cls.__name__}"
-        options = getattr(cls, "__dataclass_params__", None)
+        options = cls.__dict__.get("__dataclass_params__")
         if options is None or not options.frozen:
             raise ConfigError(f"{where}: put @dataclass(frozen=True) below @registry.{kind}.")
-        for method, wanted in methods.items():
+        parent = _base(cls, base) if base else object
+        if parent is None:
+            raise ConfigError(f"{where}: must derive from {base}.")
+        for method, names in (*wanted.items(), *_hooks(cls, parent)):
+            shape = f"{method}({', '.join(names)})"
+            if getattr(cls, method, None) is getattr(parent, method, None) and method in wanted:
+                raise ConfigError(f"{where}: must define {shape}.")
             found = tuple(inspect.signature(getattr(cls, method)).parameters)
-            if found != wanted:
+            if found != names:
+                raise ConfigError(f"{where}: {method}({', '.join(found)}) must be {shape}.")
+        declared = vars(parent).get("__annotations__", {})
+        for f in dataclasses.fields(cls):
+            if f.name in declared:
                 raise ConfigError(
-                    f"{where}: {method}({', '.join(found)}) must be {method}({', '.join(wanted)})."
+                    f"{where}: {f.name!r} must be a class attribute, got a hyper-parameter. "
+                    "Leave its annotation out, or annotate it as ClassVar."
                 )
         stem = cls.__module__.rpartition(".")[2]
         cls.name = stem  # type: ignore[attr-defined]
@@ -269,14 +340,32 @@ def _register(kind: str, methods: Mapping[str, tuple[str, ...]]) -> Callable[[T]
     return decorate
 
 
+def _hooks(cls: type, parent: type) -> list[tuple[str, tuple[str, ...]]]:
+    """Public methods of `parent` that `cls` overrides, with the argument names they must have."""
+    return [
+        (name, tuple(inspect.signature(method).parameters))
+        for name, method in vars(parent).items()
+        if inspect.isfunction(method) and not name.startswith("_")
+        if inspect.isfunction(getattr(cls, name)) and getattr(cls, name) is not method
+    ]
+
+
 def attack(cls: T) -> T:
-    """Register the attack of this file: a frozen dataclass with ``infer(self, view, rng)``."""
-    return _register("attack", {"infer": ("self", "view", "rng")})(cls)
+    """Register the attack of this file: a frozen dataclass that derives from Attack.
+
+    Raises:
+        ConfigError: not so, or a method has other arguments than the base's.
+    """
+    return _register("attack", {"infer": ("self", "view", "rng")}, "vflsec.attack.Attack")(cls)
 
 
 def defense(cls: T) -> T:
-    """Register the defense of this file: a frozen dataclass that derives from Policy."""
-    return _register("defense", {"outgoing": ("self", "message", "own")})(cls)
+    """Register the defense of this file: a frozen dataclass that derives from Policy.
+
+    Raises:
+        ConfigError: not so, or a hook has other arguments than the base's.
+    """
+    return _register("defense", {}, "vflsec.policy.Policy")(cls)
 
 
 def algorithm(cls: T) -> T:

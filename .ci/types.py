@@ -1,0 +1,82 @@
+"""Type-check the wheel: what a user installs, with vflsec.attacks and vflsec.defenses in it.
+
+An editable install hides both folders from mypy, which is then green on the rest. So the wheel is
+built and unpacked, the number of checked files must be that of the tree, and an error planted in
+each of the two folders must be found.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "types"
+
+
+def wheel() -> Path:
+    """Build the wheel from a copy of the tree, so that no stale build folder gets in."""
+    copy = BUILD / "tree"
+    for name in ("vflsec", "attacks", "defenses", "scenarios"):
+        if (ROOT / name).is_dir():
+            junk = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=junk)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy2(ROOT / name, copy / name)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(BUILD)]
+    subprocess.run([*command, str(copy)], check=True)
+    return next(BUILD.glob("vflsec-*.whl"))
+
+
+def mypy(site: Path) -> subprocess.CompletedProcess[str]:
+    """Check the package `vflsec` in `site`, from a folder that is not the repository's root."""
+    command = [sys.executable, "-m", "mypy", "--no-color-output", "-p", "vflsec"]
+    options = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(BUILD / "cache")]
+    environment = {**os.environ, "MYPYPATH": str(site)}
+    return subprocess.run(
+        [*command, *options], cwd=BUILD, env=environment, text=True, capture_output=True
+    )
+
+
+def main() -> int:
+    """0 if mypy is content, saw every file, and finds what is planted."""
+    cache = BUILD / "cache"
+    kept = cache.rename(ROOT / "build" / "types-cache") if cache.is_dir() else None
+    shutil.rmtree(BUILD, ignore_errors=True)
+    (BUILD / "tree").mkdir(parents=True)
+    if kept is not None:
+        kept.rename(cache)
+    site = BUILD / "site"
+    with zipfile.ZipFile(wheel()) as archive:
+        archive.extractall(site)
+
+    done = mypy(site)
+    print(done.stdout + done.stderr, end="")
+    if done.returncode != 0:
+        return 1
+    checked = int((re.search(r"in (\d+) source file", done.stdout) or [0, 0])[1])
+    folders = (ROOT / "vflsec", ROOT / "attacks", ROOT / "defenses")
+    expected = len([p for f in folders for p in f.rglob("*.py")])
+    if checked != expected:
+        print(f"mypy checked {checked} files of the wheel, the tree has {expected}")
+        return 1
+
+    for folder in ("attacks", "defenses"):
+        planted = site / "vflsec" / folder / "planted.py"
+        planted.write_text("number: int = 'text'\n", encoding="utf-8")
+        found = mypy(site)
+        planted.unlink()
+        if found.returncode == 0 or "planted.py" not in found.stdout:
+            print(f"mypy does not see vflsec.{folder}: a planted error was not found")
+            return 1
+    print(f"{checked} files checked; planted errors in attacks and defenses were found")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

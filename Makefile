@@ -1,0 +1,80 @@
+# Verbs for people; `make help` lists them. Needs Python >= 3.11, make and a C compiler.
+# Another interpreter:  make test PYTHON=python3.12      Another environment:  make test VENV=/tmp/v
+
+PYTHON ?= python3
+VENV ?= .venv
+SCENARIO ?= quickstart
+ARGS ?=
+JOBS ?= 2
+PYTEST_ARGS ?=
+NOTEBOOK_OUT ?= build/notebooks
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/stamp
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# One thread for each process: more threads than that contend with the worker processes.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help audit test lint format types notebooks check clean
+
+help: ## list the verbs
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  \1|/' | \
+		awk -F'|' '{printf "  make %-11s %s\n", substr($$1, 3), $$2}'
+
+audit: $(STAMP)/run ## audit the quickstart (SCENARIO=name or path, ARGS="--seeds 5")
+	$(BIN)/vflsec audit $(SCENARIO) $(ARGS)
+
+test: $(STAMP)/test ## run every test that needs no GPU (PYTEST_ARGS="-k rng")
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+lint: $(STAMP)/dev ## style, imports and forbidden calls
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP)/dev ## put the code into the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(STAMP)/dev ## type-check the wheel as a user would install it
+	$(BIN)/python .ci/types.py
+
+notebooks: $(STAMP)/notebooks ## execute every notebook (results under build/)
+	@mkdir -p $(NOTEBOOK_OUT)
+	@for f in notebooks/*.py; do \
+		[ -e "$$f" ] || { echo "no notebooks"; break; }; \
+		echo "executing $$f"; \
+		$(ONE_THREAD) $(BIN)/python -m jupytext --quiet --to ipynb --set-kernel - --execute \
+			--output "$(NOTEBOOK_OUT)/$$(basename "$$f" .py).ipynb" "$$f" || exit 1; \
+	done
+
+check: lint types test ## lint, types and tests
+
+clean: ## remove what was built (environments and audit results stay)
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+# Environments. A stamp is renewed when the requirements change, so repeated calls cost nothing.
+
+$(STAMP)/venv:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and \
+		"vflsec needs Python >= 3.11, found %d.%d; try: make PYTHON=python3.12" % v[:2])'
+	$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMP) && touch $@
+
+$(STAMP)/run: $(STAMP)/venv pyproject.toml constraints.txt
+	@echo "installing vflsec into $(VENV) (torch is large; the first time takes some minutes)"
+	$(PIP) -e .
+	@touch $@
+
+$(STAMP)/test: $(STAMP)/run
+	$(PIP) -e '.[test]'
+	@touch $@
+
+$(STAMP)/dev: $(STAMP)/run
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+$(STAMP)/notebooks: $(STAMP)/run
+	$(PIP) -e '.[notebooks]'
+	@touch $@

@@ -1,0 +1,107 @@
+"""One thread, no terminal colours, no network of its own: a test run is the same everywhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+# Before torch or numpy is loaded: threads beyond one contend with the other worker processes.
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[_name] = "1"
+os.environ["MPLBACKEND"] = "Agg"
+os.environ["NO_COLOR"] = "1"
+os.environ["COLUMNS"] = "120"
+for _name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+    os.environ.pop(_name, None)
+
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+PLUGIN = Path(__file__).resolve().parent / "plugin_example"
+
+settings.register_profile(
+    "house",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("house")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu:
+        import torch
+
+        if not torch.cuda.is_available():
+            for item in gpu:
+                item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The root of the repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of real tables; a test that asks for it is skipped where there is none."""
+    folder = Path(os.environ.get("VFLSEC_TEST_DATA") or ROOT.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip("no real tables: set VFLSEC_TEST_DATA to their folder")
+    return folder
+
+
+Install = Callable[..., Path]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """``install(points, **files)``: make a package known without pip, for this test only.
+
+    `points` is {group: {name: value}}; `files` are modules by stem, written beside the metadata.
+    Returns the folder, which is then on ``sys.path``. All that has to be there for an entry point
+    to be found is a ``*.dist-info`` folder with ``METADATA`` and ``entry_points.txt``.
+    """
+    before = set(sys.modules)
+
+    def make(points: dict[str, dict[str, str]], name: str = "outside", **files: str) -> Path:
+        folder = tmp_path / name
+        info = folder / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        lines = []
+        for group, named in points.items():
+            lines += [f"[{group}]", *(f"{k} = {v}" for k, v in named.items()), ""]
+        (info / "entry_points.txt").write_text("\n".join(lines))
+        for stem, text in files.items():
+            (folder / f"{stem}.py").write_text(text, encoding="utf-8")
+        monkeypatch.syspath_prepend(str(folder))
+        return folder
+
+    yield make
+    for module in set(sys.modules) - before:
+        if str(getattr(sys.modules[module], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[module]
+
+
+@pytest.fixture
+def plugin(install: Install, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package in ``plugin_example``, known through its own entry points, not installed."""
+    project = tomllib.loads((PLUGIN / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    monkeypatch.syspath_prepend(str(PLUGIN))
+    install(project["entry-points"], name="vflsec_example_metadata")
+    return PLUGIN
