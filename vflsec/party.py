@@ -59,8 +59,17 @@ class Party:
 
     def update(self, gradients: Sequence[Tensor | None], parts: Sequence[str] | None = None) -> None:
         """One optimizer step with these gradients of :meth:`parameters`."""
-        for p, g in zip(self.parameters(parts), gradients, strict=True):
-            p.grad = g
-        self.optimizer.step()
-        for p in self.parameters(parts):
-            p.grad = None
+        step(self.optimizer, self.parameters(parts), gradients)
+
+
+def step(optimizer: Any, params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+    """One optimizer step.
+
+    Gradients of batched matrix products come transposed in memory; fused optimizers on the CPU read
+    them in memory order, so they are laid out like their parameters first.
+    """
+    for p, g in zip(params, gradients, strict=True):
+        p.grad = None if g is None else g.contiguous()
+    optimizer.step()
+    for p in params:
+        p.grad = None

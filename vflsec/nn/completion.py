@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas, apply, stacked
+from vflsec.party import step
 from vflsec.rng import as_global
 from vflsec.view import Known
 
@@ -201,9 +202,7 @@ def fit_networks(
     for _ in range(steps):
         log_p = torch.log_softmax(stack(x, train=not frozen_batch), dim=-1)
         loss = -(share * log_p.gather(2, y.unsqueeze(2)).squeeze(2)).sum()
-        for p, g in zip(stack.parameters(), torch.autograd.grad(loss, stack.parameters())):
-            p.grad = g
-        optimizer.step()
+        step(optimizer, stack.parameters(), torch.autograd.grad(loss, stack.parameters()))
     with torch.no_grad():
         held = torch.log_softmax(stack(x, train=False), dim=-1).double().cpu().numpy()
         answer = _answer(stack, torch.stack(list(targets)), copies)
