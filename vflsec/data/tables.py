@@ -258,7 +258,8 @@ def _declared(
             if not hits:
                 raise data_error(
                     "data", kind, "name feature columns of some party", repr(n),
-                    check.nearest(n, known) or f"Feature columns: {listed(known[: len(known) // 2])}.",
+                    check.nearest(n, known)
+                    or f"Feature columns: {listed(known[: len(known) // 2])}.",
                 )  # fmt: skip
             for p, c in hits:
                 out[p][place].add(c)
@@ -322,7 +323,7 @@ def _spread(
                 f"{values[i]!r} in {frames[p].row(i)} against {before[i]!r}",
                 "Keep the column in one table.",
             )
-        out[rows[p]] = np.where(np.equal(values, None), before, values)
+        out[rows[p]] = np.where([v is None for v in values], before, values)
     return out
 
 
