@@ -3,9 +3,10 @@
 With two parties the active party holds the left half of each image and the passive party the right
 half, as a table of 32 columns or as an image of shape (1, 8, 4).
 
-What a sound audit finds: each half alone is worth about 0.85 to 0.95 accuracy to a party that has
-all labels, but much less from a few; a trained passive model completed with some labels per class
-beats its control. It is the small, fast stand-in for image sets cut in halves.
+What a sound audit finds: the federation reaches 0.97 accuracy, the passive half alone 0.87 with all
+labels. With one or two known labels a class, logistic regression on the trained passive embedding
+beats the same on raw pixels (0.59 against 0.46, and 0.68 against 0.60); with ten a class the two are
+equal (0.79). It is the small, fast stand-in for image sets cut in halves.
 
 Source: E. Alpaydin, C. Kaynak (1998), "Optical Recognition of Handwritten Digits", UCI Machine
 Learning Repository, CC BY 4.0; test part as bundled with scikit-learn. Cut into halves after C. Fu

@@ -7,7 +7,9 @@ along w_A, so its embeddings give labels away too; and its many columns make a f
 nearly worthless without the federation.
 
 What a sound audit finds: after training, every label attack on received gradients or on the own
-trained model has an AUC far above 0.5 and above its control. An attack that fails here is broken.
+trained model has an AUC far above 0.5 and above its control. With a 32-8 bottom model and 15
+epochs: gradient norm 0.93 on training rows; logistic regression on the embedding with ten labels a
+class 0.96 on test rows against 0.77 without the federation. An attack that fails here is broken.
 
 Source: this package's own test bed.
 """
