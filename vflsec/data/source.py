@@ -1,4 +1,4 @@
-"""What every data set gives: raw columns by party and labels, from which a Task is made for a seed."""
+"""What every data set gives: raw columns by party and labels, from which Tasks are made."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Source:
         y: (N,) int64 class index over the union of rows, -1 where the active party has no label.
         class_names: C names, in class-index order.
         ids: (N,) the users' own ids as strings, or empty.
-        split: (N,) fixed split as 'train' / 'test' strings, or None for splits by seed.
+        split: (N,) fixed split as 'train' / 'validation' / 'test' strings ('validation' may be
+            missing: then it is carved from train), or None for splits by seed.
         digest: a hash of the content; part of every cell's identity.
         group: (N,) int64 or None: rows of one group (for example a person) stay on one side.
         facts: anything worth reporting (rows dropped, missing values, ...).

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +12,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vflsec import check
 from vflsec.data.features import Features, features, ids, labels
-from vflsec.data.reading import Frame, data_error, listed, read_frame, texts
+from vflsec.data.layout import (
+    Roles,
+    assign_columns,
+    check_parties,
+    check_roles,
+    common_table,
+    declared_kinds,
+    separate_tables,
+)
+from vflsec.data.reading import Frame, data_error, listed, texts
 from vflsec.data.source import PartyData, Source
 
 __all__ = ["load_tables"]
-
-
-@dataclass(frozen=True)
-class _Roles:
-    """Columns that are no features, by role; '' = there is none."""
-
-    id: str
-    label: str
-    split: str
-    group: str
-
-    @property
-    def taken(self) -> dict[str, str]:
-        """Role of each such column."""
-        pairs = [("id", self.id), ("label", self.label), ("split", self.split),
-                 ("group", self.group)]  # fmt: skip
-        return {column: role for role, column in pairs if column}
 
 
 def load_tables(
@@ -74,7 +64,8 @@ def load_tables(
         DataError: a table or the way it is described is not usable; one message says where,
             what is allowed, what was found, and how to mend it.
     """
-    roles = _Roles(id or "", label, split or "", group or "")
+    roles = Roles(id or "", label, split or "", group or "")
+    check_roles(roles)
     options = {
         "label": label, "id": id, "active": active,
         "columns": {p: list(c) for p, c in columns.items()} if columns is not None else None,
@@ -82,13 +73,13 @@ def load_tables(
         "split": split, "group": group,
     }  # fmt: skip
     if isinstance(files, Mapping):
-        frames, active = _separate(files, roles, active)
+        frames, active = separate_tables(files, roles, active)
     else:
-        frames, active = _common(files, columns, active)
-    _check_parties(list(frames), columns)
+        frames, active = common_table(files, columns, active)
+    check_parties(list(frames), columns)
     order = [active, *(p for p in frames if p != active)]
-    used = _assign(frames, roles, columns, drop, single=not isinstance(files, Mapping))
-    declared = _declared(frames, used, categorical, numeric)
+    used = assign_columns(frames, roles, columns, drop, single=not isinstance(files, Mapping))
+    declared = declared_kinds(frames, used, categorical, numeric)
 
     index = {p: ids(frames[p], roles.id) if roles.id else _counted(frames[p]) for p in order}
     union = index[active]
@@ -119,156 +110,6 @@ def load_tables(
         group=_group(frames, order, rows, roles.group, len(union)) if group else None,
         facts=_facts(frames, used, made, rows, y, roles, drop),
     )
-
-
-def _separate(
-    files: Mapping[str, str | Path], roles: _Roles, active: str | None
-) -> tuple[dict[str, Frame], str]:
-    if len(files) < 2:
-        raise data_error(
-            "data", "files", "name the tables of at least two parties", listed(files) or "none",
-            "For one table with the columns of all parties use `file` and `columns`.",
-        )  # fmt: skip
-    if not roles.id:
-        raise data_error(
-            "data", "id", "name the column that joins the tables", "none",
-            "Add id = \"COLUMN\".",
-        )  # fmt: skip
-    frames = {p: read_frame(path) for p, path in files.items()}
-    holders = [p for p, f in frames.items() if roles.label in f.columns]
-    if not holders:
-        have = "; ".join(f"{f.path}: {listed(f.columns)}" for f in frames.values())
-        names = [c for f in frames.values() for c in f.columns]
-        raise data_error(
-            "data", f"label column {roles.label!r}", "be in one of the tables", have,
-            check.nearest(roles.label, names),
-        )  # fmt: skip
-    if len(holders) > 1:
-        raise data_error(
-            "data",
-            f"label column {roles.label!r}",
-            "be in one table only",
-            " and ".join(str(frames[p].path) for p in holders),
-            "Only the active party holds labels: remove the column from the other tables.",
-        )
-    if active is not None and active != holders[0]:
-        raise data_error(
-            "data", "active", f"be {holders[0]!r}, whose table has the label column "
-            f"{roles.label!r}", repr(active), "Correct it or leave it out.",
-        )  # fmt: skip
-    return frames, holders[0]
-
-
-def _common(
-    file: str | Path, columns: Mapping[str, Sequence[str]] | None, active: str | None
-) -> tuple[dict[str, Frame], str]:
-    frame = read_frame(file)
-    if columns is None or len(columns) < 2:
-        raise data_error(
-            frame.path, "columns", "list the feature columns of at least two parties",
-            listed(columns or ()) or "none", f"The table has {listed(frame.columns)}.",
-        )  # fmt: skip
-    if active is None:
-        active = "active" if "active" in columns else next(iter(columns))
-    if active not in columns:
-        raise data_error(
-            frame.path, "active", f"be one of {listed(columns)}", repr(active),
-            check.nearest(active, list(columns)),
-        )  # fmt: skip
-    return dict.fromkeys(columns, frame), active
-
-
-def _check_parties(parties: list[str], columns: Mapping[str, Sequence[str]] | None) -> None:
-    for p in parties:
-        if not p or set(p) & set("+:/. "):
-            raise data_error(
-                "data", "party name", "be a word without '+', ':', '/', '.' or spaces", repr(p)
-            )
-    for p in columns or ():
-        if p not in parties:
-            raise data_error(
-                "data", "columns", f"name parties among {listed(parties)}", repr(p),
-                check.nearest(p, parties),
-            )  # fmt: skip
-
-
-def _assign(
-    frames: Mapping[str, Frame],
-    roles: _Roles,
-    columns: Mapping[str, Sequence[str]] | None,
-    drop: Sequence[str],
-    *,
-    single: bool,
-) -> dict[str, list[str]]:
-    """Feature columns of each party, in file order or as listed."""
-    everything = [c for f in frames.values() for c in f.columns]
-    for c in drop:
-        if c not in everything:
-            raise data_error(
-                next(iter(frames.values())).path if single else "data",
-                "drop", f"name columns among {listed(dict.fromkeys(everything))}", repr(c),
-                check.nearest(c, everything),
-            )  # fmt: skip
-    used: dict[str, list[str]] = {}
-    owner: dict[str, str] = {}
-    for p, frame in frames.items():
-        if columns is not None and p in columns:
-            mine = [c for c in columns[p] if c not in drop]
-        else:
-            mine = [c for c in frame.columns if c not in roles.taken and c not in drop]
-        for c in mine:
-            frame.column(c, f"columns of party {p!r}:")
-            if c in roles.taken:
-                raise data_error(
-                    frame.path,
-                    f"columns of party {p!r}",
-                    "be features",
-                    f"{c!r}, which is the {roles.taken[c]} column",
-                    "Remove it from the list.",
-                )
-            key = c if single else f"{p}\x1f{c}"
-            if key in owner:
-                whose = "listed twice" if owner[key] == p else f"also a column of {owner[key]!r}"
-                raise data_error(
-                    frame.path, f"column {c!r} of party {p!r}", "belong to one party, once", whose,
-                    "Remove one mention.",
-                )  # fmt: skip
-            owner[key] = p
-        if not mine:
-            raise data_error(
-                frame.path, f"party {p!r}", "have at least one feature column", "none",
-                f"The table has {listed(frame.columns)}.",
-            )  # fmt: skip
-        used[p] = mine
-    return used
-
-
-def _declared(
-    frames: Mapping[str, Frame],
-    used: Mapping[str, Sequence[str]],
-    categorical: Sequence[str],
-    numeric: Sequence[str],
-) -> dict[str, tuple[set[str], set[str]]]:
-    """Columns of each party that are declared categorical, and numeric."""
-    out: dict[str, tuple[set[str], set[str]]] = {p: (set(), set()) for p in frames}
-    known = [*(c for p in used for c in used[p]), *(f"{p}.{c}" for p in used for c in used[p])]
-    for place, (kind, names) in enumerate((("categorical", categorical), ("numeric", numeric))):
-        for n in names:
-            hits = [(p, c) for p in used for c in used[p] if n in (c, f"{p}.{c}")]
-            if not hits:
-                raise data_error(
-                    "data", kind, "name feature columns of some party", repr(n),
-                    check.nearest(n, known) or f"Feature columns: {listed(known[: len(known) // 2])}.",
-                )  # fmt: skip
-            for p, c in hits:
-                out[p][place].add(c)
-    for p, (cat, num) in out.items():
-        if cat & num:
-            raise data_error(
-                frames[p].path, f"column {min(cat & num)!r}", "be categorical or numeric",
-                "both", "Remove it from one list.",
-            )  # fmt: skip
-    return out
 
 
 def _counted(frame: Frame) -> pd.Index:
@@ -322,7 +163,7 @@ def _spread(
                 f"{values[i]!r} in {frames[p].row(i)} against {before[i]!r}",
                 "Keep the column in one table.",
             )
-        out[rows[p]] = np.where(np.equal(values, None), before, values)
+        out[rows[p]] = np.where([v is None for v in values], before, values)
     return out
 
 
@@ -376,7 +217,7 @@ def _facts(
     made: Mapping[str, Features],
     rows: Mapping[str, NDArray[np.int64]],
     y: NDArray[np.int64],
-    roles: _Roles,
+    roles: Roles,
     drop: Sequence[str],
 ) -> dict[str, Any]:
     """What a reader of the report should know about the tables."""

@@ -1,0 +1,46 @@
+"""What the built-in data sets share: party names, column blocks, digests."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsec.data.source import PartyData
+
+__all__ = ["blocks", "digest", "numeric_table", "party_names", "world_digest"]
+
+
+def party_names(parties: int) -> tuple[str, ...]:
+    """``active, passive`` for two parties, else ``active, passive1, passive2, ...``."""
+    if parties == 2:
+        return ("active", "passive")
+    return ("active", *(f"passive{i}" for i in range(1, parties)))
+
+
+def blocks(width: int, parties: int) -> list[slice]:
+    """Consecutive blocks of equal width, the remainder left out at the end."""
+    size = width // parties
+    return [slice(i * size, (i + 1) * size) for i in range(parties)]
+
+
+def numeric_table(values: NDArray[np.float64], names: Sequence[str]) -> PartyData:
+    """A party's table of numeric columns that holds every row."""
+    rows = np.arange(len(values), dtype=np.int64)
+    return PartyData(np.asarray(values, dtype=np.float64), rows, tuple(names), (None,) * len(names))
+
+
+def digest(parties: Mapping[str, PartyData], y: NDArray[np.int64]) -> str:
+    """Hash of the content of a real data set."""
+    found = hashlib.sha256(np.ascontiguousarray(y).tobytes())
+    for name, data in parties.items():
+        found.update(f"{name}{data.names}{data.values.shape}".encode())
+        found.update(np.ascontiguousarray(data.values).tobytes())
+    return found.hexdigest()
+
+
+def world_digest(name: str, recipe: object, version: int = 1) -> str:
+    """Hash of how a world is drawn: the same for all seeds, so that they form one cohort."""
+    return hashlib.sha256(f"{name} {version} {recipe!r}".encode()).hexdigest()

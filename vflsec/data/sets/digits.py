@@ -1,0 +1,65 @@
+"""Handwritten digits, 1,797 images of 8 x 8 pixels in ten classes, cut into vertical strips.
+
+With two parties the active party holds the left half of each image and the passive party the right
+half, as a table of 32 columns or as an image of shape (1, 8, 4).
+
+What a sound audit finds: the federation reaches 0.97 accuracy, the passive half alone 0.87 with all
+labels. With one or two known labels a class, logistic regression on the trained passive embedding
+beats the same on raw pixels (0.59 against 0.46, and 0.68 against 0.60); with ten a class the two are
+equal (0.79). It is the small, fast stand-in for image sets cut in halves.
+
+Source: E. Alpaydin, C. Kaynak (1998), "Optical Recognition of Handwritten Digits", UCI Machine
+Learning Repository, CC BY 4.0; test part as bundled with scikit-learn. Cut into halves after C. Fu
+et al. (2022), "Label Inference Attacks Against Vertical Federated Learning", USENIX Security.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vflsec import check, registry
+from vflsec.data.sets._parts import blocks, digest, numeric_table, party_names
+from vflsec.data.source import PartyData, Source
+
+
+@registry.dataset
+@dataclass(frozen=True)
+class Digits:
+    """The bundled images; the seed is not used.
+
+    Args:
+        parties: number of vertical strips: 2, 4 or 8.
+        as_images: give images (1, 8, 8 / parties) with values in [0, 1] instead of table columns.
+    """
+
+    parties: int = 2
+    as_images: bool = False
+
+    def __post_init__(self) -> None:
+        check.one_of("digits: parties", self.parties, (2, 4, 8))
+
+    def load(self, seed: int) -> Source:
+        """The images as a Source."""
+        from sklearn.datasets import load_digits
+
+        bunch = load_digits()
+        tables: dict[str, PartyData] = {}
+        for party, cut in zip(party_names(self.parties), blocks(8, self.parties)):
+            strip = bunch.images[:, :, cut]
+            if self.as_images:
+                values = np.ascontiguousarray(strip[:, None] / 16, dtype=np.float32)
+                tables[party] = PartyData(values, np.arange(len(values), dtype=np.int64))
+            else:
+                names = [f"pixel_{r}_{c}" for r in range(8) for c in range(cut.start, cut.stop)]
+                tables[party] = numeric_table(strip.reshape(len(strip), -1), names)
+        y = bunch.target.astype(np.int64)
+        return Source(
+            name="digits",
+            parties=tables,
+            active="active",
+            y=y,
+            class_names=tuple(str(c) for c in range(10)),
+            digest=digest(tables, y),
+        )

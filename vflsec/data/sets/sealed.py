@@ -1,0 +1,55 @@
+"""Sealed toy world: labels independent of every column, so nothing can be learnt about test rows.
+
+It has the shape of the leaky world, but the labels are drawn by themselves.
+
+What a sound audit finds: the federation is at chance on test rows, and so is every attack that
+guesses test rows. On training rows an attack must be at chance as long as it reads features only;
+gradients of training rows (and a model that memorised them) carry their labels in any world, so
+there the sealed world is no negative control: permute the truth instead.
+
+Source: this package's own test bed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vflsec import check, registry
+from vflsec.data.sets._worlds import half_space
+from vflsec.data.source import Source
+
+
+@registry.dataset
+@dataclass(frozen=True)
+class Sealed:
+    """A fresh world for each seed.
+
+    Args:
+        rows: rows in all; the split is by seed.
+        positive_rate: share of positives.
+        d_passive, d_active: columns of the parties.
+    """
+
+    rows: int = 1000
+    positive_rate: float = 0.2
+    d_passive: int = 40
+    d_active: int = 5
+
+    def __post_init__(self) -> None:
+        check.integer("sealed: rows", self.rows, low=100)
+        check.in_unit("sealed: positive_rate", self.positive_rate, low_open=True, high_open=True)
+        check.integer("sealed: d_passive", self.d_passive)
+        check.integer("sealed: d_active", self.d_active)
+
+    def load(self, seed: int) -> Source:
+        """Draw the world of `seed`."""
+        return half_space(
+            "sealed",
+            self,
+            seed,
+            sizes={"": self.rows},
+            widths={"active": self.d_active, "passive": self.d_passive},
+            weights={"active": 0.0, "passive": 0.0},
+            positive_rate=self.positive_rate,
+            flips=0.0,
+        )
