@@ -1,4 +1,4 @@
-"""What every data set gives: raw columns by party and labels, from which a Task is made for a seed."""
+"""What every data set gives: raw columns by party and labels; a Task is made of it for a seed."""
 
 from __future__ import annotations
 
