@@ -16,6 +16,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 .PHONY: help audit test lint format types notebooks check clean
 
 help: ## list the verbs

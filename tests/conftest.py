@@ -94,7 +94,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
     yield make
     for module in set(sys.modules) - before:
-        if str(getattr(sys.modules[module], "__file__", "")).startswith(str(tmp_path)):
+        file = str(getattr(sys.modules[module], "__file__", ""))
+        if file.startswith((str(tmp_path), str(PLUGIN))):
             del sys.modules[module]
 
 

@@ -1,4 +1,4 @@
-"""An attack's answer, and the truth it is compared with. Joined by row id, in `vflsec.audit` only."""
+"""An attack's answer, and the truth it is compared with; joined by row id in `vflsec.audit`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Guess:
         rows: sample ids, (n,) int64, each at most once within a group.
         scores: (n,) for binary labels, larger = class 1 more certain, always; (n, C) for classes,
             larger = class more certain; (n, d) for features, the values themselves.
-        group: (n,) int64 or None: scores are comparable within a group only (for example one batch).
+        group: (n,) int64 or None: scores are comparable within a group only (say, one batch).
         abstain: (n,) bool or None: rows on which the attack declines to answer.
         notes: how the answer came about (variant chosen, cross-validation score); no truth in it.
     """
@@ -79,7 +79,8 @@ class Truth:
         object.__setattr__(self, "values", _numpy(self.values, kind))
         if self.rows.ndim != 1 or len(self.values) != len(self.rows):
             raise ShapeError(
-                f"a Truth has rows (n,) and n values; got {self.rows.shape} and {self.values.shape}."
+                f"a Truth has rows (n,) and n values; got {self.rows.shape} and "
+                f"{self.values.shape}."
             )
         if len(np.unique(self.rows)) != len(self.rows):
             raise ShapeError("a Truth names every row once; some row ids repeat.")

@@ -1,4 +1,4 @@
-"""What crosses a party boundary. Nothing crosses otherwise: id lists and stop signals are messages too."""
+"""What crosses a party boundary. Nothing else does: id lists and stop signals are messages too."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class Message:
         if self.kind not in KINDS:
             raise ShapeError(f"message kind must be one of {', '.join(KINDS)}, got {self.kind!r}.")
         if self.sender == self.receiver:
-            raise ShapeError(f"{self.sender!r} sends a message to itself; local work is no message.")
+            raise ShapeError(
+                f"{self.sender!r} sends a message to itself; local work is no message."
+            )
         if self.rows is not None and self.rows.shape != self.tensor.shape[:2]:
             raise ShapeError(
                 f"{self.kind} from {self.sender}: rows {tuple(self.rows.shape)} do not match "

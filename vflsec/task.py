@@ -157,5 +157,3 @@ class Stack:
     def priors(self) -> Tensor:
         """Class shares in the labelled training rows, (R, C) float64."""
         return torch.stack([t.prior for t in self.tasks]).to(self.device)[self.of]
-
-

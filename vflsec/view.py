@@ -160,15 +160,21 @@ class Table:
         """Payload rows of the given sample ids, in their order; ids must be there once.
 
         Raises:
-            ThreatModelError: an id was never seen.
+            ThreatModelError: an id was never seen, or more than once (form ``all``).
         """
         order = torch.argsort(self.rows)
-        place = torch.searchsorted(self.rows[order], rows).clamp_max(len(self.rows) - 1)
-        found = order[place]
-        if not torch.equal(self.rows[found], rows):
-            missing = int((self.rows[found] != rows).sum())
+        held = self.rows[order]
+        first = torch.searchsorted(held, rows)
+        times = torch.searchsorted(held, rows, right=True) - first
+        if bool((times == 0).any()):
+            missing = int((times == 0).sum())
             raise ThreatModelError(f"{missing} sample ids never passed in the recorded messages.")
-        return self.tensor[found]
+        if bool((times > 1).any()):
+            raise ThreatModelError(
+                "sample ids passed more than once, so one payload row is not theirs alone. "
+                "Ask for the form 'mean', 'first' or 'last', or take one epoch."
+            )
+        return self.tensor[order[first]]
 
 
 @dataclass(frozen=True)

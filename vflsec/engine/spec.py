@@ -46,7 +46,7 @@ class AttackSpec:
         name: registered name.
         params: hyper-parameters.
         adversary: party names; more than one is a coalition.
-        known_rows: how many labelled rows the adversary was granted in total (also to its controls).
+        known_rows: how many labelled rows the adversary was granted (also to its controls).
         prior: whether the class shares are granted.
     """
 
@@ -105,7 +105,7 @@ class CellSpec:
 
 @dataclass(frozen=True)
 class Measure:
-    """One number of a cell: a main-task metric, or an attack's score, with its within-cell interval.
+    """One number of a cell: a main-task metric, or an attack's score, with its interval.
 
     Attributes:
         phase: training phase after which it was taken.
