@@ -14,7 +14,7 @@ from torch import Tensor
 from vflsec import registry
 from vflsec.algorithm import Algorithm
 from vflsec.attack import Attack
-from vflsec.audit.controls import Control, controls
+from vflsec.engine.controls import Control, controls
 from vflsec.audit.metrics import score
 from vflsec.channel import Recorder
 from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
