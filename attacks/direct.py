@@ -1,9 +1,9 @@
-"""Direct label inference: without a top model the one negative entry of a gradient row is the label.
+"""Direct label inference: without a top model a gradient's one negative entry is the label.
 
 When the logits are the plain sum of the parties' embeddings, every party receives
-g_i = (p_i - e_{y_i}) / b: all entries are positive except that of the label. Score of class c is -g_ic,
-so the guess is the smallest entry; this survives float saturation, where "the negative entry" may
-not exist. Rows that are zero throughout are declined.
+g_i = (p_i - e_{y_i}) / b: all entries are positive except that of the label. Score of class c is
+-g_ic, so the guess is the smallest entry; this survives float saturation, where "the negative
+entry" may not exist. Rows that are zero throughout are declined.
 
 Attacker: any passive party; needs gradients and no labelled row; any number of classes.
 By default the rows of one sample are averaged over epochs, which averages fresh noise out.

@@ -1,8 +1,8 @@
 """Controls: what the same attacker reaches without the federation, on the same known rows.
 
 Every leakage figure stands beside its controls: the class majority, logistic regression on the
-adversary's own columns, and the adversary's own architecture trained from scratch on the known rows.
-A control sees own columns, the known rows and the class shares, and no message at all.
+adversary's own columns, and the adversary's own architecture trained from scratch on the known
+rows. A control sees own columns, the known rows and the class shares, and no message at all.
 """
 
 from __future__ import annotations
