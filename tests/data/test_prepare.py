@@ -202,6 +202,25 @@ def test_fixed_split_decides_the_test_rows():
     assert make_task(source(split=side), 0).sets["validation"].tolist() == list(range(140, 150))
 
 
+def test_no_row_of_the_test_side_trains_aligned_or_not():
+    side = np.array(["train", "test"] * 130)
+    task = make_task(source(200, 60, only_a=40, only_b=20, unlabelled=10, split=side), 0)
+    for name in ("labelled", "aligned", "validation", "local:bank", "local:shop"):
+        assert (task.sets[name] % 2 == 0).all()
+    assert (task.active_labelled % 2 == 0).all()
+    assert len(task.sets["local:bank"]) - len(task.sets["aligned"]) == 20
+    assert len(task.sets["test"]) == 95
+
+
+def test_shuffled_labels_keep_class_counts_of_a_fixed_split():
+    side = np.array(["test"] * 60 + ["train"] * 140)
+    counts = [
+        torch.bincount(t.y[t.sets["test"]]).tolist()
+        for t in (make_task(source(split=side), s, shuffle_labels=s > 0) for s in range(4))
+    ]
+    assert all(c == counts[0] for c in counts)
+
+
 def test_groups_stay_on_one_side_with_equal_sizes():
     rng = np.random.default_rng(3)
     group = rng.integers(0, 70, 230)
