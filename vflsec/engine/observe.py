@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from vflsec import registry
 from vflsec.errors import VflsecError
@@ -42,34 +44,21 @@ def refusal(
                 verb = "sends" if need.sent else "receives"
                 other = f"{who} never {verb} one under {cell.algorithm}"
                 return "not-observable", f"{spec.name} needs {need.kind!r} messages; {other}."
-    facts = _facts(algorithm, info, sends)
     try:
-        reason = attack.applicable(facts)
-    except (KeyError, AttributeError, TypeError, VflsecError):
+        facts = algorithm.planned_facts(info.active, info.parties, info.classes)
+        reason = attack.applicable(replace(facts, sends=_named(info, sends or ())))
+    except (NotImplementedError, KeyError, AttributeError, TypeError, VflsecError):
         reason = ""  # depends on facts that only the run knows
     return ("not-applicable", reason) if reason else ("", "")
 
 
-def _facts(algorithm: Any, info: DataInfo, sends: Any) -> Any:
-    """Public facts as far as they are known before training."""
-    from vflsec.view import Facts
-
+def _named(info: DataInfo, sends: Iterable[tuple[str, str, str]]) -> frozenset[tuple[str, str, str]]:
+    """Message kinds by role as message kinds by party."""
     by_role = {"active": (info.active,), "passive": info.passive}
-    return Facts(
-        algorithm=algorithm.name,
-        phase="train",
-        active=info.active,
-        parties=info.parties,
-        classes=info.classes,
-        aggregation=getattr(algorithm, "aggregation", "concat"),
-        top=bool(getattr(algorithm, "top", True)),
-        batch_size=int(getattr(algorithm, "batch_size", 0)),
-        epochs=int(getattr(algorithm, "epochs", 0)),
-        sends=frozenset(
-            (kind, s, r)
-            for kind, sender, receiver in sends or ()
-            for s in by_role.get(sender, ())
-            for r in by_role.get(receiver, ())
-            if s != r
-        ),
+    return frozenset(
+        (kind, s, r)
+        for kind, sender, receiver in sends
+        for s in by_role.get(sender, ())
+        for r in by_role.get(receiver, ())
+        if s != r
     )

@@ -34,8 +34,8 @@ class DataInfo:
     """What planning needs to know of a data set.
 
     Attributes:
-        name: shown in reports.
-        section: the ``[data]`` section as it goes to `load_source`.
+        name: shown in reports; different for every data section of an audit.
+        section: the ``[data]`` section: what is not default.
         parties: names, the active party first.
         classes, rows: sizes.
         digest: of the content.
@@ -47,6 +47,16 @@ class DataInfo:
     classes: int
     rows: int
     digest: str
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """What `load_source` gets: the section without the options of the split."""
+        return {k: v for k, v in self.section.items() if k not in SPLIT_KEYS}
+
+    @property
+    def split(self) -> dict[str, Any]:
+        """What `make_task` gets beside the source and the seed."""
+        return {k: v for k, v in self.section.items() if k in SPLIT_KEYS}
 
     @property
     def active(self) -> str:
@@ -196,7 +206,7 @@ class _Planner:
         self.seen: set[tuple[str, str]] = set()
 
     def groups(self) -> Iterator[Group]:
-        infos = [self._info(d) for d in self.root.data]
+        infos = _distinct([self._info(d) for d in self.root.data])
         self._check_parties(infos)
         if self.problems:
             return
@@ -204,7 +214,7 @@ class _Planner:
         for info, algorithm in itertools.product(infos, self.root.algorithm):
             params = flat_params(algorithm)
             cells = [
-                self._cell(info, algorithm.name, params, defenses, seed)
+                self._cell("audit", info, algorithm.name, params, defenses, seed)
                 for defenses in self._grid()
                 for seed in seeds
             ]
@@ -220,12 +230,16 @@ class _Planner:
         return self._of_section(section)
 
     def _of_section(self, section: Mapping[str, Any]) -> DataInfo:
-        source = self.load(section, 0, self.scenario.base)
+        info = DataInfo(str(section["name"]), section, (), 0, 0, "")
+        source = self.load(info.source, 0, self.scenario.base)
         others = [p for p in source.parties if p != source.active]
-        name = source.name or str(section["name"])
-        parties = (source.active, *others)
-        classes = len(source.class_names)
-        return DataInfo(name, section, parties, classes, len(source.y), source.digest)
+        return replace(
+            info,
+            parties=(source.active, *others),
+            classes=len(source.class_names),
+            rows=len(source.y),
+            digest=source.digest,
+        )
 
     def _check_parties(self, infos: Sequence[DataInfo]) -> None:
         every = {p for i in infos for p in i.parties}
@@ -263,21 +277,28 @@ class _Planner:
 
     def _cell(
         self,
+        role: str,
         info: DataInfo,
         algorithm: str,
         params: Mapping[str, Any],
         defenses: tuple[DefenseSpec, ...],
         seed: int,
     ) -> CellSpec:
+        params = dict(params)
         own = {p: s for p, s in self.root.parties.items() if p in info.parties}
+        if own and role != "control":
+            if "parties" not in registry.parameters(registry.algorithms.get(algorithm)):
+                self.notes.append(f"{algorithm} has no settings by party; [parties] is ignored.")
+            else:
+                set_ = {p: s.model_dump(exclude_defaults=True) for p, s in own.items()}
+                params["parties"] = {**set_, **params.get("parties", {})}
         return CellSpec(
             data={**info.section, "digest": info.digest},
             algorithm=registry.algorithms.entry(algorithm).name,
-            params=dict(params),
+            params=params,
             defenses=defenses,
             seed=seed,
             dtype=self.root.audit.dtype,
-            parties={p: s.model_dump(exclude_defaults=True) for p, s in own.items()},
         )
 
     def _attacked(
@@ -328,7 +349,7 @@ class _Planner:
             params = {k: v for k, v in flat_params(main).items() if k in fields}
             if registry.problems(registry.algorithms.get(name), params):
                 params = {}
-            cells = [self._cell(info, name, params, (), seed) for seed in seeds]
+            cells = [self._cell("reference", info, name, params, (), seed) for seed in seeds]
             for members in _by_cohort(cells, self.seen, "reference"):
                 yield Group("reference", info, members)
 
@@ -341,14 +362,27 @@ class _Planner:
             section: dict[str, Any] = {"name": "control_gaussian"}
             if params:
                 section["params"] = dict(params)
-            info = self._of_section(section)
+            info = _with_settings(self._of_section(section))
             for algorithm in self.root.algorithm:
+                params = flat_params(algorithm)
                 cells = [
-                    replace(self._cell(info, algorithm.name, flat_params(algorithm), (), seed),
-                            parties={})
+                    self._cell("control", info, algorithm.name, params, (), seed)
                     for seed in range(_CONTROL_SEEDS)
-                ]  # fmt: skip
+                ]
                 yield from self._attacked("control", info, cells, like)
+
+
+def _distinct(infos: Sequence[DataInfo]) -> list[DataInfo]:
+    """The same, with the settings added to names that several data sections share."""
+    names = [i.name for i in infos]
+    return [i if names.count(i.name) == 1 else _with_settings(i) for i in infos]
+
+
+def _with_settings(info: DataInfo) -> DataInfo:
+    settings = {k: v for k, v in info.section.items() if k not in ("name", "params")}
+    settings |= info.section.get("params", {})
+    inner = ", ".join(f"{k}={v}" for k, v in settings.items())
+    return replace(info, name=f"{info.name}({inner})" if inner else info.name)
 
 
 def _by_cohort(

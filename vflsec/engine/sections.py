@@ -24,8 +24,7 @@ class Data(_Section):
     Own tables: `file` (one table; `columns` groups its columns by party) or `files` (one table for
     each party), with `label`, and `id` where rows must be aligned. `split` names a column that says
     train or test, `group` one whose rows stay together. Paths are relative to the scenario.
-    Splits by seed: `validation` and `test` are shares of the aligned labelled rows; `labelled` and
-    `aligned` are counts (integers) or shares of the training rows.
+    The rest says how rows are split by seed; see `vflsec.data.prepare.make_task`.
     """
 
     name: str = ""
@@ -43,9 +42,9 @@ class Data(_Section):
     group: str = ""
     validation: Fraction | None = None
     test: Fraction | None = None
-    labelled: Count | Annotated[float, Field(gt=0, le=1)] | None = None
+    labelled: Count | None = None
     aligned: Count | Annotated[float, Field(gt=0, le=1)] | None = None
-    scale: bool | str | None = None
+    scale: Literal["zscore", "rank"] | None = None
     shuffle_labels: bool = False
 
     @property
@@ -55,12 +54,15 @@ class Data(_Section):
 
 
 class Party(_Section):
-    """How one party's bottom model is built; what is not said is the algorithm's default."""
+    """How one party's bottom model is built; what is not said is the algorithm's default.
+
+    `module` is ``"package.module:Name"``, `hidden` the widths of its hidden layers, `cut` the width
+    of its embedding.
+    """
 
     module: str = ""
-    params: dict[str, Any] = {}
     hidden: list[Count] | None = None
-    width: Count | None = None
+    cut: Count | None = None
 
 
 class Algorithm(_Section):

@@ -81,7 +81,6 @@ class CellSpec:
         defenses: applied in this order.
         seed: drives split, initialisation, batches and every stream of the cell.
         dtype: of the training.
-        parties: model settings by party (``module``, ``params``, ``hidden``, ``width``).
     """
 
     data: Mapping[str, Any]
@@ -90,7 +89,6 @@ class CellSpec:
     defenses: tuple[DefenseSpec, ...] = ()
     seed: int = 0
     dtype: str = "float32"
-    parties: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
