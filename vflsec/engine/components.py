@@ -45,6 +45,7 @@ def check_components(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]
             out += _check(origin, known, (key, i), section.get("name"), params)
             if key == "defense":
                 out += _strength(origin, known, i, section)
+    out += _gates(origin, normal)
     for i, section in _tables(normal, "data"):
         name = section.get("name")
         if name and not any(section.get(k) for k in ("file", "files")):
@@ -52,6 +53,21 @@ def check_components(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]
             given = given if isinstance(given, Mapping) else {}
             params = {k: (("params", k), v) for k, v in given.items()}
             out += _check(origin, registry.datasets, ("data", i), name, params)
+    return out
+
+
+def _gates(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
+    from vflsec import gate as gates
+
+    out = []
+    for i, section in _tables(normal, "gate"):
+        known = {k: section[k] for k in ("metric", "of") if isinstance(section.get(k), str)}
+        for key, value in known.items():
+            try:
+                gates.Gate(**{"max": 0.0, key: value})
+            except ConfigError as error:
+                rule = re.sub(r"^gate: \w+ ", "", str(error))
+                out.append(origin.problem(("gate", i, key), rule, value))
     return out
 
 

@@ -29,7 +29,7 @@ from vflsec.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OUR_FILES", "Audit", "Interrupted", "Reporter", "judge", "resolve_device", "run_audit"]
+__all__ = ["OUR_FILES", "Audit", "Interrupted", "Reporter", "judge", "run_audit"]
 
 OUR_FILES = (
     STORE_NAME, f"{STORE_NAME}-wal", f"{STORE_NAME}-shm", "results.parquet", "results.csv",
@@ -87,26 +87,6 @@ class Reporter:
         """Nothing more will come."""
 
 
-def resolve_device(device: str) -> str:
-    """``auto`` as ``cuda`` or ``cpu``.
-
-    Raises:
-        ConfigError: unknown, or not there.
-    """
-    if device == "cpu":
-        return device
-    import torch
-
-    there = torch.cuda.is_available()
-    if device == "auto":
-        return "cuda" if there else "cpu"
-    if device.partition(":")[0] != "cuda":
-        raise check.fail("--device", "auto, cpu or cuda", device)
-    if not there:
-        raise ConfigError("--device cuda: torch sees no CUDA device here. Use --device cpu.")
-    return device
-
-
 def run_audit(
     scenario: str | Path | Mapping[str, Any] | Scenario,
     out: str | Path | None = None,
@@ -147,7 +127,7 @@ def run_audit(
         overrides.append(f"audit.seeds={value}")
     check.integer("--jobs", jobs)
     check.integer("--replicas", replicas)
-    where = resolve_device(device)
+    where = _device(device)
     loaded = load_scenario(scenario, overrides)
     folder = Path(out) if out is not None else Path("out") / loaded.name
     make_folder(folder)
@@ -169,6 +149,12 @@ def run_audit(
         finally:
             reporter.close()
         return judge(store, seconds=time.monotonic() - started)
+
+
+def _device(name: str) -> str:
+    from vflsec.engine.cohort import pick_device
+
+    return pick_device(name).type
 
 
 def _clear(folder: Path) -> None:

@@ -369,8 +369,10 @@ def _across(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
     for i, data in enumerate(_tables(normal, "data")):
         out += _data_rules(origin, i, data)
     for i, gate in enumerate(_tables(normal, "gate")):
-        if gate.get("max") is None and gate.get("min") is None:
-            out.append(origin.problem(("gate", i), "needs max = ... or min = ..., it has neither."))
+        if (gate.get("max") is None) == (gate.get("min") is None):
+            has = "neither" if gate.get("max") is None else "both"
+            rule = f"needs one of max = ... and min = ..., it has {has}."
+            out.append(origin.problem(("gate", i), rule))
     audit = normal.get("audit")
     seeds = audit.get("seeds") if isinstance(audit, Mapping) else None
     if isinstance(seeds, list):

@@ -115,11 +115,17 @@ class Gate(_Section):
     metric: str = "advantage"
     max: float | None = None
     min: float | None = None
-    attack: str = ""
-    adversary: str = ""
-    dataset: str = ""
-    split: str = ""
+    attack: str = "*"
+    adversary: str = "*"
+    dataset: str = "*"
+    algorithm: str = "*"
+    phase: str = "*"
+    split: str = "*"
+    defense: str = "*"
+    strength: Strength | None = None
+    of: str = ""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] | None = None
+    name: str = ""
 
 
 class Root(_Section):
