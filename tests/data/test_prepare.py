@@ -215,9 +215,11 @@ def test_no_row_of_the_test_side_trains_aligned_or_not():
 def test_shuffled_labels_keep_class_counts_of_a_fixed_split():
     side = np.array(["test"] * 60 + ["train"] * 140)
     counts = [
-        torch.bincount(t.y[t.sets["test"]]).tolist()
-        for t in (make_task(source(split=side), s, shuffle_labels=s > 0) for s in range(4))
+        torch.bincount(t.given[t.sets["test"]]).tolist()
+        for t in (make_task(source(split=side), s, shuffle_labels=True) for s in range(4))
     ]
+    real = make_task(source(split=side), 0)
+    counts.append(torch.bincount(real.y[real.sets["test"]]).tolist())
     assert all(c == counts[0] for c in counts)
 
 
@@ -253,11 +255,13 @@ def test_shuffled_labels_keep_counts_and_lose_order():
     src = source(400, 120, only_a=40, unlabelled=10)
     real, null = make_task(src, 0), make_task(src, 0, shuffle_labels=True)
     assert sizes(real) == sizes(null)
-    assert torch.equal(torch.bincount(real.y + 1), torch.bincount(null.y + 1))
-    assert torch.equal(real.y < 0, null.y < 0)
-    moved = (real.y != null.y).float().mean().item()
+    assert real.given is None
+    assert torch.equal(real.y, null.y)
+    assert torch.equal(torch.bincount(real.y + 1), torch.bincount(null.given + 1))
+    assert torch.equal(real.y < 0, null.given < 0)
+    moved = (real.y != null.given).float().mean().item()
     assert 0.3 < moved < 0.5
-    assert not torch.equal(null.y, make_task(src, 1, shuffle_labels=True).y)
+    assert not torch.equal(null.given, make_task(src, 1, shuffle_labels=True).given)
     np.testing.assert_array_equal(src.y, source(400, 120, only_a=40, unlabelled=10).y)
 
 

@@ -117,9 +117,10 @@ def auc(made: Task, columns: list[str], known: int | None = None, split: str = "
     """Test AUC of logistic regression on own columns, from all labels or `known` a class."""
     x = np.concatenate([made.x[p].numpy() for p in columns], axis=1)
     y, rows = made.y.numpy(), made.sets["labelled"].numpy()
+    taught = y if made.given is None else made.given.numpy()
     if known is not None:
         rows = np.concatenate([rows[y[rows] == c][:known] for c in (0, 1)])
-    model = LogisticRegression(max_iter=500).fit(x[rows], y[rows])
+    model = LogisticRegression(max_iter=500).fit(x[rows], taught[rows])
     out = made.sets[split].numpy()
     return float(roc_auc_score(y[out], model.decision_function(x[out])))
 
