@@ -264,7 +264,9 @@ class _Exports:
         self.next = time.monotonic() + 9 * took
 
 
-def judge(store: Store, *, seconds: float | None = None, partial: bool = False, **how: Any) -> Audit:
+def judge(
+    store: Store, *, seconds: float | None = None, partial: bool = False, **how: Any
+) -> Audit:
     """Judge what a store holds and rewrite the exports beside it; trains nothing.
 
     Args:
@@ -281,6 +283,4 @@ def judge(store: Store, *, seconds: float | None = None, partial: bool = False, 
     results = store.results(record["wanted"])
     evaluation = evaluate(record, results, partial=partial, **how)
     summary = write_exports(store.folder, record, evaluation, results, seconds=seconds)
-    return Audit(
-        store.folder, evaluation.frame, summary, evaluation.verdicts, evaluation.exit_code
-    )
+    return Audit(store.folder, evaluation.frame, summary, evaluation.verdicts, evaluation.exit_code)

@@ -1,4 +1,4 @@
-"""Results on a terminal, for people: utility, each attack beside its control, verdicts, findings."""
+"""Results on a terminal: utility, each attack beside its control, verdicts, findings."""
 
 from __future__ import annotations
 
@@ -68,9 +68,7 @@ def _percent(points: list[Mapping[str, Any]]) -> str:
 
 def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> list[Any]:
     rows = [
-        p
-        for p in points
-        if p["attack"] and (p["status"] != "ok" or p["metric"] == p["primary"])
+        p for p in points if p["attack"] and (p["status"] != "ok" or p["metric"] == p["primary"])
     ]
     if not rows:
         return []

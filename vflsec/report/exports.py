@@ -20,7 +20,14 @@ from vflsec.engine.evaluate import Evaluation, costs
 from vflsec.engine.spec import CellResult
 from vflsec.errors import ConfigError
 
-__all__ = ["SUMMARY_VERSION", "plain", "read_summary", "summary_of", "write_atomic", "write_exports"]
+__all__ = [
+    "SUMMARY_VERSION",
+    "plain",
+    "read_summary",
+    "summary_of",
+    "write_atomic",
+    "write_exports",
+]
 
 SUMMARY_VERSION = 1
 
