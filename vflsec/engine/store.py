@@ -310,7 +310,7 @@ def _row(measure: Measure) -> list[Any]:
 
 def _dump(value: Any) -> str:
     try:
-        return json.dumps(value, sort_keys=True, default=_plain)
+        return json.dumps(value, default=_plain)
     except (TypeError, ValueError) as error:
         raise DataError(f"results hold a value that cannot be stored: {error}") from None
 
