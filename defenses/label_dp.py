@@ -93,7 +93,7 @@ class LabelDP(Policy):
             accountant="closed form of randomised response",
             covers=(
                 f"Each training and validation label, released once and memoised: pure epsilon "
-                f"{epsilon:.4g}, whatever is computed from it in any number of epochs. Not covered: "
+                f"{epsilon:.4g}, whatever is computed from it in however many epochs. Not covered: "
                 "what the features predict about the label, features, and labels outside the run. "
                 f"Accuracy gain over the best features-only guess of a binary label is at most "
                 f"{math.tanh(epsilon / 2):.3f}."

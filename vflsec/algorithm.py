@@ -1,4 +1,4 @@
-"""Base of every training algorithm: modules, phases, steps, prediction. Loops belong to the engine."""
+"""Base of every training algorithm: modules, phases, steps, prediction; no loops."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class Federation:
         return stack
 
     def columns(self, party: str, rows: Tensor, *, train: bool = True) -> Tensor:
-        """Own input rows (R, b, ...) of a party for sample ids (R, b), after its column policies."""
+        """Own input rows (R, b, ...) of a party for ids (R, b), after its column policies."""
         x = self.stack.columns(party, rows)
         if train:
             for b in self.parties[party].bindings:
@@ -217,7 +217,8 @@ class Federation:
         return self.labels.gather(1, index)
 
     def loss(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
-        """Mean loss of a batch by replica, (R,): cross entropy, or what the active party's policy says.
+        """Mean loss of a batch by replica, (R,): cross entropy, or what the active party's policy
+        says.
 
         `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares.
         """
@@ -236,7 +237,9 @@ class Federation:
                 logits = b.policy.decode(logits, b.own)
         return logits
 
-    def penalty(self, party: str, x: Tensor, h: dict[str, Tensor], y: Tensor | None) -> Tensor | None:
+    def penalty(
+        self, party: str, x: Tensor, h: dict[str, Tensor], y: Tensor | None
+    ) -> Tensor | None:
         """The sum of a party's penalty terms (R,), or None."""
         total: Tensor | None = None
         for b in self.parties[party].bindings:

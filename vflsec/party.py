@@ -57,7 +57,9 @@ class Party:
                 made = b.policy.optimizer(made, b.own)
         self.optimizer = made
 
-    def update(self, gradients: Sequence[Tensor | None], parts: Sequence[str] | None = None) -> None:
+    def update(
+        self, gradients: Sequence[Tensor | None], parts: Sequence[str] | None = None
+    ) -> None:
         """One optimizer step with these gradients of :meth:`parameters`."""
         step(self.optimizer, self.parameters(parts), gradients)
 

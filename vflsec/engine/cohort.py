@@ -14,9 +14,9 @@ from torch import Tensor
 from vflsec import registry
 from vflsec.algorithm import Algorithm
 from vflsec.attack import Attack
-from vflsec.audit.controls import Control, controls
 from vflsec.audit.metrics import score
 from vflsec.channel import Recorder
+from vflsec.engine.controls import Control, controls
 from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 from vflsec.engine.train import predict, run_phases
 from vflsec.engine.views import make_view
@@ -102,9 +102,7 @@ class _Cohort:
     ) -> None:
         self.cells, self.progress, self.main, self.device = cells, progress, main, device
         first = cells[0]
-        self.prepared = [
-            _Prepared(a, registry.attacks.create(a.name, a.params)) for a in attacks
-        ]
+        self.prepared = [_Prepared(a, registry.attacks.create(a.name, a.params)) for a in attacks]
         self.algorithm: Algorithm = registry.algorithms.create(first.algorithm, first.params)
         self.seeds = [c.seed for c in cells]
         self.stack = Stack.build(tasks, self.seeds, device, getattr(torch, first.dtype))
@@ -134,9 +132,7 @@ class _Cohort:
 
     def _facts(self) -> dict[str, Any]:
         task = self.stack.first
-        facts = {
-            k: v for k, v in self.cells[0].params.items() if isinstance(v, int | float | str)
-        }
+        facts = {k: v for k, v in self.cells[0].params.items() if isinstance(v, int | float | str)}
         facts |= {"labelled": len(task.sets["labelled"]), "classes": task.classes}
         for name in ("epochs", "batch_size"):
             if hasattr(self.algorithm, name):
@@ -227,9 +223,7 @@ class _Cohort:
         for key, found in zip(fresh, controls(list(fresh.values()), rngs), strict=True):
             self._controls[key] = found
 
-    def _score(
-        self, phase: Phase, p: _Prepared, r: int, view: View, guess: Guess | str
-    ) -> None:
+    def _score(self, phase: Phase, p: _Prepared, r: int, view: View, guess: Guess | str) -> None:
         base = {
             "phase": phase.name, "adversary": "+".join(p.spec.adversary), "attack": p.spec.label,
             "attack_key": p.spec.key, "target": p.attack.target,
@@ -259,10 +253,17 @@ class _Cohort:
                 name = s.metric if s.metric != "leak_auc" else "auc"
                 result.measures.append(
                     Measure(
-                        split=split, metric=s.metric, value=s.value, low=s.low, high=s.high,
-                        n=s.n, chance=s.chance, controls=beside.get(name, {}), notes=guess.notes,
+                        split=split,
+                        metric=s.metric,
+                        value=s.value,
+                        low=s.low,
+                        high=s.high,
+                        n=s.n,
+                        chance=s.chance,
+                        controls=beside.get(name, {}),
+                        notes=guess.notes,
                         **base,
-                    )  # fmt: skip
+                    )
                 )
 
     def _controls_of(self, p: _Prepared, r: int, view: View) -> list[Control]:

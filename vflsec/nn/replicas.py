@@ -87,9 +87,7 @@ class Replicas:
     def _choose(self) -> str:
         if self._has_rules(self.template):
             return "stacked"
-        draws = [
-            m for m in self.template.modules() if isinstance(m, nn.modules.dropout._DropoutNd)
-        ]
+        draws = [m for m in self.template.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
         if draws:
             self._say("it draws random numbers in a module without a stacking rule")
             return "loop"
