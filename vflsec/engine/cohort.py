@@ -183,7 +183,9 @@ class _Cohort:
             return
         for split in ("test", "validation"):
             rows = self.stack.rows(split)
-            logits = torch.log_softmax(predict(self.algorithm, self.fed, rows), dim=-1)
+            logits = torch.log_softmax(
+                self.fed.decode(predict(self.algorithm, self.fed, rows)), dim=-1
+            )
             for r, result in enumerate(self.results):
                 task, truth = self._truth(r)
                 guess = Guess("label", rows[r], logits[r])
