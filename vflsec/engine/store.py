@@ -205,10 +205,11 @@ class Store:
     def _put_cell(self, result: CellResult, *, replace: bool) -> None:
         verb = "replace" if replace else "ignore"
         self._db.execute(
-            f"insert or {verb} into cells values (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+            f"insert or {verb} into cells values (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 result.key, _dump(asdict(result.spec)), "done", result.seconds, result.device,
-                _dump([asdict(r) for r in result.ledger]), _dump([dict(g) for g in result.guarantees]),
+                _dump([asdict(r) for r in result.ledger]),
+                _dump([dict(g) for g in result.guarantees]),
                 _dump(dict(result.facts)),
             ),
         )  # fmt: skip
@@ -219,7 +220,7 @@ class Store:
         )
         columns = ["cell", *_MEASURE]
         marks = ", ".join("?" * len(columns))
-        query = f"insert into measures ({', '.join(columns)}) values ({marks})"  # noqa: S608
+        query = f"insert into measures ({', '.join(columns)}) values ({marks})"
         try:
             self._db.executemany(query, [[cell, *_row(m)] for m in measures])
         except sqlite3.IntegrityError:
@@ -251,7 +252,7 @@ class Store:
         return out
 
     def _measures(self, cell: str) -> list[Measure]:
-        query = f"select {', '.join(_MEASURE)} from measures where cell = ? order by rowid"  # noqa: S608
+        query = f"select {', '.join(_MEASURE)} from measures where cell = ? order by rowid"
         out = []
         for row in self._db.execute(query, (cell,)):
             values = dict(zip(_MEASURE, row, strict=True))
@@ -259,6 +260,13 @@ class Store:
                 values[name] = json.loads(values[name])
             out.append(Measure(**values))
         return out
+
+    def unfinished(self, wanted: Mapping[str, Iterable[str]]) -> int:
+        """How many wanted (cell, attack) pairs, the main task counted as one, are missing."""
+        return sum(
+            len({MAIN, *attacks} - self._done(cell, errors=True))
+            for cell, attacks in wanted.items()
+        )
 
     def count(self, cells: Iterable[str]) -> int:
         """How many of these cells are finished."""
@@ -280,7 +288,9 @@ def make_folder(folder: Path) -> None:
     except FileExistsError:
         raise ConfigError(f"{folder}: is a file, not a folder. Choose another --out.") from None
     except NotADirectoryError:
-        raise ConfigError(f"{folder}: a part of this path is a file. Choose another --out.") from None
+        raise ConfigError(
+            f"{folder}: a part of this path is a file. Choose another --out."
+        ) from None
     except OSError as error:
         raise ConfigError(
             f"{folder}: results cannot be written there: {error.strerror}. Choose another --out."

@@ -1,4 +1,4 @@
-"""Results on a terminal, for people: utility, each attack beside its control, verdicts, findings."""
+"""Results on a terminal: utility, each attack beside its control, verdicts, findings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["WIDTH", "interval", "number", "print_plan", "print_summary", "print_verdicts",
-           "results_table"]
+__all__ = [
+    "WIDTH",
+    "interval",
+    "number",
+    "print_plan",
+    "print_summary",
+    "print_verdicts",
+    "results_table",
+]
 
 WIDTH = 100
 _STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
@@ -74,9 +81,7 @@ def _percent(points: list[Mapping[str, Any]]) -> str:
 
 def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> list[Any]:
     rows = [
-        p
-        for p in points
-        if p["attack"] and (p["status"] != "ok" or p["metric"] == p["primary"])
+        p for p in points if p["attack"] and (p["status"] != "ok" or p["metric"] == p["primary"])
     ]
     if not rows:
         return []
@@ -139,6 +144,8 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
         console.print(Text("\nFindings", style="bold"))
     for sentence in findings:
         console.print(_item("- ", Text(sentence)))
+    if not summary["complete"]:
+        console.print(Text("Not all that was planned is measured, so nothing passes.", "yellow"))
     cells = summary["cells"]
     seconds = summary["cost"]["training_seconds"]
     console.print(

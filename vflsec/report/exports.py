@@ -20,7 +20,14 @@ from vflsec.engine.evaluate import Evaluation, costs
 from vflsec.engine.spec import CellResult
 from vflsec.errors import ConfigError
 
-__all__ = ["SUMMARY_VERSION", "plain", "read_summary", "summary_of", "write_atomic", "write_exports"]
+__all__ = [
+    "SUMMARY_VERSION",
+    "plain",
+    "read_summary",
+    "summary_of",
+    "write_atomic",
+    "write_exports",
+]
 
 SUMMARY_VERSION = 1
 
@@ -83,7 +90,6 @@ def summary_of(
             "versions": record["versions"],
             "device": record["device"],
             "confidence": record["confidence"],
-            "complete": not evaluation.partial,
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
             "curves": _rows(evaluation.curves),
             "points": _rows(evaluation.points),
@@ -92,7 +98,6 @@ def summary_of(
                 for label, (shown, why) in evaluation.alive.items()
             },
             "gates": [asdict(v) | {"label": v.gate.label} for v in evaluation.verdicts],
-            "exit_code": evaluation.exit_code,
             "findings": list(evaluation.findings),
             "refused": record["refused"],
             "notes": record["notes"],
