@@ -5,6 +5,7 @@ Importing a class imports torch, so only what is going to be run, or checked, co
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -154,8 +155,10 @@ def _strength(
     grid = section["strength"]
     out = []
     for j, strength in enumerate(grid if isinstance(grid, list) else ()):
-        if isinstance(strength, bool) or not isinstance(strength, int | float) or strength < 0:
+        if isinstance(strength, bool) or not isinstance(strength, int | float):
             continue  # reported by its type
+        if not math.isfinite(strength) or strength < 0:
+            continue  # reported by its range
         try:
             policy.check_strength(float(strength))
         except VflsecError as error:
