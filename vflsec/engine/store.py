@@ -178,9 +178,7 @@ class Store:
             attacks: those it was asked for; one without any measure is kept as an error.
             main: whether its main-task measures are those of the cell.
         """
-        by_attack: dict[str, list[Measure]] = {a.key: [] for a in attacks}
-        if main:
-            by_attack[MAIN] = []
+        by_attack: dict[str, list[Measure]] = {MAIN: [], **{a.key: [] for a in attacks}}
         for measure in result.measures:
             by_attack.setdefault(measure.attack_key, []).append(measure)
         if not main:
@@ -240,8 +238,9 @@ class Store:
             row = self._db.execute("select * from cells where key = ?", (key,)).fetchone()
             if row is None:
                 continue
-            allowed = {MAIN, *attacks}
-            measures = [m for m in self._measures(key) if m.attack_key in allowed]
+            place = {a: i for i, a in enumerate((MAIN, *attacks))}
+            measures = [m for m in self._measures(key) if m.attack_key in place]
+            measures.sort(key=lambda m: place[m.attack_key])  # whenever each was finished
             spec = _spec(json.loads(row[1]))
             out.append(
                 CellResult(
