@@ -221,7 +221,9 @@ def gate(
         )
     print_verdicts(result.summary["gates"], console)
     if not result.summary["complete"]:
-        console.print("Not all that was planned is measured, so nothing passes; run the audit again.")
+        console.print(
+            "Not all that was planned is measured, so nothing passes; run the audit again."
+        )
     if baseline is not None:
         from vflsec.engine.baseline import regressions
 

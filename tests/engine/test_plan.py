@@ -197,7 +197,9 @@ def test_the_plan_is_plain_json() -> None:
     assert groups[0]["seeds"] == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("n", "size", "lengths"), [(10, 4, [3, 4, 3]), (8, 8, [8]), (3, 1, [1] * 3)])
+@pytest.mark.parametrize(
+    ("n", "size", "lengths"), [(10, 4, [3, 4, 3]), (8, 8, [8]), (3, 1, [1] * 3)]
+)
 def test_chunks_are_even_and_complete(n: int, size: int, lengths: list[int]) -> None:
     cells: Any = list(range(n))
     parts = chunks(cells, size)

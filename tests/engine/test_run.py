@@ -30,7 +30,9 @@ CONTRACT = {
 
 def audit(out: Path, trainer: Any = None, **how: Any) -> Audit:
     sections = how.pop("sections", tomllib.loads(SCENARIO))
-    return vflsec.run_audit(sections, out, device="cpu", backend=backend(trainer or Trainer()), **how)
+    return vflsec.run_audit(
+        sections, out, device="cpu", backend=backend(trainer or Trainer()), **how
+    )
 
 
 def table(out: Path) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Scenarios are strict: every mistake has its file, line, key path, value and remedy, all at once."""
+"""Scenarios are strict: every mistake has its line, key path, value and remedy, all at once."""
 
 from __future__ import annotations
 
@@ -175,8 +175,9 @@ def test_set_goes_through_the_same_door(tmp_path: Path, text: str, path: str, ru
 
 def test_set_changes_values_and_makes_sections(tmp_path: Path) -> None:
     path = write(tmp_path, SCENARIO)
-    texts = ["defense.0.strength=[0, 2]", "audit.seeds=[7]", "attack.1.known_rows = 4",
-             "algorithm.aggregation=sum", 'name="other"', "audit.positive_control=true"]  # fmt: skip
+    texts = ["defense.0.strength=[0, 2]", "audit.seeds=[7]",
+             "attack.1.known_rows = 4", "algorithm.aggregation=sum", 'name="other"',
+             "audit.positive_control=true"]  # fmt: skip
     loaded = load_scenario(path, texts)
     root = loaded.root
     assert (root.defense[0].strength, root.audit.seeds) == ([0, 2], [7])
