@@ -372,7 +372,8 @@ def test_help_and_version(vflsec: Cli) -> None:
 
 
 LIGHT = [["--help"], ["--version"], ["audit", "--help"], ["list", "attacks"],
-         ["list", "datasets"], ["list", "scenarios", "--format", "json"], ["show", "splitnn"], ["show", "norm"]]  # fmt: skip
+         ["list", "datasets"], ["list", "scenarios", "--format", "json"],
+         ["show", "splitnn"], ["show", "norm"]]  # fmt: skip
 
 
 def test_listing_and_help_do_not_import_torch() -> None:
