@@ -9,8 +9,15 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["WIDTH", "interval", "number", "print_plan", "print_summary", "print_verdicts",
-           "results_table"]
+__all__ = [
+    "WIDTH",
+    "interval",
+    "number",
+    "print_plan",
+    "print_summary",
+    "print_verdicts",
+    "results_table",
+]
 
 WIDTH = 100
 _STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
