@@ -241,16 +241,23 @@ class View:
         return torch.cat([self.targets[s] for s in sorted(self.targets)])
 
     def received(self, kind: str, form: str = "mean", party: str | None = None) -> Table:
-        """What `party` (default: the first) received of `kind`.
+        """What `party` received of `kind`; by default what all of the adversary's parties did.
+
+        The payloads of a coalition are put side by side, flattened, for the rows they all received.
 
         Raises:
             ThreatModelError: nothing of that kind was received, or not in that form.
         """
-        return self._table("received", kind, form, party or self.party)
+        return self._gathered("received", kind, form, party)
 
     def sent(self, kind: str, form: str = "last", party: str | None = None) -> Table:
-        """What `party` sent of `kind`, after its own policies."""
-        return self._table("sent", kind, form, party or self.party)
+        """What `party` (or the coalition, side by side) sent of `kind`, after its own policies."""
+        return self._gathered("sent", kind, form, party)
+
+    def _gathered(self, way: str, kind: str, form: str, party: str | None) -> Table:
+        if party is not None or len(self.adversary) == 1:
+            return self._table(way, kind, form, party or self.party)
+        return side_by_side([self._table(way, kind, form, p) for p in self.adversary])
 
     def _table(self, way: str, kind: str, form: str, party: str) -> Table:
         try:
@@ -273,7 +280,12 @@ class View:
         return self.known
 
     def embed(self, rows: Tensor, party: str | None = None) -> Tensor:
-        """Own embedding of own rows (n, d), by the trained own model in eval mode, no gradient."""
+        """Own embedding of own rows (n, d), by the trained own model in eval mode, no gradient.
+
+        A coalition's embeddings are put side by side unless `party` names one of them.
+        """
+        if party is None and len(self.adversary) > 1:
+            return torch.cat([self.embed(rows, p).flatten(1) for p in self.adversary], dim=1)
         name = party or self.party
         with torch.no_grad():
             x = self.columns[name][rows]
@@ -297,6 +309,27 @@ class View:
     def with_known(self, known: Known | None) -> View:
         """The same view with another grant of labelled rows."""
         return replace(self, known=known)
+
+
+def side_by_side(tables: Sequence[Table]) -> Table:
+    """One table from several parties' tables: rows that all have, payloads flattened and joined.
+
+    Raises:
+        ThreatModelError: rows that passed more than once passed at different times.
+    """
+    first = tables[0]
+    if all(
+        torch.equal(t.rows, first.rows) and torch.equal(t.step, first.step) for t in tables[1:]
+    ):
+        wide = torch.cat([t.tensor.flatten(1) for t in tables], dim=1)
+        return Table(wide, first.rows, first.epoch, first.step)
+    common = first.rows.unique()
+    for t in tables[1:]:
+        common = common[torch.isin(common, t.rows)]
+    wide = torch.cat([t.of_rows(common).flatten(1) for t in tables], dim=1)
+    index = torch.argsort(first.rows)
+    at = index[torch.searchsorted(first.rows[index], common)]
+    return Table(wide, common, first.epoch[at], first.step[at])
 
 
 def as_needs(texts: Sequence[str] | frozenset[str]) -> tuple[Need, ...]:
