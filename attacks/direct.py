@@ -1,4 +1,4 @@
-"""Direct label inference: without a top model the one negative entry of a gradient row is the label.
+"""Direct label inference: without a top model the negative entry of a gradient row is the label.
 
 When the logits are the plain sum of the parties' embeddings, every party receives
 g_i = (p_i - e_{y_i}) / b: all entries are positive except that of the label. Score of class c is

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vflsec.errors import ThreatModelError
 
-__all__ = ["FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "View"]
+__all__ = ["FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "Update", "View"]
 
 FORMS = ("mean", "first", "last", "all")
 GRANTS = ("known_rows", "prior", "aux_rows")
@@ -178,6 +178,24 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Update:
+    """One own optimisation step: what a party knows of it even where messages are encrypted.
+
+    Attributes:
+        epoch, step: when; step counts from the start of the phase.
+        rows: (b,) sample ids of the batch.
+        gradients: gradient of the loss by own parameter, ``"bottom.1.weight"``.
+        weights: the same parameters before the step.
+    """
+
+    epoch: int
+    step: int
+    rows: Tensor
+    gradients: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
 class Known:
     """Rows whose labels the adversary was granted; they never enter a score.
 
@@ -213,6 +231,8 @@ class View:
         known: granted labelled rows, or None.
         prior: granted class shares (C,), or None.
         aux: granted auxiliary rows of another party, {party: (rows, values)}, or None.
+        encoders: own rows -> own embedding by party, where that is more than ``bottom``.
+        updates: own recorded optimisation steps by party, in order (need ``parameter_gradient``).
     """
 
     adversary: tuple[str, ...]
@@ -229,6 +249,7 @@ class View:
     encoders: Mapping[str, Callable[[Tensor], Tensor]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    updates: Mapping[str, Sequence[Update]] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def party(self) -> str:
