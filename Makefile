@@ -45,7 +45,7 @@ notebooks: $(STAMP)/notebooks ## execute every notebook (results under build/)
 	@for f in notebooks/*.py; do \
 		[ -e "$$f" ] || { echo "no notebooks"; break; }; \
 		echo "executing $$f"; \
-		$(ONE_THREAD) $(BIN)/python -m jupytext --quiet --to ipynb --set-kernel - --execute \
+		$(ONE_THREAD) $(BIN)/python -m jupytext --quiet --to ipynb --set-kernel python3 --execute \
 			--output "$(NOTEBOOK_OUT)/$$(basename "$$f" .py).ipynb" "$$f" || exit 1; \
 	done
 

@@ -98,9 +98,8 @@ class Cluster(Attack):
     def _names(self, view: View, rows: Tensor, member: Tensor, classes: int) -> list[int]:
         """The cluster of each class."""
         if self.names == "size":
-            assert view.prior is not None
             sizes = np.bincount(member.cpu().numpy(), minlength=classes)
-            return assign(-np.abs(sizes[:, None] / len(rows) - view.prior.cpu().numpy()))
+            return assign(-np.abs(sizes[:, None] / len(rows) - view.require_prior().cpu().numpy()))
         known = view.require_known()
         at = member[torch.searchsorted(rows, known.rows)]
         votes = np.zeros((classes, classes))

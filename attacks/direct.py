@@ -1,4 +1,4 @@
-"""Direct label inference: without a top model the negative entry of a gradient row is the label.
+"""Direct label inference: without a top model a gradient's one negative entry is the label.
 
 When the logits are the plain sum of the parties' embeddings, every party receives
 g_i = (p_i - e_{y_i}) / b: all entries are positive except that of the label. Score of class c is
@@ -17,7 +17,7 @@ federated learning", USENIX Security 2022, section 5.3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -41,6 +41,7 @@ class Direct(Attack):
 
     accumulate: bool = True
     epoch: Literal["first", "last"] = "first"
+    world: ClassVar[dict[str, Any]] = {"top": (), "linear_top": False, "aggregation": "sum"}
 
     def __post_init__(self) -> None:
         check.one_of("direct.epoch", self.epoch, ("first", "last"))

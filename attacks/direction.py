@@ -1,7 +1,7 @@
 """Gradient direction: rows whose gradient points like a known positive's are positive.
 
-Score of row i: the mean over known positives j of cos(g_i, g_j), or of the inner product <g_i, g_j>.
-For cross entropy g_i = (p_i - y_i) ds_i/dz_i, so behind a top model whose Jacobian keeps to a
+Score of row i: the mean over known positives j of cos(g_i, g_j), or of the inner product <g_i,
+g_j>. For cross entropy g_i = (p_i - y_i) ds_i/dz_i, so behind a top model whose Jacobian keeps to a
 half-space the sign of the cosine is the label; behind a linear top it is exactly +1 or -1.
 
 Attacker: any passive party that receives per-row gradients and knows the label of at least one

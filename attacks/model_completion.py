@@ -1,15 +1,18 @@
 """Passive model completion: an own trained bottom, a small head, and a few labelled rows.
 
 After training, the passive party puts an inference head h on its own bottom f and fits h (or h o f)
-to the rows whose labels it knows; it then labels any row it holds, past or future. Four variants are
-fitted: logistic regression and a small network as the head, each on the frozen embedding z = f(x) or
-with f fine-tuned along. The variant is chosen by stratified cross-validation on the known rows only.
+to the rows whose labels it knows; it then labels any row it holds, past or future. Four variants
+are
+fitted: logistic regression and a small network as the head, each on the frozen embedding z = f(x)
+or with f fine-tuned along. The variant is chosen by stratified cross-validation on the known rows
+only.
 
 Attacker: any passive party, after training; it does not deviate from the protocol.
 Needs: its own bottom and columns, and known_rows labelled rows in all (classes balanced).
 Known failure cases: fewer than about four rows a class; when the party's own columns predict the
-label anyway there is nothing to gain over logistic regression on them, which is why that is a control.
-The frozen variants leave the bottom untouched; public implementations freeze it by accident.
+label anyway there is nothing to gain over logistic regression on them, which is why that is a
+control. The frozen variants leave the bottom untouched; public implementations freeze it by
+accident.
 
 Source: Fu, Zhang, Ji, Chen, Wu, Guo, Zhou, Liu, Wang, "Label inference attacks against vertical
 federated learning", USENIX Security 2022, section 5.1; He, Kang et al., arXiv:2208.08934 (2022),
@@ -88,7 +91,7 @@ class ModelCompletion(Attack):
             else:
                 fits[variant] = fit_networks(
                     variant,
-                    [v.models[v.party]["bottom"] for v in views],
+                    [v.model() for v in views],
                     [v.columns[v.party][k.rows] for v, k in zip(views, knowns, strict=True)],
                     knowns,
                     [v.columns[v.party][r] for v, r in zip(views, rows, strict=True)],

@@ -80,13 +80,13 @@ class Spectral(Attack):
         up = self._oriented(view, found, a)
         score = a if up else -a
         if self.score == "squared":
-            score = a**2 * (1.0 if self._rare(view) else -1.0)
+            score = a**2 if self.orient == "known" or self._rare(view) else -(a**2)
         return Guess(self.target, found.rows, score, notes={"share_of_variance": _share(x, a)})
 
     @staticmethod
     def _rare(view: View) -> bool:
         """True if class 1 is the rare one."""
-        return view.prior is None or float(view.prior[1]) <= 0.5
+        return float(view.require_prior()[1]) <= 0.5
 
     def _oriented(self, view: View, found: Points, a: Tensor) -> bool:
         """True if larger projections mean class 1."""

@@ -1,4 +1,4 @@
-"""Isotropic Gaussian noise on outgoing gradients, embeddings or parameters, scaled by the batch maximum.
+"""Isotropic Gaussian noise on outgoing tensors, scaled by the largest row of the batch.
 
 Each row d_i of an outgoing batch (b, m) becomes d_i + e_i with e_ij ~ N(0, s^2) i.i.d. and
 s = strength x max_i ||d_i||_2 / sqrt(m), drawn afresh for every message. Then
@@ -7,13 +7,13 @@ dimension, and a one-dimensional tensor has m = 1.
 
 Hook: outgoing. Owner: the active party for gradients, every passive party for embeddings.
 Guarantee: none. The scale depends on the data and on the other rows of the batch, so no epsilon
-can be stated. Does not stop: direction attacks at strength 1 (the noise in any one direction is only
-strength x max / sqrt(m)), averaging the rows of one sample over epochs, completion of a bottom that
-still learns.
+can be stated. Does not stop: direction attacks at strength 1 (the noise in any one direction is
+only strength x max / sqrt(m)), averaging the rows of one sample over epochs, completion of a bottom
+that still learns.
 
 Source: He, Kang et al., "A hybrid self-supervised learning framework for vertical federated
-learning", arXiv:2208.08934 (2022), eq. 7; Li et al., "Label leakage and protection in two-party split
-learning", ICLR 2022, arXiv:2102.08504 (white Gaussian noise).
+learning", arXiv:2208.08934 (2022), eq. 7; Li et al., "Label leakage and protection in two-party
+split learning", ICLR 2022, arXiv:2102.08504 (white Gaussian noise).
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ AISTATS 2023, arXiv:2202.12968.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -54,6 +55,7 @@ class LabelDP(Policy):
 
     correct: bool = False
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
+    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
         if y.dim() != 2:
@@ -91,7 +93,7 @@ class LabelDP(Policy):
             accountant="closed form of randomised response",
             covers=(
                 f"Each training and validation label, released once and memoised: pure epsilon "
-                f"{epsilon:.4g}, whatever is computed from it in any number of epochs. Not covered: "
+                f"{epsilon:.4g}, whatever is computed from it in however many epochs. Not covered: "
                 "what the features predict about the label, features, and labels outside the run. "
                 f"Accuracy gain over the best features-only guess of a binary label is at most "
                 f"{math.tanh(epsilon / 2):.3f}."

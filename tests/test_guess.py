@@ -20,7 +20,7 @@ def test_tensors_become_arrays_of_fixed_type() -> None:
 
 
 def test_lists_are_accepted_and_matrices_of_scores() -> None:
-    guess = Guess("label", [1, 2], [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])  # type: ignore[arg-type]
+    guess = Guess("label", [1, 2], [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     assert guess.scores.shape == (2, 3)
     assert guess.scores.argmax(1).tolist() == [1, 0]
 
@@ -46,7 +46,7 @@ def test_group_and_abstain_types() -> None:
         np.arange(2),
         np.zeros(2),
         group=torch.tensor([7, 8]),
-        abstain=[1, 0],  # type: ignore[arg-type]
+        abstain=[1, 0],
     )
     assert guess.group is not None
     assert guess.abstain is not None

@@ -145,8 +145,8 @@ class _All:
 class Recorder:
     """Keeps the union of what some attack needs, and nothing more.
 
-    Gradients of a mean loss are kept multiplied by their batch size (``Message.scale``), which every
-    party knows, so that rows of batches of different size compare.
+    Gradients of a mean loss are kept multiplied by their batch size (``Message.scale``), which
+    every party knows, so that rows of batches of different size compare.
 
     Args:
         wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
@@ -185,9 +185,7 @@ class Recorder:
                 key = (message.phase, party, way, message.kind, form)
                 if key not in self.stores:
                     dense = form != "all" and message.rows is not None
-                    self.stores[key] = (
-                        _Dense(form, self.replicas, self.n) if dense else _All()
-                    )
+                    self.stores[key] = _Dense(form, self.replicas, self.n) if dense else _All()
                 self.stores[key].add(message, alive)
 
     def add_update(

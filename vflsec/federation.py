@@ -196,7 +196,7 @@ class Federation:
         return stack
 
     def columns(self, party: str, rows: Tensor, *, train: bool = True) -> Tensor:
-        """Own input rows (R, b, ...) of a party for sample ids (R, b), after its column policies."""
+        """Own input rows (R, b, ...) of a party for ids (R, b), after its column policies."""
         x = self.stack.columns(party, rows)
         if train:
             for b in self.parties[party].bindings:
@@ -233,19 +233,30 @@ class Federation:
             index = index.expand(-1, -1, self.labels.shape[2])
         return self.labels.gather(1, index)
 
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Mean loss of a batch by replica, (R,): cross entropy, or what the active party's policy says.
+    def loss(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
+        """Mean loss of a batch by replica, (R,): cross entropy, or what the active party's policy
+        says.
 
         `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares.
         """
         for b in self.active.bindings:
             if b.policy.overrides("loss"):
+                b.own.context = {"train": train}
                 rows = b.policy.loss(logits, y, b.own)
                 if rows is not None:
                     return rows.mean(1)
         return cross_entropy(logits, y).mean(1)
 
-    def penalty(self, party: str, x: Tensor, h: dict[str, Tensor], y: Tensor | None) -> Tensor | None:
+    def decode(self, logits: Tensor) -> Tensor:
+        """Logits (R, b, C) as the active party uses them for prediction, after its policies."""
+        for b in reversed(self.active.bindings):
+            if b.policy.overrides("decode"):
+                logits = b.policy.decode(logits, b.own)
+        return logits
+
+    def penalty(
+        self, party: str, x: Tensor, h: dict[str, Tensor], y: Tensor | None
+    ) -> Tensor | None:
         """The sum of a party's penalty terms (R,), or None."""
         total: Tensor | None = None
         for b in self.parties[party].bindings:

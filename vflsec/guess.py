@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from vflsec.errors import ShapeError
@@ -41,6 +41,18 @@ class Guess:
     abstain: NDArray[np.bool_] | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
+    if TYPE_CHECKING:  # tensors and lists come in, arrays are kept
+
+        def __init__(
+            self,
+            target: str,
+            rows: ArrayLike | Tensor,
+            scores: ArrayLike | Tensor,
+            group: ArrayLike | Tensor | None = None,
+            abstain: ArrayLike | Tensor | None = None,
+            notes: dict[str, Any] = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", _numpy(self.rows, np.int64))
         object.__setattr__(self, "scores", _numpy(self.scores, np.float64))
@@ -72,6 +84,12 @@ class Truth:
     target: str
     rows: NDArray[np.int64]
     values: NDArray[Any]
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, target: str, rows: ArrayLike | Tensor, values: ArrayLike | Tensor
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", _numpy(self.rows, np.int64))

@@ -60,7 +60,9 @@ class Party:
                 made = b.policy.optimizer(made, b.own)
         self.optimizer = made
 
-    def update(self, gradients: Sequence[Tensor | None], parts: Sequence[str] | None = None) -> None:
+    def update(
+        self, gradients: Sequence[Tensor | None], parts: Sequence[str] | None = None
+    ) -> None:
         """One optimizer step with these gradients of :meth:`parameters`."""
         if self.observer is not None:
             chosen = self.modules if parts is None else parts

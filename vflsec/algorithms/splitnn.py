@@ -44,7 +44,8 @@ class SplitNN(Algorithm):
         hidden: widths of the hidden layers of every bottom.
         cut: width of every embedding; ignored without a top (then it is the number of classes).
         top: widths of the hidden layers of the top model after the fused embedding;
-            ``[]`` with ``aggregation = "sum"`` or ``"mean"`` and ``linear_top = false`` means no top.
+            ``[]`` with ``aggregation = "sum"`` or ``"mean"`` and ``linear_top = false`` means no
+            top.
         linear_top: True puts a trainable linear layer between fused embedding and logits.
         aggregation: how embeddings meet: ``concat``, ``sum`` or ``mean``.
         dropout: of the hidden layers of bottoms and top.

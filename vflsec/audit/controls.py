@@ -1,95 +1,86 @@
-"""Controls: what the same attacker reaches without the federation, on the same known rows.
+"""The attacker without the federation: which control is the strongest, told without the truth.
 
-Every leakage figure stands beside its controls: the class majority, logistic regression on the
-adversary's own columns, and the adversary's own architecture trained from scratch on the known rows.
-A control sees own columns, the known rows and the class shares, and no message at all.
+A control picked by its score on the target rows is the maximum of several noisy numbers, hence
+biased upwards, and hides leakage. So the choice rests on cross-validation on the adversary's own
+known rows alone, and is made once for all seeds, strengths and defenses.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
-from vflsec.guess import Guess
-from vflsec.nn.completion import Fit, fit_networks, logistic_cv
-from vflsec.view import View
+from vflsec.audit.metrics import METRICS
 
-__all__ = ["Control", "controls"]
+__all__ = ["CHANCE", "FALLBACK", "strongest", "strongest_by_set"]
+
+FALLBACK = "majority"
+"""The control that needs no known row; taken where no control could be cross-validated."""
+
+CHANCE = "chance"
+"""Name given to the level of chance where an attack came without any control."""
+
+Controls = Mapping[str, Mapping[str, float | None]]
 
 
-@dataclass(frozen=True)
-class Control:
-    """One control's answer.
+def strongest(seen: Iterable[tuple[int, Controls]], metric: str) -> str:
+    """Name of the control with the best mean cross-validated score over seeds.
 
-    Attributes:
-        name: ``majority``, ``logistic`` or ``scratch``.
-        guess: log class shares (n, C) of all target rows.
-        cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
-            which the strongest control is chosen without the truth of the target rows.
+    Args:
+        seen: (seed, controls) of every cell; the score of a seed is its mean over cells.
+        metric: decides whether larger is better.
+
+    Returns:
+        the name (ties to the first by name); :data:`FALLBACK` where none has a cross-validated
+        score; :data:`CHANCE` where there is no such control either.
     """
+    by_control: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    names: set[str] = set()
+    for seed, controls in seen:
+        names.update(controls)
+        for name, figures in controls.items():
+            cv = figures.get("cv")
+            if cv is not None and np.isfinite(cv):
+                by_control[name][seed].append(float(cv))
+    if not by_control:
+        return FALLBACK if FALLBACK in names else CHANCE
+    sign = 1 if metric not in METRICS or METRICS[metric].larger_is_better else -1
+    mean = {
+        name: sign * float(np.mean([np.mean(v) for v in seeds.values()]))
+        for name, seeds in by_control.items()
+    }
+    return min(mean, key=lambda name: (-mean[name], name))
 
-    name: str
-    guess: Guess
-    cv: float
 
+def control_set(record: Mapping[str, Any]) -> tuple[Hashable, ...]:
+    """What shares one choice: data set, adversary, target, known rows, controls and metric.
 
-def controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[list[Control]]:
-    """The controls of each view, in the same order; known rows must be equal in number.
-
-    Without known rows only the majority remains.
+    Records that do not say how many rows the adversary knows are told apart by attack.
     """
-    out = [[majority(v)] for v in views]
-    if not views or views[0].known is None or len(views[0].known) < 2:
-        return out
-    for view, mine in zip(views, out, strict=True):
-        mine.append(_control(view, _logistic(view)))
-    for view, mine, fit in zip(views, out, _scratch(views, rngs), strict=True):
-        if fit is not None:
-            mine.append(_control(view, fit))
-    return out
-
-
-def _control(view: View, fit: Fit) -> Control:
-    rows = view.target_rows.cpu().numpy()
-    return Control(fit.variant, Guess("label", rows, fit.scores), fit.cv)
-
-
-def majority(view: View) -> Control:
-    """Every row gets the class shares, which ranks nothing and decides for the largest class."""
-    classes = view.facts.classes
-    rows = view.target_rows.cpu().numpy()
-    prior = np.full(classes, 1.0 / classes) if view.prior is None else view.prior.cpu().numpy()
-    scores = np.broadcast_to(np.log(np.clip(prior, 1e-12, None)), (len(rows), classes))
-    cv = 0.5 if classes == 2 else float(prior.max())
-    return Control("majority", Guess("label", rows, scores.copy()), cv)
-
-
-def _logistic(view: View) -> Fit:
-    known = view.require_known()
-    rows = view.target_rows
-    own = view.design(torch.cat([known.rows, rows])).double().cpu().numpy()
-    q = len(known)
-    return logistic_cv(own[:q], known, own[q:], view.facts.classes, "logistic")
-
-
-def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> Sequence[Fit | None]:
-    if "initial" not in views[0].models.get(views[0].party, {}):
-        return [None] * len(views)
-    knowns = [v.require_known() for v in views]
-    bottoms: list[nn.Module] = [copy.deepcopy(v.models[v.party]["initial"]) for v in views]
-    return fit_networks(
-        "scratch",
-        bottoms,
-        [v.columns[v.party][k.rows] for v, k in zip(views, knowns, strict=True)],
-        knowns,
-        [v.columns[v.party][v.target_rows] for v in views],
-        rngs,
-        views[0].facts.classes,
-        hidden=(32,),
-        lr_bottom=1e-2,
+    known = record.get("known_rows")
+    budget = known if known is not None and known == known else record.get("attack_key", "")
+    return (
+        record["dataset"],
+        record.get("adversary", ""),
+        record.get("target", ""),
+        record["metric"],
+        budget,
+        tuple(sorted(record["controls"])),
     )
+
+
+def strongest_by_set(records: Iterable[Mapping[str, Any]]) -> dict[tuple[Hashable, ...], str]:
+    """The strongest control of each :func:`control_set`, over all seeds and cells alike."""
+    seen: dict[tuple[Hashable, ...], list[tuple[int, Controls]]] = defaultdict(list)
+    for record in records:
+        seen[control_set(record)].append((int(record["seed"]), record["controls"]))
+    return {key: strongest(found, str(key[3])) for key, found in seen.items()}
+
+
+def as_json(controls: Controls) -> str:
+    """Every control's own figures as text, for a column of the results."""
+    return json.dumps({k: dict(v) for k, v in sorted(controls.items())}) if controls else ""

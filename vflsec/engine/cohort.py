@@ -14,15 +14,16 @@ from torch import Tensor
 from vflsec import registry
 from vflsec.algorithm import Algorithm
 from vflsec.attack import Attack
-from vflsec.audit.controls import Control, controls
 from vflsec.audit.metrics import score
 from vflsec.channel import Recorder
+from vflsec.engine.controls import Control, controls
 from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 from vflsec.engine.train import predict, run_phases
 from vflsec.engine.views import make_view
 from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation, Phase
 from vflsec.guess import Guess, Truth
+from vflsec.nn.replicas import LEAST
 from vflsec.policy import Policy
 from vflsec.rng import generator
 from vflsec.task import Stack, Task
@@ -82,8 +83,9 @@ def run_cohort(
         One result for each cell, in order; a cell's result does not depend on the other cells.
     """
     started = time.perf_counter()
-    run = _Cohort(cells, attacks, tasks, pick_device(device), progress or (lambda *_: None), main)
-    results = run.go()
+    stacked = list(cells) * LEAST if len(cells) < LEAST else cells
+    run = _Cohort(stacked, attacks, tasks, pick_device(device), progress or (lambda *_: None), main)
+    results = run.go()[: len(cells)]
     seconds = (time.perf_counter() - started) / len(cells)
     for result in results:
         result.seconds = seconds
@@ -102,9 +104,7 @@ class _Cohort:
     ) -> None:
         self.cells, self.progress, self.main, self.device = cells, progress, main, device
         first = cells[0]
-        self.prepared = [
-            _Prepared(a, registry.attacks.create(a.name, a.params)) for a in attacks
-        ]
+        self.prepared = [_Prepared(a, registry.attacks.create(a.name, a.params)) for a in attacks]
         self.algorithm: Algorithm = registry.algorithms.create(first.algorithm, first.params)
         self.seeds = [c.seed for c in cells]
         self.stack = Stack.build(tasks, self.seeds, device, getattr(torch, first.dtype))
@@ -134,9 +134,7 @@ class _Cohort:
 
     def _facts(self) -> dict[str, Any]:
         task = self.stack.first
-        facts = {
-            k: v for k, v in self.cells[0].params.items() if isinstance(v, int | float | str)
-        }
+        facts = {k: v for k, v in self.cells[0].params.items() if isinstance(v, int | float | str)}
         facts |= {"labelled": len(task.sets["labelled"]), "classes": task.classes}
         for name in ("epochs", "batch_size"):
             if hasattr(self.algorithm, name):
@@ -185,7 +183,9 @@ class _Cohort:
             return
         for split in ("test", "validation"):
             rows = self.stack.rows(split)
-            logits = torch.log_softmax(predict(self.algorithm, self.fed, rows), dim=-1)
+            logits = torch.log_softmax(
+                self.fed.decode(predict(self.algorithm, self.fed, rows)), dim=-1
+            )
             for r, result in enumerate(self.results):
                 task, truth = self._truth(r)
                 guess = Guess("label", rows[r], logits[r])
@@ -225,9 +225,7 @@ class _Cohort:
         for key, found in zip(fresh, controls(list(fresh.values()), rngs), strict=True):
             self._controls[key] = found
 
-    def _score(
-        self, phase: Phase, p: _Prepared, r: int, view: View, guess: Guess | str
-    ) -> None:
+    def _score(self, phase: Phase, p: _Prepared, r: int, view: View, guess: Guess | str) -> None:
         base = {
             "phase": phase.name, "adversary": "+".join(p.spec.adversary), "attack": p.spec.label,
             "attack_key": p.spec.key, "target": p.attack.target,
@@ -257,10 +255,17 @@ class _Cohort:
                 name = s.metric if s.metric != "leak_auc" else "auc"
                 result.measures.append(
                     Measure(
-                        split=split, metric=s.metric, value=s.value, low=s.low, high=s.high,
-                        n=s.n, chance=s.chance, controls=beside.get(name, {}), notes=guess.notes,
+                        split=split,
+                        metric=s.metric,
+                        value=s.value,
+                        low=s.low,
+                        high=s.high,
+                        n=s.n,
+                        chance=s.chance,
+                        controls=beside.get(name, {}),
+                        notes=guess.notes,
                         **base,
-                    )  # fmt: skip
+                    )
                 )
 
     def _controls_of(self, p: _Prepared, r: int, view: View) -> list[Control]:

@@ -1,4 +1,4 @@
-"""The training loop: epochs, selection on validation rows, early stopping. There is only this one."""
+"""The one training loop: epochs, selection on validation rows, early stopping."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def predict(algorithm: Algorithm, fed: Federation, rows: Tensor) -> Tensor:
 
 
 def validation_loss(algorithm: Algorithm, fed: Federation, rows: Tensor) -> Tensor:
-    """Mean loss on the validation rows by replica, (R,), on the labels the active party trains on."""
+    """Mean loss on the validation rows, (R,), by the labels the active party trains on."""
     with torch.no_grad():
         logits = predict(algorithm, fed, rows)
-        return fed.loss(logits, fed.targets(rows)).double()
+        return fed.loss(logits, fed.targets(rows), train=False).double()
 
 
 def run_phases(

@@ -20,8 +20,8 @@ __all__ = ["known_rows", "make_view"]
 def known_rows(task: Task, seed: int, count: int) -> Known:
     """`count` labelled training rows granted to an adversary, classes alternating.
 
-    Drawn for (seed) alone: a smaller grant is a prefix of a larger one, and the same rows go to every
-    attack, to every control and to every defense strength.
+    Drawn for (seed) alone: a smaller grant is a prefix of a larger one, and the same rows go to
+    every attack, to every control and to every defense strength.
     """
     rows = task.sets["labelled"]
     y = task.y[rows]

@@ -1,4 +1,4 @@
-"""Fitting classifiers to a handful of labelled rows: shared by completion attacks and their controls.
+"""Fitting classifiers to a few labelled rows: shared by completion attacks and their controls.
 
 Many small fits (replicas x cross-validation folds) run as one stacked model. Selection among
 variants is by cross-validation on the known rows alone.
@@ -189,7 +189,11 @@ def fit_networks(
     x = torch.stack(list(inputs)).repeat_interleave(copies, 0)
     y = torch.stack([k.labels for k in knowns]).to(device).repeat_interleave(copies, 0)
     weight = torch.stack(
-        [torch.ones_like(f) if c == count else (f != c).long() for f in folds for c in range(copies)]
+        [
+            torch.ones_like(f) if c == count else (f != c).long()
+            for f in folds
+            for c in range(copies)
+        ]
     ).to(device, dtype)
     heads_only = [p for k, p in stack.params.items() if k.startswith("head.")]
     body = [p for k, p in stack.params.items() if not k.startswith("head.")]
@@ -222,7 +226,5 @@ def _answer(stack: Replicas, targets: Tensor, copies: int) -> NDArray[np.float64
     last = torch.arange(copies - 1, stack.count, copies, device=stack.device)
     full = stack.take(last)
     chunk = max(1, 2**22 // max(1, math.prod(targets.shape[2:]) * len(last)))
-    parts = [
-        torch.log_softmax(full(t, train=False), dim=-1) for t in targets.split(chunk, dim=1)
-    ]
+    parts = [torch.log_softmax(full(t, train=False), dim=-1) for t in targets.split(chunk, dim=1)]
     return torch.cat(parts, dim=1).double().cpu().numpy()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -59,7 +61,7 @@ def _module_list(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: 
 def mlp(widths: Sequence[int], *, dropout: float = 0.0, last: bool = False) -> nn.Sequential:
     """Linear layers of these widths with ReLU between; `last` adds one after the last layer too."""
     layers: list[nn.Module] = []
-    for i, (a, b) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+    for i, (a, b) in enumerate(itertools.pairwise(widths)):
         layers.append(nn.Linear(a, b))
         if i < len(widths) - 2 or last:
             layers.append(nn.ReLU())
@@ -69,25 +71,31 @@ def mlp(widths: Sequence[int], *, dropout: float = 0.0, last: bool = False) -> n
 
 
 def bottom(
-    schema: Schema, hidden: Sequence[int], out: int, *, dropout: float = 0.0, width: int | None = None
+    schema: Schema,
+    hidden: Sequence[int],
+    out: int,
+    *,
+    dropout: float = 0.0,
+    width: int | None = None,
 ) -> nn.Sequential:
     """A bottom model for `schema`: embeddings for categoricals, then an MLP to `out` numbers.
 
     Images are flattened; bring an own module for anything better.
     """
     if schema.cardinalities:
-        first: nn.Module = TabularInput(schema, width)
-        size = first.out_features  # type: ignore[union-attr,assignment]
+        table = TabularInput(schema, width)
+        first: nn.Module = table
+        size = table.out_features
     else:
         first, size = nn.Flatten(), math.prod(schema.shape)
-    return nn.Sequential(first, *mlp([int(size), *hidden, out], dropout=dropout))  # type: ignore[arg-type]
+    return nn.Sequential(first, *mlp([size, *hidden, out], dropout=dropout))
 
 
 def from_path(path: str, schema: Schema, out: int) -> nn.Module:
     """The user's own bottom model from ``"package.module:Name"``.
 
-    The callable is tried as ``Name(schema, out)`` when it takes two or more positional arguments,
-    as ``Name(out)`` with one, and as ``Name()`` with none. It must map (b, *schema.shape) to (b, out).
+    Arguments named ``schema`` and ``out`` are passed by name; otherwise one required argument gets
+    `out`, two get `schema` and `out`. It must map (b, *schema.shape) to (b, out).
 
     Raises:
         ConfigError: it cannot be imported, or what it makes does not map to (b, out).
@@ -104,14 +112,15 @@ def from_path(path: str, schema: Schema, out: int) -> nn.Module:
         ) from why
     made = _construct(factory, schema, out)
     if not isinstance(made, nn.Module):
-        raise ConfigError(f"module {path!r} must make a torch.nn.Module, got {type(made).__name__}.")
+        raise ConfigError(
+            f"module {path!r} must make a torch.nn.Module, got {type(made).__name__}."
+        )
     with torch.no_grad():
         try:
             trial = made.eval()(torch.zeros(3, *schema.shape))
         except Exception as why:
             raise ConfigError(
-                f"module {path!r} fails on a batch of shape (3, {', '.join(map(str, schema.shape))})"
-                f": {why}"
+                f"module {path!r} fails on a batch of 3 rows of shape {schema.shape}: {why}"
             ) from why
     if trial.shape != (3, out):
         raise ConfigError(
@@ -122,15 +131,16 @@ def from_path(path: str, schema: Schema, out: int) -> nn.Module:
 
 
 def _construct(factory: object, schema: Schema, out: int) -> object:
-    import inspect
-
     try:
-        wanted = [
-            p
-            for p in inspect.signature(factory).parameters.values()  # type: ignore[arg-type]
-            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        ]
+        found = inspect.signature(factory).parameters  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        wanted = []
-    arguments = (schema, out) if len(wanted) >= 2 else (out,) if len(wanted) == 1 else ()
+        found = {}  # type: ignore[assignment]
+    by_name = {k: v for k, v in (("schema", schema), ("out", out)) if k in found}
+    if by_name:
+        return factory(**by_name)  # type: ignore[operator]
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    required = [
+        p for p in found.values() if p.kind in positional and p.default is inspect.Parameter.empty
+    ]
+    arguments = (schema, out) if len(required) >= 2 else (out,) if len(required) == 1 else ()
     return factory(*arguments)  # type: ignore[operator]

@@ -6,9 +6,9 @@ positive class. With K parties each gets 28 // K columns (``split="all"``: 30 //
 parties first.
 
 What a sound audit finds: no reliable advantage of model completion over logistic regression on the
-passive party's own 14 columns with the same 20 known labels (0.91 to 0.92 accuracy; 0.95 to 0.97 with
-all labels; the federation 0.97). Either half of the columns carries nearly the whole task, so this
-is a test of the wiring, not a positive control.
+passive party's own 14 columns with the same 20 known labels (0.91 to 0.92 accuracy; 0.95 to 0.97
+with all labels; the federation 0.97). Either half of the columns carries nearly the whole task, so
+this is a test of the wiring, not a positive control.
 
 Source: W. N. Street, W. H. Wolberg, O. L. Mangasarian (1993), "Nuclear feature extraction for
 breast tumor diagnosis"; UCI Machine Learning Repository, CC BY 4.0; as bundled with scikit-learn.

@@ -5,8 +5,8 @@ half, as a table of 32 columns or as an image of shape (1, 8, 4).
 
 What a sound audit finds: the federation reaches 0.97 accuracy, the passive half alone 0.87 with all
 labels. With one or two known labels a class, logistic regression on the trained passive embedding
-beats the same on raw pixels (0.59 against 0.46, and 0.68 against 0.60); with ten a class the two are
-equal (0.79). It is the small, fast stand-in for image sets cut in halves.
+beats the same on raw pixels (0.59 against 0.46, and 0.68 against 0.60); with ten a class the two
+are equal (0.79). It is the small, fast stand-in for image sets cut in halves.
 
 Source: E. Alpaydin, C. Kaynak (1998), "Optical Recognition of Handwritten Digits", UCI Machine
 Learning Repository, CC BY 4.0; test part as bundled with scikit-learn. Cut into halves after C. Fu

@@ -1,0 +1,178 @@
+"""The replica axis: stacked modules equal a loop over single ones, alone and in company."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from vflsec.errors import ConfigError
+from vflsec.nn.models import TabularInput, bottom, from_path, mlp
+from vflsec.nn.replicas import LEAST, ReplicaFallbackWarning, Replicas
+from vflsec.rng import Streams, as_global, generator
+from vflsec.view import Schema
+
+
+def build(make, count=4, **kwargs) -> tuple[list[nn.Module], Replicas]:
+    modules = []
+    for seed in range(count):
+        with as_global(generator(seed, "test")):
+            modules.append(make().double())
+    return modules, Replicas(modules, dtype=torch.float64, **kwargs)
+
+
+class Odd(nn.Module):
+    """A module without a stacking rule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(1, 3, 3)
+        self.out = nn.Linear(12, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.relu(self.conv(x.unsqueeze(1))).flatten(1))
+
+
+class Drops(nn.Module):
+    """Dropout inside a module without a rule cannot share draws between replicas."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 2)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.drop(self.inner(x))
+
+
+CASES = {
+    "mlp": (lambda: mlp([6, 8, 3]), "stacked"),
+    "layer_norm": (lambda: nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4), nn.Tanh()), "stacked"),
+    "batch_norm": (lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU()), "stacked"),
+    "odd": (Odd, "vmap"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("train", [True, False])
+def test_stack_equals_loop(name: str, train: bool) -> None:
+    make, path = CASES[name]
+    modules, stack = build(make)
+    assert stack.path == path
+    x = torch.randn(4, 10, 6, dtype=torch.float64, generator=generator(0, "x"))
+    alone = torch.stack([m.train(train)(x[r]) for r, m in enumerate(modules)])
+    torch.testing.assert_close(stack(x, train=train), alone, rtol=1e-12, atol=1e-12)
+    if train and name == "batch_norm":
+        for r, m in enumerate(modules):
+            torch.testing.assert_close(
+                stack.buffers["1.running_var"][r], m[1].running_var, rtol=1e-12, atol=1e-12
+            )
+            assert int(stack.buffers["1.num_batches_tracked"][r]) == 1
+
+
+@pytest.mark.parametrize("name", ["mlp", "odd"])
+def test_gradients_equal_loop(name: str) -> None:
+    modules, stack = build(CASES[name][0])
+    x = torch.randn(4, 10, 6, dtype=torch.float64, generator=generator(0, "x"))
+    stack(x).square().sum().backward()
+    for r, m in enumerate(modules):
+        m(x[r]).square().sum().backward()
+        for k, p in m.named_parameters():
+            torch.testing.assert_close(stack.params[k].grad[r], p.grad, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("shape", [(7, 5, 1), (1, 5, 3), (16, 1, 4), (16, 30, 2), (64, 12, 64)])
+def test_twins_are_bit_equal_to_the_same_replica_in_company(shape: tuple[int, int, int]) -> None:
+    b, i, o = shape
+    modules, stack = build(lambda: nn.Linear(i, o), count=20)
+    x = torch.randn(20, b, i, dtype=torch.float64, generator=generator(1, "x"))
+    together = stack(x)
+    many = torch.autograd.grad(together.square().sum(), stack.parameters())
+    for r in (0, 7, 19):
+        twins = Replicas([modules[r]] * LEAST, dtype=torch.float64)
+        got = twins(x[[r] * LEAST])
+        assert torch.equal(got[0], together[r])
+        g = torch.autograd.grad(got.square().sum(), twins.parameters())
+        assert all(torch.equal(a[0], c[r]) for a, c in zip(g, many, strict=True))
+
+
+def test_dropout_does_not_depend_on_company() -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 50), nn.Dropout(0.5))
+
+    modules, stack = build(make, rng=Streams(range(4), "d", dtype=torch.float64))
+    x = torch.ones(4, 3, 6, dtype=torch.float64)
+    together = stack(x)
+    one = Replicas([modules[2]], dtype=torch.float64, rng=Streams([2], "d", dtype=torch.float64))
+    assert torch.equal(one(x[:1])[0], together[2])
+    share = float((together == 0).double().mean())
+    assert abs(share - 0.5) < 5 * (0.25 / together.numel()) ** 0.5
+    assert torch.equal(stack(x, train=False), stack(x, train=False))
+
+
+def test_module_that_draws_runs_in_a_loop_and_says_so() -> None:
+    with pytest.warns(ReplicaFallbackWarning, match="Drops cannot be stacked"):
+        modules, stack = build(Drops, rng=Streams(range(4), "d", dtype=torch.float64))
+    x = torch.ones(4, 3, 6, dtype=torch.float64)
+    together = stack(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ReplicaFallbackWarning)
+        one = Replicas(
+            [modules[1]], dtype=torch.float64, rng=Streams([1], "d", dtype=torch.float64)
+        )
+    assert torch.equal(one(x[:1])[0], together[1])
+
+
+def test_state_round_trip_touches_chosen_replicas_only() -> None:
+    _, stack = build(lambda: mlp([3, 2]))
+    before = stack.state()
+    with torch.no_grad():
+        for p in stack.parameters():
+            p.add_(1.0)
+    stack.load(before, torch.tensor([1, 3]))
+    after = stack.state()
+    for k in before:
+        assert torch.equal(after[k][[1, 3]], before[k][[1, 3]])
+        assert torch.equal(after[k][[0, 2]], before[k][[0, 2]] + 1)
+
+
+def test_one_is_the_replica_itself() -> None:
+    _, stack = build(CASES["batch_norm"][0])
+    x = torch.randn(4, 10, 6, dtype=torch.float64, generator=generator(0, "x"))
+    stack(x)
+    single = stack.one(2)
+    assert not single.training
+    torch.testing.assert_close(single(x[2]), stack(x, train=False)[2], rtol=1e-12, atol=1e-12)
+
+
+def test_wrong_replica_count_is_an_error() -> None:
+    _, stack = build(lambda: mlp([3, 2]))
+    with pytest.raises(ConfigError, match="4 replicas got inputs"):
+        stack(torch.zeros(3, 5, 3, dtype=torch.float64))
+
+
+SCHEMA = Schema(("a", "b", "c"), (0, 4, 0), (3,))
+
+
+def test_tabular_input_embeds_categories() -> None:
+    modules, stack = build(lambda: bottom(SCHEMA, (5,), 2))
+    x = torch.tensor([[0.5, 2.0, -1.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
+    wide = x.expand(4, -1, -1)
+    alone = torch.stack([m(x) for m in modules])
+    torch.testing.assert_close(stack(wide), alone, rtol=1e-12, atol=1e-12)
+    first = modules[0][0]
+    assert isinstance(first, TabularInput)
+    assert first.out_features == 2 + 3  # two numeric columns, width ceil(sqrt(4)) + 1
+
+
+def test_own_module_by_path() -> None:
+    module = from_path("torch.nn:Flatten", SCHEMA, 3)
+    assert module(torch.zeros(4, 3)).shape == (4, 3)
+    with pytest.raises(ConfigError, match=r"'package\.module:Name'"):
+        from_path("nothing", SCHEMA, 2)
+    with pytest.raises(ConfigError, match="cannot be imported"):
+        from_path("no_such_module:Thing", SCHEMA, 2)
+    with pytest.raises(ConfigError, match=r"must map a batch to \(b, 2\), got \(3, 3\)"):
+        from_path("torch.nn:Identity", SCHEMA, 2)

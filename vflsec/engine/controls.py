@@ -1,0 +1,95 @@
+"""Controls: what the same attacker reaches without the federation, on the same known rows.
+
+Every leakage figure stands beside its controls: the class majority, logistic regression on the
+adversary's own columns, and the adversary's own architecture trained from scratch on the known
+rows. A control sees own columns, the known rows and the class shares, and no message at all.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from vflsec.guess import Guess
+from vflsec.nn.completion import Fit, fit_networks, logistic_cv
+from vflsec.view import View
+
+__all__ = ["Control", "controls"]
+
+
+@dataclass(frozen=True)
+class Control:
+    """One control's answer.
+
+    Attributes:
+        name: ``majority``, ``logistic`` or ``scratch``.
+        guess: log class shares (n, C) of all target rows.
+        cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
+            which the strongest control is chosen without the truth of the target rows.
+    """
+
+    name: str
+    guess: Guess
+    cv: float
+
+
+def controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[list[Control]]:
+    """The controls of each view, in the same order; known rows must be equal in number.
+
+    Without known rows only the majority remains.
+    """
+    out = [[majority(v)] for v in views]
+    if not views or views[0].known is None or len(views[0].known) < 2:
+        return out
+    for view, mine in zip(views, out, strict=True):
+        mine.append(_control(view, _logistic(view)))
+    for view, mine, fit in zip(views, out, _scratch(views, rngs), strict=True):
+        if fit is not None:
+            mine.append(_control(view, fit))
+    return out
+
+
+def _control(view: View, fit: Fit) -> Control:
+    rows = view.target_rows.cpu().numpy()
+    return Control(fit.variant, Guess("label", rows, fit.scores), fit.cv)
+
+
+def majority(view: View) -> Control:
+    """Every row gets the class shares, which ranks nothing and decides for the largest class."""
+    classes = view.facts.classes
+    rows = view.target_rows.cpu().numpy()
+    prior = np.full(classes, 1.0 / classes) if view.prior is None else view.prior.cpu().numpy()
+    scores = np.broadcast_to(np.log(np.clip(prior, 1e-12, None)), (len(rows), classes))
+    cv = 0.5 if classes == 2 else float(prior.max())
+    return Control("majority", Guess("label", rows, scores.copy()), cv)
+
+
+def _logistic(view: View) -> Fit:
+    known = view.require_known()
+    rows = view.target_rows
+    own = view.design(torch.cat([known.rows, rows])).double().cpu().numpy()
+    q = len(known)
+    return logistic_cv(own[:q], known, own[q:], view.facts.classes, "logistic")
+
+
+def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> Sequence[Fit | None]:
+    if "initial" not in views[0].models.get(views[0].party, {}):
+        return [None] * len(views)
+    knowns = [v.require_known() for v in views]
+    bottoms: list[nn.Module] = [copy.deepcopy(v.models[v.party]["initial"]) for v in views]
+    return fit_networks(
+        "scratch",
+        bottoms,
+        [v.columns[v.party][k.rows] for v, k in zip(views, knowns, strict=True)],
+        knowns,
+        [v.columns[v.party][v.target_rows] for v in views],
+        rngs,
+        views[0].facts.classes,
+        hidden=(32,),
+        lr_bottom=1e-2,
+    )
