@@ -1,16 +1,17 @@
 """First principal direction: what varies most in an own table of vectors is often the label.
 
 With rows e_i (own embeddings z_i, or received gradients g_i), their mean m, and v the first right
-singular vector of the centred table, a_i = <e_i - m, v>. The numbers a_i are split exactly into two
-clusters (2-means), and the smaller one is called the rare class; that fixes the sign of v without a
-label. Score: the signed projection a_i, or its square (an outlier score) with ``score =
-"squared"``.
+singular vector of the centred table, a_i = <e_i - m, v>. Score: the signed projection a_i, or its
+square (an outlier score) with ``score = "squared"``. The sign of v is fixed in one of two ways: by
+the known rows (``orient = "known"``), or without any label by an exact 2-means split of the a_i
+whose smaller cluster is called the rare class (``orient = "size"``, the published attack).
 
 Attacker: any passive party; two classes. Needs its own trained model (``on = "embedding"``, also
-for rows it never trained on) or received gradients, and the class shares; with ``orient = "known"``
-the sign comes from known rows instead.
-Known failure cases: on balanced classes the smaller cluster names nothing, so the sign is a coin
-flip; the direction of largest variance need not be the label's.
+for rows it never trained on) or received gradients; known rows, or the class shares.
+Known failure cases: on balanced classes the smaller cluster names nothing, so its sign is a coin
+flip; embeddings without an outer activation may stretch the common class, and the size rule then
+names the wrong end although the direction is right (the toy world ``leaky`` does so); the direction
+of largest variance need not be the label's.
 
 Source: Sun, Yang, Yao, Wang, "Label leakage and protection from forward embedding in vertical
 federated learning", arXiv:2203.01451 (2022), section 3; the outlier score: Tran, Li, Madry,
@@ -42,14 +43,14 @@ class Spectral(Attack):
     Attributes:
         on: ``embedding`` (own, after training) or ``gradient`` (received).
         score: ``signed`` projection, or ``squared``.
-        orient: ``size`` (the smaller cluster is the rare class) or ``known`` (by known rows).
+        orient: ``known`` (by known rows) or ``size`` (the smaller cluster is the rare class).
         accumulate: gradients only: average each row's gradients over epochs first.
         epoch: gradients only: which epoch is used if not: ``first`` or ``last``.
     """
 
     on: Literal["embedding", "gradient"] = "embedding"
     score: Literal["signed", "squared"] = "signed"
-    orient: Literal["size", "known"] = "size"
+    orient: Literal["known", "size"] = "known"
     accumulate: bool = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
@@ -57,7 +58,7 @@ class Spectral(Attack):
     def __post_init__(self) -> None:
         check.one_of("spectral.on", self.on, ("embedding", "gradient"))
         check.one_of("spectral.score", self.score, ("signed", "squared"))
-        check.one_of("spectral.orient", self.orient, ("size", "known"))
+        check.one_of("spectral.orient", self.orient, ("known", "size"))
         check.one_of("spectral.epoch", self.epoch, ("first", "last"))
 
     @property
