@@ -51,8 +51,10 @@ def run_phases(
         for epoch in range(phase.epochs):
             fed.epoch = epoch
             for rows in fed.batches(phase):
+                fed.batch = rows
                 phase.step(rows)
                 fed.steps += 1
+            fed.batch = None
             if phase.after_epoch is not None:
                 phase.after_epoch(epoch)
             if best is not None:
