@@ -82,7 +82,7 @@ class Own:
         return [bool(on) for on in (self.strength > 0).tolist()]
 
     def choose(self, changed: Tensor, original: Tensor) -> Tensor:
-        """`changed` where the policy is on and `original`, bit for bit, where it is off; (R, ...)."""
+        """`changed` where the policy is on and `original`, bit for bit, where off."""
         on = self.strength > 0
         if bool(on.all()):
             return changed
@@ -137,7 +137,7 @@ class Policy:
         return None
 
     def decode(self, logits: Tensor, own: Own) -> Tensor:
-        """Logits (R, b, C) as the owner uses them for prediction, after training on changed labels."""
+        """Logits (R, b, C) as used for prediction, after training on changed labels."""
         return logits
 
     def gradients(

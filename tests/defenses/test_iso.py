@@ -121,7 +121,7 @@ def test_no_guarantee() -> None:
 
 
 def test_does_not_stop_a_direction_at_strength_one_nor_averaging_over_epochs() -> None:
-    """One row's cosine to the class direction still separates; 50 releases average the noise away."""
+    """One row's cosine to the class direction still separates; averaging does too."""
     from vflsec.audit.intervals import delong
 
     x, y = rows_of_gradients(b=200, m=32)

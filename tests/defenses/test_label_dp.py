@@ -35,7 +35,7 @@ def test_keep_probability(k: int, keep: tuple[float, ...]) -> None:
 
 @pytest.mark.parametrize(("k", "epsilon"), list(product((2, 3, 10), (0.1, 1.0, 8.0))))
 def test_epsilon_of_the_enumerated_matrix_is_the_claimed_one(k: int, epsilon: float) -> None:
-    """max over (y, y', o) of ln P(o | y) / P(o | y'): exactly epsilon, and no row is off by mass."""
+    """max over (y, y', o) of ln P(o | y) / P(o | y'): exactly epsilon, and mass 1."""
     m = matrix(epsilon, k)
     assert torch.allclose(m.sum(1), torch.ones(k).double())
     ratio = (m.unsqueeze(1) / m.unsqueeze(0)).log().max()
@@ -72,7 +72,7 @@ def test_alone_as_in_company() -> None:
 
 
 def test_memoised_and_validation_labels_are_randomised_too() -> None:
-    """The labels are drawn once, at the start: every later read gives the same; test rows hidden."""
+    """Labels are drawn once, at the start: every later read gives the same; test rows hidden."""
     world = stack([0, 1], n=400)
     fed = Federation.create(
         world, [0, 1], {"active": [(DP, torch.tensor([0.0, 2.0], dtype=torch.float64))]}

@@ -296,7 +296,9 @@ def _fitting(value: Any, loc: Sequence[str | int]) -> KeyPath:
     """The part of pydantic's location that is a key path (it adds names of union members)."""
     path: list[str | int] = []
     for i, part in enumerate(loc):
-        if (isinstance(value, Mapping) and part in value) or (isinstance(value, list) and isinstance(part, int) and part < len(value)):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
             value = value[part]
         elif isinstance(value, Mapping) and i == len(loc) - 1:
             return (*path, part)

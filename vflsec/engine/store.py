@@ -205,7 +205,7 @@ class Store:
     def _put_cell(self, result: CellResult, *, replace: bool) -> None:
         verb = "replace" if replace else "ignore"
         self._db.execute(
-            f"insert or {verb} into cells values (?, ?, ?, ?, ?, ?, ?, ?)",
+            f"insert or {verb} into cells values (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
             (
                 result.key, _dump(asdict(result.spec)), "done", result.seconds, result.device,
                 _dump([asdict(r) for r in result.ledger]), _dump([dict(g) for g in result.guarantees]),
@@ -219,7 +219,7 @@ class Store:
         )
         columns = ["cell", *_MEASURE]
         marks = ", ".join("?" * len(columns))
-        query = f"insert into measures ({', '.join(columns)}) values ({marks})"
+        query = f"insert into measures ({', '.join(columns)}) values ({marks})"  # noqa: S608
         try:
             self._db.executemany(query, [[cell, *_row(m)] for m in measures])
         except sqlite3.IntegrityError:
@@ -251,7 +251,7 @@ class Store:
         return out
 
     def _measures(self, cell: str) -> list[Measure]:
-        query = f"select {', '.join(_MEASURE)} from measures where cell = ? order by rowid"
+        query = f"select {', '.join(_MEASURE)} from measures where cell = ? order by rowid"  # noqa: S608
         out = []
         for row in self._db.execute(query, (cell,)):
             values = dict(zip(_MEASURE, row, strict=True))
