@@ -61,9 +61,7 @@ def rows_of_gradients(r: int = 1, b: int = 24, m: int = 6, seed: int = 3, rate: 
 Call = Callable[[Own, int], Tensor]
 
 
-def alone_as_in_company(
-    policy: Policy, strengths: Sequence[float], call: Call, **own: Any
-) -> None:
+def alone_as_in_company(policy: Policy, strengths: Sequence[float], call: Call, **own: Any) -> None:
     """``call(owner, replicas)`` gives each replica in company what it gives it alone, exactly."""
     seeds = list(range(len(strengths)))
     together = call(owner(policy, strengths, seeds=seeds, **own), len(strengths))
