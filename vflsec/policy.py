@@ -21,7 +21,7 @@ from vflsec.rng import Streams
 if TYPE_CHECKING:
     from vflsec.message import Message
 
-__all__ = ["Guarantee", "Own", "Policy"]
+__all__ = ["Guarantee", "Own", "Policy", "batch"]
 
 
 @dataclass(frozen=True)
@@ -211,3 +211,20 @@ class Policy:
             f"{self.name}: cannot treat {message.kind} {tuple(message.tensor.shape)} from "
             f"{message.sender} to {message.receiver}: {why}"
         )
+
+
+def batch(policy: Policy, message: Message, *, rowwise: bool = True) -> Tensor:
+    """The payload of a message as a floating-point batch (R, b, m), for policies that need one.
+
+    With `rowwise` false, parameters are taken too: their rows are their first dimension, and a
+    one-dimensional one is a column, (R, b, 1).
+
+    Raises:
+        PolicyError: it is not floating point, or (`rowwise`) has no rows of numbers.
+    """
+    x = message.tensor
+    if not x.is_floating_point():
+        raise policy.refuse(message, "it is not a floating-point tensor.")
+    if x.dim() < 3 and rowwise:
+        raise policy.refuse(message, "it has no rows of numbers (R, b, m).")
+    return x.reshape(x.shape[0], x.shape[1] if x.dim() > 1 else 1, -1)
