@@ -93,8 +93,8 @@ class Noise(Policy):
             covers=(
                 "The gradient messages of each row, released once an epoch, under replacement of "
                 "its label, given the models. Not covered: the top model is trained on true "
-                "labels, so its weights (and through them other rows' gradients and all predictions) are a "
-                "second way out; features; validation labels used for early stopping."
+                "labels, so its weights (and through them other rows' gradients and all "
+                "predictions) are a second way out; validation labels used for early stopping."
             ),
         )  # fmt: skip
 

@@ -183,8 +183,8 @@ class Policy:
         """
         check.one_of(f"{cls.name}: the natural parameter", parameter, cls.natural)
         where = f"{cls.name}: {parameter}"
-        number = check.positive(where, value, "Strength 0 or no defense at all switches it off.")
-        strength = float(cls.natural[parameter](number))
+        check.positive(where, value, "Strength 0 or no defense at all switches it off.")
+        strength = float(cls.natural[parameter](value))
         if not math.isfinite(strength) or strength < 0:
             raise check.fail(where, f"a value that gives a strength >= 0 ({cls.strengths})", value)
         return strength
