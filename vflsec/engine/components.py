@@ -18,7 +18,7 @@ from vflsec.engine.sections import Algorithm, Attack, Defense
 from vflsec.engine.toml_text import Path
 from vflsec.errors import ConfigError, VflsecError
 
-__all__ = ["check_components", "flat_params"]
+__all__ = ["check_components", "flat_params", "natural_strengths"]
 
 _OWN: dict[str, type[BaseModel]] = {"algorithm": Algorithm, "attack": Attack, "defense": Defense}
 
@@ -29,6 +29,22 @@ def flat_params(section: Algorithm | Attack | Defense) -> dict[str, Any]:
     for phase, values in getattr(section, "phases", {}).items():
         out.update({f"{phase}_{key}": value for key, value in values.items()})
     return out
+
+
+def natural_strengths(section: Defense) -> tuple[list[float] | None, dict[str, Any]]:
+    """The swept strengths of a defense and its hyper-parameters.
+
+    A defense may name other numbers to sweep (``epsilon = [8, 2, 1]``), which are turned into
+    strengths here and are no hyper-parameters; see :attr:`vflsec.policy.Policy.natural`.
+    """
+    cls = registry.defenses.get(section.name)
+    params = flat_params(section)
+    strengths = None if section.strength is None else list(section.strength)
+    for key in [k for k in params if k in getattr(cls, "natural", {})]:
+        given = params.pop(key)
+        values = given if isinstance(given, list) else [given]
+        strengths = [cls.from_natural(key, v) for v in values]  # type: ignore[attr-defined]
+    return strengths, params
 
 
 def check_components(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
@@ -47,6 +63,8 @@ def check_components(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]
             }
             if key == "algorithm":
                 params |= _phases(section)
+            if key == "defense":
+                out += _natural(origin, known, i, section, params)
             out += _check(origin, known, (key, i), section.get("name"), params)
             if key == "defense":
                 out += _strength(origin, known, i, section)
@@ -134,6 +152,38 @@ def _check(
         blamed = next((k for k in given if re.search(rf"\b{re.escape(k)} must\b", text)), "")
         place = params[blamed][0] if blamed else ()
         out.append(origin.problem((*here, *place), f"is refused: {text}", given.get(blamed, name)))
+    return out
+
+
+def _natural(
+    origin: Origin,
+    known: registry.Registry,
+    i: int,
+    section: Mapping[str, Any],
+    params: dict[str, Any],
+) -> list[Problem]:
+    """Take numbers that stand for a strength out of `params`, and judge them."""
+    try:
+        cls: Any = known.get(str(section.get("name")))
+    except (ConfigError, ImportError):
+        return []  # reported with the name
+    named = [k for k in params if k in getattr(cls, "natural", {})]
+    out = []
+    for key in named:
+        (_, given) = params.pop(key)
+        both = [k for k in (*named, "strength") if k in section and k != key]
+        if both:
+            rule = f"must be left out where {both[0]} is given: both say how strong to be."
+            out.append(origin.problem(("defense", i, key), rule, given))
+            continue
+        for value in given if isinstance(given, list) else [given]:
+            try:
+                cls.from_natural(key, value)
+            except ConfigError as error:
+                rule = str(error).partition(f"{key} ")[2]
+                out.append(origin.problem(("defense", i, key), rule, value))
+        if given == []:
+            out.append(origin.problem(("defense", i, key), "must have a value.", given))
     return out
 
 

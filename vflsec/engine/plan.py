@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.data.load import SPLIT_KEYS, load_source
-from vflsec.engine.components import flat_params
+from vflsec.engine.components import flat_params, natural_strengths
 from vflsec.engine.observe import refusal
 from vflsec.engine.problems import Problem, ScenarioError
 from vflsec.engine.sections import Data
@@ -265,11 +265,12 @@ class _Planner:
             name = registry.defenses.entry(section.name).name
             swept = getattr(registry.defenses.get(name), "strengths", "")
             strengths: list[float | None] = [None]
+            grid, params = natural_strengths(section)
             if swept:
-                strengths = list(dict.fromkeys(section.strength or [0.0]))
-                if section.strength is None:
+                strengths = list(dict.fromkeys(grid or [0.0]))
+                if grid is None:
                     self.notes.append(f"defense {name} has no strength grid, so it runs at 0: off.")
-            spec = DefenseSpec(name, flat_params(section), section.party)
+            spec = DefenseSpec(name, params, section.party)
             axes.append([replace(spec, strength=s) for s in strengths])
         return [tuple(combination) for combination in itertools.product(*axes)]
 
