@@ -22,6 +22,7 @@ from vflsec.rng import Streams, as_global
 
 __all__ = ["ReplicaFallbackWarning", "Replicas", "stacked"]
 
+WHOLE = 64  # numbers: a multiple of what any CPU kernel treats at once
 Context = dict[str, Any]
 Rule = Callable[["Replicas", str, nn.Module, Tensor, bool], Tensor]
 _RULES: dict[type[nn.Module], Rule] = {}
@@ -227,11 +228,21 @@ def _linear(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool)
     return out.reshape(*shape[:-1], out.shape[-1])
 
 
-@stacked(
-    nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Softplus, nn.Identity
-)
+@stacked(nn.ReLU, nn.LeakyReLU, nn.Identity)
 def _elementwise(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
     return module(x)
+
+
+@stacked(nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.Softplus)
+def _smooth(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    """An elementwise function that the CPU rounds differently in the last, partly filled vector
+    register; every replica is filled up, so that none depends on how many there are.
+    """
+    if x.is_cuda:
+        return module(x)
+    flat = x.reshape(len(x), -1)
+    n = flat.shape[1]
+    return module(nn.functional.pad(flat, (0, -n % WHOLE)))[:, :n].reshape(x.shape)
 
 
 @stacked(nn.Flatten)
