@@ -16,7 +16,7 @@ federated learning", USENIX Security 2022, section 5.3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -40,6 +40,7 @@ class Direct(Attack):
 
     accumulate: bool = True
     epoch: Literal["first", "last"] = "first"
+    world: ClassVar[dict[str, Any]] = {"top": (), "linear_top": False, "aggregation": "sum"}
 
     def __post_init__(self) -> None:
         check.one_of("direct.epoch", self.epoch, ("first", "last"))

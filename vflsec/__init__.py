@@ -1,8 +1,38 @@
 """vflsec: privacy audits of vertical federated learning.
 
 Reading order for the mental model: `message`, `channel`, `policy`, `view`, `guess`.
+`run_audit` and the other public names are imported when they are first used, so that
+``import vflsec`` stays light.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from vflsec._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from vflsec.engine.plan import make_plan
+    from vflsec.engine.run import Audit, run_audit
+    from vflsec.engine.scenario import Scenario, load_scenario
+
+__all__ = ["Audit", "Scenario", "__version__", "load_scenario", "make_plan", "run_audit"]
+
+_HOME = {
+    "Audit": "vflsec.engine.run",
+    "run_audit": "vflsec.engine.run",
+    "Scenario": "vflsec.engine.scenario",
+    "load_scenario": "vflsec.engine.scenario",
+    "make_plan": "vflsec.engine.plan",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'vflsec' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -24,6 +24,7 @@ class Attack:
         target: what is guessed: ``"label"``, ``"feature"``, ``"attribute"`` or ``"integrity"``.
         binary_only: True if it has no meaning beyond two classes.
         splits: which rows it can answer for: ``train`` (rows whose messages passed), ``test``.
+        world: hyper-parameters of FedSplitNN under which the conformance suite tries the attack.
     """
 
     name: ClassVar[str] = ""
@@ -31,6 +32,7 @@ class Attack:
     target: ClassVar[str] = "label"
     binary_only: ClassVar[bool] = False
     splits: ClassVar[tuple[str, ...]] = ("train",)
+    world: ClassVar[dict[str, Any]] = {}
 
     def applicable(self, facts: Facts) -> str:
         """'' if the attack has a meaning under these public facts, else the reason it has none."""

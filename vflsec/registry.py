@@ -272,6 +272,22 @@ def parameters(cls: type) -> dict[str, inspect.Parameter]:
     return out
 
 
+def problems(cls: type, given: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with hyper-parameters, by key: unknown names and wrong types, all of them."""
+    known = parameters(cls)
+    out = {}
+    for key, value in given.items():
+        if key not in known:
+            out[key] = f"is not a parameter, got {value!r}. {check.nearest(key, list(known))}"
+            continue
+        try:
+            value = tuple(value) if isinstance(value, list) else value
+            _check_type(key, value, known[key].annotation)
+        except ConfigError as error:
+            out[key] = str(error).removeprefix(f"{key} ")
+    return out
+
+
 def _fits(value: Any, hint: Any) -> bool:
     origin = typing.get_origin(hint)
     if hint is Any:

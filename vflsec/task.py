@@ -34,6 +34,8 @@ class Task:
             or not), ``validation``, ``test``, and ``local:PARTY`` (all training rows a party holds,
             aligned or not).
         active_labelled: (n,) all training rows of the active party with a label, aligned or not.
+        given: (N,) int64 labels the active party was given where they are not the truth (a null
+            world in which training labels are permuted), else None; `y` stays the truth.
         ids: (N,) the users' own sample ids as strings, for reports; may be empty.
         class_names: C names.
     """
@@ -47,6 +49,7 @@ class Task:
     classes: int
     sets: Mapping[str, Tensor]
     active_labelled: Tensor
+    given: Tensor | None = None
     ids: Sequence[str] = ()
     class_names: tuple[str, ...] = ()
 
@@ -151,8 +154,9 @@ class Stack:
         return self._rows[name]
 
     def labels(self) -> Tensor:
-        """Labels of all rows, (R, N) int64, -1 where there is none."""
-        return torch.stack([t.y for t in self.tasks]).to(self.device)[self.of]
+        """Labels the active party was given, (R, N) int64, -1 where there is none."""
+        given = [t.y if t.given is None else t.given for t in self.tasks]
+        return torch.stack(given).to(self.device)[self.of]
 
     def priors(self) -> Tensor:
         """Class shares in the labelled training rows, (R, C) float64."""

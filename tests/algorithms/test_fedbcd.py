@@ -14,6 +14,7 @@ from vflsec.algorithms.fedbcd import FedBCD
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation
+from vflsec.nn.replicas import LEAST
 
 SMALL: dict[str, Any] = {"hidden": (7,), "cut": 3, "top": (4,), "batch_size": 16, "lr": 1e-2}
 ORDERS = ("parallel", "sequential")
@@ -153,7 +154,7 @@ def test_a_cell_does_not_depend_on_its_company() -> None:
     seeds = list(range(7))
     many = trained(algorithm, stack(seeds), seeds)
     for r in (0, 6):
-        one = trained(algorithm, stack([r]), [r])
+        one = trained(algorithm, stack([r] * LEAST), [r] * LEAST)
         assert_same(many.state(), one.state(), of=(r, 0))
 
 

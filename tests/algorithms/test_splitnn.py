@@ -17,6 +17,7 @@ from vflsec.algorithms.splitnn import SplitNN, backward
 from vflsec.engine.train import predict
 from vflsec.errors import ConfigError
 from vflsec.message import Message
+from vflsec.nn.replicas import LEAST
 from vflsec.policy import Own, Policy
 from vflsec.rng import generator
 from vflsec.task import Stack
@@ -272,7 +273,9 @@ def test_a_cell_does_not_depend_on_its_company(dropout: float) -> None:
     assert many.steps == 108
     company = many.state()
     for r in (0, 6, 15, 19):
-        one = trained(algorithm, stack([seeds[r]]), [seeds[r]], iso([strengths[r]]))
+        one = trained(
+            algorithm, stack([seeds[r]] * LEAST), [seeds[r]] * LEAST, iso([strengths[r]] * LEAST)
+        )
         assert_same(company, one.state(), of=(r, 0))
     moved = company["passive1"]["bottom"]["1.weight"]
     assert len({float(v.sum()) for v in moved}) == 20  # every cell is a different one
@@ -288,8 +291,8 @@ def test_early_stopping_does_not_depend_on_company() -> None:
     assert len(set(epochs)) > 2
     assert max(epochs) < 40
     for r, seed in enumerate(seeds):
-        one = trained(algorithm, stack([seed]), [seed], iso([strengths[r]]))
-        assert one.extra["epochs.train"] == [epochs[r]]
+        one = trained(algorithm, stack([seed] * LEAST), [seed] * LEAST, iso([strengths[r]] * LEAST))
+        assert one.extra["epochs.train"] == [epochs[r]] * LEAST
         assert_same(many.state(), one.state(), of=(r, 0))
         mine, alone = many.channel.ledger.of(r), one.channel.ledger.of(0)
         for row in mine + alone:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special, stats
 
 from vflsec import check
 
@@ -232,7 +232,7 @@ def auc_interval(auc: Auc, pairs: int, confidence: float = 0.95) -> Interval:
 def t_half_width(n: int, confidence: float = 0.95, side: Side = "two") -> float | None:
     """Half width of a t interval as a multiple of the standard deviation; None for n < 2."""
     tail = _tail(confidence, side)
-    return None if n < 2 else float(stats.t.ppf(1 - tail, n - 1)) / math.sqrt(n)
+    return None if n < 2 else float(special.stdtrit(n - 1, 1 - tail)) / math.sqrt(n)
 
 
 def t_interval(values: ArrayLike, confidence: float = 0.95, side: Side = "two") -> Interval:

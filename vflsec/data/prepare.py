@@ -51,7 +51,8 @@ def make_task(
             count as aligned. The others stay in ``local:PARTY`` of every party, which hold them
             without knowing that they match, and keep their labels unless `labelled` is given.
             A smaller choice is a subset of a larger one.
-        shuffle_labels: permute the labels over labelled rows (the null world).
+        shuffle_labels: give the active party labels that are permuted over the labelled rows (the
+            null world); the truth, against which everything is scored, stays as it is.
         scale: ``zscore`` or ``rank``, see :func:`vflsec.data.scale.prepared_columns`.
 
     Raises:
@@ -67,8 +68,9 @@ def make_task(
         held[data.rows] = True
         present[name] = held
     y = source.y
+    given = None
     if shuffle_labels:
-        y = shuffled_labels(source, np.logical_and.reduce(list(present.values())), seed)
+        given = shuffled_labels(source, np.logical_and.reduce(list(present.values())), seed)
     rows = pick_rows(
         source,
         present,
@@ -101,6 +103,7 @@ def make_task(
         active_labelled=torch.from_numpy(own if labelled is None else rows.labelled),
         ids=source.ids,
         class_names=tuple(source.class_names),
+        given=None if given is None else torch.from_numpy(given.astype(np.int64)),
     )
 
 

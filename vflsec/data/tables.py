@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from vflsec.data.features import Features, features, ids, labels
@@ -151,7 +152,9 @@ def _spread(
     """The texts of a role column over the union, None where no table has a value."""
     out = np.full(size, None, dtype=object)
     for p in _carriers(frames, order, name, role):
-        values = np.array(texts(frames[p].columns[name]).to_pylist(), dtype=object)
+        found = texts(frames[p].columns[name])
+        found = pc.utf8_lower(found) if role == "split" else found
+        values = np.array(found.to_pylist(), dtype=object)
         before = out[rows[p]]
         clash = [a is not None and b is not None and a != b for a, b in zip(before, values)]
         if any(clash):
@@ -178,7 +181,7 @@ def _split(
     sides = _spread(frames, order, rows, name, "split", size)
     for p in _carriers(frames, order, name, "split"):
         for i, side in enumerate(sides[rows[p]]):
-            if side is None or side.lower() not in ("train", "validation", "test"):
+            if side not in ("train", "validation", "test"):
                 raise data_error(
                     frames[p].path,
                     f"split column {name!r}",
@@ -186,7 +189,7 @@ def _split(
                     f"{side!r} in {frames[p].row(i)}",
                     "Correct the value or leave out `split`.",
                 )
-    out = np.array(["train" if s is None else s.lower() for s in sides])
+    out = np.array(["train" if s is None else s for s in sides])
     if not (out == "test").any():
         raise data_error(
             frames[order[0]].path, f"split column {name!r}", "mark some rows 'test'", "none",

@@ -13,10 +13,11 @@ from typing import Any
 
 from vflsec._version import __version__
 
-__all__ = ["AttackSpec", "CellResult", "CellSpec", "DefenseSpec", "LedgerRow", "Measure"]
+__all__ = ["AttackSpec", "CellResult", "CellSpec", "DefenseSpec", "LedgerRow", "Measure", "digest"]
 
 
-def _digest(value: Any) -> str:
+def digest(value: Any) -> str:
+    """Hash of a plain value: 24 hexadecimal digits, the same in every process."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=list)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
@@ -59,7 +60,7 @@ class AttackSpec:
     @property
     def key(self) -> str:
         """Identity of this attack within a cell."""
-        return _digest(asdict(self))
+        return digest(asdict(self))
 
     @property
     def label(self) -> str:
@@ -91,7 +92,7 @@ class CellSpec:
     @property
     def key(self) -> str:
         """Hash of the whole specification and the package version."""
-        return _digest({"cell": asdict(self), "version": __version__})
+        return digest({"cell": asdict(self), "version": __version__})
 
     @property
     def cohort(self) -> str:
@@ -100,7 +101,7 @@ class CellSpec:
         spec.pop("seed")
         for d in spec["defenses"]:
             d["strength"] = None if d["strength"] is None else "swept"
-        return _digest(spec)
+        return digest(spec)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,125 @@
+"""Sentences follow the intervals: the same words never cover two different findings."""
+
+from typing import Any
+
+import pytest
+
+from vflsec.audit.findings import sentences
+from vflsec.audit.leakage import curves, results_frame, summarise
+from vflsec.gate import Gate, judge
+
+NOISE = (-0.01, 0.0, 0.01, 0.0, 0.0)
+
+
+def rows(
+    value: float, control: float = 0.5, name: str = "majority", noise: Any = NOISE, **extra: Any
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "cell": f"{s}", "dataset": "toy", "algorithm": "splitnn", "seed": s, "split": "test",
+            "adversary": "bank", "attack": "direction", "target": "label", "metric": "auc",
+            "value": value + e, "n": 500, "chance": 0.5,
+            "controls": {name: {"value": control, "cv": None if name == "majority" else control}},
+        } | extra
+        for s, e in enumerate(noise)
+    ]  # fmt: skip
+
+
+def task(value: float, noise: Any = NOISE, **extra: Any) -> list[dict[str, Any]]:
+    gone = {"attack": "", "adversary": "", "target": "", "controls": {}}
+    return rows(value, noise=noise, **{**gone, **extra})
+
+
+def told(records: list[dict[str, Any]], *gates: Gate) -> list[str]:
+    summary = summarise(results_frame(records))
+    verdicts = judge(summary, gates, {"direction": (True, "")})
+    return sentences(summary, curves(summary), verdicts)
+
+
+def test_a_leak() -> None:
+    assert told(rows(0.99, 0.55, "own columns")) == [
+        "On toy, the federation leaks to bank: direction reaches AUC 0.99 against 0.55 for its own "
+        "means (own columns) (+0.44, 95 % interval 0.43 to 0.45)."
+    ]
+
+
+def test_the_attackers_own_columns_tell_the_label() -> None:
+    assert told(rows(0.97, 0.97, "own columns")) == [
+        "On toy, what bank has already predicts the label (own columns: AUC 0.97); direction is "
+        "not shown to add to that (+0.00, 95 % interval -0.01 to 0.01)."
+    ]
+    assert "direction does worse than that (-0.05" in told(rows(0.92, 0.97, "own columns"))[0]
+
+
+def test_nothing_found() -> None:
+    assert told(rows(0.5)) == [
+        "On toy, direction by bank is not told from guessing (AUC 0.50, chance 0.50; advantage "
+        "+0.00, 95 % interval -0.01 to 0.01)."
+    ]
+
+
+def test_one_seed_concludes_nothing() -> None:
+    (text,) = told(rows(0.99, noise=(0.0,)))
+    assert text.endswith("(+0.49); one seed gives no interval, so nothing is concluded.")
+
+
+@pytest.mark.parametrize(
+    ("values", "start"),
+    [
+        ((0.99, 0.98), "On toy, iso at strengths 1, 5 does not stop direction by bank (AUC 0.98 "
+         "against 0.50 by guessing at 5)."),
+        ((0.99, 0.50), "On toy, iso at strength 5 leaves direction by bank no advantage that 5 "
+         "seeds can show (+0.00, 95 % interval -0.01 to 0.01); it does not at strength 1."),
+        ((0.50, 0.50), "On toy, iso at strength 1 leaves direction by bank no advantage that 5 "
+         "seeds can show (+0.00, 95 % interval -0.01 to 0.01)."),
+        ((0.50, 0.90), "On toy, iso at strength 1 leaves direction by bank no advantage that 5 "
+         "seeds can show (+0.00, 95 % interval -0.01 to 0.01); it does not at strength 5."),
+    ],
+)  # fmt: skip
+def test_defenses(values: tuple[float, float], start: str) -> None:
+    records = [*rows(0.99), *task(0.9)]
+    for k, v in zip((1.0, 5.0), values, strict=True):
+        at = {"defense": "iso", "strength": k}
+        records += [*rows(v, **at), *task(0.9 - 0.01 * k, **at)]
+    found = told(records)
+    assert len(found) == 3
+    assert found[1].startswith(start)
+    cost = 0.05 if "strength 5 leaves" in start or "does not stop" in start else 0.01
+    assert f"costs {cost:.2f} of utility (AUC, 95 % interval {cost:.2f} to {cost:.2f})." in found[1]
+    cap = sum((0.9 - 0.01 * k) * (1 - v) for k, v in zip((1, 5), values, strict=True)) / 2
+    assert f"CAP against direction by bank is iso {cap:.3f} over strengths 1, 5" in found[2]
+
+
+def test_a_cost_that_is_not_shown_and_one_not_measured() -> None:
+    at = {"defense": "iso", "strength": 5.0}
+    noise = (0.02, -0.02, 0.0, 0.01, -0.01)
+    found = told([*rows(0.99), *task(0.9), *rows(0.5, **at), *task(0.9, noise, **at)])[1]
+    assert "At strength 5 it has no cost in utility that the seeds can show (0.00; AUC" in found
+    assert "utility was not measured" in told([*rows(0.99), *rows(0.5, **at)])[1]
+
+
+def test_a_defense_with_nothing_to_stop() -> None:
+    at = {"defense": "iso", "strength": 5.0}
+    found = told([*rows(0.5), *task(0.9), *rows(0.5, **at), *task(0.8, **at)])[1]
+    assert found.startswith("On toy, iso has nothing to stop: direction by bank shows no leak")
+    assert "costs 0.10 of utility" in found
+
+
+def test_verdicts_and_gaps_are_told() -> None:
+    gaps = [
+        *rows(0.9),
+        *rows(0, attack="norm", status="not-observable", reason="no gradients"),
+        *rows(0, noise=(0.0,), attack="direction", seed=7, status="error", reason="diverged"),
+    ]
+    found = told(gaps, Gate(max=0.05, name="no leak"))
+    assert any(f.startswith("FAIL: no leak on toy with defense none. The advantage") for f in found)
+    assert "direction by bank on toy with defense none failed on 1 seed: diverged." in found
+    assert (
+        "norm by bank on toy with defense none was not measured (not-observable: no gradients)."
+        in found
+    )
+    assert any("leaks to bank" in f for f in found)
+
+
+def test_nothing_to_tell() -> None:
+    assert told([]) == []

@@ -1,0 +1,320 @@
+"""Verdicts: what passes, what fails, what stays open, and how often a sealed system is accused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vflsec.audit.intervals import t_interval
+from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.metrics import score
+from vflsec.errors import ConfigError
+from vflsec.gate import Gate, Verdict, alive, exit_code, judge
+from vflsec.guess import Guess, Truth
+
+LIVE = dict.fromkeys(("direction", "norm", "a0", "a1", "a2", "a3"), (True, "planted leak found"))
+STEADY = (-0.01, 0.0, 0.01, 0.0, 0.0)
+
+
+def rows(
+    mean: float, noise: Any = STEADY, *, attack: str = "direction", **extra: Any
+) -> list[dict[str, Any]]:
+    """An attack whose advantage over a control of 0.5 is `mean` plus `noise`, one per seed."""
+    return [
+        {
+            "cell": f"{s}", "dataset": "toy", "algorithm": "splitnn", "seed": s, "split": "test",
+            "adversary": "bank", "attack": attack, "target": "label", "metric": "auc",
+            "value": 0.5 + mean + e, "n": 500, "chance": 0.5,
+            "controls": {"majority": {"value": 0.5, "cv": None}},
+        } | extra
+        for s, e in enumerate(noise)
+    ]  # fmt: skip
+
+
+def task(mean: float, noise: Any = STEADY, **extra: Any) -> list[dict[str, Any]]:
+    gone = {"attack": "", "adversary": "", "target": "", "controls": {}}
+    return rows(mean - 0.5, noise, **{**gone, **extra})
+
+
+def one(records: list[dict[str, Any]], gate: Gate, live: Any = LIVE) -> Verdict:
+    found = judge(summarise(results_frame(records)), [gate], live)
+    assert len(found) == 1
+    return found[0]
+
+
+def test_pass_fail_and_between() -> None:
+    gate = Gate(max=0.05, attack="direction")
+    low, high = t_interval(STEADY, 0.95, "lower").low, t_interval(STEADY, 0.95, "upper").high
+    found = one(rows(0.02), gate)
+    assert (found.verdict, found.n, found.threshold) == ("PASS", 5, 0.05)
+    assert (found.value, found.low, found.high) == pytest.approx((0.02, 0.02 + low, 0.02 + high))
+    assert one(rows(0.05 - high - 1e-6), gate).verdict == "PASS"
+    assert one(rows(0.05 - high + 1e-6), gate).verdict == "INCONCLUSIVE"
+    assert one(rows(0.05 - low - 1e-6), gate).verdict == "INCONCLUSIVE"
+    failed = one(rows(0.05 - low + 1e-6), gate)
+    assert failed.verdict == "FAIL"
+    assert failed.reason == "The advantage of direction is 0.057 over 5 seeds, above 0.05 at 95%."
+    assert one(rows(0.05 - high + 1e-6), Gate(max=0.05, confidence=0.9)).verdict == "PASS"
+
+
+def test_min_gates_mirror_max_gates() -> None:
+    gate = Gate(min=0.08, attack="direction")
+    assert one(rows(0.2), gate, {}).verdict == "PASS"  # what is found proves its own life
+    assert one(rows(0.05), gate, {}).verdict == "FAIL"
+    near = one(rows(0.08), gate, {})
+    assert near.verdict == "INCONCLUSIVE"
+    assert near.low < 0.08 < near.high
+    assert near.value == pytest.approx(0.08)
+
+
+def test_absolute_metrics_and_utility() -> None:
+    records = [*rows(0.2), *task(0.9), *task(0.85, defense="iso", strength=5.0)]
+    assert one(records, Gate("auc", max=0.75)).verdict == "PASS"
+    assert one(records, Gate("auc", max=0.65)).verdict == "FAIL"
+    summary = summarise(results_frame(records))
+    kept = judge(summary, [Gate("utility", min=0.84)], {})
+    assert [(v.defense, v.verdict) for v in kept] == [("none", "PASS"), ("iso", "PASS")]
+    kept = judge(summary, [Gate("utility", min=0.88)], {})
+    assert [(v.defense, v.verdict) for v in kept] == [("none", "PASS"), ("iso", "FAIL")]
+    drop = judge(summary, [Gate("utility_drop", max=0.06, defense="iso")], {})[0]
+    assert (drop.verdict, drop.strength) == ("PASS", 5.0)
+    assert drop.value == pytest.approx(0.05)
+    assert (
+        judge(summary, [Gate("utility_drop", max=0.04, defense="defended")], {})[0].verdict
+        == "FAIL"
+    )
+
+
+def test_an_attack_that_is_not_alive_cannot_pass_a_system() -> None:
+    gate = Gate(max=0.05)
+    dead = {"direction": (False, "advantage +0.001 in the positive control")}
+    found = one(rows(-0.2), gate, dead)
+    assert found.verdict == "INCONCLUSIVE"
+    assert "Not shown to be alive" in found.reason
+    assert "+0.001 in the positive control" in found.reason
+    assert one(rows(-0.2), gate, {}).verdict == "INCONCLUSIVE"
+    assert one(rows(-0.2), gate).verdict == "PASS"
+    mixed = one([*rows(-0.2), *rows(-0.2, attack="norm")], gate, {**dead, "norm": (True, "")})
+    assert mixed.verdict == "INCONCLUSIVE"
+    assert one(rows(0.4), gate, dead).verdict == "FAIL"  # a measured leak needs no other proof
+
+
+def test_fewer_than_two_seeds_never_decide() -> None:
+    for mean in (-0.3, 0.4):
+        found = one(rows(mean, (0.0,)), Gate(max=0.05))
+        assert found.verdict == "INCONCLUSIVE"
+        assert (found.low, found.high, found.n) == (None, None, 1)
+        assert "takes at least 2" in found.reason
+    two = one([*rows(-0.3), *rows(-0.3, (0.0,), attack="norm")], Gate(max=0.05))
+    assert two.verdict == "INCONCLUSIVE"
+
+
+def test_inconclusive_says_how_many_seeds_are_missing() -> None:
+    sd = float(np.std(STEADY, ddof=1))
+    found = one(rows(0.05 - 0.5 * sd), Gate(max=0.05))
+    need = next(n for n in range(2, 99) if stats.t.ppf(0.95, n - 1) / np.sqrt(n) < 0.5)
+    assert need == 13
+    assert f"about {need - 5} more seeds would decide it" in found.reason
+    exact = one(rows(0.05, (0.0625, -0.0625, 0.0)), Gate(max=0.05))
+    assert exact.verdict == "INCONCLUSIVE"
+    assert "more than 1000 seeds" in exact.reason
+
+
+def test_what_was_not_measured_is_inconclusive_never_passed() -> None:
+    gate = Gate(max=0.05, attack="direction")
+    nothing = judge(summarise(results_frame([])), [gate], LIVE)
+    assert [v.verdict for v in nothing] == ["INCONCLUSIVE"]
+    blind = rows(0, status="not-observable", reason="no gradient is sent to bank")
+    found = one(blind, gate)
+    assert found.verdict == "INCONCLUSIVE"
+    assert "no gradient is sent to bank" in found.reason
+    assert found.value is None
+    assert one(rows(-0.2, attack="norm"), gate).verdict == "INCONCLUSIVE"
+    both = [*blind, *rows(-0.2, attack="norm")]
+    assert one(both, gate).verdict == "INCONCLUSIVE"
+    every = one(both, Gate(max=0.05))
+    assert every.verdict == "PASS"
+    assert "set aside: direction (not-observable)" in every.reason
+
+
+def test_a_failed_seed_blocks_pass_but_not_fail() -> None:
+    gate = Gate(max=0.05)
+    error = rows(0, (0.0,), seed=9, status="error", reason="diverged")
+    found = one([*rows(-0.2), *error], gate)
+    assert found.verdict == "INCONCLUSIVE"
+    assert found.reason == "Cannot pass: 1 seed of direction failed (diverged)."
+    lost = [{**error[0], "attack": "norm", "metric": ""}]
+    assert one([*rows(-0.2), *lost], gate).verdict == "INCONCLUSIVE"
+    assert one([*rows(0.4), *error], gate).verdict == "FAIL"
+    silent = rows(0, attack="norm", value=None)
+    assert one([*rows(-0.2), *silent], gate).verdict == "INCONCLUSIVE"
+
+
+def test_several_attacks_are_judged_by_the_largest_with_holm() -> None:
+    noise = (-0.02, 0.0, 0.02, 0.01, -0.01)
+    sd = float(np.std(noise, ddof=1))
+    # p = 0.03 alone: beyond at 95 % by itself, not as the best of four
+    shift = float(stats.t.isf(0.03, 4)) * sd / np.sqrt(5)
+    single = one(rows(0.05 + shift, noise, attack="a0"), Gate(max=0.05))
+    assert single.verdict == "FAIL"
+    crowd = [r for i in range(1, 4) for r in rows(-0.1, noise, attack=f"a{i}")]
+    four = one([*rows(0.05 + shift, noise, attack="a0"), *crowd], Gate(max=0.05))
+    assert four.verdict == "INCONCLUSIVE"
+    assert (four.attack, four.value) == ("a0", pytest.approx(0.05 + shift))
+    assert four.low == pytest.approx(0.05 + shift - stats.t.isf(0.0125, 4) * sd / np.sqrt(5))
+    assert four.high == pytest.approx(0.05 + shift + stats.t.isf(0.05, 4) * sd / np.sqrt(5))
+    # Holm, not Bonferroni: p = .005 and .02 both go beyond among two
+    pair = [
+        r
+        for i, p in enumerate((0.005, 0.04))
+        for r in rows(0.05 + float(stats.t.isf(p, 4)) * sd / np.sqrt(5), noise, attack=f"a{i}")
+    ]
+    found = one(pair, Gate(max=0.05))
+    assert found.verdict == "FAIL"
+    assert "and 1 more beyond it" in found.reason
+
+
+def test_every_deployed_point_is_judged_by_itself() -> None:
+    records = [
+        *rows(0.3),
+        *rows(0.2, defense="iso", strength=1.0),
+        *rows(0.0, defense="iso", strength=25.0),
+        *rows(0.0, defense="mid(beta=1)", strength=None),
+    ]
+    summary = summarise(results_frame(records))
+
+    def got(**kw: Any) -> list[tuple[str, float | None, str]]:
+        return [
+            (v.defense, v.strength, v.verdict) for v in judge(summary, [Gate(max=0.05, **kw)], LIVE)
+        ]
+
+    iso = [("iso", 1.0, "FAIL"), ("iso", 25.0, "PASS")]
+    mid = [("mid(beta=1)", None, "PASS")]
+    assert got() == [("none", 0.0, "FAIL"), *iso, *mid]
+    assert got(defense="defended") == [*iso, *mid]
+    assert got(defense="none") == [("none", 0.0, "FAIL")]
+    assert got(defense="iso") == iso
+    assert got(defense="mid") == mid
+    assert got(defense="iso", strength=25.0) == iso[1:]
+    assert got(adversary="nobody")[0][2] == "INCONCLUSIVE"
+
+
+def test_advantage_is_taken_in_the_primary_metric_unless_told() -> None:
+    records = [*rows(0.2), *rows(0.0, metric="leak_auc")]
+    assert one(records, Gate(max=0.05)).verdict == "FAIL"
+    assert one(records, Gate(max=0.05, of="leak_auc")).verdict == "PASS"
+    assert one(records, Gate("leak_auc", max=0.55)).verdict == "PASS"
+
+
+def test_alive_on_own_data_or_in_the_positive_control() -> None:
+    own = summarise(
+        results_frame([*rows(0.3), *rows(0.0, attack="norm"), *rows(0.001, attack="weak")])
+    )
+    plain = alive(own)
+    assert {k: v[0] for k, v in plain.items()} == {"direction": True, "norm": False, "weak": False}
+    assert plain["direction"][1] == "advantage +0.300 on the undefended run, lower bound +0.293"
+    control = summarise(results_frame([*rows(0.2, attack="norm", dataset="planted")]))
+    both = alive(own, control)
+    assert {k: v[0] for k, v in both.items()} == {"direction": True, "norm": True, "weak": False}
+    assert "in the positive control" in both["norm"][1]
+    defended = summarise(results_frame(rows(0.3, defense="iso", strength=1.0)))
+    assert alive(defended)["direction"] == (
+        False,
+        "it was never measured without a defense on two seeds or more",
+    )
+    assert not alive(summarise(results_frame(rows(0.3, (0.0,)))))["direction"][0]
+    assert alive(summarise(results_frame(rows(0.3, defense="iso", strength=0.0))))["direction"][0]
+
+
+def test_alive_asks_for_every_budget_of_known_rows() -> None:
+    records = [*rows(0.3, known_rows=200), *rows(0.0, known_rows=2)]
+    assert not alive(summarise(results_frame(records)))["direction"][0]
+    control = summarise(results_frame(rows(0.3, known_rows=2)))
+    assert alive(summarise(results_frame(records)), control)["direction"][0]
+    other = summarise(results_frame(rows(0.3, known_rows=200)))
+    assert not alive(summarise(results_frame(records)), other)["direction"][0]
+
+
+def test_alive_corrects_for_many_looks() -> None:
+    noise = np.array([-0.02, 0.0, 0.02, 0.01, -0.01])
+    shift = float(stats.t.isf(0.04, 4)) * noise.std(ddof=1) / np.sqrt(5)
+    once = summarise(results_frame(rows(shift, noise)))
+    assert alive(once)["direction"][0]
+    looks = [r for i in range(5) for r in rows(shift, noise, phase=f"p{i}")]
+    assert not alive(summarise(results_frame(looks)))["direction"][0]
+
+
+def test_exit_codes() -> None:
+    def of(*verdicts: str) -> int:
+        gate = Gate(max=0.1)
+        return exit_code([Verdict(gate, v, None, None, None, 0.1, 0, "") for v in verdicts])
+
+    assert [of(), of("PASS"), of("PASS", "INCONCLUSIVE"), of("INCONCLUSIVE", "FAIL", "PASS")] == [
+        0, 0, 3, 1,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kw", "match"),
+    [
+        ({}, "one and not both"),
+        ({"max": 0.1, "min": 0.0}, "one and not both"),
+        ({"max": float("nan")}, "finite"),
+        ({"metric": "advntage", "max": 0.1}, "Did you mean 'advantage'"),
+        ({"max": 0.1, "confidence": 1.0}, "confidence"),
+    ],
+)
+def test_gates_refuse_nonsense(kw: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        Gate(**kw)
+
+
+@pytest.mark.parametrize("attacks", [1, 4])
+def test_false_accusation_rate_at_the_worst_case(attacks: int) -> None:
+    """Advantage exactly at the threshold, five seeds: FAIL in 5 % of audits, no more, no less."""
+    rng = np.random.default_rng(attacks)
+    audits, records = 400, []
+    for a in range(audits):
+        for i in range(attacks):
+            records += rows(0.05, rng.normal(0, 0.04, 5), attack=f"a{i}", dataset=f"d{a}")
+    verdicts = judge(summarise(results_frame(records)), [Gate(max=0.05)], LIVE)
+    assert len(verdicts) == audits
+    wrong = sum(v.verdict == "FAIL" for v in verdicts)
+    assert stats.binom.ppf(1e-3, audits, 0.035) <= wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
+
+
+def test_false_pass_rate_at_the_worst_case() -> None:
+    rng = np.random.default_rng(9)
+    audits, records = 400, []
+    for a in range(audits):
+        for i, mean in enumerate((0.05, -0.2)):
+            records += rows(mean, rng.normal(0, 0.04, 5), attack=f"a{i}", dataset=f"d{a}")
+    verdicts = judge(summarise(results_frame(records)), [Gate(max=0.05)], LIVE)
+    wrong = sum(v.verdict == "PASS" for v in verdicts)
+    assert stats.binom.ppf(1e-3, audits, 0.05) <= wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
+
+
+def test_sealed_world_from_guesses_to_verdicts() -> None:
+    """Attack and control guess at random on the same rows: nobody is accused beyond the level."""
+    rng = np.random.default_rng(11)
+    audits, records, targets = 400, [], np.arange(100)
+    kw = {"classes": 2, "prior": [0.5, 0.5], "metrics": ["auc"]}
+    for a in range(audits):
+        for s in range(5):
+            truth = Truth("label", targets, np.arange(100) % 2)
+            attack, control = (
+                score(Guess("label", targets, rng.normal(size=100)), truth, targets, **kw)[0].value
+                for _ in range(2)
+            )
+            records += [
+                {
+                    **rows(0, (0.0,), dataset=f"d{a}")[0],
+                    "seed": s, "value": attack, "controls": {"own": {"value": control, "cv": 0.5}},
+                }
+            ]  # fmt: skip
+    summary = summarise(results_frame(records))
+    wrong = sum(v.verdict == "FAIL" for v in judge(summary, [Gate(max=0.0)], LIVE))
+    assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
+    covered = ((summary["advantage_low"] <= 0) & (summary["advantage_high"] >= 0)).sum()
+    assert stats.binom.ppf(1e-3, audits, 0.95) <= covered <= stats.binom.ppf(1 - 1e-3, audits, 0.95)

@@ -1,0 +1,238 @@
+"""From cells to points: the choice of control, the paired advantage, utility, curves, CAP."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vflsec.audit import cap
+from vflsec.audit.intervals import t_interval
+from vflsec.audit.leakage import COLUMNS, curves, defense_point, records, results_frame, summarise
+from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
+from vflsec.errors import ConfigError
+
+SPEC = AttackSpec("direction", adversary=("bank",))
+
+
+def record(seed: int, value: float | None, **extra: Any) -> dict[str, Any]:
+    return {
+        "cell": f"c{seed}{extra.get('defense', '')}{extra.get('strength', '')}",
+        "dataset": "toy", "algorithm": "splitnn", "phase": "train", "seed": seed, "split": "test",
+        "adversary": "bank", "attack": "direction", "attack_key": SPEC.key, "target": "label",
+        "metric": "auc", "value": value, "n": 100, "chance": 0.5,
+        "controls": {"majority": {"value": 0.5, "cv": None}},
+    } | extra  # fmt: skip
+
+
+def task(seed: int, value: float, **extra: Any) -> dict[str, Any]:
+    gone = {"attack": "", "adversary": "", "attack_key": "", "target": "", "controls": {}}
+    return record(seed, value, **{**gone, **extra})
+
+
+def test_frame_has_the_agreed_columns_and_types() -> None:
+    frame = results_frame([record(0, 0.9), task(0, 0.8)])
+    assert tuple(frame.columns) == COLUMNS
+    assert frame["advantage"][0] == pytest.approx(0.4)
+    assert np.isnan(frame["advantage"][1])
+    assert (frame["control"] == ["majority", ""]).all()
+    assert frame["defense"].tolist() == ["none", "none"]
+    assert frame["strength"].tolist() == [0, 0]
+    assert (frame["primary"] == "auc").all()
+    with pytest.raises(ConfigError, match="complete with value"):
+        results_frame([{k: v for k, v in record(0, 0.9).items() if k != "value"}])
+
+
+def test_results_survive_parquet(tmp_path: Any) -> None:
+    frame = results_frame([record(0, 0.9), record(1, None, status="error", reason="diverged")])
+    frame.to_parquet(tmp_path / "r.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "r.parquet"), frame)
+    pd.testing.assert_frame_equal(
+        summarise(pd.read_parquet(tmp_path / "r.parquet")), summarise(frame)
+    )
+
+
+def both(own: float, own_cv: float, ssl: float, ssl_cv: float) -> dict[str, Any]:
+    return {
+        "own columns": {"value": own, "cv": own_cv},
+        "own encoder": {"value": ssl, "cv": ssl_cv},
+        "majority": {"value": 0.5, "cv": None},
+    }
+
+
+def test_the_control_is_chosen_by_cross_validation_never_by_the_truth() -> None:
+    rows = [
+        record(0, 0.9, controls=both(0.60, 0.80, 0.95, 0.70)),
+        record(1, 0.9, controls=both(0.62, 0.60, 0.96, 0.65)),
+        record(2, 0.9, controls=both(0.61, 0.75, 0.97, 0.71)),
+    ]
+    frame = results_frame(rows)
+    assert set(frame["control"]) == {"own columns"}  # mean cv .717 > .687, though .61 < .96
+    assert frame["control_value"].tolist() == [0.60, 0.62, 0.61]
+    assert frame["advantage"].to_numpy() == pytest.approx([0.30, 0.28, 0.29])
+
+
+def test_one_choice_for_all_seeds_strengths_and_defenses() -> None:
+    rows = [
+        record(s, 0.9, defense=d, strength=k, controls=both(0.6, own_cv, 0.7, 0.70))
+        for (d, k, own_cv) in (("none", 0.0, 0.90), ("iso", 1.0, 0.65), ("norm", 2.0, 0.65))
+        for s in range(2)
+    ]
+    assert set(results_frame(rows)["control"]) == {"own columns"}
+    alone = results_frame([r for r in rows if r["defense"] == "iso"])
+    assert set(alone["control"]) == {"own encoder"}
+    other = [{**r, "dataset": "other", "defense": "iso"} for r in rows[2:]]
+    mixed = results_frame(rows + other)
+    assert set(mixed[mixed["dataset"] == "other"]["control"]) == {"own encoder"}
+    budgets = [{**r, "known_rows": 2 if r["defense"] == "iso" else 20} for r in rows]
+    split = results_frame(budgets)
+    assert set(split[split["known_rows"] == 2]["control"]) == {"own encoder"}
+
+
+def test_attacks_with_the_same_budget_share_one_control() -> None:
+    rows = [
+        record(s, 0.9, known_rows=20, attack=a, attack_key=a, controls=both(0.6, cv, 0.7, 0.7))
+        for a, cv in (("direction", 0.9), ("norm", 0.6))
+        for s in range(3)
+    ]
+    assert set(results_frame(rows)["control"]) == {"own columns"}
+
+
+def test_chance_stands_in_where_there_is_no_control() -> None:
+    frame = results_frame([record(0, 0.9, controls={})])
+    assert frame["control"][0] == "chance"
+    assert frame["advantage"][0] == pytest.approx(0.4)
+
+
+def test_an_error_never_becomes_a_number() -> None:
+    frame = results_frame(
+        [record(0, 0.9), record(1, 0.7), record(2, 0.123, status="error", reason="diverged")]
+    )
+    assert np.isnan(frame["value"][2])
+    assert np.isnan(frame["advantage"][2])
+    point = summarise(frame).iloc[0]
+    assert (point["seeds"], point["failed"], point["reason"]) == (2, 1, "diverged")
+    assert point["value"] == pytest.approx(0.8)
+
+
+def test_summary_is_paired_by_seed() -> None:
+    rng = np.random.default_rng(0)
+    control, gain = rng.normal(0.6, 0.1, 6), np.array([0.10, 0.12, 0.09, 0.11, 0.10, 0.08])
+    rows = [
+        record(s, control[s] + gain[s], controls={"own": {"value": control[s], "cv": 0.6}})
+        for s in range(6)
+    ]
+    point = summarise(results_frame(rows[::-1]), confidence=0.9).iloc[0]
+    assert point["advantage"] == pytest.approx(0.1)
+    assert (point["advantage_low"], point["advantage_high"]) == pytest.approx(t_interval(gain, 0.9))
+    assert point["advantage_lower"] == pytest.approx(t_interval(gain, 0.9, "lower").low)
+    assert point["advantage_upper"] == pytest.approx(t_interval(gain, 0.9, "upper").high)
+    assert point["value_sd"] > 2 * point["advantage_sd"]
+    assert (point["seeds"], point["control"], point["n"]) == (6, "own", 100)
+
+
+def test_one_seed_has_a_value_and_no_interval() -> None:
+    point = summarise(results_frame([record(0, 0.9)])).iloc[0]
+    assert point["value"] == 0.9
+    assert np.isnan(
+        point[["value_sd", "value_low", "value_high", "advantage_lower"]].astype(float)
+    ).all()
+
+
+def test_utility_is_joined_and_its_drop_is_paired() -> None:
+    rows = []
+    for s in range(3):
+        base = 0.9 + 0.02 * s
+        rows += [record(s, 0.95), task(s, base), task(s, 0.1, split="train")]
+        rows += [
+            record(s, 0.6, defense="iso", strength=5.0, phase="pretrain"),
+            task(s, base - 0.05, defense="iso", strength=5.0),
+        ]
+    summary = summarise(results_frame(rows))
+    iso = summary[(summary["defense"] == "iso") & (summary["attack"] != "")].iloc[0]
+    assert iso["utility"] == pytest.approx(0.87)
+    assert iso["utility_drop"] == pytest.approx(0.05)
+    assert iso["utility_drop_sd"] == pytest.approx(0, abs=1e-12)
+    assert iso["utility_metric"] == "auc"
+    bare = summary[(summary["defense"] == "none") & (summary["attack"] != "")].iloc[0]
+    assert bare["utility_drop"] == 0
+
+
+def test_strength_zero_is_the_undefended_reference() -> None:
+    rows = [
+        task(s, u, defense="iso", strength=k) for s in range(2) for k, u in ((0, 0.9), (5, 0.7))
+    ]
+    summary = summarise(results_frame(rows))
+    assert summary["utility_drop"].tolist() == pytest.approx([0, 0.2])
+
+
+@pytest.mark.parametrize(("metric", "chance"), [("accuracy", 0.25), ("auc", 0.5)])
+def test_curve_reproduces_table_xi_to_table_xii(metric: str, chance: float) -> None:
+    attack, main = (0.466, 0.448, 0.419), (0.658, 0.631, 0.598)
+    rows = []
+    for s, shift in enumerate((-0.01, 0.0, 0.01)):
+        for k, a, u in zip((25.0, 1.0, 5.0), attack[2:] + attack[:2], main[2:] + main[:2]):
+            rows += [
+                record(s, a + shift, defense="iso", strength=k, metric=metric, chance=chance),
+                task(s, u + shift, defense="iso", strength=k, metric=metric, chance=chance),
+            ]
+        rows += [record(s, 0.9, metric=metric, chance=chance), task(s, 0.7, metric=metric)]
+    found = curves(summarise(results_frame(rows)))
+    iso = found[found["defense"] == "iso"].iloc[0]
+    assert iso["strengths"] == [1, 5, 25]
+    assert iso["cap"] == pytest.approx(cap(main, attack))
+    assert iso["cap"] == pytest.approx(0.349, abs=1e-3)
+    assert iso["metric"] == metric
+    assert iso["undefended_value"] == pytest.approx(0.9)
+    assert iso["undefended_utility"] == pytest.approx(0.7)
+    bare = found[found["defense"] == "none"].iloc[0]
+    assert bare["cap"] == pytest.approx(0.7 * 0.1)
+
+
+def test_cap_leaves_strength_zero_out_unless_asked_and_is_missing_rather_than_wrong() -> None:
+    rows = []
+    for k, a, u in ((0.0, 1.0, 0.9), (1.0, 0.5, 0.8)):
+        rows += [record(0, a, defense="iso", strength=k), task(0, u, defense="iso", strength=k)]
+    summary = summarise(results_frame(rows))
+    assert curves(summary)["cap"].tolist() == pytest.approx([0.4])
+    assert curves(summary)["cap_strengths"].tolist() == [[1.0]]
+    assert curves(summary, include_zero=True)["cap"].tolist() == pytest.approx([0.2])
+    no_task = summarise(results_frame([r for r in rows if r["attack"]]))
+    assert pd.isna(curves(no_task)["cap"][0])
+
+
+def test_primary_metric_is_told_from_the_levels_of_chance() -> None:
+    def names(**chances: float) -> str:
+        rows = [record(0, 0.5, metric=m, chance=c) for m, c in chances.items()]
+        return results_frame(rows)["primary"][0]
+
+    assert names(accuracy=0.6, auc=0.5, f1=0.5, balanced_accuracy=0.5) == "auc"
+    assert names(accuracy=0.26, auc=0.5, balanced_accuracy=0.25) == "accuracy"
+    assert names(accuracy=0.5, auc=0.5, balanced_accuracy=0.25) == "balanced_accuracy"
+    assert names(leak_auc=0.5) == "leak_auc"
+
+
+def test_a_finished_cell_becomes_records() -> None:
+    cell = CellSpec(
+        {"name": "toy"}, "splitnn", defenses=(DefenseSpec("iso", strength=2.0),), seed=3
+    )
+    measure = Measure("train", "test", "auc", 0.9, attack="direction", chance=0.5)
+    found = list(records(CellResult(cell.key, cell, [measure])))
+    frame = results_frame(found)
+    assert frame.loc[0, ["dataset", "defense", "strength", "seed"]].tolist() == [
+        "toy",
+        "iso",
+        2.0,
+        3,
+    ]
+    assert defense_point(()) == ("none", 0.0)
+    stack = (
+        DefenseSpec("mid", {"beta": 1}), DefenseSpec("iso", strength=2.0, party="shop"),
+        DefenseSpec("rr", strength=0.5),
+    )  # fmt: skip
+    assert defense_point(stack) == ("mid(beta=1) + iso(party=shop) + rr(strength=0.5)", 2.0)
+
+
+def test_nothing_gives_nothing() -> None:
+    assert len(results_frame([])) == 0
+    assert len(curves(summarise(results_frame([])))) == 0

@@ -1,0 +1,171 @@
+"""Built-in data sets: their shapes, and that each world leaks as much as its docstring says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from vflsec import registry
+from vflsec.data.prepare import make_task
+from vflsec.errors import ConfigError
+from vflsec.task import Task
+
+NAMES = ("breast_cancer", "control_gaussian", "digits", "leaky", "sealed")
+WORLDS = ("control_gaussian", "leaky", "sealed")
+
+
+def load(name, seed=0, **params):
+    return registry.datasets.create(name, params).load(seed)
+
+
+def task(name, seed=0, options=None, **params) -> Task:
+    return make_task(load(name, seed, **params), seed, **(options or {}))
+
+
+def test_every_set_is_registered_with_summary_and_source():
+    assert set(NAMES) <= set(registry.datasets.names())
+    for name in NAMES:
+        entry = registry.datasets.entry(name)
+        assert entry.summary.endswith(".")
+        assert len(entry.source) > 20
+        assert "sound audit finds" in entry.doc
+    assert registry.datasets.entry("bcw").name == "breast_cancer"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sets_make_stackable_tasks(name):
+    one, two = task(name, 0), task(name, 1)
+    assert {k: len(v) for k, v in one.sets.items()} == {k: len(v) for k, v in two.sets.items()}
+    assert one.parties == ("active", "passive")
+    assert one.schema == two.schema
+    assert torch.isfinite(one.x["passive"]).all()
+    assert load(name, 0).digest == load(name, 1).digest
+    assert len(load(name).digest) == 64
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_worlds_differ_by_seed_and_repeat(name):
+    a, b, c = load(name, 0), load(name, 0), load(name, 1)
+    np.testing.assert_array_equal(a.parties["passive"].values, b.parties["passive"].values)
+    np.testing.assert_array_equal(a.y, b.y)
+    assert not np.array_equal(a.y, c.y)
+    assert load(name, 0, positive_rate=0.3).digest != a.digest
+
+
+def test_breast_cancer_halves():
+    source = load("breast_cancer")
+    assert len(source.y) == 569
+    assert source.y.sum() == 212
+    assert source.class_names == ("benign", "malignant")
+    passive, active = source.parties["passive"], source.parties["active"]
+    assert len(passive.names) == len(active.names) == 14
+    assert passive.names[0] == "mean_radius"
+    assert active.names[-1] == "worst_concave_points"
+    three = load("breast_cancer", parties=3, split="all").parties
+    assert {p: len(d.names) for p, d in three.items()} == {
+        "active": 10, "passive1": 10, "passive2": 10,
+    }  # fmt: skip
+    assert not set(three["active"].names) & set(three["passive1"].names)
+
+
+def test_digits_as_tables_and_as_images():
+    tables, images = load("digits"), load("digits", as_images=True)
+    assert len(tables.y) == 1797
+    assert len(tables.parties["passive"].names) == 32
+    assert images.parties["active"].values.shape == (1797, 1, 8, 4)
+    np.testing.assert_array_equal(
+        tables.parties["passive"].values,
+        images.parties["passive"].values.reshape(1797, 32) * 16,
+    )
+    whole = [images.parties[p].values[5, 0] for p in ("active", "passive")]
+    assert np.concatenate(whole, axis=1).sum() == tables_row_sum(tables, 5) / 16
+    assert task("digits", as_images=True).schema["passive"].shape == (1, 8, 4)
+    assert len(load("digits", parties=4).parties) == 4
+
+
+def tables_row_sum(source, row):
+    return sum(d.values[row].sum() for d in source.parties.values())
+
+
+def test_control_gaussian_is_the_published_recipe():
+    made = task("control_gaussian")
+    assert len(made.sets["labelled"]) == 2000
+    assert len(made.sets["test"]) == 1000
+    assert len(made.sets["validation"]) == 500
+    assert made.schema["passive"].shape == (100,)
+    assert made.schema["active"].shape == (20,)
+    assert made.y.float().mean().item() == pytest.approx(0.5, abs=5 * 0.5 / 3500**0.5)
+    rates = [load("control_gaussian", s, positive_rate=0.1, flips=0.0).y.mean() for s in range(5)]
+    assert np.mean(rates) == pytest.approx(0.1, abs=5 * 0.3 / 17500**0.5)
+
+
+def test_control_gaussian_weights_and_flips():
+    """Least squares on a large world recovers 1.5 : 0.7, and 3 % of labels are unexplained."""
+    source = load("control_gaussian", rows=40_000)
+    x = np.concatenate([source.parties[p].values for p in ("active", "passive")], axis=1)
+    w = np.linalg.lstsq(x, 2.0 * source.y - 1, rcond=None)[0]
+    ratio = np.linalg.norm(w[20:]) / np.linalg.norm(w[:20])
+    assert ratio == pytest.approx(1.5 / 0.7, rel=0.05)
+    wrong = ((x @ w > 0) != source.y).mean()
+    assert wrong == pytest.approx(0.03, abs=0.015)
+
+
+def auc(made: Task, columns: list[str], known: int | None = None, split: str = "test") -> float:
+    """Test AUC of logistic regression on own columns, from all labels or `known` a class."""
+    x = np.concatenate([made.x[p].numpy() for p in columns], axis=1)
+    y, rows = made.y.numpy(), made.sets["labelled"].numpy()
+    taught = y if made.given is None else made.given.numpy()
+    if known is not None:
+        rows = np.concatenate([rows[y[rows] == c][:known] for c in (0, 1)])
+    model = LogisticRegression(max_iter=500).fit(x[rows], taught[rows])
+    out = made.sets[split].numpy()
+    return float(roc_auc_score(y[out], model.decision_function(x[out])))
+
+
+def test_leaky_is_learnable_but_not_from_ten_labels_alone():
+    made = [task("leaky", s) for s in range(5)]
+    both = np.mean([auc(t, ["active", "passive"]) for t in made])
+    alone = np.mean([auc(t, ["passive"]) for t in made])
+    few = np.mean([auc(t, ["passive"], 10) for t in made])
+    assert both > 0.97
+    assert 0.93 < alone < both
+    assert 0.65 < few < 0.85
+    rate = np.mean([load("leaky", s).y.mean() for s in range(5)])
+    assert rate == pytest.approx(0.2, abs=5 * 0.4 / 5000**0.5)
+
+
+def test_sealed_and_shuffled_worlds_teach_nothing():
+    """Mean test AUC over 10 worlds within 4 standard errors of 0.5."""
+    sealed = [auc(task("sealed", s), ["active", "passive"]) for s in range(10)]
+    null = [
+        auc(task("leaky", s, {"shuffle_labels": True}), ["active", "passive"]) for s in range(10)
+    ]
+    error = np.sqrt((250 + 1) / (12 * 50 * 200)) / np.sqrt(10)
+    assert abs(np.mean(sealed) - 0.5) < 4 * error
+    assert abs(np.mean(null) - 0.5) < 4 * error
+
+
+def test_control_gaussian_needs_the_federation():
+    made = [task("control_gaussian", s) for s in range(3)]
+    assert np.mean([auc(t, ["passive"], 10) for t in made]) < 0.7
+    assert np.mean([auc(t, ["passive"]) for t in made]) > 0.85
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "text"),
+    [
+        ("digits", {"parties": 3}, "digits: parties must be one of 2, 4, 8, got 3"),
+        ("breast_cancer", {"parties": 1}, "breast_cancer: parties must be an integer in [2, 14]"),
+        ("breast_cancer", {"split": "thirds"}, "must be one of 'halves', 'all', got 'thirds'"),
+        ("leaky", {"rows": 10}, "leaky: rows must be an integer >= 100, got 10"),
+        ("sealed", {"positive_rate": 1.0}, "sealed: positive_rate must be a number in (0, 1)"),
+        ("control_gaussian", {"flips": -0.1}, "control_gaussian: flips must be a number in [0, 1)"),
+    ],
+)
+def test_bad_parameters_are_refused(name, params, text):
+    with pytest.raises(ConfigError) as caught:
+        registry.datasets.create(name, params)
+    assert text in str(caught.value)

@@ -1,0 +1,236 @@
+"""One plain sentence for each finding, for the console and the reports.
+
+What a sentence says is decided by the intervals in the summary; without an interval it says so.
+Sentences speak of the primary metric, and of test rows where there are some.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from vflsec.audit.controls import CHANCE, FALLBACK
+from vflsec.audit.leakage import is_undefended
+from vflsec.gate import Verdict
+
+__all__ = ["metric_name", "sentences"]
+
+Row = Mapping[str, Any]
+
+_NAMES = {
+    "auc": "AUC", "leak_auc": "leak AUC", "f1": "F1", "r2": "R²", "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy", "tpr_at_1pct_fpr": "hits at 1 % false alarms",
+    "log_loss": "log loss",
+}  # fmt: skip
+_SPLITS = ("test", "validation", "train")
+_ATTACK = ("dataset", "algorithm", "phase", "adversary", "attack", "attack_key", "target")
+
+
+def metric_name(metric: str) -> str:
+    """A metric's name in a sentence."""
+    return _NAMES.get(metric, metric)
+
+
+def sentences(
+    summary: pd.DataFrame, curves: pd.DataFrame, verdicts: Iterable[Verdict], level: float = 0.95
+) -> list[str]:
+    """What was found, one sentence each: leaks, defenses and their cost, CAP, gates, gaps.
+
+    Args:
+        summary: of :func:`vflsec.audit.leakage.summarise`, at confidence `level`.
+        curves: of :func:`vflsec.audit.leakage.curves`.
+        verdicts: of :func:`vflsec.gate.judge`.
+        level: printed with the intervals.
+    """
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    gaps: dict[str, None] = {}
+    for r in summary.to_dict("records"):
+        if not r["attack"]:
+            continue
+        if r["status"] != "ok" or r["failed"]:
+            gaps[_gap(r)] = None
+        if r["status"] == "ok" and r["metric"] == r["primary"]:
+            groups[tuple(r[k] for k in _ATTACK)].append(r)
+    found: list[str] = []
+    many = len({k[1] for k in groups}) > 1, len({k[2] for k in groups}) > 1
+    for of in groups.values():
+        split = next(s for s in (*_SPLITS, of[0]["split"]) if any(r["split"] == s for r in of))
+        found += _about([r for r in of if r["split"] == split], many, level)
+    found += _caps(curves)
+    found += [f"{v.verdict}: {v.gate.label}{_at(v)}. {v.reason}" for v in verdicts]
+    return [*found, *gaps]
+
+
+def _about(rows: Sequence[Row], many: tuple[bool, bool], level: float) -> list[str]:
+    bare = [r for r in rows if is_undefended(r)]
+    reference = bare[0] if bare else None
+    out = [_undefended(reference, many, level)] if reference else []
+    by_defense: dict[str, list[Row]] = defaultdict(list)
+    for r in rows:
+        if not is_undefended(r):
+            by_defense[r["defense"]].append(r)
+    leaks = reference is None or _leaks(reference)
+    return out + [_defended(d, of, leaks, level) for d, of in by_defense.items()]
+
+
+def _known(x: float | None) -> bool:
+    return x is not None and x == x
+
+
+def _leaks(r: Row) -> bool:
+    return _known(r["advantage_low"]) and r["advantage_low"] > 0
+
+
+def _who(r: Row) -> str:
+    return f"{r['attack']} by {r['adversary']}" if r["adversary"] else str(r["attack"])
+
+
+def _interval(r: Row, name: str, level: float) -> str:
+    return f"{level * 100:g} % interval {_plain(r[f'{name}_low'])} to {_plain(r[f'{name}_high'])}"
+
+
+def _plain(x: float, sign: bool = False) -> str:
+    text = f"{x:+.2f}" if sign else f"{x:.2f}"
+    return text if float(text) else ("+0.00" if sign else "0.00")
+
+
+def _control(r: Row) -> str:
+    if r["control"] in (CHANCE, FALLBACK):
+        return "by guessing"
+    return f"for its own means ({r['control']})"
+
+
+def _undefended(r: Row, many: tuple[bool, bool], level: float) -> str:
+    start = f"On {r['dataset']}" + (f" trained by {r['algorithm']}" if many[0] else "")
+    start += f" after {r['phase']}" if many[1] and r["phase"] else ""
+    name, value = metric_name(r["metric"]), _plain(r["value"])
+    if not _known(r["advantage"]):
+        return f"{start}, {_who(r)} reaches {name} {value}; there is no control to compare with."
+    own, gain = _plain(r["control_value"]), _plain(r["advantage"], sign=True)
+    if not _known(r["advantage_low"]):
+        return (
+            f"{start}, {_who(r)} reaches {name} {value} against {own} {_control(r)} "
+            f"({gain}); one seed gives no interval, so nothing is concluded."
+        )
+    sure = f"{gain}, {_interval(r, 'advantage', level)}"
+    if r["advantage_low"] > 0:
+        return (
+            f"{start}, the federation leaks to {r['adversary'] or 'the adversary'}: {r['attack']} "
+            f"reaches {name} {value} against {own} {_control(r)} ({sure})."
+        )
+    below = "does worse than that" if r["advantage_high"] < 0 else "is not shown to add to that"
+    chance = r["chance"]
+    ahead = _known(r["control_value_low"]) and _known(chance) and r["control_value_low"] > chance
+    if ahead and r["control"] not in (CHANCE, FALLBACK):
+        return (
+            f"{start}, what {r['adversary'] or 'the adversary'} has already predicts the "
+            f"{r['target'] or 'label'} ({r['control']}: {name} {own}); {r['attack']} {below} "
+            f"({sure})."
+        )
+    above = _known(chance) and r["value_low"] > chance
+    if not above:
+        return (
+            f"{start}, {_who(r)} is not told from guessing ({name} {value}, chance "
+            f"{_plain(chance) if _known(chance) else 'unknown'}; advantage {sure})."
+        )
+    return f"{start}, {_who(r)} reaches {name} {value} against {own} {_control(r)} ({sure})."
+
+
+def _grid(rows: Sequence[Row]) -> str:
+    s = [r["strength"] for r in rows if _known(r["strength"])]
+    if not s:
+        return ""
+    listed = ", ".join(f"{x:g}" for x in s)
+    return f" at strength{'s' if len(s) > 1 else ''} {listed}"
+
+
+def _defended(defense: str, rows: Sequence[Row], leaks: bool, level: float) -> str:
+    rows = sorted(rows, key=lambda r: (r["strength"] != r["strength"], r["strength"]))
+    lead = f"On {rows[0]['dataset']}, "
+    sure = [r for r in rows if _known(r["advantage_low"])]
+    if not sure:
+        return f"{lead}{defense} against {_who(rows[0])}: one seed gives no interval."
+    if not leaks and not any(_leaks(r) for r in sure):
+        text = f"{lead}{defense} has nothing to stop: {_who(rows[0])} shows no leak without it"
+        return f"{text}. {_cost(sure[-1], level)}"
+    stopped = [r for r in sure if not _leaks(r)]
+    last = sure[-1]
+    if not stopped:
+        figures = f"{_plain(last['value'])} against {_plain(last['control_value'])}"
+        return (
+            f"{lead}{defense}{_grid(sure)} does not stop {_who(last)} "
+            f"({metric_name(last['metric'])} {figures} {_control(last)}{_strongest(sure)}). "
+            f"{_cost(last, level)}"
+        )
+    # The smallest strength from which on nothing leaks; where there is none, the first that stops.
+    tail = sure[1 + max((i for i, r in enumerate(sure) if _leaks(r)), default=-1) :]
+    first = (tail or stopped)[0]
+    through = [r for r in sure if _leaks(r)]
+    rest = f"; it does not{_grid(through)}" if through else ""
+    return (
+        f"{lead}{defense}{_grid([first])} leaves {_who(first)} no advantage that {first['seeds']} "
+        f"seeds can show ({_plain(first['advantage'], sign=True)}, "
+        f"{_interval(first, 'advantage', level)}){rest}. {_cost(first, level)}"
+    )
+
+
+def _strongest(rows: Sequence[Row]) -> str:
+    return f" at {rows[-1]['strength']:g}" if len(rows) > 1 and _known(rows[-1]["strength"]) else ""
+
+
+def _cost(r: Row, level: float) -> str:
+    at = f"At strength {r['strength']:g} it" if _known(r["strength"]) else "It"
+    name = metric_name(r["utility_metric"])
+    if not _known(r["utility"]):
+        return f"{at} has an unknown cost: utility was not measured."
+    if not _known(r["utility_drop"]):
+        kept = f"{_plain(r['utility'])} ({name})"
+        return f"{at} leaves a utility of {kept}; its cost was not measured."
+    drop = _plain(r["utility_drop"])
+    if not _known(r["utility_drop_low"]):
+        return f"{at} costs {drop} of utility ({name}; one seed, no interval)."
+    sure = f"{name}, {_interval(r, 'utility_drop', level)}"
+    if r["utility_drop_low"] > 0:
+        return f"{at} costs {drop} of utility ({sure})."
+    if r["utility_drop_high"] < 0:
+        return f"{at} gains {_plain(-r['utility_drop'])} of utility (drop in {sure})."
+    return f"{at} has no cost in utility that the seeds can show ({drop}; {sure})."
+
+
+def _caps(curves: pd.DataFrame) -> list[str]:
+    groups: dict[tuple[Any, ...], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for r in curves.to_dict("records"):
+        if _known(r["cap"]) and any(s != 0 for s in r["strengths"]):
+            groups[tuple(r[k] for k in _ATTACK)][r["split"]].append(r)
+    out = []
+    for by_split in groups.values():
+        rows = by_split[next(s for s in (*_SPLITS, *by_split) if s in by_split)]
+        rows.sort(key=lambda r: -r["cap"])
+        each = [f"{r['defense']} {r['cap']:.3f}{_over(r['cap_strengths'])}" for r in rows]
+        start = f"On {rows[0]['dataset']}, CAP against {_who(rows[0])} is {'; '.join(each)}"
+        out.append(f"{start} (larger is better; comparable on one grid only).")
+    return out
+
+
+def _over(strengths: Sequence[float]) -> str:
+    known = [f"{x:g}" for x in strengths if _known(x)]
+    return f" over strengths {', '.join(known)}" if len(known) > 1 else ""
+
+
+def _at(v: Verdict) -> str:
+    if not v.defense:
+        return ""
+    strength = f" at strength {v.strength:g}" if v.strength else ""
+    return f" on {v.dataset} with defense {v.defense}{strength}"
+
+
+def _gap(r: Row) -> str:
+    why = f": {str(r['reason']).rstrip('.')}" if r["reason"] else ""
+    where = f"{_who(r)} on {r['dataset']} with defense {r['defense']}"
+    if r["failed"]:
+        seeds = f"{r['failed']} seed{'s' if r['failed'] > 1 else ''}"
+        return f"{where} failed on {seeds}{why}."
+    return f"{where} was not measured ({r['status']}{why})."

@@ -1,0 +1,363 @@
+"""From the measures of cells to what is leaked: advantage over seeds, with its interval.
+
+``records`` → ``results_frame`` (one row for each measure) → ``summarise`` (one row for each point:
+mean over seeds, t intervals, utility beside it) → ``curves`` (one row for each defense and attack:
+the privacy-utility curve and its CAP).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vflsec import check
+from vflsec.audit import controls as ctl
+from vflsec.audit import intervals
+from vflsec.audit.metrics import METRICS
+from vflsec.audit.summary import cap
+from vflsec.engine.spec import CellResult, DefenseSpec
+
+__all__ = ["COLUMNS", "POINT", "UNDEFENDED", "curves", "defense_point", "is_undefended", "records",
+           "results_frame", "summarise"]  # fmt: skip
+
+UNDEFENDED = "none"
+"""Name of having no defense."""
+
+COLUMNS = (
+    "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
+    "attack_key", "known_rows", "target", "split", "metric", "primary", "value", "low", "high", "n",
+    "chance", "control", "control_value", "advantage", "controls", "status", "reason",
+)  # fmt: skip
+"""Columns of the results; texts are never missing (""), numbers are NaN where there is none."""
+
+POINT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
+         "attack_key", "known_rows", "target", "split", "metric")  # fmt: skip
+"""What identifies a point: everything but the seed."""
+
+_NUMBERS = (
+    "strength",
+    "known_rows",
+    "value",
+    "low",
+    "high",
+    "chance",
+    "control_value",
+    "advantage",
+)
+_SPLITS = ("test", "validation", "train")
+
+
+def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
+    """Label of a stack of defenses, and the strength swept along the curve.
+
+    The strength is that of the first defense that has one; strengths of the others are part of the
+    label. No defense is ("none", 0).
+    """
+    labels, swept = [], None
+    for d in defenses:
+        inner = dict(d.params)
+        if d.strength is not None and swept is not None:
+            inner["strength"] = d.strength
+        elif d.strength is not None:
+            swept = float(d.strength)
+        if d.party:
+            inner["party"] = d.party
+        text = ", ".join(f"{k}={v}" for k, v in sorted(inner.items()))
+        labels.append(f"{d.name}({text})" if text else d.name)
+    return (" + ".join(labels), swept) if labels else (UNDEFENDED, 0.0)
+
+
+def records(result: CellResult) -> Iterator[dict[str, Any]]:
+    """The measures of a finished cell as records for :func:`results_frame`."""
+    defense, strength = defense_point(result.spec.defenses)
+    for m in result.measures:
+        yield {
+            "cell": result.key,
+            "dataset": result.spec.data["name"],
+            "algorithm": result.spec.algorithm,
+            "defense": defense,
+            "strength": strength,
+            "seed": result.spec.seed,
+            **vars(m),
+        }
+
+
+def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """One tidy row for each measure, with its strongest control and the advantage over it.
+
+    The strongest control is chosen over all records given, so give those of the whole audit.
+
+    Args:
+        records: cell fields and fields of :class:`vflsec.engine.spec.Measure`. Needed: cell,
+            dataset, seed, metric, value. Optional beside the rest: ``known_rows``, and ``primary``
+            (the metric that verdicts rest on; told from the levels of chance if not given).
+
+    Returns:
+        columns :data:`COLUMNS`. ``advantage`` is signed so that larger is worse for privacy.
+
+    Raises:
+        ConfigError: a record lacks a needed field.
+    """
+    rows = [_filled(r) for r in records]
+    attacks = [r for r in rows if r["attack"] and r["status"] == "ok"]
+    chosen = ctl.strongest_by_set(attacks)
+    for r in attacks:
+        r["control"] = chosen[ctl.control_set(r)]
+        figures = r["controls"].get(r["control"], {})
+        r["control_value"] = r["chance"] if r["control"] == ctl.CHANCE else figures.get("value")
+        if r["value"] is not None and r["control_value"] is not None:
+            metric = METRICS.get(r["metric"])
+            sign = -1 if metric is not None and not metric.larger_is_better else 1
+            r["advantage"] = sign * (r["value"] - r["control_value"])
+    _name_primary(rows)
+    for r in rows:
+        r["controls"] = ctl.as_json(r["controls"])
+    frame = pd.DataFrame([[r[c] for c in COLUMNS] for r in rows], columns=list(COLUMNS))
+    return frame.astype(dict.fromkeys(_NUMBERS, "float64") | {"seed": "int64", "n": "int64"})
+
+
+_EMPTY: dict[str, Any] = {
+    "algorithm": "", "defense": UNDEFENDED, "strength": None, "phase": "", "adversary": "",
+    "attack": "", "attack_key": "", "known_rows": None, "target": "", "split": "", "primary": "",
+    "low": None, "high": None, "n": 0, "chance": None, "control": "", "control_value": None,
+    "advantage": None, "controls": {}, "status": "ok", "reason": "",
+}  # fmt: skip
+
+
+def _filled(record: Mapping[str, Any]) -> dict[str, Any]:
+    lost = [k for k in ("cell", "dataset", "seed", "metric", "value") if k not in record]
+    if lost:
+        raise check.fail(
+            "results_frame: a record", f"complete with {', '.join(lost)}", dict(record)
+        )
+    row = {**_EMPTY, **record}
+    if row["status"] != "ok":  # an exception never becomes a number
+        row |= {"value": None, "low": None, "high": None, "controls": {}}
+    if row["defense"] in ("", UNDEFENDED):
+        row |= {"defense": UNDEFENDED, "strength": 0.0}
+    row["controls"] = dict(row["controls"] or {})
+    return row
+
+
+def _name_primary(rows: list[dict[str, Any]]) -> None:
+    seen: dict[tuple[Any, ...], dict[str, float | None]] = defaultdict(dict)
+    for r in rows:
+        chances = seen[r["dataset"], bool(r["attack"]), r["target"]]
+        if r["metric"] and chances.get(r["metric"]) is None:
+            chances[r["metric"]] = r["chance"]
+    for r in rows:
+        if not r["primary"]:
+            r["primary"] = _primary(seen[r["dataset"], bool(r["attack"]), r["target"]])
+
+
+def _primary(chances: Mapping[str, float | None]) -> str:
+    """The primary metric among those present, told from their levels of chance."""
+    balanced, top = chances.get("balanced_accuracy"), chances.get("accuracy")
+    two = any(METRICS[m].binary_only for m in chances if m in METRICS) or balanced == 0.5
+    wish = "auc" if two else "accuracy"
+    if not two and balanced and top and top < 1:
+        smallest = (1 - top) / (1 / balanced - 1)  # of the classes, at most
+        wish = "balanced_accuracy" if top > 1.5 * smallest else "accuracy"
+    if wish in chances:
+        return wish
+    return next((m for m in METRICS if m in chances), next(iter(chances), ""))
+
+
+def is_undefended(row: Mapping[str, Any]) -> bool:
+    """No defense, or one of strength 0, which is the exact identity."""
+    return row["defense"] == UNDEFENDED or row["strength"] == 0
+
+
+def _mean(name: str, values: Mapping[int, float], confidence: float) -> dict[str, Any]:
+    """Mean over seeds with its t bounds: low/high two-sided, lower/upper one-sided."""
+    v = np.array(list(values.values()), float)
+    low, high = intervals.t_interval(v, confidence)
+    return {
+        name: float(v.mean()) if len(v) else None,
+        f"{name}_sd": float(v.std(ddof=1)) if len(v) > 1 else None,
+        f"{name}_low": low,
+        f"{name}_high": high,
+        f"{name}_lower": intervals.t_interval(v, confidence, "lower").low,
+        f"{name}_upper": intervals.t_interval(v, confidence, "upper").high,
+        f"{name}_seeds": len(v),
+    }
+
+
+def _clean(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _by_seed(rows: Iterable[Mapping[str, Any]], column: str) -> dict[int, float]:
+    found: dict[int, list[float]] = defaultdict(list)
+    for r in rows:
+        if _clean(r[column]) is not None:
+            found[int(r["seed"])].append(float(r[column]))
+    return {seed: float(np.mean(v)) for seed, v in sorted(found.items())}
+
+
+class _Utility:
+    """Main-task figures by seed, looked up for a point of the audit."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], metric: str | None) -> None:
+        self.values: dict[tuple[Any, ...], dict[int, float]] = {}
+        self.metric: dict[str, str] = {}
+        main = [r for r in rows if not r["attack"] and r["status"] == "ok"]
+        for r in main:
+            self.metric.setdefault(r["dataset"], metric or r["primary"])
+        groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+        for r in main:
+            if r["metric"] == self.metric[r["dataset"]]:
+                groups[self._key(r), r["phase"], r["split"]].append(r)
+        for key, of in groups.items():
+            self.values[key] = _by_seed(of, "value")
+
+    @staticmethod
+    def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return row["dataset"], row["algorithm"], row["defense"], _clean(row["strength"])
+
+    def find(self, row: Mapping[str, Any]) -> tuple[dict[int, float], str, str]:
+        """Values by seed, phase and split: of the row's phase if measured there, else the last."""
+        here = [k for k in self.values if k[0] == self._key(row)]
+        phases = [k[1] for k in here]
+        if not phases:
+            return {}, "", ""
+        phase = row["phase"] if row["phase"] in phases else phases[-1]
+        splits = [k[2] for k in here if k[1] == phase]
+        split = next((s for s in _SPLITS if s in splits), splits[0])
+        return self.values[self._key(row), phase, split], phase, split
+
+    def reference(self, row: Mapping[str, Any], phase: str, split: str) -> dict[int, float]:
+        """Values by seed of the undefended cells, same phase and split."""
+        found: dict[int, float] = {}
+        for (key, p, s), values in self.values.items():
+            same = key[:2] == (row["dataset"], row["algorithm"]) and (p, s) == (phase, split)
+            if same and is_undefended({"defense": key[2], "strength": key[3]}):
+                found = {**values, **found} if key[2] != UNDEFENDED else {**found, **values}
+        return found
+
+
+def summarise(
+    frame: pd.DataFrame, confidence: float = 0.95, utility: str | None = None
+) -> pd.DataFrame:
+    """One row for each point: means over seeds with t intervals, and the utility beside them.
+
+    Args:
+        frame: of :func:`results_frame`.
+        confidence: of the two-sided (``_low``, ``_high``) and of the one-sided (``_lower``,
+            ``_upper``) bounds; missing where there are fewer than two seeds.
+        utility: main-task metric; None takes the primary one.
+
+    Returns:
+        columns :data:`POINT`, ``primary``, ``n``, ``chance``, ``control``, ``seeds`` (with a
+        figure), ``failed`` (seeds that ended in an error), ``status``, ``reason``, and for each of
+        ``value``, ``control_value``, ``advantage`` (paired by seed), ``utility`` and
+        ``utility_drop`` (undefended minus defended, paired by seed) the mean, ``_sd``, bounds and
+        ``_seeds``; ``utility_metric``. Main-task metrics are points too (``attack`` empty).
+    """
+    rows = [{k: _clean(v) for k, v in r.items()} for r in frame.to_dict("records")]
+    task = _Utility(rows, utility)
+    points: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for r in rows:
+        points[tuple(r[k] for k in POINT)].append(r)
+    out = []
+    for of in points.values():
+        first, ok = of[0], [r for r in of if r["status"] == "ok"]
+        u, phase, split = task.find(first)
+        base = task.reference(first, phase, split)
+        values = _by_seed(ok, "value")
+        bad = {r["seed"] for r in of if r["status"] == "error"}
+        out.append(
+            {k: first[k] for k in POINT}
+            | {
+                "primary": first["primary"],
+                "n": max(r["n"] for r in of),
+                "chance": next((r["chance"] for r in ok if r["chance"] is not None), None),
+                "control": next((r["control"] for r in ok if r["control"]), ""),
+                "seeds": len(values),
+                "failed": len(bad),
+                "status": "ok" if ok else first["status"],
+                "reason": next((r["reason"] for r in of if r["reason"]), ""),
+            }
+            | _mean("value", values, confidence)
+            | _mean("control_value", _by_seed(ok, "control_value"), confidence)
+            | _mean("advantage", _by_seed(ok, "advantage"), confidence)
+            | {"utility_metric": task.metric.get(first["dataset"], "")}
+            | _mean("utility", u, confidence)
+            | _mean("utility_drop", {s: base[s] - u[s] for s in u if s in base}, confidence)
+        )
+    summary = pd.DataFrame(out)
+    numeric = [c for c in summary.columns if c.endswith(("_sd", "low", "high", "lower", "upper"))]
+    exact = ["strength", "known_rows", "chance", "value", "control_value", "advantage", "utility",
+             "utility_drop"]  # fmt: skip
+    return summary.astype(dict.fromkeys([*numeric, *exact], "float64")) if out else summary
+
+
+def _cap_metric(present: set[str], primary: str) -> str:
+    """Attack accuracy beyond two classes (He et al. 2022), the AUC where that is primary."""
+    if primary == "auc" or "accuracy" not in present:
+        return primary
+    return "accuracy"
+
+
+def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
+    """One row for each defense and attack: the privacy-utility curve and its CAP.
+
+    Args:
+        summary: of :func:`summarise`.
+        include_zero: whether strength 0, which is no defense, counts in the mean of CAP. It always
+            does for the undefended curve, whose only point it is.
+
+    Returns:
+        the columns of :data:`POINT` except strength; ``metric`` says which attack performance CAP
+        uses (``auc`` for two classes, ``accuracy`` beyond); lists ``strengths``, ``values``,
+        ``advantages``, ``utilities`` over the grid, ascending; ``cap`` (None where a point is
+        missing or leaves [0, 1]) and ``cap_strengths``; ``undefended_value`` and
+        ``undefended_utility`` of the same attack.
+    """
+    keys = [k for k in POINT if k not in ("strength", "metric")]
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for r in summary.to_dict("records"):
+        if r["attack"]:
+            groups[tuple(_clean(r[k]) for k in keys)].append(r)
+    bare: dict[tuple[Any, ...], tuple[float, float]] = {}
+    out = []
+    for key, of in groups.items():
+        metric = _cap_metric({r["metric"] for r in of}, of[0]["primary"])
+        points = [r for r in of if r["metric"] == metric]
+        points.sort(key=lambda r: (r["strength"] != r["strength"], r["strength"]))
+        rest = tuple(v for k, v in zip(keys, key, strict=True) if k != "defense")
+        for p in points:
+            if is_undefended(p) and (p["defense"] == UNDEFENDED or (rest, metric) not in bare):
+                bare[rest, metric] = (p["value"], p["utility"])
+        used = [p for p in points if include_zero or not is_undefended(p)] or points
+        out.append(
+            dict(zip(keys, key, strict=True))
+            | {
+                "metric": metric,
+                "utility_metric": of[0]["utility_metric"],
+                "strengths": [p["strength"] for p in points],
+                "values": [p["value"] for p in points],
+                "advantages": [p["advantage"] for p in points],
+                "utilities": [p["utility"] for p in points],
+                "cap": _cap(used),
+                "cap_strengths": [p["strength"] for p in used],
+                "_rest": (rest, metric),
+            }
+        )
+    for row in out:
+        row["undefended_value"], row["undefended_utility"] = bare.get(
+            row.pop("_rest"), (None, None)
+        )
+    return pd.DataFrame(out)
+
+
+def _cap(points: Sequence[Mapping[str, Any]]) -> float | None:
+    u, a = [p["utility"] for p in points], [p["value"] for p in points]
+    if not points or not all(0 <= x <= 1 for x in [*u, *a]):  # NaN compares false
+        return None
+    return cap(u, a)

@@ -1,0 +1,159 @@
+"""From stored cells to figures, verdicts and findings: the one place that calls the statistics."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import pandas as pd
+
+from vflsec import gate as gates
+from vflsec.audit import leakage
+from vflsec.audit.findings import sentences
+from vflsec.engine.spec import CellResult
+
+__all__ = ["Evaluation", "costs", "evaluate"]
+
+
+@dataclass
+class Evaluation:
+    """What the stored figures say.
+
+    Attributes:
+        frame: one row for each measure, with ``role`` (``audit``, ``reference``, ``control``).
+        points: one row for each point, means over seeds with intervals.
+        curves: one row for each defense and attack, with CAP.
+        alive: {attack label: (shown to work, evidence)}.
+        verdicts: of every gate.
+        exit_code: of the verdicts.
+        findings: one sentence each.
+        partial: more cells are to come.
+    """
+
+    frame: pd.DataFrame
+    points: pd.DataFrame
+    curves: pd.DataFrame
+    alive: Mapping[str, tuple[bool, str]] = field(default_factory=dict)
+    verdicts: Sequence[gates.Verdict] = ()
+    exit_code: int = 0
+    findings: Sequence[str] = ()
+    partial: bool = False
+
+
+def evaluate(
+    record: Mapping[str, Any],
+    results: Sequence[CellResult],
+    *,
+    partial: bool = False,
+    also: Sequence[gates.Gate] = (),
+    only: bool = False,
+) -> Evaluation:
+    """Judge stored cells.
+
+    Args:
+        record: what the store keeps about the audit.
+        results: its finished cells.
+        partial: leave the gates out.
+        also: gates beside those of the scenario.
+        only: leave the gates of the scenario out.
+    """
+    confidence = float(record["confidence"])
+    own = leakage.results_frame(_records(record, results, ("audit", "reference")))
+    planted = leakage.results_frame(_records(record, results, ("control",)))
+    points = leakage.summarise(own, confidence)
+    control = leakage.summarise(planted, confidence) if len(planted) else None
+    curves = leakage.curves(points) if len(points) else pd.DataFrame()
+    alive = gates.alive(points, control, confidence)
+    asked = [] if only else [_gate(g, confidence) for g in record["gates"]]
+    verdicts = [] if partial else gates.judge(points, [*asked, *also], alive)
+    return Evaluation(
+        frame=_with_roles(record, own, planted),
+        points=points,
+        curves=curves,
+        alive=alive,
+        verdicts=verdicts,
+        exit_code=gates.exit_code(verdicts),
+        findings=[] if partial else _findings(points, curves, verdicts, confidence),
+        partial=partial,
+    )
+
+
+def _records(
+    record: Mapping[str, Any], results: Sequence[CellResult], roles: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    for result in results:
+        for role in roles:
+            dataset = record["datasets"].get(f"{role}:{result.key}")
+            if dataset is None:
+                continue
+            for row in leakage.records(result):
+                known = record["known_rows"].get(row["attack_key"])
+                yield row | {"dataset": dataset, "known_rows": known}
+            break
+
+
+def _with_roles(
+    record: Mapping[str, Any], own: pd.DataFrame, planted: pd.DataFrame
+) -> pd.DataFrame:
+    """Both frames in one; a cell that is both audited and a control is shown once."""
+    here = own.assign(
+        role=["audit" if f"audit:{c}" in record["datasets"] else "reference" for c in own["cell"]]
+    )
+    there = planted[~planted["cell"].isin(set(own["cell"]))].assign(role="control")
+    both = [f for f in (here, there) if len(f)]
+    return pd.concat(both, ignore_index=True) if both else here
+
+
+def _gate(section: Mapping[str, Any], confidence: float) -> gates.Gate:
+    known = {f.name for f in fields(gates.Gate)}
+    given = {k: v for k, v in section.items() if k in known}
+    return gates.Gate(**{"confidence": confidence, **given})
+
+
+def _findings(
+    points: pd.DataFrame,
+    curves: pd.DataFrame,
+    verdicts: Sequence[gates.Verdict],
+    confidence: float,
+) -> list[str]:
+    return sentences(points, curves, verdicts, confidence) if len(points) else []
+
+
+def costs(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict[str, Any]]:
+    """What each point cost: seconds and traffic by direction, means over its seeds."""
+    by_point: dict[tuple[Any, ...], list[CellResult]] = defaultdict(list)
+    for result in results:
+        for role in ("audit", "reference", "control"):
+            dataset = record["datasets"].get(f"{role}:{result.key}")
+            if dataset is not None:
+                defense, strength = leakage.defense_point(result.spec.defenses)
+                point = (role, dataset, result.spec.algorithm, defense, strength)
+                by_point[point].append(result)
+                break
+    return [
+        dict(zip(("role", "dataset", "algorithm", "defense", "strength"), point, strict=True))
+        | {
+            "cells": len(of),
+            "seconds": sum(r.seconds for r in of) / len(of),
+            "traffic": _traffic(of),
+            "guarantees": of[0].guarantees,
+        }
+        for point, of in by_point.items()
+    ]
+
+
+def _traffic(of: Sequence[CellResult]) -> list[dict[str, Any]]:
+    total: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0] * 4)
+    for result in of:
+        for row in result.ledger:
+            sums = total[row.phase, row.kind, row.name, row.sender, row.receiver]
+            for i, value in enumerate((row.messages, row.elements, row.bytes, row.rounds)):
+                sums[i] += value / len(of)
+    names = ("phase", "kind", "name", "sender", "receiver")
+    units = ("messages", "elements", "bytes", "rounds")
+    return [
+        dict(zip(names, key, strict=True)) | dict(zip(units, sums, strict=True))
+        for key, sums in total.items()
+    ]

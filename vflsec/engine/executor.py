@@ -1,0 +1,165 @@
+"""Run planned work: in this process, or in worker processes with retry rounds when one dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vflsec.engine.plan import DataInfo, Group, chunks
+from vflsec.engine.spec import AttackSpec, CellResult, CellSpec
+from vflsec.engine.store import Store
+from vflsec.errors import VflsecError
+
+__all__ = ["Backend", "Work", "default_backend", "do_work", "missing_work", "run_parallel"]
+
+Progress = Callable[[str, float], None]
+_ROUNDS = 3  # of workers dying without any progress in between
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The three functions that do the work; tests put fakes here.
+
+    Attributes:
+        load_source: (section, seed, base) -> Source.
+        make_task: (source, seed, **split) -> Task.
+        run_cohort: (cells, attacks, tasks, device=..., progress=...) -> results.
+    """
+
+    load_source: Callable[[Mapping[str, Any], int, Path], Any]
+    make_task: Callable[..., Any]
+    run_cohort: Callable[..., list[CellResult]]
+
+
+def default_backend() -> Backend:
+    """The real data layer and trainer."""
+    from vflsec.data.load import load_source
+    from vflsec.data.prepare import make_task
+    from vflsec.engine.cohort import run_cohort
+
+    return Backend(load_source, make_task, run_cohort)
+
+
+@dataclass(frozen=True)
+class Work:
+    """One call of the trainer: cells that share a cohort and the attacks they lack."""
+
+    data: DataInfo
+    cells: tuple[CellSpec, ...]
+    attacks: tuple[AttackSpec, ...]
+    main: bool
+
+    @property
+    def title(self) -> str:
+        """What a progress bar shows."""
+        cell = self.cells[0]
+        defenses = "+".join(d.name for d in cell.defenses) or "no defense"
+        return f"{self.data.name} · {cell.algorithm} · {defenses}"
+
+
+def missing_work(store: Store, group: Group, replicas: int, *, retry: bool = True) -> list[Work]:
+    """What of a group is not finished, in calls of at most `replicas` cells.
+
+    With `retry`, what ended in an error in an earlier run is tried again.
+    """
+    lacking: dict[tuple[str, ...], list[CellSpec]] = {}
+    by_key = {a.key: a for a in group.attacks}
+    missing = store.missing(group.cells, group.attacks, main=group.main, retry=retry)
+    for cell, attacks in missing:
+        lacking.setdefault(tuple(a.key for a in attacks), []).append(cell)
+    return [
+        Work(group.data, part, tuple(by_key[k] for k in keys), group.main)
+        for keys, cells in lacking.items()
+        for part in chunks(cells, replicas)
+    ]
+
+
+class Tasks:
+    """Tasks of the data set that is being worked on, made once for each seed."""
+
+    def __init__(self, backend: Backend, base: Path) -> None:
+        self.backend, self.base = backend, base
+        self._key: tuple[str, str] = ("", "")
+        self._tasks: dict[int, Any] = {}
+
+    def of(self, work: Work) -> dict[int, Any]:
+        """Tasks by seed for the cells of `work`."""
+        key = (work.data.digest, str(sorted(work.data.section.items(), key=str)))
+        if key != self._key:
+            self._key, self._tasks = key, {}
+        for seed in dict.fromkeys(c.seed for c in work.cells):
+            if seed not in self._tasks:
+                source = self.backend.load_source(work.data.source, seed, self.base)
+                self._tasks[seed] = self.backend.make_task(source, seed, **work.data.split)
+        return {c.seed: self._tasks[c.seed] for c in work.cells}
+
+
+def do_work(
+    work: Work, store: Store, tasks: Tasks, device: str, progress: Progress | None = None
+) -> None:
+    """Train, attack, and commit every cell of `work`."""
+    results = tasks.backend.run_cohort(
+        list(work.cells), list(work.attacks), tasks.of(work), device=device, progress=progress
+    )
+    for result in results:
+        store.commit(result, work.attacks, main=work.main)
+
+
+def _in_worker(work: Work, folder: Path, base: Path, device: str, backend: Backend | None) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    with Store(folder) as store:
+        do_work(work, store, Tasks(backend or default_backend(), base), device)
+
+
+def run_parallel(
+    todo: Callable[[bool], Sequence[Work]],
+    folder: Path,
+    base: Path,
+    *,
+    device: str,
+    jobs: int,
+    backend: Backend | None = None,
+    finished: Callable[[Work], None] | None = None,
+) -> None:
+    """Do all work in `jobs` processes; when a worker dies, do again what is not in the store.
+
+    Args:
+        todo: the work that is not finished, asked before every round; its argument is whether
+            errors count as not finished, which is so in the first round only.
+        folder, base: of the results, and of relative paths.
+        finished: called in this process after each piece.
+
+    Raises:
+        VflsecError: workers died in three rounds in a row without finishing anything.
+    """
+    from concurrent.futures import as_completed
+    from concurrent.futures.process import BrokenProcessPool
+
+    from joblib.externals.loky import get_reusable_executor
+
+    fruitless, first = 0, True
+    while works := list(todo(first)):
+        done, first = 0, False
+        executor = get_reusable_executor(max_workers=jobs, timeout=30, kill_workers=True)
+        futures = {executor.submit(_in_worker, w, folder, base, device, backend): w for w in works}
+        try:
+            for future in as_completed(futures):
+                future.result()
+                done += 1
+                if finished is not None:
+                    finished(futures[future])
+        except BrokenProcessPool:
+            fruitless = 0 if done else fruitless + 1
+            if fruitless >= _ROUNDS:
+                raise VflsecError(
+                    f"workers died {_ROUNDS} times in a row without finishing anything, most often "
+                    "for lack of memory. Run the same command with a smaller --replicas or --jobs; "
+                    "what is finished is kept."
+                ) from None
+        except BaseException:
+            executor.shutdown(wait=False, kill_workers=True)
+            raise

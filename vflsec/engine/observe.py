@@ -1,0 +1,64 @@
+"""Can an attack run at all? Its needs against what the algorithm sends and the scenario grants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vflsec import registry
+from vflsec.errors import VflsecError
+
+if TYPE_CHECKING:
+    from vflsec.attack import Attack
+    from vflsec.engine.plan import DataInfo
+    from vflsec.engine.spec import AttackSpec, CellSpec
+
+__all__ = ["refusal"]
+
+
+def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) -> tuple[str, str]:
+    """(status, reason) if the attack cannot run on this cell, else two empty strings.
+
+    ``not-observable``: the adversary never holds a message the attack needs.
+    ``not-applicable``: a grant is missing, or the attack has no meaning under the public facts.
+    What cannot be decided without training is left to the engine.
+    """
+    from vflsec.view import as_needs
+
+    algorithm = registry.algorithms.create(cell.algorithm, cell.params)
+    sends = getattr(algorithm, "sends", None)
+    who = "+".join(spec.adversary)
+    roles = {"active" if p == info.active else "passive" for p in spec.adversary}
+    for need in as_needs(attack.needs):
+        if need.is_grant:
+            if need.what == "known_rows" and spec.known_rows < 1:
+                return "not-applicable", f"{spec.name} needs known_rows; the scenario grants none."
+            if need.what == "prior" and not spec.prior:
+                return "not-applicable", f"{spec.name} needs the class prior; it is not granted."
+        elif need.kind and sends is not None:
+            end = 1 if need.sent else 2
+            if not any(s[0] == need.kind and s[end] in roles for s in sends):
+                verb = "sends" if need.sent else "receives"
+                other = f"{who} never {verb} one under {cell.algorithm}"
+                return "not-observable", f"{spec.name} needs {need.kind!r} messages; {other}."
+    try:
+        facts = algorithm.planned_facts(info.active, info.parties, info.classes)
+        reason = attack.applicable(replace(facts, sends=_named(info, sends or ())))
+    except (NotImplementedError, KeyError, AttributeError, TypeError, VflsecError):
+        reason = ""  # depends on facts that only the run knows
+    return ("not-applicable", reason) if reason else ("", "")
+
+
+def _named(
+    info: DataInfo, sends: Iterable[tuple[str, str, str]]
+) -> frozenset[tuple[str, str, str]]:
+    """Message kinds by role as message kinds by party."""
+    by_role = {"active": (info.active,), "passive": info.passive}
+    return frozenset(
+        (kind, s, r)
+        for kind, sender, receiver in sends
+        for s in by_role.get(sender, ())
+        for r in by_role.get(receiver, ())
+        if s != r
+    )

@@ -1,0 +1,454 @@
+"""From a scenario to cells: what will run, what cannot and why, and about how much it costs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vflsec import registry
+from vflsec.data.load import SPLIT_KEYS
+from vflsec.engine.components import flat_params
+from vflsec.engine.observe import refusal
+from vflsec.engine.problems import Problem, ScenarioError
+from vflsec.engine.sections import Data
+from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec
+
+if TYPE_CHECKING:
+    from vflsec.data.source import Source
+    from vflsec.engine.scenario import Scenario
+
+__all__ = ["DataInfo", "Group", "Plan", "Refused", "chunks", "make_plan"]
+
+_REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
+_CONTROLS: tuple[Mapping[str, Any], ...] = ({}, {"positive_rate": 0.15})
+_CONTROL_SEEDS = 5
+_STEPS_PER_SECOND = 1500.0  # small models on one CPU thread, measured: 700 to 9000
+
+
+@dataclass(frozen=True)
+class DataInfo:
+    """What planning needs to know of a data set.
+
+    Attributes:
+        name: shown in reports; different for every data section of an audit.
+        section: the ``[data]`` section: what is not default.
+        parties: names, the active party first.
+        classes, rows: sizes.
+        digest: of the content.
+    """
+
+    name: str
+    section: Mapping[str, Any]
+    parties: tuple[str, ...]
+    classes: int
+    rows: int
+    digest: str
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """What `load_source` gets: the section without the options of the split."""
+        return {k: v for k, v in self.section.items() if k not in SPLIT_KEYS}
+
+    @property
+    def split(self) -> dict[str, Any]:
+        """What `make_task` gets beside the source and the seed."""
+        return {k: v for k, v in self.section.items() if k in SPLIT_KEYS}
+
+    @property
+    def active(self) -> str:
+        return self.parties[0]
+
+    @property
+    def passive(self) -> tuple[str, ...]:
+        return self.parties[1:]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells of one cohort with the attacks that are made on each of them.
+
+    Attributes:
+        role: ``audit``, ``reference`` or ``control``.
+        data: the data set.
+        cells: differ in seed and strengths only.
+        attacks: those that can run.
+        main: False if an active attacker changes the training, so that its main-task figures are
+            not those of the cell.
+    """
+
+    role: str
+    data: DataInfo
+    cells: tuple[CellSpec, ...]
+    attacks: tuple[AttackSpec, ...] = ()
+    main: bool = True
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An attack that cannot run on some cells.
+
+    Attributes:
+        status: ``not-observable`` or ``not-applicable``.
+        reason: in words, naming both sides.
+        target: what the attack would have guessed.
+        cells: keys of the cells concerned.
+    """
+
+    role: str
+    dataset: str
+    algorithm: str
+    attack: AttackSpec
+    status: str
+    reason: str
+    target: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an audit will do.
+
+    Attributes:
+        name, scenario_hash, confidence: of the scenario.
+        groups: in the order they run.
+        refused: attacks that cannot run.
+        notes: anything else a reader should know before starting.
+        cost: an estimate: ``trainings``, ``steps``, ``attacks``, ``seconds``.
+        base: folder that relative paths start from.
+    """
+
+    name: str
+    scenario_hash: str
+    confidence: float
+    groups: tuple[Group, ...]
+    refused: tuple[Refused, ...]
+    notes: tuple[str, ...] = ()
+    cost: Mapping[str, float] = field(default_factory=dict)
+    base: Path = field(default_factory=Path)
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """Role of every cell, by key."""
+        return {c.key: g.role for g in self.groups for c in g.cells}
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain values."""
+        return {
+            "name": self.name,
+            "scenario_hash": self.scenario_hash,
+            "confidence": self.confidence,
+            "groups": [
+                {
+                    "role": g.role,
+                    "dataset": g.data.name,
+                    "algorithm": g.cells[0].algorithm,
+                    "params": dict(g.cells[0].params),
+                    "defenses": [asdict(d) | {"strength": None} for d in g.cells[0].defenses],
+                    "strengths": sorted({_strengths(c) for c in g.cells}),
+                    "seeds": sorted({c.seed for c in g.cells}),
+                    "cells": [c.key for c in g.cells],
+                    "attacks": [asdict(a) | {"key": a.key} for a in g.attacks],
+                    "main": g.main,
+                }
+                for g in self.groups
+            ],
+            "refused": [asdict(r) for r in self.refused],
+            "notes": list(self.notes),
+            "cost": dict(self.cost),
+        }
+
+
+def _strengths(cell: CellSpec) -> tuple[float, ...]:
+    return tuple(d.strength for d in cell.defenses if d.strength is not None)
+
+
+def make_plan(
+    scenario: Scenario, *, load: Callable[[Mapping[str, Any], int, Path], Source] | None = None
+) -> Plan:
+    """Plan an audit; loads the data sets to learn their parties, trains nothing.
+
+    Args:
+        scenario: a valid scenario.
+        load: instead of `vflsec.data.load.load_source`.
+
+    Raises:
+        ScenarioError: a party is named that a data set does not have.
+        DataError: a table cannot be used.
+    """
+    if load is None:
+        from vflsec.data.load import load_source as load
+    planner = _Planner(scenario, load)
+    groups = tuple(planner.groups())
+    if planner.problems:
+        raise ScenarioError(planner.problems)
+    return Plan(
+        name=scenario.name,
+        scenario_hash=scenario.hash,
+        confidence=scenario.root.audit.confidence,
+        groups=groups,
+        refused=tuple(planner.refused),
+        notes=tuple(dict.fromkeys(planner.notes)),
+        cost=_cost(groups),
+        base=scenario.base,
+    )
+
+
+class _Planner:
+    def __init__(self, scenario: Scenario, load: Callable[..., Source]) -> None:
+        self.scenario, self.root, self.load = scenario, scenario.root, load
+        self.problems: list[Problem] = []
+        self.refused: list[Refused] = []
+        self.notes: list[str] = []
+        self.seen: set[tuple[str, str]] = set()
+
+    def groups(self) -> Iterator[Group]:
+        infos = _distinct([self._info(d) for d in self.root.data])
+        self._check_parties(infos)
+        if self.problems:
+            return
+        seeds = self.root.audit.seeds
+        for info, algorithm in itertools.product(infos, self.root.algorithm):
+            params = flat_params(algorithm)
+            cells = [
+                self._cell("audit", info, algorithm.name, params, defenses, seed)
+                for defenses in self._grid()
+                for seed in seeds
+            ]
+            yield from self._attacked("audit", info, cells, info)
+        for info in infos:
+            yield from self._references(info, seeds)
+        if self.root.audit.positive_control and self.root.gate and self.root.attack:
+            yield from self._controls(infos[0])
+
+    def _info(self, data: Data) -> DataInfo:
+        section = data.model_dump(exclude_defaults=True)
+        section.setdefault("name", Path(data.file or next(iter(data.files.values()), "")).stem)
+        return self._of_section(section)
+
+    def _of_section(self, section: Mapping[str, Any]) -> DataInfo:
+        info = DataInfo(str(section["name"]), section, (), 0, 0, "")
+        source = self.load(info.source, 0, self.scenario.base)
+        others = [p for p in source.parties if p != source.active]
+        return replace(
+            info,
+            parties=(source.active, *others),
+            classes=len(source.class_names),
+            rows=len(source.y),
+            digest=source.digest,
+        )
+
+    def _check_parties(self, infos: Sequence[DataInfo]) -> None:
+        every = {p for i in infos for p in i.parties}
+        listed = ", ".join(sorted(every))
+        named: list[tuple[tuple[str | int, ...], str]] = [
+            (("parties", p), p) for p in self.root.parties
+        ]
+        for i, attack in enumerate(self.root.attack):
+            given = attack.adversary
+            words = [given] if isinstance(given, str) else given
+            named += [
+                (("attack", i, "adversary"), w) for w in words if w not in ("passive", "active")
+            ]
+        for i, defense in enumerate(self.root.defense):
+            if defense.party and defense.party not in ("passive", "active"):
+                named.append((("defense", i, "party"), defense.party))
+        for path, party in named:
+            if party not in every:
+                rule = f"must name a party ({listed}), got {party!r}."
+                self.problems.append(self.scenario.error(path, rule, party))
+
+    def _grid(self) -> list[tuple[DefenseSpec, ...]]:
+        axes = []
+        for section in self.root.defense:
+            name = registry.defenses.entry(section.name).name
+            swept = getattr(registry.defenses.get(name), "strengths", "")
+            strengths: list[float | None] = [None]
+            if swept:
+                strengths = list(dict.fromkeys(section.strength or [0.0]))
+                if section.strength is None:
+                    self.notes.append(f"defense {name} has no strength grid, so it runs at 0: off.")
+            spec = DefenseSpec(name, flat_params(section), section.party)
+            axes.append([replace(spec, strength=s) for s in strengths])
+        return [tuple(combination) for combination in itertools.product(*axes)]
+
+    def _cell(
+        self,
+        role: str,
+        info: DataInfo,
+        algorithm: str,
+        params: Mapping[str, Any],
+        defenses: tuple[DefenseSpec, ...],
+        seed: int,
+    ) -> CellSpec:
+        params = dict(params)
+        own = {p: s for p, s in self.root.parties.items() if p in info.parties}
+        if own and role != "control":
+            if "parties" not in registry.parameters(registry.algorithms.get(algorithm)):
+                self.notes.append(f"{algorithm} has no settings by party; [parties] is ignored.")
+            else:
+                set_ = {p: s.model_dump(exclude_defaults=True) for p, s in own.items()}
+                params["parties"] = {**set_, **params.get("parties", {})}
+        return CellSpec(
+            data={**info.section, "digest": info.digest},
+            algorithm=registry.algorithms.entry(algorithm).name,
+            params=params,
+            defenses=defenses,
+            seed=seed,
+            dtype=self.root.audit.dtype,
+        )
+
+    def _attacked(
+        self, role: str, info: DataInfo, cells: Sequence[CellSpec], like: DataInfo
+    ) -> Iterator[Group]:
+        """Groups of `cells` with every attack that can run; `like` has the scenario's parties."""
+        for members in _by_cohort(cells, self.seen, role):
+            passive, active = [], []
+            for spec in self._attacks(info, like):
+                attack = registry.attacks.create(spec.name, spec.params)
+                status, reason = refusal(attack, spec, info, members[0])
+                if status:
+                    keys = tuple(c.key for c in members)
+                    self.refused.append(
+                        Refused(role, info.name, members[0].algorithm, spec, status, reason,
+                                attack.target, keys)
+                    )  # fmt: skip
+                elif attack.policy() is None:
+                    passive.append(spec)
+                else:
+                    active.append(spec)
+            yield Group(role, info, members, tuple(passive))
+            for spec in active:
+                yield Group(role, info, members, (spec,), main=False)
+
+    def _attacks(self, info: DataInfo, like: DataInfo) -> list[AttackSpec]:
+        out: dict[str, AttackSpec] = {}
+        for section in self.root.attack:
+            for adversary in _adversaries(section.adversary, info, like):
+                spec = AttackSpec(
+                    name=registry.attacks.entry(section.name).name,
+                    params=flat_params(section),
+                    adversary=adversary,
+                    known_rows=section.known_rows,
+                    prior=section.prior,
+                )
+                out.setdefault(spec.key, spec)
+        return list(out.values())
+
+    def _references(self, info: DataInfo, seeds: Sequence[int]) -> Iterator[Group]:
+        main = self.root.algorithm[0]
+        for reference in self.root.audit.references:
+            name = _REFERENCES[reference]
+            if name not in registry.algorithms.names():
+                self.notes.append(f"reference {reference!r} is left out: no algorithm {name!r}.")
+                continue
+            fields = registry.parameters(registry.algorithms.get(name))
+            params = {k: v for k, v in flat_params(main).items() if k in fields}
+            if registry.problems(registry.algorithms.get(name), params):
+                params = {}
+            cells = [self._cell("reference", info, name, params, (), seed) for seed in seeds]
+            for members in _by_cohort(cells, self.seen, "reference"):
+                yield Group("reference", info, members)
+
+    def _controls(self, like: DataInfo) -> Iterator[Group]:
+        """The undefended planted leak, balanced and rare, by the same algorithms and attacks."""
+        if "control_gaussian" not in registry.datasets.names():
+            self.notes.append("no positive control: the data set 'control_gaussian' is missing.")
+            return
+        for params in _CONTROLS:
+            section: dict[str, Any] = {"name": "control_gaussian"}
+            if params:
+                section["params"] = dict(params)
+            info = _with_settings(self._of_section(section))
+            for algorithm in self.root.algorithm:
+                params = flat_params(algorithm)
+                cells = [
+                    self._cell("control", info, algorithm.name, params, (), seed)
+                    for seed in range(_CONTROL_SEEDS)
+                ]
+                yield from self._attacked("control", info, cells, like)
+
+
+def _distinct(infos: Sequence[DataInfo]) -> list[DataInfo]:
+    """The same, with the settings added to names that several data sections share."""
+    names = [i.name for i in infos]
+    return [i if names.count(i.name) == 1 else _with_settings(i) for i in infos]
+
+
+def _with_settings(info: DataInfo) -> DataInfo:
+    settings = {k: v for k, v in info.section.items() if k not in ("name", "params")}
+    settings |= info.section.get("params", {})
+    inner = ", ".join(f"{k}={v}" for k, v in settings.items())
+    return replace(info, name=f"{info.name}({inner})" if inner else info.name)
+
+
+def _by_cohort(
+    cells: Sequence[CellSpec], seen: set[tuple[str, str]], role: str
+) -> list[tuple[CellSpec, ...]]:
+    """Distinct cells not seen in this role, by cohort, in order."""
+    out: dict[str, list[CellSpec]] = {}
+    for cell in cells:
+        if (role, cell.key) not in seen:
+            seen.add((role, cell.key))
+            out.setdefault(cell.cohort, []).append(cell)
+    return [tuple(members) for members in out.values()]
+
+
+def _adversaries(
+    given: str | Sequence[str], info: DataInfo, like: DataInfo
+) -> list[tuple[str, ...]]:
+    """Coalitions that a scenario's `adversary` means on a data set.
+
+    On the control (`info` differs from `like`) a party stands for its role.
+    """
+    if given == "passive":
+        return [(p,) for p in info.passive]
+    words = [given] if isinstance(given, str) else list(given)
+    parties: list[str] = []
+    for word in words:
+        if word == "active":
+            parties.append(info.active)
+        elif word == "passive":
+            parties += info.passive
+        elif word in info.parties:
+            parties.append(word)
+        elif info is not like and word in like.parties:
+            parties += [info.active] if word == like.active else info.passive[:1]
+    coalition = tuple(dict.fromkeys(parties))
+    return [coalition] if coalition else []
+
+
+def chunks(cells: Sequence[CellSpec], size: int) -> list[tuple[CellSpec, ...]]:
+    """Cells in runs of at most `size`, of nearly equal length."""
+    count = max(1, math.ceil(len(cells) / size))
+    edges = [round(i * len(cells) / count) for i in range(count + 1)]
+    return [tuple(cells[a:b]) for a, b in itertools.pairwise(edges) if b > a]
+
+
+def _cost(groups: Sequence[Group]) -> dict[str, float]:
+    """A rough estimate: optimiser steps of all replicas at a typical speed of one CPU thread."""
+    steps = 0
+    for group in groups:
+        cls = registry.algorithms.get(group.cells[0].algorithm)
+        given = {k: p.default for k, p in registry.parameters(cls).items()}
+        given |= dict(group.cells[0].params)
+        epochs = sum(
+            v for k, v in given.items() if k.endswith("epochs") and isinstance(v, int | float)
+        )
+        batch = given.get("batch_size")
+        if not epochs or not isinstance(batch, int) or batch < 1:
+            continue
+        labelled = group.data.section.get("labelled", 0.7)
+        rows = labelled if isinstance(labelled, int) else labelled * group.data.rows
+        steps += int(epochs * math.ceil(min(rows, group.data.rows) / batch)) * len(group.cells)
+    trainings = sum(len(g.cells) for g in groups)
+    attacks = sum(len(g.cells) * len(g.attacks) for g in groups)
+    return {
+        "trainings": trainings,
+        "steps": steps,
+        "attacks": attacks,
+        "seconds": round(steps / _STEPS_PER_SECOND + 0.05 * attacks, 1),
+    }

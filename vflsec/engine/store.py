@@ -1,0 +1,333 @@
+"""Results while they are made: one SQLite file in WAL mode, safe for several writers and kill -9.
+
+A cell is committed in one transaction. What is finished, a (cell, attack) pair, is never recomputed
+and never overwritten; an attack that ended in an error is not finished and may be tried again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from vflsec.engine.spec import (
+    AttackSpec,
+    CellResult,
+    CellSpec,
+    DefenseSpec,
+    LedgerRow,
+    Measure,
+)
+from vflsec.errors import ConfigError, DataError
+
+__all__ = ["SCHEMA_VERSION", "STORE_NAME", "Store"]
+
+SCHEMA_VERSION = 1
+STORE_NAME = "results.sqlite"
+MAIN = ""  # the attack key of main-task measures
+
+_SCHEMA = """
+create table if not exists meta (key text primary key, value text not null);
+create table if not exists cells (
+    key text primary key, spec text not null, status text not null, seconds real not null,
+    device text not null, ledger text not null, guarantees text not null, facts text not null);
+create table if not exists done (
+    cell text not null, attack_key text not null, status text not null,
+    primary key (cell, attack_key));
+create table if not exists measures (
+    cell text not null, attack_key text not null, phase text not null, split text not null,
+    metric text not null, target text not null, adversary text not null, attack text not null,
+    value real, low real, high real, n integer not null, chance real, controls text not null,
+    status text not null, reason text not null, notes text not null,
+    primary key (cell, attack_key, phase, split, metric, target, adversary));
+"""
+_MEASURE = [f.name for f in fields(Measure)]
+_JSON = ("controls", "notes")
+_FLOATS = ("value", "low", "high", "chance")
+
+
+class Store:
+    """Open, or make, the store in a results directory.
+
+    Args:
+        folder: the results directory; made if it is not there.
+        readonly: never write; the store must exist.
+
+    Raises:
+        ConfigError: the directory or the file cannot be used.
+    """
+
+    def __init__(self, folder: Path, *, readonly: bool = False) -> None:
+        self.folder, self.path = folder, folder / STORE_NAME
+        if readonly:
+            self._db = self._open_readonly()
+        else:
+            make_folder(folder)
+            self._db = self._open()
+        self._check_version(readonly)
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            db = sqlite3.connect(self.path, timeout=120, isolation_level=None)
+            db.execute("pragma journal_mode=wal")
+            db.execute("pragma synchronous=full")
+            db.executescript(_SCHEMA)
+            return db
+        except sqlite3.Error as error:
+            raise ConfigError(
+                f"{self.path}: cannot be used as the result store: {error}. "
+                "Name another folder with --out, or set the file aside with --fresh."
+            ) from None
+
+    def _open_readonly(self) -> sqlite3.Connection:
+        if not self.path.is_file():
+            raise ConfigError(
+                f"{self.folder}: no results here ({STORE_NAME} is missing). "
+                "Name a folder that `vflsec audit` wrote."
+            )
+        error: sqlite3.Error | None = None
+        for option in ("mode=ro", "immutable=1"):  # the second for folders that nobody may write
+            try:
+                db = sqlite3.connect(f"{self.path.resolve().as_uri()}?{option}", uri=True)
+                db.execute("select count(*) from meta").fetchone()
+                return db
+            except sqlite3.Error as caught:
+                error = caught
+        raise ConfigError(f"{self.path}: cannot be read as a result store: {error}.")
+
+    def _check_version(self, readonly: bool) -> None:
+        found = self.meta("schema_version")
+        if found is None and not readonly:
+            self.set_meta("schema_version", SCHEMA_VERSION)
+        elif found != SCHEMA_VERSION:
+            raise ConfigError(
+                f"{self.path}: has schema version {found}, this vflsec reads {SCHEMA_VERSION}. "
+                "Run with --fresh, or name another folder with --out."
+            )
+
+    def close(self) -> None:
+        """Close the file; everything committed stays."""
+        self._db.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("begin immediate")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("rollback")
+            raise
+        self._db.execute("commit")
+
+    def meta(self, key: str) -> Any:
+        """A value set with :meth:`set_meta`, or None."""
+        row = self._db.execute("select value from meta where key = ?", (key,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def set_meta(self, key: str, value: Any) -> None:
+        """Keep a plain value under a name."""
+        with self._transaction():
+            text = _dump(value)
+            self._db.execute("insert or replace into meta values (?, ?)", (key, text))
+
+    def missing(
+        self,
+        cells: Sequence[CellSpec],
+        attacks: Sequence[AttackSpec],
+        *,
+        main: bool = True,
+        retry: bool = True,
+    ) -> list[tuple[CellSpec, tuple[AttackSpec, ...]]]:
+        """Cells that must be trained, each with the attacks that are not finished on it.
+
+        Args:
+            main: whether the main task counts as missing too.
+            retry: whether what ended in an error counts as missing.
+        """
+        out = []
+        for cell in cells:
+            done = self._done(cell.key, errors=not retry)
+            left = tuple(a for a in attacks if a.key not in done)
+            if left or (main and MAIN not in done):
+                out.append((cell, left))
+        return out
+
+    def _done(self, cell: str, *, errors: bool = False) -> set[str]:
+        query = "select attack_key, status from done where cell = ?"
+        rows = self._db.execute(query, (cell,))
+        return {key for key, status in rows if errors or status != "error"}
+
+    def commit(
+        self, result: CellResult, attacks: Sequence[AttackSpec], *, main: bool = True
+    ) -> None:
+        """Keep a finished cell: one transaction, and nothing that was finished changes.
+
+        Args:
+            result: what the cell left behind.
+            attacks: those it was asked for; one without any measure is kept as an error.
+            main: whether its main-task measures are those of the cell.
+        """
+        by_attack: dict[str, list[Measure]] = {a.key: [] for a in attacks}
+        if main:
+            by_attack[MAIN] = []
+        for measure in result.measures:
+            by_attack.setdefault(measure.attack_key, []).append(measure)
+        if not main:
+            by_attack.pop(MAIN, None)
+        for attack in attacks:
+            if not by_attack[attack.key]:
+                by_attack[attack.key] = [_absent(attack)]
+        with self._transaction():
+            self._put_cell(result, replace=main and MAIN not in self._done(result.key))
+            done = self._done(result.key)
+            for key, measures in by_attack.items():
+                if key not in done:
+                    self._put_measures(result.key, key, measures)
+
+    def refuse(self, cells: Iterable[CellSpec], measure: Measure) -> None:
+        """Keep, for each cell, why an attack did not run; an attack that ran stays as it is."""
+        with self._transaction():
+            for cell in cells:
+                if measure.attack_key not in self._done(cell.key):
+                    self._put_measures(cell.key, measure.attack_key, [measure])
+
+    def _put_cell(self, result: CellResult, *, replace: bool) -> None:
+        verb = "replace" if replace else "ignore"
+        self._db.execute(
+            f"insert or {verb} into cells values (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+            (
+                result.key, _dump(asdict(result.spec)), "done", result.seconds, result.device,
+                _dump([asdict(r) for r in result.ledger]), _dump([dict(g) for g in
+                result.guarantees]), _dump(dict(result.facts)),
+            ),
+        )  # fmt: skip
+
+    def _put_measures(self, cell: str, attack_key: str, measures: Sequence[Measure]) -> None:
+        self._db.execute(
+            "delete from measures where cell = ? and attack_key = ?", (cell, attack_key)
+        )
+        columns = ["cell", *_MEASURE]
+        marks = ", ".join("?" * len(columns))
+        query = f"insert into measures ({', '.join(columns)}) values ({marks})"  # noqa: S608
+        try:
+            self._db.executemany(query, [[cell, *_row(m)] for m in measures])
+        except sqlite3.IntegrityError:
+            labels = sorted({m.attack or "main task" for m in measures})
+            raise ValueError(f"{', '.join(labels)}: two measures have one identity") from None
+        worst = "error" if any(m.status == "error" for m in measures) else "done"
+        self._db.execute("insert or replace into done values (?, ?, ?)", (cell, attack_key, worst))
+
+    def results(self, wanted: Mapping[str, Iterable[str]]) -> list[CellResult]:
+        """Finished cells with the measures of the wanted attacks and the main task.
+
+        Args:
+            wanted: attack keys by cell key; cells that are not finished are left out.
+        """
+        out = []
+        for key, attacks in wanted.items():
+            row = self._db.execute("select * from cells where key = ?", (key,)).fetchone()
+            if row is None:
+                continue
+            allowed = {MAIN, *attacks}
+            measures = [m for m in self._measures(key) if m.attack_key in allowed]
+            spec = _spec(json.loads(row[1]))
+            out.append(
+                CellResult(
+                    key, spec, measures, [LedgerRow(**r) for r in json.loads(row[5])],
+                    json.loads(row[6]), json.loads(row[7]), row[3], row[4],
+                )
+            )  # fmt: skip
+        return out
+
+    def _measures(self, cell: str) -> list[Measure]:
+        query = f"select {', '.join(_MEASURE)} from measures where cell = ? order by rowid"  # noqa: S608
+        out = []
+        for row in self._db.execute(query, (cell,)):
+            values = dict(zip(_MEASURE, row, strict=True))
+            for name in _JSON:
+                values[name] = json.loads(values[name])
+            out.append(Measure(**values))
+        return out
+
+    def count(self, cells: Iterable[str]) -> int:
+        """How many of these cells are finished."""
+        query = "select 1 from done where cell = ? and attack_key = '' and status != 'error'"
+        return sum(self._db.execute(query, (c,)).fetchone() is not None for c in cells)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a results directory and make sure it can be written.
+
+    Raises:
+        ConfigError: it cannot, with the reason.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".vflsec-write-test"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except FileExistsError:
+        raise ConfigError(f"{folder}: is a file, not a folder. Choose another --out.") from None
+    except NotADirectoryError:
+        raise ConfigError(
+            f"{folder}: a part of this path is a file. Choose another --out."
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: results cannot be written there: {error.strerror}. Choose another --out."
+        ) from None
+
+
+def _absent(attack: AttackSpec) -> Measure:
+    return Measure(
+        phase="", split="", metric="", value=None, adversary="+".join(attack.adversary),
+        attack=attack.label, attack_key=attack.key, status="error",
+        reason="the engine returned no measure for this attack",
+    )  # fmt: skip
+
+
+def _row(measure: Measure) -> list[Any]:
+    values = {name: getattr(measure, name) for name in _MEASURE}
+    for name in _JSON:
+        values[name] = _dump(values[name])
+    for name in _FLOATS:
+        number = values[name]
+        values[name] = None if number is None or not math.isfinite(number) else float(number)
+    values["n"] = int(values["n"])
+    return list(values.values())
+
+
+def _dump(value: Any) -> str:
+    try:
+        return json.dumps(value, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"results hold a value that cannot be stored: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Numpy numbers, sets and mappings as JSON knows them."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Iterable):
+        return list(value)
+    return str(value)
+
+
+def _spec(values: dict[str, Any]) -> CellSpec:
+    defenses = tuple(DefenseSpec(**d) for d in values.pop("defenses"))
+    return CellSpec(**values, defenses=defenses)

@@ -1,0 +1,212 @@
+"""Results on a terminal: utility, each attack beside its control, verdicts, findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["WIDTH", "interval", "number", "print_plan", "print_summary", "print_verdicts",
+           "results_table"]
+
+WIDTH = 100
+_STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
+
+
+def number(value: float | None, sign: bool = False) -> str:
+    """Three decimals, or a dash where there is no number."""
+    if value is None:
+        return "-"
+    return f"{value:+.3f}" if sign else f"{value:.3f}"
+
+
+def interval(row: Mapping[str, Any], name: str, sign: bool = False) -> str:
+    """``0.871 [0.850, 0.892]``; without bounds where there are none."""
+    text = number(row.get(name), sign)
+    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+    if row.get(name) is None or low is None or high is None:
+        return text
+    return f"{text} [{number(low, sign)}, {number(high, sign)}]"
+
+
+def _order(p: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The undefended first, then by defense and strength; the rest as it came."""
+    return p["algorithm"], p["defense"] != "none", p["defense"], p["strength"] or 0.0
+
+
+def _strength(row: Mapping[str, Any]) -> str:
+    if row["defense"] == "none":
+        return "no defense"
+    return row["defense"] if row["strength"] is None else f"{row['defense']} {row['strength']:g}"
+
+
+def results_table(summary: Mapping[str, Any]) -> Group:
+    """Per data set and algorithm: utility by defense, then every attack in its primary metric."""
+    parts: list[Any] = []
+    points = sorted(summary["points"], key=_order)
+    for dataset in dict.fromkeys(p["dataset"] for p in points):
+        of = [p for p in points if p["dataset"] == dataset]
+        parts += [Text(f"\n{dataset}", style="bold"), _utility(of), *_attacks(of, summary)]
+    return Group(*parts)
+
+
+def _utility(points: list[Mapping[str, Any]]) -> Table:
+    metric = next((p["utility_metric"] for p in points if p["utility_metric"]), "utility")
+    table = Table(title=None, box=None, pad_edge=False, header_style="dim")
+    table.add_column("training", min_width=34)
+    table.add_column(f"utility: {metric}, 95 % interval".replace("95", _percent(points)))
+    table.add_column("seeds", justify="right")
+    seen: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for p in points:
+        seen.setdefault((p["algorithm"], p["defense"], p["strength"]), p)
+    for p in seen.values():
+        name = f"{p['algorithm']}, {_strength(p)}" if p["defense"] != "none" else p["algorithm"]
+        table.add_row(name, interval(p, "utility"), str(p.get("utility_seeds") or 0))
+    return table
+
+
+def _percent(points: list[Mapping[str, Any]]) -> str:
+    return f"{100 * points[0].get('confidence', 0.95):.0f}" if points else "95"
+
+
+def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> list[Any]:
+    rows = [
+        p for p in points if p["attack"] and (p["status"] != "ok" or p["metric"] == p["primary"])
+    ]
+    if not rows:
+        return []
+    metric = next((p["primary"] for p in rows if p["status"] == "ok"), "score")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("attack", max_width=30, overflow="fold")
+    table.add_column("by", overflow="fold", max_width=14)
+    table.add_column("rows")
+    table.add_column(metric, justify="right")
+    table.add_column("strongest control")
+    table.add_column("advantage")
+    previous = ""
+    for p in rows:
+        point = f"{p['algorithm']}, {_strength(p)}"
+        if point != previous:
+            table.add_row(Text(point, style="italic"))
+            previous = point
+        if p["status"] != "ok":
+            table.add_row(f"  {p['attack']}", p["adversary"], "", "-", Text(p["status"], "yellow"))
+            continue
+        control = f"{p['control']} {number(p.get('control_value'))}"
+        table.add_row(
+            f"  {p['attack']}", p["adversary"], p["split"], number(p.get("value")), control,
+            Text(interval(p, "advantage", sign=True), style=_shade(p)),
+        )  # fmt: skip
+    out: list[Any] = [Text(""), table]
+    caps = [c for c in summary["curves"] if c["dataset"] == points[0]["dataset"]]
+    caps = [c for c in caps if c.get("cap") is not None and len(c["strengths"]) > 1]
+    if caps:
+        out += [Text(""), _caps(caps)]
+    reasons = {f"{p['attack']} by {p['adversary']}: {p['reason']}" for p in rows if p["reason"]}
+    out += [Text(f"  {r}", style="yellow") for r in sorted(reasons)]
+    return out
+
+
+def _shade(p: Mapping[str, Any]) -> str:
+    low, high = p.get("advantage_low"), p.get("advantage_high")
+    if low is not None and low > 0:
+        return "red"
+    return "green" if high is not None and high <= 0 else ""
+
+
+def _caps(caps: list[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("privacy and utility over the grid", "rows", "strengths", "CAP"):
+        table.add_column(name)
+    for c in caps:
+        name = f"{c['attack']} by {c['adversary']} against {c['defense']}"
+        grid = ", ".join(f"{s:g}" for s in c["cap_strengths"] if s is not None)
+        table.add_row(name, c["split"], grid, number(c["cap"]))
+    return table
+
+
+def print_summary(summary: Mapping[str, Any], console: Console) -> None:
+    """Everything of an audit that fits a terminal."""
+    console.print(results_table(summary))
+    print_verdicts(summary["gates"], console)
+    findings = [f for f in summary["findings"] if f.partition(":")[0] not in _STYLE]
+    if findings:
+        console.print(Text("\nFindings", style="bold"))
+    for sentence in findings:
+        console.print(_item("- ", Text(sentence)))
+    cells = summary["cells"]
+    seconds = summary["cost"]["training_seconds"]
+    console.print(
+        f"\n{cells['finished']} of {cells['planned']} trainings, {seconds:.1f} s of work "
+        f"on {summary['device']}."
+    )
+
+
+def print_verdicts(verdicts: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Every gate with its verdict, point and reason."""
+    if verdicts:
+        console.print(Text("\nGates", style="bold"))
+    for v in verdicts:
+        point = ", ".join(x for x in (v["dataset"], _point(v)) if x)
+        body = Text(v["label"] + (f" ({point})" if point else ""))
+        body.append(f"\n{v['reason']}", style="dim")
+        console.print(_item(f"{v['verdict']:<13}", body, _STYLE.get(v["verdict"], "")))
+
+
+def _item(head: str, body: Text, style: str = "") -> Table:
+    """A hanging indent: `head`, then `body` wrapped beside it."""
+    table = Table.grid(padding=0)
+    table.add_column(width=len(head))
+    table.add_column()
+    table.add_row(Text(head, style=style), body)
+    return table
+
+
+def _point(verdict: Mapping[str, Any]) -> str:
+    return _strength(verdict) if verdict.get("defense") else ""
+
+
+def print_plan(plan: Mapping[str, Any], console: Console) -> None:
+    """What will run, what cannot and why, and the estimate."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("what for", "data", "algorithm", "defenses", "cells", "attacks"):
+        table.add_column(name, overflow="fold")
+    for group in plan["groups"]:
+        defenses = " + ".join(d["name"] for d in group["defenses"]) or "none"
+        strengths = [", ".join(f"{s:g}" for s in point) for point in group["strengths"] if point]
+        if strengths:
+            defenses += f" at {'; '.join(strengths)}"
+        table.add_row(
+            group["role"], group["dataset"], group["algorithm"], defenses,
+            str(len(group["cells"])), _names(group["attacks"]),
+        )  # fmt: skip
+    console.print(table)
+    for refused in plan["refused"]:
+        console.print(
+            Text.assemble(
+                ("cannot run ", "yellow"),
+                f"{refused['attack']['name']} on {refused['dataset']} ({refused['role']}): "
+                f"{refused['reason']}",
+            )
+        )
+    for note in plan["notes"]:
+        console.print(Text(f"note: {note}", style="dim"))
+    cost = plan["cost"]
+    console.print(
+        f"\n{cost['trainings']:g} trainings, {cost['attacks']:g} attacks, about "
+        f"{cost['steps']:g} steps: roughly {_duration(cost['seconds'])} on one CPU thread "
+        "(an estimate)."
+    )
+
+
+def _names(attacks: Iterable[Mapping[str, Any]]) -> str:
+    return ", ".join(dict.fromkeys(a["name"] for a in attacks)) or "none"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,152 @@
+"""Files beside the store: tidy results, a machine-readable summary, the resolved scenario.
+
+Every file is written under another name and moved into place, so a reader never meets half a file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from vflsec.engine.evaluate import Evaluation, costs
+from vflsec.engine.spec import CellResult
+from vflsec.errors import ConfigError
+
+__all__ = [
+    "SUMMARY_VERSION",
+    "plain",
+    "read_summary",
+    "summary_of",
+    "write_atomic",
+    "write_exports",
+]
+
+SUMMARY_VERSION = 1
+
+
+def write_exports(
+    folder: Path, scenario: str, frame: pd.DataFrame, summary: Mapping[str, Any]
+) -> None:
+    """Rewrite ``results.parquet``, ``results.csv``, ``summary.json``, ``scenario.resolved.toml``.
+
+    Args:
+        folder: the results directory.
+        scenario: the resolved scenario.
+        frame: one row for each measure.
+        summary: of :func:`summary_of`.
+    """
+    text = json.dumps(summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    write_atomic(folder / "results.parquet", lambda p: frame.to_parquet(p, index=False))
+    write_atomic(folder / "results.csv", lambda p: frame.to_csv(p, index=False))
+    write_atomic(folder / "summary.json", lambda p: p.write_text(text, encoding="utf-8"))
+    resolved = folder / "scenario.resolved.toml"
+    write_atomic(resolved, lambda p: p.write_text(scenario, encoding="utf-8"))
+
+
+def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
+    """Call `write` with a temporary path in the same folder, then move it to `path`.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
+    temporary = Path(name)
+    try:
+        write(temporary)
+        temporary.chmod(0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def summary_of(
+    record: Mapping[str, Any],
+    evaluation: Evaluation,
+    results: Sequence[CellResult],
+    seconds: float | None,
+) -> dict[str, Any]:
+    """The summary as plain values that JSON can hold (missing numbers are null)."""
+    cost = costs(record, results)
+    return plain(
+        {
+            "schema_version": SUMMARY_VERSION,
+            "name": record["name"],
+            "scenario_hash": record["scenario_hash"],
+            "data": record["data"],
+            "versions": record["versions"],
+            "device": record["device"],
+            "confidence": record["confidence"],
+            "complete": not evaluation.partial,
+            "cells": {"planned": len(record["wanted"]), "finished": len(results)},
+            "curves": _rows(evaluation.curves),
+            "points": _rows(evaluation.points),
+            "alive": {
+                label: {"alive": shown, "evidence": why}
+                for label, (shown, why) in evaluation.alive.items()
+            },
+            "gates": [asdict(v) | {"label": v.gate.label} for v in evaluation.verdicts],
+            "exit_code": evaluation.exit_code,
+            "findings": list(evaluation.findings),
+            "refused": record["refused"],
+            "notes": record["notes"],
+            "cost": {
+                "training_seconds": sum(r.seconds for r in results),
+                "run_seconds": seconds,
+                "points": cost,
+            },
+        }
+    )
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+
+
+def plain(value: Any) -> Any:
+    """Nested values as JSON knows them; numbers that are not finite become None."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(v) for v in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """The summary in a results directory.
+
+    Raises:
+        ConfigError: there is none, or it is of another version.
+    """
+    path = folder / "summary.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({error}). Name a folder that `vflsec audit` wrote."
+        ) from None
+    if found.get("schema_version") != SUMMARY_VERSION:
+        raise ConfigError(
+            f"{path}: has schema version {found.get('schema_version')!r}, this vflsec reads "
+            f"{SUMMARY_VERSION}. Run `vflsec audit` again."
+        )
+    return dict(found)

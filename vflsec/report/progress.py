@@ -1,0 +1,120 @@
+"""Progress of an audit: bars and the latest figures on a terminal, plain lines when piped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from vflsec.engine.run import Reporter
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vflsec.engine.executor import Work
+    from vflsec.engine.plan import Plan
+
+__all__ = ["Lines", "Terminal", "reporter_for"]
+
+
+def reporter_for(console: Console) -> Reporter:
+    """Bars if `console` is a terminal, else one line for each piece of work."""
+    return Terminal(console) if console.is_terminal else Lines(console)
+
+
+def _opening(plan: Plan, folder: Path, works: Sequence[Work]) -> str:
+    todo = len({c.key for w in works for c in w.cells})
+    total = len(plan.cells)
+    if not works:
+        return f"All {total} trainings are in {folder} already; nothing to train."
+    if todo < total:
+        return f"Resuming in {folder}: {total - todo} of {total} trainings are done."
+    return f"{total} trainings into {folder}."
+
+
+class Lines(Reporter):
+    """One plain line for each piece of work."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.done, self.total, self.start = 0, 0, time.monotonic()
+
+    def plan(self, plan: Plan, folder: Path, works: Sequence[Work]) -> None:
+        self.total = len(works)
+        self.console.print(_opening(plan, folder, works), highlight=False)
+
+    def finish(self, work: Work) -> None:
+        self.done += 1
+        seconds = time.monotonic() - self.start
+        self.console.print(
+            f"[{self.done}/{self.total}] {work.title}: {len(work.cells)} cells, "
+            f"{len(work.attacks)} attacks ({seconds:.0f} s)",
+            highlight=False, markup=False,
+        )  # fmt: skip
+
+
+class Terminal(Reporter):
+    """Two bars and a table of the figures so far."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.bars = Progress(
+            TextColumn("{task.description}", markup=False), BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn(), console=console,
+        )  # fmt: skip
+        self.table: Table | None = None
+        self.live = Live(console=console, refresh_per_second=4, transient=True)
+
+    def plan(self, plan: Plan, folder: Path, works: Sequence[Work]) -> None:
+        self.console.print(_opening(plan, folder, works), highlight=False)
+        if not works:
+            return
+        self.all = self.bars.add_task("all trainings", total=sum(len(w.cells) for w in works))
+        self.one = self.bars.add_task("", total=1.0)
+        self.live.start()
+        self._show()
+
+    def begin(self, work: Work) -> None:
+        self.bars.reset(self.one, description=work.title[:60], total=1.0)
+
+    def step(self, work: Work, event: str, fraction: float) -> None:
+        title = f"{work.title}: {event}"[:60]
+        self.bars.update(self.one, completed=fraction, description=title)
+
+    def finish(self, work: Work) -> None:
+        self.bars.advance(self.all, len(work.cells))
+        self.bars.update(self.one, completed=1.0, description=work.title[:60])
+
+    def results(self, frame: pd.DataFrame) -> None:
+        self.table = _latest(frame)
+        self._show()
+
+    def close(self) -> None:
+        self.live.stop()
+
+    def _show(self) -> None:
+        self.live.update(Group(*[x for x in (self.table, self.bars) if x is not None]))
+
+
+def _latest(frame: pd.DataFrame) -> Table | None:
+    """Mean advantage so far of every attack in its primary metric."""
+    ok = frame[(frame["attack"] != "") & (frame["status"] == "ok")]
+    ok = ok[ok["metric"] == ok["primary"]]
+    if not len(ok):
+        return None
+    table = Table(title="so far", box=None, header_style="dim", pad_edge=False)
+    for name in ("data", "defense", "attack", "rows", "advantage", "seeds"):
+        table.add_column(name)
+    keys = ["dataset", "defense", "strength", "attack", "split"]
+    for key, of in list(ok.groupby(keys, sort=False, dropna=False))[-12:]:
+        dataset, defense, strength, attack, split = key
+        point = defense if strength != strength else f"{defense} {strength:g}"
+        mean = of["advantage"].mean()
+        table.add_row(dataset, point, attack, split, f"{mean:+.3f}", str(of["seed"].nunique()))
+    return table
