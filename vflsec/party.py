@@ -54,10 +54,14 @@ class Party:
             )
         else:
             made = torch.optim.Adagrad(params, lr=lr, weight_decay=weight_decay)
+        self.optimizer = self.wrap(made)
+
+    def wrap(self, optimizer: Any) -> Any:
+        """An optimizer of this party as its own policies will have it."""
         for b in self.bindings:
             if b.policy.overrides("optimizer"):
-                made = b.policy.optimizer(made, b.own)
-        self.optimizer = made
+                optimizer = b.policy.optimizer(optimizer, b.own)
+        return optimizer
 
     def update(
         self, gradients: Sequence[Tensor | None], parts: Sequence[str] | None = None

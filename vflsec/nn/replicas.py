@@ -143,8 +143,9 @@ class Replicas:
             self._say(str(why).splitlines()[0])
             self.path = "loop"
             return self._loop(x, train)
-        if train:
-            self.buffers = {k: v.detach() for k, v in buffers.items()}
+        if train:  # in place, for stacks made by `sub` share them
+            for k, v in buffers.items():
+                self.buffers[k].copy_(v.detach())
         return out
 
     def _loop(self, x: Tensor, train: bool) -> Tensor:
@@ -184,6 +185,22 @@ class Replicas:
         other.rng = None
         other.params = {k: v.detach()[replicas] for k, v in self.params.items()}
         other.buffers = {k: v[replicas] for k, v in self.buffers.items()}
+        return other
+
+    def sub(self, name: str) -> Replicas:
+        """The submodule of this dotted name as a stack that shares weights and buffers."""
+        if not name:
+            return self
+        other = copy.copy(self)
+        other.template = self.template.get_submodule(name)
+        inner = f"{name}."
+        other.params = {
+            k.removeprefix(inner): v for k, v in self.params.items() if k.startswith(inner)
+        }
+        other.buffers = {
+            k.removeprefix(inner): v for k, v in self.buffers.items() if k.startswith(inner)
+        }
+        other.path = other._choose()
         return other
 
     def one(self, r: int, state: dict[str, Tensor] | None = None) -> nn.Module:
