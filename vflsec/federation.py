@@ -41,6 +41,7 @@ class Phase:
         audited: True if attacks look at the state after this phase.
         predicts: True if the main task can be evaluated after this phase.
         listeners: passive parties that are told each epoch whether training goes on.
+        before: called once before the first epoch, for example to drop modules; may be None.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Phase:
     audited: bool = True
     predicts: bool = True
     listeners: tuple[str, ...] = ()
+    before: Callable[[], None] | None = None
 
 
 @dataclass

@@ -45,6 +45,8 @@ def run_phases(
         fed.phase, fed.epoch, fed.steps = phase.name, 0, 0
         alive = torch.ones(fed.replicas, dtype=torch.bool, device=fed.stack.device)
         fed.channel.set_alive(alive)
+        if phase.before is not None:
+            phase.before()
         best: _Best | None = None
         if phase.select and phase.epochs:
             best = _Best(fed)
