@@ -175,18 +175,24 @@ class SplitNN(Algorithm):
         return fed.passive
 
     def phases(self, fed: Federation) -> list[Phase]:
-        rows = fed.stack.rows("labelled")
-        fed.phase = "train"
+        self.intersect(fed, "train")
+        return [self.split_phase(fed, "train", self.epochs)]
+
+    def intersect(self, fed: Federation, phase: str) -> None:
+        """Tell every passive party which sample ids all parties hold, at the start of `phase`."""
+        fed.phase = phase
         for party in self.passive(fed):
             ids = fed.stack.rows("aligned")
             fed.send("ids", fed.active.name, party.name, ids, ids, name="intersection")
-        return [
-            Phase(
-                "train", rows, self.batch_size, self.epochs, lambda batch: self.step(fed, batch),
-                select=self.select, patience=self.patience,
-                listeners=tuple(p.name for p in self.passive(fed)),
-            )
-        ]  # fmt: skip
+
+    def split_phase(self, fed: Federation, name: str, epochs: int) -> Phase:
+        """Split training on the labelled rows, as a phase of this name."""
+        return Phase(
+            name, fed.stack.rows("labelled"), self.batch_size, epochs,
+            lambda batch: self.step(fed, batch),
+            select=self.select, patience=self.patience,
+            listeners=tuple(p.name for p in self.passive(fed)),
+        )  # fmt: skip
 
     def fuse(self, parts: list[Tensor]) -> Tensor:
         """Embeddings (R, b, d_k) of all parties -> fused (R, b, d)."""
