@@ -91,7 +91,7 @@ class ModelCompletion(Attack):
             else:
                 fits[variant] = fit_networks(
                     variant,
-                    [v.models[v.party]["bottom"] for v in views],
+                    [v.model() for v in views],
                     [v.columns[v.party][k.rows] for v, k in zip(views, knowns, strict=True)],
                     knowns,
                     [v.columns[v.party][r] for v, r in zip(views, rows, strict=True)],

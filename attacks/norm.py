@@ -57,7 +57,6 @@ class Norm(Attack):
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         g = view.received("gradient", self.form)
         score = torch.linalg.vector_norm(g.tensor.flatten(1), dim=1)  # (n,)
-        assert view.prior is not None
-        rare = 1.0 if float(view.prior[1]) <= 0.5 else -1.0
+        rare = 1.0 if float(view.require_prior()[1]) <= 0.5 else -1.0
         group = None if self.accumulate else g.step.cpu().numpy()
         return Guess(self.target, g.rows, rare * score, group, notes={"rare_class": int(rare > 0)})

@@ -24,6 +24,7 @@ AISTATS 2023, arXiv:2202.12968.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -54,6 +55,7 @@ class LabelDP(Policy):
 
     correct: bool = False
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
+    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
         if y.dim() != 2:

@@ -24,11 +24,14 @@ class Algorithm:
         sends: (kind, sender role, receiver role) of all message kinds of training, with roles
             ``active`` and ``passive``; the plan crosses them with what attacks need.
         federated: False for reference rows that exchange nothing.
+        world: hyper-parameters under which the conformance suite tries the algorithm; the key
+            ``task`` holds arguments of :func:`vflsec.testing.small_task`.
     """
 
     name: ClassVar[str] = ""
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
     federated: ClassVar[bool] = True
+    world: ClassVar[dict[str, Any]] = {}
 
     def build(self, fed: Federation) -> None:
         """Give every party its modules with :meth:`Federation.add`."""

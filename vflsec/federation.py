@@ -216,7 +216,7 @@ class Federation:
             index = index.expand(-1, -1, self.labels.shape[2])
         return self.labels.gather(1, index)
 
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
         """Mean loss of a batch by replica, (R,): cross entropy, or what the active party's policy
         says.
 
@@ -224,10 +224,18 @@ class Federation:
         """
         for b in self.active.bindings:
             if b.policy.overrides("loss"):
+                b.own.context = {"train": train}
                 rows = b.policy.loss(logits, y, b.own)
                 if rows is not None:
                     return rows.mean(1)
         return cross_entropy(logits, y).mean(1)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """Logits (R, b, C) as the active party uses them for prediction, after its policies."""
+        for b in reversed(self.active.bindings):
+            if b.policy.overrides("decode"):
+                logits = b.policy.decode(logits, b.own)
+        return logits
 
     def penalty(
         self, party: str, x: Tensor, h: dict[str, Tensor], y: Tensor | None

@@ -6,9 +6,12 @@ its random streams come in an :class:`Own`. It sees only what its owner owns.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from vflsec import check
@@ -73,6 +76,19 @@ class Own:
         shape = (-1, *([1] * (like.dim() - 1)))
         return self.strength.to(dtype=like.dtype, device=like.device).reshape(shape)
 
+    @property
+    def active(self) -> list[bool]:
+        """Which replicas have this policy switched on (strength above 0), length R."""
+        return [bool(on) for on in (self.strength > 0).tolist()]
+
+    def choose(self, changed: Tensor, original: Tensor) -> Tensor:
+        """`changed` where the policy is on and `original`, bit for bit, where it is off; (R, ...)."""
+        on = self.strength > 0
+        if bool(on.all()):
+            return changed
+        shape = (-1, *([1] * (original.dim() - 1)))
+        return torch.where(on.to(original.device).reshape(shape), changed, original)
+
 
 class Policy:
     """One no-op hook for each thing a party owns. Strength 0 is the bit-exact identity.
@@ -82,6 +98,9 @@ class Policy:
 
     Class attributes:
         strengths: what the swept number means, with its unit; ``""`` if there is nothing to sweep.
+        natural: other numbers a scenario may sweep instead of the strength, by name, each with the
+            function that turns it into a strength. ``{"epsilon": lambda e: 1 / e}`` lets a scenario
+            write ``epsilon = [8, 2, 1]``; see :meth:`from_natural`.
         covers: message kinds that `outgoing` treats; others pass untouched.
         owner: whose policy this is unless the scenario says: ``active``, ``passive`` (each of them)
             or ``all``.
@@ -91,6 +110,7 @@ class Policy:
 
     name: ClassVar[str] = ""
     strengths: ClassVar[str] = ""
+    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {}
     covers: frozenset[str] = frozenset()
     owner: str = "active"
 
@@ -110,8 +130,25 @@ class Policy:
         return module
 
     def loss(self, logits: Tensor, y: Tensor, own: Own) -> Tensor | None:
-        """Per-row loss (R, b) from logits (R, b, C), or None for plain cross entropy."""
+        """Per-row loss (R, b) from logits (R, b, C), or None for plain cross entropy.
+
+        ``own.context["train"]`` is False when the loss of validation rows is taken.
+        """
         return None
+
+    def decode(self, logits: Tensor, own: Own) -> Tensor:
+        """Logits (R, b, C) as the owner uses them for prediction, after training on changed labels."""
+        return logits
+
+    def gradients(
+        self, plain: list[Tensor | None], rows: Callable[[], list[Tensor]], own: Own
+    ) -> list[Tensor | None]:
+        """The gradients of own parameters that reach the own optimizer instead of `plain`.
+
+        `plain` are the batch's gradients, (R, ...) each; ``rows()`` computes what each row adds to
+        them, (R, b, ...) each, summing over b to `plain`.
+        """
+        return plain
 
     def penalty(self, x: Tensor, h: dict[str, Tensor], y: Tensor | None, own: Own) -> Tensor | None:
         """A term (R,) to add to the owner's loss, or None.
@@ -135,6 +172,22 @@ class Policy:
     def incoming(self, message: Message, own: Own) -> Tensor:
         """What the owner uses instead of a delivered payload (an active attacker's hook)."""
         return message.tensor
+
+    @classmethod
+    def from_natural(cls, parameter: str, value: float) -> float:
+        """The strength that `value` of a natural parameter stands for.
+
+        Raises:
+            ConfigError: no such parameter, or a value that is no finite number above 0 or has no
+                meaning for this defense.
+        """
+        check.one_of(f"{cls.name}: the natural parameter", parameter, cls.natural)
+        where = f"{cls.name}: {parameter}"
+        number = check.positive(where, value, "Strength 0 or no defense at all switches it off.")
+        strength = float(cls.natural[parameter](number))
+        if not math.isfinite(strength) or strength < 0:
+            raise check.fail(where, f"a value that gives a strength >= 0 ({cls.strengths})", value)
+        return strength
 
     def check_strength(self, strength: float) -> None:
         """Refuse a strength that has no meaning.

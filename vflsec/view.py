@@ -272,6 +272,28 @@ class View:
             raise ThreatModelError("this attack needs known_rows; the scenario grants none.")
         return self.known
 
+    def require_prior(self) -> Tensor:
+        """The granted class shares, (C,).
+
+        Raises:
+            ThreatModelError: they were not granted.
+        """
+        if self.prior is None:
+            raise ThreatModelError("this attack needs the class prior; the scenario grants none.")
+        return self.prior
+
+    def model(self, part: str = "bottom", party: str | None = None) -> nn.Module:
+        """One own module as trained, in eval mode.
+
+        Raises:
+            ThreatModelError: the adversary has no such module.
+        """
+        name = party or self.party
+        try:
+            return self.models[name][part]
+        except KeyError:
+            raise ThreatModelError(f"{name!r} has no own {part!r} model in this view.") from None
+
     def embed(self, rows: Tensor, party: str | None = None) -> Tensor:
         """Own embedding of own rows (n, d), by the trained own model in eval mode, no gradient."""
         name = party or self.party
@@ -279,7 +301,7 @@ class View:
             x = self.columns[name][rows]
             if name in self.encoders:
                 return self.encoders[name](x)
-            return self.models[name]["bottom"](x)
+            return self.model("bottom", name)(x)
 
     def design(self, rows: Tensor) -> Tensor:
         """Own columns of `rows` as a numeric matrix (n, p), all parties of the adversary."""

@@ -10,7 +10,7 @@ arXiv:2008.10838 (2020).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from vflsec import registry
 from vflsec.algorithms.splitnn import SplitNN
@@ -25,6 +25,7 @@ class Local(SplitNN):
 
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
     federated: ClassVar[bool] = False
+    world: ClassVar[dict[str, Any]] = {"task": {"signal": 0.0}}
 
     def passive(self, fed: Federation) -> list[Party]:
         return []

@@ -23,6 +23,7 @@ from vflsec.engine.views import make_view
 from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation, Phase
 from vflsec.guess import Guess, Truth
+from vflsec.nn.replicas import LEAST
 from vflsec.policy import Policy
 from vflsec.rng import generator
 from vflsec.task import Stack, Task
@@ -82,8 +83,9 @@ def run_cohort(
         One result for each cell, in order; a cell's result does not depend on the other cells.
     """
     started = time.perf_counter()
-    run = _Cohort(cells, attacks, tasks, pick_device(device), progress or (lambda *_: None), main)
-    results = run.go()
+    stacked = list(cells) * LEAST if len(cells) < LEAST else cells
+    run = _Cohort(stacked, attacks, tasks, pick_device(device), progress or (lambda *_: None), main)
+    results = run.go()[: len(cells)]
     seconds = (time.perf_counter() - started) / len(cells)
     for result in results:
         result.seconds = seconds
@@ -181,7 +183,9 @@ class _Cohort:
             return
         for split in ("test", "validation"):
             rows = self.stack.rows(split)
-            logits = torch.log_softmax(predict(self.algorithm, self.fed, rows), dim=-1)
+            logits = torch.log_softmax(
+                self.fed.decode(predict(self.algorithm, self.fed, rows)), dim=-1
+            )
             for r, result in enumerate(self.results):
                 task, truth = self._truth(r)
                 guess = Guess("label", rows[r], logits[r])

@@ -145,4 +145,3 @@ def _strength(
         return []
     rule = f"must be left out: {section['name']} has nothing to sweep."
     return [origin.problem(("defense", i, "strength"), rule, section["strength"])]
-

@@ -11,6 +11,7 @@ import pandas as pd
 
 from vflsec import gate as gates
 from vflsec.audit import leakage
+from vflsec.audit.findings import sentences
 from vflsec.engine.spec import CellResult
 
 __all__ = ["Evaluation", "costs", "evaluate"]
@@ -74,7 +75,7 @@ def evaluate(
         alive=alive,
         verdicts=verdicts,
         exit_code=gates.exit_code(verdicts),
-        findings=[] if partial else _findings(points, curves, verdicts, alive),
+        findings=[] if partial else _findings(points, curves, verdicts, confidence),
         partial=partial,
     )
 
@@ -111,10 +112,13 @@ def _gate(section: Mapping[str, Any], confidence: float) -> gates.Gate:
     return gates.Gate(**{"confidence": confidence, **given})
 
 
-def _findings(*args: Any) -> list[str]:
-    from vflsec.audit.findings import sentences
-
-    return list(sentences(*args))
+def _findings(
+    points: pd.DataFrame,
+    curves: pd.DataFrame,
+    verdicts: Sequence[gates.Verdict],
+    confidence: float,
+) -> list[str]:
+    return sentences(points, curves, verdicts, confidence) if len(points) else []
 
 
 def costs(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict[str, Any]]:

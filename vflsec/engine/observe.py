@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["refusal"]
 
 
-def refusal(
-    attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec
-) -> tuple[str, str]:
+def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) -> tuple[str, str]:
     """(status, reason) if the attack cannot run on this cell, else two empty strings.
 
     ``not-observable``: the adversary never holds a message the attack needs.
@@ -52,7 +50,9 @@ def refusal(
     return ("not-applicable", reason) if reason else ("", "")
 
 
-def _named(info: DataInfo, sends: Iterable[tuple[str, str, str]]) -> frozenset[tuple[str, str, str]]:
+def _named(
+    info: DataInfo, sends: Iterable[tuple[str, str, str]]
+) -> frozenset[tuple[str, str, str]]:
     """Message kinds by role as message kinds by party."""
     by_role = {"active": (info.active,), "passive": info.passive}
     return frozenset(

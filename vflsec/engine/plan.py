@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
+from vflsec.data.load import SPLIT_KEYS
 from vflsec.engine.components import flat_params
 from vflsec.engine.observe import refusal
 from vflsec.engine.problems import Problem, ScenarioError
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from vflsec.data.source import Source
     from vflsec.engine.scenario import Scenario
 
-__all__ = ["SPLIT_KEYS", "DataInfo", "Group", "Plan", "Refused", "chunks", "make_plan"]
+__all__ = ["DataInfo", "Group", "Plan", "Refused", "chunks", "make_plan"]
 
-SPLIT_KEYS = ("validation", "test", "labelled", "aligned", "scale", "shuffle_labels")
 _REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
 _CONTROLS: tuple[Mapping[str, Any], ...] = ({}, {"positive_rate": 0.15})
 _CONTROL_SEEDS = 5

@@ -264,23 +264,33 @@ class _Exports:
         self.next = time.monotonic() + 9 * took
 
 
-def judge(store: Store, *, seconds: float | None = None, partial: bool = False, **how: Any) -> Audit:
+def judge(
+    store: Store,
+    *,
+    seconds: float | None = None,
+    partial: bool = False,
+    export: bool = True,
+    **how: Any,
+) -> Audit:
     """Judge what a store holds and rewrite the exports beside it; trains nothing.
 
     Args:
         seconds: of the run, for the summary.
         partial: more is to come, so no gate is judged.
+        export: whether to write files.
         how: see `vflsec.engine.evaluate.evaluate`.
     """
     from vflsec.engine.evaluate import evaluate
-    from vflsec.report.exports import write_exports
+    from vflsec.report.exports import summary_of, write_exports
 
     record = store.meta("audit")
     if record is None:
         raise ConfigError(f"{store.folder}: no audit was started here.")
     results = store.results(record["wanted"])
     evaluation = evaluate(record, results, partial=partial, **how)
-    summary = write_exports(store.folder, record, evaluation, results, seconds=seconds)
+    summary = summary_of(record, evaluation, results, seconds)
+    if export:
+        write_exports(store.folder, str(record["scenario_toml"]), evaluation.frame, summary)
     return Audit(
         store.folder, evaluation.frame, summary, evaluation.verdicts, evaluation.exit_code
     )

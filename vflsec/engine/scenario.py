@@ -31,7 +31,6 @@ _FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 _LISTS = ("data", "algorithm")
 
 
-
 @dataclass(frozen=True)
 class Scenario:
     """A valid scenario.
@@ -183,9 +182,7 @@ def _read(path: Path, file: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
         ) from None
 
 
-def _override(
-    raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]
-) -> list[KeyPath]:
+def _override(raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]) -> list[KeyPath]:
     """Apply ``--set`` texts in order; what cannot be applied becomes a problem."""
     touched = []
     for text in texts:

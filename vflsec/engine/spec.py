@@ -13,8 +13,7 @@ from typing import Any
 
 from vflsec._version import __version__
 
-__all__ = ["AttackSpec", "CellResult", "CellSpec", "DefenseSpec", "LedgerRow", "Measure",
-           "digest"]
+__all__ = ["AttackSpec", "CellResult", "CellSpec", "DefenseSpec", "LedgerRow", "Measure", "digest"]
 
 
 def digest(value: Any) -> str:

@@ -208,8 +208,8 @@ class Store:
             f"insert or {verb} into cells values (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
             (
                 result.key, _dump(asdict(result.spec)), "done", result.seconds, result.device,
-                _dump([asdict(r) for r in result.ledger]), _dump([dict(g) for g in result.guarantees]),
-                _dump(dict(result.facts)),
+                _dump([asdict(r) for r in result.ledger]), _dump([dict(g) for g in
+                result.guarantees]), _dump(dict(result.facts)),
             ),
         )  # fmt: skip
 
@@ -280,7 +280,9 @@ def make_folder(folder: Path) -> None:
     except FileExistsError:
         raise ConfigError(f"{folder}: is a file, not a folder. Choose another --out.") from None
     except NotADirectoryError:
-        raise ConfigError(f"{folder}: a part of this path is a file. Choose another --out.") from None
+        raise ConfigError(
+            f"{folder}: a part of this path is a file. Choose another --out."
+        ) from None
     except OSError as error:
         raise ConfigError(
             f"{folder}: results cannot be written there: {error.strerror}. Choose another --out."
@@ -308,7 +310,7 @@ def _row(measure: Measure) -> list[Any]:
 
 def _dump(value: Any) -> str:
     try:
-        return json.dumps(value, sort_keys=True, default=_plain)
+        return json.dumps(value, default=_plain)
     except (TypeError, ValueError) as error:
         raise DataError(f"results hold a value that cannot be stored: {error}") from None
 

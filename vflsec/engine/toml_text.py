@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Path", "dumps", "key_lines", "line_of", "path_text"]
+__all__ = ["Path", "dumps", "key_lines", "line_of", "pair", "path_text"]
 
 Path = tuple[str | int, ...]
 
@@ -190,7 +190,7 @@ def _section(path: tuple[str, ...], table: Mapping[str, Any]) -> list[str]:
         elif _is_tables(value) and not path:
             nested.append((key, value))
         else:
-            plain.append(f"{_name(key)} = {_text(value)}")
+            plain.append(pair(key, value))
     out = list(plain)
     for key, value in nested:
         head = ".".join(_name(p) for p in (*path, key))
@@ -201,6 +201,11 @@ def _section(path: tuple[str, ...], table: Mapping[str, Any]) -> list[str]:
                 # sub-tables of an element are written inline: no header can then be misread
                 out += ["", f"[[{head}]]", *_section((*path, key, "[]"), item)]
     return out
+
+
+def pair(key: str, value: Any) -> str:
+    """``key = value`` on one line; tables are written inline."""
+    return f"{_name(key)} = {_text(value)}"
 
 
 def _is_tables(value: Any) -> bool:

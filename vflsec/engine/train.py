@@ -26,7 +26,7 @@ def validation_loss(algorithm: Algorithm, fed: Federation, rows: Tensor) -> Tens
     """Mean loss on the validation rows, (R,), by the labels the active party trains on."""
     with torch.no_grad():
         logits = predict(algorithm, fed, rows)
-        return fed.loss(logits, fed.targets(rows)).double()
+        return fed.loss(logits, fed.targets(rows), train=False).double()
 
 
 def run_phases(

@@ -3,7 +3,9 @@
 Parameters carry a leading axis of length R. Layers of the common kinds are computed directly on
 the stacked tensors (one batched matrix product for R linear layers); any other module goes through
 ``torch.func.functional_call`` under ``vmap``; what cannot be vmapped runs in a loop, and says so.
-In every path replica r's result is a function of replica r's inputs, parameters and generators.
+In every path replica r's result is a function of replica r's inputs, parameters and generators, bit
+for bit as long as there are at least two: for a single one some kernels drop the axis and add in
+another order, so a lone cell is trained beside a twin (:data:`LEAST`).
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from torch.func import functional_call
 from vflsec.errors import ConfigError
 from vflsec.rng import Streams, as_global
 
-__all__ = ["ReplicaFallbackWarning", "Replicas", "stacked"]
+__all__ = ["LEAST", "ReplicaFallbackWarning", "Replicas", "stacked"]
 
-Context = dict[str, Any]
+LEAST = 2
+"""The fewest replicas that are stacked; see above."""
+
 Rule = Callable[["Replicas", str, nn.Module, Tensor, bool], Tensor]
 _RULES: dict[type[nn.Module], Rule] = {}
 
@@ -203,20 +207,10 @@ def _sequential(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: b
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """R linear layers at once: x (R, b, i), weight (R, o, i), bias (R, o) -> (R, b, o).
-
-    A single replica whose product degenerates to a vector is computed beside a copy of itself:
-    otherwise another kernel is chosen and the last bit differs from the same replica in company.
-    """
-    lone = len(x) == 1 and (x.shape[1] == 1 or 1 in weight.shape[1:])
-    if lone:
-        x, weight = x.expand(2, -1, -1), weight.expand(2, -1, -1)
-        bias = None if bias is None else bias.expand(2, -1)
+    """R linear layers at once: x (R, b, i), weight (R, o, i), bias (R, o) -> (R, b, o)."""
     if bias is None:
-        out = torch.bmm(x, weight.transpose(1, 2))
-    else:
-        out = torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
-    return out[:1] if lone else out
+        return torch.bmm(x, weight.transpose(1, 2))
+    return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
 
 
 @stacked(nn.Linear)

@@ -1,15 +1,16 @@
-"""Results on a terminal, for people: utility, each attack beside its control, verdicts, findings."""
+"""Results on a terminal: utility, each attack beside its control, verdicts, findings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["WIDTH", "interval", "number", "print_plan", "print_summary", "results_table"]
+__all__ = ["WIDTH", "interval", "number", "print_plan", "print_summary", "print_verdicts",
+           "results_table"]
 
 WIDTH = 100
 _STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
@@ -31,6 +32,11 @@ def interval(row: Mapping[str, Any], name: str, sign: bool = False) -> str:
     return f"{text} [{number(low, sign)}, {number(high, sign)}]"
 
 
+def _order(p: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The undefended first, then by defense and strength; the rest as it came."""
+    return p["algorithm"], p["defense"] != "none", p["defense"], p["strength"] or 0.0
+
+
 def _strength(row: Mapping[str, Any]) -> str:
     if row["defense"] == "none":
         return "no defense"
@@ -40,7 +46,7 @@ def _strength(row: Mapping[str, Any]) -> str:
 def results_table(summary: Mapping[str, Any]) -> Group:
     """Per data set and algorithm: utility by defense, then every attack in its primary metric."""
     parts: list[Any] = []
-    points = [p for p in summary["points"]]
+    points = sorted(summary["points"], key=_order)
     for dataset in dict.fromkeys(p["dataset"] for p in points):
         of = [p for p in points if p["dataset"] == dataset]
         parts += [Text(f"\n{dataset}", style="bold"), _utility(of), *_attacks(of, summary)]
@@ -68,9 +74,7 @@ def _percent(points: list[Mapping[str, Any]]) -> str:
 
 def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> list[Any]:
     rows = [
-        p
-        for p in points
-        if p["attack"] and (p["status"] != "ok" or p["metric"] == p["primary"])
+        p for p in points if p["attack"] and (p["status"] != "ok" or p["metric"] == p["primary"])
     ]
     if not rows:
         return []
@@ -127,25 +131,38 @@ def _caps(caps: list[Mapping[str, Any]]) -> Table:
 def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     """Everything of an audit that fits a terminal."""
     console.print(results_table(summary))
-    verdicts = summary["gates"]
-    if verdicts:
-        console.print(Text("\nGates", style="bold"))
-    for v in verdicts:
-        point = ", ".join(x for x in (v["dataset"], _point(v)) if x)
-        line = Text.assemble((f"{v['verdict']:<12} ", _STYLE.get(v["verdict"], "")), v["label"])
-        line.append(f" ({point})" if point else "")
-        console.print(line)
-        console.print(Text(f"             {v['reason']}", style="dim"))
-    if summary["findings"]:
+    print_verdicts(summary["gates"], console)
+    findings = [f for f in summary["findings"] if f.partition(":")[0] not in _STYLE]
+    if findings:
         console.print(Text("\nFindings", style="bold"))
-    for sentence in summary["findings"]:
-        console.print(Text(f"- {sentence}"))
+    for sentence in findings:
+        console.print(_item("- ", Text(sentence)))
     cells = summary["cells"]
     seconds = summary["cost"]["training_seconds"]
     console.print(
         f"\n{cells['finished']} of {cells['planned']} trainings, {seconds:.1f} s of work "
         f"on {summary['device']}."
     )
+
+
+def print_verdicts(verdicts: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Every gate with its verdict, point and reason."""
+    if verdicts:
+        console.print(Text("\nGates", style="bold"))
+    for v in verdicts:
+        point = ", ".join(x for x in (v["dataset"], _point(v)) if x)
+        body = Text(v["label"] + (f" ({point})" if point else ""))
+        body.append(f"\n{v['reason']}", style="dim")
+        console.print(_item(f"{v['verdict']:<13}", body, _STYLE.get(v["verdict"], "")))
+
+
+def _item(head: str, body: Text, style: str = "") -> Table:
+    """A hanging indent: `head`, then `body` wrapped beside it."""
+    table = Table.grid(padding=0)
+    table.add_column(width=len(head))
+    table.add_column()
+    table.add_row(Text(head, style=style), body)
+    return table
 
 
 def _point(verdict: Mapping[str, Any]) -> str:

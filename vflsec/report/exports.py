@@ -20,35 +20,35 @@ from vflsec.engine.evaluate import Evaluation, costs
 from vflsec.engine.spec import CellResult
 from vflsec.errors import ConfigError
 
-__all__ = ["SUMMARY_VERSION", "plain", "read_summary", "summary_of", "write_atomic", "write_exports"]
+__all__ = [
+    "SUMMARY_VERSION",
+    "plain",
+    "read_summary",
+    "summary_of",
+    "write_atomic",
+    "write_exports",
+]
 
 SUMMARY_VERSION = 1
 
 
 def write_exports(
-    folder: Path,
-    record: Mapping[str, Any],
-    evaluation: Evaluation,
-    results: Sequence[CellResult],
-    *,
-    seconds: float | None = None,
-) -> dict[str, Any]:
+    folder: Path, scenario: str, frame: pd.DataFrame, summary: Mapping[str, Any]
+) -> None:
     """Rewrite ``results.parquet``, ``results.csv``, ``summary.json``, ``scenario.resolved.toml``.
 
-    Returns:
-        what ``summary.json`` holds.
+    Args:
+        folder: the results directory.
+        scenario: the resolved scenario.
+        frame: one row for each measure.
+        summary: of :func:`summary_of`.
     """
-    frame = evaluation.frame
-    summary = summary_of(record, evaluation, results, seconds)
-    text = json.dumps(summary, indent=1, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     write_atomic(folder / "results.parquet", lambda p: frame.to_parquet(p, index=False))
     write_atomic(folder / "results.csv", lambda p: frame.to_csv(p, index=False))
-    write_atomic(folder / "summary.json", lambda p: p.write_text(text + "\n", encoding="utf-8"))
-    scenario = str(record["scenario_toml"])
-    write_atomic(
-        folder / "scenario.resolved.toml", lambda p: p.write_text(scenario, encoding="utf-8")
-    )
-    return summary
+    write_atomic(folder / "summary.json", lambda p: p.write_text(text, encoding="utf-8"))
+    resolved = folder / "scenario.resolved.toml"
+    write_atomic(resolved, lambda p: p.write_text(scenario, encoding="utf-8"))
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:

@@ -65,8 +65,8 @@ class Terminal(Reporter):
     def __init__(self, console: Console) -> None:
         self.console = console
         self.bars = Progress(
-            TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
-            TimeRemainingColumn(), console=console,
+            TextColumn("{task.description}", markup=False), BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn(), console=console,
         )  # fmt: skip
         self.table: Table | None = None
         self.live = Live(console=console, refresh_per_second=4, transient=True)

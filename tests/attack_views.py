@@ -1,0 +1,152 @@
+"""Views made from tensors, and their scoring: attacks are tested on what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vflsec.audit.metrics import score
+from vflsec.guess import Guess, Truth
+from vflsec.rng import generator
+from vflsec.view import Facts, Known, Schema, Table, View
+
+PARTY = "passive1"
+
+
+def alternating(y: Tensor, count: int) -> Tensor:
+    """Positions of `count` rows, classes alternating."""
+    classes = int(y.max()) + 1
+    place = torch.empty_like(y)
+    for c in range(classes):
+        of = (y == c).nonzero().squeeze(1)
+        place[of] = torch.arange(len(of))
+    return torch.argsort(place * classes + y)[:count]
+
+
+def tables(
+    epochs: Sequence[Tensor], kind: str = "gradient", way: str = "received", batch: int = 64
+) -> dict[tuple[str, str, str, str], Table]:
+    """Messages (n, d) of rows 0..n-1 in several epochs, in every recorded form."""
+    n = len(epochs[0])
+    rows = torch.arange(n)
+    per_epoch = -(-n // batch)
+    step = [rows // batch + e * per_epoch for e in range(len(epochs))]
+    epoch = [torch.full((n,), e) for e in range(len(epochs))]
+    found = {
+        "mean": Table(torch.stack(list(epochs)).mean(0), rows, epoch[-1], step[-1]),
+        "first": Table(epochs[0], rows, epoch[0], step[0]),
+        "last": Table(epochs[-1], rows, epoch[-1], step[-1]),
+        "all": Table(
+            torch.cat(list(epochs)), rows.repeat(len(epochs)), torch.cat(epoch), torch.cat(step)
+        ),
+    }
+    return {(way, kind, form, PARTY): t for form, t in found.items()}
+
+
+def make_view(
+    y: Tensor,
+    *,
+    gradients: Tensor | Sequence[Tensor] | None = None,
+    columns: Tensor | None = None,
+    bottom: nn.Module | None = None,
+    known: int = 0,
+    test: int = 0,
+    batch: int = 64,
+    extra: Mapping[tuple[str, str, str, str], Table] | None = None,
+    facts: Mapping[str, Any] | None = None,
+    aux: Mapping[str, tuple[Tensor, Tensor]] | None = None,
+) -> View:
+    """The view of one passive party; the last `test` of the rows are test rows.
+
+    `y` (n,) serves the grant of `known` rows and the class shares only.
+    """
+    train = len(y) - test
+    classes = int(y.max()) + 1
+    held = dict(extra or {})
+    if gradients is not None:
+        held |= tables([gradients] if isinstance(gradients, Tensor) else gradients, batch=batch)
+    if columns is None:
+        columns = torch.zeros(len(y), 1)
+    rows = alternating(y[:train], known)
+    targets = {"train": torch.arange(train)[~torch.isin(torch.arange(train), rows)]}
+    if test:
+        targets["test"] = torch.arange(train, len(y))
+    d = columns.shape[1]
+    known_facts = {
+        "algorithm": "splitnn", "phase": "train", "active": "active", "classes": classes,
+        "parties": ("active", PARTY), "batch_size": batch, **(facts or {}),
+    }  # fmt: skip
+    return View(
+        adversary=(PARTY,),
+        columns=MappingProxyType({PARTY: columns}),
+        present=MappingProxyType({PARTY: torch.ones(len(y), dtype=torch.bool)}),
+        schema=MappingProxyType({PARTY: Schema(tuple(map(str, range(d))), (0,) * d, (d,))}),
+        tables=MappingProxyType(held),
+        models=MappingProxyType({PARTY: {"bottom": (bottom or nn.Identity()).eval()}}),
+        facts=Facts(**known_facts),
+        targets=MappingProxyType(targets),
+        known=Known(rows, y[:train][rows]) if known else None,
+        prior=torch.bincount(y[:train], minlength=classes).double() / train,
+        aux=aux,
+    )
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    return generator(seed, "test")
+
+
+def measure(guess: Guess, y: Tensor, metric: str = "auc", rows: Tensor | None = None) -> float:
+    """The audit's figure for a guess on `rows` (default: all that were guessed)."""
+    classes = int(y.max()) + 1
+    truth = Truth("label", np.arange(len(y)), y.numpy())
+    prior = np.bincount(y.numpy(), minlength=classes) / len(y)
+    where = np.unique(guess.rows) if rows is None else rows.numpy()
+    (found,) = score(guess, truth, where, classes=classes, prior=prior, metrics=[metric])
+    assert found.value is not None
+    return found.value
+
+
+def null_band(y: Tensor, rows: Tensor) -> tuple[float, float]:
+    """AUC of independent scores on `rows`: 0.5 +- 4 exact standard deviations (Mann-Whitney)."""
+    p = int((y[rows] == 1).sum())
+    q = len(rows) - p
+    half = 4 * float(np.sqrt((p + q + 1) / (12 * p * q)))
+    return 0.5 - half, 0.5 + half
+
+
+def same(a: Guess, b: Guess) -> bool:
+    """True if two answers are equal, row by row."""
+    return bool(np.array_equal(a.rows, b.rows) and np.array_equal(a.scores, b.scores))
+
+
+def iso(g: Tensor, strength: float, seed: int = 0, batch: int | None = None) -> Tensor:
+    """Gradients (n, d) after the `iso` defense, batch by batch."""
+    from vflsec import registry
+    from vflsec.message import Message
+    from vflsec.policy import Own
+    from vflsec.rng import Streams
+
+    policy = registry.defenses.create("iso", {})
+    own = Own("active", torch.tensor([strength], dtype=torch.float64), Streams([seed], "iso"))
+    parts = [
+        policy.outgoing(Message("gradient", "active", PARTY, part.unsqueeze(0)), own)[0]
+        for part in g.split(batch or len(g))
+    ]
+    return torch.cat(parts)
+
+
+def binary_gradients(
+    n: int = 4096, d: int = 128, positive_rate: float = 0.25, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Collinear gradients (p - y) v, logits normal around the class odds: (g (n, d), y (n,))."""
+    g = generator(seed, "binary_gradients")
+    y = (torch.rand(n, generator=g) < positive_rate).long()
+    odds = torch.logit(torch.tensor(positive_rate))
+    p = torch.sigmoid(odds + 0.8 * torch.randn(n, generator=g))
+    v = torch.randn(d, generator=g)
+    return (p - y).unsqueeze(1) * v / v.norm(), y

@@ -1,0 +1,130 @@
+"""The direction attack: gradients that point like a known positive's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from attack_views import binary_gradients, iso, make_view, measure, null_band, rng, same
+
+from vflsec import registry
+from vflsec.attack import Attack
+from vflsec.data.prepare import make_task
+from vflsec.engine.cohort import run_cohort
+from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec
+from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.view import Known
+
+
+def direction(**params: object) -> Attack:
+    return registry.attacks.create("direction", params)
+
+
+@pytest.mark.parametrize("positive_rate", [0.1, 0.5, 0.9])
+def test_collinear_gradients_have_cosine_one(positive_rate: float) -> None:
+    """T6: rows (p - y) v give +1 for positives and -1 for negatives, whatever the balance."""
+    g, y = binary_gradients(1000, 16, positive_rate)
+    guess = direction().infer(make_view(y, gradients=g.double(), known=2), rng())
+    expected = 2.0 * y[torch.from_numpy(guess.rows)].double() - 1
+    assert torch.from_numpy(guess.scores) == pytest.approx(expected, abs=1e-12)
+    assert measure(guess, y) == 1.0
+
+
+def test_inner_product_is_the_plain_one() -> None:
+    g, y = binary_gradients(200, 4)
+    view = make_view(y, gradients=g.double(), known=4)
+    guess = direction(measure="inner", positives=2).infer(view, rng())
+    hints = view.require_known().of_class(1)[:2]
+    expected = (g.double()[guess.rows] @ g.double()[hints].T).mean(1)
+    assert torch.from_numpy(guess.scores) == pytest.approx(expected, abs=1e-12)
+
+
+def test_reference_rows_are_not_in_the_answer() -> None:
+    """T7."""
+    g, y = binary_gradients(200, 4)
+    view = make_view(y, gradients=g, known=10)
+    guess = direction(positives=3).infer(view, rng())
+    hints = view.require_known().of_class(1)[:3]
+    assert not set(hints.tolist()) & set(guess.rows.tolist())
+    assert set(view.targets["train"].tolist()) <= set(guess.rows.tolist())
+
+
+@pytest.mark.parametrize(("strength", "low", "high"), [(1.0, 0.98, 1.0), (25.0, 0.42, 0.58)])
+def test_under_isotropic_noise(strength: float, low: float, high: float) -> None:
+    """With a reference as received: strength 1 stops nothing, strength 25 nearly all."""
+    g, y = binary_gradients()
+    view = make_view(y, gradients=iso(g, strength), known=2)
+    assert low <= measure(direction().infer(view, rng()), y) <= high
+
+
+def test_accumulating_beats_one_epoch_under_noise() -> None:
+    g, y = binary_gradients(2000, 32)
+    epochs = [iso(g, 5.0, seed) for seed in range(30)]
+    view = make_view(y, gradients=epochs, known=10, batch=2000)
+    once = measure(direction(accumulate=False, positives=5).infer(view, rng()), y)
+    often = measure(direction(positives=5).infer(view, rng()), y)
+    assert once < 0.85
+    assert often > 0.97
+
+
+def test_gradients_without_a_label_in_them_stay_at_chance() -> None:
+    y = (torch.rand(2000, generator=rng(1)) < 0.3).long()
+    view = make_view(y, gradients=torch.randn(2000, 8, generator=rng(2)), known=4)
+    guess = direction().infer(view, rng())
+    low, high = null_band(y, torch.from_numpy(guess.rows))
+    assert low < measure(guess, y) < high
+
+
+def test_known_rows_beyond_the_reference_change_nothing() -> None:
+    """T50: only the references are read; labels of targets are not in the view at all."""
+    g, y = binary_gradients(300, 8)
+    view = make_view(y, gradients=g, known=10)
+    known = view.require_known()
+    assert same(
+        direction().infer(view, rng()),
+        direction().infer(view.with_known(Known(known.rows[:2], known.labels[:2])), rng()),
+    )
+
+
+def test_too_few_positives_are_refused_with_both_numbers() -> None:
+    g, y = binary_gradients(100, 4)
+    with pytest.raises(ThreatModelError, match="needs 5 known positives, was granted 2"):
+        direction(positives=5).infer(make_view(y, gradients=g, known=4), rng())
+
+
+def test_ten_classes_are_refused_with_a_reason() -> None:
+    facts = replace(make_view(torch.arange(10) % 2).facts, classes=10)
+    assert "two classes" in direction().applicable(facts)
+
+
+def test_parameters_are_checked() -> None:
+    with pytest.raises(ConfigError, match="measure must be one of"):
+        direction(measure="euclid")
+    with pytest.raises(ConfigError, match="positives"):
+        direction(positives=0)
+
+
+def test_on_a_recorded_run_under_iso_the_accumulating_attacker_wins() -> None:
+    """Gradients of a real training under noise: all epochs together against the last one."""
+    source = registry.datasets.create("leaky", {"rows": 600})
+    seeds = (0, 1)
+    tasks = {s: make_task(source.load(s), s) for s in seeds}
+    cells = [
+        CellSpec(
+            {"name": "leaky"}, "splitnn", {"epochs": 25, "patience": 0, "cut": 4, "top": (8,)},
+            (DefenseSpec("iso", strength=3.0),), seed=s,
+        )
+        for s in seeds
+    ]  # fmt: skip
+    attacks = [
+        AttackSpec("direction", {"positives": 3, "accumulate": a}, (tasks[0].passive[0],))
+        for a in (True, False)
+    ]
+    gained = []
+    for result in run_cohort(cells, attacks, tasks, device="cpu", main=False):
+        auc = [m.value for m in result.measures if m.metric == "auc" and m.split == "train"]
+        assert len(auc) == 2
+        gained.append(auc[0] - auc[1])
+    assert min(gained) > 0
+    assert sum(gained) / len(gained) > 0.1

@@ -1,0 +1,129 @@
+"""Passive model completion: a head on the own trained bottom, fitted to a few labelled rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from attack_views import make_view, measure, null_band, rng, same
+from torch import nn
+
+from vflsec import registry
+from vflsec.attack import Attack
+from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.view import Known
+
+
+def completion(**params: object) -> Attack:
+    return registry.attacks.create("model_completion", params)
+
+
+def labels(n: int, classes: int, seed: int = 0) -> torch.Tensor:
+    y = torch.randint(classes, (n,), generator=rng(seed))
+    y[:classes] = torch.arange(classes)
+    return y
+
+
+VARIANTS = [("logistic",), ("mlp",), ("finetune",), ("finetune_mlp",)]
+
+
+def trained_bottom(d: int) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(d, 8), nn.ReLU(), nn.Linear(8, 4)).double()
+
+
+@pytest.mark.parametrize("variants", VARIANTS)
+def test_an_embedding_that_is_the_label_is_read_without_error(variants: tuple[str, ...]) -> None:
+    """T9: z = e_y with a known row of every class."""
+    y = labels(300, 4)
+    z = nn.functional.one_hot(y, 4).double()
+    view = make_view(y, columns=z, bottom=nn.Linear(4, 4).double(), known=12, test=100)
+    if variants[0] in ("logistic", "mlp"):
+        view = make_view(y, columns=z, known=12, test=100)
+    guess = completion(variants=variants, steps=300).infer(view, rng())
+    assert measure(guess, y, "accuracy") == 1.0
+
+
+def test_the_bottom_is_left_as_it_was() -> None:
+    """T10: also the variants that train along work on a copy."""
+    y = labels(120, 2)
+    bottom = trained_bottom(6)
+    before = {k: v.clone() for k, v in bottom.state_dict().items()}
+    x = torch.randn(120, 6, generator=rng(1), dtype=torch.float64)
+    view = make_view(y, columns=x, bottom=bottom, known=10)
+    completion(steps=20).infer(view, rng())
+    assert all(torch.equal(v, before[k]) for k, v in bottom.state_dict().items())
+
+
+@pytest.mark.parametrize("variants", VARIANTS)
+def test_an_embedding_unrelated_to_the_label_stays_at_chance(variants: tuple[str, ...]) -> None:
+    """T12."""
+    y = labels(1500, 2)
+    x = torch.randn(1500, 5, generator=rng(7), dtype=torch.float64)
+    view = make_view(y, columns=x, bottom=nn.Linear(5, 3).double(), known=20, test=500)
+    guess = completion(variants=variants, steps=30).infer(view, rng())
+    rows = view.targets["test"]
+    low, high = null_band(y, rows)
+    assert low < measure(guess, y, rows=rows) < high
+
+
+def test_permuted_class_names_permute_the_answer() -> None:
+    y = labels(200, 3)
+    z = nn.functional.one_hot(y, 3).double() + 0.5 * torch.randn(
+        200, 3, generator=rng(2), dtype=torch.float64
+    )
+    view = make_view(y, columns=z, known=15)
+    known = view.require_known()
+    order = torch.tensor([2, 0, 1])
+    plain = completion(variants=("logistic",)).infer(view, rng())
+    turned = completion(variants=("logistic",)).infer(
+        view.with_known(Known(known.rows, order[known.labels])), rng()
+    )
+    assert turned.scores[:, order] == pytest.approx(plain.scores, abs=1e-3)
+
+
+def test_known_rows_are_never_in_the_answer() -> None:
+    y = labels(100, 2)
+    view = make_view(y, columns=y.double().unsqueeze(1), known=10, test=30)
+    guess = completion(variants=("logistic",)).infer(view, rng())
+    assert not set(guess.rows.tolist()) & set(view.require_known().rows.tolist())
+    assert set(guess.rows.tolist()) == set(view.target_rows.tolist())
+
+
+def test_the_variant_is_chosen_on_known_rows() -> None:
+    """A linear head cannot solve exclusive-or; the network head can, and wins the validation."""
+    x = torch.randn(600, 2, generator=rng(3), dtype=torch.float64)
+    y = ((x[:, 0] > 0) ^ (x[:, 1] > 0)).long()
+    view = make_view(y, columns=x, known=80)
+    guess = completion(variants=("logistic", "mlp"), steps=300).infer(view, rng())
+    assert guess.notes["variant"] == "mlp"
+    assert guess.notes["cv"]["mlp"] > guess.notes["cv"]["logistic"] + 0.2
+    assert measure(guess, y) > 0.9
+
+
+def test_replicas_in_one_batch_equal_replicas_alone() -> None:
+    views = []
+    for seed in range(3):
+        y = labels(90, 2, seed)
+        x = torch.randn(90, 4, generator=rng(seed + 10), dtype=torch.float64) + y.unsqueeze(1)
+        torch.manual_seed(seed)
+        views.append(make_view(y, columns=x, bottom=trained_bottom(4), known=8))
+    attack = completion(steps=15)
+    together = attack.infer_many(views, [rng(s) for s in range(3)])
+    for s, view in enumerate(views):
+        alone = attack.infer(view, rng(s))
+        assert same(alone, together[s]) or np.allclose(alone.scores, together[s].scores, atol=1e-9)
+        assert alone.notes == together[s].notes
+
+
+def test_without_known_rows_it_is_refused() -> None:
+    y = labels(20, 2)
+    with pytest.raises(ThreatModelError, match="known_rows"):
+        completion().infer(make_view(y), rng())
+
+
+def test_parameters_are_checked() -> None:
+    with pytest.raises(ConfigError, match="variants"):
+        completion(variants=())
+    with pytest.raises(ConfigError, match="Did you mean 'finetune'"):
+        completion(variants=("finetun",))

@@ -1,0 +1,118 @@
+"""The norm attack: a rare class has the longer gradient."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from attack_views import (
+    binary_gradients,
+    iso,
+    make_view,
+    measure,
+    null_band,
+    rng,
+    same,
+)
+
+from vflsec import registry
+from vflsec.attack import Attack
+from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.view import Facts
+
+
+def norm(**params: object) -> Attack:
+    return registry.attacks.create("norm", params)
+
+
+def test_constructed_gradients_are_ranked_without_error() -> None:
+    """T4: 900 negatives, 100 positives, p = 0.1 everywhere, rows (p - y) v."""
+    y = (torch.arange(1000) < 100).long()
+    v = torch.randn(8, generator=rng())
+    view = make_view(y, gradients=(0.1 - y.float()).unsqueeze(1) * v)
+    assert measure(norm().infer(view, rng()), y) == 1.0
+
+
+def test_a_positive_factor_changes_no_ranking() -> None:
+    g, y = binary_gradients(600)
+    one = measure(norm().infer(make_view(y, gradients=g), rng()), y)
+    assert measure(norm().infer(make_view(y, gradients=1e-6 * g), rng()), y) == one
+
+
+def test_the_rare_class_is_known_from_the_prior_not_from_the_truth() -> None:
+    """With 90 percent positives and p = 0.9 the negatives' gradients are the long ones."""
+    y = (torch.arange(1000) >= 100).long()
+    g = (0.9 - y.float()).unsqueeze(1) * torch.ones(1, 4)
+    guess = norm().infer(make_view(y, gradients=g), rng())
+    assert measure(guess, y) == 1.0
+    assert guess.notes["rare_class"] == 0
+
+
+@pytest.mark.parametrize(
+    ("positive_rate", "auc", "within"), [(0.5, 0.496, 0.02), (0.25, 0.972, 0.02), (0.1, 1.0, 0.01)]
+)
+def test_it_depends_on_balance(positive_rate: float, auc: float, within: float) -> None:
+    """T5: nothing on balanced classes, much on rare ones (20,000 rows)."""
+    g, y = binary_gradients(20_000, 4, positive_rate)
+    assert measure(norm().infer(make_view(y, gradients=g), rng()), y) == pytest.approx(
+        auc, abs=within
+    )
+
+
+@pytest.mark.parametrize(("strength", "low", "high"), [(1.0, 0.88, 0.97), (25.0, 0.45, 0.55)])
+def test_under_isotropic_noise(strength: float, low: float, high: float) -> None:
+    g, y = binary_gradients()
+    view = make_view(y, gradients=iso(g, strength))
+    assert low < measure(norm().infer(view, rng()), y) < high
+
+
+def test_accumulating_over_epochs_beats_one_epoch_under_noise() -> None:
+    """Fresh noise of strength 5 leaves one epoch near chance; thirty epochs average it out."""
+    g, y = binary_gradients(2000, 32)
+    view = make_view(y, gradients=[iso(g, 5.0, seed) for seed in range(30)], batch=2000)
+    once = measure(norm(accumulate=False).infer(view, rng()), y)
+    often = measure(norm().infer(view, rng()), y)
+    assert once < 0.65
+    assert often > once + 0.2
+
+
+def test_gradients_without_a_label_in_them_stay_at_chance() -> None:
+    y = (torch.rand(2000, generator=rng(1)) < 0.2).long()
+    view = make_view(y, gradients=torch.randn(2000, 8, generator=rng(2)))
+    low, high = null_band(y, torch.arange(2000))
+    assert low < measure(norm().infer(view, rng()), y) < high
+
+
+def test_one_epoch_is_compared_within_its_batch() -> None:
+    g, y = binary_gradients(256, 4)
+    guess = norm(accumulate=False).infer(make_view(y, gradients=g, batch=64), rng())
+    assert guess.group is not None
+    assert sorted(set(guess.group.tolist())) == [0, 1, 2, 3]
+
+
+def test_it_needs_no_known_row_and_ignores_any() -> None:
+    g, y = binary_gradients(300)
+    assert same(
+        norm().infer(make_view(y, gradients=g), rng()),
+        norm().infer(make_view(y, gradients=g, known=40), rng()),
+    )
+    assert norm().needs == {"gradient:mean", "prior"}
+    assert norm(accumulate=False, epoch="last").needs == {"gradient:last", "prior"}
+
+
+def test_ten_classes_are_refused_with_a_reason() -> None:
+    facts = Facts("splitnn", "train", "a", ("a", "b"), 10)
+    assert "two classes" in norm().applicable(facts)
+    assert norm().applicable(replace(facts, classes=2)) == ""
+
+
+def test_a_view_without_gradients_is_refused() -> None:
+    y = torch.arange(10) % 2
+    with pytest.raises(ThreatModelError, match="gradient"):
+        norm().infer(make_view(y), rng())
+
+
+def test_parameters_are_checked() -> None:
+    with pytest.raises(ConfigError, match="epoch must be one of"):
+        norm(epoch="middle")

@@ -1,0 +1,35 @@
+"""Every registered attack, defense and algorithm passes its conformance suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from vflsec import registry, testing
+from vflsec.testing import Check
+
+
+def _cases(names: list[str], checks: list[Check]) -> list[object]:
+    return [pytest.param(n, c, id=f"{n}-{c.__name__}") for n in names for c in checks]
+
+
+LABEL_ATTACKS = [n for n in registry.attacks.names() if registry.attacks.get(n).target == "label"]
+
+
+@pytest.mark.parametrize(("name", "check"), _cases(LABEL_ATTACKS, testing.attack_checks()))
+def test_attack(name: str, check: Check) -> None:
+    check(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "check"), _cases(registry.defenses.names(), testing.defense_checks())
+)
+def test_defense(name: str, check: Check) -> None:
+    check(name)
+
+
+TRAINED = [n for n in registry.algorithms.names() if not n.startswith("pooled")]
+
+
+@pytest.mark.parametrize(("name", "check"), _cases(TRAINED, testing.algorithm_checks()))
+def test_algorithm(name: str, check: Check) -> None:
+    check(name)

@@ -1,0 +1,382 @@
+"""The command line: parses, calls, prints, and turns outcomes into exit codes.
+
+0 done, gates passed; 1 a gate failed; 2 usage, scenario or data error; 3 inconclusive; 4 internal
+error; 130 interrupted, resumable. Nothing here imports torch before a command needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from vflsec._version import __version__
+from vflsec.errors import VflsecError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="vflsec",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Does this vertical federated learning system leak, how much, to whom, and what does it "
+    "cost to stop it?\n\nExample: vflsec audit quickstart",
+)
+new_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Write the file of a new attack or defense, to fill in.\n\n"
+    "Example: vflsec new attack tail_score",
+)
+app.add_typer(new_app, name="new")
+
+
+class Format(StrEnum):
+    """How a command prints."""
+
+    text = "text"
+    json = "json"
+
+
+class Kind(StrEnum):
+    """What `list` lists."""
+
+    attacks = "attacks"
+    defenses = "defenses"
+    algorithms = "algorithms"
+    datasets = "datasets"
+    scenarios = "scenarios"
+
+
+ScenarioArg = Annotated[str, typer.Argument(help="A scenario file, or the name of a packaged one.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one value, e.g. audit.seeds=3."),
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="Text for people, or JSON.")]
+FolderArg = Annotated[Path, typer.Argument(help="A results directory that `vflsec audit` wrote.")]
+
+
+def _console(stderr: bool = False) -> Console:
+    from vflsec.report.console import WIDTH
+
+    console = Console(stderr=stderr, soft_wrap=False, highlight=False)
+    if not console.is_terminal or console.width > WIDTH:
+        console.width = WIDTH
+    return console
+
+
+def _json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"vflsec {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    show_traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show the traceback of an internal error.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def audit(
+    scenario: ScenarioArg,
+    out: Annotated[
+        Path | None, typer.Option(help="Results directory.", show_default="out/NAME")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    jobs: Annotated[int, typer.Option(min=1, help="Worker processes, one thread each.")] = 1,
+    replicas: Annotated[
+        int, typer.Option(min=1, help="Most cells trained as one model; bounds the memory.")
+    ] = 32,
+    set_: SetOption = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Remove an earlier audit's files from --out first.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = False,
+) -> None:
+    """Train, attack, score, judge and report. Interrupted, the same command resumes.
+
+    Example: vflsec audit quickstart --seeds 3 --out out/first
+    """
+    from vflsec.engine.run import Interrupted, Reporter, run_audit
+    from vflsec.report.console import print_summary
+    from vflsec.report.progress import reporter_for
+
+    console = _console()
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        result = run_audit(
+            scenario, out, seeds=seeds, device=device, jobs=jobs, set=set_ or (), fresh=fresh,
+            replicas=replicas, progress=Reporter() if quiet else reporter_for(console),
+        )  # fmt: skip
+    except Interrupted as stop:
+        again = " ".join(["vflsec", *[a for a in sys.argv[1:] if a != "--fresh"]])
+        typer.echo(
+            f"Interrupted: {stop.done} of {stop.total} trainings are stored in {stop.folder}. "
+            f"The same command goes on from there: {again}",
+            err=True,
+        )
+        raise typer.Exit(130) from None
+    print_summary(result.summary, console)
+    console.print(f"Results: {result.folder}", soft_wrap=True)
+    raise typer.Exit(result.exit_code)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@app.command("check")
+def check_(
+    scenario: ScenarioArg, set_: SetOption = None, format_: FormatOption = Format.text
+) -> None:
+    """Validate a scenario, print what would run, what cannot and why, and an estimate.
+
+    Example: vflsec check quickstart --set audit.seeds=3
+    """
+    from vflsec.engine.plan import make_plan
+    from vflsec.engine.scenario import find_scenario, load_scenario
+    from vflsec.report.console import print_plan
+    from vflsec.report.exports import plain
+
+    loaded = load_scenario(scenario, set_ or ())
+    plan = plain(make_plan(loaded).to_json())
+    if format_ is Format.json:
+        from vflsec.catalog import scenario_summary
+
+        path = find_scenario(scenario)
+        source = f"scenarios/{path.name}" if path != Path(scenario) else scenario
+        about = {"name": loaded.name, "summary": scenario_summary(path), "source": source}
+        _json([about | {"plan": plan}])
+        return
+    print_plan(plan, _console())
+
+
+@app.command()
+def gate(
+    folder: FolderArg,
+    metric: Annotated[
+        str, typer.Option(help="What --max and --min limit: advantage, utility_drop, auc, ...")
+    ] = "advantage",
+    max_: Annotated[
+        float | None, typer.Option("--max", help="Judge this maximum instead of the scenario's.")
+    ] = None,
+    min_: Annotated[
+        float | None, typer.Option("--min", help="Judge this minimum instead of the scenario's.")
+    ] = None,
+    attack: Annotated[str, typer.Option(help="Only this attack.")] = "*",
+    dataset: Annotated[str, typer.Option(help="Only this data set.")] = "*",
+    defense: Annotated[
+        str, typer.Option(help="Only this defense; 'defended' for all but none.")
+    ] = "*",
+    baseline: Annotated[
+        Path | None, typer.Option(help="Also fail where advantage rose against these results.")
+    ] = None,
+) -> None:
+    """Judge stored results again, against the scenario's gates or other thresholds.
+
+    Example: vflsec gate out/quickstart --max 0.05 --attack direction
+    """
+    from vflsec import gate as gates
+    from vflsec.engine.run import judge
+    from vflsec.engine.store import Store
+    from vflsec.report.console import print_verdicts
+
+    also = []
+    if max_ is not None or min_ is not None:
+        also = [
+            gates.Gate(metric=metric, max=max_, min=min_, attack=attack, dataset=dataset,
+                       defense=defense)
+        ]  # fmt: skip
+    with Store(folder, readonly=True) as store:
+        result = judge(store, export=False, also=also, only=bool(also))
+    code = result.exit_code
+    console = _console()
+    if not result.verdicts and baseline is None:
+        raise VflsecError(
+            f"{folder}: the scenario has no gate. Give one: vflsec gate {folder} --max 0.1"
+        )
+    print_verdicts(result.summary["gates"], console)
+    if baseline is not None:
+        from vflsec.engine.baseline import regressions
+
+        with Store(baseline, readonly=True) as store:
+            before = judge(store, export=False, only=True)
+        worse = regressions(result.summary["points"], before.summary["points"])
+        for line in worse.lines:
+            console.print(line, markup=False)
+        code = 1 if worse.failed or code == 1 else code or worse.exit_code
+    raise typer.Exit(code)
+
+
+@app.command()
+def report(folder: FolderArg) -> None:
+    """Print stored results again.
+
+    Example: vflsec report out/quickstart
+    """
+    from vflsec.report.console import print_summary
+    from vflsec.report.exports import read_summary
+
+    print_summary(read_summary(folder), _console())
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    format_: FormatOption = Format.text,
+) -> None:
+    """List what can be named in a scenario.
+
+    Example: vflsec list attacks --format json
+    """
+    from vflsec.catalog import listing
+
+    items = listing(kind.value)
+    if format_ is Format.json:
+        _json(items)
+        return
+    width = max((len(i["name"]) for i in items), default=0)
+    for item in items:
+        typer.echo(f"{item['name']:<{width}}  {item['summary']}")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A registered name, an alias, or a scenario.")],
+    format_: FormatOption = Format.text,
+) -> None:
+    """Show what something does, its parameters, its needs and its source.
+
+    Example: vflsec show norm
+    """
+    from vflsec.catalog import lookup
+
+    found = lookup(name)
+    if format_ is Format.json:
+        _json(found)
+        return
+    for item in found:
+        typer.echo(f"{item['kind']} {item['name']}\n\n{item['doc'].strip()}\n")
+        if item.get("parameters"):
+            typer.echo("Parameters:")
+        for p in item.get("parameters", []):
+            default = f" = {p['default']}" if p["default"] else " (required)"
+            typer.echo(f"  {p['name']}: {p['type']}{default}")
+        for key in ("needs", "target", "strengths"):
+            if item.get(key):
+                typer.echo(f"{key}: {item[key]}")
+        if item.get("aliases"):
+            typer.echo(f"also called: {', '.join(item['aliases'])}")
+
+
+def _new(kind: str, name: str) -> None:
+    from vflsec.templates import is_registered, write_component
+
+    path = write_component(kind, name, Path.cwd())
+    typer.echo(f"Wrote {path}. It runs as it is; change what it says and does.")
+    if not is_registered(kind, path):
+        typer.echo(
+            "To register it, name its module in your package's pyproject.toml:\n"
+            f'  [project.entry-points."vflsec.{kind}s"]\n  {name} = "YOUR_PACKAGE.{name}"'
+        )
+
+
+NewName = Annotated[str, typer.Argument(help="Its registered name, in snake_case.")]
+
+
+@new_app.command("attack")
+def new_attack(name: NewName) -> None:
+    """Write the file of a new attack.
+
+    Example: vflsec new attack tail_score
+    """
+    _new("attack", name)
+
+
+@new_app.command("defense")
+def new_defense(name: NewName) -> None:
+    """Write the file of a new defense.
+
+    Example: vflsec new defense clip_gradient
+    """
+    _new("defense", name)
+
+
+@app.command()
+def init(
+    tables: Annotated[list[Path], typer.Argument(help="One table, or one for each party.")],
+    label: Annotated[str, typer.Option(help="The column to predict; its table is active.")],
+    out: Annotated[Path, typer.Option(help="The scenario to write.")],
+    id_: Annotated[str, typer.Option("--id", help="The column that links rows.")] = "",
+) -> None:
+    """Write a commented scenario for your own tables.
+
+    Example: vflsec init bank.csv bureau.csv --id customer --label default --out credit.toml
+    """
+    from vflsec.templates import write_scenario
+
+    write_scenario(tables, label=label, id=id_, out=out)
+    typer.echo(f"Wrote {out}. Next: vflsec check {out}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    show_traceback = "--traceback" in args or bool(os.environ.get("VFLSEC_TRACEBACK"))
+    args = [a for a in args if a != "--traceback"]
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(args=args, prog_name="vflsec", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except VflsecError as error:
+        return _fail(f"error: {error}", 2, show_traceback)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("Interrupted.", 130, False)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error of the parser
+            error.show()
+            return 2
+        text = (
+            f"internal error: {type(error).__name__}: {error}\n"
+            "This is a defect of vflsec. Please report it with the command, the scenario and the "
+            "output of the same command with --traceback."
+        )
+        return _fail(text, 4, show_traceback)
+
+
+def _fail(text: str, code: int, show_traceback: bool) -> int:
+    if show_traceback:
+        traceback.print_exc()
+    typer.echo(text, err=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
