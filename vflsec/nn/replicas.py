@@ -287,28 +287,31 @@ def _layer_norm(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -
 
 @stacked(nn.BatchNorm1d)
 def _batch_norm(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
-    """Batch normalisation of (R, b, d): the R*d channels are normalised separately."""
-    r, b, d = x.shape
-    wide = x.transpose(0, 1).reshape(b, r * d)
+    """Batch normalisation of (R, b, d) over b.
+
+    Written out: the library's kernel splits its R*d channels for vector units, so the last bit of a
+    channel would depend on how many replicas there are.
+    """
     mean = s.buffers.get(f"{prefix}running_mean")
     var = s.buffers.get(f"{prefix}running_var")
-    weight, bias = s.params.get(f"{prefix}weight"), s.params.get(f"{prefix}bias")
-    momentum = module.momentum
-    if train and mean is not None:
-        s.buffers[f"{prefix}num_batches_tracked"] += 1
-        if momentum is None:
-            momentum = 1.0 / float(s.buffers[f"{prefix}num_batches_tracked"][0])
-    out = nn.functional.batch_norm(
-        wide,
-        None if mean is None else mean.view(-1),
-        None if var is None else var.view(-1),
-        None if weight is None else weight.reshape(-1),
-        None if bias is None else bias.reshape(-1),
-        train or mean is None,
-        momentum if momentum is not None else 0.0,
-        module.eps,
-    )
-    return out.reshape(b, r, d).transpose(0, 1)
+    if train or mean is None or var is None:
+        now_var, now_mean = torch.var_mean(x, dim=1, correction=0)  # (R, d)
+        if train and mean is not None and var is not None:
+            seen = s.buffers[f"{prefix}num_batches_tracked"]
+            seen += 1
+            momentum = 1.0 / float(seen[0]) if module.momentum is None else module.momentum
+            unbiased = now_var.detach() * (x.shape[1] / max(1, x.shape[1] - 1))
+            mean.lerp_(now_mean.detach(), momentum)
+            var.lerp_(unbiased, momentum)
+    else:
+        now_mean, now_var = mean, var
+    scale = torch.rsqrt(now_var + module.eps)
+    if f"{prefix}weight" in s.params:
+        scale = scale * s.params[f"{prefix}weight"]
+    out = (x - now_mean.unsqueeze(1)) * scale.unsqueeze(1)
+    if f"{prefix}bias" in s.params:
+        out = out + s.params[f"{prefix}bias"].unsqueeze(1)
+    return out
 
 
 @stacked(nn.Embedding)
