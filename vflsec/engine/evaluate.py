@@ -30,6 +30,7 @@ class Evaluation:
         exit_code: of the verdicts.
         findings: one sentence each.
         partial: more cells are to come.
+        asked: the gates of the scenario, in its order.
     """
 
     frame: pd.DataFrame
@@ -40,6 +41,7 @@ class Evaluation:
     exit_code: int = 0
     findings: Sequence[str] = ()
     partial: bool = False
+    asked: Sequence[gates.Gate] = ()
 
 
 def evaluate(
@@ -77,6 +79,7 @@ def evaluate(
         exit_code=gates.exit_code(verdicts),
         findings=[] if partial else _findings(points, curves, verdicts, confidence),
         partial=partial,
+        asked=asked,
     )
 
 
