@@ -144,6 +144,8 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
         console.print(Text("\nFindings", style="bold"))
     for sentence in findings:
         console.print(_item("- ", Text(sentence)))
+    if not summary["complete"]:
+        console.print(Text("Not all that was planned is measured, so nothing passes.", "yellow"))
     cells = summary["cells"]
     seconds = summary["cost"]["training_seconds"]
     console.print(

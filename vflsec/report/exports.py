@@ -96,7 +96,6 @@ def summary_of(
             "parties": _parties(record, results),
             "attacks": record.get("attacks", {}),
             "confidence": record["confidence"],
-            "complete": not evaluation.partial,
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
             "curves": _rows(evaluation.curves),
             "points": _rows(evaluation.points),
@@ -108,7 +107,6 @@ def summary_of(
                 asdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}
                 for v in evaluation.verdicts
             ],
-            "exit_code": evaluation.exit_code,
             "findings": list(evaluation.findings),
             "refused": record["refused"],
             "notes": record["notes"],

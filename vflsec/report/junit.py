@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from vflsec.report.text import clean
-from vflsec.report.verdicts import counts, title
+from vflsec.report.verdicts import counts, headline, title
 
 __all__ = ["junit_xml"]
 
@@ -20,10 +20,11 @@ def junit_xml(summary: Mapping[str, Any]) -> str:
     """The verdicts of a summary as a JUnit document."""
     verdicts = summary["gates"]
     n = counts(verdicts)
+    missing = not summary.get("complete", True)
     totals = {
-        "tests": str(len(verdicts)),
+        "tests": str(len(verdicts) + missing),
         "failures": str(n["FAIL"]),
-        "errors": str(n["INCONCLUSIVE"]),
+        "errors": str(n["INCONCLUSIVE"] + missing),
     }
     seconds = f"{summary['cost']['run_seconds'] or 0:.3f}"
     root = ElementTree.Element("testsuites")
@@ -56,6 +57,15 @@ def junit_xml(summary: Mapping[str, Any]) -> str:
             reason = clean(v["reason"])
             found = {"message": reason, "type": v["verdict"]}
             ElementTree.SubElement(case, kind, found).text = _body(v)
+    if missing:
+        whole = {
+            "name": "everything that was planned is measured",
+            "classname": "vflsec",
+            "time": "0",
+        }
+        _, why = headline({**summary, "gates": []})
+        case = ElementTree.SubElement(suite, "testcase", whole)
+        ElementTree.SubElement(case, "error", {"message": why, "type": "UNFINISHED"}).text = why
     ElementTree.SubElement(suite, "system-out").text = "\n".join(
         clean(f) for f in summary["findings"]
     )

@@ -125,7 +125,9 @@ def next_steps(summary: Mapping[str, Any]) -> list[str]:
     if found == "NO GATE":
         return ['Set a threshold: add [[gate]] with metric = "advantage" and max = 0.1.']
     if found == "UNFINISHED":
-        return ["Run the same command again; it goes on from what is stored."]
+        return [
+            "Run the same audit again: it goes on from what is stored, and tries again what failed."
+        ]
     out = []
     for dataset in dict.fromkeys(v["dataset"] for v in verdicts if v["verdict"] == "FAIL"):
         out.append(_cure(dataset, verdicts, summary))

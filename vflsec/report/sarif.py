@@ -36,7 +36,7 @@ def sarif(summary: Mapping[str, Any]) -> dict[str, Any]:
         "rules": rules,
     }
     invocation = {
-        "executionSuccessful": True,
+        "executionSuccessful": bool(summary.get("complete", True)),
         "exitCode": summary["exit_code"],
     }
     run = {

@@ -54,9 +54,9 @@ def counts(verdicts: Sequence[Verdict]) -> dict[str, int]:
 
 def headline(summary: Mapping[str, Any]) -> tuple[str, str]:
     """The verdict over all gates, and one sentence on how it came about."""
-    if not summary.get("complete", True):
-        return "UNFINISHED", "More trainings are to come; no gate was judged."
     verdicts = summary["gates"]
+    if not summary.get("complete", True) and not any(v["verdict"] == "FAIL" for v in verdicts):
+        return "UNFINISHED", "Not all that was planned is measured, so nothing passes."
     if not verdicts:
         return "NO GATE", "The scenario sets no threshold, so nothing was judged."
     n = counts(verdicts)
