@@ -78,7 +78,8 @@ def _datasets(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         out.append(
             {
                 "name": name,
-                "facts": summary["parties"].get(name, {}),
+                "facts": {"parties": [], "classes": None, "seeds": []}
+                | summary["parties"].get(name, {}),
                 "figures": _figures(summary, name, rows, f"d{i}"),
                 "matrix": _matrix(summary, name, rows),
                 "utility": _utility(summary, name),
