@@ -100,6 +100,7 @@ def run_audit(
     set: Iterable[str] = (),
     fresh: bool = False,
     replicas: int = 32,
+    looks: int = 1,
     progress: Reporter | None = None,
     backend: Backend | None = None,
 ) -> Audit:
@@ -114,6 +115,8 @@ def run_audit(
         set: overrides ``a.b=value``, as on the command line.
         fresh: remove an earlier audit's files from `out` first (and nothing else there).
         replicas: most cells that train as one batched model; bounds the memory.
+        looks: how often the gates are judged before they must be decided, see
+            `vflsec.engine.decide`; each look gets its share of the error.
         progress: told what happens.
         backend: data layer and trainer, for tests.
 
@@ -130,6 +133,7 @@ def run_audit(
         overrides.append(f"audit.seeds={value}")
     check.integer("--jobs", jobs)
     check.integer("--replicas", replicas)
+    check.integer("looks", looks)
     where = _device(device)
     loaded = load_scenario(scenario, overrides)
     folder = Path(out) if out is not None else Path("out") / loaded.name
@@ -142,7 +146,7 @@ def run_audit(
     reporter = progress or Reporter()
     started = time.monotonic()
     with Store(folder) as store:
-        _record(store, loaded, plan, where)
+        _record(store, loaded, plan, where, looks)
         _refuse(store, plan)
         try:
             _work(store, plan, backend, given, where, jobs, replicas, reporter)
@@ -165,7 +169,7 @@ def _clear(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _record(store: Store, scenario: Scenario, plan: Plan, device: str) -> None:
+def _record(store: Store, scenario: Scenario, plan: Plan, device: str, looks: int) -> None:
     """Keep with the results what judging them later needs: no data is read again for it."""
     wanted: dict[str, dict[str, None]] = {}
     known_rows: dict[str, int] = {}
@@ -192,6 +196,7 @@ def _record(store: Store, scenario: Scenario, plan: Plan, device: str) -> None:
             "known_rows": known_rows,
             "attacks": _threats(plan),
             "scenario_file": _shown(scenario.origin.file),
+            "looks": looks,
             "gate_lines": [
                 scenario.error(("gate", i), "").line for i in range(len(scenario.root.gate))
             ],

@@ -151,7 +151,7 @@ def svg(draw: Callable[..., Any], data: Any, dataset: str, prefix: str) -> Any:
         FigureCanvasSVG(figure)
         out = io.StringIO()
         none = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(out, format="svg", metadata=none, bbox_inches="tight", pad_inches=0.04)
+        figure.savefig(out, format="svg", metadata=none)
     text = out.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
