@@ -174,7 +174,11 @@ def _interrupt(*_: object) -> None:
 
 @app.command("check")
 def check_(
-    scenario: ScenarioArg, set_: SetOption = None, format_: FormatOption = Format.text
+    scenarios: Annotated[
+        list[str], typer.Argument(help="Scenario files, or names of packaged ones.")
+    ],
+    set_: SetOption = None,
+    format_: FormatOption = Format.text,
 ) -> None:
     """Validate a scenario, print what would run, what cannot and why, and an estimate.
 
@@ -185,17 +189,21 @@ def check_(
     from vflsec.report.console import print_plan
     from vflsec.report.exports import plain
 
-    loaded = load_scenario(scenario, set_ or ())
-    plan = plain(make_plan(loaded).to_json())
-    if format_ is Format.json:
-        from vflsec.catalog import scenario_summary
+    found = []
+    for scenario in scenarios:
+        loaded = load_scenario(scenario, set_ or ())
+        plan = plain(make_plan(loaded).to_json())
+        if format_ is Format.json:
+            from vflsec.catalog import scenario_summary
 
-        path = find_scenario(scenario)
-        source = f"scenarios/{path.name}" if path != Path(scenario) else scenario
-        about = {"name": loaded.name, "summary": scenario_summary(path), "source": source}
-        _json([about | {"plan": plan}])
-        return
-    print_plan(plan, _console())
+            path = find_scenario(scenario)
+            source = f"scenarios/{path.name}" if path != Path(scenario) else scenario
+            about = {"name": loaded.name, "summary": scenario_summary(path), "source": source}
+            found.append(about | {"plan": plan})
+        else:
+            print_plan(plan, _console())
+    if format_ is Format.json:
+        _json(found)
 
 
 @app.command()
@@ -294,6 +302,26 @@ def report(
         make_folder(to)
         write_reports(to, summary)
     print_summary(summary, _console())
+
+
+@app.command()
+def compare(
+    before: FolderArg,
+    after: Annotated[Path, typer.Argument(help="The results directory to compare with it.")],
+    format_: FormatOption = Format.text,
+) -> None:
+    """What changed between two audits, paired by cell, with intervals.
+
+    Example: vflsec compare out/before out/after
+    """
+    from vflsec.engine.compare import compare as compared
+    from vflsec.report.console import print_changes
+
+    found = compared(before, after)
+    if format_ is Format.json:
+        _json(found)
+        return
+    print_changes(found, _console())
 
 
 @app.command("list")
