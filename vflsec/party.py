@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vflsec.channel import Binding
+from vflsec.nn import optim
 from vflsec.nn.replicas import Replicas
 
 __all__ = ["Party"]
@@ -44,14 +44,10 @@ class Party:
         if not params:
             self.optimizer = None
             return
-        if optimizer == "adam":
-            made: Any = torch.optim.Adam(params, lr=lr, weight_decay=weight_decay, fused=True)
-        elif optimizer == "sgd":
-            made = torch.optim.SGD(
-                params, lr=lr, weight_decay=weight_decay, momentum=momentum, fused=True
-            )
-        else:
-            made = torch.optim.Adagrad(params, lr=lr, weight_decay=weight_decay)
+        groups = [{"params": params}]
+        made = optim.optimizer(
+            optimizer, groups, lr=lr, weight_decay=weight_decay, momentum=momentum
+        )
         self.optimizer = self.wrap(made)
 
     def wrap(self, optimizer: Any) -> Any:
