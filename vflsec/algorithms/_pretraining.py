@@ -21,6 +21,7 @@ from torch import Tensor
 
 from vflsec.federation import Federation
 from vflsec.nn.augment import Corruption, ImageViews
+from vflsec.nn.optim import optimizer
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.ssl import Queue, byol_distance, ema, info_nce, negative_cosine, nt_xent
 from vflsec.party import Party, step
@@ -87,7 +88,16 @@ class Tower:
         else:
             groups = [(recipe.optimizer, [*body, *heads], predictor)]
         for name, annealed, constant in groups:
-            made = _optimizer(name, annealed, constant, recipe)
+            made = optimizer(
+                name,
+                [
+                    {"params": annealed, "annealed": True, "start": recipe.lr},
+                    {"params": constant, "annealed": False, "start": recipe.lr},
+                ],
+                lr=recipe.lr,
+                weight_decay=recipe.weight_decay,
+                momentum=recipe.momentum,
+            )
             self.optimizers.append((party.wrap(made), [*annealed, *constant]))
 
     def update(self, loss: Tensor, clip_norm: float = 0.0) -> None:
@@ -98,30 +108,15 @@ class Tower:
             factor = (clip_norm / (squares.sqrt() + 1e-6)).clamp(max=1)
             grads = tuple(g * factor.reshape(-1, *([1] * (g.dim() - 1))) for g in grads)
         of = {id(p): g for p, g in zip(self.params, grads, strict=True)}
-        for optimizer, params in self.optimizers:
-            step(optimizer, params, [of[id(p)] for p in params])
+        for made, params in self.optimizers:
+            step(made, params, [of[id(p)] for p in params])
 
     def anneal(self, factor: float) -> None:
         """Set the learning rates that are annealed to `factor` of where they started."""
-        for optimizer, _ in self.optimizers:
-            for group in getattr(optimizer, "param_groups", ()):
+        for made, _ in self.optimizers:
+            for group in getattr(made, "param_groups", ()):
                 if group.get("annealed"):
                     group["lr"] = group["start"] * factor
-
-
-def _optimizer(name: str, annealed: list[Tensor], constant: list[Tensor], recipe: Recipe) -> Any:
-    groups = [
-        {"params": params, "annealed": flag, "start": recipe.lr}
-        for params, flag in ((annealed, True), (constant, False))
-        if params
-    ]
-    if name == "adam":
-        return torch.optim.Adam(groups, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
-    if name == "adagrad":
-        return torch.optim.Adagrad(groups, lr=recipe.lr, weight_decay=recipe.weight_decay)
-    return torch.optim.SGD(
-        groups, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, fused=True
-    )
 
 
 @dataclass
@@ -336,10 +331,10 @@ class Pretraining:
                     ema(shared[part], mine, 0.0)
         if self.recipe.reset_momentum:
             averaged = {id(p) for s in self._shared(m).values() for p in s.params.values()}
-            for optimizer, params in m.local.optimizers:
+            for made, params in m.local.optimizers:
                 for p in params:
                     if id(p) in averaged:
-                        optimizer.state.pop(p, None)
+                        made.state.pop(p, None)
 
 
 def _flat(buffers: list[Tensor], dtype: torch.dtype) -> Tensor:
