@@ -18,9 +18,7 @@ def test_place_in_the_stack_changes_no_bit(name: str, dtype: torch.dtype) -> Non
             many = torch.randn(5, *shape, generator=g, dtype=dtype)
             twins = torch.stack([many[4]] * 2)
             p, q = many.clone().requires_grad_(), twins.clone().requires_grad_()
-            a, b = (
-                optimizer(name, [{"params": [t]}], lr=0.01, weight_decay=3e-5) for t in (p, q)
-            )
+            a, b = (optimizer(name, [{"params": [t]}], lr=0.01, weight_decay=3e-5) for t in (p, q))
             for _ in range(5):
                 p.grad = torch.randn(5, *shape, generator=g, dtype=dtype)
                 q.grad = torch.stack([p.grad[4]] * 2)

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["optimizer"]
+from vflsec.nn.replicas import VECTOR
 
-VECTOR = 16
-"""Numbers in the widest vector of a CPU (float32, 512 bits)."""
+__all__ = ["optimizer"]
 
 
 def optimizer(
