@@ -139,8 +139,10 @@ class Replicas:
             out = functional_call(self.template, (params, buffers), (rows,))
             return out, buffers
 
+        # The graph may keep the buffers it ran with, and those here are changed in place.
+        copies = {k: v.clone() for k, v in self.buffers.items()}
         try:
-            out, buffers = torch.vmap(one)(self.params, self.buffers, x)
+            out, buffers = torch.vmap(one)(self.params, copies, x)
         except (RuntimeError, NotImplementedError) as why:
             self._say(str(why).splitlines()[0])
             self.path = "loop"
