@@ -27,10 +27,15 @@ __all__ = ["LEAST", "VECTOR", "ReplicaFallbackWarning", "Replicas", "stacked"]
 LEAST = 2
 """The fewest replicas that are stacked; see above."""
 
+<<<<<<< HEAD
 VECTOR = 16
 """Numbers in the widest vector of a CPU (float32, 512 bits). A kernel's tail beyond whole vectors
 may round otherwise, so only what fills whole vectors is laid side by side.
 """
+=======
+WHOLE = 64
+"""A multiple of the numbers that any CPU kernel treats at once."""
+>>>>>>> main
 
 Rule = Callable[["Replicas", str, nn.Module, Tensor, bool], Tensor]
 _RULES: dict[type[nn.Module], Rule] = {}
@@ -245,11 +250,21 @@ def _linear(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool)
     return out.reshape(*shape[:-1], out.shape[-1])
 
 
-@stacked(
-    nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Softplus, nn.Identity
-)
+@stacked(nn.ReLU, nn.LeakyReLU, nn.Identity)
 def _elementwise(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
     return module(x)
+
+
+@stacked(nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.Softplus)
+def _smooth(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    """An elementwise function that the CPU rounds differently in the last, partly filled vector
+    register; every replica is filled up, so that none depends on how many there are.
+    """
+    if x.is_cuda:
+        return module(x)
+    flat = x.reshape(len(x), -1)
+    n = flat.shape[1]
+    return module(nn.functional.pad(flat, (0, -n % WHOLE)))[:, :n].reshape(x.shape)
 
 
 @stacked(nn.Flatten)
