@@ -179,7 +179,6 @@ def test_own_module_by_path() -> None:
         from_path("torch.nn:Identity", SCHEMA, 2)
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("width", [1, 3, 10, 16])
 def test_batch_norm_ignores_company_to_the_last_bit(width: int) -> None:
     modules = [nn.BatchNorm1d(width) for _ in range(5)]
@@ -198,7 +197,8 @@ def test_batch_norm_ignores_company_to_the_last_bit(width: int) -> None:
         assert all(torch.equal(a[0], b[r]) for a, b in zip(alone, many, strict=True))
         for key, value in twins.buffers.items():
             assert torch.equal(value[0], company.buffers[key][r])
-=======
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     "act", [nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.Softplus, nn.ReLU, nn.LeakyReLU]
@@ -238,4 +238,3 @@ def test_optimizers_do_not_depend_on_company(optimizer: str, dtype: torch.dtype)
     for r in (0, 7, 19):
         alone = run(slice(r, r + 1))
         assert all(torch.equal(a[0], m[r]) for a, m in zip(alone, many, strict=True))
->>>>>>> main

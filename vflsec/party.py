@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vflsec.channel import Binding
-from vflsec.nn import optim
 from vflsec.nn.replicas import Replicas
 
 __all__ = ["Party", "groups", "step"]
@@ -49,12 +49,6 @@ class Party:
         if not params:
             self.optimizer = None
             return
-<<<<<<< HEAD
-        groups = [{"params": params}]
-        made = optim.optimizer(
-            optimizer, groups, lr=lr, weight_decay=weight_decay, momentum=momentum
-        )
-=======
         if optimizer == "adam":
             made: Any = torch.optim.Adam(groups(params), lr=lr, weight_decay=weight_decay)
         elif optimizer == "sgd":
@@ -63,7 +57,6 @@ class Party:
             )
         else:
             made = torch.optim.Adagrad(params, lr=lr, weight_decay=weight_decay)
->>>>>>> main
         self.optimizer = self.wrap(made)
 
     def wrap(self, optimizer: Any) -> Any:

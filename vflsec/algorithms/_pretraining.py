@@ -21,10 +21,9 @@ from torch import Tensor
 
 from vflsec.federation import Federation
 from vflsec.nn.augment import Corruption, ImageViews
-from vflsec.nn.optim import optimizer
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.ssl import Queue, byol_distance, ema, info_nce, negative_cosine, nt_xent
-from vflsec.party import Party, step
+from vflsec.party import Party, groups, step
 
 __all__ = ["Member", "Pretraining", "Recipe", "Tower"]
 
@@ -84,20 +83,11 @@ class Tower:
         predictor = self.predictor.parameters() if self.predictor else []
         body, heads = self.encoder.parameters(), self.projector.parameters()
         if recipe.optimizer == "adagrad":  # for click data: heads keep SGD
-            groups = [("adagrad", body, []), ("sgd", heads, predictor)]
+            parts = [("adagrad", body, []), ("sgd", heads, predictor)]
         else:
-            groups = [(recipe.optimizer, [*body, *heads], predictor)]
-        for name, annealed, constant in groups:
-            made = optimizer(
-                name,
-                [
-                    {"params": annealed, "annealed": True, "start": recipe.lr},
-                    {"params": constant, "annealed": False, "start": recipe.lr},
-                ],
-                lr=recipe.lr,
-                weight_decay=recipe.weight_decay,
-                momentum=recipe.momentum,
-            )
+            parts = [(recipe.optimizer, [*body, *heads], predictor)]
+        for name, annealed, constant in parts:
+            made = _optimizer(name, annealed, constant, recipe)
             self.optimizers.append((party.wrap(made), [*annealed, *constant]))
 
     def update(self, loss: Tensor, clip_norm: float = 0.0) -> None:
@@ -117,6 +107,22 @@ class Tower:
             for group in getattr(made, "param_groups", ()):
                 if group.get("annealed"):
                     group["lr"] = group["start"] * factor
+
+
+def _optimizer(name: str, annealed: list[Tensor], constant: list[Tensor], recipe: Recipe) -> Any:
+    made = []
+    for params, flag in ((annealed, True), (constant, False)):
+        own = {"annealed": flag, "start": recipe.lr}
+        if name == "adagrad":
+            made += [{"params": params, **own}] if params else []
+        else:
+            made += groups(params, **own)
+    decay = recipe.weight_decay
+    if name == "adam":
+        return torch.optim.Adam(made, lr=recipe.lr, weight_decay=decay)
+    if name == "adagrad":
+        return torch.optim.Adagrad(made, lr=recipe.lr, weight_decay=decay)
+    return torch.optim.SGD(made, lr=recipe.lr, momentum=recipe.momentum, weight_decay=decay)
 
 
 @dataclass

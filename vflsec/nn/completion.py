@@ -21,7 +21,6 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from vflsec.nn.models import mlp
-from vflsec.nn.optim import optimizer
 from vflsec.nn.replicas import Replicas, apply, stacked
 from vflsec.party import groups, step
 from vflsec.rng import as_global
@@ -198,22 +197,15 @@ def fit_networks(
     ).to(device, dtype)
     heads_only = [p for k, p in stack.params.items() if k.startswith("head.")]
     body = [p for k, p in stack.params.items() if not k.startswith("head.")]
-<<<<<<< HEAD
-    groups = [{"params": heads_only, "lr": lr_head}]
-    if body:
-        groups.append({"params": body, "lr": lr_bottom})
-    made = optimizer("adam", groups, lr=lr_head, weight_decay=weight_decay)
-=======
     optimizer = torch.optim.Adam(
         groups(heads_only, lr=lr_head) + groups(body, lr=lr_bottom), weight_decay=weight_decay
     )
->>>>>>> main
     share = weight / weight.sum(1, keepdim=True)
     frozen_batch = draws or any(isinstance(m, nn.BatchNorm1d) for m in modules[0].modules())
     for _ in range(steps):
         log_p = torch.log_softmax(stack(x, train=not frozen_batch), dim=-1)
         loss = -(share * log_p.gather(2, y.unsqueeze(2)).squeeze(2)).sum()
-        step(made, stack.parameters(), torch.autograd.grad(loss, stack.parameters()))
+        step(optimizer, stack.parameters(), torch.autograd.grad(loss, stack.parameters()))
     with torch.no_grad():
         held = torch.log_softmax(stack(x, train=False), dim=-1).double().cpu().numpy()
         answer = _answer(stack, torch.stack(list(targets)), copies)

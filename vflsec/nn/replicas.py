@@ -22,20 +22,16 @@ from torch.func import functional_call
 from vflsec.errors import ConfigError
 from vflsec.rng import Streams, as_global
 
-__all__ = ["LEAST", "VECTOR", "ReplicaFallbackWarning", "Replicas", "stacked"]
+__all__ = ["LEAST", "ReplicaFallbackWarning", "Replicas", "stacked"]
 
 LEAST = 2
 """The fewest replicas that are stacked; see above."""
 
-<<<<<<< HEAD
-VECTOR = 16
-"""Numbers in the widest vector of a CPU (float32, 512 bits). A kernel's tail beyond whole vectors
-may round otherwise, so only what fills whole vectors is laid side by side.
-"""
-=======
 WHOLE = 64
 """A multiple of the numbers that any CPU kernel treats at once."""
->>>>>>> main
+
+VECTOR = 16
+"""Columns that fill whole vector registers of any CPU in the kernel of batch normalisation."""
 
 Rule = Callable[["Replicas", str, nn.Module, Tensor, bool], Tensor]
 _RULES: dict[type[nn.Module], Rule] = {}
