@@ -30,6 +30,9 @@ LEAST = 2
 WHOLE = 64
 """A multiple of the numbers that any CPU kernel treats at once."""
 
+VECTOR = 16
+"""Columns that fill whole vector registers of any CPU in the kernel of batch normalisation."""
+
 Rule = Callable[["Replicas", str, nn.Module, Tensor, bool], Tensor]
 _RULES: dict[type[nn.Module], Rule] = {}
 
@@ -137,8 +140,10 @@ class Replicas:
             out = functional_call(self.template, (params, buffers), (rows,))
             return out, buffers
 
+        # The graph may keep the buffers it ran with, and those here are changed in place.
+        copies = {k: v.clone() for k, v in self.buffers.items()}
         try:
-            out, buffers = torch.vmap(one)(self.params, self.buffers, x)
+            out, buffers = torch.vmap(one)(self.params, copies, x)
         except (RuntimeError, NotImplementedError) as why:
             self._say(str(why).splitlines()[0])
             self.path = "loop"
@@ -285,33 +290,45 @@ def _layer_norm(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -
     return out
 
 
+def _tracked(s: Replicas, prefix: str, module: Any, train: bool) -> tuple[list[Any], bool, float]:
+    """Stacked running mean, running variance, weight, bias; whether the batch's own statistics
+    are used; the momentum. Counts the batch.
+    """
+    mean, var = (s.buffers.get(f"{prefix}running_{k}") for k in ("mean", "var"))
+    momentum = module.momentum
+    if train and mean is not None:
+        s.buffers[f"{prefix}num_batches_tracked"] += 1
+        if momentum is None:
+            momentum = 1.0 / float(s.buffers[f"{prefix}num_batches_tracked"][0])
+    tensors = [mean, var, *(s.params.get(f"{prefix}{k}") for k in ("weight", "bias"))]
+    return tensors, train or mean is None, momentum or 0.0
+
+
+@stacked(nn.BatchNorm2d)
+def _batch_norm_each(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
+    """Batch normalisation of (R, b, d, ...), one replica after another."""
+    tensors, own, momentum = _tracked(s, prefix, module, train)
+    outs = []
+    for r in range(s.count):
+        mine = [None if t is None else t[r] for t in tensors]
+        outs.append(nn.functional.batch_norm(x[r], *mine, own, momentum, module.eps))
+    return torch.stack(outs)
+
+
 @stacked(nn.BatchNorm1d)
 def _batch_norm(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
-    """Batch normalisation of (R, b, d) over b.
+    """Batch normalisation of (R, b, d): the R*d channels are normalised separately.
 
-    Written out: the library's kernel splits its R*d channels for vector units, so the last bit of a
-    channel would depend on how many replicas there are.
+    Widths that do not fill whole vectors go replica by replica: the kernel's tail rounds otherwise.
     """
-    mean = s.buffers.get(f"{prefix}running_mean")
-    var = s.buffers.get(f"{prefix}running_var")
-    if train or mean is None or var is None:
-        now_var, now_mean = torch.var_mean(x, dim=1, correction=0)  # (R, d)
-        if train and mean is not None and var is not None:
-            seen = s.buffers[f"{prefix}num_batches_tracked"]
-            seen += 1
-            momentum = 1.0 / float(seen[0]) if module.momentum is None else module.momentum
-            unbiased = now_var.detach() * (x.shape[1] / max(1, x.shape[1] - 1))
-            mean.lerp_(now_mean.detach(), momentum)
-            var.lerp_(unbiased, momentum)
-    else:
-        now_mean, now_var = mean, var
-    scale = torch.rsqrt(now_var + module.eps)
-    if f"{prefix}weight" in s.params:
-        scale = scale * s.params[f"{prefix}weight"]
-    out = (x - now_mean.unsqueeze(1)) * scale.unsqueeze(1)
-    if f"{prefix}bias" in s.params:
-        out = out + s.params[f"{prefix}bias"].unsqueeze(1)
-    return out
+    if x.dim() != 3 or x.shape[2] % VECTOR:
+        return _batch_norm_each(s, prefix, module, x, train)
+    r, b, d = x.shape
+    tensors, own, momentum = _tracked(s, prefix, module, train)
+    flat = [None if t is None else t.reshape(-1) for t in tensors]
+    wide = x.transpose(0, 1).reshape(b, r * d)
+    out = nn.functional.batch_norm(wide, *flat, own, momentum, module.eps)
+    return out.reshape(b, r, d).transpose(0, 1)
 
 
 @stacked(nn.Embedding)
