@@ -67,10 +67,10 @@ class SplitNN(Algorithm):
     Attributes:
         hidden: widths of the hidden layers of every bottom.
         cut: width of every embedding; ignored without a top (then it is the number of classes).
-        top: widths of the hidden layers of the top model after the fused embedding;
-            ``[]`` with ``aggregation = "sum"`` or ``"mean"`` and ``linear_top = false`` means no
-            top.
-        linear_top: True puts a trainable linear layer between fused embedding and logits.
+        top: widths of the hidden layers of the top model; ``[]`` is the published head, one
+            linear layer.
+        linear_top: False, with ``top = []`` and aggregation ``sum`` or ``mean``, leaves the top
+            model out: the fused embedding is the logits.
         aggregation: how embeddings meet: ``concat``, ``sum`` or ``mean``.
         dropout: of the hidden layers of bottoms and top.
         optimizer, lr, weight_decay: of every party.
@@ -81,7 +81,7 @@ class SplitNN(Algorithm):
 
     hidden: tuple[int, ...] = (64,)
     cut: int = 32
-    top: tuple[int, ...] = (32,)
+    top: tuple[int, ...] = ()
     linear_top: bool = True
     aggregation: str = "concat"
     dropout: float = 0.0
@@ -175,18 +175,24 @@ class SplitNN(Algorithm):
         return fed.passive
 
     def phases(self, fed: Federation) -> list[Phase]:
-        rows = fed.stack.rows("labelled")
-        fed.phase = "train"
+        self.intersect(fed, "train")
+        return [self.split_phase(fed, "train", self.epochs)]
+
+    def intersect(self, fed: Federation, phase: str) -> None:
+        """Tell every passive party which sample ids all parties hold, at the start of `phase`."""
+        fed.phase = phase
         for party in self.passive(fed):
             ids = fed.stack.rows("aligned")
             fed.send("ids", fed.active.name, party.name, ids, ids, name="intersection")
-        return [
-            Phase(
-                "train", rows, self.batch_size, self.epochs, lambda batch: self.step(fed, batch),
-                select=self.select, patience=self.patience,
-                listeners=tuple(p.name for p in self.passive(fed)),
-            )
-        ]  # fmt: skip
+
+    def split_phase(self, fed: Federation, name: str, epochs: int) -> Phase:
+        """Split training on the labelled rows, as a phase of this name."""
+        return Phase(
+            name, fed.stack.rows("labelled"), self.batch_size, epochs,
+            lambda batch: self.step(fed, batch),
+            select=self.select, patience=self.patience,
+            listeners=tuple(p.name for p in self.passive(fed)),
+        )  # fmt: skip
 
     def fuse(self, parts: list[Tensor]) -> Tensor:
         """Embeddings (R, b, d_k) of all parties -> fused (R, b, d)."""
