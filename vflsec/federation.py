@@ -260,8 +260,11 @@ class Federation:
         return self.labels.gather(1, index)
 
     def loss(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
-        """Mean loss of a batch by replica, (R,): cross entropy, or what the active party's policy
-        says.
+        """Mean of :meth:`losses` over a batch, by replica, (R,)."""
+        return self.losses(logits, y, train=train).mean(1)
+
+    def losses(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
+        """Loss of each row, (R, b): cross entropy, or what the active party's policy says.
 
         `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares.
         """
@@ -270,8 +273,8 @@ class Federation:
                 b.own.context = {"train": train}
                 rows = b.policy.loss(logits, y, b.own)
                 if rows is not None:
-                    return rows.mean(1)
-        return cross_entropy(logits, y).mean(1)
+                    return rows
+        return cross_entropy(logits, y)
 
     def decode(self, logits: Tensor) -> Tensor:
         """Logits (R, b, C) as the active party uses them for prediction, after its policies."""
