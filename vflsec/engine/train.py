@@ -52,9 +52,10 @@ def run_phases(
             best = _Best(fed)
         for epoch in range(phase.epochs):
             fed.epoch = epoch
-            for rows in fed.batches(phase):
-                phase.step(rows)
-                fed.steps += 1
+            for walk in phase.walks():
+                for rows in fed.batches(walk):
+                    walk.step(rows)
+                    fed.steps += 1
             if phase.after_epoch is not None:
                 phase.after_epoch(epoch)
             if best is not None:
