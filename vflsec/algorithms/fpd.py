@@ -29,7 +29,7 @@ from torch import Tensor
 from vflsec import check, registry
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation, Phase
+from vflsec.federation import Federation, Pass, Phase
 from vflsec.nn.imitation import kl
 from vflsec.nn.models import mlp
 from vflsec.rng import Streams
@@ -51,7 +51,9 @@ class FPD(SplitNN):
     beta: float = 1.0
     student_epochs: int = 30
 
-    world: ClassVar[dict[str, Any]] = {"task": {"unaligned": 40}, "student_epochs": 4}
+    world: ClassVar[dict[str, Any]] = {
+        "task": {"unaligned": 80, "signal": 0.5}, "student_epochs": 10,
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,10 +83,12 @@ class FPD(SplitNN):
         aligned = fed.stack.rows("labelled")
         own = fed.stack.unaligned_labelled() if self.beta > 0 else aligned[:, :0]
         fed.extra["sides"] = (aligned, own)
+        rows = own if own.shape[1] > aligned.shape[1] else aligned
+        walk = Pass("train", rows, self.batch_size, lambda batch: self.student_step(fed, batch))
         return Phase(
-            "student", own if own.shape[1] > aligned.shape[1] else aligned, self.batch_size,
-            self.student_epochs, lambda batch: self.student_step(fed, batch),
-            select=self.select, patience=self.patience, before=lambda: self.begin(fed),
+            "student", rows, self.batch_size, self.student_epochs, walk.step,
+            select=self.select, patience=self.patience, passes=(walk,),
+            before=lambda: self.begin(fed),
         )  # fmt: skip
 
     @property

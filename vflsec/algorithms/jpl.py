@@ -16,8 +16,8 @@ Messages: as FPD: labels leak through the gradients of stage ``teacher`` only; [
 nothing after, and none at inference.
 
 Source: Li, Yao, Liu, "Vertical semi-federated learning for efficient online advertising",
-arXiv:2209.15635 (2022), equations 3 to 16. Our readings: off-diagonal bCME, projection r = identity,
-CSI as a mean over rows, PRC's last term normalised (``printed_prc`` for the literal form), no
+arXiv:2209.15635 (2022), equations 3 to 16. Our readings: off-diagonal bCME; r the identity;
+CSI as a mean over rows; PRC's last term normalised (``printed_prc`` for the literal form); no
 gradient into g_B(h_B^T) inside the second KL of (6); the norm of the embeddings is weight decay.
 """
 

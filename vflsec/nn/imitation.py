@@ -3,10 +3,10 @@
 All take and give stacked tensors: representations (R, n, d), logits (R, n), labels (R, n) in
 {0, 1}; every loss is (R,).
 
-Source: "Semi-supervised vertical federated learning: joint privileged learning" (S2 below), Li, Yao,
-Liu, "Vertical semi-federated learning for efficient online advertising", arXiv:2209.15635, with
-equations 3 to 5 (CME family), 8 (CSI), 12 to 14 (PRC). The printed bCME subtracts the identity from
-a matrix whose target is zero; here its off-diagonal part is meant, as in dCME.
+Source: Li, Yao, Liu, "Vertical semi-federated learning for efficient online advertising",
+arXiv:2209.15635 (2022), equations 3 to 5 (CME family), 8 (CSI), 12 to 14 (PRC). The printed bCME
+subtracts the identity from a matrix whose target is zero; here its off-diagonal part is meant, as
+in dCME.
 """
 
 from __future__ import annotations
