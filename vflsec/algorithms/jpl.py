@@ -164,8 +164,8 @@ class JPL(FPD):
         ]
 
     def _prc(self, learner: Tensor, guide: Tensor, labels: Tensor) -> Tensor:
-        margins = (logits[..., 1] - logits[..., 0] for logits in (learner, guide))
-        return prc(*margins, labels, normalised=not self.printed_prc)
+        mine, theirs = (y[..., 1] - y[..., 0] for y in (learner, guide))
+        return prc(mine, theirs, labels, normalised=not self.printed_prc)
 
     def imagine(self, fed: Federation, rows: Tensor, *, train: bool) -> tuple[Tensor, Tensor]:
         """The student's h_A (R, b, d_A) and its imitation of h_B (R, b, d_B), from x_A alone."""
