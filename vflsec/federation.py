@@ -95,6 +95,7 @@ class Federation:
             class shares, after its label policies.
         phase, epoch, steps: the clock.
         extra: state of the algorithm.
+        batch: sample ids (R, b) of the current step.
     """
 
     stack: Stack
@@ -107,6 +108,7 @@ class Federation:
     epoch: int = 0
     steps: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
+    batch: Tensor | None = None
 
     @classmethod
     def create(
@@ -162,7 +164,22 @@ class Federation:
         for b in parties[task.active].bindings:
             if b.policy.overrides("labels"):
                 labels = b.policy.labels(labels, b.own)
-        return cls(stack, tuple(seeds), parties, channel, labels)
+        fed = cls(stack, tuple(seeds), parties, channel, labels)
+        for name in recorder.observed:
+            parties[name].observer = fed._observer(name)
+        return fed
+
+    def _observer(self, party: str) -> Callable[[dict[str, Tensor], dict[str, Tensor]], None]:
+        """Records own optimisation steps of `party`."""
+
+        def observe(gradients: dict[str, Tensor], weights: dict[str, Tensor]) -> None:
+            if self.batch is not None:
+                self.channel.recorder.add_update(
+                    party, self.phase, self.epoch, self.steps, self.batch, gradients, weights,
+                    self.channel.alive_mask,
+                )  # fmt: skip
+
+        return observe
 
     @property
     def replicas(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,8 @@ class Party:
         modules: its stacked modules by part (``bottom``, ``top``, ...).
         bindings: its policies at work, in order.
         optimizer: its optimizer; made by :meth:`start`.
+        observer: told the gradients and the weights by name before every step; None if nobody
+            asked to record them.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Party:
     modules: dict[str, Replicas] = field(default_factory=dict)
     bindings: list[Binding] = field(default_factory=list)
     optimizer: Any = None
+    observer: Callable[[dict[str, Tensor], dict[str, Tensor]], None] | None = None
 
     def parameters(self, parts: Sequence[str] | None = None) -> list[Tensor]:
         """Trainable stacked tensors of all (or the given) parts, in a fixed order."""
@@ -67,6 +70,16 @@ class Party:
         self, gradients: Sequence[Tensor | None], parts: Sequence[str] | None = None
     ) -> None:
         """One optimizer step with these gradients of :meth:`parameters`."""
+        if self.observer is not None:
+            chosen = self.modules if parts is None else parts
+            weights = {
+                f"{part}.{name}": p
+                for part in chosen
+                for name, p in self.modules[part].params.items()
+                if p.requires_grad
+            }
+            named = zip(weights, gradients, strict=True)
+            self.observer({k: g for k, g in named if g is not None}, weights)
         step(self.optimizer, self.parameters(parts), gradients)
 
 

@@ -87,6 +87,10 @@ class SelfSupervised(SplitNN):
 
     has_cross: ClassVar[bool] = False
     has_local: ClassVar[bool] = False
+    world: ClassVar[dict[str, Any]] = {
+        "hidden": (16,), "cut": 8, "projector_hidden": 16, "projector_out": 8,
+        "predictor_hidden": 4, "pretrain_iterations": 2, "pretrain_batch_size": 48,
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -67,10 +67,10 @@ class SplitNN(Algorithm):
     Attributes:
         hidden: widths of the hidden layers of every bottom.
         cut: width of every embedding; ignored without a top (then it is the number of classes).
-        top: widths of the hidden layers of the top model after the fused embedding;
-            ``[]`` with ``aggregation = "sum"`` or ``"mean"`` and ``linear_top = false`` means no
-            top.
-        linear_top: True puts a trainable linear layer between fused embedding and logits.
+        top: widths of the hidden layers of the top model; ``[]`` is the published head, one
+            linear layer.
+        linear_top: False, with ``top = []`` and aggregation ``sum`` or ``mean``, leaves the top
+            model out: the fused embedding is the logits.
         aggregation: how embeddings meet: ``concat``, ``sum`` or ``mean``.
         dropout: of the hidden layers of bottoms and top.
         optimizer, lr, weight_decay: of every party.
@@ -81,7 +81,7 @@ class SplitNN(Algorithm):
 
     hidden: tuple[int, ...] = (64,)
     cut: int = 32
-    top: tuple[int, ...] = (32,)
+    top: tuple[int, ...] = ()
     linear_top: bool = True
     aggregation: str = "concat"
     dropout: float = 0.0

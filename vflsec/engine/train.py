@@ -54,8 +54,10 @@ def run_phases(
             fed.epoch = epoch
             for walk in phase.walks():
                 for rows in fed.batches(walk):
+                    fed.batch = rows
                     walk.step(rows)
                     fed.steps += 1
+            fed.batch = None
             if phase.after_epoch is not None:
                 phase.after_epoch(epoch)
             if best is not None:

@@ -83,7 +83,7 @@ def logistic(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x, y)
-    out[:, seen] = model.predict_log_proba(targets)
+    out[:, seen] = np.log(model.predict_proba(targets).clip(1e-13))
     return out
 
 
