@@ -5,9 +5,12 @@ Importing a class imports torch, so only what is going to be run, or checked, co
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from pydantic import BaseModel
 
 from vflsec import check, registry
 from vflsec.engine.problems import Origin, Problem, unknown_key
@@ -17,7 +20,7 @@ from vflsec.errors import ConfigError, VflsecError
 
 __all__ = ["check_components", "flat_params", "natural_strengths"]
 
-_OWN = {"algorithm": Algorithm, "attack": Attack, "defense": Defense}
+_OWN: dict[str, type[BaseModel]] = {"algorithm": Algorithm, "attack": Attack, "defense": Defense}
 
 
 def flat_params(section: Algorithm | Attack | Defense) -> dict[str, Any]:
@@ -55,7 +58,9 @@ def check_components(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]
     for key, known in kinds:
         for i, section in _tables(normal, key):
             own = _OWN[key].model_fields
-            params = {k: ((k,), v) for k, v in section.items() if k not in own}
+            params: dict[str, tuple[Path, Any]] = {
+                k: ((k,), v) for k, v in section.items() if k not in own
+            }
             if key == "algorithm":
                 params |= _phases(section)
             if key == "defense":
@@ -69,7 +74,7 @@ def check_components(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]
         if name and not any(section.get(k) for k in ("file", "files")):
             given = section.get("params")
             given = given if isinstance(given, Mapping) else {}
-            params = {k: (("params", k), v) for k, v in given.items()}
+            params = {k: (("params", str(k)), v) for k, v in given.items()}
             out += _check(origin, registry.datasets, ("data", i), name, params)
     return out
 
@@ -185,13 +190,27 @@ def _natural(
 def _strength(
     origin: Origin, known: registry.Registry, i: int, section: Mapping[str, Any]
 ) -> list[Problem]:
+    """Strengths of a defense that sweeps nothing, and those that it refuses."""
     if "strength" not in section:
         return []
+    here: Path = ("defense", i, "strength")
+    params = {k: v for k, v in section.items() if k not in Defense.model_fields}
     try:
-        cls = known.get(str(section.get("name")))
-    except (ConfigError, ImportError):
-        return []  # reported with the name
-    if getattr(cls, "strengths", ""):
-        return []
-    rule = f"must be left out: {section['name']} has nothing to sweep."
-    return [origin.problem(("defense", i, "strength"), rule, section["strength"])]
+        policy = known.create(str(section.get("name")), params)
+    except (VflsecError, ImportError):
+        return []  # reported with the name or the parameter
+    if not policy.strengths:
+        rule = f"must be left out: {section['name']} has nothing to sweep."
+        return [origin.problem(here, rule, section["strength"])]
+    grid = section["strength"]
+    out = []
+    for j, strength in enumerate(grid if isinstance(grid, list) else ()):
+        if isinstance(strength, bool) or not isinstance(strength, int | float):
+            continue  # reported by its type
+        if not math.isfinite(strength) or strength < 0:
+            continue  # reported by its range
+        try:
+            policy.check_strength(float(strength))
+        except VflsecError as error:
+            out.append(origin.problem((*here, j), f"is refused: {error}", strength))
+    return out

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
-from vflsec.data.load import SPLIT_KEYS
+from vflsec.data.load import SPLIT_KEYS, load_source
 from vflsec.engine.components import flat_params, natural_strengths
 from vflsec.engine.observe import refusal
 from vflsec.engine.problems import Problem, ScenarioError
@@ -179,9 +179,7 @@ def make_plan(
         ScenarioError: a party is named that a data set does not have.
         DataError: a table cannot be used.
     """
-    if load is None:
-        from vflsec.data.load import load_source as load
-    planner = _Planner(scenario, load)
+    planner = _Planner(scenario, load or load_source)
     groups = tuple(planner.groups())
     if planner.problems:
         raise ScenarioError(planner.problems)
@@ -254,7 +252,7 @@ class _Planner:
                 (("attack", i, "adversary"), w) for w in words if w not in ("passive", "active")
             ]
         for i, defense in enumerate(self.root.defense):
-            if defense.party and defense.party not in ("passive", "active"):
+            if defense.party not in ("", "passive", "active", "all"):
                 named.append((("defense", i, "party"), defense.party))
         for path, party in named:
             if party not in every:
