@@ -163,6 +163,7 @@ class Federation:
             labels[hidden] = torch.where(keep, labels[hidden], -1)
         for b in parties[task.active].bindings:
             if b.policy.overrides("labels"):
+                b.own.context = {name: stack.rows(name) for name in ("labelled", "validation")}
                 labels = b.policy.labels(labels, b.own)
         fed = cls(stack, tuple(seeds), parties, channel, labels)
         for name in recorder.observed:
@@ -197,10 +198,18 @@ class Federation:
     def classes(self) -> int:
         return self.stack.first.classes
 
-    def add(self, party: str, part: str, build: Callable[[], nn.Module]) -> Replicas:
+    def add(
+        self,
+        party: str,
+        part: str,
+        build: Callable[[], nn.Module],
+        inputs: Mapping[str, int] | None = None,
+    ) -> Replicas:
         """Give a party one module, made once for each replica from that replica's own stream.
 
-        The same seed gives the same initial weights whatever the defenses are.
+        The same seed gives the same initial weights whatever the defenses are. `inputs` says which
+        party's embedding fills how many of the module's input columns, in order; policies that
+        change modules read it.
         """
         owner = self.parties[party]
         made = []
@@ -209,7 +218,7 @@ class Federation:
                 module = build()
                 for b in owner.bindings:
                     if b.policy.overrides("model"):
-                        b.own.context = {"replica": r}
+                        b.own.context = {"replica": r, "inputs": dict(inputs or {})}
                         module = b.policy.model(module, part, b.own)
                 made.append(module)
         stack = Replicas(
@@ -227,7 +236,7 @@ class Federation:
         if train:
             for b in self.parties[party].bindings:
                 if b.policy.overrides("columns"):
-                    b.own.context = {"rows": rows}
+                    b.own.context = {"rows": rows, "schema": self.stack.first.schema[party]}
                     x = b.policy.columns(x, b.own)
         return x
 

@@ -17,8 +17,9 @@ arXiv:2208.08934 (2022), section III.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -26,9 +27,11 @@ from torch import Tensor, nn
 
 from vflsec import check, registry
 from vflsec.algorithm import Algorithm
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation, Phase
 from vflsec.nn.models import bottom, from_path, mlp
+from vflsec.nn.replicas import Replicas
+from vflsec.nn.rowwise import alone, row_gradients
 from vflsec.party import Party
 from vflsec.view import Facts
 
@@ -158,6 +161,7 @@ class SplitNN(Algorithm):
                 task.active,
                 "top",
                 lambda: mlp([fused, *self.top, fed.classes], dropout=self.dropout),
+                dict(zip(names, widths, strict=True)) if self.aggregation == "concat" else None,
             )
         for name in names:
             fed.parties[name].start(self.optimizer, self.lr, self.weight_decay)
@@ -211,7 +215,7 @@ class SplitNN(Algorithm):
         batch = self.up(fed, rows)
         own, cut = self.differentiate(fed, batch)
         self.down(fed, batch, cut)
-        fed.active.update(own)
+        fed.active.update(own, rows=lambda: self.own_rows(fed, batch))
 
     def up(self, fed: Federation, rows: Tensor) -> Exchange:
         """Embeddings of sample ids (R, b) of all parties meet at the active one."""
@@ -246,6 +250,30 @@ class SplitNN(Algorithm):
         grads = torch.autograd.grad(total, [*mine, *(batch.got[p] for p in batch.sent)])
         return grads[: len(mine)], grads[len(mine) :]
 
+    def own_rows(self, fed: Federation, batch: Exchange) -> list[Tensor]:
+        """What each row adds to the gradients of the active party's parameters, (R, b, ...) each.
+
+        Raises:
+            PolicyError: something couples the rows of a batch or draws while the loss is taken.
+        """
+        active = fed.active
+        for b in active.bindings:
+            if b.policy.overrides("loss") or b.policy.overrides("penalty"):
+                raise PolicyError(
+                    f"{b.policy.name}: changes the loss of a batch, so gradients of single rows "
+                    "cannot be limited beside it. Leave one of the two defenses out."
+                )
+        got = {p: alone(h.detach()) for p, h in batch.got.items()}
+        x, (r, b) = alone(batch.x[active.name]), batch.rows.shape
+
+        def total(wide: Mapping[str, Replicas]) -> Tensor:
+            parts = [wide["bottom"](x) if p == active.name else h for p, h in got.items()]
+            fused = self.fuse(parts)
+            logits = wide["top"](fused) if self.has_top else fused
+            return fed.loss(logits.reshape(r, b, -1), batch.y).sum()
+
+        return row_gradients(active.modules, b, total)
+
     def own_term(self, fed: Federation) -> Tensor | None:
         """What the active party adds to its loss for its own parameters, (R,), or None."""
         return None
@@ -258,7 +286,10 @@ class SplitNN(Algorithm):
                 scale=float(batch.rows.shape[1]), labels=batch.y, logits=batch.logits,
             )  # fmt: skip
             batch.gradients[party.name] = delivered
-            backward(party, batch.sent[party.name], delivered, batch.penalties[party.name])
+            backward(
+                party, batch.sent[party.name], delivered, batch.penalties[party.name],
+                x=batch.x[party.name],
+            )  # fmt: skip
 
     @torch.no_grad()
     def predict(self, fed: Federation, rows: Tensor) -> Tensor:
@@ -297,10 +328,12 @@ def backward(
     gradient: Tensor,
     penalty: Tensor | None,
     change: Callable[[Sequence[Tensor]], Sequence[Tensor]] | None = None,
+    x: Tensor | None = None,
 ) -> None:
     """Continue the backward pass of embedding `z` (R, b, d) at its own party, and update it.
 
-    `change` is applied to the gradients of the party's parameters before the update.
+    `change` is applied to the gradients of the party's parameters before the update. With the rows
+    `x` (R, b, ...) that `z` was made of, policies may treat the gradients row by row.
     """
     params = party.parameters()
     if not params:
@@ -309,4 +342,11 @@ def backward(
         grads = torch.autograd.grad(z, params, gradient)
     else:
         grads = torch.autograd.grad((z * gradient).sum() + penalty.sum(), params)
-    party.update(grads if change is None else change(grads))
+    rows: Callable[[], list[Tensor]] | None = None
+    if x is not None and penalty is None and change is None:
+        inputs, slopes = alone(x), alone(gradient)
+        rows = partial(
+            row_gradients, party.modules, x.shape[1],
+            lambda wide: (wide["bottom"](inputs) * slopes).sum(),
+        )  # fmt: skip
+    party.update(grads if change is None else change(grads), rows=rows)
