@@ -8,7 +8,7 @@ one; what an algorithm sends past a link that promised to replace it is refused 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -26,11 +26,11 @@ class Link:
     Args:
         party: name of the passive party.
 
-    Class attributes:
+    Attributes:
         replaces: message kinds that must not pass between the two parties but by this link.
     """
 
-    replaces: ClassVar[frozenset[str]] = frozenset()
+    replaces: frozenset[str] = frozenset()
 
     def __init__(self, party: str) -> None:
         self.party = party

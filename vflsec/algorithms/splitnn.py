@@ -120,13 +120,16 @@ class SplitNN(Algorithm):
             check.one_of("splitnn.parties: the party", name, task.parties)
         names = [task.active, *(p.name for p in self.passive(fed))]
         widths = [self.width(p, fed.classes) for p in names]
-        if self.aggregation != "concat" and len(set(widths)) > 1:
-            raise ConfigError(
-                f"splitnn: aggregation {self.aggregation!r} needs one cut width for all parties, "
-                f"got {widths}."
-            )
         for name, width in zip(names, widths, strict=True):
             fed.add(name, "bottom", self._bottom(fed, name, width))
+        for i, name in enumerate(names[1:], start=1):
+            fed.link(name).build(fed, widths[i])
+            widths[i] = fed.link(name).width(widths[i])
+        if self.aggregation != "concat" and len(set(widths)) > 1:
+            raise ConfigError(
+                f"splitnn: aggregation {self.aggregation!r} needs one width for all parties, "
+                f"got {widths}."
+            )
         if self.has_top:
             fused = sum(widths) if self.aggregation == "concat" else widths[0]
             fed.add(
@@ -187,8 +190,7 @@ class SplitNN(Algorithm):
             x = fed.columns(party.name, rows)
             z = sent[party.name] = party.modules["bottom"](x)
             penalties[party.name] = fed.penalty(party.name, x, {party.name: z}, None)
-            got[party.name] = fed.send("embedding", party.name, active.name, z, rows)
-            got[party.name].requires_grad_()
+            got[party.name] = fed.link(party.name).up(fed, z, rows).requires_grad_()
         y = fed.targets(rows)
         logits = self.logits(fed, list(got.values()), train=True)
         total = fed.loss(logits, y).sum()
@@ -198,11 +200,8 @@ class SplitNN(Algorithm):
         mine = active.parameters()
         grads = torch.autograd.grad(total, [*mine, *(got[p] for p in sent)])
         for party, gradient in zip(passive, grads[len(mine) :], strict=True):
-            delivered = fed.send(
-                "gradient", active.name, party.name, gradient, rows,
-                scale=float(rows.shape[1]), labels=y, logits=logits.detach(),
-            )  # fmt: skip
-            backward(party, sent[party.name], delivered, penalties[party.name])
+            z, penalty = sent[party.name], penalties[party.name]
+            fed.link(party.name).down(fed, z, gradient, penalty, rows, y, logits.detach())
         active.update(grads[: len(mine)])
 
     @torch.no_grad()
@@ -213,7 +212,7 @@ class SplitNN(Algorithm):
             x = fed.columns(party.name, rows, train=False)
             z = party.modules["bottom"](x, train=False)
             if party.name != active:
-                z = fed.send("embedding", party.name, active, z, rows, phase="predict")
+                z = fed.link(party.name).up(fed, z, rows, phase="predict")
             parts.append(z)
         return self.logits(fed, parts, train=False)
 
@@ -234,15 +233,3 @@ class SplitNN(Algorithm):
             batch_size=self.batch_size, epochs=self.epochs,
             extra={"lr": self.lr, "optimizer": self.optimizer},
         )  # fmt: skip
-
-
-def backward(party: Party, z: Tensor, gradient: Tensor, penalty: Tensor | None) -> None:
-    """Continue the backward pass of embedding `z` (R, b, d) at its own party, and update it."""
-    params = party.parameters()
-    if not params:
-        return
-    if penalty is None:
-        party.update(torch.autograd.grad(z, params, gradient))
-    else:
-        total = (z * gradient).sum() + penalty.sum()
-        party.update(torch.autograd.grad(total, params))
