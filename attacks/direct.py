@@ -6,7 +6,8 @@ g_i = (p_i - e_{y_i}) / b: all entries are positive except that of the label. Sc
 entry" may not exist. Rows that are zero throughout are declined.
 
 Attacker: any passive party; needs gradients and no labelled row; any number of classes.
-By default the rows of one sample are averaged over epochs, which averages fresh noise out.
+By default the rows of one sample are averaged over epochs, which averages fresh noise out; a
+coalition averages its copies too.
 Does not apply: behind a trainable top model, whose weights the passive party does not know.
 
 Source: Fu, Zhang, Ji, Chen, Wu, Guo, Zhou, Liu, Wang, "Label inference attacks against vertical
@@ -63,6 +64,8 @@ class Direct(Attack):
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        g = view.received("gradient", self.form)
-        nothing = (g.tensor == 0).all(dim=1)
-        return Guess(self.target, g.rows, -g.tensor, abstain=nothing)
+        tables = [view.received("gradient", self.form, p) for p in view.adversary]
+        rows = tables[0].rows
+        # Every party gets the same gradient; what noise the copies carry averages out.
+        g = torch.stack([t.of_rows(rows) for t in tables]).mean(0)
+        return Guess(self.target, rows, -g, abstain=(g == 0).all(dim=1))

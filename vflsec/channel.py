@@ -13,7 +13,7 @@ from torch import Tensor
 from vflsec.errors import PolicyError
 from vflsec.message import Message
 from vflsec.policy import Own, Policy
-from vflsec.view import Need, Table
+from vflsec.view import Need, Table, Update
 
 __all__ = ["Binding", "Channel", "Ledger", "Recorder"]
 
@@ -149,7 +149,8 @@ class Recorder:
     every party knows, so that rows of batches of different size compare.
 
     Args:
-        wanted: (party, way, kind, form) with way ``received`` or ``sent``.
+        wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
+            party's own optimisation steps.
         replicas, rows: R and N.
     """
 
@@ -158,12 +159,19 @@ class Recorder:
         self.replicas, self.n = replicas, rows
         self.stores: dict[tuple[str, str, str, str, str], _Dense | _All] = {}
         self._by: dict[tuple[str, str, str], list[str]] = {}
+        self.observed: dict[str, set[str]] = {}
+        self._updates: dict[tuple[str, str], list[tuple[Update, Tensor | None]]] = {}
         for party, way, kind, form in sorted(self.wanted):
-            self._by.setdefault((party, way, kind), []).append(form)
+            if way == "own":
+                self.observed.setdefault(party, set()).add(form)
+            else:
+                self._by.setdefault((party, way, kind), []).append(form)
 
     @staticmethod
     def wants(party: str, need: Need) -> Key | None:
-        """What to keep for a need of an adversary's party, or None if it is no message."""
+        """What to keep for a need of an adversary's party, or None if nothing passes by for it."""
+        if need.what == "parameter_gradient":
+            return (party, "own", need.what, need.form or "first")
         if not need.kind:
             return None
         return (party, "sent" if need.sent else "received", need.kind, need.form or "all")
@@ -185,12 +193,45 @@ class Recorder:
                     self.stores[key] = _Dense(form, self.replicas, self.n) if dense else _All()
                 self.stores[key].add(message, alive)
 
+    def add_update(
+        self, party: str, phase: str, epoch: int, step: int, rows: Tensor,
+        gradients: Mapping[str, Tensor], weights: Mapping[str, Tensor], alive: Tensor | None,
+    ) -> None:  # fmt: skip
+        """Keep an own optimisation step of an observed party: first epoch only unless all."""
+        if epoch > 0 and self.observed[party] == {"first"}:
+            return
+        update = Update(
+            epoch, step, rows,
+            {k: v.detach().clone() for k, v in gradients.items()},
+            {k: v.detach().clone() for k, v in weights.items()},
+        )  # fmt: skip
+        self._updates.setdefault((phase, party), []).append((update, alive))
+
+    def updates(self, r: int, parties: Sequence[str], phase: str) -> dict[str, list[Update]]:
+        """Replica `r`'s recorded optimisation steps of one phase by party."""
+        return {
+            party: [
+                Update(
+                    u.epoch, u.step, u.rows[r],
+                    {k: v[r] for k, v in u.gradients.items()},
+                    {k: v[r] for k, v in u.weights.items()},
+                )
+                for u, alive in kept
+                if alive is None or bool(alive[r])
+            ]
+            for (at, party), kept in self._updates.items()
+            if at == phase and party in parties
+        }  # fmt: skip
+
     def tables(self, r: int, parties: Sequence[str], phase: str) -> dict[Key, Table]:
-        """Replica `r`'s tables of one phase for an adversary: (way, kind, form, party) -> Table."""
+        """Replica `r`'s tables of one phase for an adversary: (way, kind, form, party) -> Table.
+
+        Predictions that were returned to it belong to every phase.
+        """
         return {
             (way, kind, form, party): store.table(r)
             for (at, party, way, kind, form), store in self.stores.items()
-            if at == phase and party in parties
+            if at in (phase, "predict") and party in parties
         }
 
 
@@ -211,13 +252,13 @@ class Channel:
         self.bindings = bindings
         self.recorder, self.ledger = recorder, ledger
         self.alive = np.ones(ledger.replicas, dtype=np.int64)
-        self._alive_mask: Tensor | None = None
+        self.alive_mask: Tensor | None = None
         self.derived: set[tuple[str, str, str]] = set()
 
     def set_alive(self, alive: Tensor) -> None:
         """Which replicas still train; the others' messages are neither counted nor kept."""
         self.alive = alive.cpu().numpy().astype(np.int64)
-        self._alive_mask = None if bool(alive.all()) else alive
+        self.alive_mask = None if bool(alive.all()) else alive
 
     def send(self, message: Message, labels: Tensor | None = None, **context: Any) -> Tensor:
         """Deliver a message and return what the receiver may use, without a gradient graph.
@@ -229,7 +270,7 @@ class Channel:
         """
         out = self.treat(message, labels, **context)
         self.ledger.count(out, self.alive)
-        self.recorder.add(out, self._alive_mask)
+        self.recorder.add(out, self.alive_mask)
         delivered = out.tensor
         for b in self.bindings.get(message.receiver, ()):
             if b.policy.overrides("incoming"):
@@ -255,7 +296,7 @@ class Channel:
     def derive(self, message: Message) -> None:
         """Record for the receiver alone what it works out of delivered messages and own secrets."""
         self.derived.add((message.kind, message.sender, message.receiver))
-        self.recorder.add(message, self._alive_mask, ways=("received",))
+        self.recorder.add(message, self.alive_mask, ways=("received",))
 
 
 def _same(name: str, before: Tensor, after: Tensor) -> None:

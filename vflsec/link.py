@@ -8,6 +8,7 @@ one; what an algorithm sends past a link that promised to replace it is refused 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -55,8 +56,8 @@ class Link:
         rows: Tensor,
         y: Tensor,
         logits: Tensor,
-    ) -> None:
-        """Bring the loss gradient back and update the passive party.
+    ) -> Tensor | None:
+        """Bring the loss gradient back and update the passive party; returns what it got by row.
 
         Args:
             fed: the cohort.
@@ -71,15 +72,25 @@ class Link:
             labels=y, logits=logits,
         )  # fmt: skip
         backward(fed.parties[self.party], z, delivered, penalty)
+        return delivered
 
 
-def backward(party: Party, z: Tensor, gradient: Tensor, penalty: Tensor | None) -> None:
-    """Continue the backward pass of embedding `z` (R, b, d) at its own party, and update it."""
+def backward(
+    party: Party,
+    z: Tensor,
+    gradient: Tensor,
+    penalty: Tensor | None,
+    change: Callable[[Sequence[Tensor]], Sequence[Tensor]] | None = None,
+) -> None:
+    """Continue the backward pass of embedding `z` (R, b, d) at its own party, and update it.
+
+    `change` is applied to the gradients of the party's parameters before the update.
+    """
     params = party.parameters()
     if not params:
         return
     if penalty is None:
-        party.update(torch.autograd.grad(z, params, gradient))
+        grads = torch.autograd.grad(z, params, gradient)
     else:
-        total = (z * gradient).sum() + penalty.sum()
-        party.update(torch.autograd.grad(total, params))
+        grads = torch.autograd.grad((z * gradient).sum() + penalty.sum(), params)
+    party.update(grads if change is None else change(grads))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vflsec.errors import ThreatModelError
 
-__all__ = ["FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "View"]
+__all__ = ["FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "Update", "View"]
 
 FORMS = ("mean", "first", "last", "all")
 GRANTS = ("known_rows", "prior", "aux_rows")
@@ -178,6 +178,24 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Update:
+    """One own optimisation step: what a party knows of it even where messages are encrypted.
+
+    Attributes:
+        epoch, step: when; step counts from the start of the phase.
+        rows: (b,) sample ids of the batch.
+        gradients: gradient of the loss by own parameter, ``"bottom.1.weight"``.
+        weights: the same parameters before the step.
+    """
+
+    epoch: int
+    step: int
+    rows: Tensor
+    gradients: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
 class Known:
     """Rows whose labels the adversary was granted; they never enter a score.
 
@@ -213,6 +231,8 @@ class View:
         known: granted labelled rows, or None.
         prior: granted class shares (C,), or None.
         aux: granted auxiliary rows of another party, {party: (rows, values)}, or None.
+        encoders: own rows -> own embedding by party, where that is more than ``bottom``.
+        updates: own recorded optimisation steps by party, in order (need ``parameter_gradient``).
     """
 
     adversary: tuple[str, ...]
@@ -229,6 +249,7 @@ class View:
     encoders: Mapping[str, Callable[[Tensor], Tensor]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    updates: Mapping[str, Sequence[Update]] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def party(self) -> str:
@@ -241,16 +262,23 @@ class View:
         return torch.cat([self.targets[s] for s in sorted(self.targets)])
 
     def received(self, kind: str, form: str = "mean", party: str | None = None) -> Table:
-        """What `party` (default: the first) received of `kind`.
+        """What `party` received of `kind`; by default what all of the adversary's parties did.
+
+        The payloads of a coalition are put side by side, flattened, for the rows they all received.
 
         Raises:
             ThreatModelError: nothing of that kind was received, or not in that form.
         """
-        return self._table("received", kind, form, party or self.party)
+        return self._gathered("received", kind, form, party)
 
     def sent(self, kind: str, form: str = "last", party: str | None = None) -> Table:
-        """What `party` sent of `kind`, after its own policies."""
-        return self._table("sent", kind, form, party or self.party)
+        """What `party` (or the coalition, side by side) sent of `kind`, after its own policies."""
+        return self._gathered("sent", kind, form, party)
+
+    def _gathered(self, way: str, kind: str, form: str, party: str | None) -> Table:
+        if party is not None or len(self.adversary) == 1:
+            return self._table(way, kind, form, party or self.party)
+        return side_by_side([self._table(way, kind, form, p) for p in self.adversary])
 
     def _table(self, way: str, kind: str, form: str, party: str) -> Table:
         try:
@@ -295,7 +323,12 @@ class View:
             raise ThreatModelError(f"{name!r} has no own {part!r} model in this view.") from None
 
     def embed(self, rows: Tensor, party: str | None = None) -> Tensor:
-        """Own embedding of own rows (n, d), by the trained own model in eval mode, no gradient."""
+        """Own embedding of own rows (n, d), by the trained own model in eval mode, no gradient.
+
+        A coalition's embeddings are put side by side unless `party` names one of them.
+        """
+        if party is None and len(self.adversary) > 1:
+            return torch.cat([self.embed(rows, p).flatten(1) for p in self.adversary], dim=1)
         name = party or self.party
         with torch.no_grad():
             x = self.columns[name][rows]
@@ -319,6 +352,27 @@ class View:
     def with_known(self, known: Known | None) -> View:
         """The same view with another grant of labelled rows."""
         return replace(self, known=known)
+
+
+def side_by_side(tables: Sequence[Table]) -> Table:
+    """One table from several parties' tables: rows that all have, payloads flattened and joined.
+
+    Raises:
+        ThreatModelError: rows that passed more than once passed at different times.
+    """
+    first = tables[0]
+    if all(
+        torch.equal(t.rows, first.rows) and torch.equal(t.step, first.step) for t in tables[1:]
+    ):
+        wide = torch.cat([t.tensor.flatten(1) for t in tables], dim=1)
+        return Table(wide, first.rows, first.epoch, first.step)
+    common = first.rows.unique()
+    for t in tables[1:]:
+        common = common[torch.isin(common, t.rows)]
+    wide = torch.cat([t.of_rows(common).flatten(1) for t in tables], dim=1)
+    index = torch.argsort(first.rows)
+    at = index[torch.searchsorted(first.rows[index], common)]
+    return Table(wide, common, first.epoch[at], first.step[at])
 
 
 def as_needs(texts: Sequence[str] | frozenset[str]) -> tuple[Need, ...]:

@@ -79,4 +79,5 @@ def make_view(
         known=known,
         prior=task.prior if spec.prior else None,
         encoders=MappingProxyType(encoders),
+        updates=MappingProxyType(fed.channel.recorder.updates(r, mine, fed.phase)),
     )

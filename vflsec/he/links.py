@@ -128,7 +128,7 @@ class InteractiveLink(Link):
         rows: Tensor,
         y: Tensor,
         logits: Tensor,
-    ) -> None:
+    ) -> Tensor | None:
         assert self._h is not None
         g, h = gradient.detach(), self._h
         layer = self.layer(fed)
@@ -161,6 +161,7 @@ class InteractiveLink(Link):
         for what, seconds in self.backend.seconds.items():
             fed.extra[f"he.{what}_seconds"] = seconds
         backward(fed.parties[me], z, delivered, penalty)
+        return delivered
 
     def _derive(
         self, fed: Federation, kind: Kind, who: str, x: Tensor, rows: Tensor | None, phase: str = ""
@@ -207,7 +208,7 @@ class SummedGradientLink(Link):
         rows: Tensor,
         y: Tensor,
         logits: Tensor,
-    ) -> None:
+    ) -> Tensor | None:
         party, you = fed.parties[self.party], fed.active.name
         params = party.parameters()
         total = (z * gradient).sum() if penalty is None else (z * gradient).sum() + penalty.sum()
@@ -228,6 +229,7 @@ class SummedGradientLink(Link):
         fed.derive("masked", self.party, you, masked)
         fed.send("masked", you, self.party, masked, name="sum")
         party.update(sums)
+        return None
 
     def _masks(self, fed: Federation):  # type: ignore[no-untyped-def]
         from vflsec.rng import Streams

@@ -1,0 +1,126 @@
+"""Similarity to known rows: a row has the label of the known row its vector lies nearest to.
+
+Vectors e_i are received gradients or own embeddings; e_j with label y_j those of the known rows.
+    nearest:  s_ic = max over known j of class c of sim(e_i, e_j)
+    centre:   s_ic = sim(e_i, mean of the known e_j of class c)
+    seeded:   s_ic = sim(e_i, centre c of a k-means over all rows that starts at the class centres)
+with sim the cosine, or minus the Euclidean distance of standardised vectors. Which of the six is
+used is decided by stratified cross-validation on the known rows.
+
+Attacker: any passive party that received gradients (rows in training), or holds its trained model
+(any row), and knows at least one row of each class; any number of classes. Known rows are not
+scored.
+Known failure cases: one known row a class leaves nothing to choose by, so the first variant is
+used; classes that overlap in the observed space.
+
+Source: Liu, Lyu, Cui, Tao, "Similarity-based label inference attack against training and inference
+of split learning", arXiv:2203.05222 (2022), sections on Euclidean and cosine distance to one known
+sample a class and on seeded k-means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vflsec import check, registry
+from vflsec.attack import Attack
+from vflsec.errors import ThreatModelError
+from vflsec.guess import Guess
+from vflsec.nn.completion import cv_score, folds_of
+from vflsec.nn.points import Points, k_means, points
+from vflsec.view import View
+
+ALIASES = ("sim_lia", "similarity_lia")
+VARIANTS = (
+    "nearest_cosine", "centre_cosine", "seeded_cosine",
+    "nearest_euclid", "centre_euclid", "seeded_euclid",
+)  # fmt: skip
+
+
+@registry.attack
+@dataclass(frozen=True)
+class Similarity(Attack):
+    """Hyper-parameters.
+
+    Attributes:
+        on: ``gradient`` (received) or ``embedding`` (own, after training).
+        variants: which compete in cross-validation; ties go to the earlier one.
+        accumulate: gradients only: average each row's gradients over epochs first.
+        epoch: gradients only: which epoch is used if not: ``first`` or ``last``.
+    """
+
+    on: Literal["gradient", "embedding"] = "gradient"
+    variants: tuple[str, ...] = VARIANTS
+    accumulate: bool = True
+    epoch: Literal["first", "last"] = "first"
+
+    def __post_init__(self) -> None:
+        check.one_of("similarity.on", self.on, ("gradient", "embedding"))
+        check.one_of("similarity.epoch", self.epoch, ("first", "last"))
+        if not self.variants:
+            raise check.fail("similarity.variants", "a list of at least one", self.variants)
+        for v in self.variants:
+            check.one_of("similarity.variants", v, VARIANTS)
+
+    @property
+    def form(self) -> str:
+        return "mean" if self.accumulate else self.epoch
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        observed = "model" if self.on == "embedding" else f"gradient:{self.form}"
+        return frozenset({observed, "known_rows"})
+
+    @property
+    def splits(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("train", "test") if self.on == "embedding" else ("train",)
+
+    def infer(self, view: View, rng: torch.Generator) -> Guess:
+        known, classes = view.require_known(), view.facts.classes
+        missing = sorted(set(range(classes)) - set(known.labels.tolist()))
+        if missing:
+            raise ThreatModelError(
+                f"similarity needs a known row of every class; none is known of {missing}. "
+                "Raise known_rows."
+            )
+        found = points(view, self.on, self.form)
+        fold = folds_of(known.labels)
+        best, best_cv = self.variants[0], -1.0
+        cv: dict[str, float] = {}
+        if int(fold.max()) >= 1:
+            for variant in self.variants:
+                held = torch.zeros(len(known), classes, dtype=torch.float64)
+                for f in range(int(fold.max()) + 1):
+                    use = fold != f
+                    s = similarities(found, known.rows[use], known.labels[use], classes, variant)
+                    held[(~use).cpu()] = Points(found.rows, s).of(known.rows[~use]).cpu()
+                cv[variant] = cv_score(held.numpy(), known.labels.cpu().numpy())
+                if cv[variant] > best_cv + 1e-12:
+                    best, best_cv = variant, cv[variant]
+        scores = similarities(found, known.rows, known.labels, classes, best)
+        rest = Points(found.rows, scores).without(known.rows)
+        notes = {"variant": best, "cv": {k: round(v, 4) for k, v in cv.items()}}
+        return Guess(self.target, rest.rows, np.asarray(rest.x.cpu()), notes=notes)
+
+
+def similarities(found: Points, rows: Tensor, labels: Tensor, classes: int, variant: str) -> Tensor:
+    """Similarity (n, C) of every point to each class, given the labels of some rows."""
+    how, _, measure = variant.partition("_")
+    if measure == "cosine":
+        found = Points(found.rows, nn.functional.normalize(found.x, dim=1))
+    else:
+        found = found.standardised()
+    known = found.of(rows)
+    if how == "nearest":
+        s = -torch.cdist(found.x, known)  # (n, q)
+        by_class = [s[:, labels == c].amax(1) for c in range(classes)]
+        return torch.stack(by_class, dim=1)
+    centres = torch.stack([known[labels == c].mean(0) for c in range(classes)])
+    if how == "seeded":
+        centres = k_means(found.x, classes, start=centres).centres
+    return -torch.cdist(found.x, centres)

@@ -1,0 +1,83 @@
+"""The cluster attack: one cluster a class, named by size or by known rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attack_views import PARTY, binary_gradients, iso, make_view, measure, null_band, rng, same
+from torch import nn
+
+from vflsec import registry
+from vflsec.attack import Attack
+
+
+def cluster(**params: object) -> Attack:
+    return registry.attacks.create("cluster", params)
+
+
+def blobs(
+    shares: list[float], apart: float = 30.0, n: int = 400
+) -> tuple[torch.Tensor, torch.Tensor]:
+    edges = torch.tensor(shares).cumsum(0) * n
+    y = torch.bucketize(torch.arange(n).float(), edges, right=True)
+    y = y[torch.randperm(n, generator=rng(5))]
+    x = apart * nn.functional.one_hot(y, len(shares)).double()
+    return x + torch.randn(n, len(shares), generator=rng(), dtype=torch.float64), y
+
+
+@pytest.mark.parametrize("on", ["gradient", "embedding"])
+def test_classes_of_different_size_are_named_by_size(on: str) -> None:
+    x, y = blobs([0.5, 0.1, 0.4])
+    view = make_view(y, gradients=x, columns=x)
+    guess = cluster(on=on).infer(view, rng())
+    assert measure(guess, y, "accuracy") == 1.0
+    assert sorted(guess.notes["cluster_sizes"]) == sorted(torch.bincount(y).tolist())
+
+
+def test_classes_of_equal_size_are_named_by_known_rows() -> None:
+    x, y = blobs([0.25] * 4)
+    view = make_view(y, gradients=x, known=4)
+    guess = cluster(names="known").infer(view, rng())
+    assert measure(guess, y, "accuracy") == 1.0
+    assert not set(guess.rows.tolist()) & set(view.require_known().rows.tolist())
+
+
+def test_a_single_download_is_enough() -> None:
+    """One message for each row, kept as it passed."""
+    g, y = binary_gradients(500, 8)
+    view = make_view(y, gradients=g)
+    only = {k: t for k, t in view.tables.items() if k == ("received", "gradient", "first", PARTY)}
+    from dataclasses import replace
+
+    guess = cluster(accumulate=False).infer(replace(view, tables=only), rng())
+    assert measure(guess, y) > 0.99
+
+
+def test_under_isotropic_noise() -> None:
+    g, y = binary_gradients()
+    assert measure(cluster().infer(make_view(y, gradients=iso(g, 1.0)), rng()), y) > 0.97
+
+
+def test_cosine_ignores_length() -> None:
+    g, y = binary_gradients(500, 8, 0.3)
+    g = g * torch.rand(500, 1, generator=rng()).sub(0.5).mul(8).exp()
+    guess = cluster(metric="cosine").infer(make_view(y, gradients=g), rng())
+    assert measure(guess, y) == 1.0
+
+
+def test_points_without_the_label_stay_at_chance() -> None:
+    y = (torch.rand(2000, generator=rng(1)) < 0.4).long()
+    view = make_view(y, gradients=torch.randn(2000, 8, generator=rng(2)))
+    low, high = null_band(y, torch.arange(2000))
+    assert low < measure(cluster().infer(view, rng()), y) < high
+
+
+def test_the_order_of_rows_changes_nothing() -> None:
+    from dataclasses import replace
+
+    x, y = blobs([0.6, 0.4], 1.0)
+    view = make_view(y, gradients=x)
+    key = ("received", "gradient", "mean", PARTY)
+    order = torch.randperm(len(y), generator=rng())
+    shuffled = replace(view, tables={key: view.tables[key].take(order)})
+    assert same(cluster().infer(view, rng()), cluster().infer(shuffled, rng()))

@@ -1,0 +1,65 @@
+"""The hint attacks: distance to, and projection on, gradients of known positives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attack_views import binary_gradients, iso, make_view, measure, null_band, rng
+
+from vflsec import registry
+from vflsec.attack import Attack
+from vflsec.errors import ThreatModelError
+
+
+def hints(**params: object) -> Attack:
+    return registry.attacks.create("hints", params)
+
+
+@pytest.mark.parametrize("measured_by", ["projection", "distance"])
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_two_points_are_told_apart(measured_by: str, count: int) -> None:
+    y = (torch.rand(300, generator=rng()) < 0.3).long()
+    v = torch.randn(5, generator=rng(1), dtype=torch.float64)
+    view = make_view(y, gradients=(0.3 - y.double()).unsqueeze(1) * v, known=10)
+    guess = hints(measure=measured_by, hints=count).infer(view, rng())
+    assert measure(guess, y) == 1.0
+    used = view.require_known().of_class(1)[:count]
+    assert not set(used.tolist()) & set(guess.rows.tolist())
+
+
+def test_the_formulas() -> None:
+    g, y = binary_gradients(60, 3)
+    g = g.double() + torch.randn(60, 3, generator=rng(), dtype=torch.float64)
+    view = make_view(y, gradients=g, known=6)
+    h = g[view.require_known().of_class(1)[:3]]
+    far = hints(measure="distance", hints=3).infer(view, rng())
+    expected = [-min(float((g[i] - hj).norm()) for hj in h) for i in far.rows]
+    assert far.scores == pytest.approx(expected)
+    along = hints(hints=3).infer(view, rng())
+    longest = max(h, key=lambda hj: float(hj.norm()))
+    assert along.scores == pytest.approx(
+        [float(g[i] @ longest / longest.norm()) for i in along.rows]
+    )
+
+
+def test_under_isotropic_noise() -> None:
+    g, y = binary_gradients()
+    weak = make_view(y, gradients=iso(g, 1.0), known=10)
+    strong = make_view(y, gradients=iso(g, 25.0), known=10)
+    assert measure(hints().infer(weak, rng()), y) > 0.98
+    assert 0.42 < measure(hints().infer(strong, rng()), y) < 0.58
+
+
+@pytest.mark.parametrize("measured_by", ["projection", "distance"])
+def test_gradients_without_a_label_in_them_stay_at_chance(measured_by: str) -> None:
+    y = (torch.rand(2000, generator=rng(1)) < 0.3).long()
+    view = make_view(y, gradients=torch.randn(2000, 8, generator=rng(2)), known=10)
+    guess = hints(measure=measured_by).infer(view, rng())
+    low, high = null_band(y, torch.from_numpy(guess.rows))
+    assert low < measure(guess, y) < high
+
+
+def test_too_few_positives_are_refused() -> None:
+    g, y = binary_gradients(100, 4)
+    with pytest.raises(ThreatModelError, match="needs 5 known positives, was granted 2"):
+        hints().infer(make_view(y, gradients=g, known=4), rng())

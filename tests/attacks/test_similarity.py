@@ -1,0 +1,85 @@
+"""The similarity attack: the label of the nearest known row."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attack_views import binary_gradients, iso, make_view, measure, null_band, rng
+from torch import nn
+
+from vflsec import registry
+from vflsec.attack import Attack
+from vflsec.errors import ThreatModelError
+from vflsec.view import Known
+
+VARIANTS = [f"{how}_{by}" for how in ("nearest", "centre", "seeded") for by in ("cosine", "euclid")]
+
+
+def similarity(**params: object) -> Attack:
+    return registry.attacks.create("similarity", params)
+
+
+def blobs(n: int, classes: int, apart: float) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.arange(n) % classes
+    x = apart * nn.functional.one_hot(y, classes).double()
+    return x + torch.randn(n, classes, generator=rng(), dtype=torch.float64), y
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_separated_classes_need_one_known_row_each(variant: str) -> None:
+    x, y = blobs(300, 5, 30.0)
+    view = make_view(y, gradients=x, columns=x, known=5, test=50)
+    for on in ("gradient", "embedding"):
+        guess = similarity(on=on, variants=(variant,)).infer(view, rng())
+        assert measure(guess, y, "accuracy") == 1.0
+
+
+def test_the_variant_is_chosen_on_known_rows() -> None:
+    """Length is noise here and direction is the class: a cosine must win."""
+    y = torch.arange(400) % 2
+    length = torch.rand(400, generator=rng(), dtype=torch.float64).sub(0.5).mul(8).exp()
+    direction = torch.stack([torch.ones(400), 2.0 * y - 1 + 0.2], 1).double()
+    x = direction * length.unsqueeze(1)
+    view = make_view(y, gradients=x, known=20)
+    guess = similarity(variants=("nearest_euclid", "nearest_cosine")).infer(view, rng())
+    assert guess.notes["variant"] == "nearest_cosine"
+    assert measure(guess, y) == 1.0
+
+
+def test_permuted_class_names_permute_the_answer() -> None:
+    x, y = blobs(200, 3, 2.0)
+    view = make_view(y, gradients=x, known=12)
+    known = view.require_known()
+    order = torch.tensor([2, 0, 1])
+    attack = similarity(variants=("centre_euclid",))
+    plain = attack.infer(view, rng())
+    turned = attack.infer(view.with_known(Known(known.rows, order[known.labels])), rng())
+    assert turned.scores[:, order] == pytest.approx(plain.scores)
+
+
+def test_under_isotropic_noise() -> None:
+    g, y = binary_gradients()
+    view = make_view(y, gradients=iso(g, 1.0), known=20)
+    assert measure(similarity().infer(view, rng()), y) > 0.98
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_points_without_the_label_stay_at_chance(variant: str) -> None:
+    y = (torch.rand(2000, generator=rng(1)) < 0.4).long()
+    view = make_view(y, gradients=torch.randn(2000, 8, generator=rng(2)), known=10)
+    guess = similarity(variants=(variant,)).infer(view, rng())
+    low, high = null_band(y, torch.from_numpy(guess.rows))
+    assert low < measure(guess, y) < high
+
+
+def test_known_rows_are_not_in_the_answer() -> None:
+    x, y = blobs(60, 2, 3.0)
+    view = make_view(y, gradients=x, known=10)
+    rows = similarity().infer(view, rng()).rows.tolist()
+    assert sorted(rows) == view.targets["train"].tolist()
+
+
+def test_a_class_without_a_known_row_is_refused() -> None:
+    x, y = blobs(60, 3, 3.0)
+    with pytest.raises(ThreatModelError, match="every class"):
+        similarity().infer(make_view(y, gradients=x, known=2), rng())

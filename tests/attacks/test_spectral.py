@@ -1,0 +1,80 @@
+"""The spectral attack: the first principal direction of embeddings or gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attack_views import binary_gradients, iso, make_view, measure, null_band, rng
+
+from vflsec import registry
+from vflsec.attack import Attack
+
+
+def spectral(**params: object) -> Attack:
+    return registry.attacks.create("spectral", params)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("score", ["signed", "squared"])
+def test_a_rank_one_table_is_read_without_error(sign: float, score: str) -> None:
+    """T8: E = y v + c with rare positives; the sign of v must not matter."""
+    y = (torch.rand(500, generator=rng()) < 0.2).long()
+    v = sign * torch.randn(6, generator=rng(1), dtype=torch.float64)
+    view = make_view(y, columns=y.unsqueeze(1) * v + 3.0, test=100)
+    guess = spectral(score=score, orient="size").infer(view, rng())
+    assert measure(guess, y) == 1.0
+    assert guess.notes["share_of_variance"] == 1.0
+    assert measure(guess, y, rows=view.targets["test"]) == 1.0
+
+
+def test_rare_negatives_are_recognised_by_the_prior() -> None:
+    y = (torch.rand(500, generator=rng()) < 0.8).long()
+    view = make_view(y, columns=y.double().unsqueeze(1) * torch.ones(1, 3))
+    assert measure(spectral(orient="size").infer(view, rng()), y) == 1.0
+    assert measure(spectral(score="squared", orient="size").infer(view, rng()), y) == 1.0
+
+
+def test_known_rows_fix_the_sign_where_sizes_cannot() -> None:
+    y = (torch.rand(401, generator=rng()) < 0.7).long()
+    columns = y.double().unsqueeze(1) * torch.ones(1, 3)
+    columns = columns + 0.1 * torch.randn(401, 3, generator=rng(1), dtype=torch.float64)
+    view = make_view(1 - y, columns=columns, known=4)
+    assert measure(spectral(orient="known").infer(view, rng()), 1 - y) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("strength", "low", "high"), [(0.0, 0.999, 1.0), (1.0, 0.995, 1.0), (5.0, 0.85, 0.97)]
+)
+def test_on_gradients_under_isotropic_noise(strength: float, low: float, high: float) -> None:
+    g, y = binary_gradients()
+    view = make_view(y, gradients=iso(g, strength))
+    assert low <= measure(spectral(on="gradient", orient="size").infer(view, rng()), y) <= high
+
+
+def test_accumulating_lifts_the_first_direction_out_of_the_noise() -> None:
+    """Two columns, strength 1.5: thirty epochs against one."""
+    g, y = binary_gradients(800, 2)
+    view = make_view(y, gradients=[iso(g, 1.5, s) for s in range(30)], batch=800)
+    once = measure(spectral(on="gradient", accumulate=False, orient="size").infer(view, rng()), y)
+    often = measure(spectral(on="gradient", orient="size").infer(view, rng()), y)
+    assert often > max(once, 1 - once) + 0.1
+
+
+def test_embeddings_without_the_label_stay_at_chance() -> None:
+    y = (torch.rand(2000, generator=rng(1)) < 0.3).long()
+    view = make_view(y, columns=torch.randn(2000, 8, generator=rng(2)))
+    low, high = null_band(y, torch.arange(2000))
+    assert low < measure(spectral(orient="size").infer(view, rng()), y) < high
+
+
+def test_needs_and_splits_follow_what_is_observed() -> None:
+    assert spectral(orient="size").needs == {"model", "prior"}
+    assert spectral().splits == ("train", "test")
+    on_gradients = spectral(on="gradient", orient="known", accumulate=False)
+    assert on_gradients.needs == {"gradient:first", "known_rows"}
+    assert on_gradients.splits == ("train",)
+
+
+def test_ten_classes_are_refused_with_a_reason() -> None:
+    facts = make_view(torch.arange(20) % 10).facts
+    assert "two classes" in spectral().applicable(facts)

@@ -1,0 +1,135 @@
+"""An adversary's rows as points, and what is done with points: clusters, first direction, split.
+
+A point is a row's received gradient or its own embedding. All functions are deterministic given
+their generator, and independent of the order of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vflsec.view import View
+
+__all__ = ["Clusters", "Points", "first_direction", "k_means", "lower_cluster", "points"]
+
+
+@dataclass(frozen=True)
+class Points:
+    """`rows` (n,) sample ids, ascending, and `x` (n, d) float64, one point each."""
+
+    rows: Tensor
+    x: Tensor
+
+    def of(self, rows: Tensor) -> Tensor:
+        """Points of the given sample ids, in their order; all must be there."""
+        return self.x[torch.searchsorted(self.rows, rows)]
+
+    def standardised(self) -> Points:
+        """Every column with mean 0 and standard deviation 1 (constant columns become 0)."""
+        sd, mean = torch.std_mean(self.x, dim=0, correction=0)
+        return Points(self.rows, (self.x - mean) / sd.clamp_min(1e-12))
+
+    def without(self, rows: Tensor) -> Points:
+        """The same points less those of `rows`."""
+        keep = ~torch.isin(self.rows, rows)
+        return Points(self.rows[keep], self.x[keep])
+
+
+def points(view: View, on: Literal["gradient", "embedding"], form: str = "mean") -> Points:
+    """The adversary's points: received gradients in `form`, or embeddings of known and target rows.
+
+    Args:
+        view: of one party or of a coalition, whose points are put side by side.
+        on: ``gradient`` (rows that took part in training) or ``embedding`` (any own row).
+        form: recorded form of the gradients.
+    """
+    if on == "gradient":
+        table = view.received("gradient", form)
+        order = torch.argsort(table.rows)
+        return Points(table.rows[order], table.tensor[order].flatten(1).double())
+    rows = view.target_rows
+    if view.known is not None:
+        rows = torch.cat([rows, view.known.rows])
+    rows = rows.sort().values
+    return Points(rows, view.embed(rows).flatten(1).double())
+
+
+def first_direction(x: Tensor) -> Tensor:
+    """The direction (d,) of largest variance of points (n, d), of arbitrary sign."""
+    centred = x - x.mean(0)
+    return torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -1]
+
+
+def lower_cluster(a: Tensor) -> Tensor:
+    """The exact 2-means split of numbers (n,): True for those in the lower cluster."""
+    ordered = a.sort().values
+    n = len(a)
+    left = torch.arange(1, n, device=a.device)
+    sums = ordered.cumsum(0)
+    below, above = sums[:-1], sums[-1] - sums[:-1]
+    between = below**2 / left + above**2 / (n - left)  # larger = smaller within-cluster squares
+    cut = int(between.argmax())
+    return a <= (ordered[cut] + ordered[cut + 1]) / 2
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """`centres` (k, d), `member` (n,) int64 of each point, `spread` the within-cluster squares."""
+
+    centres: Tensor
+    member: Tensor
+    spread: float
+
+    def distances(self, x: Tensor) -> Tensor:
+        """Squared distances (n, k) of points to the centres."""
+        return torch.cdist(x, self.centres) ** 2
+
+
+def k_means(
+    x: Tensor,
+    k: int,
+    rng: torch.Generator | None = None,
+    *,
+    start: Tensor | None = None,
+    restarts: int = 8,
+    steps: int = 60,
+) -> Clusters:
+    """k-means of points (n, d): k-means++ starts side by side, or the given `start` (k, d).
+
+    The start with the smallest spread wins (Arthur and Vassilvitskii 2007).
+    """
+    if start is not None:
+        centres = start.unsqueeze(0).clone()
+    else:
+        assert rng is not None
+        centres = torch.stack([_plus_plus(x, k, rng) for _ in range(restarts)])
+    member = torch.zeros(len(centres), len(x), dtype=torch.int64, device=x.device)
+    for _ in range(steps):
+        new = torch.cdist(x.expand(len(centres), -1, -1), centres).argmin(2)  # (s, n)
+        if bool((new == member).all()) and _ > 0:
+            break
+        member = new
+        hot = torch.nn.functional.one_hot(member, k).to(x.dtype)  # (s, n, k)
+        count = hot.sum(1).unsqueeze(2)
+        mean = hot.transpose(1, 2) @ x / count.clamp_min(1)
+        centres = torch.where(count > 0, mean, centres)
+    nearest = torch.cdist(x.expand(len(centres), -1, -1), centres) ** 2
+    spread = nearest.amin(2).sum(1)
+    best = int(spread.argmin())
+    return Clusters(centres[best], nearest[best].argmin(1), float(spread[best]))
+
+
+def _plus_plus(x: Tensor, k: int, rng: torch.Generator) -> Tensor:
+    """k starting centres, each drawn with a chance in proportion to its squared distance."""
+    n = len(x)
+    chosen = [int(torch.randint(n, (1,), generator=rng))]
+    away = ((x - x[chosen[0]]) ** 2).sum(1)
+    for _ in range(k - 1):
+        u = torch.rand((1,), generator=rng, dtype=torch.float64).to(x.device) * away.sum()
+        chosen.append(min(int(torch.searchsorted(away.cumsum(0), u)), n - 1))
+        away = torch.minimum(away, ((x - x[chosen[-1]]) ** 2).sum(1))
+    return x[chosen]
