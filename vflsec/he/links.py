@@ -11,12 +11,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from vflsec.channel import Recorder
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation
 from vflsec.he import cost
 from vflsec.he.layer import Emulated, Layer, Real, Settings, backend
 from vflsec.link import Link, backward
-from vflsec.message import Kind
+from vflsec.message import Kind, Message
+from vflsec.view import Table
 
 __all__ = ["InteractiveLink", "SummedGradientLink", "opaque"]
 
@@ -56,6 +58,7 @@ class InteractiveLink(Link):
         gone = {"embedding"} if self.sealed else set()
         self.replaces = frozenset(gone | {"gradient"} if settings.shared else gone)
         self._h: Tensor | None = None
+        self.truth: Recorder | None = None
 
     def width(self, cut: int) -> int:
         return self.settings.out
@@ -101,6 +104,7 @@ class InteractiveLink(Link):
         if not self.sealed:
             h = self._h = fed.send("embedding", self.party, fed.active.name, z, rows, phase=phase)
             out = self.backend.forward(h, self.layer(fed)).out
+            self._witness(fed, h, rows, phase)
             self._derive(fed, "activation", fed.active.name, out, rows, phase)
             return out
         h = self._h = fed.treat("embedding", self.party, fed.active.name, z, rows, phase)
@@ -114,6 +118,7 @@ class InteractiveLink(Link):
         sent, back = (opaque(r, s) for s in found.sizes)
         fed.send("ciphertext", me, you, sent, name="embedding", phase=phase)
         fed.send("ciphertext", you, me, back, name="product", phase=phase)
+        self._witness(fed, h, rows, phase)
         self._derive(fed, "masked", me, found.masked, rows, phase)
         fed.send("masked", me, you, found.masked, rows, name="product", phase=phase)
         self._derive(fed, "activation", you, found.out, rows, phase)
@@ -162,6 +167,23 @@ class InteractiveLink(Link):
             fed.extra[f"he.{what}_seconds"] = seconds
         backward(fed.parties[me], z, delivered, penalty)
         return delivered
+
+    def _witness(self, fed: Federation, h: Tensor, rows: Tensor, phase: str) -> None:
+        """Keep each row's last embedding in training for the audit, if an attack is after it."""
+        recorder = fed.channel.recorder
+        if phase or not any(key[2] in ("activation", "weight_gradient") for key in recorder.wanted):
+            return
+        if self.truth is None:
+            self.truth = Recorder(
+                [(self.party, "sent", "embedding", "last")], fed.replicas, recorder.n
+            )
+        message = Message("embedding", self.party, fed.active.name, h, rows, fed.phase)
+        self.truth.add(message, fed.channel.alive_mask)
+
+    def embeddings(self, r: int, phase: str) -> Table:
+        """What replica `r`'s embeddings were when each row was last seen; for the audit alone."""
+        assert self.truth is not None, "no attack asked for it before training"
+        return self.truth.tables(r, (self.party,), phase)["sent", "embedding", "last", self.party]
 
     def _derive(
         self, fed: Federation, kind: Kind, who: str, x: Tensor, rows: Tensor | None, phase: str = ""
