@@ -262,7 +262,7 @@ class Federation:
         Raises:
             PolicyError: a link promised that such a message does not pass in the clear.
         """
-        for party in {sender, receiver} - {self.active.name}:
+        for party in {sender, receiver} & self.parties.keys() - {self.active.name}:
             if kind in self.link(party).replaces:
                 raise PolicyError(
                     f"{party}: {kind} messages must pass encrypted, but the algorithm sends one in "
