@@ -84,11 +84,12 @@ def bare(replicas: int, batch: int) -> Callable[[int], None]:
         w = torch.randn(replicas, i, o, generator=g) / i**0.5
         return [w.requires_grad_(), torch.zeros(replicas, 1, o).requires_grad_()]
 
-    shapes = [(COLUMNS, HIDDEN), (HIDDEN, CUT), (COLUMNS, HIDDEN), (HIDDEN, CUT), (2 * CUT,
-    CLASSES)] params = [p for i, o in shapes for p in weight(i, o)] optimizer =
-    torch.optim.Adam(params, lr=1e-3, fused=True) rows = max(4 * batch, 1024) xs =
-    [torch.randn(replicas, rows, COLUMNS, generator=g) for _ in range(2)] y = (xs[0][..., 0] +
-    xs[1][..., 0] > 0).long()
+    shapes = [(COLUMNS, HIDDEN), (HIDDEN, CUT), (COLUMNS, HIDDEN), (HIDDEN, CUT), (2 * CUT, CLASSES)]
+    params = [p for i, o in shapes for p in weight(i, o)]
+    optimizer = torch.optim.Adam(params, lr=1e-3, fused=True)
+    rows = max(4 * batch, 1024)
+    xs = [torch.randn(replicas, rows, COLUMNS, generator=g) for _ in range(2)]
+    y = (xs[0][..., 0] + xs[1][..., 0] > 0).long()
 
     def run(steps: int) -> None:
         for k in range(steps):

@@ -8,9 +8,9 @@ Two packings are used. ``rows``: a matrix (b, m) as m ciphertexts, one sample a 
 product with a plain matrix costs m o scalar products and no rotation. ``blocks``: several rows side
 by side in the slots of one ciphertext, for products that differ from slot to slot.
 
-Every sum made by the holder of the public key alone adds a *fresh encryption*: a plaintext sum
-would leave the second ciphertext component a known linear map of the key holder's own ciphertexts,
-from which the key holder solves for the weights it was multiplied by.
+Every sum made by the holder of the public key alone adds a *fresh encryption*: a plaintext sum would
+leave the second ciphertext component a known linear map of the key holder's own ciphertexts, from
+which the key holder solves for the weights it was multiplied by.
 
 Source: Cheon, Kim, Kim, Song, "Homomorphic encryption for arithmetic of approximate numbers",
 ASIACRYPT 2017; Benaissa et al., "TenSEAL", arXiv:2104.03152 (2021).
