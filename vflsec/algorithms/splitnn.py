@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +52,7 @@ class SplitNN(Algorithm):
         optimizer, lr, weight_decay: of every party.
         batch_size, epochs, patience: patience counts epochs without a better validation loss;
             0 trains all epochs. The best epoch by validation loss is kept either way if `select`.
+        returns_predictions: True sends the class shares back to the passive parties at inference.
         parties: per-party overrides {party: {"hidden": [...], "cut": n, "module": "pkg.mod:Name"}}.
     """
 
@@ -68,16 +69,8 @@ class SplitNN(Algorithm):
     epochs: int = 30
     patience: int = 5
     select: bool = True
+    returns_predictions: bool = False
     parties: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
-        {
-            ("embedding", "passive", "active"),
-            ("gradient", "active", "passive"),
-            ("ids", "active", "passive"),
-            ("signal", "active", "passive"),
-        }
-    )
 
     def __post_init__(self) -> None:
         for name in ("hidden", "top"):
@@ -102,6 +95,18 @@ class SplitNN(Algorithm):
         for party, settings in self.parties.items():
             for key in settings:
                 check.one_of(f"splitnn.parties.{party}: the key", key, ("hidden", "cut", "module"))
+
+    @property
+    def sends(self) -> frozenset[tuple[str, str, str]]:  # type: ignore[override]
+        kinds = {
+            ("embedding", "passive", "active"),
+            ("gradient", "active", "passive"),
+            ("ids", "active", "passive"),
+            ("signal", "active", "passive"),
+        }
+        if self.returns_predictions:
+            kinds.add(("prediction", "active", "passive"))
+        return frozenset(kinds)
 
     @property
     def has_top(self) -> bool:
@@ -215,7 +220,12 @@ class SplitNN(Algorithm):
             if party.name != active:
                 z = fed.send("embedding", party.name, active, z, rows, phase="predict")
             parts.append(z)
-        return self.logits(fed, parts, train=False)
+        logits = self.logits(fed, parts, train=False)
+        if self.returns_predictions:
+            shares = torch.softmax(fed.decode(logits), dim=-1)
+            for party in self.passive(fed):
+                fed.send("prediction", active, party.name, shares, rows, phase="predict")
+        return logits
 
     def facts(self, fed: Federation) -> Facts:
         task = fed.stack.first

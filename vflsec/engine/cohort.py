@@ -179,14 +179,15 @@ class _Cohort:
         return task, Truth("label", rows, task.y)
 
     def _main_task(self, phase: Phase) -> None:
-        if not (self.main and phase.predicts):
+        returned = any("prediction:last" in p.attack.needs for p in self.prepared)
+        if not (phase.predicts and (self.main or returned)):
             return
         for split in ("test", "validation"):
             rows = self.stack.rows(split)
             logits = torch.log_softmax(
                 self.fed.decode(predict(self.algorithm, self.fed, rows)), dim=-1
             )
-            for r, result in enumerate(self.results):
+            for r, result in enumerate(self.results if self.main else []):
                 task, truth = self._truth(r)
                 guess = Guess("label", rows[r], logits[r])
                 prior = task.prior.numpy()
