@@ -7,16 +7,15 @@ rows. A control sees own columns, the known rows and the class shares, and no me
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
 
 from vflsec.guess import Guess
 from vflsec.nn.completion import Fit, fit_networks, logistic_cv
+from vflsec.nn.joint import own_model, own_rows
 from vflsec.view import View
 
 __all__ = ["Control", "controls"]
@@ -78,16 +77,16 @@ def _logistic(view: View) -> Fit:
 
 
 def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> Sequence[Fit | None]:
-    if "initial" not in views[0].models.get(views[0].party, {}):
+    bottoms = [m for v in views if (m := own_model(v, "initial")) is not None]
+    if len(bottoms) < len(views):
         return [None] * len(views)
     knowns = [v.require_known() for v in views]
-    bottoms: list[nn.Module] = [copy.deepcopy(v.models[v.party]["initial"]) for v in views]
     return fit_networks(
         "scratch",
         bottoms,
-        [v.columns[v.party][k.rows] for v, k in zip(views, knowns, strict=True)],
+        [own_rows(v, k.rows) for v, k in zip(views, knowns, strict=True)],
         knowns,
-        [v.columns[v.party][v.target_rows] for v in views],
+        [own_rows(v, v.target_rows) for v in views],
         rngs,
         views[0].facts.classes,
         hidden=(32,),
