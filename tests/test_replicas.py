@@ -11,6 +11,7 @@ from torch import nn
 from vflsec.errors import ConfigError
 from vflsec.nn.models import TabularInput, bottom, from_path, mlp
 from vflsec.nn.replicas import LEAST, ReplicaFallbackWarning, Replicas
+from vflsec.party import Party
 from vflsec.rng import Streams, as_global, generator
 from vflsec.view import Schema
 
@@ -176,3 +177,44 @@ def test_own_module_by_path() -> None:
         from_path("no_such_module:Thing", SCHEMA, 2)
     with pytest.raises(ConfigError, match=r"must map a batch to \(b, 2\), got \(3, 3\)"):
         from_path("torch.nn:Identity", SCHEMA, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "act", [nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.Softplus, nn.ReLU, nn.LeakyReLU]
+)
+def test_activations_do_not_depend_on_company(act: type[nn.Module], dtype: torch.dtype) -> None:
+    """Odd sizes leave vector registers partly filled; values and gradients stay the same."""
+    for b, d in ((1, 1), (5, 3), (17, 7)):
+        x = torch.randn(20, b, d, dtype=dtype, generator=generator(b, "x")) * 3
+        many = x.clone().requires_grad_()
+        out = Replicas([act() for _ in range(20)], dtype=dtype)(many)
+        (grad,) = torch.autograd.grad(out.sum(), many)
+        for r in range(20):
+            one = x[r : r + 1].clone().requires_grad_()
+            alone = Replicas([act()], dtype=dtype)(one)
+            assert torch.equal(alone[0], out[r])
+            assert torch.equal(torch.autograd.grad(alone.sum(), one)[0][0], grad[r])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "adagrad"])
+def test_optimizers_do_not_depend_on_company(optimizer: str, dtype: torch.dtype) -> None:
+    """100 steps of parameters of odd and even size, alone and among 20."""
+    sizes = (1, 3, 7, 21, 64)
+
+    def run(replicas: slice) -> list[torch.Tensor]:
+        g = generator(0, "steps")
+        party = Party("p", False)
+        layers = [nn.ParameterList([nn.Parameter(torch.zeros(n)) for n in sizes])] * 20
+        party.modules["bottom"] = Replicas(layers[replicas], dtype=dtype)
+        party.start(optimizer, 1e-2, 1e-3)
+        for _ in range(100):
+            grads = [torch.randn(20, n, dtype=dtype, generator=g)[replicas] for n in sizes]
+            party.update(grads)
+        return [p.detach() for p in party.parameters()]
+
+    many = run(slice(None))
+    for r in (0, 7, 19):
+        alone = run(slice(r, r + 1))
+        assert all(torch.equal(a[0], m[r]) for a, m in zip(alone, many, strict=True))

@@ -62,6 +62,14 @@ class Algorithm:
         """
         return None
 
+    def alone(self, party: str) -> Algorithm | None:
+        """What trains the bottom of `party` on its own columns without labels or messages.
+
+        None means that there is no such thing. The engine runs it once for each seed and adds
+        the same attacker on that bottom to the controls.
+        """
+        return None
+
     def notes(self) -> dict[str, Any]:
         """Differences from the published method worth a line in the report."""
         return {}

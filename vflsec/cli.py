@@ -220,6 +220,10 @@ def gate(
             f"{folder}: the scenario has no gate. Give one: vflsec gate {folder} --max 0.1"
         )
     print_verdicts(result.summary["gates"], console)
+    if not result.summary["complete"]:
+        console.print(
+            "Not all that was planned is measured, so nothing passes; run the audit again."
+        )
     if baseline is not None:
         from vflsec.engine.baseline import regressions
 

@@ -7,6 +7,7 @@ traceback and exits with 2. Anything else is a defect of vflsec and exits with 4
 from __future__ import annotations
 
 __all__ = [
+    "CiphertextError",
     "ConfigError",
     "DataError",
     "MissingDependencyError",
@@ -35,6 +36,10 @@ class ShapeError(VflsecError, ValueError):
 
 class ThreatModelError(VflsecError, ValueError):
     """An attack asks for what its adversary does not have."""
+
+
+class CiphertextError(VflsecError, ValueError):
+    """An encrypted message is damaged, or belongs to another key."""
 
 
 class PolicyError(VflsecError, ValueError):

@@ -23,7 +23,25 @@ from vflsec.rng import Streams, as_global, generator
 from vflsec.task import Stack
 from vflsec.view import Facts
 
-__all__ = ["Federation", "Phase"]
+__all__ = ["Federation", "Pass", "Phase"]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One walk over some rows, in a fresh order every time.
+
+    Attributes:
+        name: of the stream that shuffles; passes of one name and seed see the same orders.
+        rows: sample ids, (R, n).
+        batch_size, step: as in :class:`Phase`.
+        smallest: a last batch of fewer rows is left out.
+    """
+
+    name: str
+    rows: Tensor
+    batch_size: int
+    step: Callable[[Tensor], None]
+    smallest: int = 1
 
 
 @dataclass
@@ -41,6 +59,8 @@ class Phase:
         audited: True if attacks look at the state after this phase.
         predicts: True if the main task can be evaluated after this phase.
         listeners: passive parties that are told each epoch whether training goes on.
+        passes: what an epoch consists of, in order; empty means one pass over `rows` by `step`.
+        before: called once before the first epoch, for example to drop modules; may be None.
     """
 
     name: str
@@ -54,6 +74,12 @@ class Phase:
     audited: bool = True
     predicts: bool = True
     listeners: tuple[str, ...] = ()
+    passes: tuple[Pass, ...] = ()
+    before: Callable[[], None] | None = None
+
+    def walks(self) -> tuple[Pass, ...]:
+        """The passes of an epoch."""
+        return self.passes or (Pass(self.name, self.rows, self.batch_size, self.step),)
 
 
 @dataclass
@@ -266,14 +292,18 @@ class Federation:
                     total = term if total is None else total + term
         return total
 
-    def batches(self, phase: Phase) -> Iterator[Tensor]:
-        """Sample ids (R, b) of one epoch, each replica in its own fresh order."""
-        n = phase.rows.shape[1]
-        if "order" not in self.extra or self.extra["order"][0] != phase.name:
-            self.extra["order"] = (phase.name, Streams(self.seeds, "batches", phase.name))
-        order = self.extra["order"][1].permutations(n).to(phase.rows.device)
-        shuffled = phase.rows.gather(1, order)
-        yield from shuffled.split(phase.batch_size, dim=1)
+    def batches(self, walk: Pass | Phase) -> Iterator[Tensor]:
+        """Sample ids (R, b) of one pass, each replica in its own fresh order."""
+        if isinstance(walk, Phase):
+            (walk,) = walk.walks()
+        n = walk.rows.shape[1]
+        key = f"order.{self.phase}.{walk.name}"
+        if key not in self.extra:
+            self.extra[key] = Streams(self.seeds, "batches", walk.name)
+        order = self.extra[key].permutations(n).to(walk.rows.device)
+        for batch in walk.rows.gather(1, order).split(walk.batch_size, dim=1):
+            if batch.shape[1] >= walk.smallest:
+                yield batch
 
     def state(self) -> dict[str, dict[str, dict[str, Tensor]]]:
         """A copy of all parties' weights."""

@@ -12,7 +12,9 @@ from torch import Tensor
 from vflsec.channel import Binding
 from vflsec.nn.replicas import Replicas
 
-__all__ = ["Party"]
+__all__ = ["Party", "groups", "step"]
+
+LANES = 16  # numbers of float32 in the widest vector register
 
 
 @dataclass
@@ -48,17 +50,21 @@ class Party:
             self.optimizer = None
             return
         if optimizer == "adam":
-            made: Any = torch.optim.Adam(params, lr=lr, weight_decay=weight_decay, fused=True)
+            made: Any = torch.optim.Adam(groups(params), lr=lr, weight_decay=weight_decay)
         elif optimizer == "sgd":
             made = torch.optim.SGD(
-                params, lr=lr, weight_decay=weight_decay, momentum=momentum, fused=True
+                groups(params), lr=lr, weight_decay=weight_decay, momentum=momentum
             )
         else:
             made = torch.optim.Adagrad(params, lr=lr, weight_decay=weight_decay)
+        self.optimizer = self.wrap(made)
+
+    def wrap(self, optimizer: Any) -> Any:
+        """An optimizer of this party as its own policies will have it."""
         for b in self.bindings:
             if b.policy.overrides("optimizer"):
-                made = b.policy.optimizer(made, b.own)
-        self.optimizer = made
+                optimizer = b.policy.optimizer(optimizer, b.own)
+        return optimizer
 
     def update(
         self, gradients: Sequence[Tensor | None], parts: Sequence[str] | None = None
@@ -75,6 +81,19 @@ class Party:
             named = zip(weights, gradients, strict=True)
             self.observer({k: g for k, g in named if g is not None}, weights)
         step(self.optimizer, self.parameters(parts), gradients)
+
+
+def groups(params: Sequence[Tensor], **settings: Any) -> list[dict[str, Any]]:
+    """Optimizer groups of stacked parameters (R, ...), fused where that is exact.
+
+    The fused kernels of the CPU round the last few numbers of a tensor, those that do not fill a
+    vector register, differently from the others; which numbers these are depends on R. So they only
+    get parameters whose every replica fills whole registers.
+    """
+    whole = [p for p in params if p.is_cuda or p[0].numel() % LANES == 0]
+    odd = [p for p in params if not (p.is_cuda or p[0].numel() % LANES == 0)]
+    made = [{"params": whole, "fused": True}, {"params": odd, "fused": False}]
+    return [{**group, **settings} for group in made if group["params"]]
 
 
 def step(optimizer: Any, params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:

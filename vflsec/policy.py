@@ -21,7 +21,7 @@ from vflsec.rng import Streams
 if TYPE_CHECKING:
     from vflsec.message import Message
 
-__all__ = ["Guarantee", "Own", "Policy"]
+__all__ = ["Guarantee", "Own", "Policy", "batch"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Own:
         return [bool(on) for on in (self.strength > 0).tolist()]
 
     def choose(self, changed: Tensor, original: Tensor) -> Tensor:
-        """`changed` where the policy is on and `original`, bit for bit, where it is off; (R, ...)."""
+        """`changed` where the policy is on and `original`, bit for bit, where off."""
         on = self.strength > 0
         if bool(on.all()):
             return changed
@@ -137,7 +137,7 @@ class Policy:
         return None
 
     def decode(self, logits: Tensor, own: Own) -> Tensor:
-        """Logits (R, b, C) as the owner uses them for prediction, after training on changed labels."""
+        """Logits (R, b, C) as used for prediction, after training on changed labels."""
         return logits
 
     def gradients(
@@ -183,8 +183,8 @@ class Policy:
         """
         check.one_of(f"{cls.name}: the natural parameter", parameter, cls.natural)
         where = f"{cls.name}: {parameter}"
-        number = check.positive(where, value, "Strength 0 or no defense at all switches it off.")
-        strength = float(cls.natural[parameter](number))
+        check.positive(where, value, "Strength 0 or no defense at all switches it off.")
+        strength = float(cls.natural[parameter](value))
         if not math.isfinite(strength) or strength < 0:
             raise check.fail(where, f"a value that gives a strength >= 0 ({cls.strengths})", value)
         return strength
@@ -211,3 +211,20 @@ class Policy:
             f"{self.name}: cannot treat {message.kind} {tuple(message.tensor.shape)} from "
             f"{message.sender} to {message.receiver}: {why}"
         )
+
+
+def batch(policy: Policy, message: Message, *, rowwise: bool = True) -> Tensor:
+    """The payload of a message as a floating-point batch (R, b, m), for policies that need one.
+
+    With `rowwise` false, parameters are taken too: their rows are their first dimension, and a
+    one-dimensional one is a column, (R, b, 1).
+
+    Raises:
+        PolicyError: it is not floating point, or (`rowwise`) has no rows of numbers.
+    """
+    x = message.tensor
+    if not x.is_floating_point():
+        raise policy.refuse(message, "it is not a floating-point tensor.")
+    if x.dim() < 3 and rowwise:
+        raise policy.refuse(message, "it has no rows of numbers (R, b, m).")
+    return x.reshape(x.shape[0], x.shape[1] if x.dim() > 1 else 1, -1)

@@ -88,11 +88,14 @@ class Streams:
                 out[r].zero_()
         return out
 
-    def uniform(self, shape: Sequence[int]) -> Tensor:
-        """Numbers uniform on [0, 1), shape (R, *shape)."""
+    def uniform(self, shape: Sequence[int], *, active: Sequence[bool] | None = None) -> Tensor:
+        """Numbers uniform on [0, 1), shape (R, *shape); replicas not `active` get 1/2."""
         out = torch.empty((len(self), *shape), dtype=self.dtype, device=self.device)
         for r, g in enumerate(self.generators):
-            torch.rand(tuple(shape), generator=g, out=out[r], dtype=self.dtype)
+            if active is None or active[r]:
+                torch.rand(tuple(shape), generator=g, out=out[r], dtype=self.dtype)
+            else:
+                out[r].fill_(0.5)
         return out
 
     def integers(self, high: int, shape: Sequence[int]) -> Tensor:
@@ -102,9 +105,9 @@ class Streams:
             torch.randint(high, tuple(shape), generator=g, out=out[r])
         return out
 
-    def laplace(self, shape: Sequence[int]) -> Tensor:
-        """Laplace numbers of scale 1, shape (R, *shape)."""
-        u = self.uniform(shape) - 0.5
+    def laplace(self, shape: Sequence[int], *, active: Sequence[bool] | None = None) -> Tensor:
+        """Laplace numbers of scale 1, shape (R, *shape); replicas not `active` get zeros."""
+        u = self.uniform(shape, active=active) - 0.5
         tiny = torch.finfo(self.dtype).tiny
         return -u.sign() * torch.log((1 - 2 * u.abs()).clamp_min(tiny))
 

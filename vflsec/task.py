@@ -153,6 +153,36 @@ class Stack:
             self._rows[name] = stacked[self.of]
         return self._rows[name]
 
+    def unaligned(self, party: str) -> Tensor:
+        """Sample ids of the training rows `party` holds without a known partner, (R, n), n >= 0.
+
+        Raises:
+            DataError: their number differs between seeds.
+        """
+        return self._not_aligned(
+            f"unaligned:{party}", [t.sets[f"local:{party}"] for t in self.tasks]
+        )
+
+    def unaligned_labelled(self) -> Tensor:
+        """Sample ids of the active party's labelled training rows that are not aligned, (R, n).
+
+        Raises:
+            DataError: their number differs between seeds.
+        """
+        return self._not_aligned("unaligned:labelled", [t.active_labelled for t in self.tasks])
+
+    def _not_aligned(self, name: str, rows: Sequence[Tensor]) -> Tensor:
+        if name not in self._rows:
+            left = [r[~torch.isin(r, t.sets["aligned"])] for r, t in zip(rows, self.tasks)]
+            sizes = sorted({len(r) for r in left})
+            if len(sizes) > 1:
+                raise DataError(
+                    f"{self.first.name}: row set {name!r} has {sizes[0]} rows for one seed and "
+                    f"{sizes[-1]} for another; splits must keep sizes."
+                )
+            self._rows[name] = torch.stack(left).to(self.device)[self.of]
+        return self._rows[name]
+
     def labels(self) -> Tensor:
         """Labels the active party was given, (R, N) int64, -1 where there is none."""
         given = [t.y if t.given is None else t.given for t in self.tasks]

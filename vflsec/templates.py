@@ -156,9 +156,7 @@ def write_scenario(tables: Sequence[Path], *, label: str, id: str, out: Path) ->
     _write_new(out, scenario_text(columns, label=label, id=id, base=out.parent))
 
 
-def scenario_text(
-    columns: Mapping[Path, Sequence[str]], *, label: str, id: str, base: Path
-) -> str:
+def scenario_text(columns: Mapping[Path, Sequence[str]], *, label: str, id: str, base: Path) -> str:
     """A scenario for tables with these columns, paths written relative to `base`.
 
     Raises:

@@ -470,7 +470,10 @@ def defense_file_rules(name: str) -> None:
     """One documented file with a source and at least one hook."""
     entry = registry.defenses.entry(name)
     policy: Policy = registry.defenses.create(name)
-    hooks = ("columns", "labels", "model", "loss", "penalty", "optimizer", "outgoing", "incoming")
+    hooks = (
+        "columns", "labels", "model", "loss", "penalty", "gradients", "optimizer", "outgoing",
+        "incoming",
+    )  # fmt: skip
     assert entry.source, f"{entry.path}: the docstring needs a 'Source:' paragraph"
     assert "not stop" in entry.doc, f"{entry.path}: say what it does not stop"
     assert any(policy.overrides(h) for h in hooks), f"{name} does nothing"

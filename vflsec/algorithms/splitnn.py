@@ -17,7 +17,7 @@ arXiv:2208.08934 (2022), section III.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,30 @@ from vflsec.view import Facts
 ALIASES = ("fedsplitnn",)
 
 
+@dataclass
+class Exchange:
+    """What one exchange on a batch leaves at the parties.
+
+    Attributes:
+        rows, y: sample ids (R, b), and what the active party trains on.
+        x: own input rows by party, (R, b, ...).
+        got: embeddings as the active party has them, itself first, (R, b, d_k).
+        sent: the passive parties' embeddings with their graph.
+        penalties: the passive parties' penalty terms (R,).
+        logits: of the active party, (R, b, C), detached.
+        gradients: of the embeddings, as delivered to the passive parties.
+    """
+
+    rows: Tensor
+    y: Tensor
+    x: dict[str, Tensor]
+    got: dict[str, Tensor] = field(default_factory=dict)
+    sent: dict[str, Tensor] = field(default_factory=dict)
+    penalties: dict[str, Tensor | None] = field(default_factory=dict)
+    logits: Tensor | None = None
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+
+
 @registry.algorithm
 @dataclass(frozen=True)
 class SplitNN(Algorithm):
@@ -43,10 +67,10 @@ class SplitNN(Algorithm):
     Attributes:
         hidden: widths of the hidden layers of every bottom.
         cut: width of every embedding; ignored without a top (then it is the number of classes).
-        top: widths of the hidden layers of the top model after the fused embedding;
-            ``[]`` with ``aggregation = "sum"`` or ``"mean"`` and ``linear_top = false`` means no
-            top.
-        linear_top: True puts a trainable linear layer between fused embedding and logits.
+        top: widths of the hidden layers of the top model; ``[]`` is the published head, one
+            linear layer.
+        linear_top: False, with ``top = []`` and aggregation ``sum`` or ``mean``, leaves the top
+            model out: the fused embedding is the logits.
         aggregation: how embeddings meet: ``concat``, ``sum`` or ``mean``.
         dropout: of the hidden layers of bottoms and top.
         optimizer, lr, weight_decay: of every party.
@@ -58,7 +82,7 @@ class SplitNN(Algorithm):
 
     hidden: tuple[int, ...] = (64,)
     cut: int = 32
-    top: tuple[int, ...] = (32,)
+    top: tuple[int, ...] = ()
     linear_top: bool = True
     aggregation: str = "concat"
     dropout: float = 0.0
@@ -75,26 +99,27 @@ class SplitNN(Algorithm):
     def __post_init__(self) -> None:
         for name in ("hidden", "top"):
             for width in getattr(self, name):
-                check.integer(f"splitnn.{name}", width)
-        check.integer("splitnn.cut", self.cut)
-        check.integer("splitnn.batch_size", self.batch_size)
-        check.integer("splitnn.epochs", self.epochs, low=0)
-        check.integer("splitnn.patience", self.patience, low=0)
-        check.one_of("splitnn.aggregation", self.aggregation, ("concat", "sum", "mean"))
-        check.one_of("splitnn.optimizer", self.optimizer, ("adam", "sgd", "adagrad"))
-        check.positive("splitnn.lr", self.lr)
-        check.non_negative("splitnn.weight_decay", self.weight_decay)
-        check.in_unit("splitnn.dropout", self.dropout, high_open=True)
+                check.integer(f"{self.name}.{name}", width)
+        check.integer(f"{self.name}.cut", self.cut)
+        check.integer(f"{self.name}.batch_size", self.batch_size)
+        check.integer(f"{self.name}.epochs", self.epochs, low=0)
+        check.integer(f"{self.name}.patience", self.patience, low=0)
+        check.one_of(f"{self.name}.aggregation", self.aggregation, ("concat", "sum", "mean"))
+        check.one_of(f"{self.name}.optimizer", self.optimizer, ("adam", "sgd", "adagrad"))
+        check.positive(f"{self.name}.lr", self.lr)
+        check.non_negative(f"{self.name}.weight_decay", self.weight_decay)
+        check.in_unit(f"{self.name}.dropout", self.dropout, high_open=True)
         if not self.has_top and self.aggregation == "concat":
             raise ConfigError(
-                "splitnn: without a top model (top = [] and linear_top = false) the embeddings are "
-                'the logits and must be added: set aggregation = "sum" or "mean".'
+                f"{self.name}: without a top model (top = [] and linear_top = false) the "
+                'embeddings are the logits and must be added: set aggregation = "sum" or "mean".'
             )
         if self.top and not self.linear_top:
-            raise ConfigError("splitnn: top hidden layers need linear_top = true.")
+            raise ConfigError(f"{self.name}: top hidden layers need linear_top = true.")
         for party, settings in self.parties.items():
+            where = f"{self.name}.parties.{party}: the key"
             for key in settings:
-                check.one_of(f"splitnn.parties.{party}: the key", key, ("hidden", "cut", "module"))
+                check.one_of(where, key, ("hidden", "cut", "module"))
 
     @property
     def sends(self) -> frozenset[tuple[str, str, str]]:  # type: ignore[override]
@@ -122,13 +147,13 @@ class SplitNN(Algorithm):
     def build(self, fed: Federation) -> None:
         task = fed.stack.first
         for name in self.parties:
-            check.one_of("splitnn.parties: the party", name, task.parties)
+            check.one_of(f"{self.name}.parties: the party", name, task.parties)
         names = [task.active, *(p.name for p in self.passive(fed))]
         widths = [self.width(p, fed.classes) for p in names]
         if self.aggregation != "concat" and len(set(widths)) > 1:
             raise ConfigError(
-                f"splitnn: aggregation {self.aggregation!r} needs one cut width for all parties, "
-                f"got {widths}."
+                f"{self.name}: aggregation {self.aggregation!r} needs one cut width for all "
+                f"parties, got {widths}."
             )
         for name, width in zip(names, widths, strict=True):
             fed.add(name, "bottom", self._bottom(fed, name, width))
@@ -155,18 +180,24 @@ class SplitNN(Algorithm):
         return fed.passive
 
     def phases(self, fed: Federation) -> list[Phase]:
-        rows = fed.stack.rows("labelled")
-        fed.phase = "train"
+        self.intersect(fed, "train")
+        return [self.split_phase(fed, "train", self.epochs)]
+
+    def intersect(self, fed: Federation, phase: str) -> None:
+        """Tell every passive party which sample ids all parties hold, at the start of `phase`."""
+        fed.phase = phase
         for party in self.passive(fed):
             ids = fed.stack.rows("aligned")
             fed.send("ids", fed.active.name, party.name, ids, ids, name="intersection")
-        return [
-            Phase(
-                "train", rows, self.batch_size, self.epochs, lambda batch: self.step(fed, batch),
-                select=self.select, patience=self.patience,
-                listeners=tuple(p.name for p in self.passive(fed)),
-            )
-        ]  # fmt: skip
+
+    def split_phase(self, fed: Federation, name: str, epochs: int) -> Phase:
+        """Split training on the labelled rows, as a phase of this name."""
+        return Phase(
+            name, fed.stack.rows("labelled"), self.batch_size, epochs,
+            lambda batch: self.step(fed, batch),
+            select=self.select, patience=self.patience,
+            listeners=tuple(p.name for p in self.passive(fed)),
+        )  # fmt: skip
 
     def fuse(self, parts: list[Tensor]) -> Tensor:
         """Embeddings (R, b, d_k) of all parties -> fused (R, b, d)."""
@@ -182,33 +213,57 @@ class SplitNN(Algorithm):
 
     def step(self, fed: Federation, rows: Tensor) -> None:
         """One split training step on sample ids (R, b)."""
-        active, passive = fed.active, self.passive(fed)
+        batch = self.up(fed, rows)
+        own, cut = self.differentiate(fed, batch)
+        self.down(fed, batch, cut)
+        fed.active.update(own)
+
+    def up(self, fed: Federation, rows: Tensor) -> Exchange:
+        """Embeddings of sample ids (R, b) of all parties meet at the active one."""
+        active = fed.active
         x_active = fed.columns(active.name, rows)
-        got = {active.name: active.modules["bottom"](x_active)}
-        sent: dict[str, Tensor] = {}
-        penalties: dict[str, Tensor | None] = {}
-        for party in passive:
+        batch = Exchange(rows, fed.targets(rows), {active.name: x_active})
+        batch.got[active.name] = active.modules["bottom"](x_active)
+        for party in self.passive(fed):
             fed.send("ids", active.name, party.name, rows, rows, name="batch")
-            x = fed.columns(party.name, rows)
-            z = sent[party.name] = party.modules["bottom"](x)
-            penalties[party.name] = fed.penalty(party.name, x, {party.name: z}, None)
-            got[party.name] = fed.send("embedding", party.name, active.name, z, rows)
-            got[party.name].requires_grad_()
-        y = fed.targets(rows)
-        logits = self.logits(fed, list(got.values()), train=True)
-        total = fed.loss(logits, y).sum()
-        extra = fed.penalty(active.name, x_active, got, y)
-        if extra is not None:
-            total = total + extra.sum()
+            x = batch.x[party.name] = fed.columns(party.name, rows)
+            z = batch.sent[party.name] = party.modules["bottom"](x)
+            batch.penalties[party.name] = fed.penalty(party.name, x, {party.name: z}, None)
+            batch.got[party.name] = fed.send("embedding", party.name, active.name, z, rows)
+            batch.got[party.name].requires_grad_()
+        return batch
+
+    def differentiate(
+        self, fed: Federation, batch: Exchange
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Gradients of the active party's loss: of its parameters, and of the passive parties'
+        embeddings (R, b, d_k).
+        """
+        active = fed.active
+        logits = self.logits(fed, list(batch.got.values()), train=True)
+        batch.logits = logits.detach()
+        total = fed.loss(logits, batch.y).sum()
+        extra = fed.penalty(active.name, batch.x[active.name], batch.got, batch.y)
+        for term in (extra, self.own_term(fed)):
+            if term is not None:
+                total = total + term.sum()
         mine = active.parameters()
-        grads = torch.autograd.grad(total, [*mine, *(got[p] for p in sent)])
-        for party, gradient in zip(passive, grads[len(mine) :], strict=True):
+        grads = torch.autograd.grad(total, [*mine, *(batch.got[p] for p in batch.sent)])
+        return grads[: len(mine)], grads[len(mine) :]
+
+    def own_term(self, fed: Federation) -> Tensor | None:
+        """What the active party adds to its loss for its own parameters, (R,), or None."""
+        return None
+
+    def down(self, fed: Federation, batch: Exchange, cut: Sequence[Tensor]) -> None:
+        """Gradients (R, b, d_k) of the embeddings go to their parties, which update on them."""
+        for party, gradient in zip(self.passive(fed), cut, strict=True):
             delivered = fed.send(
-                "gradient", active.name, party.name, gradient, rows,
-                scale=float(rows.shape[1]), labels=y, logits=logits.detach(),
+                "gradient", fed.active.name, party.name, gradient, batch.rows,
+                scale=float(batch.rows.shape[1]), labels=batch.y, logits=batch.logits,
             )  # fmt: skip
-            backward(party, sent[party.name], delivered, penalties[party.name])
-        active.update(grads[: len(mine)])
+            batch.gradients[party.name] = delivered
+            backward(party, batch.sent[party.name], delivered, batch.penalties[party.name])
 
     @torch.no_grad()
     def predict(self, fed: Federation, rows: Tensor) -> Tensor:
@@ -246,13 +301,22 @@ class SplitNN(Algorithm):
         )  # fmt: skip
 
 
-def backward(party: Party, z: Tensor, gradient: Tensor, penalty: Tensor | None) -> None:
-    """Continue the backward pass of embedding `z` (R, b, d) at its own party, and update it."""
+def backward(
+    party: Party,
+    z: Tensor,
+    gradient: Tensor,
+    penalty: Tensor | None,
+    change: Callable[[Sequence[Tensor]], Sequence[Tensor]] | None = None,
+) -> None:
+    """Continue the backward pass of embedding `z` (R, b, d) at its own party, and update it.
+
+    `change` is applied to the gradients of the party's parameters before the update.
+    """
     params = party.parameters()
     if not params:
         return
     if penalty is None:
-        party.update(torch.autograd.grad(z, params, gradient))
+        grads = torch.autograd.grad(z, params, gradient)
     else:
-        total = (z * gradient).sum() + penalty.sum()
-        party.update(torch.autograd.grad(total, params))
+        grads = torch.autograd.grad((z * gradient).sum() + penalty.sum(), params)
+    party.update(grads if change is None else change(grads))

@@ -1,8 +1,8 @@
 """Did leakage rise against earlier results? A regression gate on the mean advantage.
 
 The same point (data, algorithm, defense, strength, attack, adversary, rows, metric) is compared.
-A rise fails if it exceeds max(0.03, 2.5 sd / sqrt(n)) with the baseline's spread over seeds, so that
-the noise of a few seeds is not taken for a change.
+A rise fails if it exceeds max(0.03, 2.5 sd / sqrt(n)) with the baseline's spread over seeds, so
+that the noise of a few seeds is not taken for a change.
 """
 
 from __future__ import annotations

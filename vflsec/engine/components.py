@@ -5,9 +5,12 @@ Importing a class imports torch, so only what is going to be run, or checked, co
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from pydantic import BaseModel
 
 from vflsec import check, registry
 from vflsec.engine.problems import Origin, Problem, unknown_key
@@ -15,9 +18,9 @@ from vflsec.engine.sections import Algorithm, Attack, Defense
 from vflsec.engine.toml_text import Path
 from vflsec.errors import ConfigError, VflsecError
 
-__all__ = ["check_components", "flat_params"]
+__all__ = ["check_components", "flat_params", "natural_strengths"]
 
-_OWN = {"algorithm": Algorithm, "attack": Attack, "defense": Defense}
+_OWN: dict[str, type[BaseModel]] = {"algorithm": Algorithm, "attack": Attack, "defense": Defense}
 
 
 def flat_params(section: Algorithm | Attack | Defense) -> dict[str, Any]:
@@ -26,6 +29,22 @@ def flat_params(section: Algorithm | Attack | Defense) -> dict[str, Any]:
     for phase, values in getattr(section, "phases", {}).items():
         out.update({f"{phase}_{key}": value for key, value in values.items()})
     return out
+
+
+def natural_strengths(section: Defense) -> tuple[list[float] | None, dict[str, Any]]:
+    """The swept strengths of a defense and its hyper-parameters.
+
+    A defense may name other numbers to sweep (``epsilon = [8, 2, 1]``), which are turned into
+    strengths here and are no hyper-parameters; see :attr:`vflsec.policy.Policy.natural`.
+    """
+    cls = registry.defenses.get(section.name)
+    params = flat_params(section)
+    strengths = None if section.strength is None else list(section.strength)
+    for key in [k for k in params if k in getattr(cls, "natural", {})]:
+        given = params.pop(key)
+        values = given if isinstance(given, list) else [given]
+        strengths = [cls.from_natural(key, v) for v in values]  # type: ignore[attr-defined]
+    return strengths, params
 
 
 def check_components(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
@@ -39,9 +58,13 @@ def check_components(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]
     for key, known in kinds:
         for i, section in _tables(normal, key):
             own = _OWN[key].model_fields
-            params = {k: ((k,), v) for k, v in section.items() if k not in own}
+            params: dict[str, tuple[Path, Any]] = {
+                k: ((k,), v) for k, v in section.items() if k not in own
+            }
             if key == "algorithm":
                 params |= _phases(section)
+            if key == "defense":
+                out += _natural(origin, known, i, section, params)
             out += _check(origin, known, (key, i), section.get("name"), params)
             if key == "defense":
                 out += _strength(origin, known, i, section)
@@ -51,7 +74,7 @@ def check_components(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]
         if name and not any(section.get(k) for k in ("file", "files")):
             given = section.get("params")
             given = given if isinstance(given, Mapping) else {}
-            params = {k: (("params", k), v) for k, v in given.items()}
+            params = {k: (("params", str(k)), v) for k, v in given.items()}
             out += _check(origin, registry.datasets, ("data", i), name, params)
     return out
 
@@ -132,16 +155,62 @@ def _check(
     return out
 
 
+def _natural(
+    origin: Origin,
+    known: registry.Registry,
+    i: int,
+    section: Mapping[str, Any],
+    params: dict[str, Any],
+) -> list[Problem]:
+    """Take numbers that stand for a strength out of `params`, and judge them."""
+    try:
+        cls: Any = known.get(str(section.get("name")))
+    except (ConfigError, ImportError):
+        return []  # reported with the name
+    named = [k for k in params if k in getattr(cls, "natural", {})]
+    out = []
+    for key in named:
+        (_, given) = params.pop(key)
+        both = [k for k in (*named, "strength") if k in section and k != key]
+        if both:
+            rule = f"must be left out where {both[0]} is given: both say how strong to be."
+            out.append(origin.problem(("defense", i, key), rule, given))
+            continue
+        for value in given if isinstance(given, list) else [given]:
+            try:
+                cls.from_natural(key, value)
+            except ConfigError as error:
+                rule = str(error).partition(f"{key} ")[2]
+                out.append(origin.problem(("defense", i, key), rule, value))
+        if given == []:
+            out.append(origin.problem(("defense", i, key), "must have a value.", given))
+    return out
+
+
 def _strength(
     origin: Origin, known: registry.Registry, i: int, section: Mapping[str, Any]
 ) -> list[Problem]:
+    """Strengths of a defense that sweeps nothing, and those that it refuses."""
     if "strength" not in section:
         return []
+    here: Path = ("defense", i, "strength")
+    params = {k: v for k, v in section.items() if k not in Defense.model_fields}
     try:
-        cls = known.get(str(section.get("name")))
-    except (ConfigError, ImportError):
-        return []  # reported with the name
-    if getattr(cls, "strengths", ""):
-        return []
-    rule = f"must be left out: {section['name']} has nothing to sweep."
-    return [origin.problem(("defense", i, "strength"), rule, section["strength"])]
+        policy = known.create(str(section.get("name")), params)
+    except (VflsecError, ImportError):
+        return []  # reported with the name or the parameter
+    if not policy.strengths:
+        rule = f"must be left out: {section['name']} has nothing to sweep."
+        return [origin.problem(here, rule, section["strength"])]
+    grid = section["strength"]
+    out = []
+    for j, strength in enumerate(grid if isinstance(grid, list) else ()):
+        if isinstance(strength, bool) or not isinstance(strength, int | float):
+            continue  # reported by its type
+        if not math.isfinite(strength) or strength < 0:
+            continue  # reported by its range
+        try:
+            policy.check_strength(float(strength))
+        except VflsecError as error:
+            out.append(origin.problem((*here, j), f"is refused: {error}", strength))
+    return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ class Backend:
     Attributes:
         load_source: (section, seed, base) -> Source.
         make_task: (source, seed, **split) -> Task.
-        run_cohort: (cells, attacks, tasks, device=..., progress=...) -> results.
+        run_cohort: (cells, attacks, tasks, device=..., progress=..., main=...) -> results.
     """
 
     load_source: Callable[[Mapping[str, Any], int, Path], Any]
@@ -100,9 +101,13 @@ def do_work(
     work: Work, store: Store, tasks: Tasks, device: str, progress: Progress | None = None
 ) -> None:
     """Train, attack, and commit every cell of `work`."""
+    folder = str(tasks.base.resolve())
+    if folder not in sys.path:  # for the user's own modules, which lie beside the scenario
+        sys.path.append(folder)
     results = tasks.backend.run_cohort(
-        list(work.cells), list(work.attacks), tasks.of(work), device=device, progress=progress
-    )
+        list(work.cells), list(work.attacks), tasks.of(work), device=device, progress=progress,
+        main=work.main,
+    )  # fmt: skip
     for result in results:
         store.commit(result, work.attacks, main=work.main)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
-from vflsec.data.load import SPLIT_KEYS
-from vflsec.engine.components import flat_params
+from vflsec.data.load import SPLIT_KEYS, load_source
+from vflsec.engine.components import flat_params, natural_strengths
 from vflsec.engine.observe import refusal
 from vflsec.engine.problems import Problem, ScenarioError
 from vflsec.engine.sections import Data
@@ -179,9 +179,7 @@ def make_plan(
         ScenarioError: a party is named that a data set does not have.
         DataError: a table cannot be used.
     """
-    if load is None:
-        from vflsec.data.load import load_source as load
-    planner = _Planner(scenario, load)
+    planner = _Planner(scenario, load or load_source)
     groups = tuple(planner.groups())
     if planner.problems:
         raise ScenarioError(planner.problems)
@@ -254,7 +252,7 @@ class _Planner:
                 (("attack", i, "adversary"), w) for w in words if w not in ("passive", "active")
             ]
         for i, defense in enumerate(self.root.defense):
-            if defense.party and defense.party not in ("passive", "active"):
+            if defense.party not in ("", "passive", "active", "all"):
                 named.append((("defense", i, "party"), defense.party))
         for path, party in named:
             if party not in every:
@@ -267,11 +265,12 @@ class _Planner:
             name = registry.defenses.entry(section.name).name
             swept = getattr(registry.defenses.get(name), "strengths", "")
             strengths: list[float | None] = [None]
+            grid, params = natural_strengths(section)
             if swept:
-                strengths = list(dict.fromkeys(section.strength or [0.0]))
-                if section.strength is None:
+                strengths = list(dict.fromkeys(grid or [0.0]))
+                if grid is None:
                     self.notes.append(f"defense {name} has no strength grid, so it runs at 0: off.")
-            spec = DefenseSpec(name, flat_params(section), section.party)
+            spec = DefenseSpec(name, params, section.party)
             axes.append([replace(spec, strength=s) for s in strengths])
         return [tuple(combination) for combination in itertools.product(*axes)]
 

@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ class Audit:
         results: one row for each measure, see `vflsec.audit.leakage.COLUMNS`, and ``role``.
         summary: what ``summary.json`` holds.
         verdicts: one for each gate.
-        exit_code: 0 passed, 1 a gate failed, 3 inconclusive.
+        exit_code: 0 passed, 1 a gate failed, 3 inconclusive (or not all was measured).
     """
 
     folder: Path
@@ -243,7 +244,7 @@ def _work(
     tasks = Tasks(backend, plan.base)
     for work in works:
         reporter.begin(work)
-        do_work(work, store, tasks, device, lambda event, f, w=work: reporter.step(w, event, f))
+        do_work(work, store, tasks, device, partial(reporter.step, work))
         finished(work)
 
 
@@ -288,9 +289,12 @@ def judge(
         raise ConfigError(f"{store.folder}: no audit was started here.")
     results = store.results(record["wanted"])
     evaluation = evaluate(record, results, partial=partial, **how)
+    missing = store.unfinished(record["wanted"])
+    code = evaluation.exit_code
+    if missing and code == 0:
+        code = 3  # what was not measured cannot pass
     summary = summary_of(record, evaluation, results, seconds)
+    summary |= {"complete": not missing, "exit_code": code}
     if export:
         write_exports(store.folder, str(record["scenario_toml"]), evaluation.frame, summary)
-    return Audit(
-        store.folder, evaluation.frame, summary, evaluation.verdicts, evaluation.exit_code
-    )
+    return Audit(store.folder, evaluation.frame, summary, evaluation.verdicts, code)

@@ -293,9 +293,8 @@ def _fitting(value: Any, loc: Sequence[str | int]) -> KeyPath:
     """The part of pydantic's location that is a key path (it adds names of union members)."""
     path: list[str | int] = []
     for i, part in enumerate(loc):
-        if isinstance(value, Mapping) and part in value:
-            value = value[part]
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+        in_list = isinstance(value, list) and isinstance(part, int) and part < len(value)
+        if in_list or (isinstance(value, Mapping) and part in value):
             value = value[part]
         elif isinstance(value, Mapping) and i == len(loc) - 1:
             return (*path, part)
@@ -329,7 +328,7 @@ def _rule(path: KeyPath, items: Sequence[Any]) -> tuple[str, Any]:
         example = {"data": '[data] with name = "..."', "algorithm": '[algorithm] name = "..."'}
         return f"is missing. Add {example.get(str(path[-1]), f'{path[-1]} = ...')}.", None
     value = first["input"]
-    rule = _SHORT.get(path[-1]) if first["type"] == "list_type" else ""
+    rule = _SHORT.get(str(path[-1])) if first["type"] == "list_type" else ""
     rule = rule or " or ".join(dict.fromkeys(w for w in map(_allowed, items) if w))
     hint = ""
     if first["type"] == "literal_error":
@@ -355,8 +354,12 @@ def _model_at(path: KeyPath) -> type[BaseModel]:
 
     if not path:
         return Root
-    by_name = {"data": sections.Data, "parties": sections.Party, "gate": sections.Gate,
-               "audit": sections.Audit}  # fmt: skip
+    by_name: dict[str, type[BaseModel]] = {
+        "data": sections.Data,
+        "parties": sections.Party,
+        "gate": sections.Gate,
+        "audit": sections.Audit,
+    }
     return by_name.get(str(path[0]), Root)
 
 

@@ -178,9 +178,7 @@ class Store:
             attacks: those it was asked for; one without any measure is kept as an error.
             main: whether its main-task measures are those of the cell.
         """
-        by_attack: dict[str, list[Measure]] = {a.key: [] for a in attacks}
-        if main:
-            by_attack[MAIN] = []
+        by_attack: dict[str, list[Measure]] = {MAIN: [], **{a.key: [] for a in attacks}}
         for measure in result.measures:
             by_attack.setdefault(measure.attack_key, []).append(measure)
         if not main:
@@ -205,11 +203,12 @@ class Store:
     def _put_cell(self, result: CellResult, *, replace: bool) -> None:
         verb = "replace" if replace else "ignore"
         self._db.execute(
-            f"insert or {verb} into cells values (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+            f"insert or {verb} into cells values (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 result.key, _dump(asdict(result.spec)), "done", result.seconds, result.device,
-                _dump([asdict(r) for r in result.ledger]), _dump([dict(g) for g in
-                result.guarantees]), _dump(dict(result.facts)),
+                _dump([asdict(r) for r in result.ledger]),
+                _dump([dict(g) for g in result.guarantees]),
+                _dump(dict(result.facts)),
             ),
         )  # fmt: skip
 
@@ -219,7 +218,7 @@ class Store:
         )
         columns = ["cell", *_MEASURE]
         marks = ", ".join("?" * len(columns))
-        query = f"insert into measures ({', '.join(columns)}) values ({marks})"  # noqa: S608
+        query = f"insert into measures ({', '.join(columns)}) values ({marks})"
         try:
             self._db.executemany(query, [[cell, *_row(m)] for m in measures])
         except sqlite3.IntegrityError:
@@ -239,8 +238,9 @@ class Store:
             row = self._db.execute("select * from cells where key = ?", (key,)).fetchone()
             if row is None:
                 continue
-            allowed = {MAIN, *attacks}
-            measures = [m for m in self._measures(key) if m.attack_key in allowed]
+            place = {a: i for i, a in enumerate((MAIN, *attacks))}
+            measures = [m for m in self._measures(key) if m.attack_key in place]
+            measures.sort(key=lambda m: place[m.attack_key])  # whenever each was finished
             spec = _spec(json.loads(row[1]))
             out.append(
                 CellResult(
@@ -251,7 +251,7 @@ class Store:
         return out
 
     def _measures(self, cell: str) -> list[Measure]:
-        query = f"select {', '.join(_MEASURE)} from measures where cell = ? order by rowid"  # noqa: S608
+        query = f"select {', '.join(_MEASURE)} from measures where cell = ? order by rowid"
         out = []
         for row in self._db.execute(query, (cell,)):
             values = dict(zip(_MEASURE, row, strict=True))
@@ -259,6 +259,13 @@ class Store:
                 values[name] = json.loads(values[name])
             out.append(Measure(**values))
         return out
+
+    def unfinished(self, wanted: Mapping[str, Iterable[str]]) -> int:
+        """How many wanted (cell, attack) pairs, the main task counted as one, are missing."""
+        return sum(
+            len({MAIN, *attacks} - self._done(cell, errors=True))
+            for cell, attacks in wanted.items()
+        )
 
     def count(self, cells: Iterable[str]) -> int:
         """How many of these cells are finished."""

@@ -185,9 +185,8 @@ def _section(path: tuple[str, ...], table: Mapping[str, Any]) -> list[str]:
     for key, value in table.items():
         if value is None:
             continue
-        if isinstance(value, Mapping) and (not path or len(path) == 1):
-            nested.append((key, value))
-        elif _is_tables(value) and not path:
+        shallow = isinstance(value, Mapping) and len(path) < 2
+        if shallow or (_is_tables(value) and not path):
             nested.append((key, value))
         else:
             plain.append(pair(key, value))

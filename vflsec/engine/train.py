@@ -45,15 +45,18 @@ def run_phases(
         fed.phase, fed.epoch, fed.steps = phase.name, 0, 0
         alive = torch.ones(fed.replicas, dtype=torch.bool, device=fed.stack.device)
         fed.channel.set_alive(alive)
+        if phase.before is not None:
+            phase.before()
         best: _Best | None = None
         if phase.select and phase.epochs:
             best = _Best(fed)
         for epoch in range(phase.epochs):
             fed.epoch = epoch
-            for rows in fed.batches(phase):
-                fed.batch = rows
-                phase.step(rows)
-                fed.steps += 1
+            for walk in phase.walks():
+                for rows in fed.batches(walk):
+                    fed.batch = rows
+                    walk.step(rows)
+                    fed.steps += 1
             fed.batch = None
             if phase.after_epoch is not None:
                 phase.after_epoch(epoch)

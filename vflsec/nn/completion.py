@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas, apply, stacked
-from vflsec.party import step
+from vflsec.party import groups, step
 from vflsec.rng import as_global
 from vflsec.view import Known
 
@@ -83,7 +83,7 @@ def logistic(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x, y)
-    out[:, seen] = model.predict_log_proba(targets)
+    out[:, seen] = np.log(model.predict_proba(targets).clip(1e-13))
     return out
 
 
@@ -197,10 +197,9 @@ def fit_networks(
     ).to(device, dtype)
     heads_only = [p for k, p in stack.params.items() if k.startswith("head.")]
     body = [p for k, p in stack.params.items() if not k.startswith("head.")]
-    groups = [{"params": heads_only, "lr": lr_head}]
-    if body:
-        groups.append({"params": body, "lr": lr_bottom})
-    optimizer = torch.optim.Adam(groups, weight_decay=weight_decay, fused=True)
+    optimizer = torch.optim.Adam(
+        groups(heads_only, lr=lr_head) + groups(body, lr=lr_bottom), weight_decay=weight_decay
+    )
     share = weight / weight.sum(1, keepdim=True)
     frozen_batch = draws or any(isinstance(m, nn.BatchNorm1d) for m in modules[0].modules())
     for _ in range(steps):

@@ -27,6 +27,9 @@ __all__ = ["LEAST", "ReplicaFallbackWarning", "Replicas", "stacked"]
 LEAST = 2
 """The fewest replicas that are stacked; see above."""
 
+WHOLE = 64
+"""A multiple of the numbers that any CPU kernel treats at once."""
+
 Rule = Callable[["Replicas", str, nn.Module, Tensor, bool], Tensor]
 _RULES: dict[type[nn.Module], Rule] = {}
 
@@ -140,8 +143,9 @@ class Replicas:
             self._say(str(why).splitlines()[0])
             self.path = "loop"
             return self._loop(x, train)
-        if train:
-            self.buffers = {k: v.detach() for k, v in buffers.items()}
+        if train:  # in place, for stacks made by `sub` share them
+            for k, v in buffers.items():
+                self.buffers[k].copy_(v.detach())
         return out
 
     def _loop(self, x: Tensor, train: bool) -> Tensor:
@@ -183,6 +187,22 @@ class Replicas:
         other.buffers = {k: v[replicas] for k, v in self.buffers.items()}
         return other
 
+    def sub(self, name: str) -> Replicas:
+        """The submodule of this dotted name as a stack that shares weights and buffers."""
+        if not name:
+            return self
+        other = copy.copy(self)
+        other.template = self.template.get_submodule(name)
+        inner = f"{name}."
+        other.params = {
+            k.removeprefix(inner): v for k, v in self.params.items() if k.startswith(inner)
+        }
+        other.buffers = {
+            k.removeprefix(inner): v for k, v in self.buffers.items() if k.startswith(inner)
+        }
+        other.path = other._choose()
+        return other
+
     def one(self, r: int, state: dict[str, Tensor] | None = None) -> nn.Module:
         """Replica `r` as a module of its own, detached, in eval mode, on the stack's device.
 
@@ -221,11 +241,21 @@ def _linear(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool)
     return out.reshape(*shape[:-1], out.shape[-1])
 
 
-@stacked(
-    nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Softplus, nn.Identity
-)
+@stacked(nn.ReLU, nn.LeakyReLU, nn.Identity)
 def _elementwise(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
     return module(x)
+
+
+@stacked(nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.Softplus)
+def _smooth(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    """An elementwise function that the CPU rounds differently in the last, partly filled vector
+    register; every replica is filled up, so that none depends on how many there are.
+    """
+    if x.is_cuda:
+        return module(x)
+    flat = x.reshape(len(x), -1)
+    n = flat.shape[1]
+    return module(nn.functional.pad(flat, (0, -n % WHOLE)))[:, :n].reshape(x.shape)
 
 
 @stacked(nn.Flatten)

@@ -9,8 +9,15 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["WIDTH", "interval", "number", "print_plan", "print_summary", "print_verdicts",
-           "results_table"]
+__all__ = [
+    "WIDTH",
+    "interval",
+    "number",
+    "print_plan",
+    "print_summary",
+    "print_verdicts",
+    "results_table",
+]
 
 WIDTH = 100
 _STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
@@ -137,6 +144,8 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
         console.print(Text("\nFindings", style="bold"))
     for sentence in findings:
         console.print(_item("- ", Text(sentence)))
+    if not summary["complete"]:
+        console.print(Text("Not all that was planned is measured, so nothing passes.", "yellow"))
     cells = summary["cells"]
     seconds = summary["cost"]["training_seconds"]
     console.print(

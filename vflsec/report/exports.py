@@ -90,7 +90,6 @@ def summary_of(
             "versions": record["versions"],
             "device": record["device"],
             "confidence": record["confidence"],
-            "complete": not evaluation.partial,
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
             "curves": _rows(evaluation.curves),
             "points": _rows(evaluation.points),
@@ -99,7 +98,6 @@ def summary_of(
                 for label, (shown, why) in evaluation.alive.items()
             },
             "gates": [asdict(v) | {"label": v.gate.label} for v in evaluation.verdicts],
-            "exit_code": evaluation.exit_code,
             "findings": list(evaluation.findings),
             "refused": record["refused"],
             "notes": record["notes"],

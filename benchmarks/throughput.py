@@ -1,0 +1,167 @@
+"""Model-steps per CPU-second: the whole engine, a bare batched loop, and one model at a time.
+
+One two-party network (12-64-32 and 12-64-32, linear head to 2 classes), fused Adam, one CPU thread,
+all in one run and interleaved, so that the ratios hold even where the machine's speed drifts:
+
+* bare: hand-written batched matrix products for R replicas, no parties, no channel, no recording;
+* engine: the package's training step with channel, ledger, recorded gradients and isotropic noise;
+* engine, quiet: the same without noise and recording;
+* one: the engine with a single replica at a time (the bare loop with R = 1 for comparison).
+
+Run ``python benchmarks/throughput.py``; ``--markdown`` prints the README's table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsec import registry
+from vflsec.channel import Recorder
+from vflsec.federation import Federation
+from vflsec.task import Stack, Task
+from vflsec.view import Schema
+
+COLUMNS, HIDDEN, CUT, CLASSES = 12, 64, 32, 2
+
+
+def task(seed: int, rows: int) -> Task:
+    g = torch.Generator().manual_seed(seed)
+    names = ("active", "passive")
+    total = rows + 64  # the last 64 are held out
+    x = {p: torch.randn(total, COLUMNS, generator=g) for p in names}
+    y = (x["active"][:, 0] + x["passive"][:, 0] > 0).long()
+    ids = torch.arange(rows)
+    sets = {"labelled": ids, "aligned": ids, "validation": ids[:64]}
+    sets["test"] = torch.arange(rows, total)
+    sets |= {f"local:{p}": ids for p in names}
+    schema = {p: Schema(tuple("abcdefghijkl"), (0,) * COLUMNS, (COLUMNS,)) for p in names}
+    present = {p: torch.ones(total, dtype=torch.bool) for p in names}
+    return Task("bench", names, x, present, schema, y, CLASSES, sets, ids)
+
+
+def engine(replicas: int, batch: int, *, busy: bool) -> Callable[[int], None]:
+    """A function that runs n engine steps."""
+    rows = max(4 * batch, 1024)
+    seeds = list(range(replicas))
+    stack = Stack.build({s: task(s, rows) for s in seeds}, seeds)
+    wanted = [("passive", "received", "gradient", "mean")] if busy else []
+    iso = registry.defenses.create("iso")
+    policies = {"active": [(iso, torch.ones(replicas))]} if busy else {}
+    recorder = Recorder(wanted, replicas, rows + 64)
+    fed = Federation.create(stack, seeds, policies, recorder)
+    algorithm = registry.algorithms.create(
+        "splitnn", {"hidden": [HIDDEN], "cut": CUT, "batch_size": batch}
+    )
+    algorithm.build(fed)
+    (phase,) = algorithm.phases(fed)
+    fed.phase = phase.name
+    state = {"batches": iter(())}
+
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            batch_rows = next(state["batches"], None)
+            if batch_rows is None:
+                state["batches"] = iter(fed.batches(phase))
+                batch_rows = next(state["batches"])
+            phase.step(batch_rows)
+            fed.steps += 1
+
+    return run
+
+
+def bare(replicas: int, batch: int) -> Callable[[int], None]:
+    """The same network as plain batched products."""
+    g = torch.Generator().manual_seed(0)
+
+    def weight(i: int, o: int) -> list[Tensor]:
+        w = torch.randn(replicas, i, o, generator=g) / i**0.5
+        return [w.requires_grad_(), torch.zeros(replicas, 1, o).requires_grad_()]
+
+    shapes = [(COLUMNS, HIDDEN), (HIDDEN, CUT), (COLUMNS, HIDDEN), (HIDDEN, CUT), (2 * CUT, CLASSES)]
+    params = [p for i, o in shapes for p in weight(i, o)]
+    optimizer = torch.optim.Adam(params, lr=1e-3, fused=True)
+    rows = max(4 * batch, 1024)
+    xs = [torch.randn(replicas, rows, COLUMNS, generator=g) for _ in range(2)]
+    y = (xs[0][..., 0] + xs[1][..., 0] > 0).long()
+
+    def run(steps: int) -> None:
+        for k in range(steps):
+            at = slice((k * batch) % rows, (k * batch) % rows + batch)
+            zs = []
+            for j, x in enumerate(xs):
+                w1, b1, w2, b2 = params[4 * j : 4 * j + 4]
+                h = torch.relu(torch.baddbmm(b1, x[:, at], w1))
+                zs.append(torch.baddbmm(b2, h, w2))
+            logits = torch.baddbmm(params[9], torch.cat(zs, 2), params[8])
+            log_p = torch.log_softmax(logits, 2)
+            loss = -log_p.gather(2, y[:, at].unsqueeze(2)).mean((1, 2)).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    return run
+
+
+def measure(run: Callable[[int], None], replicas: int, steps: int) -> float:
+    start = time.process_time()
+    run(steps)
+    return replicas * steps / (time.process_time() - start)
+
+
+def table(rounds: int, seconds: float) -> list[dict[str, float]]:
+    out = []
+    for batch in (64, 512):
+        for replicas in (1, 8, 32):
+            runs = {
+                "bare": bare(replicas, batch),
+                "engine": engine(replicas, batch, busy=True),
+                "quiet": engine(replicas, batch, busy=False),
+            }
+            found: dict[str, list[float]] = {k: [] for k in runs}
+            steps = {}
+            for name, run in runs.items():
+                measure(run, replicas, 20)
+                rate = measure(run, replicas, 20) / replicas
+                steps[name] = max(10, int(rate * seconds))
+            for _ in range(rounds):
+                for name, run in runs.items():
+                    found[name].append(measure(run, replicas, steps[name]))
+            ratios = np.array(found["engine"]) / np.array(found["bare"])
+            out.append(
+                {"batch": batch, "replicas": replicas}
+                | {k: float(np.median(v)) for k, v in found.items()}
+                | {"ratio": float(np.median(ratios)), "low": ratios.min(), "high": ratios.max()}
+            )
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default 5)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="CPU seconds a measurement")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = table(arguments.rounds, arguments.seconds)
+    one = {r["batch"]: r["engine"] for r in rows if r["replicas"] == 1}
+    print(f"torch {torch.__version__}, {platform.machine()}, one thread, medians of "
+          f"{arguments.rounds} interleaved rounds\n")  # fmt: skip
+    print("| batch | replicas | bare loop | engine | engine / bare (range) | engine without noise "
+          "and recording | engine, replicas at once / one at a time |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|")
+    for r in rows:
+        print(
+            f"| {r['batch']} | {r['replicas']} | {r['bare']:,.0f} | {r['engine']:,.0f} | "
+            f"{r['ratio']:.2f} ({r['low']:.2f} to {r['high']:.2f}) | {r['quiet']:,.0f} | "
+            f"{r['engine'] / one[r['batch']]:.1f}x |"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""A noisy choice of gradient entries with noisy values: selective sharing by the sparse vector.
+
+With c = share x numbers in the batch, entries are visited in random order; one is accepted when
+|clip(g)| + Laplace(4 c S / e1) >= threshold + Laplace(2 c S / e1), where clip limits to [-limit,
+limit], S is the sensitivity and the threshold's noise is drawn again after each acceptance; it is
+sent as clip(g + Laplace(2 c S / e2)). After c acceptances the visit ends. **Everything that was not
+accepted is zero**: the public code that the field copies leaves the loop early and sends those
+entries raw, which makes the defense look weaker than it is. With e1 = 8/9 epsilon and e2 = 2/9
+epsilon the choice costs e1 and the c answers e2 / 2, together epsilon for one message. The swept
+strength is 1 / epsilon.
+
+Hook: outgoing, on gradients. Owner: the active party.
+Guarantee: pure epsilon-DP of each message if S is at least 2 limit (the default), for whatever
+changes in it, and T times that over T epochs. Does not stop: what the top model's weights tell,
+which was trained on true labels; at usual settings it stops training of the passive bottom.
+
+Source: Shokri and Shmatikov, "Privacy-preserving deep learning", CCS 2015, section 5; Dwork and
+Roth, "The algorithmic foundations of differential privacy", 2014, section 3.6 (sparse vector);
+settings: Fu et al., USENIX Security 2022, section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsec import check, registry
+from vflsec.message import Message
+from vflsec.policy import Guarantee, Own, Policy, batch
+
+
+@registry.defense
+@dataclass(frozen=True)
+class PPDL(Policy):
+    """Hyper-parameters.
+
+    Attributes:
+        share: of the entries that are sent at most, in (0, 1].
+        limit: largest magnitude of a sent entry, in units of a row's own loss.
+        threshold: magnitude an entry should have to be sent, same units.
+        sensitivity: how far one entry may move, same units; 0 = 2 limit. The published code has 1.
+    """
+
+    share: float = 0.1
+    limit: float = 1e-3
+    threshold: float = 1e-4
+    sensitivity: float = 0.0
+    strengths: ClassVar[str] = "1 / epsilon of one message (0 = off)"
+    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
+    covers = frozenset({"gradient"})
+
+    def __post_init__(self) -> None:
+        check.in_unit("ppdl.share", self.share, low_open=True)
+        check.positive("ppdl.limit", self.limit)
+        check.non_negative("ppdl.threshold", self.threshold)
+        check.non_negative("ppdl.sensitivity", self.sensitivity)
+
+    def scales(self, numbers: int, epsilon: float) -> tuple[float, float, float]:
+        """Laplace scales of threshold, query and answer for a batch of so many numbers."""
+        c = max(1, int(self.share * numbers))
+        s = self.sensitivity or 2 * self.limit
+        return (
+            2 * c * s / (8 * epsilon / 9),
+            4 * c * s / (8 * epsilon / 9),
+            2 * c * s / (2 * epsilon / 9),
+        )
+
+    def outgoing(self, message: Message, own: Own) -> Tensor:
+        g = batch(self, message)  # (R, b, m)
+        n = g[0].numel()
+        active = own.active
+        thresholds, queries, answers = (own.rng.laplace((n,), active=active) for _ in range(3))
+        order = own.rng.uniform((n,), active=active).argsort(dim=1, stable=True)
+        out = torch.zeros_like(g).reshape(len(g), -1)
+        for r, on in enumerate(active):
+            if not on:
+                continue
+            visited = order[r]
+            scaled = (g[r].reshape(-1)[visited] * message.scale).double()
+            of_threshold, of_query, of_answer = self.scales(n, 1.0 / float(own.strength[r]))
+            clipped = scaled.clamp(-self.limit, self.limit)
+            query = clipped.abs() + of_query * queries[r].double()
+            bar = self.threshold + of_threshold * thresholds[r].double()
+            taken = accepted(query.cpu().numpy(), bar.cpu().numpy(), max(1, int(self.share * n)))
+            chosen = torch.as_tensor(taken, device=g.device)
+            sent = (scaled + of_answer * answers[r].double()).clamp(-self.limit, self.limit)
+            out[r, visited[chosen]] = (sent[chosen] / message.scale).to(g.dtype)
+        return own.choose(out.reshape(message.tensor.shape), message.tensor)
+
+    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+        if strength <= 0:
+            return Guarantee(covers="Switched off: gradients leave as they are.")
+        if self.sensitivity and self.sensitivity < 2 * self.limit:
+            return Guarantee(
+                covers="No guarantee: the sensitivity is less than twice the clipping limit."
+            )
+        epochs = int(facts.get("epochs", 1))
+        return Guarantee(
+            protects="label", epsilon=epochs / strength, delta=0.0, releases=epochs,
+            accountant="sparse vector, pure composition",
+            covers=(
+                "The gradient messages that hold a row, one an epoch, under any change of it, "
+                "given the models. Not covered: the top model is trained on true labels and its "
+                "weights are a second way out; predictions; validation labels."
+            ),
+        )  # fmt: skip
+
+
+def accepted(query: np.ndarray, bars: np.ndarray, most: int) -> list[int]:
+    """Positions in `query` (n,) that pass, at most `most`; each one moves to the next bar."""
+    out: list[int] = []
+    values, levels = query.tolist(), bars.tolist()
+    bar = levels[0]
+    for i, value in enumerate(values):
+        if value >= bar:
+            out.append(i)
+            if len(out) >= most:
+                break
+            bar = levels[len(out)]
+    return out

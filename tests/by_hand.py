@@ -1,0 +1,105 @@
+"""Drives algorithms by hand for tests: federations from tensors, and a tap on the channel."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vflsec.algorithm import Algorithm
+from vflsec.engine.train import run_phases
+from vflsec.federation import Federation
+from vflsec.message import Message
+from vflsec.task import Stack, Task
+
+State = dict[str, dict[str, dict[str, Tensor]]]
+
+
+def federation(
+    algorithm: Algorithm,
+    stack: Stack,
+    seeds: Sequence[int] = (0,),
+    policies: Mapping[str, Any] | None = None,
+) -> Federation:
+    """A federation with its modules built."""
+    fed = Federation.create(stack, seeds, policies)
+    algorithm.build(fed)
+    fed.phase = "train"
+    return fed
+
+
+def trained(
+    algorithm: Algorithm,
+    stack: Stack,
+    seeds: Sequence[int] = (0,),
+    policies: Mapping[str, Any] | None = None,
+) -> Federation:
+    """A federation after all phases."""
+    fed = federation(algorithm, stack, seeds, policies)
+    for _ in run_phases(algorithm, fed):
+        pass
+    return fed
+
+
+def without(task: Task, *parties: str) -> Task:
+    """The same task with some passive parties left out."""
+    keep = tuple(p for p in task.parties if p not in parties)
+
+    def only(by_party: Mapping[str, Any]) -> dict[str, Any]:
+        return {p: by_party[p] for p in keep}
+
+    sets = {k: v for k, v in task.sets.items() if k.removeprefix("local:") not in parties}
+    return replace(
+        task, parties=keep, x=only(task.x), present=only(task.present), schema=only(task.schema),
+        sets=sets,
+    )  # fmt: skip
+
+
+@contextmanager
+def tapped(fed: Federation) -> Iterator[list[tuple[Message, Tensor]]]:
+    """All messages sent meanwhile: (what the sender gave, what the receiver got)."""
+    passed: list[tuple[Message, Tensor]] = []
+    original = fed.channel.send
+
+    def send(message: Message, labels: Tensor | None = None, **context: Any) -> Tensor:
+        delivered = original(message, labels, **context)
+        passed.append((message, delivered.clone()))
+        return delivered
+
+    fed.channel.send = send  # type: ignore[method-assign]
+    try:
+        yield passed
+    finally:
+        del fed.channel.send  # type: ignore[method-assign]
+
+
+def models(fed: Federation, party: str) -> dict[str, nn.Module]:
+    """Copies of replica 0's modules of a party, in train mode, as plain modules."""
+    return {part: copy.deepcopy(m.one(0)).train() for part, m in fed.parties[party].modules.items()}
+
+
+def assert_same(a: State, b: State, *, of: tuple[Any, Any] = (slice(None), slice(None))) -> None:
+    """Two states are equal bit for bit; `of` picks the replicas of each."""
+    assert a.keys() == b.keys()
+    for party, parts in a.items():
+        assert parts.keys() == b[party].keys()
+        for part, weights in parts.items():
+            for key, value in weights.items():
+                other = b[party][part][key]
+                assert torch.equal(value[of[0]], other[of[1]]), (party, part, key)
+
+
+def largest_difference(a: State, b: State) -> float:
+    """The largest absolute difference between the weights of two states."""
+    found = [
+        float((value - b[party][part][key]).abs().max())
+        for party, parts in a.items()
+        for part, weights in parts.items()
+        for key, value in weights.items()
+    ]
+    return max(found)

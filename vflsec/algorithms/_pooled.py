@@ -1,0 +1,73 @@
+"""What both pooled references share: fit on everybody's columns in one place, exchange nothing."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsec.algorithm import Algorithm
+from vflsec.federation import Federation, Phase
+from vflsec.task import Task
+from vflsec.view import Facts
+
+
+class Pooled(Algorithm):
+    """Fits one scikit-learn classifier a seed on the labelled rows with all parties' columns.
+
+    It is no federated protocol: raw columns and labels meet in one place. It stands in reports as
+    the level that a federation could reach at best with that model.
+    """
+
+    sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
+    federated: ClassVar[bool] = False
+
+    def classifier(self, seed: int) -> Any:
+        """A fresh scikit-learn classifier."""
+        raise NotImplementedError("abstract")
+
+    def design(self, task: Task, rows: Tensor) -> np.ndarray:
+        """All parties' columns of `rows`, (n, p) float64, categoricals one-hot."""
+        parts = [task.schema[p].design(task.x[p][rows]) for p in task.parties]
+        return torch.cat(parts, dim=1).double().numpy()
+
+    def build(self, fed: Federation) -> None:
+        models: dict[int, Any] = {}
+        labels = fed.labels.cpu()
+        if labels.dim() == 3:
+            labels = labels.argmax(2)
+        for r, seed in enumerate(fed.seeds):
+            if seed not in models:
+                task = fed.stack.tasks[int(fed.stack.of[r])]
+                rows = task.sets["labelled"]
+                models[seed] = self.classifier(seed).fit(
+                    self.design(task, rows), labels[r, rows].numpy()
+                )
+        fed.extra["models"] = models
+
+    def phases(self, fed: Federation) -> list[Phase]:
+        rows = fed.stack.rows("labelled")
+        return [Phase("train", rows, max(1, rows.shape[1]), 0, lambda _: None, audited=False)]
+
+    def predict(self, fed: Federation, rows: Tensor) -> Tensor:
+        out = torch.full((*rows.shape, fed.classes), -30.0, dtype=torch.float64)
+        done: dict[int, Tensor] = {}
+        for r, seed in enumerate(fed.seeds):
+            if seed not in done:
+                task = fed.stack.tasks[int(fed.stack.of[r])]
+                model = fed.extra["models"][seed]
+                p = model.predict_proba(self.design(task, rows[r].cpu()))
+                answer = torch.full((rows.shape[1], fed.classes), -30.0, dtype=torch.float64)
+                answer[:, model.classes_] = torch.from_numpy(np.log(np.clip(p, 1e-13, None)))
+                done[seed] = answer
+            out[r] = done[seed]
+        return out.to(fed.stack.device, fed.stack.dtype)
+
+    def facts(self, fed: Federation) -> Facts:
+        task = fed.stack.first
+        return self.planned_facts(task.active, task.parties, task.classes)
+
+    def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
+        return Facts(self.name, "train", active, parties, classes, aggregation="pooled", top=False)

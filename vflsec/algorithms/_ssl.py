@@ -1,0 +1,358 @@
+"""What the four self-supervised algorithms share: towers, phases, and their hyper-parameters.
+
+The phase ``pretrain`` is made of global iterations (see :mod:`vflsec.algorithms._pretraining`); the
+phase ``finetune`` is FedSplitNN on the labelled rows, starting from the pre-trained encoders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from vflsec import check
+from vflsec.algorithm import Algorithm
+from vflsec.algorithms._pretraining import Member, Pretraining, Recipe, Tower
+from vflsec.algorithms.splitnn import SplitNN
+from vflsec.errors import ConfigError
+from vflsec.federation import Federation, Pass, Phase
+from vflsec.nn.augment import Corruption, ImageViews
+from vflsec.nn.encoders import Towers, mlp_encoder, resnet_encoder, towers
+from vflsec.nn.models import from_path
+from vflsec.nn.replicas import Replicas
+from vflsec.nn.ssl import Queue, predictor, projector
+from vflsec.party import Party
+from vflsec.rng import Streams, as_global, generator
+
+__all__ = ["SelfSupervised"]
+
+
+@dataclass(frozen=True)
+class SelfSupervised(SplitNN):
+    """Hyper-parameters that all four have, beside those of FedSplitNN, which fine-tuning uses.
+
+    Attributes:
+        hidden, cut: widths of the encoder; the last step to `cut` is its top.
+        top: hidden layers of the classifier on the pooled representations; paper: none.
+        optimizer, lr, weight_decay, batch_size, epochs, patience: of fine-tuning.
+        schedule: of the fine-tuning rate: ``constant``, or ``cosine`` to 0 as in the code.
+        ssl: ``simsiam``, ``byol`` or ``moco``.
+        byol_form: ``cosine`` (code) or ``distance`` (as printed, gradients twice as large).
+        temperature: of MoCo's losses.
+        encoder_kind: ``mlp``, ``resnet18``, or ``auto``: by the kind of rows.
+        stem: of ResNet-18: ``imagenet`` (code) or ``small``.
+        embedding: width of a categorical column.
+        projector_hidden, projector_out, predictor_hidden: heads; out 0 = 512, with MoCo 128.
+        pretrain_iterations: global iterations; paper 10 (NUS-WIDE) or 40. 0 leaves it out.
+        pretrain_batch_size, pretrain_optimizer, pretrain_momentum, pretrain_weight_decay:
+            ``sgd``, ``adam``, or ``adagrad`` (encoders only, heads keep SGD).
+        pretrain_lr: rate at batch 256; the rate used is in proportion to the batch.
+        pretrain_schedule: ``cosine`` over the iterations (predictors stay constant) or
+            ``constant``.
+        own_control: also train what each adversary could have trained alone, as a control.
+    """
+
+    hidden: tuple[int, ...] = (512,)
+    cut: int = 512
+    top: tuple[int, ...] = ()
+    optimizer: str = "sgd"
+    lr: float = 0.01
+    weight_decay: float = 3e-5
+    batch_size: int = 512
+    epochs: int = 100
+    patience: int = 20
+    schedule: str = "constant"
+    ssl: str = "simsiam"
+    byol_form: str = "cosine"
+    temperature: float = 0.5
+    encoder_kind: str = "auto"
+    stem: str = "imagenet"
+    embedding: int = 32
+    projector_hidden: int = 512
+    projector_out: int = 0
+    predictor_hidden: int = 128
+    pretrain_iterations: int = 40
+    pretrain_batch_size: int = 512
+    pretrain_optimizer: str = "sgd"
+    pretrain_lr: float = 0.05
+    pretrain_momentum: float = 0.9
+    pretrain_weight_decay: float = 3e-5
+    pretrain_schedule: str = "cosine"
+    own_control: bool = True
+
+    has_cross: ClassVar[bool] = False
+    has_local: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.has_top:
+            raise ConfigError(
+                f"{self.name}: linear_top must be true or top not empty: fine-tuning needs a "
+                "classifier on the representations."
+            )
+        allowed = {
+            "schedule": ("constant", "cosine"),
+            "ssl": ("simsiam", "byol", "moco"),
+            "byol_form": ("cosine", "distance"),
+            "encoder_kind": ("auto", "mlp", "resnet18"),
+            "stem": ("imagenet", "small"),
+            "pretrain_optimizer": ("sgd", "adam", "adagrad"),
+            "pretrain_schedule": ("constant", "cosine"),
+        }
+        for name, options in allowed.items():
+            check.one_of(f"{self.name}: {name}", getattr(self, name), options)
+        for name in ("embedding", "projector_hidden", "predictor_hidden"):
+            check.integer(f"{self.name}: {name}", getattr(self, name))
+        check.integer(f"{self.name}: projector_out", self.projector_out, low=0)
+        check.integer(f"{self.name}: pretrain_iterations", self.pretrain_iterations, low=0)
+        check.integer(f"{self.name}: pretrain_batch_size", self.pretrain_batch_size, low=2)
+        check.positive(f"{self.name}: temperature", self.temperature)
+        check.positive(f"{self.name}: pretrain_lr", self.pretrain_lr)
+        check.in_unit(f"{self.name}: pretrain_momentum", self.pretrain_momentum, high_open=True)
+        check.non_negative(f"{self.name}: pretrain_weight_decay", self.pretrain_weight_decay)
+
+    @property
+    def fused_towers(self) -> str:
+        """How the towers are pooled in fine-tuning."""
+        own = getattr(self, "pooling", "")
+        return own or ("cross" if self.has_cross else "local")
+
+    def width(self, party: str, classes: int) -> int:
+        cut = self.width_of(party)
+        return 2 * cut if self.fused_towers == "concat" else cut
+
+    def members(self, fed: Federation) -> list[str]:
+        """Who pre-trains, the active party first."""
+        return [fed.active.name, *(p.name for p in self.passive(fed))]
+
+    def build(self, fed: Federation) -> None:
+        if self.pretrain_iterations:
+            self._refuse(fed)
+        spares: dict[str, list[nn.Module]] = {}
+        fed.extra["spare_towers"] = spares
+        super().build(fed)
+        members = self.members(fed) if self.pretrain_iterations else []
+        out = self.projector_out or (128 if self.ssl == "moco" else 512)
+        for name in members:
+            cut = self.width_of(name)
+            if spares[name]:
+                other = "cross" if self.fused_towers == "local" else "local"
+                left = iter(spares[name])
+                fed.add(name, f"{other}_tower", lambda it=left, kind=other: _alone(kind, next(it)))
+            for tower, there in (("cross", self.has_cross), ("local", self.has_local)):
+                if not there:
+                    continue
+                fed.add(
+                    name, f"{tower}_projector",
+                    lambda cut=cut: projector(cut, self.projector_hidden, out),
+                )  # fmt: skip
+                if self.ssl != "moco":
+                    fed.add(
+                        name, f"{tower}_predictor", lambda: predictor(out, self.predictor_hidden)
+                    )
+        if members:
+            fed.extra["pretraining"] = Pretraining(
+                fed, self.recipe(), [self._member(fed, name, out) for name in members]
+            )
+
+    def _refuse(self, fed: Federation) -> None:
+        """Settings and data that do not go together.
+
+        Raises:
+            ConfigError: one clear sentence each.
+        """
+        members = self.members(fed)
+        if self.has_cross:
+            if len(members) < 2:
+                raise check.fail(
+                    f"{self.name}: the number of parties", "at least 2", len(members),
+                    "Cross-party pre-training needs a partner; use fedlocal_ssl for one party.",
+                )  # fmt: skip
+            aligned = fed.stack.rows("aligned").shape[1]
+            if aligned < 2:
+                raise check.fail(
+                    f"{self.name}: the number of aligned rows", "at least 2", aligned,
+                    "Raise `aligned` in [data], or use fedlocal_ssl, which needs none.",
+                )  # fmt: skip
+        if self.has_local and self.ssl == "moco":
+            for name in members:
+                rows = fed.stack.rows(f"local:{name}").shape[1]
+                if rows < self.pretrain_batch_size:
+                    raise check.fail(
+                        f"{self.name}: pretrain_batch_size",
+                        f"at most {rows}, the rows of {name!r}, with ssl = 'moco'",
+                        self.pretrain_batch_size,
+                    )
+        shared = self.recipe().average
+        if "top" in shared:
+            with as_global(generator(0, "shapes")):
+                tops = {n: self._encoder(fed, n)().get_submodule("top") for n in members}
+            shapes = {n: [tuple(p.shape) for p in m.parameters()] for n, m in tops.items()}
+            if any(s != shapes[members[0]] for s in shapes.values()):
+                raise check.fail(
+                    f"{self.name}: average: the layers of 'top'",
+                    "of one shape for all parties",
+                    {n: s[0] for n, s in shapes.items()},
+                    "Give all parties the same cut and the same last hidden width, or leave 'top' "
+                    "out of average.",
+                )
+
+    def _augment(self, fed: Federation, party: str) -> Corruption | ImageViews:
+        """How a party makes views of its rows."""
+        raise NotImplementedError("abstract")
+
+    @property
+    def queue_size(self) -> int:
+        """MoCo's keys for each direction."""
+        return int(getattr(self, "queue", 0))
+
+    def width_of(self, party: str) -> int:
+        """Width of one encoder of a party."""
+        return int(self.parties.get(party, {}).get("cut", self.cut))
+
+    def _encoder(self, fed: Federation, party: str) -> Callable[[], nn.Module]:
+        cut = self.width_of(party)
+        schema = fed.stack.first.schema[party]
+        own = self.parties.get(party, {})
+        hidden = tuple(own.get("hidden", self.hidden))
+        if "module" in own:  # the user's module is the bottom; the top stays the package's
+            middle = hidden[-1] if hidden else cut
+            return lambda: _with_top(from_path(own["module"], schema, middle), middle, cut)
+        kind = self.encoder_kind
+        if kind == "auto":
+            kind = "resnet18" if len(schema.shape) == 3 else "mlp"
+        if kind == "resnet18":
+            return lambda: resnet_encoder(schema, cut, stem=self.stem)
+        return lambda: mlp_encoder(schema, hidden, cut, embedding=self.embedding)
+
+    def _bottom(self, fed: Federation, party: str, width: int) -> Callable[[], nn.Module]:
+        spare: list[nn.Module] = []
+        fed.extra["spare_towers"][party] = spare
+        both = self.has_cross and self.has_local and self.pretrain_iterations > 0
+        build = self._encoder(fed, party)
+        return lambda: towers(self.fused_towers, build, spare if both else None)
+
+    def recipe(self) -> Recipe:
+        """The pre-training settings, by the fields this algorithm has."""
+        given = {f.name: getattr(self, f.name) for f in fields(Recipe) if hasattr(self, f.name)}
+        scale = self.pretrain_batch_size / 256
+        gamma = given.get("gamma", 0.0)
+        if getattr(self, "rescale_lr", False):
+            scale *= 0.5 / (0.5 + gamma)
+        given |= {
+            "lr": self.pretrain_lr * scale,
+            "optimizer": self.pretrain_optimizer,
+            "momentum": self.pretrain_momentum,
+            "weight_decay": self.pretrain_weight_decay,
+            "schedule": self.pretrain_schedule,
+            "iterations": self.pretrain_iterations,
+        }
+        if self.ssl != "simsiam":
+            given["ema"] = getattr(self, f"{self.ssl}_ema", 0.0)
+        return Recipe(**given)
+
+    def _member(self, fed: Federation, name: str, out: int) -> Member:
+        party = fed.parties[name]
+        member = Member(party)
+        if self.has_cross:
+            member.cross = self._tower(party, "cross")
+        if self.has_local:
+            member.local = self._tower(party, "local")
+            member.augment = self._augment(fed, name)
+            if self.ssl != "simsiam":
+                every = torch.arange(fed.replicas, device=fed.stack.device)
+                local = member.local
+                member.target = Tower(local.encoder.take(every), local.projector.take(every), None)
+            if self.ssl == "moco":
+                rng = Streams(
+                    fed.seeds, "queue", name, device=fed.stack.device, dtype=fed.stack.dtype
+                )
+                size = self.queue_size
+                member.queues = (Queue(size, out, rng), Queue(size, out, rng))
+        return member
+
+    def _tower(self, party: Party, kind: str) -> Tower:
+        spare = party.modules.get(f"{kind}_tower")
+        stack: Replicas = party.modules["bottom"] if spare is None else spare
+        found = next(n for n, m in stack.template.named_modules() if isinstance(m, Towers))
+        encoder = stack.sub(f"{found}.{kind}" if found else kind)
+        modules = party.modules
+        return Tower(encoder, modules[f"{kind}_projector"], modules.get(f"{kind}_predictor"))
+
+    def phases(self, fed: Federation) -> list[Phase]:
+        out = [self.pretraining(fed)] if self.pretrain_iterations else []
+        crosses = bool(out) and self.has_cross
+        fed.phase = "pretrain" if crosses else "finetune"
+        for party in self.passive(fed):
+            ids = fed.stack.rows("aligned")
+            fed.send("ids", fed.active.name, party.name, ids, ids, name="intersection")
+        rows = fed.stack.rows("labelled")
+        finetune = Phase(
+            "finetune", rows, self.batch_size, self.epochs, lambda batch: self.step(fed, batch),
+            after_epoch=lambda epoch: self._anneal(fed, epoch),
+            select=self.select, patience=self.patience,
+            listeners=tuple(p.name for p in self.passive(fed)),
+            passes=(
+                Pass("train", rows, self.batch_size, lambda batch: self.step(fed, batch), 2),
+            ),
+            before=lambda: self._drop_heads(fed),
+        )  # fmt: skip
+        return [*out, finetune]
+
+    def pretraining(self, fed: Federation) -> Phase:
+        """The phase ``pretrain``: an epoch is one global iteration."""
+        work: Pretraining = fed.extra["pretraining"]
+        size = self.pretrain_batch_size
+        passes = []
+        if self.has_cross:
+            passes.append(Pass("cross", fed.stack.rows("aligned"), size, work.cross_step, 2))
+        if self.has_local:
+            least = size if self.ssl == "moco" else 2
+            for m in work.members:
+                rows = fed.stack.rows(f"local:{m.party.name}")
+                passes.append(
+                    Pass(
+                        f"local:{m.party.name}", rows, size,
+                        lambda batch, m=m: work.local_step(m, batch), least,
+                    )
+                )  # fmt: skip
+        return Phase(
+            "pretrain", passes[0].rows, size, self.pretrain_iterations, passes[0].step,
+            after_epoch=work.after_iteration, predicts=False, passes=tuple(passes),
+        )  # fmt: skip
+
+    def _drop_heads(self, fed: Federation) -> None:
+        """Projectors, predictors and towers that are not pooled have served."""
+        fed.extra.pop("pretraining", None)
+        for party in fed.parties.values():
+            for part in [k for k in party.modules if k not in ("bottom", "top")]:
+                del party.modules[part]
+            party.start(self.optimizer, self.lr, self.weight_decay)
+
+    def _anneal(self, fed: Federation, epoch: int) -> None:
+        if self.schedule == "cosine":
+            factor = 0.5 * (1 + math.cos(math.pi * (epoch + 1) / self.epochs))
+            for party in fed.parties.values():
+                for group in getattr(party.optimizer, "param_groups", ()):
+                    group["lr"] = self.lr * factor
+
+    def alone(self, party: str) -> Algorithm | None:
+        if not (self.own_control and self.pretrain_iterations):
+            return None
+        from vflsec.algorithms.fedlocal_ssl import Alone
+
+        return Alone.of(self, party)
+
+
+def _alone(kind: str, encoder: nn.Module) -> Towers:
+    return Towers(kind, **{"cross": None, "local": None, kind: encoder})
+
+
+def _with_top(bottom: nn.Module, middle: int, cut: int) -> nn.Sequential:
+    top = nn.Sequential(nn.Linear(middle, cut), nn.BatchNorm1d(cut), nn.ReLU())
+    return nn.Sequential(OrderedDict(bottom=bottom, top=top))

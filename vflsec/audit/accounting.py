@@ -1,0 +1,133 @@
+"""What T releases of a mechanism add up to: the accountants behind every epsilon that is stated.
+
+Exact or upper bounds only. Opacus (RDP or PRV) is used for subsampled Gaussians and imported when
+it is needed; its GDP accountant is a central-limit approximation that can understate epsilon and is
+not offered.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scipy import optimize, special
+
+from vflsec import check
+from vflsec.errors import MissingDependencyError
+
+__all__ = ["Account", "check_delta", "gaussian", "laplace", "subsampled_gaussian"]
+
+
+@dataclass(frozen=True)
+class Account:
+    """An epsilon, its delta, and who computed it."""
+
+    epsilon: float
+    delta: float
+    accountant: str
+
+
+def check_delta(name: str, delta: Any) -> float:
+    """`delta`, if it is a number in (0, 1).
+
+    Raises:
+        ConfigError: it is not.
+    """
+    return check.in_unit(name, delta, low_open=True, high_open=True)
+
+
+def gaussian(noise: float, releases: int, delta: float) -> Account:
+    """Gaussian noise of `noise` times the L2 sensitivity, released `releases` times; exact.
+
+    T Gaussian releases are one whose noise is sqrt(T) smaller; delta(epsilon) is
+    Phi(m/2 - e/m) - exp(e) Phi(-m/2 - e/m) with m = sqrt(T) / noise (Balle and Wang 2018,
+    theorem 8).
+    """
+    check.positive("accountant: noise", noise)
+    check.integer("accountant: releases", releases)
+    check_delta("accountant: delta", delta)
+    m = math.sqrt(releases) / noise
+
+    def excess(epsilon: float) -> float:
+        near = special.log_ndtr(m / 2 - epsilon / m)
+        far = epsilon + special.log_ndtr(-m / 2 - epsilon / m)
+        return float(near + math.log1p(-min(math.exp(min(far - near, 0.0)), 1 - 1e-16)))
+
+    target = math.log(delta)
+    if excess(0.0) <= target:
+        return Account(0.0, delta, "analytic Gaussian mechanism")
+    high = m * m / 2 + m * math.sqrt(2 * math.log(1 / delta)) + 1e-9
+    epsilon = float(optimize.brentq(lambda e: excess(e) - target, 0.0, high, xtol=1e-12))
+    return Account(epsilon, delta, "analytic Gaussian mechanism")
+
+
+def laplace(shifts: Sequence[float], releases: int, delta: float = 0.0) -> Account:
+    """Laplace noise on several coordinates at once, released `releases` times.
+
+    Args:
+        shifts: by how much each coordinate may move, in units of its noise scale.
+        releases: T.
+        delta: 0 gives pure composition, T sum(shifts); above 0 the smaller of that and the Renyi
+            bound (Mironov 2017, table II and proposition 3).
+    """
+    check.integer("accountant: releases", releases)
+    pure = releases * sum(check.positive("accountant: shift", s) for s in shifts)
+    if delta == 0:
+        return Account(pure, 0.0, "pure composition")
+    check_delta("accountant: delta", delta)
+    best = pure
+    for k in range(1, 400):
+        alpha = 1 + 1.04**k / 50
+        rho = releases * sum(_renyi_laplace(alpha, s) for s in shifts)
+        best = min(best, rho + math.log(1 / delta) / (alpha - 1))
+    if best == pure:
+        return Account(pure, 0.0, "pure composition")
+    return Account(best, delta, "Renyi DP of Laplace noise")
+
+
+def _renyi_laplace(alpha: float, shift: float) -> float:
+    """Renyi divergence of order `alpha` of Laplace(0, 1) and Laplace(shift, 1)."""
+    up = math.log(alpha / (2 * alpha - 1)) + (alpha - 1) * shift
+    down = math.log((alpha - 1) / (2 * alpha - 1)) - alpha * shift
+    return (max(up, down) + math.log1p(math.exp(-abs(up - down)))) / (alpha - 1)
+
+
+def subsampled_gaussian(
+    noise: float, rate: float, steps: int, delta: float, accountant: str = "prv"
+) -> Account:
+    """Gaussian noise of `noise` times the sensitivity on Poisson samples, by Opacus.
+
+    Args:
+        noise: noise multiplier.
+        rate: sampling rate q in (0, 1].
+        steps: number of releases.
+        delta: in (0, 1).
+        accountant: ``prv`` or ``rdp``.
+
+    Raises:
+        MissingDependencyError: opacus is not installed.
+    """
+    check.positive("accountant: noise", noise)
+    check.in_unit("accountant: rate", rate, low_open=True)
+    check.integer("accountant: steps", steps)
+    check_delta("accountant: delta", delta)
+    check.one_of("accountant", accountant, ("prv", "rdp"))
+    if rate == 1:
+        return gaussian(noise, steps, delta)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from opacus.accountants import create_accountant
+    except ImportError as error:
+        raise MissingDependencyError(
+            "an epsilon of DP-SGD needs opacus: pip install opacus."
+        ) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = create_accountant(accountant)
+        made.history = [(noise, rate, steps)]
+        epsilon = float(made.get_epsilon(delta=delta))
+    return Account(epsilon, delta, f"Opacus {accountant.upper()}")

@@ -1,0 +1,136 @@
+"""Encoders that can be cut in two, and the towers of the FedHSSL family.
+
+An encoder is ``Sequential(bottom, top)``: the top is what parties with different columns can share
+(partial model aggregation), the bottom absorbs what differs. A party owns a cross-party tower and a
+local tower; what it sends in fine-tuning is a pooling of the two.
+
+Source: He, Kang et al., arXiv:2208.08934 (2022), section V-A; architecture of its public code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from vflsec import check
+from vflsec.nn.images import resnet18
+from vflsec.nn.models import TabularInput
+from vflsec.nn.replicas import Replicas, apply, stacked
+from vflsec.rng import as_global, generator
+from vflsec.view import Schema
+
+__all__ = ["POOLINGS", "Towers", "mlp_encoder", "resnet_encoder", "towers"]
+
+POOLINGS = ("mean", "concat", "cross", "local")
+
+
+def mlp_encoder(
+    schema: Schema, hidden: Sequence[int], out: int, *, embedding: int | None = 32
+) -> nn.Sequential:
+    """Linear, batch normalisation and ReLU for each width of `hidden` and for `out`.
+
+    The last triple is the top, which has the same shape for all parties whose ``hidden[-1]`` and
+    `out` agree; the bottom starts with embeddings of the categorical columns.
+
+    Args:
+        schema: of the party's rows; images are flattened.
+        hidden: widths of the hidden layers; paper (512,).
+        out: width of the representation; paper 512.
+        embedding: width of every categorical column; None = by the number of its codes.
+    """
+    if schema.cardinalities:
+        table = TabularInput(schema, embedding)
+        layers: list[nn.Module] = [table]
+        size = table.out_features
+    else:
+        layers, size = [nn.Flatten()], math.prod(schema.shape)
+    for width in hidden:
+        layers += [nn.Linear(size, width), nn.BatchNorm1d(width), nn.ReLU()]
+        size = width
+    top = nn.Sequential(nn.Linear(size, out), nn.BatchNorm1d(out), nn.ReLU())
+    return nn.Sequential(OrderedDict(bottom=nn.Sequential(*layers), top=top))
+
+
+def resnet_encoder(schema: Schema, out: int, *, stem: str = "imagenet") -> nn.Sequential:
+    """ResNet-18 whose first stage has ``out / 8`` channels (64 for the usual 512 outputs).
+
+    Raises:
+        ConfigError: the rows are no images, or `out` is no multiple of 8.
+    """
+    if len(schema.shape) != 3:
+        raise check.fail(
+            "encoder_kind", "'mlp' for rows that are no images (c, h, w)", "resnet18",
+            "Leave it at 'auto'.",
+        )  # fmt: skip
+    if out % 8:
+        raise check.fail("cut", "a multiple of 8 with encoder_kind 'resnet18'", out)
+    bottom, top = resnet18(schema.shape[0], out // 8, stem)
+    return nn.Sequential(OrderedDict(bottom=bottom, top=top))
+
+
+class Towers(nn.Module):
+    """A party's cross-party and local encoders, or one of them, pooled.
+
+    Input (b, ...), output (b, d): the mean of both, both side by side (2d), or the only one there.
+
+    Args:
+        pooling: one of :data:`POOLINGS`.
+        cross, local: encoders; None where the pooling leaves one out.
+    """
+
+    def __init__(self, pooling: str, cross: nn.Module | None, local: nn.Module | None) -> None:
+        super().__init__()
+        self.pooling = pooling
+        if pooling != "local":
+            assert cross is not None
+            self.cross = cross
+        if pooling != "cross":
+            assert local is not None
+            self.local = local
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.pool([m(x) for m in self.children()])
+
+    def pool(self, parts: Sequence[Tensor]) -> Tensor:
+        """Representations (..., d) of the towers there are -> (..., d) or (..., 2d)."""
+        if len(parts) == 1:
+            return parts[0]
+        if self.pooling == "concat":
+            return torch.cat(list(parts), dim=-1)
+        return 0.5 * parts[0] + 0.5 * parts[1]
+
+
+@stacked(Towers)
+def _towers(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    assert isinstance(module, Towers)
+    parts = [apply(s, f"{prefix}{n}.", m, x, train) for n, m in module.named_children()]
+    return module.pool(parts)
+
+
+def towers(
+    pooling: str, build: Callable[[], nn.Module], spare: list[nn.Module] | None = None
+) -> Towers:
+    """Towers whose encoders start from a seed each, drawn from the global generator.
+
+    So a method with one tower starts where the same tower of a method with two starts.
+
+    Args:
+        pooling: one of :data:`POOLINGS`.
+        build: makes one encoder.
+        spare: a tower that the pooling leaves out is made too and appended here.
+    """
+    seeds = {name: int(torch.randint(2**62, ())) for name in ("cross", "local")}
+    made: dict[str, nn.Module | None] = {}
+    for name, seed in seeds.items():
+        left_out = pooling in seeds and name != pooling
+        made[name] = None
+        if not left_out or spare is not None:
+            with as_global(generator(seed)):
+                made[name] = build()
+        if left_out and spare is not None:
+            spare.append(made[name])  # type: ignore[arg-type]
+    return Towers(pooling, **made)

@@ -1,0 +1,348 @@
+"""Figures of an audit for reports and notebooks: every function draws into an Axes and returns it.
+
+All of them take the results of an audit (`Audit.results`), a frame of
+:func:`vflsec.audit.leakage.summarise`, or the summary that ``summary.json`` holds. Attacks appear
+in their primary metric, on test rows where there are some. Colours reach a contrast of 3 : 1 on
+white and on near-black paper, and every line has its own marker.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from vflsec import check
+
+__all__ = ["COLORS", "advantage_by_strength", "attack_by_defense", "leak_matrix", "points",
+           "privacy_utility"]  # fmt: skip
+
+COLORS = ("#1f78c8", "#d1580b", "#0f8f6a", "#b0529e", "#8f7000", "#6a6fe0", "#cf4055", "#4c8291")
+_MARKERS = "osD^vPX*"
+_SPLITS = ("test", "validation", "train")
+_PAPER, _INK = "#ffffff", "#16181d"
+
+Data = pd.DataFrame | Mapping[str, Any]
+Point = Mapping[str, Any]
+
+
+def points(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
+    """One point for each (data, algorithm, defense, strength, adversary, attack).
+
+    Args:
+        data: results, a frame of means over seeds, or a summary.
+        dataset: only this one; None takes all.
+
+    Returns:
+        rows as :func:`vflsec.audit.leakage.summarise` makes them, missing numbers None; of the
+        metric that verdicts rest on, after the last phase, on test rows where there are some.
+
+    Raises:
+        ConfigError: there is no such data set.
+    """
+    rows = [r for r in _rows(data) if r["attack"] and r["status"] == "ok"]
+    names = list(dict.fromkeys(r["dataset"] for r in rows))
+    if dataset is not None:
+        check.one_of("figure: dataset", dataset, names)
+        rows = [r for r in rows if r["dataset"] == dataset]
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for r in rows:
+        if r["metric"] == r["primary"]:
+            groups[tuple(r[k] for k in _IDENTITY)].append(r)
+    return [_one(of) for of in groups.values()]
+
+
+_IDENTITY = ("dataset", "algorithm", "defense", "strength", "adversary", "attack", "attack_key",
+             "target")  # fmt: skip
+
+
+def _one(of: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    last = [r for r in of if r["phase"] == of[-1]["phase"]]
+    rank = {s: i for i, s in enumerate(_SPLITS)}
+    return min(last, key=lambda r: rank.get(r["split"], len(rank)))
+
+
+def _rows(data: Data) -> list[dict[str, Any]]:
+    if isinstance(data, Mapping):
+        return list(data["points"])
+    if "seed" in data.columns:
+        from vflsec.audit.leakage import summarise
+
+        here = data[data["role"] != "control"] if "role" in data.columns else data
+        data = summarise(here)
+    return [
+        {k: None if isinstance(v, float) and v != v else v for k, v in r.items()}
+        for r in data.to_dict("records")
+    ]
+
+
+def _chosen(data: Data, dataset: str | None) -> list[dict[str, Any]]:
+    """Points of one data set: the first, if none is named."""
+    found = points(data, dataset)
+    if not found:
+        raise check.fail("figure: data", "results with at least one attack that ran", "none")
+    return [p for p in found if p["dataset"] == found[0]["dataset"]]
+
+
+def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    if ax is not None:
+        return ax
+    return Figure(figsize=size, layout="constrained").add_subplot()
+
+
+def _series(rows: Sequence[Point]) -> dict[str, list[Point]]:
+    """Points by attack, adversary and defense; each line starts at the undefended training."""
+    several = {k: len({r[k] for r in rows}) > 1 for k in ("adversary", "algorithm")}
+    bare: dict[tuple[Any, ...], Point] = {}
+    swept: dict[tuple[Any, ...], dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
+    for r in rows:
+        who = tuple(r[k] for k in ("attack", "attack_key", "adversary", "algorithm", "target"))
+        if r["defense"] == "none":
+            bare[who] = r
+        swept[who][r["defense"]].append(r)
+    defenses = {r["defense"] for r in rows} - {"none"}
+    out: dict[str, list[Point]] = {}
+    for who, by_defense in swept.items():
+        name = who[0]
+        if several["adversary"]:
+            name += f" by {who[2]}"
+        if several["algorithm"]:
+            name += f", {who[3]}"
+        for defense, of in by_defense.items():
+            if defense == "none" and len(by_defense) > 1:
+                continue
+            line = sorted(of, key=lambda r: r["strength"] or 0.0)
+            if defense != "none" and who in bare and not any(r["strength"] == 0 for r in of):
+                line.insert(0, bare[who])
+            label = f"{name}, {defense}" if len(defenses) > 1 else name
+            while label in out:
+                label += "′"
+            out[label] = line
+    return out
+
+
+def _error(p: Point, name: str) -> tuple[float, float]:
+    value, low, high = p[name], p.get(f"{name}_low"), p.get(f"{name}_high")
+    if low is None or high is None:
+        return 0.0, 0.0
+    return value - low, high - value
+
+
+def _level(p: Point) -> float:
+    return 0.0 if p["defense"] == "none" else float(p["strength"] or 0.0)
+
+
+def _dress(ax: Axes) -> Axes:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", linewidth=0.5, alpha=0.35)
+    ax.set_axisbelow(True)
+    return ax
+
+
+def _legend(ax: Axes, count: int) -> None:
+    if count:
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
+        ax.legend(frameon=False, fontsize="small", **(below if count > 3 else {"loc": "best"}))
+
+
+def advantage_by_strength(
+    data: Data, *, dataset: str | None = None, ax: Axes | None = None
+) -> Axes:
+    """What each attack gains over its strongest control, as the defense grows.
+
+    Intervals are the t intervals over seeds; the dashed line at 0 is the control. Strengths are
+    spaced evenly, in order.
+
+    Args:
+        data: results, means over seeds, or a summary.
+        dataset: which; None takes the first.
+        ax: where to draw; None makes a figure (``ax.figure``).
+
+    Raises:
+        ConfigError: no attack ran, or there is no such data set.
+    """
+    rows = _chosen(data, dataset)
+    ax = _axes(ax, (6.4, 3.8))
+    grid = sorted({_level(p) for p in rows})
+    place = {s: float(i) for i, s in enumerate(grid)}
+    lines = _series(rows)
+    shift = 0.06 if len(grid) > 1 else 0.12
+    for i, (label, of) in enumerate(lines.items()):
+        seen = [p for p in of if p["advantage"] is not None]
+        offset = shift * (i - (len(lines) - 1) / 2)
+        errors = [_error(p, "advantage") for p in seen]
+        ax.errorbar(
+            [place[_level(p)] + offset for p in seen],
+            [p["advantage"] for p in seen],
+            yerr=[[e[0] for e in errors], [e[1] for e in errors]],
+            label=label, color=COLORS[i % len(COLORS)], marker=_MARKERS[i % len(_MARKERS)],
+            markersize=5, linewidth=1.6, capsize=3, elinewidth=1.0,
+        )  # fmt: skip
+    ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080")
+    ax.annotate("strongest control", (0, 0), xycoords=("axes fraction", "data"), ha="left",
+                va="bottom", fontsize="small")  # fmt: skip
+    ax.set_xticks(list(place.values()), ["none" if s == 0 else f"{s:g}" for s in grid])
+    ax.set_xlim(-0.5, max(len(grid) - 0.5, 0.5))
+    ax.set_xlabel(_strength_name(rows))
+    ax.set_ylabel(f"advantage in {_metric(rows[0]['primary'])}")
+    ax.set_title(rows[0]["dataset"], fontsize="medium", loc="left")
+    _legend(ax, len(lines))
+    return _dress(ax)
+
+
+def _strength_name(rows: Sequence[Point]) -> str:
+    names = [d for d in dict.fromkeys(r["defense"] for r in rows) if d != "none"]
+    return f"strength of {names[0]}" if len(names) == 1 else "strength of the defense"
+
+
+def _metric(name: str) -> str:
+    from vflsec.audit.findings import metric_name
+
+    return metric_name(name)
+
+
+def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
+    """How well each attack does against what the main task keeps, over the strengths.
+
+    Down and to the right is better. Numbers at the markers are strengths; bars are t intervals
+    over seeds; a dashed line is the strongest control of an attack.
+
+    Args:
+        data: results, means over seeds, or a summary.
+        dataset: which; None takes the first.
+        ax: where to draw; None makes a figure (``ax.figure``).
+
+    Raises:
+        ConfigError: no attack ran, or there is no such data set.
+    """
+    rows = [p for p in _chosen(data, dataset) if p["utility"] is not None]
+    ax = _axes(ax, (6.4, 4.2))
+    lines = _series(rows)
+    for i, (label, of) in enumerate(lines.items()):
+        seen = [p for p in of if p["value"] is not None]
+        x, y = [_error(p, "utility") for p in seen], [_error(p, "value") for p in seen]
+        color = COLORS[i % len(COLORS)]
+        ax.errorbar(
+            [p["utility"] for p in seen], [p["value"] for p in seen],
+            xerr=[[e[0] for e in x], [e[1] for e in x]],
+            yerr=[[e[0] for e in y], [e[1] for e in y]],
+            label=label, color=color, marker=_MARKERS[i % len(_MARKERS)], markersize=5,
+            linewidth=1.4, capsize=2, elinewidth=0.8,
+        )  # fmt: skip
+        for p in seen:
+            ax.annotate(
+                f"{_level(p):g}", (p["utility"], p["value"]), xytext=(4, 4),
+                textcoords="offset points", fontsize="x-small", color=color,
+            )  # fmt: skip
+    for control, value in _controls(rows):
+        ax.axhline(value, linestyle="--", linewidth=1.1, color="#808080")
+        ax.annotate(f"control: {control}", (0, value), xycoords=("axes fraction", "data"),
+                    xytext=(3, 2), textcoords="offset points", fontsize="small")  # fmt: skip
+    if rows:
+        ax.set_xlabel(f"utility: {_metric(rows[0]['utility_metric'])} of the main task")
+        ax.set_ylabel(f"attack: {_metric(rows[0]['primary'])}")
+        ax.set_title(rows[0]["dataset"], fontsize="medium", loc="left")
+    _legend(ax, len(lines))
+    return _dress(ax)
+
+
+def _controls(rows: Sequence[Point]) -> list[tuple[str, float]]:
+    """Controls to draw; those closer than 0.015 to one that is drawn are left out."""
+    out: list[tuple[str, float]] = []
+    for r in rows:
+        value = r.get("control_value")
+        if value is not None and all(abs(value - v) > 0.015 for _, v in out):
+            out.append((r["control"], value))
+    return out
+
+
+def attack_by_defense(data: Data, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
+    """Heat map: the advantage of each attack (rows) under each defense and strength (columns).
+
+    Raises:
+        ConfigError: no attack ran, or there is no such data set.
+    """
+    rows = _chosen(data, dataset)
+    several = len({r["adversary"] for r in rows}) > 1
+    wide = len({r["algorithm"] for r in rows}) > 1
+    cells: dict[tuple[str, str], float | None] = {}
+    for r in sorted(rows, key=lambda r: (r["algorithm"], r["defense"] != "none", r["defense"],
+                                         r["strength"] or 0.0)):  # fmt: skip
+        down = f"{r['attack']} by {r['adversary']}" if several else r["attack"]
+        at = "none" if r["defense"] == "none" else r["defense"]
+        if r["defense"] != "none" and r["strength"] is not None:
+            at += f" {r['strength']:g}"
+        cells[down, f"{r['algorithm']}\n{at}" if wide else at] = r["advantage"]
+    return _heat(cells, _axes(ax, _size(cells)), rows[0]["dataset"])
+
+
+def leak_matrix(data: Data, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
+    """Who learns what from the undefended training: the largest advantage over all attacks.
+
+    Rows are what leaks, columns who learns it; where nothing is undefended, all points count.
+
+    Raises:
+        ConfigError: no attack ran, or there is no such data set.
+    """
+    cells = leaks(data, dataset)
+    return _heat(cells, _axes(ax, _size(cells)), _chosen(data, dataset)[0]["dataset"])
+
+
+def leaks(data: Data, dataset: str | None = None) -> dict[tuple[str, str], float | None]:
+    """{(what leaks, who learns it): largest advantage} behind :func:`leak_matrix`."""
+    rows = _chosen(data, dataset)
+    bare = [r for r in rows if r["defense"] == "none" or r["strength"] == 0] or rows
+    cells: dict[tuple[str, str], float | None] = {}
+    for r in bare:
+        key, value = (r["target"] or "label", r["adversary"]), r["advantage"]
+        known = cells.get(key)
+        cells[key] = value if known is None else known if value is None else max(value, known)
+    return cells
+
+
+def _size(cells: Mapping[tuple[str, str], Any]) -> tuple[float, float]:
+    down, across = len({k[0] for k in cells}), len({k[1] for k in cells})
+    return max(3.4, 1.9 + 0.75 * across), max(1.5, 1.0 + 0.42 * down)
+
+
+def _heat(cells: Mapping[tuple[str, str], float | None], ax: Axes, title: str) -> Axes:
+    import numpy as np
+    from matplotlib import colormaps
+    from matplotlib.colors import Normalize
+    from matplotlib.patches import Rectangle
+
+    down = list(dict.fromkeys(k[0] for k in cells))
+    across = list(dict.fromkeys(k[1] for k in cells))
+    known = [abs(v) for v in cells.values() if v is not None]
+    scale = Normalize(0, max(0.2, *known) if known else 0.2, clip=True)
+    reds = colormaps["YlOrRd"]
+    for i, row in enumerate(down):
+        for j, column in enumerate(across):
+            value = cells.get((row, column))
+            color = "#9a9a9a" if value is None else reds(scale(max(value, 0.0)) * 0.9)
+            if value is not None and value <= 0:
+                color = "#cfe3d8"
+            ax.add_patch(Rectangle((j - 0.48, i - 0.46), 0.96, 0.92, facecolor=color))
+            rgb = np.array([0.6] * 3 if value is None else _rgb(color))
+            ink = _INK if rgb @ (0.2126, 0.7152, 0.0722) > 0.42 else _PAPER
+            ax.text(j, i, "–" if value is None else f"{value:+.2f}", ha="center", va="center",
+                    color=ink, fontsize="small")  # fmt: skip
+    ax.set_xlim(-0.5, len(across) - 0.5)
+    ax.set_ylim(len(down) - 0.5, -0.5)
+    turn = 30 if max((len(a) for a in across), default=0) > 9 else 0
+    ax.set_xticks(range(len(across)), across, rotation=turn, ha="right" if turn else "center")
+    ax.set_yticks(range(len(down)), down)
+    ax.tick_params(length=0, labelsize="small")
+    ax.spines[:].set_visible(False)
+    ax.set_title(title, fontsize="medium", loc="left")
+    return ax
+
+
+def _rgb(color: Any) -> Any:
+    from matplotlib.colors import to_rgb
+
+    return to_rgb(color)
