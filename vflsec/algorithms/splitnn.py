@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -96,7 +96,19 @@ class SplitNN(Algorithm):
     returns_predictions: bool = False
     parties: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
+        {
+            ("embedding", "passive", "active"),
+            ("gradient", "active", "passive"),
+            ("ids", "active", "passive"),
+            ("signal", "active", "passive"),
+        }
+    )
+
     def __post_init__(self) -> None:
+        if self.returns_predictions:
+            told = {("prediction", "active", "passive")}
+            object.__setattr__(self, "sends", type(self).sends | told)
         for name in ("hidden", "top"):
             for width in getattr(self, name):
                 check.integer(f"{self.name}.{name}", width)
@@ -120,18 +132,6 @@ class SplitNN(Algorithm):
             where = f"{self.name}.parties.{party}: the key"
             for key in settings:
                 check.one_of(where, key, ("hidden", "cut", "module"))
-
-    @property
-    def sends(self) -> frozenset[tuple[str, str, str]]:  # type: ignore[override]
-        kinds = {
-            ("embedding", "passive", "active"),
-            ("gradient", "active", "passive"),
-            ("ids", "active", "passive"),
-            ("signal", "active", "passive"),
-        }
-        if self.returns_predictions:
-            kinds.add(("prediction", "active", "passive"))
-        return frozenset(kinds)
 
     @property
     def has_top(self) -> bool:
@@ -297,7 +297,7 @@ class SplitNN(Algorithm):
             aggregation=self.aggregation, top=self.has_top,
             widths={p: self.width(p, classes) for p in parties},
             batch_size=self.batch_size, epochs=self.epochs,
-            extra={"lr": self.lr, "optimizer": self.optimizer},
+            extra={"lr": self.lr, "optimizer": self.optimizer, "hidden": tuple(self.hidden)},
         )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from vflsec.algorithm import Algorithm
 from vflsec.attack import Attack
 from vflsec.audit.metrics import score
 from vflsec.channel import Recorder
-from vflsec.engine.controls import Control, controls
+from vflsec.engine.controls import Control
+from vflsec.engine.goals import controls_for, goal_of
 from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 from vflsec.engine.train import predict, run_phases
 from vflsec.engine.views import make_view
@@ -219,11 +220,14 @@ class _Cohort:
         for view, seed in zip(views, self.seeds, strict=True):
             yield view, generator(seed, *names), seed
 
-    def _baselines(self, views: Sequence[View], specs: Sequence[tuple[Any, ...]]) -> None:
+    def _baselines(
+        self, attack: Attack, views: Sequence[View], specs: Sequence[tuple[Any, ...]]
+    ) -> None:
         """Compute the controls of views that have none yet; they depend on the seed alone."""
         fresh = {k: v for k, v in zip(specs, views, strict=True) if k not in self._controls}
         rngs = [generator(k[0], "controls", *k[1:]) for k in fresh]
-        for key, found in zip(fresh, controls(list(fresh.values()), rngs), strict=True):
+        made = controls_for(attack, list(fresh.values()), rngs)
+        for key, found in zip(fresh, made, strict=True):
             self._controls[key] = found
 
     def _score(self, phase: Phase, p: _Prepared, r: int, view: View, guess: Guess | str) -> None:
@@ -238,15 +242,16 @@ class _Cohort:
                 Measure(split="", metric="", value=None, status="error", reason=why, **base)
             )
             return
-        task, truth = self._truth(r)
-        prior = task.prior.numpy()
+        goal = goal_of(p.attack, p.spec, self.stack.tasks[int(self.stack.of[r])])
+        truth, prior = goal.truth, goal.prior
+        guess = replace(guess, target=truth.target)
         for split in p.attack.splits:
             rows = view.targets[split].cpu().numpy()
-            found = score(guess, truth, rows, classes=task.classes, prior=prior)
+            found = score(guess, truth, rows, classes=goal.classes, prior=prior)
             beside: dict[str, dict[str, dict[str, float | None]]] = {}
             for control in self._controls_of(p, r, view):
                 for s in score(
-                    control.guess, truth, rows, classes=task.classes, prior=prior,
+                    control.guess, truth, rows, classes=goal.classes, prior=prior,
                     metrics=[s.metric if s.metric != "leak_auc" else "auc" for s in found],
                 ):  # fmt: skip
                     beside.setdefault(s.metric, {})[control.name] = {
@@ -270,7 +275,10 @@ class _Cohort:
                 )
 
     def _controls_of(self, p: _Prepared, r: int, view: View) -> list[Control]:
-        key = (self.seeds[r], p.spec.adversary, p.spec.known_rows, p.spec.prior)
+        asked: tuple[Any, ...] = ()
+        if p.attack.target != "label":
+            asked = (p.attack.target, p.spec.victim, p.spec.aux_rows, p.attack.params())
+        key = (self.seeds[r], p.spec.adversary, p.spec.known_rows, p.spec.prior, *map(str, asked))
         if key not in self._controls:
             specs, views, seen = [], [], set()
             for q in range(len(self.cells)):
@@ -279,7 +287,7 @@ class _Cohort:
                     seen.add(k)
                     specs.append(k)
                     views.append(make_view(self.algorithm, self.fed, self.initial, p.spec, q))
-            self._baselines(views, specs)
+            self._baselines(p.attack, views, specs)
         return self._controls[key]
 
     def _finish(self) -> None:

@@ -16,9 +16,10 @@ import torch
 from vflsec.guess import Guess
 from vflsec.nn.completion import Fit, fit_networks, logistic_cv
 from vflsec.nn.joint import own_model, own_rows
+from vflsec.nn.regression import ridge
 from vflsec.view import View
 
-__all__ = ["Control", "controls"]
+__all__ = ["Control", "controls", "feature_controls"]
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class Control:
     """One control's answer.
 
     Attributes:
-        name: ``majority``, ``logistic`` or ``scratch``.
-        guess: log class shares (n, C) of all target rows.
+        name: ``majority``, ``logistic`` or ``scratch``; ``mean`` or ``linear`` for features.
+        guess: log class shares (n, C) of all target rows, or features (n, d).
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
             which the strongest control is chosen without the truth of the target rows.
     """
@@ -92,3 +93,23 @@ def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> Sequence
         hidden=(32,),
         lr_bottom=1e-2,
     )
+
+
+def feature_controls(view: View) -> list[Control]:
+    """Controls of a feature attack: means of the granted rows, and regression on own columns.
+
+    Raises:
+        ThreatModelError: no victim is in the view.
+    """
+    rows = view.target_rows
+    if not view.aux:
+        width = sum(view.schema[p].design(torch.zeros(1, *view.schema[p].shape)).shape[1]
+                    for p in view.victims)  # fmt: skip
+        return [Control("mean", Guess("feature", rows, torch.zeros(len(rows), width)), 0.0)]
+    known, values = view.require_aux()
+    means = values.mean(0).expand(len(rows), -1)
+    found = ridge("linear", view.design(known), values, view.design(rows))
+    return [
+        Control("mean", Guess("feature", rows, means), 0.0),
+        Control("linear", Guess("feature", rows, found.values), found.cv),
+    ]
