@@ -96,6 +96,7 @@ class Federation:
         phase, epoch, steps: the clock.
         extra: state of the algorithm.
         batch: sample ids (R, b) of the current step.
+        attacked: party whose column policies act at inference too, while an attack is judged.
     """
 
     stack: Stack
@@ -109,6 +110,7 @@ class Federation:
     steps: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
     batch: Tensor | None = None
+    attacked: str = ""
 
     @classmethod
     def create(
@@ -224,7 +226,7 @@ class Federation:
     def columns(self, party: str, rows: Tensor, *, train: bool = True) -> Tensor:
         """Own input rows (R, b, ...) of a party for ids (R, b), after its column policies."""
         x = self.stack.columns(party, rows)
-        if train:
+        if train or self.attacked == party:
             for b in self.parties[party].bindings:
                 if b.policy.overrides("columns"):
                     b.own.context = {"rows": rows}

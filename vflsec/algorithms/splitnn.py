@@ -297,7 +297,8 @@ class SplitNN(Algorithm):
             aggregation=self.aggregation, top=self.has_top,
             widths={p: self.width(p, classes) for p in parties},
             batch_size=self.batch_size, epochs=self.epochs,
-            extra={"lr": self.lr, "optimizer": self.optimizer, "hidden": tuple(self.hidden)},
+            extra={"lr": self.lr, "optimizer": self.optimizer, "hidden": tuple(self.hidden),
+                   "top": tuple(self.top)},
         )  # fmt: skip
 
 

@@ -18,9 +18,10 @@ from vflsec.audit.metrics import score
 from vflsec.channel import Recorder
 from vflsec.engine.controls import Control
 from vflsec.engine.goals import controls_for, goal_of
+from vflsec.engine.integrity import success
 from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 from vflsec.engine.train import predict, run_phases
-from vflsec.engine.views import make_view
+from vflsec.engine.views import known_rows, make_view
 from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation, Phase
 from vflsec.guess import Guess, Truth
@@ -116,6 +117,7 @@ class _Cohort:
         self.fed = fed = Federation.create(
             self.stack, self.seeds, self._policies(), self._recorder(), self._facts()
         )
+        self._grant()
         self.algorithm.build(fed)
         self.initial = {
             name: party.modules["bottom"].state()
@@ -164,6 +166,20 @@ class _Cohort:
                     out[party].append((active, on))
         return out
 
+    def _grant(self) -> None:
+        """Give active attackers the rows whose labels they know, which they may use in training."""
+        for p in self.prepared:
+            if p.attack.policy() is None:
+                continue
+            known = [
+                known_rows(self.stack.tasks[int(self.stack.of[r])], seed, p.spec.known_rows)
+                for r, seed in enumerate(self.seeds)
+            ]
+            for party in p.spec.adversary:
+                for b in self.fed.parties[party].bindings:
+                    if b.policy == p.attack.policy():
+                        b.own.memory["known"] = known
+
     def _recorder(self) -> Recorder:
         wanted = {
             key
@@ -200,6 +216,11 @@ class _Cohort:
     def _attack(self, phase: Phase) -> None:
         for i, p in enumerate(self.prepared):
             self.progress(f"{phase.name}: {p.spec.label}", 0.8 + 0.2 * i / len(self.prepared))
+            if p.attack.target == "integrity":
+                found = success(self.algorithm, self.fed, p.attack, p.spec, phase)
+                for result, measures in zip(self.results, found, strict=True):
+                    result.measures += measures
+                continue
             views = [
                 make_view(self.algorithm, self.fed, self.initial, p.spec, r)
                 for r in range(len(self.cells))
