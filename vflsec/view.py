@@ -183,6 +183,22 @@ class Table:
         """The rows that `mask` (bool or indices) names."""
         return Table(self.tensor[mask], self.rows[mask], self.epoch[mask], self.step[mask])
 
+    def folded(self, form: str) -> Table:
+        """A table in the form ``all`` as one of the other forms: each sample id once, ascending."""
+        order = torch.argsort(self.step, stable=True)
+        rows, place = self.rows[order].unique(return_inverse=True)
+        count = torch.bincount(place, minlength=len(rows))
+        turn = torch.arange(len(order), device=order.device)
+        last = torch.zeros_like(rows).scatter_reduce_(0, place, turn, "amax", include_self=False)
+        first = torch.zeros_like(rows).scatter_reduce_(0, place, turn, "amin", include_self=False)
+        if form == "mean":
+            total = torch.zeros((len(rows), *self.tensor.shape[1:])).to(self.tensor)
+            total.index_add_(0, place, self.tensor[order])
+            value = total / count.to(total).reshape(-1, *([1] * (total.dim() - 1)))
+            return Table(value, rows, self.epoch[order][last], self.step[order][last])
+        at = order[first if form == "first" else last]
+        return Table(self.tensor[at], rows, self.epoch[at], self.step[at])
+
     def of_rows(self, rows: Tensor) -> Tensor:
         """Payload rows of the given sample ids, in their order; ids must be there once.
 
@@ -387,11 +403,17 @@ class View:
         return torch.cat(parts, dim=1)
 
     def until(self, epoch: int) -> View:
-        """The same view as it was after `epoch` (tables in the form ``all`` only)."""
-        tables = {
-            key: (t.take(t.epoch <= epoch) if key[2] == "all" else t)
-            for key, t in self.tables.items()
-        }
+        """The same view as it was after `epoch`, as far as messages were recorded in form ``all``.
+
+        Other forms of the same messages are folded from those.
+        """
+        tables = {}
+        for (way, kind, form, party), table in self.tables.items():
+            whole = self.tables.get((way, kind, "all", party))
+            if whole is not None:
+                past = whole.take(whole.epoch <= epoch)
+                table = past if form == "all" else past.folded(form)
+            tables[way, kind, form, party] = table
         return replace(self, tables=MappingProxyType(tables))
 
     def for_attribute(self, column: str) -> View:

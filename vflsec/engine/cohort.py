@@ -188,6 +188,13 @@ class _Cohort:
             for need in as_needs(p.attack.needs)
             if (key := Recorder.wants(party, need)) is not None
         }
+        wanted |= {
+            (*key[:3], "all")
+            for p in self.prepared
+            for party in p.spec.adversary
+            for need in as_needs(p.attack.needs)
+            if p.spec.over_time and need.kind and (key := Recorder.wants(party, need)) is not None
+        }
         return Recorder(sorted(wanted), self.stack.replicas, len(self.stack.first.y))
 
     def _truth(self, r: int) -> tuple[Task, Truth]:
@@ -225,16 +232,28 @@ class _Cohort:
                 make_view(self.algorithm, self.fed, self.initial, p.spec, r)
                 for r in range(len(self.cells))
             ]
-            names = ("attack", p.spec.key, phase.name)
-            rngs = [generator(s, *names) for s in self.seeds]
-            try:
-                guesses: Sequence[Guess | str] = p.attack.infer_many(views, rngs)
-            except ThreatModelError as why:
-                guesses = [str(why)] * len(views)
-            except (ValueError, RuntimeError, FloatingPointError):
-                guesses = [_one(p.attack, v, g, n) for v, g, n in self._again(p, views, names)]
-            for r, (view, guess) in enumerate(zip(views, guesses, strict=True)):
-                self._score(phase, p, r, view, guess)
+            self._infer(phase.name, p, views)
+            if p.spec.over_time and any(key[2] == "all" for key in views[0].tables):
+                for epoch in range(phase.epochs):
+                    past = [v.until(epoch) for v in views]
+                    self._infer(phase.name, p, past, epoch)
+
+    def _infer(
+        self, phase: str, p: _Prepared, views: list[View], epoch: int | None = None
+    ) -> None:
+        """Make one attack on every cell and score it; `epoch` if it looks back at that moment."""
+        names = ("attack", p.spec.key, phase)
+        rngs = [generator(s, *names) for s in self.seeds]
+        try:
+            guesses: Sequence[Guess | str] = p.attack.infer_many(views, rngs)
+        except ThreatModelError as why:
+            guesses = [str(why)] * len(views)
+        except (ValueError, RuntimeError, FloatingPointError):
+            guesses = [_one(p.attack, v, g, n) for v, g, n in self._again(p, views, names)]
+        for r, (view, guess) in enumerate(zip(views, guesses, strict=True)):
+            if epoch is not None and not isinstance(guess, str):
+                guess = replace(guess, notes={**guess.notes, "epoch": epoch})
+            self._score(phase if epoch is None else f"{phase}@{epoch}", p, r, view, guess)
 
     def _again(self, p: _Prepared, views: list[View], names: tuple[str, ...]) -> Any:
         """One by one after a batch failed, so that one bad cell does not take its company along."""
@@ -251,9 +270,9 @@ class _Cohort:
         for key, found in zip(fresh, made, strict=True):
             self._controls[key] = found
 
-    def _score(self, phase: Phase, p: _Prepared, r: int, view: View, guess: Guess | str) -> None:
+    def _score(self, phase: str, p: _Prepared, r: int, view: View, guess: Guess | str) -> None:
         base = {
-            "phase": phase.name, "adversary": "+".join(p.spec.adversary), "attack": p.spec.label,
+            "phase": phase, "adversary": "+".join(p.spec.adversary), "attack": p.spec.label,
             "attack_key": p.spec.key, "target": p.attack.target,
         }  # fmt: skip
         result = self.results[r]

@@ -338,6 +338,7 @@ class _Planner:
                     aux_rows=section.aux_rows,
                     peer_model=section.peer_model,
                     victim=_victim(section.victim, info, like),
+                    over_time=section.over_time and info is like,
                 )
                 out.setdefault(spec.key, spec)
         return list(out.values())

@@ -100,6 +100,7 @@ class Attack(_Section):
     aux_rows: Annotated[int, Field(ge=0)] = 0
     peer_model: bool = False
     victim: str = ""
+    over_time: bool = False
 
 
 class Audit(_Section):

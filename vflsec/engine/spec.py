@@ -52,6 +52,8 @@ class AttackSpec:
         aux_rows: how many training rows of the victims' columns the adversary was granted.
         peer_model: whether it was granted the victims' models (white box).
         victim: whose columns are attacked; ``""`` means every party that is not the adversary.
+        over_time: also score what the attack knew after every epoch (messages only): measures whose
+            phase is ``PHASE@EPOCH``, with the epoch in their notes.
     """
 
     name: str
@@ -62,6 +64,7 @@ class AttackSpec:
     aux_rows: int = 0
     peer_model: bool = False
     victim: str = ""
+    over_time: bool = False
 
     @property
     def key(self) -> str:
