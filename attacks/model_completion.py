@@ -57,12 +57,15 @@ class ModelCompletion(Attack):
         steps: full-batch Adam steps of the network variants.
         mixmatch: settings of MixMatch that differ from the cheap ones, see
             `vflsec.nn.mixmatch.MixMatch`; published: {"epochs": 25, "iterations": 1024}.
+        part: the own module that is completed; ``bottom.cross`` and ``bottom.local`` are the single
+            towers of the self-supervised methods, ``bottom`` is their pooling.
     """
 
     variants: tuple[str, ...] = DEFAULT
     hidden: int = 32
     steps: int = 150
     mixmatch: dict[str, Any] = field(default_factory=dict)
+    part: str = "bottom"
     needs = frozenset({"model", "known_rows"})
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
 
@@ -105,8 +108,13 @@ class ModelCompletion(Attack):
         classes = views[0].facts.classes
         knowns = [v.require_known() for v in views]
         if variant in ("logistic", "mlp"):
-            known = [v.embed(k.rows).flatten(1) for v, k in zip(views, knowns, strict=True)]
-            every = [v.embed(r).flatten(1) for v, r in zip(views, rows, strict=True)]
+            known = [
+                v.embed(k.rows, part=self.part).flatten(1)
+                for v, k in zip(views, knowns, strict=True)
+            ]
+            every = [
+                v.embed(r, part=self.part).flatten(1) for v, r in zip(views, rows, strict=True)
+            ]
             if variant == "logistic":
                 trios = zip(known, every, knowns, strict=True)
                 return [self._logistic(k, a, grant, classes) for k, a, grant in trios]
@@ -115,7 +123,7 @@ class ModelCompletion(Attack):
                 variant, frozen, known, knowns, every, rngs, classes, hidden=(self.hidden,),
                 steps=self.steps,
             )  # fmt: skip
-        models = [m for v in views if (m := own_model(v)) is not None]
+        models = [m for v in views if (m := own_model(v, self.part)) is not None]
         if len(models) < len(views):
             return None
         known = [own_rows(v, k.rows) for v, k in zip(views, knowns, strict=True)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from vflsec.attack import Attack
 from vflsec.engine.controls import Control, controls, feature_controls
@@ -49,12 +50,18 @@ def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
 
 
 def controls_for(
-    attack: Attack, views: Sequence[View], rngs: Sequence[torch.Generator]
+    attack: Attack,
+    views: Sequence[View],
+    rngs: Sequence[torch.Generator],
+    alone: Sequence[nn.Module] = (),
 ) -> list[list[Control]]:
-    """The controls of `attack` for each view: the same grants, and no message."""
+    """The controls of `attack` for each view: the same grants, and no message.
+
+    `alone` gives the bottoms that adversaries could have trained without the federation.
+    """
     if attack.target == "feature":
         return [feature_controls(v) for v in views]
     if attack.target == "attribute":
         column = str(getattr(attack, "column", ""))
-        return controls([v.for_attribute(column) for v in views], rngs)
-    return controls(views, rngs)
+        return controls([v.for_attribute(column) for v in views], rngs, alone)
+    return controls(views, rngs, alone)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from vflsec.errors import ThreatModelError
 from vflsec.nn.replicas import Replicas, apply, stacked
 from vflsec.view import View
 
@@ -51,17 +52,16 @@ def _joint(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) 
 
 
 def own_model(view: View, part: str = "bottom") -> nn.Module | None:
-    """A copy of the adversary's model from :func:`own_rows` to its embedding, or None.
-
-    None where a party has no such module, or its embedding comes from more than one tower.
+    """A copy of the adversary's model from :func:`own_rows` to its embedding; None without one.
 
     Args:
         view: of one party or a coalition.
-        part: ``bottom`` as trained, or ``initial`` as it was before.
+        part: ``bottom`` as trained, ``initial`` as it was before, or one tower (``bottom.cross``).
     """
-    if any(part not in view.models[p] or p in view.encoders for p in view.adversary):
+    try:
+        bottoms = [copy.deepcopy(view.model(part, p)) for p in view.adversary]
+    except ThreatModelError:
         return None
-    bottoms = [copy.deepcopy(view.models[p][part]) for p in view.adversary]
     if len(bottoms) == 1:
         return bottoms[0]
     return Joint(bottoms, [view.schema[p].shape for p in view.adversary])
