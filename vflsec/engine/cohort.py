@@ -17,7 +17,7 @@ from vflsec.attack import Attack
 from vflsec.audit.metrics import score
 from vflsec.channel import Recorder
 from vflsec.engine.controls import Control
-from vflsec.engine.goals import controls_for, goal_of
+from vflsec.engine.goals import SCORED, controls_for, goal_of
 from vflsec.engine.integrity import success
 from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 from vflsec.engine.train import predict, run_phases
@@ -305,6 +305,11 @@ class _Cohort:
             result.measures.append(
                 Measure(split="", metric="", value=None, status="error", reason=why, **base)
             )
+            return
+        if p.attack.target not in SCORED:
+            why = f"no truth about {p.attack.target!r} is kept to compare an answer with."
+            none = {"split": "", "metric": "", "value": None, "status": "not-applicable"}
+            result.measures.append(Measure(**none, reason=why, **base))
             return
         goal = goal_of(p.attack, p.spec, self.stack.tasks[int(self.stack.of[r])])
         truth, prior = goal.truth, goal.prior

@@ -18,7 +18,10 @@ from vflsec.guess import Truth
 from vflsec.task import Task
 from vflsec.view import View
 
-__all__ = ["Goal", "controls_for", "goal_of"]
+__all__ = ["SCORED", "Goal", "controls_for", "goal_of"]
+
+SCORED = ("label", "feature", "attribute")
+"""Targets of attacks whose answers are compared with a truth."""
 
 
 @dataclass(frozen=True)
