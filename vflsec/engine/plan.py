@@ -248,6 +248,8 @@ class _Planner:
         for i, attack in enumerate(self.root.attack):
             given = attack.adversary
             words = [given] if isinstance(given, str) else given
+            if attack.victim:
+                named.append((("attack", i, "victim"), attack.victim))
             named += [
                 (("attack", i, "adversary"), w) for w in words if w not in ("passive", "active")
             ]
@@ -333,6 +335,10 @@ class _Planner:
                     adversary=adversary,
                     known_rows=section.known_rows,
                     prior=section.prior,
+                    aux_rows=section.aux_rows,
+                    peer_model=section.peer_model,
+                    victim=_victim(section.victim, info, like),
+                    over_time=section.over_time and info is like,
                 )
                 out.setdefault(spec.key, spec)
         return list(out.values())
@@ -418,6 +424,11 @@ def _adversaries(
             parties += [info.active] if word == like.active else info.passive[:1]
     coalition = tuple(dict.fromkeys(parties))
     return [coalition] if coalition else []
+
+
+def _victim(given: str, info: DataInfo, like: DataInfo) -> str:
+    """The victim on a data set; on the control (`info` differs from `like`) any other party."""
+    return given if info is like and given in info.parties else ""
 
 
 def chunks(cells: Sequence[CellSpec], size: int) -> list[tuple[CellSpec, ...]]:
