@@ -233,6 +233,12 @@ class _Cohort:
                 make_view(self.algorithm, self.fed, self.initial, p.spec, r)
                 for r in range(len(self.cells))
             ]
+            unseen = _unseen(p, views[0])
+            if unseen:
+                why = f"{p.spec.name} needs {unseen!r} messages; none passed in this phase."
+                for r in range(len(self.cells)):
+                    self._refuse(phase.name, p, r, "not-observable", why)
+                continue
             self._infer(phase.name, p, views)
             if p.spec.over_time and any(key[2] == "all" for key in views[0].tables):
                 for epoch in range(phase.epochs):
@@ -294,22 +300,31 @@ class _Cohort:
         stack_of = self._alone[party]
         return None if stack_of is None else stack_of.one(seeds.index(seed))
 
-    def _score(self, phase: str, p: _Prepared, r: int, view: View, guess: Guess | str) -> None:
-        base = {
+    def _base(self, phase: str, p: _Prepared) -> dict[str, str]:
+        """What every measure of an attack after a phase has in common."""
+        return {
             "phase": phase, "adversary": "+".join(p.spec.adversary), "attack": p.spec.label,
             "attack_key": p.spec.key, "target": p.attack.target,
         }  # fmt: skip
+
+    def _refuse(self, phase: str, p: _Prepared, r: int, status: str, why: str) -> None:
+        """Record that there is no figure, and why."""
+        self.results[r].measures.append(
+            Measure(
+                split="", metric="", value=None, status=status, reason=why, **self._base(phase, p)
+            )
+        )
+
+    def _score(self, phase: str, p: _Prepared, r: int, view: View, guess: Guess | str) -> None:
+        base = self._base(phase, p)
         result = self.results[r]
         if isinstance(guess, str) or not np.isfinite(guess.scores).all():
             why = guess if isinstance(guess, str) else "the attack diverged: scores are not finite."
-            result.measures.append(
-                Measure(split="", metric="", value=None, status="error", reason=why, **base)
-            )
+            self._refuse(phase, p, r, "error", why)
             return
         if p.attack.target not in SCORED:
             why = f"no truth about {p.attack.target!r} is kept to compare an answer with."
-            none = {"split": "", "metric": "", "value": None, "status": "not-applicable"}
-            result.measures.append(Measure(**none, reason=why, **base))
+            self._refuse(phase, p, r, "not-applicable", why)
             return
         goal = goal_of(p.attack, p.spec, self.stack.tasks[int(self.stack.of[r])])
         truth, prior = goal.truth, goal.prior
@@ -392,6 +407,15 @@ def owners(party: str, task: Task) -> tuple[str, ...]:
     if party == "all":
         return tuple(task.parties)
     return (check.one_of("the party of a defense", party, task.parties),)
+
+
+def _unseen(p: _Prepared, view: View) -> str:
+    """A message kind that the attack needs and that did not pass in the phase, or ''."""
+    seen = {(way, kind) for way, kind, _, _ in view.tables}
+    for need in as_needs(p.attack.needs):
+        if need.kind and ("sent" if need.sent else "received", need.kind) not in seen:
+            return need.kind
+    return ""
 
 
 def _one(attack: Attack, view: View, rng: torch.Generator, seed: int) -> Guess | str:
