@@ -364,9 +364,7 @@ def side_by_side(tables: Sequence[Table]) -> Table:
         ThreatModelError: rows that passed more than once passed at different times.
     """
     first = tables[0]
-    if all(
-        torch.equal(t.rows, first.rows) and torch.equal(t.step, first.step) for t in tables[1:]
-    ):
+    if all(torch.equal(t.rows, first.rows) and torch.equal(t.step, first.step) for t in tables[1:]):
         wide = torch.cat([t.tensor.flatten(1) for t in tables], dim=1)
         return Table(wide, first.rows, first.epoch, first.step)
     common = first.rows.unique()

@@ -208,6 +208,18 @@ class Replicas:
         other.path = other._choose()
         return other
 
+    def widen(self, b: int) -> Replicas:
+        """Each replica b times, one after another, with detached copies of its weights."""
+        other = copy.copy(self)
+        other.count = self.count * b
+        other.rng = None
+        other.params = {
+            k: v.detach().repeat_interleave(b, 0).requires_grad_(v.requires_grad)
+            for k, v in self.params.items()
+        }
+        other.buffers = {k: v.repeat_interleave(b, 0) for k, v in self.buffers.items()}
+        return other
+
     def one(self, r: int, state: dict[str, Tensor] | None = None) -> nn.Module:
         """Replica `r` as a module of its own, detached, in eval mode, on the stack's device.
 
