@@ -10,6 +10,8 @@ from by_hand import assert_same, federation, trained
 
 from vflsec.algorithms.fewshot import FewShot, estimate, selection
 from vflsec.algorithms.oneshot import OneShot
+from vflsec.engine.plan import make_plan
+from vflsec.engine.scenario import load_scenario
 from vflsec.engine.train import run_phases
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation
@@ -164,3 +166,20 @@ def test_confidence_must_be_a_share_above_zero(t: float) -> None:
 def test_unaligned_rows_are_needed() -> None:
     with pytest.raises(ConfigError, match="fewshot: needs unaligned rows"):
         federation(FewShot(), small_stack([0]))
+
+
+def test_the_positive_control_has_unaligned_rows_too() -> None:
+    scenario = load_scenario(
+        {
+            "data": {"name": "breast_cancer", "aligned": 100},
+            "algorithm": [{"name": "fewshot"}, {"name": "oneshot"}],
+            "attack": [{"name": "cluster"}],
+            "gate": [{"max": 0.1}],
+        }
+    )
+    found = {
+        (g.cells[0].algorithm, g.data.section.get("aligned"))
+        for g in make_plan(scenario).groups
+        if g.role == "control"
+    }
+    assert found == {("fewshot", 0.5), ("oneshot", None)}

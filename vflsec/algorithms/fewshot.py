@@ -54,6 +54,7 @@ class FewShot(OneShot):
     confidence: float = 0.8
     infer_epochs: int = 20
 
+    unaligned: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {**OneShot.world, "infer_epochs": 3}
 
     def __post_init__(self) -> None:

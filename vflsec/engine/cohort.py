@@ -202,6 +202,12 @@ class _Cohort:
                 make_view(self.algorithm, self.fed, self.initial, p.spec, r)
                 for r in range(len(self.cells))
             ]
+            silent = unheard(p.attack, views[0])
+            if silent:
+                why = f"{silent} in phase {phase.name!r}."
+                for result in self.results:
+                    result.measures.append(_no_figure(phase, p, "not-observable", why))
+                continue
             names = ("attack", p.spec.key, phase.name)
             rngs = [generator(s, *names) for s in self.seeds]
             try:
@@ -233,9 +239,7 @@ class _Cohort:
         result = self.results[r]
         if isinstance(guess, str) or not np.isfinite(guess.scores).all():
             why = guess if isinstance(guess, str) else "the attack diverged: scores are not finite."
-            result.measures.append(
-                Measure(split="", metric="", value=None, status="error", reason=why, **base)
-            )
+            result.measures.append(_no_figure(phase, p, "error", why))
             return
         task, truth = self._truth(r)
         prior = task.prior.numpy()
@@ -314,6 +318,25 @@ def owners(party: str, task: Task) -> tuple[str, ...]:
     if party == "all":
         return tuple(task.parties)
     return (check.one_of("the party of a defense", party, task.parties),)
+
+
+def unheard(attack: Attack, view: View) -> str:
+    """Which message kind an attack needs that its adversary has none of in this phase, or ''."""
+    for need in as_needs(attack.needs):
+        if not need.kind:
+            continue
+        way = "sent" if need.sent else "received"
+        if not any(key[:2] == (way, need.kind) for key in view.tables):
+            return f"{attack.name} needs {need.kind!r} messages; {view.party} {way} none"
+    return ""
+
+
+def _no_figure(phase: Phase, p: _Prepared, status: str, why: str) -> Measure:
+    return Measure(
+        phase.name, split="", metric="", value=None, adversary="+".join(p.spec.adversary),
+        attack=p.spec.label, attack_key=p.spec.key, target=p.attack.target, status=status,
+        reason=why,
+    )  # fmt: skip
 
 
 def _one(attack: Attack, view: View, rng: torch.Generator, seed: int) -> Guess | str:
