@@ -19,6 +19,7 @@ from vflsec.errors import PolicyError
 from vflsec.rng import Streams
 
 if TYPE_CHECKING:
+    from vflsec.link import Link
     from vflsec.message import Message
 
 __all__ = ["Guarantee", "Own", "Policy", "batch"]
@@ -105,7 +106,10 @@ class Policy:
         owner: whose policy this is unless the scenario says: ``active``, ``passive`` (each of them)
             or ``all``.
 
-    `covers` and `owner` may be properties that depend on the parameters.
+        trainings: how many times the algorithm is trained from scratch; before each time but the
+            first, `relabel` is called.
+
+    `covers`, `owner` and `trainings` may be properties that depend on the parameters.
     """
 
     name: ClassVar[str] = ""
@@ -113,6 +117,7 @@ class Policy:
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {}
     covers: frozenset[str] = frozenset()
     owner: str = "active"
+    trainings: int = 1
 
     def columns(self, x: Tensor, own: Own) -> Tensor:
         """Own input rows (R, b, ...) before the bottom model."""
@@ -122,6 +127,16 @@ class Policy:
         """Own labels (R, n), -1 where unknown, before training; called once in a run.
 
         May return class probabilities (R, n, C) instead.
+        """
+        return y
+
+    def relabel(
+        self, y: Tensor, stage: int, predict: Callable[[Tensor], Tensor], own: Own
+    ) -> Tensor:
+        """Own labels (R, n) after training number `stage`, from 1, for a policy of several.
+
+        `y` are the labels of that training, ``predict(rows)`` its logits (R, k, C) for sample ids
+        (R, k).
         """
         return y
 
@@ -172,6 +187,17 @@ class Policy:
     def incoming(self, message: Message, own: Own) -> Tensor:
         """What the owner uses instead of a delivered payload (an active attacker's hook)."""
         return message.tensor
+
+    def link(self, own: Own) -> Link | None:
+        """Another way for the owner's embeddings and their gradients than two plain messages.
+
+        For policies of passive parties; called once in a run. None keeps the plain way.
+        """
+        return None
+
+    def sends(self, sends: frozenset[tuple[str, str, str]]) -> frozenset[tuple[str, str, str]]:
+        """What a run sends under this policy, (kind, sender role, receiver role), given `sends`."""
+        return sends
 
     @classmethod
     def from_natural(cls, parameter: str, value: float) -> float:

@@ -17,7 +17,7 @@ arXiv:2208.08934 (2022), section III.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -26,9 +26,11 @@ from torch import Tensor, nn
 
 from vflsec import check, registry
 from vflsec.algorithm import Algorithm
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation, Phase
 from vflsec.nn.models import bottom, from_path, mlp
+from vflsec.nn.replicas import Replicas
+from vflsec.nn.rowwise import alone, row_gradients
 from vflsec.party import Party
 from vflsec.view import Facts
 
@@ -145,19 +147,23 @@ class SplitNN(Algorithm):
             check.one_of(f"{self.name}.parties: the party", name, task.parties)
         names = [task.active, *(p.name for p in self.passive(fed))]
         widths = [self.width(p, fed.classes) for p in names]
-        if self.aggregation != "concat" and len(set(widths)) > 1:
-            raise ConfigError(
-                f"{self.name}: aggregation {self.aggregation!r} needs one cut width for all "
-                f"parties, got {widths}."
-            )
         for name, width in zip(names, widths, strict=True):
             fed.add(name, "bottom", self._bottom(fed, name, width))
+        for i, name in enumerate(names[1:], start=1):
+            fed.link(name).build(fed, widths[i])
+            widths[i] = fed.link(name).width(widths[i])
+        if self.aggregation != "concat" and len(set(widths)) > 1:
+            raise ConfigError(
+                f"{self.name}: aggregation {self.aggregation!r} needs one width for all "
+                f"parties, got {widths}."
+            )
         if self.has_top:
             fused = sum(widths) if self.aggregation == "concat" else widths[0]
             fed.add(
                 task.active,
                 "top",
                 lambda: mlp([fused, *self.top, fed.classes], dropout=self.dropout),
+                dict(zip(names, widths, strict=True)) if self.aggregation == "concat" else None,
             )
         for name in names:
             fed.parties[name].start(self.optimizer, self.lr, self.weight_decay)
@@ -211,7 +217,7 @@ class SplitNN(Algorithm):
         batch = self.up(fed, rows)
         own, cut = self.differentiate(fed, batch)
         self.down(fed, batch, cut)
-        fed.active.update(own)
+        fed.active.update(own, rows=lambda: self.own_rows(fed, batch))
 
     def up(self, fed: Federation, rows: Tensor) -> Exchange:
         """Embeddings of sample ids (R, b) of all parties meet at the active one."""
@@ -224,8 +230,7 @@ class SplitNN(Algorithm):
             x = batch.x[party.name] = fed.columns(party.name, rows)
             z = batch.sent[party.name] = party.modules["bottom"](x)
             batch.penalties[party.name] = fed.penalty(party.name, x, {party.name: z}, None)
-            batch.got[party.name] = fed.send("embedding", party.name, active.name, z, rows)
-            batch.got[party.name].requires_grad_()
+            batch.got[party.name] = fed.link(party.name).up(fed, z, rows).requires_grad_()
         return batch
 
     def differentiate(
@@ -246,6 +251,30 @@ class SplitNN(Algorithm):
         grads = torch.autograd.grad(total, [*mine, *(batch.got[p] for p in batch.sent)])
         return grads[: len(mine)], grads[len(mine) :]
 
+    def own_rows(self, fed: Federation, batch: Exchange) -> list[Tensor]:
+        """What each row adds to the gradients of the active party's parameters, (R, b, ...) each.
+
+        Raises:
+            PolicyError: something couples the rows of a batch or draws while the loss is taken.
+        """
+        active = fed.active
+        for b in active.bindings:
+            if b.policy.overrides("loss") or b.policy.overrides("penalty"):
+                raise PolicyError(
+                    f"{b.policy.name}: changes the loss of a batch, so gradients of single rows "
+                    "cannot be limited beside it. Leave one of the two defenses out."
+                )
+        got = {p: alone(h.detach()) for p, h in batch.got.items()}
+        x, (r, b) = alone(batch.x[active.name]), batch.rows.shape
+
+        def total(wide: Mapping[str, Replicas]) -> Tensor:
+            parts = [wide["bottom"](x) if p == active.name else h for p, h in got.items()]
+            fused = self.fuse(parts)
+            logits = wide["top"](fused) if self.has_top else fused
+            return fed.loss(logits.reshape(r, b, -1), batch.y).sum()
+
+        return row_gradients(active.modules, b, total)
+
     def own_term(self, fed: Federation) -> Tensor | None:
         """What the active party adds to its loss for its own parameters, (R,), or None."""
         return None
@@ -253,12 +282,12 @@ class SplitNN(Algorithm):
     def down(self, fed: Federation, batch: Exchange, cut: Sequence[Tensor]) -> None:
         """Gradients (R, b, d_k) of the embeddings go to their parties, which update on them."""
         for party, gradient in zip(self.passive(fed), cut, strict=True):
-            delivered = fed.send(
-                "gradient", fed.active.name, party.name, gradient, batch.rows,
-                scale=float(batch.rows.shape[1]), labels=batch.y, logits=batch.logits,
+            delivered = fed.link(party.name).down(
+                fed, batch.sent[party.name], gradient, batch.penalties[party.name], batch.rows,
+                batch.y, batch.logits, batch.x[party.name],
             )  # fmt: skip
-            batch.gradients[party.name] = delivered
-            backward(party, batch.sent[party.name], delivered, batch.penalties[party.name])
+            if delivered is not None:
+                batch.gradients[party.name] = delivered
 
     @torch.no_grad()
     def predict(self, fed: Federation, rows: Tensor) -> Tensor:
@@ -268,7 +297,7 @@ class SplitNN(Algorithm):
             x = fed.columns(party.name, rows, train=False)
             z = party.modules["bottom"](x, train=False)
             if party.name != active:
-                z = fed.send("embedding", party.name, active, z, rows, phase="predict")
+                z = fed.link(party.name).up(fed, z, rows, phase="predict")
             parts.append(z)
         return self.logits(fed, parts, train=False)
 
@@ -289,24 +318,3 @@ class SplitNN(Algorithm):
             batch_size=self.batch_size, epochs=self.epochs,
             extra={"lr": self.lr, "optimizer": self.optimizer},
         )  # fmt: skip
-
-
-def backward(
-    party: Party,
-    z: Tensor,
-    gradient: Tensor,
-    penalty: Tensor | None,
-    change: Callable[[Sequence[Tensor]], Sequence[Tensor]] | None = None,
-) -> None:
-    """Continue the backward pass of embedding `z` (R, b, d) at its own party, and update it.
-
-    `change` is applied to the gradients of the party's parameters before the update.
-    """
-    params = party.parameters()
-    if not params:
-        return
-    if penalty is None:
-        grads = torch.autograd.grad(z, params, gradient)
-    else:
-        grads = torch.autograd.grad((z * gradient).sum() + penalty.sum(), params)
-    party.update(grads if change is None else change(grads))
