@@ -105,9 +105,17 @@ def test_finetune_of_no_batches_is_few_shot() -> None:
     stack = small_stack([0, 1], unaligned=40)
     plain = trained(FewShot(**FEW), stack, [0, 1]).state()
     none = trained(FewShot(**FEW, finetune=True, finetune_epochs=0), stack, [0, 1]).state()
+    some = trained(FewShot(**FEW, finetune=True, finetune_epochs=1), stack, [0, 1])
     for party in plain:
-        plain[party].pop("head")
+        for part in ("head", "top_active", "top_passive1"):
+            plain[party].pop(part, None)
     assert_same(plain, none)
+    for party, parts in some.state().items():
+        for part, weights in parts.items():
+            assert all(not torch.equal(v, plain[party][part][k]) for k, v in weights.items())
+    assert {r["phase"] for r in some.channel.ledger.of(0) if r["kind"] == "gradient"} == {
+        "exchange", "finetune",
+    }  # fmt: skip
 
 
 def test_selection_probabilities() -> None:

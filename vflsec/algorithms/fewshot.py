@@ -146,6 +146,11 @@ class FewShot(OneShot):
         named = torch.zeros(shape, dtype=torch.int64, device=device)
         fed.extra[f"names.{party.name}"] = named.scatter(1, rows, torch.cat(names, dim=1))
 
+    def drop_heads(self, fed: Federation) -> None:
+        for party in self.clients(fed):
+            fed.active.modules.pop(f"top_{party.name}", None)
+        super().drop_heads(fed)
+
     def _chosen(self, fed: Federation, party: Party, rows: Tensor) -> Tensor | None:
         chosen: Tensor | None = fed.extra.get(f"chosen.{party.name}")
         return None if chosen is None else chosen.gather(1, rows)
