@@ -26,6 +26,7 @@ __all__ = ["DataInfo", "Group", "Plan", "Refused", "chunks", "make_plan"]
 _REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
 _CONTROLS: tuple[Mapping[str, Any], ...] = ({}, {"positive_rate": 0.15})
 _CONTROL_SEEDS = 5
+_CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that have no partner
 _STEPS_PER_SECOND = 1500.0  # small models on one CPU thread, measured: 700 to 9000
 
 
@@ -367,9 +368,12 @@ class _Planner:
             section: dict[str, Any] = {"name": "control_gaussian"}
             if params:
                 section["params"] = dict(params)
-            info = _with_settings(self._of_section(section))
+            whole = _with_settings(self._of_section(section))
+            part = _with_settings(self._of_section(section | {"aligned": _CONTROL_ALIGNED}))
             for algorithm in self.root.algorithm:
                 params = flat_params(algorithm)
+                cls = registry.algorithms.get(algorithm.name)
+                info = part if getattr(cls, "unaligned", False) else whole
                 cells = [
                     self._cell("control", info, algorithm.name, params, (), seed)
                     for seed in range(_CONTROL_SEEDS)
