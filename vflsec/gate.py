@@ -18,6 +18,7 @@ import pandas as pd
 
 from vflsec import check
 from vflsec.audit import intervals, wording
+from vflsec.audit.claims import CLAIM, CLAIMED, contest
 from vflsec.audit.leakage import UNDEFENDED, is_undefended
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.wording import TASK, Candidate
@@ -35,7 +36,8 @@ class Gate:
     Attributes:
         metric: ``advantage`` (over the strongest control, in the primary metric), an attack metric
             such as ``auc`` or ``accuracy``, ``utility``, or ``utility_drop`` (undefended minus
-            defended).
+            defended); or ``epsilon_lower``, which fails where canaries contradict the epsilon that
+            a defense claims, and needs no threshold.
         max: the mean over seeds must not exceed it.
         min: the mean over seeds must not fall below it.
         attack, adversary, dataset, algorithm, phase, split: exact name, or ``*`` for all; `attack`
@@ -64,7 +66,12 @@ class Gate:
     name: str = ""
 
     def __post_init__(self) -> None:
-        check.one_of("gate: metric", self.metric, ("advantage", *TASK, *METRICS))
+        check.one_of("gate: metric", self.metric, ("advantage", *TASK, *METRICS, CLAIM))
+        if self.metric == CLAIM:
+            if self.min is not None:
+                raise check.fail("gate: min", f"left out for {CLAIM}", self.min)
+            check.non_negative("gate: threshold", 0.0 if self.max is None else self.max)
+            return
         if (self.max is None) == (self.min is None):
             raise check.fail("gate: max, min", "given one and not both", (self.max, self.min))
         check.finite("gate: threshold", self.threshold)
@@ -74,7 +81,9 @@ class Gate:
 
     @property
     def threshold(self) -> float:
-        """The number given as `max` or `min`."""
+        """The number given as `max` or `min`; infinite where only the claim is the limit."""
+        if self.max is None and self.min is None:
+            return math.inf
         return self.max if self.max is not None else self.min  # type: ignore[return-value]
 
     @property
@@ -82,6 +91,8 @@ class Gate:
         """The name, or what is asked: ``advantage of direction <= 0.05``."""
         if self.name:
             return self.name
+        if self.metric == CLAIM:
+            return "measured epsilon <= claimed epsilon"
         sign = "<=" if self.max is not None else ">="
         who = (
             ""
@@ -146,6 +157,8 @@ def _selected(row: Mapping[str, Any], gate: Gate) -> bool:
         return False
     if any(getattr(gate, k) not in ("*", row[k]) for k in ("dataset", "algorithm")):
         return False
+    if gate.metric == CLAIM:
+        return not row["attack"] and row["metric"] in (CLAIM, CLAIMED)
     if gate.metric in TASK:
         return not row["attack"] and row["metric"] == row["utility_metric"]
     if not row["attack"] or not _named(row["attack"], gate.attack):
@@ -216,6 +229,8 @@ def _point(
     gate: Gate,
     alive: Mapping[str, tuple[bool, str]],
 ) -> Verdict:
+    if gate.metric == CLAIM:
+        return _claim(dict(zip(_PLACE, key, strict=True)), rows, gate)
     pairs = [(r, _candidate(r, gate, alive)) for r in rows]
     found = [c for _, c in pairs if c is not None]
     missing = [r for r, c in pairs if c is None]
@@ -263,6 +278,19 @@ def _point(
     who: dict[str, Any] = {k: lead.row[k] for k in ("attack", "adversary", "phase", "split")}
     value = sign * lead.value
     return Verdict(gate, verdict, value, low, high, gate.threshold, lead.n, reason, **(where | who))
+
+
+def _claim(where: dict[str, Any], rows: Sequence[Mapping[str, Any]], gate: Gate) -> Verdict:
+    """FAIL where canaries contradict the claimed epsilon; a low bound is no evidence for it."""
+    found = contest(rows, gate.max)
+    if found is None:
+        reason = f"Nothing that was measured answers the gate '{gate.label}'."
+        return Verdict(gate, INCONCLUSIVE, None, None, None, gate.threshold, 0, reason, **where)
+    verdict = FAIL if found.contradicted else PASS
+    return Verdict(
+        gate, verdict, found.measured, found.measured, None, found.limit, found.seeds,
+        found.reason, **where,
+    )  # fmt: skip
 
 
 def _blocks(row: Mapping[str, Any], gate: Gate, judged: set[str]) -> bool:

@@ -281,10 +281,32 @@ class _Cohort:
             self._baselines(views, specs)
         return self._controls[key]
 
+    def _claims(self, r: int, policy: Policy, strength: float, phase: str) -> None:
+        """Rows for the epsilon that a defense claims and for what canaries measure of it."""
+        from vflsec.audit import canary
+        from vflsec.audit.claims import CLAIM, CLAIMED
+
+        task, _ = self._truth(r)
+        found = canary.audit_policy(
+            policy, strength, classes=task.classes, prior=task.prior.tolist(),
+            facts=self._facts(), seed=self.seeds[r],
+        )  # fmt: skip
+        if found is None or found.claimed is None:
+            return
+        notes = {"defense": policy.name, "guesses": found.guesses, "right": found.right,
+                 "says": found.sentence()}  # fmt: skip
+        for metric, value in ((CLAIM, found.epsilon), (CLAIMED, found.claimed)):
+            self.results[r].measures.append(
+                Measure(phase, "", metric, value, n=found.canaries, target="claim", notes=notes)
+            )
+
     def _finish(self) -> None:
         for r, result in enumerate(self.results):
             result.ledger = [LedgerRow(**row) for row in self.fed.channel.ledger.of(r)]
             facts = self._facts()
+            for spec, policy in zip(result.spec.defenses, self.defenses, strict=True):
+                if self.main and spec.strength:
+                    self._claims(r, policy, spec.strength, self.fed.phase)
             result.guarantees = [
                 {"defense": spec.name, "strength": spec.strength,
                  **asdict(policy.guarantee(spec.strength or 0.0, facts))}
