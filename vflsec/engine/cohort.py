@@ -68,6 +68,7 @@ def run_cohort(
     device: str = "auto",
     progress: Progress | None = None,
     main: bool = True,
+    known_controls: dict[tuple[Any, ...], list[Control]] | None = None,
 ) -> list[CellResult]:
     """Train cells that differ in seed and strengths only, and audit each.
 
@@ -78,6 +79,8 @@ def run_cohort(
         device: ``auto``, ``cpu`` or ``cuda``.
         progress: called with (what is being done, share done in [0, 1]).
         main: False leaves main-task figures out.
+        known_controls: controls of earlier cohorts with the same tasks and architecture, which do
+            not depend on the defense; those that are computed here are added.
 
     Returns:
         One result for each cell, in order; a cell's result does not depend on the other cells.
@@ -85,6 +88,8 @@ def run_cohort(
     started = time.perf_counter()
     stacked = list(cells) * LEAST if len(cells) < LEAST else cells
     run = _Cohort(stacked, attacks, tasks, pick_device(device), progress or (lambda *_: None), main)
+    if known_controls is not None:
+        run._controls = known_controls
     results = run.go()[: len(cells)]
     seconds = (time.perf_counter() - started) / len(cells)
     for result in results:
