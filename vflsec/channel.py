@@ -146,7 +146,9 @@ class Recorder:
     """Keeps the union of what some attack needs, and nothing more.
 
     Gradients of a mean loss are kept multiplied by their batch size (``Message.scale``), which
-    every party knows, so that rows of batches of different size compare.
+    every party knows, so that rows of batches of different size compare. Where numbers of one kind
+    travel under several names within a phase, a table keeps those of the name that came first:
+    payloads of different blocks have different widths and meanings.
 
     Args:
         wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
@@ -158,6 +160,7 @@ class Recorder:
         self.wanted = frozenset(wanted)
         self.replicas, self.n = replicas, rows
         self.stores: dict[tuple[str, str, str, str, str], _Dense | _All] = {}
+        self._names: dict[tuple[str, str, str, str, str], str] = {}
         self._by: dict[tuple[str, str, str], list[str]] = {}
         self.observed: dict[str, set[str]] = {}
         self._updates: dict[tuple[str, str], list[tuple[Update, Tensor | None]]] = {}
@@ -176,13 +179,21 @@ class Recorder:
             return None
         return (party, "sent" if need.sent else "received", need.kind, need.form or "all")
 
-    def add(self, message: Message, alive: Tensor | None) -> None:
+    def add(
+        self,
+        message: Message,
+        alive: Tensor | None,
+        ways: Sequence[str] = ("received", "sent"),
+    ) -> None:
         """Keep a delivered message for those who want it; of inference, predictions only."""
         if not self._by or (message.phase == "predict" and message.kind != "prediction"):
             return
         for party, way in ((message.receiver, "received"), (message.sender, "sent")):
-            for form in self._by.get((party, way, message.kind), ()):
+            for form in self._by.get((party, way, message.kind), ()) if way in ways else ():
                 key = (message.phase, party, way, message.kind, form)
+                first = self._names.setdefault(key, message.name)
+                if message.name != first and message.tensor.is_floating_point():
+                    continue
                 if key not in self.stores:
                     dense = form != "all" and message.rows is not None
                     self.stores[key] = _Dense(form, self.replicas, self.n) if dense else _All()
@@ -248,6 +259,7 @@ class Channel:
         self.recorder, self.ledger = recorder, ledger
         self.alive = np.ones(ledger.replicas, dtype=np.int64)
         self.alive_mask: Tensor | None = None
+        self.derived: set[tuple[str, str, str]] = set()
 
     def set_alive(self, alive: Tensor) -> None:
         """Which replicas still train; the others' messages are neither counted nor kept."""
@@ -262,6 +274,17 @@ class Channel:
         Raises:
             PolicyError: a policy cannot treat the message, or changed its shape, dtype or device.
         """
+        out = self.treat(message, labels, **context)
+        self.ledger.count(out, self.alive)
+        self.recorder.add(out, self.alive_mask)
+        delivered = out.tensor
+        for b in self.bindings.get(message.receiver, ()):
+            if b.policy.overrides("incoming"):
+                delivered = b.policy.incoming(out, b.own).detach()
+        return delivered
+
+    def treat(self, message: Message, labels: Tensor | None = None, **context: Any) -> Message:
+        """The message as it leaves its sender: cut from the graph, after the sender's policies."""
         tensor = message.tensor
         out = Message(
             message.kind, message.sender, message.receiver, tensor.detach(), message.rows,
@@ -274,13 +297,12 @@ class Channel:
                 b.own.labels, b.own.context = None, {}
                 _same(b.policy.name, out.tensor, changed)
                 out = out.with_tensor(changed, b.policy.name)
-        self.ledger.count(out, self.alive)
-        self.recorder.add(out, self.alive_mask)
-        delivered = out.tensor
-        for b in self.bindings.get(message.receiver, ()):
-            if b.policy.overrides("incoming"):
-                delivered = b.policy.incoming(out, b.own).detach()
-        return delivered
+        return out
+
+    def derive(self, message: Message) -> None:
+        """Record for the receiver alone what it works out of delivered messages and own secrets."""
+        self.derived.add((message.kind, message.sender, message.receiver))
+        self.recorder.add(message, self.alive_mask, ways=("received",))
 
 
 def _same(name: str, before: Tensor, after: Tensor) -> None:

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from vflsec import check
 from vflsec.channel import Binding, Channel, Ledger, Recorder
+from vflsec.errors import PolicyError
+from vflsec.link import Link
 from vflsec.message import Kind, Message
 from vflsec.nn.replicas import Replicas
 from vflsec.party import Party
@@ -109,6 +111,7 @@ class Federation:
     steps: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
     batch: Tensor | None = None
+    _links: dict[str, Link] = field(default_factory=dict)
 
     @classmethod
     def create(
@@ -254,12 +257,73 @@ class Federation:
         labels: Tensor | None = None,
         **context: Any,
     ) -> Tensor:
-        """Send one message at the current time; see :meth:`vflsec.channel.Channel.send`."""
+        """Send one message at the current time; see :meth:`vflsec.channel.Channel.send`.
+
+        Raises:
+            PolicyError: a link promised that such a message does not pass in the clear.
+        """
+        for party in {sender, receiver} & self.parties.keys() - {self.active.name}:
+            if kind in self.link(party).replaces:
+                raise PolicyError(
+                    f"{party}: {kind} messages must pass encrypted, but the algorithm sends one in "
+                    "the clear: it does not train through Federation.link. Use splitnn."
+                )
         message = Message(
             kind, sender, receiver, tensor, rows, phase or self.phase, self.epoch, self.steps,
             name, scale,
         )  # fmt: skip
         return self.channel.send(message, labels, **context)
+
+    def derive(
+        self,
+        kind: Kind,
+        sender: str,
+        receiver: str,
+        tensor: Tensor,
+        rows: Tensor | None = None,
+        *,
+        scale: float = 1.0,
+        phase: str = "",
+    ) -> None:
+        """Record what `receiver` works out by itself, for example by taking off its own mask.
+
+        Nothing crosses, nothing is counted; `sender` is whose values these are.
+        """
+        self.channel.derive(
+            Message(
+                kind, sender, receiver, tensor.detach(), rows, phase or self.phase, self.epoch,
+                self.steps, "", scale,
+            )
+        )  # fmt: skip
+
+    def treat(
+        self, kind: Kind, sender: str, receiver: str, tensor: Tensor, rows: Tensor, phase: str = ""
+    ) -> Tensor:
+        """A payload after the sender's policies, for a link that sends it in another form."""
+        message = Message(
+            kind, sender, receiver, tensor, rows, phase or self.phase, self.epoch, self.steps
+        )
+        return self.channel.treat(message).tensor
+
+    def link(self, party: str) -> Link:
+        """The way between a passive party and the active one: plain, or what a policy puts there.
+
+        Raises:
+            PolicyError: two policies of the party want to replace it.
+        """
+        if party not in self._links:
+            made = []
+            for b in self.parties[party].bindings:
+                link = b.policy.link(b.own) if b.policy.overrides("link") else None
+                if link is not None:
+                    made.append((b.policy.name, link))
+            if len(made) > 1:
+                raise PolicyError(
+                    f"{party}: one policy may replace the way of its embeddings, got "
+                    f"{' and '.join(name for name, _ in made)}. Keep one of them."
+                )
+            self._links[party] = made[0][1] if made else Link(party)
+        return self._links[party]
 
     def targets(self, rows: Tensor) -> Tensor:
         """What the active party trains on for sample ids (R, b): (R, b) or (R, b, C)."""
@@ -269,8 +333,11 @@ class Federation:
         return self.labels.gather(1, index)
 
     def loss(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
-        """Mean loss of a batch by replica, (R,): cross entropy, or what the active party's policy
-        says.
+        """Mean of :meth:`losses` over a batch, by replica, (R,)."""
+        return self.losses(logits, y, train=train).mean(1)
+
+    def losses(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
+        """Loss of each row, (R, b): cross entropy, or what the active party's policy says.
 
         `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares.
         """
@@ -279,8 +346,8 @@ class Federation:
                 b.own.context = {"train": train}
                 rows = b.policy.loss(logits, y, b.own)
                 if rows is not None:
-                    return rows.mean(1)
-        return cross_entropy(logits, y).mean(1)
+                    return rows
+        return cross_entropy(logits, y)
 
     def decode(self, logits: Tensor) -> Tensor:
         """Logits (R, b, C) as the active party uses them for prediction, after its policies."""
@@ -334,6 +401,7 @@ class Federation:
             (kind, sender, receiver)
             for (_, kind, _, sender, receiver) in self.channel.ledger.entries
         )
+        sends |= self.channel.derived
         return Facts(
             phase=self.phase, active=task.active, parties=task.parties, classes=task.classes,
             sends=sends, **known,

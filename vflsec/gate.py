@@ -18,7 +18,6 @@ import pandas as pd
 
 from vflsec import check
 from vflsec.audit import intervals, wording
-from vflsec.audit.claims import CLAIM, CLAIMED, contest
 from vflsec.audit.leakage import UNDEFENDED, is_undefended
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.wording import TASK, Candidate
@@ -26,6 +25,7 @@ from vflsec.audit.wording import TASK, Candidate
 __all__ = ["Gate", "Verdict", "alive", "exit_code", "judge"]
 
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
+REPORTED = ("cap", "dcs")
 _PLACE = ("dataset", "algorithm", "defense", "strength")
 
 
@@ -36,8 +36,7 @@ class Gate:
     Attributes:
         metric: ``advantage`` (over the strongest control, in the primary metric), an attack metric
             such as ``auc`` or ``accuracy``, ``utility``, or ``utility_drop`` (undefended minus
-            defended); or ``epsilon_lower``, which fails where canaries contradict the epsilon that
-            a defense claims, and needs no threshold.
+            defended).
         max: the mean over seeds must not exceed it.
         min: the mean over seeds must not fall below it.
         attack, adversary, dataset, algorithm, phase, split: exact name, or ``*`` for all; `attack`
@@ -66,12 +65,12 @@ class Gate:
     name: str = ""
 
     def __post_init__(self) -> None:
-        check.one_of("gate: metric", self.metric, ("advantage", *TASK, *METRICS, CLAIM))
-        if self.metric == CLAIM:
-            if self.min is not None:
-                raise check.fail("gate: min", f"left out for {CLAIM}", self.min)
-            check.non_negative("gate: threshold", 0.0 if self.max is None else self.max)
-            return
+        if self.metric in REPORTED:
+            raise check.fail(
+                "gate: metric", "one that does not depend on the grid", self.metric,
+                "CAP and DCS are reported, never gated; gate the advantage and the utility.",
+            )  # fmt: skip
+        check.one_of("gate: metric", self.metric, ("advantage", *TASK, *METRICS, "epsilon_lower"))
         if (self.max is None) == (self.min is None):
             raise check.fail("gate: max, min", "given one and not both", (self.max, self.min))
         check.finite("gate: threshold", self.threshold)
@@ -81,9 +80,7 @@ class Gate:
 
     @property
     def threshold(self) -> float:
-        """The number given as `max` or `min`; infinite where only the claim is the limit."""
-        if self.max is None and self.min is None:
-            return math.inf
+        """The number given as `max` or `min`."""
         return self.max if self.max is not None else self.min  # type: ignore[return-value]
 
     @property
@@ -91,8 +88,6 @@ class Gate:
         """The name, or what is asked: ``advantage of direction <= 0.05``."""
         if self.name:
             return self.name
-        if self.metric == CLAIM:
-            return "measured epsilon <= claimed epsilon"
         sign = "<=" if self.max is not None else ">="
         who = (
             ""
@@ -104,7 +99,7 @@ class Gate:
     @property
     def needs_alive(self) -> bool:
         """Whether passing takes an attack that is known to work."""
-        return self.metric not in TASK and self.max is not None
+        return self.metric not in (*TASK, "epsilon_lower") and self.max is not None
 
 
 @dataclass(frozen=True)
@@ -121,6 +116,8 @@ class Verdict:
         reason: one sentence.
         dataset, algorithm, defense, strength: the point; empty where nothing could be judged.
         attack, adversary, split, phase: the one that decides.
+        more_seeds: how many more seeds would decide an open verdict; None if seeds are not what is
+            missing, or too many are.
     """
 
     gate: Gate
@@ -139,6 +136,7 @@ class Verdict:
     adversary: str = ""
     phase: str = ""
     split: str = ""
+    more_seeds: int | None = None
 
 
 def _named(label: str, wanted: str) -> bool:
@@ -157,8 +155,8 @@ def _selected(row: Mapping[str, Any], gate: Gate) -> bool:
         return False
     if any(getattr(gate, k) not in ("*", row[k]) for k in ("dataset", "algorithm")):
         return False
-    if gate.metric == CLAIM:
-        return not row["attack"] and row["metric"] in (CLAIM, CLAIMED)
+    if gate.metric == "epsilon_lower":
+        return bool(row["metric"] == gate.metric)
     if gate.metric in TASK:
         return not row["attack"] and row["metric"] == row["utility_metric"]
     if not row["attack"] or not _named(row["attack"], gate.attack):
@@ -229,8 +227,6 @@ def _point(
     gate: Gate,
     alive: Mapping[str, tuple[bool, str]],
 ) -> Verdict:
-    if gate.metric == CLAIM:
-        return _claim(dict(zip(_PLACE, key, strict=True)), rows, gate)
     pairs = [(r, _candidate(r, gate, alive)) for r in rows]
     found = [c for _, c in pairs if c is not None]
     missing = [r for r, c in pairs if c is None]
@@ -249,12 +245,13 @@ def _point(
     high = None if any(x is None for x in highs) else max(x for x in highs if x is not None)
     judged = {c.row["attack"] for c in found}
     blocked = [r for r in missing if _blocks(r, gate, judged)]
+    more: int | None = None
     if beyond:
         lead = max(beyond, key=lambda c: c.value)
         verdict, reason = FAIL, wording.fails(lead, beyond, gate)
     elif high is None:
         lead = min(found, key=lambda c: c.n)
-        verdict = INCONCLUSIVE
+        verdict, more = INCONCLUSIVE, 5 - lead.n
         reason = f"{lead.name} has {lead.n} seed; an interval takes at least 2, better 5."
     elif failed or blocked:
         lead = max(found, key=lambda c: c.value)
@@ -271,26 +268,15 @@ def _point(
         verdict = INCONCLUSIVE
         open_ = [c for c, x in zip(found, highs, strict=True) if x is None or x > c.limit]
         lead = max(open_, key=lambda c: c.value)
-        reason = wording.between(lead, open_, gate, alpha)
+        more = wording.seeds_to_add(open_, alpha)
+        reason = wording.between(lead, more, gate, alpha)
     sign = 1 if gate.max is not None else -1
     if sign == -1:
         low, high = _minus(high), _minus(low)
     who: dict[str, Any] = {k: lead.row[k] for k in ("attack", "adversary", "phase", "split")}
     value = sign * lead.value
-    return Verdict(gate, verdict, value, low, high, gate.threshold, lead.n, reason, **(where | who))
-
-
-def _claim(where: dict[str, Any], rows: Sequence[Mapping[str, Any]], gate: Gate) -> Verdict:
-    """FAIL where canaries contradict the claimed epsilon; a low bound is no evidence for it."""
-    found = contest(rows, gate.max)
-    if found is None:
-        reason = f"Nothing that was measured answers the gate '{gate.label}'."
-        return Verdict(gate, INCONCLUSIVE, None, None, None, gate.threshold, 0, reason, **where)
-    verdict = FAIL if found.contradicted else PASS
-    return Verdict(
-        gate, verdict, found.measured, found.measured, None, found.limit, found.seeds,
-        found.reason, **where,
-    )  # fmt: skip
+    where |= {**who, "more_seeds": more}
+    return Verdict(gate, verdict, value, low, high, gate.threshold, lead.n, reason, **where)
 
 
 def _blocks(row: Mapping[str, Any], gate: Gate, judged: set[str]) -> bool:

@@ -468,7 +468,7 @@ def defense_file_rules(name: str) -> None:
     policy: Policy = registry.defenses.create(name)
     hooks = (
         "columns", "labels", "model", "loss", "penalty", "gradients", "optimizer", "outgoing",
-        "incoming",
+        "incoming", "link",
     )  # fmt: skip
     assert entry.source, f"{entry.path}: the docstring needs a 'Source:' paragraph"
     assert "not stop" in entry.doc, f"{entry.path}: say what it does not stop"

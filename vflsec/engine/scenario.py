@@ -369,8 +369,6 @@ def _across(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
     for i, data in enumerate(_tables(normal, "data")):
         out += _data_rules(origin, i, data)
     for i, gate in enumerate(_tables(normal, "gate")):
-        if gate.get("metric") == "epsilon_lower":
-            continue  # its threshold is the claim
         if (gate.get("max") is None) == (gate.get("min") is None):
             has = "neither" if gate.get("max") is None else "both"
             rule = f"needs one of max = ... and min = ..., it has {has}."
