@@ -70,6 +70,7 @@ def run_cohort(
     device: str = "auto",
     progress: Progress | None = None,
     main: bool = True,
+    known_controls: dict[tuple[Any, ...], list[Control]] | None = None,
 ) -> list[CellResult]:
     """Train cells that differ in seed and strengths only, and audit each.
 
@@ -80,6 +81,8 @@ def run_cohort(
         device: ``auto``, ``cpu`` or ``cuda``.
         progress: called with (what is being done, share done in [0, 1]).
         main: False leaves main-task figures out.
+        known_controls: controls of earlier cohorts with the same tasks and architecture, which do
+            not depend on the defense; those that are computed here are added.
 
     Returns:
         One result for each cell, in order; a cell's result does not depend on the other cells.
@@ -87,6 +90,8 @@ def run_cohort(
     started = time.perf_counter()
     stacked = list(cells) * LEAST if len(cells) < LEAST else cells
     run = _Cohort(stacked, attacks, tasks, pick_device(device), progress or (lambda *_: None), main)
+    if known_controls is not None:
+        run._controls = known_controls
     results = run.go()[: len(cells)]
     seconds = (time.perf_counter() - started) / len(cells)
     for result in results:
@@ -374,10 +379,33 @@ class _Cohort:
             self._baselines(p.attack, views, specs)
         return self._controls[key]
 
+    def _claims(self, r: int, policy: Policy, strength: float, phase: str) -> None:
+        """A row for what canaries measure of the epsilon that a defense claims."""
+        from vflsec.audit import canary
+
+        task, _ = self._truth(r)
+        found = canary.audit_policy(
+            policy, strength, classes=task.classes, prior=task.prior.tolist(),
+            facts=self._facts(), seed=self.seeds[r],
+        )  # fmt: skip
+        if found is None or found.claimed is None:
+            return
+        notes = {"defense": policy.name, "guesses": found.guesses, "right": found.right,
+                 "says": found.sentence()}  # fmt: skip
+        self.results[r].measures.append(
+            Measure(
+                phase, "", "epsilon_lower", found.epsilon, n=found.canaries, target="claim",
+                notes=notes,
+            )
+        )  # fmt: skip
+
     def _finish(self) -> None:
         for r, result in enumerate(self.results):
             result.ledger = [LedgerRow(**row) for row in self.fed.channel.ledger.of(r)]
             facts = self._facts()
+            for spec, policy in zip(result.spec.defenses, self.defenses, strict=True):
+                if self.main and spec.strength:
+                    self._claims(r, policy, spec.strength, self.fed.phase)
             result.guarantees = [
                 {"defense": spec.name, "strength": spec.strength,
                  **asdict(policy.guarantee(spec.strength or 0.0, facts))}
