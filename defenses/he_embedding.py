@@ -101,7 +101,7 @@ class HeEmbedding(Policy):
             return sends | {(kind, "passive", "active") for kind in more}
         kept = {s for s in sends if s[0] != "embedding"}
         both = {("passive", "active"), ("active", "passive")}
-        kept |= {(kind, *way) for kind in ("ciphertext", "masked") for way in both}
+        kept |= {(kind, *way) for kind in ("ciphertext", "masked", "masked_sum") for way in both}
         kept |= {
             (kind, "passive", "active")
             for kind in ("activation", "weights", "weight_gradient", "output_gradient")
