@@ -49,11 +49,14 @@ class ModelCompletion(Attack):
             (bottom trained along) compete in cross-validation; ties go to the earlier one.
         hidden: width of the network head's hidden layer.
         steps: full-batch Adam steps of the network variants.
+        part: the own module that is completed; ``bottom.cross`` and ``bottom.local`` are the single
+            towers of the self-supervised methods, ``bottom`` is their pooling.
     """
 
     variants: tuple[str, ...] = VARIANTS
     hidden: int = 32
     steps: int = 150
+    part: str = "bottom"
     needs = frozenset({"model", "known_rows"})
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
 
@@ -72,8 +75,8 @@ class ModelCompletion(Attack):
         classes = views[0].facts.classes
         knowns = [v.require_known() for v in views]
         rows = [v.target_rows for v in views]
-        z_known = [v.embed(k.rows) for v, k in zip(views, knowns, strict=True)]
-        z_all = [v.embed(r) for v, r in zip(views, rows, strict=True)]
+        z_known = [v.embed(k.rows, part=self.part) for v, k in zip(views, knowns, strict=True)]
+        z_all = [v.embed(r, part=self.part) for v, r in zip(views, rows, strict=True)]
         fits: dict[str, list[Fit]] = {}
         for variant in self.variants:
             hidden = (self.hidden,) if variant.endswith("mlp") else ()
@@ -91,7 +94,7 @@ class ModelCompletion(Attack):
             else:
                 fits[variant] = fit_networks(
                     variant,
-                    [v.model() for v in views],
+                    [v.model(self.part) for v in views],
                     [v.columns[v.party][k.rows] for v, k in zip(views, knowns, strict=True)],
                     knowns,
                     [v.columns[v.party][r] for v, r in zip(views, rows, strict=True)],

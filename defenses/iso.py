@@ -5,7 +5,12 @@ s = strength x max_i ||d_i||_2 / sqrt(m), drawn afresh for every message. Then
 E||e_i||^2 = strength^2 max_i ||d_i||^2 whatever m is. For a parameter tensor the rows are its first
 dimension, and a one-dimensional tensor has m = 1.
 
-Hook: outgoing. Owner: the active party for gradients, every passive party for embeddings.
+Hook: outgoing. Owner: the active party for gradients, every passive party for embeddings. In
+self-supervised pre-training the paper noises what the *active* party shows there: set
+``on = "embedding"`` (and a second iso with ``on = "state"``), ``phase = "pretrain"``, and the party
+``active``. Running statistics of normalisation layers travel beside the parameters as messages
+named ``buffers``; by default they pass as they are (`spare`) and are not protected: the paper
+noises parameters only, and a noised variance may turn negative.
 Guarantee: none. The scale depends on the data and on the other rows of the batch, so no epsilon
 can be stated. Does not stop: direction attacks at strength 1 (the noise in any one direction is
 only strength x max / sqrt(m)), averaging the rows of one sample over epochs, completion of a bottom
@@ -39,9 +44,13 @@ class Iso(Policy):
 
     Attributes:
         on: the message kind that is noised: ``gradient``, ``embedding`` or ``state`` (parameters).
+        phase: the training phase whose messages are noised; ``""`` means all, and predictions.
+        spare: names of messages that pass as they are, and are not protected.
     """
 
     on: Literal["gradient", "embedding", "state"] = "gradient"
+    phase: str = ""
+    spare: tuple[str, ...] = ("buffers",)
     strengths: ClassVar[str] = "noise norm / largest row norm of the batch (>= 0)"
 
     def __post_init__(self) -> None:
@@ -56,6 +65,8 @@ class Iso(Policy):
         return {"gradient": "active", "embedding": "passive", "state": "all"}[self.on]
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
+        if (self.phase and message.phase != self.phase) or message.name in self.spare:
+            return message.tensor
         d = message.tensor  # (R, b, m), or (R, ...) for parameters
         if not d.is_floating_point():
             raise self.refuse(message, "it is not a floating-point tensor.")

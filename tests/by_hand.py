@@ -15,7 +15,10 @@ from vflsec.algorithm import Algorithm
 from vflsec.engine.train import run_phases
 from vflsec.federation import Federation
 from vflsec.message import Message
+from vflsec.nn.models import bottom
+from vflsec.nn.twin import Twin
 from vflsec.task import Stack, Task
+from vflsec.view import Schema
 
 State = dict[str, dict[str, dict[str, Tensor]]]
 
@@ -103,3 +106,8 @@ def largest_difference(a: State, b: State) -> float:
         for key, value in weights.items()
     ]
     return max(found)
+
+
+def twin(schema: Schema, out: int) -> Twin:
+    """The two extractors of FedCVT as one bottom model, for FedSplitNN."""
+    return Twin(*(bottom(schema, (7,), out // 2) for _ in range(2)))

@@ -179,6 +179,26 @@ def test_own_module_by_path() -> None:
         from_path("torch.nn:Identity", SCHEMA, 2)
 
 
+@pytest.mark.parametrize("width", [1, 3, 10, 16])
+def test_batch_norm_ignores_company_to_the_last_bit(width: int) -> None:
+    modules = [nn.BatchNorm1d(width) for _ in range(5)]
+    g = generator(0, "norm")
+    for m in modules:
+        nn.init.normal_(m.weight, generator=g)
+    x = torch.randn(5, 33, width, dtype=torch.float64, generator=g)
+    company = Replicas(modules, dtype=torch.float64)
+    got = company(x)
+    many = torch.autograd.grad(got.pow(3).sum(), company.parameters())
+    for r in range(5):
+        twins = Replicas([modules[r]] * LEAST, dtype=torch.float64)
+        out = twins(torch.stack([x[r]] * LEAST))
+        alone = torch.autograd.grad(out.pow(3).sum(), twins.parameters())
+        assert torch.equal(out[0], got[r])
+        assert all(torch.equal(a[0], b[r]) for a, b in zip(alone, many, strict=True))
+        for key, value in twins.buffers.items():
+            assert torch.equal(value[0], company.buffers[key][r])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     "act", [nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.Softplus, nn.ReLU, nn.LeakyReLU]

@@ -1,6 +1,27 @@
 """Short names for the small worlds of `vflsec.testing`."""
 
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from vflsec.task import Task
 from vflsec.testing import small_stack as stack
 from vflsec.testing import small_task
 
-__all__ = ["small_task", "stack"]
+__all__ = ["few_aligned", "small_task", "stack"]
+
+
+def few_aligned(task: Task, aligned: int, *, labelled: int | None = None) -> Task:
+    """The same task with only `aligned` aligned training rows, spread evenly.
+
+    All aligned rows are labelled, or `labelled` of them. The others stay rows of each party alone;
+    the active party keeps their labels.
+    """
+    train = task.sets["aligned"]
+    chosen = train[torch.linspace(0, len(train) - 1, aligned).long()]
+    few = chosen if labelled is None else chosen[torch.linspace(0, aligned - 1, labelled).long()]
+    return replace(
+        task, sets={**task.sets, "aligned": chosen, "labelled": few}, active_labelled=train
+    )

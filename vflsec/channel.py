@@ -146,7 +146,9 @@ class Recorder:
     """Keeps the union of what some attack needs, and nothing more.
 
     Gradients of a mean loss are kept multiplied by their batch size (``Message.scale``), which
-    every party knows, so that rows of batches of different size compare.
+    every party knows, so that rows of batches of different size compare. Where numbers of one kind
+    travel under several names within a phase, a table keeps those of the name that came first:
+    payloads of different blocks have different widths and meanings.
 
     Args:
         wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
@@ -158,6 +160,7 @@ class Recorder:
         self.wanted = frozenset(wanted)
         self.replicas, self.n = replicas, rows
         self.stores: dict[tuple[str, str, str, str, str], _Dense | _All] = {}
+        self._names: dict[tuple[str, str, str, str, str], str] = {}
         self._by: dict[tuple[str, str, str], list[str]] = {}
         self.observed: dict[str, set[str]] = {}
         self._updates: dict[tuple[str, str], list[tuple[Update, Tensor | None]]] = {}
@@ -191,6 +194,9 @@ class Recorder:
         for party, way in ((message.receiver, "received"), (message.sender, "sent")):
             for form in self._by.get((party, way, message.kind), ()) if way in ways else ():
                 key = (message.phase, party, way, message.kind, form)
+                first = self._names.setdefault(key, message.name)
+                if message.name != first and message.tensor.is_floating_point():
+                    continue
                 if key not in self.stores:
                     dense = form != "all" and message.rows is not None
                     self.stores[key] = _Dense(form, self.replicas, self.n) if dense else _All()

@@ -115,12 +115,17 @@ def audit(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Remove an earlier audit's files from --out first.")
     ] = False,
+    until_decided: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="SEEDS", help="Add seeds, up to this many, while one is open."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = False,
 ) -> None:
     """Train, attack, score, judge and report. Interrupted, the same command resumes.
 
     Example: vflsec audit quickstart --seeds 3 --out out/first
     """
+    from vflsec.engine.decide import run_until_decided
     from vflsec.engine.run import Interrupted, Reporter, run_audit
     from vflsec.report.console import print_summary
     from vflsec.report.progress import reporter_for
@@ -128,10 +133,18 @@ def audit(
     console = _console()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        result = run_audit(
-            scenario, out, seeds=seeds, device=device, jobs=jobs, set=set_ or (), fresh=fresh,
-            replicas=replicas, progress=Reporter() if quiet else reporter_for(console),
-        )  # fmt: skip
+        how: dict[str, Any] = {
+            "seeds": seeds, "device": device, "jobs": jobs, "set": set_ or (), "fresh": fresh,
+            "replicas": replicas,
+        }  # fmt: skip
+
+        def progress() -> Reporter:
+            return Reporter() if quiet else reporter_for(console)
+
+        if until_decided is None:
+            result = run_audit(scenario, out, progress=progress(), **how)
+        else:
+            result = run_until_decided(scenario, out, most=until_decided, progress=progress, **how)
     except Interrupted as stop:
         again = " ".join(["vflsec", *[a for a in sys.argv[1:] if a != "--fresh"]])
         typer.echo(
@@ -142,7 +155,17 @@ def audit(
         raise typer.Exit(130) from None
     print_summary(result.summary, console)
     console.print(f"Results: {result.folder}", soft_wrap=True)
+    _tell_github(result.summary)
     raise typer.Exit(result.exit_code)
+
+
+def _tell_github(summary: dict[str, Any]) -> None:
+    """Annotations and the step summary, where the environment asks for them."""
+    from vflsec.report.github import annotations, write_step_summary
+
+    for line in annotations(summary):
+        typer.echo(line)
+    write_step_summary(summary)
 
 
 def _interrupt(*_: object) -> None:
@@ -151,7 +174,11 @@ def _interrupt(*_: object) -> None:
 
 @app.command("check")
 def check_(
-    scenario: ScenarioArg, set_: SetOption = None, format_: FormatOption = Format.text
+    scenarios: Annotated[
+        list[str], typer.Argument(help="Scenario files, or names of packaged ones.")
+    ],
+    set_: SetOption = None,
+    format_: FormatOption = Format.text,
 ) -> None:
     """Validate a scenario, print what would run, what cannot and why, and an estimate.
 
@@ -162,17 +189,21 @@ def check_(
     from vflsec.report.console import print_plan
     from vflsec.report.exports import plain
 
-    loaded = load_scenario(scenario, set_ or ())
-    plan = plain(make_plan(loaded).to_json())
-    if format_ is Format.json:
-        from vflsec.catalog import scenario_summary
+    found = []
+    for scenario in scenarios:
+        loaded = load_scenario(scenario, set_ or ())
+        plan = plain(make_plan(loaded).to_json())
+        if format_ is Format.json:
+            from vflsec.catalog import scenario_summary
 
-        path = find_scenario(scenario)
-        source = f"scenarios/{path.name}" if path != Path(scenario) else scenario
-        about = {"name": loaded.name, "summary": scenario_summary(path), "source": source}
-        _json([about | {"plan": plan}])
-        return
-    print_plan(plan, _console())
+            path = find_scenario(scenario)
+            source = f"scenarios/{path.name}" if path != Path(scenario) else scenario
+            about = {"name": loaded.name, "summary": scenario_summary(path), "source": source}
+            found.append(about | {"plan": plan})
+        else:
+            print_plan(plan, _console())
+    if format_ is Format.json:
+        _json(found)
 
 
 @app.command()
@@ -188,12 +219,21 @@ def gate(
         float | None, typer.Option("--min", help="Judge this minimum instead of the scenario's.")
     ] = None,
     attack: Annotated[str, typer.Option(help="Only this attack.")] = "*",
+    adversary: Annotated[str, typer.Option(help="Only this adversary.")] = "*",
+    split: Annotated[str, typer.Option(help="Only these rows: train, validation, test.")] = "*",
     dataset: Annotated[str, typer.Option(help="Only this data set.")] = "*",
     defense: Annotated[
         str, typer.Option(help="Only this defense; 'defended' for all but none.")
     ] = "*",
     baseline: Annotated[
-        Path | None, typer.Option(help="Also fail where advantage rose against these results.")
+        Path | None,
+        typer.Option(help="Also fail where advantage rose against this file or folder."),
+    ] = None,
+    update_baseline: Annotated[
+        bool, typer.Option("--update-baseline", help="Write --baseline from these results.")
+    ] = False,
+    report_to: Annotated[
+        Path | None, typer.Option("--report", help="Write the reports of this judgement there.")
     ] = None,
 ) -> None:
     """Judge stored results again, against the scenario's gates or other thresholds.
@@ -201,19 +241,25 @@ def gate(
     Example: vflsec gate out/quickstart --max 0.05 --attack direction
     """
     from vflsec import gate as gates
+    from vflsec.engine import baseline as stored
     from vflsec.engine.run import judge
-    from vflsec.engine.store import Store
+    from vflsec.engine.store import Store, make_folder
     from vflsec.report.console import print_verdicts
+    from vflsec.report.outputs import write_reports
 
+    if update_baseline and baseline is None:
+        raise VflsecError("gate: --update-baseline needs --baseline FILE, the file to write.")
     also = []
     if max_ is not None or min_ is not None:
         also = [
-            gates.Gate(metric=metric, max=max_, min=min_, attack=attack, dataset=dataset,
-                       defense=defense)
+            gates.Gate(metric=metric, max=max_, min=min_, attack=attack, adversary=adversary,
+                       split=split, dataset=dataset, defense=defense)
         ]  # fmt: skip
+    before = None
+    if baseline is not None and not update_baseline:
+        before = stored.read_any(baseline)
     with Store(folder, readonly=True) as store:
-        result = judge(store, export=False, also=also, only=bool(also))
-    code = result.exit_code
+        result = judge(store, export=False, also=also, only=bool(also), before=before)
     console = _console()
     if not result.verdicts and baseline is None:
         raise VflsecError(
@@ -224,28 +270,58 @@ def gate(
         console.print(
             "Not all that was planned is measured, so nothing passes; run the audit again."
         )
-    if baseline is not None:
-        from vflsec.engine.baseline import regressions
-
-        with Store(baseline, readonly=True) as store:
-            before = judge(store, export=False, only=True)
-        worse = regressions(result.summary["points"], before.summary["points"])
-        for line in worse.lines:
-            console.print(line, markup=False)
-        code = 1 if worse.failed or code == 1 else code or worse.exit_code
-    raise typer.Exit(code)
+    if update_baseline and baseline is not None:
+        stored.write_baseline(baseline, result)
+        console.print(f"Wrote the baseline {baseline}.", markup=False, soft_wrap=True)
+    if report_to is not None:
+        make_folder(report_to)
+        write_reports(report_to, result.summary)
+    _tell_github(result.summary)
+    raise typer.Exit(result.exit_code)
 
 
 @app.command()
-def report(folder: FolderArg) -> None:
-    """Print stored results again.
+def report(
+    folder: FolderArg,
+    to: Annotated[
+        Path | None, typer.Option(help="Write HTML, Markdown, JUnit and SARIF there again.")
+    ] = None,
+) -> None:
+    """Print stored results again; write their reports again.
 
-    Example: vflsec report out/quickstart
+    Example: vflsec report out/quickstart --to public
     """
     from vflsec.report.console import print_summary
     from vflsec.report.exports import read_summary
 
-    print_summary(read_summary(folder), _console())
+    summary = read_summary(folder)
+    if to is not None:
+        from vflsec.engine.store import make_folder
+        from vflsec.report.outputs import write_reports
+
+        make_folder(to)
+        write_reports(to, summary)
+    print_summary(summary, _console())
+
+
+@app.command()
+def compare(
+    before: FolderArg,
+    after: Annotated[Path, typer.Argument(help="The results directory to compare with it.")],
+    format_: FormatOption = Format.text,
+) -> None:
+    """What changed between two audits, paired by cell, with intervals.
+
+    Example: vflsec compare out/before out/after
+    """
+    from vflsec.engine.compare import compare as compared
+    from vflsec.report.console import print_changes
+
+    found = compared(before, after)
+    if format_ is Format.json:
+        _json(found)
+        return
+    print_changes(found, _console())
 
 
 @app.command("list")

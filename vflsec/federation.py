@@ -166,6 +166,7 @@ class Federation:
             labels[hidden] = torch.where(keep, labels[hidden], -1)
         for b in parties[task.active].bindings:
             if b.policy.overrides("labels"):
+                b.own.context = {name: stack.rows(name) for name in ("labelled", "validation")}
                 labels = b.policy.labels(labels, b.own)
         fed = cls(stack, tuple(seeds), parties, channel, labels)
         for name in recorder.observed:
@@ -200,10 +201,18 @@ class Federation:
     def classes(self) -> int:
         return self.stack.first.classes
 
-    def add(self, party: str, part: str, build: Callable[[], nn.Module]) -> Replicas:
+    def add(
+        self,
+        party: str,
+        part: str,
+        build: Callable[[], nn.Module],
+        inputs: Mapping[str, int] | None = None,
+    ) -> Replicas:
         """Give a party one module, made once for each replica from that replica's own stream.
 
-        The same seed gives the same initial weights whatever the defenses are.
+        The same seed gives the same initial weights whatever the defenses are. `inputs` says which
+        party's embedding fills how many of the module's input columns, in order; policies that
+        change modules read it.
         """
         owner = self.parties[party]
         made = []
@@ -212,7 +221,7 @@ class Federation:
                 module = build()
                 for b in owner.bindings:
                     if b.policy.overrides("model"):
-                        b.own.context = {"replica": r}
+                        b.own.context = {"replica": r, "inputs": dict(inputs or {})}
                         module = b.policy.model(module, part, b.own)
                 made.append(module)
         stack = Replicas(
@@ -230,7 +239,7 @@ class Federation:
         if train:
             for b in self.parties[party].bindings:
                 if b.policy.overrides("columns"):
-                    b.own.context = {"rows": rows}
+                    b.own.context = {"rows": rows, "schema": self.stack.first.schema[party]}
                     x = b.policy.columns(x, b.own)
         return x
 
@@ -324,8 +333,11 @@ class Federation:
         return self.labels.gather(1, index)
 
     def loss(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
-        """Mean loss of a batch by replica, (R,): cross entropy, or what the active party's policy
-        says.
+        """Mean of :meth:`losses` over a batch, by replica, (R,)."""
+        return self.losses(logits, y, train=train).mean(1)
+
+    def losses(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
+        """Loss of each row, (R, b): cross entropy, or what the active party's policy says.
 
         `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares.
         """
@@ -334,8 +346,8 @@ class Federation:
                 b.own.context = {"train": train}
                 rows = b.policy.loss(logits, y, b.own)
                 if rows is not None:
-                    return rows.mean(1)
-        return cross_entropy(logits, y).mean(1)
+                    return rows
+        return cross_entropy(logits, y)
 
     def decode(self, logits: Tensor) -> Tensor:
         """Logits (R, b, C) as the active party uses them for prediction, after its policies."""

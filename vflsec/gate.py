@@ -25,6 +25,7 @@ from vflsec.audit.wording import TASK, Candidate
 __all__ = ["Gate", "Verdict", "alive", "exit_code", "judge"]
 
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
+REPORTED = ("cap", "dcs")
 _PLACE = ("dataset", "algorithm", "defense", "strength")
 
 
@@ -64,7 +65,12 @@ class Gate:
     name: str = ""
 
     def __post_init__(self) -> None:
-        check.one_of("gate: metric", self.metric, ("advantage", *TASK, *METRICS))
+        if self.metric in REPORTED:
+            raise check.fail(
+                "gate: metric", "one that does not depend on the grid", self.metric,
+                "CAP and DCS are reported, never gated; gate the advantage and the utility.",
+            )  # fmt: skip
+        check.one_of("gate: metric", self.metric, ("advantage", *TASK, *METRICS, "epsilon_lower"))
         if (self.max is None) == (self.min is None):
             raise check.fail("gate: max, min", "given one and not both", (self.max, self.min))
         check.finite("gate: threshold", self.threshold)
@@ -110,6 +116,8 @@ class Verdict:
         reason: one sentence.
         dataset, algorithm, defense, strength: the point; empty where nothing could be judged.
         attack, adversary, split, phase: the one that decides.
+        more_seeds: how many more seeds would decide an open verdict; None if seeds are not what is
+            missing, or too many are.
     """
 
     gate: Gate
@@ -128,6 +136,7 @@ class Verdict:
     adversary: str = ""
     phase: str = ""
     split: str = ""
+    more_seeds: int | None = None
 
 
 def _named(label: str, wanted: str) -> bool:
@@ -234,12 +243,13 @@ def _point(
     high = None if any(x is None for x in highs) else max(x for x in highs if x is not None)
     judged = {c.row["attack"] for c in found}
     blocked = [r for r in missing if _blocks(r, gate, judged)]
+    more: int | None = None
     if beyond:
         lead = max(beyond, key=lambda c: c.value)
         verdict, reason = FAIL, wording.fails(lead, beyond, gate)
     elif high is None:
         lead = min(found, key=lambda c: c.n)
-        verdict = INCONCLUSIVE
+        verdict, more = INCONCLUSIVE, 5 - lead.n
         reason = f"{lead.name} has {lead.n} seed; an interval takes at least 2, better 5."
     elif failed or blocked:
         lead = max(found, key=lambda c: c.value)
@@ -256,13 +266,15 @@ def _point(
         verdict = INCONCLUSIVE
         open_ = [c for c, x in zip(found, highs, strict=True) if x is None or x > c.limit]
         lead = max(open_, key=lambda c: c.value)
-        reason = wording.between(lead, open_, gate, alpha)
+        more = wording.seeds_to_add(open_, alpha)
+        reason = wording.between(lead, more, gate, alpha)
     sign = 1 if gate.max is not None else -1
     if sign == -1:
         low, high = _minus(high), _minus(low)
     who: dict[str, Any] = {k: lead.row[k] for k in ("attack", "adversary", "phase", "split")}
     value = sign * lead.value
-    return Verdict(gate, verdict, value, low, high, gate.threshold, lead.n, reason, **(where | who))
+    where |= {**who, "more_seeds": more}
+    return Verdict(gate, verdict, value, low, high, gate.threshold, lead.n, reason, **where)
 
 
 def _blocks(row: Mapping[str, Any], gate: Gate, judged: set[str]) -> bool:

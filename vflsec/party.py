@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vflsec.channel import Binding
+from vflsec.errors import PolicyError
 from vflsec.nn.replicas import Replicas
 
 __all__ = ["Party", "groups", "step"]
@@ -67,9 +68,31 @@ class Party:
         return optimizer
 
     def update(
-        self, gradients: Sequence[Tensor | None], parts: Sequence[str] | None = None
+        self,
+        gradients: Sequence[Tensor | None],
+        parts: Sequence[str] | None = None,
+        rows: Callable[[], list[Tensor]] | None = None,
     ) -> None:
-        """One optimizer step with these gradients of :meth:`parameters`."""
+        """One optimizer step with these gradients of :meth:`parameters`.
+
+        Args:
+            gradients: (R, ...) each.
+            parts: whose; all by default.
+            rows: computes what each row of the batch adds to them, (R, b, ...) each, for policies
+                that change gradients row by row; None if this step cannot say.
+
+        Raises:
+            PolicyError: such a policy is there, and `rows` is None.
+        """
+        for b in self.bindings:
+            if b.policy.overrides("gradients"):
+                if rows is None:
+                    raise PolicyError(
+                        f"{b.policy.name}: {self.name} takes a step whose gradients cannot be "
+                        "split into rows, so it cannot be protected. Use splitnn without own "
+                        "penalties, or leave the defense out."
+                    )
+                gradients = b.policy.gradients(list(gradients), rows, b.own)
         if self.observer is not None:
             chosen = self.modules if parts is None else parts
             weights = {

@@ -106,7 +106,10 @@ class Policy:
         owner: whose policy this is unless the scenario says: ``active``, ``passive`` (each of them)
             or ``all``.
 
-    `covers` and `owner` may be properties that depend on the parameters.
+        trainings: how many times the algorithm is trained from scratch; before each time but the
+            first, `relabel` is called.
+
+    `covers`, `owner` and `trainings` may be properties that depend on the parameters.
     """
 
     name: ClassVar[str] = ""
@@ -114,6 +117,7 @@ class Policy:
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {}
     covers: frozenset[str] = frozenset()
     owner: str = "active"
+    trainings: int = 1
 
     def columns(self, x: Tensor, own: Own) -> Tensor:
         """Own input rows (R, b, ...) before the bottom model."""
@@ -123,6 +127,16 @@ class Policy:
         """Own labels (R, n), -1 where unknown, before training; called once in a run.
 
         May return class probabilities (R, n, C) instead.
+        """
+        return y
+
+    def relabel(
+        self, y: Tensor, stage: int, predict: Callable[[Tensor], Tensor], own: Own
+    ) -> Tensor:
+        """Own labels (R, n) after training number `stage`, from 1, for a policy of several.
+
+        `y` are the labels of that training, ``predict(rows)`` its logits (R, k, C) for sample ids
+        (R, k).
         """
         return y
 

@@ -311,30 +311,33 @@ class View:
         return self.prior
 
     def model(self, part: str = "bottom", party: str | None = None) -> nn.Module:
-        """One own module as trained, in eval mode.
+        """One own module as trained, in eval mode; ``"bottom.cross"`` is a module within one.
 
         Raises:
             ThreatModelError: the adversary has no such module.
         """
         name = party or self.party
+        outer, _, inner = part.partition(".")
         try:
-            return self.models[name][part]
-        except KeyError:
+            return self.models[name][outer].get_submodule(inner)
+        except (KeyError, AttributeError):
             raise ThreatModelError(f"{name!r} has no own {part!r} model in this view.") from None
 
-    def embed(self, rows: Tensor, party: str | None = None) -> Tensor:
+    def embed(self, rows: Tensor, party: str | None = None, *, part: str = "bottom") -> Tensor:
         """Own embedding of own rows (n, d), by the trained own model in eval mode, no gradient.
 
-        A coalition's embeddings are put side by side unless `party` names one of them.
+        A coalition's embeddings are put side by side unless `party` names one of them. `part` names
+        the own module that embeds, as in :meth:`model`.
         """
         if party is None and len(self.adversary) > 1:
-            return torch.cat([self.embed(rows, p).flatten(1) for p in self.adversary], dim=1)
+            parts = [self.embed(rows, p, part=part).flatten(1) for p in self.adversary]
+            return torch.cat(parts, dim=1)
         name = party or self.party
         with torch.no_grad():
             x = self.columns[name][rows]
-            if name in self.encoders:
+            if part == "bottom" and name in self.encoders:
                 return self.encoders[name](x)
-            return self.model("bottom", name)(x)
+            return self.model(part, name)(x)
 
     def design(self, rows: Tensor) -> Tensor:
         """Own columns of `rows` as a numeric matrix (n, p), all parties of the adversary."""

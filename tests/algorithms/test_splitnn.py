@@ -356,7 +356,7 @@ def test_label_policies_apply_to_validation_labels() -> None:
         ({"dropout": 1.0}, r"splitnn.dropout must be a number in \[0, 1\), got 1.0"),
         ({"lr": 0.0}, "splitnn.lr must be a finite number > 0, got 0.0"),
         ({"top": (), "linear_top": False}, 'set aggregation = "sum" or "mean"'),
-        ({"linear_top": False}, "top hidden layers need linear_top = true"),
+        ({"linear_top": False, "top": (8,)}, "top hidden layers need linear_top = true"),
         ({"parties": {"p": {"cutt": 3}}}, "Did you mean 'cut'?"),
     ],
 )

@@ -216,23 +216,31 @@ def test_thresholds_on_the_command_line_replace_those_of_the_scenario(
 
 
 def test_a_baseline_fails_what_leaks_more_than_before(
-    vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer
+    vflsec: Cli, scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
-    assert vflsec("audit", scenario, "--out", old) == 0
-    assert vflsec("gate", old, "--baseline", old) == 0
-    assert "8 points compared with the baseline, 0 rose" in vflsec.out
     import engine_fakes
 
     first = engine_fakes.figure
-    try:
-        engine_fakes.figure = lambda *names: min(first(*names) + 0.5, 1.5)  # type: ignore[assignment]
-        assert vflsec("audit", scenario, "--out", new) == 0
-    finally:
-        engine_fakes.figure = first
-    assert vflsec("gate", new, "--baseline", old) == 1
-    assert "8 points compared with the baseline, 8 rose" in vflsec.out
-    assert "advantage rose by +0.5" in vflsec.out
+    old, new, file = tmp_path / "old", tmp_path / "new", tmp_path / "baseline.json"
+    monkeypatch.setattr(engine_fakes, "figure", lambda *names: 0.65 + 0.1 * first(*names))
+    assert vflsec("audit", scenario, "--out", old) == 0
+    assert vflsec("gate", old, "--update-baseline") == 2
+    assert "--update-baseline needs --baseline FILE" in vflsec.err
+    assert vflsec("gate", old, "--baseline", file) == 2
+    assert "cannot be read as a baseline: No such file" in vflsec.err
+    assert vflsec("gate", old, "--baseline", file, "--update-baseline") == 0
+    for baseline in (file, old):
+        assert vflsec("gate", old, "--baseline", baseline) == 0
+        assert vflsec.out.count("PASS") == 8
+        assert "changed by +0.000 over 3 seeds, within the tolerated" in " ".join(
+            vflsec.out.split()
+        )
+    monkeypatch.setattr(engine_fakes, "figure", lambda *names: 0.85 + 0.1 * first(*names))
+    assert vflsec("audit", scenario, "--out", new) == 0
+    assert vflsec("gate", new, "--baseline", file, "--report", tmp_path / "ci") == 1
+    assert vflsec.out.count("FAIL") == 8
+    assert "changed by +0.200 over 3 seeds" in " ".join(vflsec.out.split())
+    assert (tmp_path / "ci" / "junit.xml").read_text().count("<failure") == 8
 
 
 @pytest.mark.parametrize("kind", ["attacks", "defenses", "algorithms", "datasets", "scenarios"])

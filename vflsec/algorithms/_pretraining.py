@@ -23,7 +23,7 @@ from vflsec.federation import Federation
 from vflsec.nn.augment import Corruption, ImageViews
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.ssl import Queue, byol_distance, ema, info_nce, negative_cosine, nt_xent
-from vflsec.party import Party, step
+from vflsec.party import Party, groups, step
 
 __all__ = ["Member", "Pretraining", "Recipe", "Tower"]
 
@@ -83,10 +83,10 @@ class Tower:
         predictor = self.predictor.parameters() if self.predictor else []
         body, heads = self.encoder.parameters(), self.projector.parameters()
         if recipe.optimizer == "adagrad":  # for click data: heads keep SGD
-            groups = [("adagrad", body, []), ("sgd", heads, predictor)]
+            parts = [("adagrad", body, []), ("sgd", heads, predictor)]
         else:
-            groups = [(recipe.optimizer, [*body, *heads], predictor)]
-        for name, annealed, constant in groups:
+            parts = [(recipe.optimizer, [*body, *heads], predictor)]
+        for name, annealed, constant in parts:
             made = _optimizer(name, annealed, constant, recipe)
             self.optimizers.append((party.wrap(made), [*annealed, *constant]))
 
@@ -98,30 +98,31 @@ class Tower:
             factor = (clip_norm / (squares.sqrt() + 1e-6)).clamp(max=1)
             grads = tuple(g * factor.reshape(-1, *([1] * (g.dim() - 1))) for g in grads)
         of = {id(p): g for p, g in zip(self.params, grads, strict=True)}
-        for optimizer, params in self.optimizers:
-            step(optimizer, params, [of[id(p)] for p in params])
+        for made, params in self.optimizers:
+            step(made, params, [of[id(p)] for p in params])
 
     def anneal(self, factor: float) -> None:
         """Set the learning rates that are annealed to `factor` of where they started."""
-        for optimizer, _ in self.optimizers:
-            for group in getattr(optimizer, "param_groups", ()):
+        for made, _ in self.optimizers:
+            for group in getattr(made, "param_groups", ()):
                 if group.get("annealed"):
                     group["lr"] = group["start"] * factor
 
 
 def _optimizer(name: str, annealed: list[Tensor], constant: list[Tensor], recipe: Recipe) -> Any:
-    groups = [
-        {"params": params, "annealed": flag, "start": recipe.lr}
-        for params, flag in ((annealed, True), (constant, False))
-        if params
-    ]
+    made = []
+    for params, flag in ((annealed, True), (constant, False)):
+        own = {"annealed": flag, "start": recipe.lr}
+        if name == "adagrad":
+            made += [{"params": params, **own}] if params else []
+        else:
+            made += groups(params, **own)
+    decay = recipe.weight_decay
     if name == "adam":
-        return torch.optim.Adam(groups, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
+        return torch.optim.Adam(made, lr=recipe.lr, weight_decay=decay)
     if name == "adagrad":
-        return torch.optim.Adagrad(groups, lr=recipe.lr, weight_decay=recipe.weight_decay)
-    return torch.optim.SGD(
-        groups, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, fused=True
-    )
+        return torch.optim.Adagrad(made, lr=recipe.lr, weight_decay=decay)
+    return torch.optim.SGD(made, lr=recipe.lr, momentum=recipe.momentum, weight_decay=decay)
 
 
 @dataclass
@@ -336,10 +337,10 @@ class Pretraining:
                     ema(shared[part], mine, 0.0)
         if self.recipe.reset_momentum:
             averaged = {id(p) for s in self._shared(m).values() for p in s.params.values()}
-            for optimizer, params in m.local.optimizers:
+            for made, params in m.local.optimizers:
                 for p in params:
                     if id(p) in averaged:
-                        optimizer.state.pop(p, None)
+                        made.state.pop(p, None)
 
 
 def _flat(buffers: list[Tensor], dtype: torch.dtype) -> Tensor:

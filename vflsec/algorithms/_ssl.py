@@ -10,7 +10,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -87,6 +87,11 @@ class SelfSupervised(SplitNN):
 
     has_cross: ClassVar[bool] = False
     has_local: ClassVar[bool] = False
+    world: ClassVar[dict[str, Any]] = {
+        "hidden": (16,), "cut": 16, "projector_hidden": 16, "projector_out": 16,
+        "predictor_hidden": 8, "pretrain_iterations": 2, "pretrain_batch_size": 32,
+        "optimizer": "adam", "task": {"unaligned": 30},
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()

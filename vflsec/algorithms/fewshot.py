@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -36,7 +37,6 @@ from vflsec.federation import Federation, Phase
 from vflsec.nn.models import mlp
 from vflsec.party import Party
 from vflsec.rng import Streams
-from vflsec.view import Facts
 
 __all__ = ["FewShot", "estimate", "selection"]
 
@@ -53,6 +53,8 @@ class FewShot(OneShot):
 
     confidence: float = 0.8
     infer_epochs: int = 20
+
+    world: ClassVar[dict[str, Any]] = {**OneShot.world, "infer_epochs": 3}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,7 +80,7 @@ class FewShot(OneShot):
             before=lambda: self.second_upload(fed), audited=False, predicts=False,
         )  # fmt: skip
         relabel = self._local_phase(fed, "relabel")
-        relabel = replace(relabel, before=lambda: self.relabel(fed), audited=True)
+        relabel = replace(relabel, before=lambda: self.relabel(fed))
         return [exchange, local, infer, relabel, *ending]
 
     def second_upload(self, fed: Federation) -> None:
@@ -146,10 +148,6 @@ class FewShot(OneShot):
     def _chosen(self, fed: Federation, party: Party, rows: Tensor) -> Tensor | None:
         chosen: Tensor | None = fed.extra.get(f"chosen.{party.name}")
         return None if chosen is None else chosen.gather(1, rows)
-
-    def facts(self, fed: Federation) -> Facts:
-        facts = super().facts(fed)
-        return replace(facts, epochs=self.local_epochs) if fed.phase == "relabel" else facts
 
 
 def estimate(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ learning with limited overlapping samples", ICCV 2023, algorithm 1.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -72,6 +72,8 @@ class OneShot(SplitNN):
     active_labels: Literal["true", "clusters"] = "true"
     finetune: bool = False
     finetune_epochs: int = 15
+
+    world: ClassVar[dict[str, Any]] = {"task": {"unaligned": 40}, "local_epochs": 4}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -298,12 +300,11 @@ class OneShot(SplitNN):
 
     def facts(self, fed: Federation) -> Facts:
         facts = super().facts(fed)
-        if fed.phase == "exchange":
-            rows = fed.stack.rows("labelled").shape[1]
-            return replace(facts, batch_size=rows, epochs=1, reduction="sum")
         if fed.phase == "finetune":
             return replace(facts, epochs=self.finetune_epochs)
-        return facts
+        if fed.phase == "exchange":
+            facts = replace(facts, batch_size=fed.stack.rows("labelled").shape[1], epochs=1)
+        return replace(facts, reduction="sum")
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
         planned = super().planned_facts(active, parties, classes)

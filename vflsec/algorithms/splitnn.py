@@ -17,7 +17,7 @@ arXiv:2208.08934 (2022), section III.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -26,9 +26,11 @@ from torch import Tensor, nn
 
 from vflsec import check, registry
 from vflsec.algorithm import Algorithm
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation, Phase
 from vflsec.nn.models import bottom, from_path, mlp
+from vflsec.nn.replicas import Replicas
+from vflsec.nn.rowwise import alone, row_gradients
 from vflsec.party import Party
 from vflsec.view import Facts
 
@@ -161,6 +163,7 @@ class SplitNN(Algorithm):
                 task.active,
                 "top",
                 lambda: mlp([fused, *self.top, fed.classes], dropout=self.dropout),
+                dict(zip(names, widths, strict=True)) if self.aggregation == "concat" else None,
             )
         for name in names:
             fed.parties[name].start(self.optimizer, self.lr, self.weight_decay)
@@ -214,7 +217,7 @@ class SplitNN(Algorithm):
         batch = self.up(fed, rows)
         own, cut = self.differentiate(fed, batch)
         self.down(fed, batch, cut)
-        fed.active.update(own)
+        fed.active.update(own, rows=lambda: self.own_rows(fed, batch))
 
     def up(self, fed: Federation, rows: Tensor) -> Exchange:
         """Embeddings of sample ids (R, b) of all parties meet at the active one."""
@@ -248,6 +251,30 @@ class SplitNN(Algorithm):
         grads = torch.autograd.grad(total, [*mine, *(batch.got[p] for p in batch.sent)])
         return grads[: len(mine)], grads[len(mine) :]
 
+    def own_rows(self, fed: Federation, batch: Exchange) -> list[Tensor]:
+        """What each row adds to the gradients of the active party's parameters, (R, b, ...) each.
+
+        Raises:
+            PolicyError: something couples the rows of a batch or draws while the loss is taken.
+        """
+        active = fed.active
+        for b in active.bindings:
+            if b.policy.overrides("loss") or b.policy.overrides("penalty"):
+                raise PolicyError(
+                    f"{b.policy.name}: changes the loss of a batch, so gradients of single rows "
+                    "cannot be limited beside it. Leave one of the two defenses out."
+                )
+        got = {p: alone(h.detach()) for p, h in batch.got.items()}
+        x, (r, b) = alone(batch.x[active.name]), batch.rows.shape
+
+        def total(wide: Mapping[str, Replicas]) -> Tensor:
+            parts = [wide["bottom"](x) if p == active.name else h for p, h in got.items()]
+            fused = self.fuse(parts)
+            logits = wide["top"](fused) if self.has_top else fused
+            return fed.loss(logits.reshape(r, b, -1), batch.y).sum()
+
+        return row_gradients(active.modules, b, total)
+
     def own_term(self, fed: Federation) -> Tensor | None:
         """What the active party adds to its loss for its own parameters, (R,), or None."""
         return None
@@ -257,7 +284,7 @@ class SplitNN(Algorithm):
         for party, gradient in zip(self.passive(fed), cut, strict=True):
             delivered = fed.link(party.name).down(
                 fed, batch.sent[party.name], gradient, batch.penalties[party.name], batch.rows,
-                batch.y, batch.logits,
+                batch.y, batch.logits, batch.x[party.name],
             )  # fmt: skip
             if delivered is not None:
                 batch.gradients[party.name] = delivered

@@ -14,7 +14,8 @@ from vflsec.audit import intervals
 if TYPE_CHECKING:
     from vflsec.gate import Gate
 
-__all__ = ["TASK", "Candidate", "between", "broken", "fails", "nothing", "passes"]
+__all__ = ["TASK", "Candidate", "between", "broken", "fails", "nothing", "passes",
+           "seeds_to_add"]  # fmt: skip
 
 TASK = ("utility", "utility_drop")
 """Gate metrics that speak of the main task, not of an attack."""
@@ -122,12 +123,32 @@ def passes(
     return text[0].upper() + text[1:] + "."
 
 
-def between(lead: Candidate, open_: Sequence[Candidate], gate: Gate, alpha: float) -> str:
+def seeds_to_add(open_: Sequence[Candidate], alpha: float) -> int | None:
+    """Seeds that would decide all of `open_`; None if too many would."""
     more = [c.more_seeds(alpha) for c in open_]
-    if any(m is None for m in more):
+    return None if any(m is None for m in more) else max(m for m in more if m is not None)
+
+
+def between(lead: Candidate, more: int | None, gate: Gate, alpha: float) -> str:
+    if more is None:
         cure = f"more than {_MOST_SEEDS} seeds would not decide it"
     else:
-        count = max(m for m in more if m is not None)
-        cure = f"about {count} more seed{'s' if count > 1 else ''} would decide it"
+        cure = f"about {more} more seed{'s' if more > 1 else ''} would decide it"
+        cure += _rows_instead(lead, alpha)
     text = f"{_figure(lead, gate)}, and its interval holds {gate.threshold:g}; {cure}."
     return text[0].upper() + text[1:]
+
+
+def _rows_instead(c: Candidate, alpha: float) -> str:
+    """The other cure, where so few target rows explain the spread over seeds by themselves.
+
+    The standard error of a share over n rows is at most 0.5 / sqrt(n), and that of an AUC of
+    balanced classes about 0.58 / sqrt(n) (Hanley and McNeil 1982, no signal).
+    """
+    rows, gap = int(c.row["n"] or 0), abs(c.value - c.limit)
+    factor = intervals.t_half_width(c.n, 1 - alpha, "upper")
+    if rows < 1 or not c.sd or not factor or c.sd > 1.2 * 0.58 / math.sqrt(rows):
+        return ""
+    return (
+        f", or about {math.ceil(rows * (factor * c.sd / gap) ** 2)} target rows instead of {rows}"
+    )

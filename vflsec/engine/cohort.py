@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflsec import registry
 from vflsec.algorithm import Algorithm
@@ -23,7 +23,7 @@ from vflsec.engine.views import make_view
 from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation, Phase
 from vflsec.guess import Guess, Truth
-from vflsec.nn.replicas import LEAST
+from vflsec.nn.replicas import LEAST, Replicas
 from vflsec.policy import Policy
 from vflsec.rng import generator
 from vflsec.task import Stack, Task
@@ -110,6 +110,7 @@ class _Cohort:
         self.stack = Stack.build(tasks, self.seeds, device, getattr(torch, first.dtype))
         self.results = [CellResult(c.key, c, device=str(device)) for c in cells]
         self._controls: dict[tuple[Any, ...], list[Control]] = {}
+        self._alone: dict[str, Replicas | None] = {}
 
     def go(self) -> list[CellResult]:
         self.fed = fed = Federation.create(
@@ -222,8 +223,31 @@ class _Cohort:
         """Compute the controls of views that have none yet; they depend on the seed alone."""
         fresh = {k: v for k, v in zip(specs, views, strict=True) if k not in self._controls}
         rngs = [generator(k[0], "controls", *k[1:]) for k in fresh]
-        for key, found in zip(fresh, controls(list(fresh.values()), rngs), strict=True):
+        bottoms = [self._own_bottom(k[0], k[1]) for k in fresh]
+        alone = [b for b in bottoms if b is not None]
+        for key, found in zip(fresh, controls(list(fresh.values()), rngs, alone), strict=True):
             self._controls[key] = found
+
+    def _own_bottom(self, seed: int, adversary: tuple[str, ...]) -> nn.Module | None:
+        """What a lone adversary could train without the federation; trained once a seed."""
+        if len(adversary) != 1:
+            return None
+        party = adversary[0]
+        seeds = list(dict.fromkeys(self.seeds))
+        if party not in self._alone:
+            algorithm = self.algorithm.alone(party)
+            self._alone[party] = None
+            if algorithm is not None:
+                of = torch.arange(len(seeds), device=self.device)
+                twins = of if len(seeds) >= LEAST else of.repeat(LEAST)
+                stack = Stack(self.stack.tasks, twins, self.device, self.stack.dtype)
+                fed = Federation.create(stack, [seeds[i] for i in twins.tolist()])
+                algorithm.build(fed)
+                for _ in run_phases(algorithm, fed):
+                    pass
+                self._alone[party] = fed.parties[party].modules["bottom"]
+        stack_of = self._alone[party]
+        return None if stack_of is None else stack_of.one(seeds.index(seed))
 
     def _score(self, phase: Phase, p: _Prepared, r: int, view: View, guess: Guess | str) -> None:
         base = {

@@ -2,19 +2,23 @@
 
 Every leakage figure stands beside its controls: the class majority, logistic regression on the
 adversary's own columns, and the adversary's own architecture trained from scratch on the known
-rows. A control sees own columns, the known rows and the class shares, and no message at all.
+rows. Where the algorithm pre-trains without labels, also model completion on the bottom that the
+adversary could have pre-trained alone (the prior attacker of He, Kang et al., arXiv:2208.08934,
+section VI). A control sees own columns, the known rows and the class shares, and no message at all.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 import torch
 from torch import nn
 
+from vflsec import registry
 from vflsec.guess import Guess
 from vflsec.nn.completion import Fit, fit_networks, logistic_cv
 from vflsec.view import View
@@ -27,7 +31,7 @@ class Control:
     """One control's answer.
 
     Attributes:
-        name: ``majority``, ``logistic`` or ``scratch``.
+        name: ``majority``, ``logistic``, ``scratch`` or ``alone``.
         guess: log class shares (n, C) of all target rows.
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
             which the strongest control is chosen without the truth of the target rows.
@@ -38,10 +42,15 @@ class Control:
     cv: float
 
 
-def controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[list[Control]]:
+def controls(
+    views: Sequence[View],
+    rngs: Sequence[torch.Generator],
+    alone: Sequence[nn.Module] = (),
+) -> list[list[Control]]:
     """The controls of each view, in the same order; known rows must be equal in number.
 
-    Without known rows only the majority remains.
+    Without known rows only the majority remains. `alone` gives for each view the bottom that its
+    adversary could have trained without the federation; empty if there is no such thing.
     """
     out = [[majority(v)] for v in views]
     if not views or views[0].known is None or len(views[0].known) < 2:
@@ -51,6 +60,9 @@ def controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[lis
     for view, mine, fit in zip(views, out, _scratch(views, rngs), strict=True):
         if fit is not None:
             mine.append(_control(view, fit))
+    if alone:
+        for mine, control in zip(out, _alone(views, rngs, alone), strict=True):
+            mine.append(control)
     return out
 
 
@@ -93,3 +105,20 @@ def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> Sequence
         hidden=(32,),
         lr_bottom=1e-2,
     )
+
+
+def _alone(
+    views: Sequence[View], rngs: Sequence[torch.Generator], bottoms: Sequence[nn.Module]
+) -> list[Control]:
+    """Model completion, with all its variants, on bottoms trained without the federation."""
+    attack = registry.attacks.create("model_completion")
+    own = [
+        replace(
+            v,
+            models=MappingProxyType({**v.models, v.party: {"bottom": bottom}}),
+            encoders=MappingProxyType({}),
+        )
+        for v, bottom in zip(views, bottoms, strict=True)
+    ]
+    guesses = attack.infer_many(own, rngs)
+    return [Control("alone", g, max(g.notes["cv"].values())) for g in guesses]

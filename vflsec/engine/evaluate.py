@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 
 from vflsec import gate as gates
-from vflsec.audit import leakage
+from vflsec.audit import epsilon, leakage
 from vflsec.audit.findings import sentences
+from vflsec.engine.baseline import Values, regressions
 from vflsec.engine.spec import CellResult
 
 __all__ = ["Evaluation", "costs", "evaluate"]
@@ -30,6 +31,7 @@ class Evaluation:
         exit_code: of the verdicts.
         findings: one sentence each.
         partial: more cells are to come.
+        asked: the gates of the scenario, in its order.
     """
 
     frame: pd.DataFrame
@@ -40,6 +42,7 @@ class Evaluation:
     exit_code: int = 0
     findings: Sequence[str] = ()
     partial: bool = False
+    asked: Sequence[gates.Gate] = ()
 
 
 def evaluate(
@@ -49,6 +52,7 @@ def evaluate(
     partial: bool = False,
     also: Sequence[gates.Gate] = (),
     only: bool = False,
+    before: Values | None = None,
 ) -> Evaluation:
     """Judge stored cells.
 
@@ -58,16 +62,24 @@ def evaluate(
         partial: leave the gates out.
         also: gates beside those of the scenario.
         only: leave the gates of the scenario out.
+        before: a baseline that advantages must not exceed, of
+            :func:`vflsec.engine.baseline.read_baseline`.
     """
     confidence = float(record["confidence"])
+    looks = int(record.get("looks", 1))
+    strict = 1 - (1 - confidence) / looks
     own = leakage.results_frame(_records(record, results, ("audit", "reference")))
     planted = leakage.results_frame(_records(record, results, ("control",)))
     points = leakage.summarise(own, confidence)
     control = leakage.summarise(planted, confidence) if len(planted) else None
     curves = leakage.curves(points) if len(points) else pd.DataFrame()
     alive = gates.alive(points, control, confidence)
-    asked = [] if only else [_gate(g, confidence) for g in record["gates"]]
+    asked = [] if only else [_gate(g, confidence, looks) for g in record["gates"]]
     verdicts = [] if partial else gates.judge(points, [*asked, *also], alive)
+    if not partial and not only:
+        verdicts += epsilon.contradictions(own, _claims(record, results), confidence)
+    if before is not None:
+        verdicts += regressions(own, before, alive, strict)
     return Evaluation(
         frame=_with_roles(record, own, planted),
         points=points,
@@ -77,6 +89,7 @@ def evaluate(
         exit_code=gates.exit_code(verdicts),
         findings=[] if partial else _findings(points, curves, verdicts, confidence),
         partial=partial,
+        asked=asked,
     )
 
 
@@ -106,10 +119,28 @@ def _with_roles(
     return pd.concat(both, ignore_index=True) if both else here
 
 
-def _gate(section: Mapping[str, Any], confidence: float) -> gates.Gate:
+def _gate(section: Mapping[str, Any], confidence: float, looks: int = 1) -> gates.Gate:
+    """A gate of the scenario; each of several looks at it gets its share of the error."""
     known = {f.name for f in fields(gates.Gate)}
-    given = {k: v for k, v in section.items() if k in known}
-    return gates.Gate(**{"confidence": confidence, **given})
+    given = {"confidence": confidence} | {k: v for k, v in section.items() if k in known}
+    return gates.Gate(**given | {"confidence": 1 - (1 - given["confidence"]) / looks})
+
+
+def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict[str, Any]]:
+    """Every claimed epsilon with its point, once."""
+    out: dict[str, dict[str, Any]] = {}
+    for result in results:
+        dataset = record["datasets"].get(f"audit:{result.key}")
+        if dataset is None:
+            continue
+        defense, strength = leakage.defense_point(result.spec.defenses)
+        point = {"dataset": dataset, "algorithm": result.spec.algorithm, "defense": defense,
+                 "strength": strength}  # fmt: skip
+        for g in result.guarantees:
+            if g.get("epsilon") is not None:
+                claim = point | {"epsilon": float(g["epsilon"])}
+                out.setdefault(str(claim), claim)
+    return list(out.values())
 
 
 def _findings(

@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,8 @@ __all__ = ["OUR_FILES", "Audit", "Interrupted", "Reporter", "judge", "run_audit"
 
 OUR_FILES = (
     STORE_NAME, f"{STORE_NAME}-wal", f"{STORE_NAME}-shm", "results.parquet", "results.csv",
-    "summary.json", "scenario.resolved.toml",
+    "summary.json", "scenario.resolved.toml", "report.html", "summary.md", "junit.xml",
+    "results.sarif",
 )  # fmt: skip
 """What an audit writes into a results directory; ``--fresh`` removes these and nothing else."""
 
@@ -98,6 +100,7 @@ def run_audit(
     set: Iterable[str] = (),
     fresh: bool = False,
     replicas: int = 32,
+    looks: int = 1,
     progress: Reporter | None = None,
     backend: Backend | None = None,
 ) -> Audit:
@@ -112,6 +115,8 @@ def run_audit(
         set: overrides ``a.b=value``, as on the command line.
         fresh: remove an earlier audit's files from `out` first (and nothing else there).
         replicas: most cells that train as one batched model; bounds the memory.
+        looks: how often the gates are judged before they must be decided, see
+            `vflsec.engine.decide`; each look gets its share of the error.
         progress: told what happens.
         backend: data layer and trainer, for tests.
 
@@ -128,6 +133,7 @@ def run_audit(
         overrides.append(f"audit.seeds={value}")
     check.integer("--jobs", jobs)
     check.integer("--replicas", replicas)
+    check.integer("looks", looks)
     where = _device(device)
     loaded = load_scenario(scenario, overrides)
     folder = Path(out) if out is not None else Path("out") / loaded.name
@@ -140,7 +146,7 @@ def run_audit(
     reporter = progress or Reporter()
     started = time.monotonic()
     with Store(folder) as store:
-        _record(store, loaded, plan, where)
+        _record(store, loaded, plan, where, looks)
         _refuse(store, plan)
         try:
             _work(store, plan, backend, given, where, jobs, replicas, reporter)
@@ -163,7 +169,7 @@ def _clear(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _record(store: Store, scenario: Scenario, plan: Plan, device: str) -> None:
+def _record(store: Store, scenario: Scenario, plan: Plan, device: str, looks: int) -> None:
     """Keep with the results what judging them later needs: no data is read again for it."""
     wanted: dict[str, dict[str, None]] = {}
     known_rows: dict[str, int] = {}
@@ -188,6 +194,13 @@ def _record(store: Store, scenario: Scenario, plan: Plan, device: str) -> None:
             "datasets": datasets,
             "wanted": {cell: list(keys) for cell, keys in wanted.items()},
             "known_rows": known_rows,
+            "attacks": _threats(plan),
+            "scenario_file": _shown(scenario.origin.file),
+            "looks": looks,
+            "gate_lines": [
+                scenario.error(("gate", i), "").line for i in range(len(scenario.root.gate))
+            ],
+            "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
             "data": {g.data.name: g.data.digest for g in plan.groups},
             "refused": [asdict(r) for r in plan.refused],
             "notes": list(plan.notes),
@@ -195,6 +208,41 @@ def _record(store: Store, scenario: Scenario, plan: Plan, device: str) -> None:
             "versions": _versions(),
         },
     )
+
+
+def _shown(file: str) -> str:
+    """A scenario's path as a build sees it: relative to where the audit runs, if it is below."""
+    path = Path(file)
+    if not path.is_absolute():
+        return path.as_posix()
+    below = path.is_relative_to(Path.cwd())
+    return (path.relative_to(Path.cwd()) if below else Path(path.name)).as_posix()
+
+
+def _threats(plan: Plan) -> dict[str, dict[str, Any]]:
+    """What every attack is and needs, by key, so that a report can say it without importing it."""
+    from vflsec import registry
+    from vflsec.view import as_needs
+
+    every = [a for g in plan.groups if g.role == "audit" for a in g.attacks]
+    every += [r.attack for r in plan.refused if r.role == "audit"]
+    out = {}
+    for spec in every:
+        entry = registry.attacks.entry(spec.name)
+        attack = registry.attacks.create(spec.name, spec.params)
+        out[spec.key] = {
+            "name": spec.name,
+            "label": spec.label,
+            "adversary": list(spec.adversary),
+            "known_rows": spec.known_rows,
+            "prior": spec.prior,
+            "target": attack.target,
+            "needs": sorted(str(n) for n in as_needs(attack.needs)),
+            "active": attack.policy() is not None,
+            "summary": entry.summary,
+            "source": entry.source,
+        }
+    return out
 
 
 def _versions() -> dict[str, str]:
@@ -283,6 +331,7 @@ def judge(
     """
     from vflsec.engine.evaluate import evaluate
     from vflsec.report.exports import summary_of, write_exports
+    from vflsec.report.outputs import write_reports
 
     record = store.meta("audit")
     if record is None:
@@ -297,4 +346,6 @@ def judge(
     summary |= {"complete": not missing, "exit_code": code}
     if export:
         write_exports(store.folder, str(record["scenario_toml"]), evaluation.frame, summary)
+        if not partial:
+            write_reports(store.folder, summary)
     return Audit(store.folder, evaluation.frame, summary, evaluation.verdicts, code)

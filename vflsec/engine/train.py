@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vflsec.algorithm import Algorithm
+from vflsec.engine.stages import rehearse, staged
 from vflsec.federation import Federation, Phase
 
 __all__ = ["predict", "run_phases"]
@@ -41,9 +42,34 @@ def run_phases(
         fed: the cohort.
         progress: called with (phase name, epochs done, epochs in all) after every epoch.
     """
-    for phase in algorithm.phases(fed):
+    every = torch.ones(fed.replicas, dtype=torch.bool, device=fed.stack.device)
+    in_stages = staged(fed)
+    if in_stages is not None:
+
+        def once(change: Callable[[Phase], Phase], on: Tensor) -> None:
+            for _ in _train(algorithm, fed, progress, on, change):
+                pass
+
+        rehearse(
+            fed, in_stages, lambda: algorithm.build(fed), once,
+            lambda rows: predict(algorithm, fed, rows),
+        )  # fmt: skip
+    yield from _train(algorithm, fed, progress, every)
+
+
+def _train(
+    algorithm: Algorithm,
+    fed: Federation,
+    progress: Callable[[str, int, int], None] | None,
+    on: Tensor,
+    change: Callable[[Phase], Phase] | None = None,
+) -> Iterator[Phase]:
+    """All phases, each as `change` makes it, for the replicas `on` (R,)."""
+    fed.channel.set_alive(on)
+    for planned in algorithm.phases(fed):
+        phase = planned if change is None else change(planned)
         fed.phase, fed.epoch, fed.steps = phase.name, 0, 0
-        alive = torch.ones(fed.replicas, dtype=torch.bool, device=fed.stack.device)
+        alive = on.clone()
         fed.channel.set_alive(alive)
         if phase.before is not None:
             phase.before()
@@ -67,7 +93,7 @@ def run_phases(
                 progress(phase.name, epoch + 1, phase.epochs)
             if not bool(alive.any()):
                 break
-        fed.channel.set_alive(torch.ones_like(alive))
+        fed.channel.set_alive(on)
         if best is not None:
             best.restore()
         fed.extra[f"epochs.{phase.name}"] = best.epochs.tolist() if best else phase.epochs

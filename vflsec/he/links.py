@@ -133,6 +133,7 @@ class InteractiveLink(Link):
         rows: Tensor,
         y: Tensor,
         logits: Tensor,
+        x: Tensor,
     ) -> Tensor | None:
         assert self._h is not None
         g, h = gradient.detach(), self._h
@@ -166,7 +167,7 @@ class InteractiveLink(Link):
                 layer.share.add_(self.settings.lr * found.noise)
         for what, seconds in self.backend.seconds.items():
             fed.extra[f"he.{what}_seconds"] = seconds
-        backward(fed.parties[me], z, delivered, penalty)
+        backward(fed.parties[me], z, delivered, penalty, x=x)
         return delivered
 
     def _witness(self, fed: Federation, h: Tensor, rows: Tensor, phase: str) -> None:
@@ -231,6 +232,7 @@ class SummedGradientLink(Link):
         rows: Tensor,
         y: Tensor,
         logits: Tensor,
+        x: Tensor,
     ) -> Tensor | None:
         party, you = fed.parties[self.party], fed.active.name
         params = party.parameters()

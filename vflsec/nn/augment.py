@@ -84,6 +84,7 @@ class ImageViews:
     Args:
         rng: streams of this party's views.
         scale: smallest and largest share of the area that is kept.
+        aspect: largest ratio of its sides.
         jitter: strength of brightness, contrast, saturation (factor 1 +- s), hue (+- turns).
         jitter_rate, blur_rate, flip_rate: shares of images treated.
         sigma: smallest and largest width of the blur in pixels.
@@ -91,6 +92,7 @@ class ImageViews:
 
     rng: Streams
     scale: tuple[float, float] = (0.3, 1.0)
+    aspect: float = 4 / 3
     jitter: tuple[float, float, float, float] = (0.3, 0.3, 0.3, 0.1)
     jitter_rate: float = 0.8
     blur_rate: float = 0.5
@@ -106,8 +108,8 @@ class ImageViews:
 
     def _crop(self, x: Tensor, u: Tensor) -> Tensor:
         area = self.scale[0] + (self.scale[1] - self.scale[0]) * u[:, 0]
-        aspect = torch.exp((2 * u[:, 1] - 1) * math.log(4 / 3))
-        wide, high = (area * aspect).sqrt().clamp(max=1), (area / aspect).sqrt().clamp(max=1)
+        ratio = torch.exp((2 * u[:, 1] - 1) * math.log(self.aspect))
+        wide, high = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
         flip = torch.where(u[:, 2] < self.flip_rate, -1.0, 1.0).to(x.dtype)
         zero = torch.zeros_like(wide)
         theta = torch.stack(

@@ -105,29 +105,6 @@ def _conv(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tens
     )
 
 
-@stacked(nn.BatchNorm2d)
-def _batch_norm(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
-    tensors = {
-        k: (s.params if k in ("weight", "bias") else s.buffers).get(f"{prefix}{k}")
-        for k in ("running_mean", "running_var", "weight", "bias")
-    }
-    momentum = module.momentum
-    tracked = tensors["running_mean"] is not None
-    if train and tracked:
-        s.buffers[f"{prefix}num_batches_tracked"] += 1
-        if momentum is None:
-            momentum = 1.0 / float(s.buffers[f"{prefix}num_batches_tracked"][0])
-    outs = []
-    for r in range(s.count):
-        mean, var, weight, bias = (None if t is None else t[r] for t in tensors.values())
-        outs.append(
-            nn.functional.batch_norm(
-                x[r], mean, var, weight, bias, train or not tracked, momentum or 0.0, module.eps
-            )
-        )
-    return torch.stack(outs)
-
-
 @stacked(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
 def _pool(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
     out = module(x.flatten(0, 1))

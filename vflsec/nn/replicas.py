@@ -30,6 +30,9 @@ LEAST = 2
 WHOLE = 64
 """A multiple of the numbers that any CPU kernel treats at once."""
 
+VECTOR = 16
+"""Columns that fill whole vector registers of any CPU in the kernel of batch normalisation."""
+
 Rule = Callable[["Replicas", str, nn.Module, Tensor, bool], Tensor]
 _RULES: dict[type[nn.Module], Rule] = {}
 
@@ -137,8 +140,10 @@ class Replicas:
             out = functional_call(self.template, (params, buffers), (rows,))
             return out, buffers
 
+        # The graph may keep the buffers it ran with, and those here are changed in place.
+        copies = {k: v.clone() for k, v in self.buffers.items()}
         try:
-            out, buffers = torch.vmap(one)(self.params, self.buffers, x)
+            out, buffers = torch.vmap(one)(self.params, copies, x)
         except (RuntimeError, NotImplementedError) as why:
             self._say(str(why).splitlines()[0])
             self.path = "loop"
@@ -201,6 +206,18 @@ class Replicas:
             k.removeprefix(inner): v for k, v in self.buffers.items() if k.startswith(inner)
         }
         other.path = other._choose()
+        return other
+
+    def widen(self, b: int) -> Replicas:
+        """Each replica b times, one after another, with detached copies of its weights."""
+        other = copy.copy(self)
+        other.count = self.count * b
+        other.rng = None
+        other.params = {
+            k: v.detach().repeat_interleave(b, 0).requires_grad_(v.requires_grad)
+            for k, v in self.params.items()
+        }
+        other.buffers = {k: v.repeat_interleave(b, 0) for k, v in self.buffers.items()}
         return other
 
     def one(self, r: int, state: dict[str, Tensor] | None = None) -> nn.Module:
@@ -285,29 +302,44 @@ def _layer_norm(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -
     return out
 
 
-@stacked(nn.BatchNorm1d)
-def _batch_norm(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
-    """Batch normalisation of (R, b, d): the R*d channels are normalised separately."""
-    r, b, d = x.shape
-    wide = x.transpose(0, 1).reshape(b, r * d)
-    mean = s.buffers.get(f"{prefix}running_mean")
-    var = s.buffers.get(f"{prefix}running_var")
-    weight, bias = s.params.get(f"{prefix}weight"), s.params.get(f"{prefix}bias")
+def _tracked(s: Replicas, prefix: str, module: Any, train: bool) -> tuple[list[Any], bool, float]:
+    """Stacked running mean, running variance, weight, bias; whether the batch's own statistics
+    are used; the momentum. Counts the batch.
+    """
+    mean, var = (s.buffers.get(f"{prefix}running_{k}") for k in ("mean", "var"))
     momentum = module.momentum
     if train and mean is not None:
         s.buffers[f"{prefix}num_batches_tracked"] += 1
         if momentum is None:
             momentum = 1.0 / float(s.buffers[f"{prefix}num_batches_tracked"][0])
-    out = nn.functional.batch_norm(
-        wide,
-        None if mean is None else mean.view(-1),
-        None if var is None else var.view(-1),
-        None if weight is None else weight.reshape(-1),
-        None if bias is None else bias.reshape(-1),
-        train or mean is None,
-        momentum if momentum is not None else 0.0,
-        module.eps,
-    )
+    tensors = [mean, var, *(s.params.get(f"{prefix}{k}") for k in ("weight", "bias"))]
+    return tensors, train or mean is None, momentum or 0.0
+
+
+@stacked(nn.BatchNorm2d)
+def _batch_norm_each(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
+    """Batch normalisation of (R, b, d, ...), one replica after another."""
+    tensors, own, momentum = _tracked(s, prefix, module, train)
+    outs = []
+    for r in range(s.count):
+        mine = [None if t is None else t[r] for t in tensors]
+        outs.append(nn.functional.batch_norm(x[r], *mine, own, momentum, module.eps))
+    return torch.stack(outs)
+
+
+@stacked(nn.BatchNorm1d)
+def _batch_norm(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
+    """Batch normalisation of (R, b, d): the R*d channels are normalised separately.
+
+    Widths that do not fill whole vectors go replica by replica: the kernel's tail rounds otherwise.
+    """
+    if x.dim() != 3 or x.shape[2] % VECTOR:
+        return _batch_norm_each(s, prefix, module, x, train)
+    r, b, d = x.shape
+    tensors, own, momentum = _tracked(s, prefix, module, train)
+    flat = [None if t is None else t.reshape(-1) for t in tensors]
+    wide = x.transpose(0, 1).reshape(b, r * d)
+    out = nn.functional.batch_norm(wide, *flat, own, momentum, module.eps)
     return out.reshape(b, r, d).transpose(0, 1)
 
 

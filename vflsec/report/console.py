@@ -211,6 +211,43 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
     )
 
 
+def print_changes(found: Mapping[str, Any], console: Console) -> None:
+    """What `vflsec compare` found."""
+    for name, a, b in found["facts"]:
+        console.print(Text(f"{name}: {a} -> {b}", style="dim"))
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("data", "training", "what", "rows", "before", "after"):
+        table.add_column(name, overflow="fold")
+    table.add_column(f"change, {100 * found['confidence']:g} % interval")
+    table.add_column("seeds", justify="right")
+    for r in found["rows"]:
+        what = f"{r['attack']} by {r['adversary']}" if r["attack"] else f"utility ({r['metric']})"
+        worse = r["low"] is not None and (r["low"] > 0 if r["attack"] else r["high"] < 0)
+        better = r["low"] is not None and (r["high"] < 0 if r["attack"] else r["low"] > 0)
+        style = "red" if worse else "green" if better else ""
+        seeds = f"{r['seeds']}" if r["paired"] else f"{r['seeds']} (unpaired)"
+        table.add_row(
+            Text(r["dataset"]), Text(f"{r['algorithm']}, {_strength(r)}"), Text(what), r["split"],
+            number(r["before"]), number(r["after"]),
+            Text(_signed(r), style=style), seeds,
+        )  # fmt: skip
+    console.print(table)
+    for state in ("gone", "new"):
+        for r in found[state]:
+            what = f"{r['attack']} by {r['adversary']}" if r["attack"] else "utility"
+            where = f"{r['dataset']}, {r['algorithm']}, {_strength(r)}, {r['split']} rows"
+            console.print(Text(f"{state}: {what} ({where})", style="yellow"))
+    if not found["rows"]:
+        console.print("No point is in both.")
+
+
+def _signed(r: Mapping[str, Any]) -> str:
+    text = number(r["change"], sign=True)
+    if r["low"] is None:
+        return text
+    return f"{text} [{number(r['low'], True)}, {number(r['high'], True)}]"
+
+
 def _names(attacks: Iterable[Mapping[str, Any]]) -> str:
     return ", ".join(dict.fromkeys(a["name"] for a in attacks)) or "none"
 

@@ -81,6 +81,7 @@ def summary_of(
 ) -> dict[str, Any]:
     """The summary as plain values that JSON can hold (missing numbers are null)."""
     cost = costs(record, results)
+    lines = dict(zip(evaluation.asked, record.get("gate_lines", []), strict=False))
     return plain(
         {
             "schema_version": SUMMARY_VERSION,
@@ -89,6 +90,11 @@ def summary_of(
             "data": record["data"],
             "versions": record["versions"],
             "device": record["device"],
+            "when": record.get("when", ""),
+            "scenario_file": record.get("scenario_file", ""),
+            "scenario": record["scenario_toml"],
+            "parties": _parties(record, results),
+            "attacks": record.get("attacks", {}),
             "confidence": record["confidence"],
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
             "curves": _rows(evaluation.curves),
@@ -97,7 +103,10 @@ def summary_of(
                 label: {"alive": shown, "evidence": why}
                 for label, (shown, why) in evaluation.alive.items()
             },
-            "gates": [asdict(v) | {"label": v.gate.label} for v in evaluation.verdicts],
+            "gates": [
+                asdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}
+                for v in evaluation.verdicts
+            ],
             "findings": list(evaluation.findings),
             "refused": record["refused"],
             "notes": record["notes"],
@@ -108,6 +117,20 @@ def summary_of(
             },
         }
     )
+
+
+def _parties(record: Mapping[str, Any], results: Sequence[CellResult]) -> dict[str, Any]:
+    """Per data set: parties (the active one first), sizes, and the seeds that were trained."""
+    out: dict[str, dict[str, Any]] = {}
+    for result in results:
+        dataset = record["datasets"].get(f"audit:{result.key}")
+        if dataset is not None:
+            facts = result.facts
+            known = {k: facts[k] for k in ("parties", "classes", "rows") if k in facts}
+            entry = out.setdefault(dataset, {**known, "seeds": []})
+            if result.spec.seed not in entry["seeds"]:
+                entry["seeds"].append(result.spec.seed)
+    return out
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

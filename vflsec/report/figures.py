@@ -17,9 +17,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vflsec import check
+from vflsec.report.text import clean
 
-__all__ = ["COLORS", "advantage_by_strength", "attack_by_defense", "leak_matrix", "points",
-           "privacy_utility"]  # fmt: skip
+__all__ = ["COLORS", "advantage_by_strength", "attack_by_defense", "leak_matrix", "leaks", "points",
+           "privacy_utility", "series"]  # fmt: skip
 
 COLORS = ("#1f78c8", "#d1580b", "#0f8f6a", "#b0529e", "#8f7000", "#6a6fe0", "#cf4055", "#4c8291")
 _MARKERS = "osD^vPX*"
@@ -88,14 +89,21 @@ def _chosen(data: Data, dataset: str | None) -> list[dict[str, Any]]:
     return [p for p in found if p["dataset"] == found[0]["dataset"]]
 
 
+def _name(text: object, most: int = 44) -> str:
+    """A user's name as a label: no control character, no formula, not too long."""
+    shown = clean(text)
+    shown = shown if len(shown) <= most else shown[: most - 1] + "…"
+    return shown.replace("$", r"\$")
+
+
 def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     if ax is not None:
         return ax
     return Figure(figsize=size, layout="constrained").add_subplot()
 
 
-def _series(rows: Sequence[Point]) -> dict[str, list[Point]]:
-    """Points by attack, adversary and defense; each line starts at the undefended training."""
+def series(rows: Sequence[Point]) -> dict[str, list[Point]]:
+    """The lines of a figure by name: one attack, adversary and defense, undefended first."""
     several = {k: len({r[k] for r in rows}) > 1 for k in ("adversary", "algorithm")}
     bare: dict[tuple[Any, ...], Point] = {}
     swept: dict[tuple[Any, ...], dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
@@ -169,7 +177,7 @@ def advantage_by_strength(
     ax = _axes(ax, (6.4, 3.8))
     grid = sorted({_level(p) for p in rows})
     place = {s: float(i) for i, s in enumerate(grid)}
-    lines = _series(rows)
+    lines = series(rows)
     shift = 0.06 if len(grid) > 1 else 0.12
     for i, (label, of) in enumerate(lines.items()):
         seen = [p for p in of if p["advantage"] is not None]
@@ -179,7 +187,7 @@ def advantage_by_strength(
             [place[_level(p)] + offset for p in seen],
             [p["advantage"] for p in seen],
             yerr=[[e[0] for e in errors], [e[1] for e in errors]],
-            label=label, color=COLORS[i % len(COLORS)], marker=_MARKERS[i % len(_MARKERS)],
+            label=_name(label), color=COLORS[i % len(COLORS)], marker=_MARKERS[i % len(_MARKERS)],
             markersize=5, linewidth=1.6, capsize=3, elinewidth=1.0,
         )  # fmt: skip
     ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080")
@@ -189,14 +197,14 @@ def advantage_by_strength(
     ax.set_xlim(-0.5, max(len(grid) - 0.5, 0.5))
     ax.set_xlabel(_strength_name(rows))
     ax.set_ylabel(f"advantage in {_metric(rows[0]['primary'])}")
-    ax.set_title(rows[0]["dataset"], fontsize="medium", loc="left")
+    ax.set_title(_name(rows[0]["dataset"]), fontsize="medium", loc="left")
     _legend(ax, len(lines))
     return _dress(ax)
 
 
 def _strength_name(rows: Sequence[Point]) -> str:
     names = [d for d in dict.fromkeys(r["defense"] for r in rows) if d != "none"]
-    return f"strength of {names[0]}" if len(names) == 1 else "strength of the defense"
+    return f"strength of {_name(names[0])}" if len(names) == 1 else "strength of the defense"
 
 
 def _metric(name: str) -> str:
@@ -221,7 +229,7 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
     """
     rows = [p for p in _chosen(data, dataset) if p["utility"] is not None]
     ax = _axes(ax, (6.4, 4.2))
-    lines = _series(rows)
+    lines = series(rows)
     for i, (label, of) in enumerate(lines.items()):
         seen = [p for p in of if p["value"] is not None]
         x, y = [_error(p, "utility") for p in seen], [_error(p, "value") for p in seen]
@@ -230,7 +238,7 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
             [p["utility"] for p in seen], [p["value"] for p in seen],
             xerr=[[e[0] for e in x], [e[1] for e in x]],
             yerr=[[e[0] for e in y], [e[1] for e in y]],
-            label=label, color=color, marker=_MARKERS[i % len(_MARKERS)], markersize=5,
+            label=_name(label), color=color, marker=_MARKERS[i % len(_MARKERS)], markersize=5,
             linewidth=1.4, capsize=2, elinewidth=0.8,
         )  # fmt: skip
         for p in seen:
@@ -240,12 +248,12 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
             )  # fmt: skip
     for control, value in _controls(rows):
         ax.axhline(value, linestyle="--", linewidth=1.1, color="#808080")
-        ax.annotate(f"control: {control}", (0, value), xycoords=("axes fraction", "data"),
+        ax.annotate(f"control: {_name(control)}", (0, value), xycoords=("axes fraction", "data"),
                     xytext=(3, 2), textcoords="offset points", fontsize="small")  # fmt: skip
     if rows:
         ax.set_xlabel(f"utility: {_metric(rows[0]['utility_metric'])} of the main task")
         ax.set_ylabel(f"attack: {_metric(rows[0]['primary'])}")
-        ax.set_title(rows[0]["dataset"], fontsize="medium", loc="left")
+        ax.set_title(_name(rows[0]["dataset"]), fontsize="medium", loc="left")
     _legend(ax, len(lines))
     return _dress(ax)
 
@@ -334,11 +342,16 @@ def _heat(cells: Mapping[tuple[str, str], float | None], ax: Axes, title: str) -
     ax.set_xlim(-0.5, len(across) - 0.5)
     ax.set_ylim(len(down) - 0.5, -0.5)
     turn = 30 if max((len(a) for a in across), default=0) > 9 else 0
-    ax.set_xticks(range(len(across)), across, rotation=turn, ha="right" if turn else "center")
-    ax.set_yticks(range(len(down)), down)
+    ax.set_xticks(
+        range(len(across)),
+        [_name(a, 24) for a in across],
+        rotation=turn,
+        ha="right" if turn else "center",
+    )
+    ax.set_yticks(range(len(down)), [_name(d) for d in down])
     ax.tick_params(length=0, labelsize="small")
     ax.spines[:].set_visible(False)
-    ax.set_title(title, fontsize="medium", loc="left")
+    ax.set_title(_name(title), fontsize="medium", loc="left")
     return ax
 
 

@@ -1,0 +1,80 @@
+"""Laplace noise on one-hot labels, turned into class shares by Bayes' rule in every step (ALIBI).
+
+Each label is released once as o = one-hot(y) + Laplace(2 / eps) in every coordinate and memoised.
+In a step the target of a row is the posterior P(j | o) proportional to prior_j exp(-||o - e_j||_1 /
+b), b = 2 / eps, with the model's current prediction (taken as a constant) as prior; for validation
+rows the prior is uniform. Only o is computed from the label, so any number of steps is free. The
+swept strength is 1 / epsilon.
+
+Hook: labels and loss. Owner: the active party.
+Guarantee: pure epsilon-label-DP for each sample. Does not stop: inference of what features predict.
+
+Source: Malek, Mironov, Prasad, Shilov, Tramer, "Antipodes of label differential privacy: PATE and
+ALIBI", NeurIPS 2021, arXiv:2106.03408, section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from vflsec import registry
+from vflsec.errors import PolicyError
+from vflsec.policy import Guarantee, Own, Policy
+
+
+@registry.defense
+@dataclass(frozen=True)
+class Alibi(Policy):
+    """No hyper-parameters."""
+
+    strengths: ClassVar[str] = "1 / epsilon (0 = off)"
+    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
+
+    def labels(self, y: Tensor, own: Own) -> Tensor:
+        """The noisy vectors (R, n, C); zeros where the label is unknown."""
+        if y.dim() != 2:
+            raise PolicyError(f"{self.name}: treats class labels (R, n), got {tuple(y.shape)}.")
+        hot = one_hot(y, own.classes, own.rng.dtype)
+        scale = 2.0 * own.column(hot)
+        noisy = hot + scale * own.rng.laplace(hot.shape[1:], active=own.active).to(y.device)
+        return own.choose(torch.where((y >= 0).unsqueeze(2), noisy, hot), hot)
+
+    def loss(self, logits: Tensor, y: Tensor, own: Own) -> Tensor | None:
+        log_p = torch.log_softmax(logits, dim=-1)
+        prior = log_p.detach() if own.context.get("train", True) else torch.zeros_like(log_p)
+        scale = 2.0 * own.strength.clamp_min(1e-12).to(log_p).reshape(-1, 1, 1)
+        target = own.choose(posterior(y.to(log_p), prior, scale), y.to(log_p))
+        return -(target * log_p).sum(2)
+
+    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+        if strength <= 0:
+            return Guarantee(covers="Switched off: labels are used as they are.")
+        return Guarantee(
+            protects="label", epsilon=1.0 / strength, delta=0.0, releases=1,
+            accountant="closed form of the Laplace mechanism (L1 sensitivity 2)",
+            covers=(
+                "Each training and validation label, released once as a noisy vector and memoised; "
+                "targets of later steps are computed from it and from the model. Not covered: what "
+                "the features predict about the label."
+            ),
+        )  # fmt: skip
+
+
+def one_hot(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
+    """Labels (R, n) as vectors (R, n, C); zeros where the label is -1."""
+    hot = torch.nn.functional.one_hot(y.clamp_min(0), classes).to(dtype)
+    return hot * (y >= 0).unsqueeze(2).to(dtype)
+
+
+def posterior(noisy: Tensor, log_prior: Tensor, scale: Tensor) -> Tensor:
+    """P(class | noisy vector), (R, b, C), for Laplace noise of `scale` and a prior in logarithms.
+
+    ||o - e_j||_1 = sum_k |o_k| + |o_j - 1| - |o_j|, whose first part is the same for all classes.
+    """
+    distance = (noisy - 1).abs() - noisy.abs()
+    return torch.softmax(log_prior - distance / scale, dim=-1)

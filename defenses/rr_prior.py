@@ -1,0 +1,115 @@
+"""Randomised response restricted to the classes that a public prior makes likely (RRWithPrior).
+
+With the prior's shares sorted in descending order, k* maximises e^eps / (e^eps + k - 1) times the
+sum of the k largest shares. A label among the top k* classes goes through randomised response on
+these; any other becomes one of them, uniformly. Each label is drawn once in a run and memoised;
+validation labels too. The prior is a list in the scenario, or the class shares of the training
+labels, which every party is taken to know. The swept strength is 1 / epsilon.
+
+Hook: labels. Owner: the active party.
+Guarantee: epsilon-label-DP for each sample, for any prior that does not depend on its label. Does
+not stop: inference of what features predict; at small epsilon on skewed classes k* = 1, the labels
+carry nothing at all and the model learns nothing.
+
+Source: Ghazi, Golowich, Kumar, Manurangsi, Zhang, "Deep learning with label differential privacy",
+NeurIPS 2021, arXiv:2102.06062, algorithm 2 and theorem 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from vflsec import check, registry
+from vflsec.errors import PolicyError
+from vflsec.policy import Guarantee, Own, Policy
+
+ALIASES = ("rrwithprior", "rr_with_prior")
+
+
+@registry.defense
+@dataclass(frozen=True)
+class RRPrior(Policy):
+    """Hyper-parameters.
+
+    Attributes:
+        prior: public class shares; empty = those of the training labels, taken as public.
+    """
+
+    prior: tuple[float, ...] = ()
+    strengths: ClassVar[str] = "1 / epsilon (0 = off)"
+    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
+
+    def __post_init__(self) -> None:
+        for share in self.prior:
+            check.in_unit("rr_prior.prior: each share", share)
+        if self.prior and abs(sum(self.prior) - 1) > 1e-6:
+            raise check.fail("rr_prior.prior", "shares that sum to 1", self.prior)
+
+    def labels(self, y: Tensor, own: Own) -> Tensor:
+        if y.dim() != 2:
+            raise PolicyError(f"{self.name}: randomises labels (R, n), got {tuple(y.shape)}.")
+        if self.prior and len(self.prior) != own.classes:
+            raise PolicyError(
+                f"{self.name}: prior must have {own.classes} shares, got {len(self.prior)}."
+            )
+        priors = torch.tensor(self.prior).double() if self.prior else own.prior
+        assert priors is not None
+        made = [
+            matrix(prior, 1.0 / s) if s > 0 else torch.eye(own.classes, dtype=torch.float64)
+            for prior, s in zip(
+                priors.cpu().expand(len(own.strength), -1), own.strength.tolist(), strict=True
+            )
+        ]
+        uniform = own.rng.uniform(y.shape[1:], active=own.active).double()
+        drawn = draw(torch.stack(made).to(y.device), y.clamp_min(0), uniform)
+        return own.choose(torch.where(y >= 0, drawn, y), y)
+
+    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+        if strength <= 0:
+            return Guarantee(covers="Switched off: labels are used as they are.")
+        public = "the stated prior" if self.prior else "the class shares, taken as public"
+        return Guarantee(
+            protects="label", epsilon=1.0 / strength, delta=0.0, releases=1,
+            accountant="closed form of randomised response with prior",
+            covers=(
+                "Each training and validation label, released once and memoised, whatever is "
+                f"computed from it in any number of epochs, given {public}. Not covered: what the "
+                "features predict about the label."
+            ),
+        )  # fmt: skip
+
+
+def top(prior: Tensor, epsilon: float) -> list[int]:
+    """The k* classes among which labels are released, for a prior (C,) float64."""
+    released = (matrix(prior, epsilon) > 0).any(0)
+    return [int(c) for c in released.nonzero().squeeze(1)]
+
+
+def matrix(prior: Tensor, epsilon: float) -> Tensor:
+    """P(released o | label y), (..., C, C) float64 with rows y, for priors (..., C) float64."""
+    c = prior.shape[-1]
+    order = prior.argsort(dim=-1, descending=True, stable=True)
+    sizes = torch.arange(1, c + 1, dtype=torch.float64)
+    weaker = torch.exp(torch.tensor(-epsilon, dtype=torch.float64))
+    score = prior.gather(-1, order).cumsum(-1) / (1 + (sizes - 1) * weaker)
+    k = (score.argmax(dim=-1, keepdim=True) + 1).double()  # (..., 1)
+    place = order.argsort(dim=-1)
+    kept = place < k  # (..., C)
+    keep = (1 / (1 + (k - 1) * weaker)).unsqueeze(-1)
+    other = (1 - keep) / (k - 1).clamp_min(1.0).unsqueeze(-1)
+    inside = torch.where(torch.eye(c, dtype=torch.bool), keep, other)
+    rows = torch.where(kept.unsqueeze(-1), inside, (1 / k).unsqueeze(-1))
+    return torch.where(kept.unsqueeze(-2), rows, 0.0)
+
+
+def draw(matrices: Tensor, y: Tensor, uniform: Tensor) -> Tensor:
+    """Released labels (R, n) from rows `y` (R, n) of matrices (R, C, C), by inverse sums."""
+    rows = matrices.cumsum(2).gather(1, y.unsqueeze(2).expand(-1, -1, matrices.shape[2]))
+    found = (uniform.unsqueeze(2) >= rows).sum(2)
+    last = (matrices > 0).double().cumsum(2).argmax(2).gather(1, y)  # guards the sum's last bit
+    return torch.minimum(found, last)

@@ -1,0 +1,186 @@
+"""FPD: a frozen teacher, one last upload, then silence; and what it is without its teacher."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from by_hand import federation, trained
+from torch import Tensor, nn
+
+from vflsec.algorithms.fpd import FPD
+from vflsec.algorithms.local import Local
+from vflsec.algorithms.splitnn import SplitNN
+from vflsec.engine.train import predict, run_phases
+from vflsec.errors import ConfigError
+from vflsec.federation import Federation
+from vflsec.nn.imitation import kl
+from vflsec.task import Stack
+from vflsec.testing import small_stack
+
+SMALL: dict[str, Any] = {
+    "hidden": (7,), "cut": 3, "top": (5,), "batch_size": 32, "epochs": 2, "patience": 0,
+    "lr": 1e-2,
+}  # fmt: skip
+FED: dict[str, Any] = SMALL | {"student_epochs": 3}
+
+
+def world(**more: Any) -> Stack:
+    return small_stack([0, 1], **{"unaligned": 60, **more})
+
+
+def start(algorithm: FPD, stack: Stack) -> Federation:
+    """A federation whose teacher is trained and whose student is about to be."""
+    fed = federation(algorithm, stack, [0, 1])
+    phases = algorithm.phases(fed)
+    next(run_phases(algorithm, fed))
+    fed.phase, fed.epoch, fed.steps = "student", 0, 0
+    phases[1].before()  # type: ignore[misc]
+    return fed
+
+
+def test_without_teacher_and_own_rows_it_is_local_bit_for_bit() -> None:
+    """alpha = 1, beta = 0."""
+    stack = world()
+    algorithm = FPD(**FED, alpha=1.0, beta=0.0)
+    fed = start(algorithm, stack)
+    local = Local(**SMALL | {"epochs": 3})
+    alone = federation(local, stack, [0, 1])
+    for mine, theirs in (("student", "bottom"), ("student_top", "top")):
+        alone.active.modules[theirs].load(fed.active.modules[mine].state())
+    for _ in run_phases(local, alone):
+        pass
+    whole = trained(algorithm, stack, [0, 1])
+    for mine, theirs in (("student", "bottom"), ("student_top", "top")):
+        a, b = whole.active.modules[mine].state(), alone.active.modules[theirs].state()
+        assert all(torch.equal(a[k], b[k]) for k in a)
+    rows = stack.rows("test")
+    assert torch.equal(predict(algorithm, whole, rows), predict(local, alone, rows))
+
+
+def test_alpha_and_beta_one_is_standalone_training_on_both_sets() -> None:
+    """In plain torch, each set averaged; the teacher has no say."""
+    stack = world()
+    algorithm = FPD(**FED, alpha=1.0, beta=1.0)
+    fed = start(algorithm, stack)
+    model = nn.Sequential(*(fed.active.modules[p].one(1) for p in algorithm.student_parts)).train()
+    for weight in model.parameters():
+        weight.requires_grad_()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    task = stack.tasks[1]
+    x, y = task.x["active"].double(), task.y
+    seen: list[tuple[Tensor, Tensor]] = []
+    original = FPD.student_loss
+
+    def watched(self: FPD, fed: Federation, aligned: Tensor, own: Tensor | None) -> Tensor:
+        assert own is not None
+        seen.append((aligned[1], own[1]))
+        return original(self, fed, aligned, own)
+
+    FPD.student_loss = watched  # type: ignore[method-assign]
+    try:
+        for rows in fed.batches(algorithm.phases(fed)[1]):
+            algorithm.student_step(fed, rows)
+    finally:
+        FPD.student_loss = original  # type: ignore[method-assign]
+    assert len(seen) == 5  # 144 aligned rows in batches of 32: the larger set is passed once
+    assert torch.equal(torch.cat([a for a, _ in seen]).sort().values, task.sets["labelled"])
+    assert torch.isin(torch.cat([o for _, o in seen]), stack.unaligned_labelled()[1]).all()
+    for aligned, own in seen:
+        loss = sum(nn.functional.cross_entropy(model(x[r]), y[r]) for r in (aligned, own))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[union-attr]
+        optimizer.step()
+    for i, part in enumerate(algorithm.student_parts):
+        for key, value in model[i].named_parameters():
+            assert torch.allclose(fed.active.modules[part].params[key][1], value, atol=1e-12)
+
+
+def test_the_larger_set_sets_the_pace() -> None:
+    stack = world(unaligned=200)
+    algorithm = FPD(**FED)
+    fed = start(algorithm, stack)
+    batches = list(fed.batches(algorithm.phases(fed)[1]))
+    assert torch.equal(torch.cat(batches, dim=1).sort().values, stack.unaligned_labelled())
+
+
+def test_pure_distillation_is_at_rest_when_the_student_agrees() -> None:
+    """alpha = 0 and beta = 0: no loss and no gradient where student and teacher agree."""
+    stack = world()
+    algorithm = FPD(**FED, alpha=0.0, beta=0.0)
+    fed = start(algorithm, stack)
+    rows = stack.rows("labelled")[:, :20]
+    answer = algorithm.student(fed, stack.rows("labelled"), train=True).detach()
+    fed.extra["teacher"] = answer
+    loss = algorithm.student_loss(fed, rows, None)
+    grads = torch.autograd.grad(loss.sum(), fed.active.parameters(algorithm.student_parts))
+    assert float(loss.detach().abs().max()) < 1e-15
+    assert max(float(g.abs().max()) for g in grads) < 1e-15
+    fed.extra["teacher"] = answer + torch.tensor([1.0, 0.0])
+    assert float(algorithm.student_loss(fed, rows, None).detach().min()) > 0.01
+
+
+def test_the_teacher_starts_as_fedsplitnn_and_does_not_move_afterwards() -> None:
+    stack = world()
+    algorithm = FPD(**FED)
+    fed = federation(algorithm, stack, [0, 1])
+    states = {}
+    for phase in run_phases(algorithm, fed):
+        states[phase.name] = fed.state()
+    assert list(states) == ["teacher", "student"]
+    for party, parts in states["teacher"].items():
+        for part, weights in parts.items():
+            for key, value in weights.items():
+                assert torch.equal(value, states["student"][party][part][key])
+    mine = federation(algorithm, stack, [0, 1]).state()
+    theirs = federation(SplitNN(**SMALL), stack, [0, 1]).state()
+    assert mine.keys() == theirs.keys()
+    for party, parts in mine.items():
+        for part, weights in parts.items():
+            assert all(torch.equal(v, theirs[party][part][k]) for k, v in weights.items())
+
+
+def test_after_the_teacher_one_embedding_crosses_and_predictions_cost_nothing() -> None:
+    stack = small_stack([0], widths=(4, 6, 5), unaligned=60)
+    algorithm = FPD(**FED | {"patience": 2})
+    fed = federation(algorithm, stack)
+    before = {}
+    for phase in run_phases(algorithm, fed):
+        before[phase.name] = [r for r in fed.channel.ledger.of(0) if r["phase"] == "predict"]
+    ledger = fed.channel.ledger.of(0)
+    student = [r for r in ledger if r["phase"] == "student"]
+    assert [(r["kind"], r["name"], r["sender"], r["messages"], r["elements"]) for r in student] == [
+        ("embedding", "cache", p, 1, 144 * 3) for p in ("passive1", "passive2")
+    ]
+    predict(algorithm, fed, stack.rows("test"))
+    after = [r for r in fed.channel.ledger.of(0) if r["phase"] == "predict"]
+    assert after == before["student"] == before["teacher"]
+    assert {r["phase"] for r in ledger if r["kind"] == "gradient"} == {"teacher"}
+
+
+def test_kl_is_the_divergence() -> None:
+    p = torch.tensor([[[0.3, -1.0, 2.0], [0.0, 0.0, 0.0]]], dtype=torch.float64)
+    q = torch.tensor([[[1.0, 0.5, 0.0], [0.1, 0.2, 0.3]]], dtype=torch.float64)
+    a, b = torch.distributions.Categorical(logits=p), torch.distributions.Categorical(logits=q)
+    assert torch.allclose(kl(p, q), torch.distributions.kl_divergence(a, b).mean(1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"alpha": 1.5}, r"fpd.alpha must be a number in \[0, 1\]"),
+        ({"beta": -1.0}, "fpd.beta"),
+        ({"student_epochs": -1}, "fpd.student_epochs"),
+        ({"top": (), "linear_top": False, "aggregation": "sum"}, "must have a head"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        FPD(**settings)
+
+
+def test_own_labelled_rows_are_needed_unless_beta_is_zero() -> None:
+    with pytest.raises(ConfigError, match="fpd: needs labelled rows of the active party"):
+        federation(FPD(), small_stack([0]))
+    federation(FPD(beta=0.0), small_stack([0]))

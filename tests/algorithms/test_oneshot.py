@@ -1,0 +1,317 @@
+"""One-shot VFL: what crosses, what the one download says, and what trains when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from by_hand import assert_same, federation, trained
+from torch import Tensor, nn
+
+from vflsec.algorithms.oneshot import OneShot
+from vflsec.engine.train import predict, run_phases
+from vflsec.errors import ConfigError
+from vflsec.federation import Federation
+from vflsec.nn.clusters import clusters
+from vflsec.nn.fixmatch import ImageViews, TabularViews, column_centres
+from vflsec.rng import Streams, generator
+from vflsec.testing import small_stack, train
+from vflsec.view import Schema
+
+SMALL: dict[str, Any] = {
+    "hidden": (7,), "cut": 3, "top": (), "batch_size": 32, "epochs": 2, "local_epochs": 2,
+    "patience": 0, "starts": 2,
+}  # fmt: skip
+
+
+def purity(found: Tensor, truth: Tensor) -> float:
+    """Share of rows whose class is the commonest of their cluster."""
+    table = torch.zeros(int(found.max()) + 1, int(truth.max()) + 1)
+    for c, y in zip(found, truth, strict=True):
+        table[c, y] += 1
+    return float(table.max(1).values.sum() / len(truth))
+
+
+def after_exchange(algorithm: OneShot, fed: Federation) -> Federation:
+    next(run_phases(algorithm, fed))
+    return fed
+
+
+@pytest.mark.parametrize(
+    ("aligned", "printed"), [(256, 0.79), (512, 1.6), (1024, 3.1), (2048, 6.3)]
+)
+def test_bytes_are_those_of_table_1(aligned: int, printed: float) -> None:
+    """Two uploads, one download of N_o x 256 float32 a client, MB = 10^6 bytes."""
+    stack = small_stack([0], torch.float32, n=-(-aligned * 10 // 6))
+    assert stack.rows("labelled").shape[1] == aligned
+    algorithm = OneShot(hidden=(), cut=256, local_epochs=1, epochs=1, batch_size=aligned, starts=1)
+    ledger = trained(algorithm, stack).channel.ledger.of(0)
+    own = [r for r in ledger if r["phase"] != "predict" and r["kind"] in ("embedding", "gradient")]
+    assert [(r["kind"], r["name"], r["messages"]) for r in own] == [
+        ("embedding", "initial", 1), ("gradient", "", 1), ("embedding", "trained", 1),
+    ]  # fmt: skip
+    total = sum(r["bytes"] for r in own)
+    assert total == 3 * aligned * 256 * 4
+    assert float(f"{total / 1e6:.2g}") == printed
+    signals = [r for r in ledger if r["kind"] == "signal"]
+    assert [(r["name"], r["elements"]) for r in signals] == [("classes", 1)]
+    assert {r["phase"] for r in ledger} == {"exchange", "classifier", "predict"}
+
+
+def test_every_client_pays_alike() -> None:
+    stack = small_stack([0], widths=(3, 4, 5))
+    ledger = trained(OneShot(**SMALL), stack).channel.ledger.of(0)
+    for party in ("passive1", "passive2"):
+        up = [r for r in ledger if r["sender"] == party and r["phase"] != "predict"]
+        down = [r for r in ledger if r["receiver"] == party and r["kind"] == "gradient"]
+        assert [r["messages"] for r in up] == [1, 1]
+        assert [r["elements"] for r in up + down] == [144 * 3] * 3
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("top", [(), (6,)])
+def test_constant_representations_give_one_gradient_a_class(
+    classes: int, top: tuple[int, ...]
+) -> None:
+    stack = small_stack([0, 1], classes=classes, widths=(6, 6))
+    algorithm = OneShot(**SMALL | {"top": top, "starts": 10})
+    fed = federation(algorithm, stack, [0, 1])
+    with torch.no_grad():
+        for party in fed.parties.values():
+            for weight in party.parameters(("bottom",)):
+                weight.zero_()
+            party.modules["bottom"].params["3.bias"].fill_(1.0)
+    after_exchange(algorithm, fed)
+    rows = stack.rows("labelled")
+    for r in range(2):
+        found = fed.extra["temporary.passive1"][r, rows[r]]
+        truth = stack.labels()[r, rows[r]]
+        assert len(found.unique()) == len(truth.unique()) == classes
+        assert purity(found, truth) == 1.0
+
+
+def test_the_one_download_holds_every_label_of_a_linear_head() -> None:
+    """Two classes, untrained: gradients of one class are parallel, of two opposite."""
+    stack = small_stack([0, 1, 2])
+    fed = after_exchange(
+        algorithm := OneShot(**SMALL), federation(OneShot(**SMALL), stack, [0, 1, 2])
+    )
+    assert algorithm.top == ()
+    rows = stack.rows("labelled")
+    for r in range(3):
+        found = fed.extra["temporary.passive1"][r, rows[r]]
+        assert purity(found, stack.labels()[r, rows[r]]) == 1.0
+    outside = torch.ones(fed.labels.shape[1], dtype=torch.bool)
+    outside[rows[0]] = False
+    assert bool((fed.extra["temporary.passive1"][0, outside] == -1).all())
+
+
+def test_the_download_is_recorded_with_rows_and_summed() -> None:
+    """What `cluster` and `direction` need: one gradient row for each aligned sample id."""
+    stack = small_stack([0])
+    wanted = [("passive1", "received", "gradient", form) for form in ("mean", "first", "all")]
+    run = train(OneShot(**SMALL), stack, [0], wanted=wanted)
+    tables = run.fed.channel.recorder.tables(0, ("passive1",), "exchange")
+    rows = stack.rows("labelled")[0]
+    assert len(tables) == 3
+    for table in tables.values():
+        assert torch.equal(table.rows.sort().values, rows)
+        assert table.tensor.shape == (len(rows), 3)
+    assert not run.fed.channel.recorder.tables(0, ("passive1",), "classifier")
+    # a summed loss: (p - y) times the head's weights, not divided by the number of rows
+    table = tables["received", "gradient", "mean", "passive1"]
+    top = federation(OneShot(**SMALL), stack).active.modules["top"]
+    w = top.params["0.weight"].detach()[0, :, 3:]
+    share = table.tensor @ (w[1] - w[0]) / (w[1] - w[0]).square().sum()  # p_1 - y
+    y = stack.labels()[0, table.rows]
+    assert bool(((share > 0) == (y == 0)).all())
+    assert 0.1 < float(share.abs().min()) < float(share.abs().max()) < 0.9
+
+
+def test_exchange_trains_nothing_and_the_classifier_only_itself() -> None:
+    stack = small_stack([0, 1], unaligned=30)
+    algorithm = OneShot(**SMALL)
+    fed = federation(algorithm, stack, [0, 1])
+    before = fed.state()
+    states = {}
+    for phase in run_phases(algorithm, fed):
+        states[phase.name] = fed.state()
+    assert list(states) == ["exchange", "local", "classifier"]
+    assert_same(before, states["exchange"])
+    top = {k: v.clone() for k, v in states["local"]["active"].pop("top").items()}
+    for key, value in before["active"].pop("top").items():
+        assert torch.equal(value, top[key])
+    for party in ("active", "passive1"):
+        old, new = before[party]["bottom"], states["local"][party]["bottom"]
+        assert all(not torch.equal(old[k], new[k]) for k in old)
+    last = states["classifier"]["active"].pop("top")
+    assert all(not torch.equal(last[k], top[k]) for k in top)
+    assert_same(states["local"], states["classifier"])
+
+
+def test_without_unaligned_rows_clients_learn_their_clusters() -> None:
+    """Without FixMatch: cross entropy on the temporary labels, as in plain torch."""
+    settings = SMALL | {"replaced": 0.0, "unlabelled_weight": 0.0, "lr": 1e-2}
+    alone = small_stack([0, 1])
+    algorithm = OneShot(**settings)
+    fed = after_exchange(algorithm, federation(algorithm, alone, [0, 1]))
+    party = fed.parties["passive1"]
+    bottom = nn.Sequential(party.modules["bottom"].one(0), party.modules["head"].one(0)).train()
+    for weight in bottom.parameters():
+        weight.requires_grad_()
+    names = fed.extra["temporary.passive1"][0]
+    optimizer = torch.optim.Adam(bottom.parameters(), lr=1e-2)
+    phases = algorithm.phases(fed)
+    fed.phase = "local"
+    algorithm.restart(fed)
+    x = alone.first.x["passive1"].double()
+    for _ in range(2):
+        for rows in fed.batches(phases[1]):
+            algorithm.local_step(fed, rows)
+            loss = nn.functional.cross_entropy(bottom(x[rows[0]]), names[rows[0]])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    for key, value in party.modules["bottom"].params.items():
+        assert torch.allclose(value[0], dict(bottom[0].named_parameters())[key], atol=1e-12)
+    # the default weight, but no unaligned rows
+    other = trained(OneShot(**settings | {"unlabelled_weight": 1.0}), alone, [0, 1])
+    same = trained(algorithm, alone, [0, 1])
+    assert_same(other.state(), same.state())
+
+
+def test_unaligned_rows_and_confidence_matter() -> None:
+    stack = small_stack([0, 1], unaligned=60)
+    base = SMALL | {"local_epochs": 4, "threshold": 0.5}
+    states = [
+        trained(OneShot(**base | more), stack, [0, 1]).state()["passive1"]["bottom"]["1.weight"]
+        for more in ({}, {"threshold": 1.0}, {"unlabelled_weight": 0.0})
+    ]
+    assert not torch.equal(states[0], states[1])
+    stack_alone = small_stack([0, 1])
+    assert stack.unaligned("passive1").shape == (2, 60)
+    assert stack_alone.unaligned("passive1").shape == (2, 0)
+    held = stack.unaligned("passive1")[0]
+    assert bool((held >= 300).all())
+    assert not torch.isin(held, stack.rows("aligned")[0]).any()
+
+
+def test_the_active_party_may_be_a_client_like_any_other() -> None:
+    stack = small_stack([0, 1])
+    fed = trained(OneShot(**SMALL, active_labels="clusters"), stack, [0, 1])
+    rows = stack.rows("labelled")
+    assert purity(fed.extra["temporary.active"][0, rows[0]], stack.labels()[0, rows[0]]) == 1.0
+    assert "temporary.active" not in trained(OneShot(**SMALL), stack, [0, 1]).extra
+
+
+def test_finetune_of_no_batches_changes_nothing_and_of_some_does() -> None:
+    stack = small_stack([0, 1])
+    plain = trained(OneShot(**SMALL), stack, [0, 1])
+    none = trained(OneShot(**SMALL, finetune=True, finetune_epochs=0), stack, [0, 1])
+    some = trained(OneShot(**SMALL, finetune=True, finetune_epochs=2), stack, [0, 1])
+    rows = stack.rows("test")
+    answers = [predict(OneShot(**SMALL), fed, rows) for fed in (plain, none, some)]
+    assert torch.equal(answers[0], answers[1])
+    assert not torch.equal(answers[0], answers[2])
+    split = [r for r in some.channel.ledger.of(0) if r["phase"] == "finetune"]
+    assert {(r["kind"], r["messages"]) for r in split} >= {("gradient", 10), ("embedding", 10)}
+    assert not [r for r in none.channel.ledger.of(0) if r["phase"] == "finetune"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"top": (), "linear_top": False, "aggregation": "sum"}, "must have a classifier"),
+        ({"threshold": 1.5}, "oneshot.threshold"),
+        ({"replaced": -0.1}, "oneshot.replaced"),
+        ({"sigma": -1.0}, "oneshot.sigma"),
+        ({"starts": 0}, "oneshot.starts"),
+        ({"unlabelled_ratio": 0}, "oneshot.unlabelled_ratio"),
+        ({"unlabelled_weight": -1.0}, "oneshot.unlabelled_weight"),
+        ({"active_labels": "none"}, "oneshot.active_labels"),
+        ({"local_epochs": 0}, "oneshot.local_epochs"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        OneShot(**settings)
+
+
+# FixMatch views
+
+
+def views(share: float, sigma: float) -> tuple[TabularViews, Tensor]:
+    x = torch.randn(2, 50, 4, generator=generator(0, "x"), dtype=torch.float64)
+    x[:, :, 3] = (x[:, :, 3] > -1).double() + 1  # mostly code 2
+    schema = Schema(("a", "b", "c", "d"), (0, 0, 0, 3), (4,))
+    centres = column_centres(x, schema)
+    made = TabularViews(
+        centres, schema.numeric, share, sigma, Streams([0, 1], "v", dtype=torch.float64)
+    )
+    return made, x
+
+
+def test_no_mask_and_no_noise_is_no_augmentation() -> None:
+    made, x = views(0.0, 0.0)
+    weak, strong = made.pair(x)
+    assert torch.equal(weak, x)
+    assert torch.equal(strong, x)
+
+
+def test_a_full_mask_is_the_column_centre() -> None:
+    made, x = views(1.0, 0.0)
+    for view in made.pair(x):
+        assert torch.equal(view, made.centres.unsqueeze(1).expand_as(x))
+    assert torch.allclose(made.centres[:, :3], x[:, :, :3].mean(1))
+    assert made.centres[:, 3].tolist() == [2.0, 2.0]
+
+
+def test_share_and_noise_are_those_that_were_asked_for() -> None:
+    made, x = views(0.2, 0.1)
+    x = x.repeat(1, 40, 1)
+    weak, strong = made.pair(x)
+    numeric = (weak != x)[..., :3].double().mean()
+    assert abs(float(numeric) - 0.2) < 0.01  # 12,000 entries: 3 standard errors are 0.011
+    noise = (strong - weak)[..., :3]
+    assert abs(float(noise.std()) - 0.1) < 0.002
+    assert torch.equal(strong[..., 3], weak[..., 3])  # no noise on codes, and the same mask
+    assert set(weak[..., 3].unique().tolist()) <= {1.0, 2.0}
+
+
+def test_image_views_shift_and_cut_within_the_image() -> None:
+    x = torch.rand(2, 30, 1, 8, 4, generator=generator(0, "x"))
+    made = ImageViews(Streams([0, 1], "v"))
+    weak, strong = made.pair(x)
+    assert weak.shape == strong.shape == x.shape
+    inner = {
+        (dy, dx): (weak[:, :, :, 2:6, 1:3] == x[:, :, :, 2 + dy : 6 + dy, 1 + dx : 3 + dx])
+        .flatten(2).all(2)
+        for dy in (-1, 0, 1) for dx in (-1, 0, 1)
+    }  # fmt: skip
+    assert bool(torch.stack(list(inner.values())).any(0).all())
+    holes = (strong == 0).flatten(2).sum(2)
+    assert int(holes.min()) >= 2
+    assert float(strong.max()) <= 1
+    flat = torch.full((2, 5, 1, 8, 4), 0.5)
+    assert torch.equal(ImageViews(Streams([0, 1], "v"), flip=True).weak(flat), flat)
+
+
+def test_flipping_mirrors_half_of_the_images() -> None:
+    x = torch.zeros(1, 400, 1, 8, 4)
+    x[..., 0] = 1.0  # shifts keep the bright side on its side
+    weak = ImageViews(Streams([0], "v"), flip=True).weak(x)
+    left = (weak[..., 0] == 1).flatten(2).all(2)
+    right = (weak[..., 3] == 1).flatten(2).all(2)
+    assert 0.3 < float((right & ~left).double().mean()) < 0.6
+
+
+def test_clusters_go_by_direction_not_length() -> None:
+    g = generator(0, "directions")
+    length = torch.rand(2, 60, 1, generator=g, dtype=torch.float64) * 100 + 0.01
+    sign = torch.arange(60) % 2 * 2 - 1
+    rows = length * sign.reshape(1, 60, 1) * torch.tensor([3.0, 4.0]).double()
+    found = clusters(rows, 2, [0, 1], "party", starts=1)
+    for r in range(2):
+        assert purity(found[r], (sign > 0).long()) == 1.0
+    assert clusters(torch.zeros(1, 5, 3), 2, [0], "p").tolist() == [[0] * 5]

@@ -1,0 +1,199 @@
+"""JPL, joint privileged learning: a student at the active party that imagines the absent partner.
+
+Two parties, two classes. Stage ``teacher`` and the last upload are FPD's. Stage ``student``: the
+active party alone trains, all on x_A: f_A^S (its own representation h_A), f_B^S (an imitation of
+the partner's, h_B), and the heads g_A(h_A), g_B(h_B) and g_Fed(h_A, h_B), by
+
+    L = L_imitate + L_de + L_prc + beta (L_csi + L_de' + L_prc')      (aligned; unaligned)
+
+with L_imitate the CME family on f_B^S against the partner's embeddings (eqs. 3-5), L_de the
+discrimination equivalence (6), L_csi similarity consistency (8), L_de' three cross entropies (9-10)
+and L_prc pairwise ranking between the A and the Fed head (13, 14). As printed g_A gets no label at
+all and g_Fed none on aligned rows; cross entropy and distillation for both are added behind weights
+of their own (``a_*``, ``fed_*``). Inference is sigma((y_A + y_Fed) / 2), without the partner.
+
+Messages: as FPD: labels leak through the gradients of stage ``teacher`` only; [N_o, d_B] up once;
+nothing after, and none at inference.
+
+Source: Li, Yao, Liu, "Vertical semi-federated learning for efficient online advertising",
+arXiv:2209.15635 (2022), equations 3 to 16. Our readings: off-diagonal bCME; r the identity;
+CSI as a mean over rows; PRC's last term normalised (``printed_prc`` for the literal form); no
+gradient into g_B(h_B^T) inside the second KL of (6); the norm of the embeddings is weight decay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from vflsec import check, registry
+from vflsec.algorithms.fpd import FPD
+from vflsec.errors import ConfigError
+from vflsec.federation import Federation
+from vflsec.nn.imitation import csi, imitation, kl, prc
+from vflsec.nn.models import mlp
+
+_WEIGHTS = (
+    "imitate", "equivalence", "similarity", "own_labels", "ranking",
+    "a_labels", "a_teacher", "a_own", "fed_labels", "fed_teacher",
+)  # fmt: skip
+
+
+@registry.algorithm
+@dataclass(frozen=True)
+class JPL(FPD):
+    """Hyper-parameters beside FPD's.
+
+    Attributes:
+        alpha: weight of the teacher's KL in eq. 6 (not FPD's meaning), in [0, 1].
+        beta: weight of everything on unaligned rows; 0 leaves them out.
+        tau: temperature of CSI.
+        cme: ``dcme``, ``bcme`` or ``cme``.
+        imitate, equivalence, similarity, own_labels, ranking: weights of the printed terms:
+            CME, eq. 6, CSI, eqs. 9-10, PRC on both sets.
+        a_labels, a_teacher, a_own: added for the A head: labels and teacher on aligned rows, labels
+            on unaligned rows (inside beta).
+        fed_labels, fed_teacher: added for the Fed head on aligned rows.
+        teacher_first: both KL terms of eq. 6 with the teacher as reference; as printed they have
+            opposite directions.
+        printed_prc: PRC's last term without normalisation.
+        warm_start: f_A^S starts from the teacher's f_A instead of fresh weights.
+        answer: which logits predict: ``mean`` of A and Fed, ``a`` or ``fed``.
+    """
+
+    tau: float = 1.0
+    cme: Literal["dcme", "bcme", "cme"] = "dcme"
+    imitate: float = 1.0
+    equivalence: float = 1.0
+    similarity: float = 1.0
+    own_labels: float = 1.0
+    ranking: float = 1.0
+    a_labels: float = 1.0
+    a_teacher: float = 0.0
+    a_own: float = 1.0
+    fed_labels: float = 1.0
+    fed_teacher: float = 1.0
+    teacher_first: bool = False
+    printed_prc: bool = False
+    warm_start: bool = False
+    answer: Literal["mean", "a", "fed"] = "mean"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.positive("jpl.tau", self.tau)
+        check.one_of("jpl.cme", self.cme, ("dcme", "bcme", "cme"))
+        check.one_of("jpl.answer", self.answer, ("mean", "a", "fed"))
+        for name in _WEIGHTS:
+            check.non_negative(f"jpl.{name}", getattr(self, name))
+        if not any(getattr(self, name) for name in _WEIGHTS):
+            raise ConfigError(f"jpl: at least one weight of {', '.join(_WEIGHTS)} must be above 0.")
+
+    def build(self, fed: Federation) -> None:
+        parties = len(fed.parties)
+        if parties != 2:
+            raise check.fail("jpl: the number of parties", "2", parties, "Use fpd for more.")
+        if fed.classes != 2:
+            raise check.fail("jpl: the number of classes", "2", fed.classes, "Use fpd for more.")
+        super().build(fed)
+
+    @property
+    def student_parts(self) -> tuple[str, ...]:
+        return (*super().student_parts, "imitation", "imitation_top", "joint_top")
+
+    def add_student(self, fed: Federation) -> None:
+        super().add_student(fed)
+        active, passive = fed.active.name, fed.passive[0].name
+        mine, theirs = (self.width(p, fed.classes) for p in (active, passive))
+        fed.add(active, "imitation", self._bottom(fed, active, theirs))
+        fed.add(active, "imitation_top", lambda: mlp([theirs, *self.top, fed.classes]))
+        fed.add(active, "joint_top", lambda: mlp([mine + theirs, *self.top, fed.classes]))
+        if self.warm_start:
+            fed.active.modules["student"].load(fed.active.modules["bottom"].state())
+
+    def student_loss(self, fed: Federation, aligned: Tensor, own: Tensor | None) -> Tensor:
+        terms = self._aligned_terms(fed, aligned)
+        if own is not None:
+            terms += [(self.beta * w, t) for w, t in self._own_terms(fed, aligned, own)]
+        live = [w * t for w, t in terms if w > 0]
+        return torch.stack(live).sum(0) if len(live) > 1 else live[0]
+
+    def _aligned_terms(self, fed: Federation, rows: Tensor) -> list[tuple[float, Tensor]]:
+        """(weight, loss (R,)) on aligned rows (R, b)."""
+        y, labels = fed.targets(rows), hard(fed.targets(rows))
+        h_a, h_b = self.imagine(fed, rows, train=True)
+        alone, guess, joint = self.heads(fed, h_a, h_b, train=True)
+        kept_a, kept_b = (self.recall(fed, kept, rows) for kept in fed.extra["kept"])
+        taught = self.recall(fed, fed.extra["teacher"], rows)
+        imagined = self.logits(fed, [kept_a, h_b], train=False)  # the frozen teacher's head
+        true = fed.active.modules["imitation_top"](kept_b)
+        first = kl(taught, imagined) if self.teacher_first else kl(imagined, taught)
+        same = (
+            self.alpha * first + kl(true.detach(), guess) + fed.loss(true, y) + fed.loss(guess, y)
+        )
+        return [
+            (self.a_labels, fed.loss(alone, y)),
+            (self.a_teacher, kl(taught, alone)),
+            (self.imitate, imitation(h_b, kept_b, labels, self.cme)),
+            (self.equivalence, same),
+            (self.ranking, self._prc(alone, joint, labels)),
+            (self.fed_labels, fed.loss(joint, y)),
+            (self.fed_teacher, kl(taught, joint)),
+        ]
+
+    def _own_terms(
+        self, fed: Federation, aligned: Tensor, rows: Tensor
+    ) -> list[tuple[float, Tensor]]:
+        """(weight, loss (R,)) on unaligned labelled rows (R, m)."""
+        y, labels = fed.targets(rows), hard(fed.targets(rows))
+        u_a, u_b = self.imagine(fed, rows, train=True)
+        alone, guess, joint = self.heads(fed, u_a, u_b, train=True)
+        with torch.no_grad():
+            x = fed.columns(fed.active.name, rows)
+            seen = fed.active.modules["bottom"](x, train=False)
+        kept_a, kept_b = (self.recall(fed, kept, aligned) for kept in fed.extra["kept"])
+        imagined = self.logits(fed, [seen, u_b], train=False)
+        labelled = fed.loss(guess, y) + fed.loss(imagined, y) + fed.loss(joint, y)
+        return [
+            (self.a_own, fed.loss(alone, y)),
+            (self.similarity, csi(seen, kept_a, u_b, kept_b, self.tau)),
+            (self.own_labels, labelled),
+            (self.ranking, self._prc(joint, alone, labels)),
+        ]
+
+    def _prc(self, learner: Tensor, guide: Tensor, labels: Tensor) -> Tensor:
+        mine, theirs = (y[..., 1] - y[..., 0] for y in (learner, guide))
+        return prc(mine, theirs, labels, normalised=not self.printed_prc)
+
+    def imagine(self, fed: Federation, rows: Tensor, *, train: bool) -> tuple[Tensor, Tensor]:
+        """The student's h_A (R, b, d_A) and its imitation of h_B (R, b, d_B), from x_A alone."""
+        x = fed.columns(fed.active.name, rows, train=train)
+        modules = fed.active.modules
+        return modules["student"](x, train=train), modules["imitation"](x, train=train)
+
+    def heads(
+        self, fed: Federation, h_a: Tensor, h_b: Tensor, *, train: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits (R, b, 2) of the heads A, B and Fed."""
+        modules = fed.active.modules
+        both = torch.cat([h_a, h_b], dim=-1)
+        return (
+            modules["student_top"](h_a, train=train),
+            modules["imitation_top"](h_b, train=train),
+            modules["joint_top"](both, train=train),
+        )
+
+    def student(self, fed: Federation, rows: Tensor, *, train: bool) -> Tensor:
+        alone, _, joint = self.heads(fed, *self.imagine(fed, rows, train=train), train=train)
+        return {"mean": (alone + joint) / 2, "a": alone, "fed": joint}[self.answer]
+
+    def notes(self) -> dict[str, Any]:
+        added = {k: getattr(self, k) for k in _WEIGHTS[5:] if getattr(self, k) > 0}
+        return {"terms added to the printed loss": added} if added else {}
+
+
+def hard(y: Tensor) -> Tensor:
+    """Classes (R, b) of labels (R, b) or of class shares (R, b, C)."""
+    return y if y.dim() == 2 else y.argmax(-1)

@@ -1,0 +1,250 @@
+"""VFLHLP: local pre-training of every party, then FedSplitNN held near what was learned.
+
+Stage 1, no message: (a) the active party trains bottom and head on all rows it has labels for,
+which gives Theta^1 and Theta^0; (b) each passive party pre-trains its bottom on all its rows
+without labels by SCARF, and drops the projector. Stage 2: FedSplitNN on the aligned rows with the
+active party's loss L + beta/2 (|theta^1 - Theta^1|^2 + |theta_s^0 - Theta^0|^2), where theta_s^0 is
+what of the head's first layer acts on the active party's own embedding, with the bias. The active
+party adds this term itself; it does not depend on the embeddings, so it changes no message.
+Passive bottoms start from stage 1, the active party's models afresh (`warm_start` from stage 1).
+Ablations: ``scarf = false`` is VFLHLP-A, ``constrain = false`` VFLHLP-P; both are FedSplitNN.
+
+Messages: none in stage 1; in stage 2 those of FedSplitNN, so the gradients tell the passive parties
+about the labels as they do there.
+
+Source: "VFLHLP: vertical federated learning with hybrid local pre-training", arXiv (May 2024),
+algorithm 1, eqs. 5-8; SCARF's settings from Bahri et al., arXiv:2106.15147. Neither beta nor any
+optimizer setting is published, so sweep beta on a log grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflsec import check, registry
+from vflsec.algorithms.local import Local
+from vflsec.algorithms.splitnn import SplitNN
+from vflsec.errors import DataError
+from vflsec.federation import Federation, Pass, Phase
+from vflsec.nn.augment import Corruption
+from vflsec.nn.models import mlp
+from vflsec.nn.replicas import Replicas
+from vflsec.nn.scarf import scarf_loss
+from vflsec.party import Party, groups, step
+from vflsec.rng import Streams
+from vflsec.view import Facts
+
+SUPERVISED = "supervised"
+
+
+@registry.algorithm
+@dataclass(frozen=True)
+class VFLHLP(SplitNN):
+    """Hyper-parameters beside those of FedSplitNN, which stages 1a and 2 use.
+
+    Attributes:
+        beta: weight of the constraint, a sum over parameters; 0 is none.
+        constrain: False leaves stage 1a and the constraint out (VFLHLP-P).
+        scarf: False leaves stage 1b out (VFLHLP-A).
+        warm_start: True starts the active party's bottom and head columns at stage 1a's.
+        corruption: share of a row's columns that SCARF replaces, in [0, 1]; SCARF: 0.6.
+        temperature: tau > 0 of SCARF; SCARF: 1.
+        projector: widths of the projector on top of a passive bottom.
+        scarf_epochs, scarf_batch_size, scarf_lr: of stage 1b, Adam, all epochs.
+    """
+
+    beta: float = 0.01
+    constrain: bool = True
+    scarf: bool = True
+    warm_start: bool = False
+    corruption: float = 0.6
+    temperature: float = 1.0
+    projector: tuple[int, ...] = (64, 64)
+    scarf_epochs: int = 20
+    scarf_batch_size: int = 128
+    scarf_lr: float = 1e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.non_negative(f"{self.name}.beta", self.beta)
+        check.in_unit(f"{self.name}.corruption", self.corruption)
+        check.positive(f"{self.name}.temperature", self.temperature)
+        check.integer(f"{self.name}.scarf_epochs", self.scarf_epochs)
+        check.integer(f"{self.name}.scarf_batch_size", self.scarf_batch_size, low=2)
+        check.positive(f"{self.name}.scarf_lr", self.scarf_lr)
+        if not self.projector:
+            raise check.fail(f"{self.name}.projector", "at least one width", self.projector)
+        for width in self.projector:
+            check.integer(f"{self.name}.projector", width)
+
+    @property
+    def supervised(self) -> bool:
+        """True if stage 1a is of any use."""
+        return (self.constrain and self.beta > 0) or self.warm_start
+
+    def build(self, fed: Federation) -> None:
+        super().build(fed)
+        fed.extra["theta"] = []
+        if self.supervised:
+            alone = self._alone(fed)
+            for part, module in alone.active.modules.items():
+                fed.active.modules[f"local_{part}"] = module
+            fed.extra["alone"] = alone
+        if self.scarf:
+            for party in self.passive(fed):
+                self._projector(fed, party)
+
+    @property
+    def local(self) -> Local:
+        """The active party's algorithm of stage 1a."""
+        return Local(**{f.name: getattr(self, f.name) for f in fields(SplitNN)})
+
+    def _alone(self, fed: Federation) -> Federation:
+        """The active party by itself: the same data and policies, models of its own."""
+        party = Party(fed.active.name, True, bindings=fed.active.bindings)
+        alone = replace(fed, parties={party.name: party})
+        self.local.build(alone)
+        return alone
+
+    def _projector(self, fed: Federation, party: Party) -> None:
+        schema = fed.stack.first.schema[party.name]
+        if not schema.cardinalities:
+            raise check.fail(
+                f"{self.name}.scarf", f"false, for the rows of {party.name!r} are no tables", True
+            )
+        width = self.width(party.name, fed.classes)
+        fed.add(party.name, "projector", lambda: mlp([width, *self.projector]))
+
+    def phases(self, fed: Federation) -> list[Phase]:
+        (train,) = super().phases(fed)
+        train = replace(train, before=lambda: self._begin(fed))
+        first = [self._supervised(fed)] if self.supervised else []
+        pre = [self._scarf(fed, p) for p in self.passive(fed)] if self.scarf else []
+        return [*first, *pre, train]
+
+    def _supervised(self, fed: Federation) -> Phase:
+        """Stage 1a: ``local`` on all rows of the active party that have a label."""
+        rows, alone, local = _own_labelled(fed), fed.extra["alone"], self.local
+
+        def one(batch: Tensor) -> None:
+            local.step(alone, batch)
+
+        return Phase(
+            SUPERVISED, rows, self.batch_size, self.epochs, one, select=self.select,
+            patience=self.patience, audited=False, predicts=False,
+            passes=(Pass("train", rows, self.batch_size, one),),
+        )  # fmt: skip
+
+    def _scarf(self, fed: Federation, party: Party) -> Phase:
+        """Stage 1b of one passive party, on all its rows."""
+        rows = fed.stack.rows(f"local:{party.name}")
+        rng = Streams(
+            fed.seeds, "scarf", party.name, device=fed.stack.device, dtype=fed.stack.dtype
+        )
+        pool = fed.stack.columns(party.name, rows)
+        corrupt = Corruption(
+            fed.stack.first.schema[party.name], pool, self.corruption, "marginal", rng
+        )
+        bottom, head = party.modules["bottom"], party.modules["projector"]
+        params = [*bottom.parameters(), *head.parameters()]
+        optimizer = torch.optim.Adam(groups(params), lr=self.scarf_lr)
+
+        def one(batch: Tensor) -> None:
+            x = fed.columns(party.name, batch)
+            loss = scarf_loss(head(bottom(x)), head(bottom(corrupt(x))), self.temperature)
+            step(optimizer, params, torch.autograd.grad(loss.sum(), params))
+
+        name, size = f"scarf:{party.name}", self.scarf_batch_size
+        return Phase(
+            name, rows, size, self.scarf_epochs, one, audited=False, predicts=False,
+            passes=(Pass(name, rows, size, one, smallest=2),),
+        )  # fmt: skip
+
+    def _begin(self, fed: Federation) -> None:
+        """Before stage 2: keep Theta as constants, drop what served stage 1."""
+        for party in self.passive(fed):
+            party.modules.pop("projector", None)
+        mine = fed.active.modules
+        stage1 = {
+            part: module
+            for part in ("bottom", "top")
+            if (module := mine.pop(f"local_{part}", None)) is not None
+        }
+        pairs = [*_bottoms(mine, stage1), *self._heads(mine, stage1)] if stage1 else []
+        if self.warm_start:
+            with torch.no_grad():
+                for now, target in pairs:
+                    now().copy_(target)
+        fed.extra["theta"] = pairs if self.constrain and self.beta > 0 else []
+
+    def _heads(
+        self, mine: dict[str, Replicas], stage1: dict[str, Replicas]
+    ) -> list[tuple[Callable[[], Tensor], Tensor]]:
+        """theta_s^0 and Theta^0: the head's first layer, as far as it acts on the own embedding."""
+        if not self.has_top:
+            return []
+        top, reference = mine["top"].params, stage1["top"].params
+        own = reference["0.weight"].shape[2]
+        return [
+            (lambda: top["0.weight"][:, :, :own], reference["0.weight"].detach().clone()),
+            (lambda: top["0.bias"], reference["0.bias"].detach().clone()),
+        ]
+
+    def own_term(self, fed: Federation) -> Tensor | None:
+        """beta L_cons, (R,)."""
+        pairs = fed.extra["theta"]
+        if not pairs:
+            return None
+        squares = [(now() - target).flatten(1).square().sum(1) for now, target in pairs]
+        return 0.5 * self.beta * torch.stack(squares).sum(0)
+
+    @torch.no_grad()
+    def predict(self, fed: Federation, rows: Tensor) -> Tensor:
+        if fed.phase == SUPERVISED:
+            return self.local.predict(fed.extra["alone"], rows)
+        return super().predict(fed, rows)
+
+    def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
+        facts = super().planned_facts(active, parties, classes)
+        known = {"scarf": self.scarf, "beta": self.beta if self.constrain else 0.0}
+        return replace(facts, extra={**facts.extra, **known})
+
+    def notes(self) -> dict[str, Any]:
+        return {
+            "constraint": "added by the active party itself for its bottom (embeddings included, "
+            "statistics of normalisation not) and for the first layer of the head",
+            "scarf": "a fixed number of epochs, not early stopping on a corrupted validation set",
+        }
+
+
+def _bottoms(
+    mine: dict[str, Replicas], stage1: dict[str, Replicas]
+) -> list[tuple[Callable[[], Tensor], Tensor]]:
+    """theta^1 and Theta^1, parameter by parameter."""
+    params = mine["bottom"].params
+    return [
+        (partial(params.__getitem__, key), target.detach().clone())
+        for key, target in stage1["bottom"].params.items()
+        if target.requires_grad
+    ]
+
+
+def _own_labelled(fed: Federation) -> Tensor:
+    """All training rows that the active party has a label for, (R, n).
+
+    Raises:
+        DataError: their number differs between seeds.
+    """
+    found = [t.active_labelled for t in fed.stack.tasks]
+    if len({len(rows) for rows in found}) > 1:
+        raise DataError(
+            f"{fed.stack.first.name}: the active party's labelled rows are "
+            f"{sorted({len(rows) for rows in found})} for different seeds; splits must keep sizes."
+        )
+    return torch.stack(found).to(fed.stack.device)[fed.stack.of]

@@ -1,0 +1,300 @@
+"""Measured epsilon: lower bounds from canaries, beside the epsilon that an accountant claims.
+
+A canary is a row whose secret is one of two candidates, chosen by a fair coin; an attacker that
+sees what the mechanism releases guesses the coin. How often it is right bounds epsilon from below.
+**Only a contradiction means something**: a bound above the claim proves the claim wrong (at the
+stated confidence), a bound below it proves nothing, neither that the claim is right nor that it is
+tight. With r guesses no more than about ln(r / 3) can be certified.
+
+The audits here look at the mechanism as it is wired into training, through the policy's own hooks:
+:func:`audit_labels` reads the class weights that every epoch's loss uses, :func:`audit_rows` the
+noised rows or parameter gradients that every epoch releases.
+
+Source: Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023,
+arXiv:2305.08846, theorem 5.2 and algorithm 1; Malek et al., NeurIPS 2021, arXiv:2106.03408, section
+5 (label canaries); Jagielski, Ullman, Oprea, "Auditing differentially private machine learning",
+NeurIPS 2020, arXiv:2006.07709 (true and false positive rates).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+
+from vflsec import check
+from vflsec.audit.intervals import clopper_pearson
+from vflsec.message import Message
+from vflsec.policy import Own, Policy
+from vflsec.rng import Streams, generator
+
+__all__ = ["Measured", "audit", "audit_labels", "audit_rows", "epsilon_from_rates", "one_run"]
+
+SHARES = (1.0, 0.5, 0.2, 0.1, 0.05)  # of the canaries on which the attacker dares to guess
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What an audit found.
+
+    Attributes:
+        epsilon: lower bound, at `confidence`, corrected for the number of looks.
+        guesses, right: of the look that gave it.
+        canaries: in the audit.
+        confidence: of the bound.
+        claimed: the accountant's epsilon, None if none is claimed.
+        delta: at which both hold.
+    """
+
+    epsilon: float
+    guesses: int
+    right: int
+    canaries: int
+    confidence: float
+    claimed: float | None
+    delta: float = 0.0
+
+    @property
+    def contradicts(self) -> bool:
+        """True if the claim is disproved. False proves nothing."""
+        return self.claimed is not None and self.epsilon > self.claimed
+
+    def sentence(self) -> str:
+        """The finding in words."""
+        bound = f"measured epsilon >= {self.epsilon:.3g} at {self.confidence:.0%} confidence"
+        if self.claimed is None:
+            return f"{bound}; no epsilon is claimed."
+        if self.contradicts:
+            return f"{bound}: contradicts the claimed epsilon {self.claimed:.4g}."
+        return f"{bound}; does not contradict the claimed {self.claimed:.4g}, and proves nothing."
+
+
+def one_run(
+    guesses: int, right: int, *, delta: float = 0.0, canaries: int = 0, confidence: float = 0.95
+) -> float:
+    """The largest epsilon that so many right guesses refute (Steinke et al. 2023, algorithm 1).
+
+    With V ~ Bin(r, e^eps / (1 + e^eps)), the p-value of (epsilon, delta) is P[V >= v] + 2 m delta
+    max_i P[v > V >= v - i] / i; at delta = 0 this is the Clopper-Pearson bound of the success
+    probability.
+
+    Args:
+        guesses: r, canaries on which a guess was made.
+        right: v of them.
+        delta: of the claim, in [0, 1).
+        canaries: m, all canaries; `guesses` if 0.
+        confidence: one-sided.
+
+    Returns:
+        0 where nothing is refuted.
+    """
+    check.integer("canary: guesses", guesses, low=0)
+    check.integer("canary: right", right, low=0, high=guesses)
+    check.in_unit("canary: confidence", confidence, low_open=True, high_open=True)
+    check.in_unit("canary: delta", delta, high_open=True)
+    alpha = 1 - confidence
+    m = max(canaries, guesses)
+
+    def p_value(epsilon: float) -> float:
+        q = 1 / (1 + math.exp(-epsilon))
+        tail = float(stats.binom.sf(right - 1, guesses, q))
+        if delta == 0 or right == 0:
+            return tail
+        i = np.arange(1, right + 1)
+        below = stats.binom.sf(right - i - 1, guesses, q) - tail
+        return tail + 2 * m * delta * float((below / i).max())
+
+    if guesses == 0 or p_value(0.0) >= alpha:
+        return 0.0
+    low, high = 0.0, 60.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if p_value(middle) < alpha else (low, middle)
+    return low
+
+
+def epsilon_from_rates(
+    true_positives: int,
+    positives: int,
+    false_positives: int,
+    negatives: int,
+    *,
+    delta: float = 0.0,
+    confidence: float = 0.95,
+    looks: int = 1,
+) -> float:
+    """ln((TPR - delta) / FPR) or its mirror image, at Clopper-Pearson bounds of alpha / 2 each.
+
+    Args:
+        true_positives, positives: detected among those with the secret.
+        false_positives, negatives: detected among those without.
+        delta: of the claim.
+        confidence: of the result.
+        looks: thresholds that were tried; alpha is divided by them.
+
+    Returns:
+        0 where nothing is refuted.
+    """
+    check.integer("canary: looks", looks)
+    each = 1 - (1 - confidence) / (2 * looks)
+
+    tpr = clopper_pearson(true_positives, positives, each, "lower").low or 0.0
+    fpr = clopper_pearson(false_positives, negatives, each, "upper").high
+    fpr = 1.0 if fpr is None else fpr
+    best = 0.0
+    for up, down in ((tpr, fpr), (1 - fpr, 1 - tpr)):
+        if up - delta > 0:
+            best = max(best, math.log((up - delta) / down))
+    return best
+
+
+def audit(
+    seen: Tensor, coins: Tensor, *, claimed: float | None, delta: float = 0.0,
+    confidence: float = 0.95,
+) -> Measured:  # fmt: skip
+    """Learn on half of the canaries how releases depend on the coin, guess the other half.
+
+    The attacker is a logistic regression; it guesses its surest canaries, in several shares tried
+    at once, each at a confidence corrected for their number (Bonferroni).
+
+    Args:
+        seen: what each canary's releases look like, (m, f).
+        coins: (m,) 0 or 1.
+        claimed: the accountant's epsilon, or None.
+        delta: of the claim.
+        confidence: of the bound.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    x, y = seen.double().cpu().numpy(), coins.cpu().numpy()
+    half = len(y) // 2
+    centre, spread = x[:half].mean(0), x[:half].std(0)
+    x = (x - centre) / np.where(spread > 0, spread, 1.0)
+    fitted = LogisticRegression(C=10.0, max_iter=500).fit(x[:half], y[:half])
+    score = fitted.decision_function(x[half:])
+    order = np.argsort(-np.abs(score), kind="stable")
+    correct = (score > 0).astype(int) == y[half:]
+    each = 1 - (1 - confidence) / len(SHARES)
+    best = (-1.0, 0, 0)
+    for share in SHARES:
+        r = max(1, round(share * len(score)))
+        v = int(correct[order[:r]].sum())
+        bound = one_run(r, v, delta=delta, canaries=len(score), confidence=each)
+        best = max(best, (bound, r, v))
+    return Measured(best[0], best[1], best[2], len(y), confidence, claimed, delta)
+
+
+def _own(policy: Policy, strength: float, seed: int, classes: int, facts: dict[str, Any]) -> Own:
+    return Own(
+        party="active",
+        strength=torch.tensor([strength], dtype=torch.float64),
+        rng=Streams([seed], "canary", policy.name, dtype=torch.float64),
+        classes=classes,
+        prior=torch.full((1, classes), 1 / classes, dtype=torch.float64),
+        facts=facts,
+    )
+
+
+def audit_labels(
+    policy: Policy,
+    strength: float,
+    *,
+    classes: int = 2,
+    candidates: tuple[int, int] = (0, 1),
+    prior: Sequence[float] | None = None,
+    canaries: int = 4000,
+    epochs: int = 10,
+    seed: int = 0,
+    confidence: float = 0.95,
+    delta: float = 0.0,
+) -> Measured:
+    """Measure a label policy: canaries carry one of two classes, epochs use them as training does.
+
+    The attacker sees, summed over epochs, the class weights with which each canary enters the loss,
+    read off the loss's gradient at equal logits. Policies that release in stages are measured on
+    their first stage.
+
+    Args:
+        policy: with a `labels` or `loss` hook.
+        strength: at which to measure; the claim is its guarantee's epsilon.
+        classes: C.
+        candidates: the two classes a canary may have.
+        prior: class shares the policy is told; uniform by default.
+        canaries: rows in the audit; half of them train the attacker.
+        epochs: releases, if the policy draws afresh in each.
+        seed: of coins and policy.
+        confidence: of the bound.
+        delta: of the claim.
+    """
+    check.integer("canary: canaries", canaries, low=20)
+    facts = {"epochs": epochs, "classes": classes, "labelled": canaries, "batch_size": canaries}
+    own = _own(policy, strength, seed, classes, facts)
+    if prior is not None:
+        own.prior = torch.tensor([list(prior)], dtype=torch.float64)
+    coins = (torch.rand(canaries, generator=generator(seed, "canary", "coins")) < 0.5).long()
+    truth = torch.where(coins == 1, candidates[1], candidates[0]).unsqueeze(0)
+    y = policy.labels(truth, own)
+    known = (y >= 0)[0] if y.dim() == 2 else torch.ones(canaries, dtype=torch.bool)
+    total = torch.zeros(canaries, classes, dtype=torch.float64)
+    for _ in range(epochs):
+        logits = torch.zeros(1, canaries, classes, dtype=torch.float64, requires_grad=True)
+        own.context = {"train": True}
+        used = y.clamp_min(0) if y.dim() == 2 else y
+        loss = policy.loss(logits, used, own)
+        if loss is None:
+            from vflsec.federation import cross_entropy
+
+            loss = cross_entropy(logits, used)
+        (slope,) = torch.autograd.grad(loss.sum(), logits)
+        total -= slope[0]
+    claimed = policy.guarantee(strength, facts).epsilon
+    return audit(total[known], coins[known], claimed=claimed, delta=delta, confidence=confidence)
+
+
+def audit_rows(
+    policy: Policy,
+    strength: float,
+    *,
+    canaries: int = 1000,
+    epochs: int = 10,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Measured:
+    """Measure a policy that clips and noises rows, or parameter gradients of rows.
+
+    Rows that are sent (hook `outgoing`): each canary is one of two opposite rows far outside the
+    clipping length, sent once an epoch; the attacker projects the sum on their difference.
+    Parameter gradients (hook `gradients`): each canary adds a large number in a parameter of its
+    own if its coin says so, and the attacker reads that parameter's sum.
+    """
+    facts = {"epochs": epochs, "labelled": canaries, "batch_size": canaries, "classes": 2}
+    own = _own(policy, strength, seed, 2, facts)
+    made = policy.guarantee(strength, facts)
+    coins = (torch.rand(canaries, generator=generator(seed, "canary", "coins")) < 0.5).long()
+    total = torch.zeros(canaries, dtype=torch.float64)
+    if policy.overrides("gradients"):
+        ids = torch.arange(canaries)
+        parts = torch.zeros(1, canaries, canaries, dtype=torch.float64)
+        parts[0, ids, ids] = 1e6 * coins.double()
+        for _ in range(epochs):
+            (out,) = policy.gradients([parts.sum(1)], lambda: [parts], own)
+            assert out is not None
+            total += out[0]
+    else:
+        kind = sorted(policy.covers)[0]
+        x = torch.zeros(1, canaries, 4, dtype=torch.float64)
+        x[0, :, 0] = 1e6 * (2.0 * coins - 1)
+        rows = torch.arange(canaries).unsqueeze(0)
+        for epoch in range(epochs):
+            sent = Message(kind, "active", "passive", x, rows, epoch=epoch)  # type: ignore[arg-type]
+            own.labels = coins.unsqueeze(0)
+            total += policy.outgoing(sent, own)[0, :, 0]
+    return audit(
+        total.unsqueeze(1), coins, claimed=made.epsilon, delta=made.delta, confidence=confidence
+    )

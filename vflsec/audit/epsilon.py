@@ -1,0 +1,79 @@
+"""A claimed epsilon against a measured one: an audit that finds more than was promised has found a
+broken promise.
+
+Every measured value is a lower bound that holds with some confidence in one seed; where the claim
+is true, a seed exceeds it with probability alpha at most. So k of n seeds beyond the claim are
+judged by the binomial tail P(X >= k), X ~ Bin(n, alpha), corrected for the number of claims.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from scipy import stats
+
+from vflsec.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
+
+__all__ = ["METRIC", "contradictions"]
+
+METRIC = "epsilon_lower"
+"""Metric of results that are lower bounds of epsilon, one for each seed."""
+
+_POINT = ("dataset", "algorithm", "defense", "strength")
+_WHO = ("attack", "adversary", "phase", "split")
+
+
+def contradictions(
+    frame: pd.DataFrame, claims: Iterable[Mapping[str, Any]], confidence: float = 0.95
+) -> list[Verdict]:
+    """One verdict for every claim that was measured.
+
+    Args:
+        frame: of :func:`vflsec.audit.leakage.results_frame`, with rows of :data:`METRIC`.
+        claims: {dataset, algorithm, defense, strength, epsilon}, one for each point.
+        confidence: at which each measured lower bound holds.
+    """
+    measured = frame[(frame["metric"] == METRIC) & (frame["status"] == "ok")]
+    rows = [r for r in measured.to_dict("records") if r["value"] == r["value"]]
+    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    for r in rows:
+        found[tuple(r[k] for k in (*_POINT, *_WHO))].append(r)
+    awake = {r["attack"] for r in rows if r["value"] > 0}
+    pairs = [
+        (key, of, claim)
+        for key, of in found.items()
+        for claim in claims
+        if claim["epsilon"] is not None and all(claim[k] == of[0][k] for k in _POINT)
+    ]
+    alpha = (1 - confidence) / max(len(pairs), 1)
+    return [_judged(key, of, float(c["epsilon"]), alpha, confidence, awake) for key, of, c in pairs]
+
+
+def _judged(
+    key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], claimed: float, alpha: float,
+    confidence: float, awake: set[str],
+) -> Verdict:  # fmt: skip
+    values = [float(r["value"]) for r in rows]
+    beyond = sum(v > claimed for v in values)
+    p = float(stats.binom.sf(beyond - 1, len(values), 1 - confidence))
+    where = dict(zip((*_POINT, *_WHO), key, strict=True))
+    top = max(values)
+    said = f"{where['attack']} measures epsilon of at least {top:.3g}, {claimed:.3g} is claimed"
+    if beyond and p < alpha:
+        verdict = FAIL
+        reason = f"{said}; {beyond} of {len(values)} seeds contradict the claim."
+    elif beyond:
+        verdict = INCONCLUSIVE
+        reason = f"{said}; {beyond} of {len(values)} seeds, which chance may do. Run more seeds."
+    elif where["attack"] not in awake:
+        verdict = INCONCLUSIVE
+        reason = f"Not shown to be alive: {where['attack']} measures nothing above 0 anywhere."
+    else:
+        verdict, reason = PASS, f"{said}: no contradiction over {len(values)} seeds."
+    gate = Gate(
+        metric=METRIC, max=claimed, name=f"claimed epsilon {claimed:.4g} is not contradicted"
+    )
+    return Verdict(gate, verdict, top, min(values), None, claimed, len(values), reason, **where)

@@ -1,0 +1,191 @@
+"""Gates as pytest tests. ``pip install vflsec`` brings this plug-in; it does nothing unless used.
+
+Three ways, all without importing torch before an audit runs:
+
+- ``pytest --vflsec scenario.toml`` collects one test for every verdict of the scenario's gates;
+- ``@pytest.mark.vflsec(scenario="scenario.toml")`` on a test runs the audit once and fails the test
+  unless every gate passes; the fixture ``vflsec`` gives the finished audit to the test;
+- the fixture ``vflsec`` in a test without the mark is a function ``vflsec(scenario, **options)``
+  that runs an audit and returns it.
+
+An inconclusive gate fails, for it did not show what was asked, or with
+``--vflsec-inconclusive=skip`` is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from vflsec.engine.run import Audit
+
+__all__: list[str] = []
+
+_AUDITS = pytest.StashKey[dict[str, Any]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the plug-in."""
+    group = parser.getgroup("vflsec", "privacy audits")
+    group.addoption(
+        "--vflsec", action="append", default=[], metavar="SCENARIO",
+        help="Audit a scenario and collect one test for every gate verdict (may be repeated).",
+    )  # fmt: skip
+    group.addoption(
+        "--vflsec-inconclusive", choices=("fail", "skip"), default="fail",
+        help="What an inconclusive gate does to its test (default: fail).",
+    )  # fmt: skip
+    group.addoption(
+        "--vflsec-out", metavar="DIR", default=None,
+        help="Folder for results, one folder for each scenario (default: a temporary one).",
+    )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known."""
+    config.addinivalue_line(
+        "markers",
+        "vflsec(scenario, **options): run this audit and fail the test unless every gate passes; "
+        "options are those of vflsec.run_audit (seeds, device, jobs, set, ...)",
+    )
+    config.stash[_AUDITS] = {}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Add one test for every verdict; the audits run here, for only they know the verdicts."""
+    for scenario in config.getoption("--vflsec"):
+        items.extend(_Scenario.of(session, scenario).collect())
+
+
+class _Scenario(pytest.Collector):
+    """A scenario whose gates are tests."""
+
+    scenario: str
+
+    @classmethod
+    def of(cls, session: pytest.Session, scenario: str) -> _Scenario:
+        """The collector of one scenario."""
+        name = Path(scenario).name
+        made = cls.from_parent(session, name=name, nodeid=name)
+        made.scenario = scenario
+        return made
+
+    def collect(self) -> Iterator[pytest.Item]:
+        audit = _run(self.config, self.scenario, {})
+        titles: dict[str, int] = {}
+        for verdict in audit.summary["gates"]:
+            from vflsec.report.verdicts import title
+
+            name = title(verdict)
+            titles[name] = titles.get(name, 0) + 1
+            if titles[name] > 1:
+                name += f" ({titles[name]})"
+            item = _Gate.from_parent(self, name=name)
+            item.verdict = verdict
+            yield item
+        if not audit.summary["complete"] or not audit.summary["gates"]:
+            item = _Gate.from_parent(self, name="the audit is complete and sets a gate")
+            item.verdict = {"verdict": "INCONCLUSIVE", "reason": _headline(audit)}
+            yield item
+
+
+def _headline(audit: Audit) -> str:
+    from vflsec.report.verdicts import headline
+
+    return headline(audit.summary)[1]
+
+
+class _Gate(pytest.Item):
+    """One verdict."""
+
+    verdict: dict[str, Any]
+
+    def runtest(self) -> None:
+        _settle(self.config, [self.verdict])
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, f"{self.parent.name if self.parent else ''}: {self.name}"
+
+
+def _settle(config: pytest.Config, verdicts: Sequence[dict[str, Any]]) -> None:
+    """Fail or skip by verdicts; a failed gate outweighs an inconclusive one."""
+    said = {
+        kind: [f"{kind}: {v['reason']}" for v in verdicts if v["verdict"] == kind]
+        for kind in ("FAIL", "INCONCLUSIVE")
+    }
+    if said["FAIL"]:
+        pytest.fail("\n".join(said["FAIL"] + said["INCONCLUSIVE"]), pytrace=False)
+    if said["INCONCLUSIVE"]:
+        text = "\n".join(said["INCONCLUSIVE"])
+        if config.getoption("--vflsec-inconclusive") == "skip":
+            pytest.skip(text)
+        pytest.fail(text, pytrace=False)
+
+
+def _run(config: pytest.Config, scenario: str, options: dict[str, Any]) -> Audit:
+    """The audit of a scenario, once for each scenario and options in a session."""
+    audits = config.stash[_AUDITS]
+    key = repr((scenario, sorted(options.items())))
+    if key not in audits:
+        from vflsec.engine.run import run_audit
+        from vflsec.errors import VflsecError
+
+        given = dict(options)
+        try:
+            audits[key] = run_audit(scenario, given.pop("out", None) or _out(config, key), **given)
+        except VflsecError as error:
+            raise pytest.UsageError(f"vflsec: {error}") from None
+    return audits[key]  # type: ignore[no-any-return]
+
+
+def _out(config: pytest.Config, key: str) -> Path:
+    import hashlib
+    import tempfile
+
+    folder = config.getoption("--vflsec-out")
+    name = hashlib.blake2b(key.encode(), digest_size=6).hexdigest()
+    if folder is None:
+        return Path(tempfile.mkdtemp(prefix="vflsec-")) / name
+    return Path(folder) / name
+
+
+@pytest.fixture
+def vflsec(request: pytest.FixtureRequest) -> Any:
+    """The audit of the test's mark, or a function ``(scenario, **options)`` that runs one."""
+    mark = request.node.get_closest_marker("vflsec")
+    if mark is not None:
+        return _of_mark(request.config, mark)
+
+    def run(scenario: str | Path, **options: Any) -> Audit:
+        return _run(request.config, str(scenario), options)
+
+    return run
+
+
+def _of_mark(config: pytest.Config, mark: pytest.Mark) -> Audit:
+    options = dict(mark.kwargs)
+    scenario = mark.args[0] if mark.args else options.pop("scenario", None)
+    if scenario is None:
+        raise pytest.UsageError('vflsec: the mark needs a scenario: vflsec(scenario="...")')
+    return _run(config, str(scenario), options)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Judge the gates of a marked test after its own assertions."""
+    result = yield
+    mark = item.get_closest_marker("vflsec")
+    if mark is not None:
+        audit = _of_mark(item.config, mark)
+        verdicts = list(audit.summary["gates"])
+        if not audit.summary["complete"] or not verdicts:
+            verdicts.append({"verdict": "INCONCLUSIVE", "reason": _headline(audit)})
+        _settle(item.config, verdicts)
+    return result

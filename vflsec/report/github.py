@@ -1,0 +1,50 @@
+"""What a GitHub job shows: the step summary and annotations at the gates' lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from vflsec.errors import ConfigError
+from vflsec.report.markdown import markdown_summary
+from vflsec.report.text import annotation, clean
+from vflsec.report.verdicts import title
+
+__all__ = ["annotations", "write_step_summary"]
+
+_COMMAND = {"FAIL": "error", "INCONCLUSIVE": "warning"}
+
+
+def write_step_summary(summary: Mapping[str, Any]) -> bool:
+    """Append the Markdown summary to ``$GITHUB_STEP_SUMMARY``; whether there is such a file.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    path = os.environ.get("GITHUB_STEP_SUMMARY", "")
+    if not path:
+        return False
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(markdown_summary(summary) + "\n")
+    except OSError as error:
+        raise ConfigError(
+            f"GITHUB_STEP_SUMMARY: {path}: cannot be written: {error.strerror}."
+        ) from None
+    return True
+
+
+def annotations(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Workflow commands for failed and inconclusive gates; nothing outside a GitHub job."""
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return
+    for v in summary["gates"]:
+        command = _COMMAND.get(v["verdict"])
+        if command:
+            where = f"title=vflsec {v['verdict']}"
+            file = clean(summary.get("scenario_file") or "")
+            if file:
+                where += f",file={annotation(file, field=True)},line={int(v.get('line') or 1)}"
+            yield f"::{command} {where}::{annotation(title(v))}. {annotation(v['reason'])}"

@@ -1,0 +1,316 @@
+"""The report as one HTML file: no script, no network, figures inside.
+
+The same summary gives the same bytes. Names that users gave are escaped by jinja2 and freed of
+control characters.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vflsec.report import figures, placing
+from vflsec.report.console import interval, number
+from vflsec.report.text import clean
+from vflsec.report.verdicts import headline, place, point_of
+
+__all__ = ["html", "svg"]
+
+_TEMPLATE = "report.html.j2"
+_INK = "#0a0b0c"  # stands for the page's own text colour
+_STYLE = {
+    "svg.fonttype": "none", "svg.hashsalt": "vflsec", "font.size": 10.0, "text.color": _INK,
+    "axes.labelcolor": _INK, "axes.edgecolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
+    "axes.facecolor": "none", "figure.facecolor": "none", "savefig.facecolor": "none",
+    "legend.labelcolor": _INK, "grid.color": "#808080", "font.family": ["sans-serif"],
+}  # fmt: skip
+
+
+def html(summary: Mapping[str, Any]) -> str:
+    """The report of a summary (`vflsec.report.exports.summary_of`)."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(Path(__file__).parent)
+    env = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=lambda x: clean(x) if type(x) is str else x,
+    )  # fmt: skip
+    env.filters.update(number=number, bytes=_bytes)
+    found, how = headline(summary)
+    return env.get_template(_TEMPLATE).render(
+        s=summary,
+        verdict=found,
+        how=how,
+        gates=[v | {"where": point_of(v)} for v in summary["gates"]],
+        threats=placing.threats(summary),
+        steps=placing.next_steps(summary),
+        families=placing.families(summary),
+        outside=placing.OUTSIDE,
+        pointers=placing.POINTERS,
+        datasets=_datasets(summary),
+        costs=_costs(summary),
+        ledger=_ledger(summary),
+        guarantees=_guarantees(summary),
+        findings=[f for f in summary["findings"] if f.partition(":")[0] not in _VERDICTS],
+        raw=_block(summary.get("scenario", "")),
+    )
+
+
+_VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
+
+
+def _block(text: str) -> Any:
+    """Several lines of text, cleaned line by line and escaped."""
+    from markupsafe import Markup, escape
+
+    return Markup("\n").join(escape(clean(line)) for line in text.splitlines())
+
+
+def _datasets(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What is shown for each data set: facts, figures, tables."""
+    names = dict.fromkeys([*summary["parties"], *(p["dataset"] for p in summary["points"])])
+    out = []
+    for i, name in enumerate(names):
+        rows = figures.points(summary, name) if _has(summary, name) else []
+        out.append(
+            {
+                "name": name,
+                "facts": {"parties": [], "classes": None, "seeds": []}
+                | summary["parties"].get(name, {}),
+                "figures": _figures(summary, name, rows, f"d{i}"),
+                "matrix": _matrix(summary, name, rows),
+                "utility": _utility(summary, name),
+                "attacks": [_attack(p) for p in rows],
+                "phases": _phases(summary, name),
+                "gaps": _gaps(summary, name),
+                "caps": _caps(summary, name),
+            }
+        )
+    return out
+
+
+def _has(summary: Mapping[str, Any], name: str) -> bool:
+    return any(
+        p["dataset"] == name and p["attack"] and p["status"] == "ok" for p in summary["points"]
+    )
+
+
+def _figures(
+    summary: Mapping[str, Any], name: str, rows: Sequence[Mapping[str, Any]], prefix: str
+) -> list[dict[str, Any]]:
+    if not rows:
+        return []
+    several = len({(r["defense"], r["strength"]) for r in rows}) > 1
+    wanted: list[tuple[str, Callable[..., Any]]] = [
+        ("What attacks gain as the defense grows", figures.advantage_by_strength),
+        ("Privacy against utility", figures.privacy_utility),
+        ("Every attack against every defense", figures.attack_by_defense),
+    ]
+    if not several:
+        wanted = wanted[:1]
+    out = []
+    for i, (title, draw) in enumerate(wanted):
+        alt = f"{title}, {name}. {_alt(rows, draw)}"
+        out.append({"title": title, "alt": alt, "svg": svg(draw, summary, name, f"{prefix}f{i}")})
+    return out
+
+
+def _alt(rows: Sequence[Mapping[str, Any]], draw: Callable[..., Any]) -> str:
+    """The figure in words: the first and the last value of each line."""
+    said = []
+    for label, line in figures.series(rows).items():
+        a, b = line[0], line[-1]
+        if draw is figures.privacy_utility:
+            text = f"{label}: {number(a['value'])} at a utility of {number(a['utility'])}"
+            text += f", {number(b['value'])} at {number(b['utility'])}" if b is not a else ""
+        else:
+            text = f"{label}: advantage {number(a['advantage'], True)} ({place(a)})"
+            text += f" to {number(b['advantage'], True)} ({place(b)})" if b is not a else ""
+        said.append(text)
+    return "; ".join(said) + "."
+
+
+def svg(draw: Callable[..., Any], data: Any, dataset: str, prefix: str) -> Any:
+    """A figure of `vflsec.report.figures` as markup to put inside a page; byte-stable.
+
+    Args:
+        draw: the function.
+        data: what it takes.
+        dataset: which data set.
+        prefix: put before every id, so that several figures can share a page.
+    """
+    import matplotlib as mpl
+    from markupsafe import Markup
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    with mpl.rc_context(_STYLE):
+        figure = draw(data, dataset=dataset).figure
+        FigureCanvasSVG(figure)
+        out = io.StringIO()
+        none = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(out, format="svg", metadata=none)
+    text = out.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'<svg [^>]*?viewBox="([^"]+)"[^>]*>', _open, text, count=1)
+    text = re.sub(r'\bid="', f'id="{prefix}-', text)
+    text = re.sub(r"url\(#", f"url(#{prefix}-", text)
+    text = text.replace('xlink:href="#', f'href="#{prefix}-').replace(_INK, "currentColor")
+    return Markup(clean_lines(text))
+
+
+def _open(match: re.Match[str]) -> str:
+    width = match.group(1).split()[2]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{match.group(1)}" '
+        f'style="width: {float(width) * 1.25:.0f}px" aria-hidden="true" focusable="false">'
+    )
+
+
+def clean_lines(text: str) -> str:
+    """Text with every line freed of trailing blanks and control characters."""
+    return "\n".join(clean(line).rstrip() for line in text.split("\n"))
+
+
+def _matrix(
+    summary: Mapping[str, Any], name: str, rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Who leaks to whom, on the undefended training: rows what leaks, columns who learns it."""
+    if not rows:
+        return {}
+    parties = summary["parties"].get(name, {}).get("parties", [])
+    cells = figures.leaks(summary, name)
+    across = list(dict.fromkeys([*parties, *(k[1] for k in cells)]))
+    owner = {"label": parties[0]} if parties else {}
+    down = []
+    for target in dict.fromkeys(k[0] for k in cells):
+        row = []
+        for who in across:
+            value = cells.get((target, who))
+            owns = owner.get(target) in who.split("+") if target in owner else False
+            text = number(value, sign=True) if (target, who) in cells else "not attacked"
+            level = 0 if value is None or value <= 0 else min(4, 1 + int(value * 10))
+            row.append({"text": "has it" if owns else text, "level": 0 if owns else level})
+        held = f"{target} (held by {owner[target]})" if target in owner else target
+        down.append({"name": held, "cells": row})
+    return {"across": across, "down": down}
+
+
+def _utility(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for p in summary["points"]:
+        if p["dataset"] == name:
+            key = (p["algorithm"], p["defense"], p["strength"])
+            drop = interval(p, "utility_drop") if p["utility_drop"] is not None else "-"
+            seen.setdefault(
+                key,
+                {"training": p["algorithm"], "defense": place(p), "metric": p["utility_metric"],
+                 "utility": interval(p, "utility"), "drop": drop, "seeds": p["utility_seeds"]},
+            )  # fmt: skip
+    return list(seen.values())
+
+
+def _attack(p: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "training": p["algorithm"],
+        "defense": place(p),
+        "attack": p["attack"],
+        "adversary": p["adversary"],
+        "split": p["split"],
+        "metric": p["primary"],
+        "value": interval(p, "value"),
+        "control": f"{number(p['control_value'])} ({p['control']})",
+        "advantage": interval(p, "advantage", sign=True),
+        "leaks": p["advantage_low"] is not None and p["advantage_low"] > 0,
+        "rows": p["n"],
+    }
+
+
+def _phases(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Leakage as the training goes on, where it was measured after more than one phase."""
+    rows = [
+        p
+        for p in summary["points"]
+        if p["dataset"] == name and p["attack"] and p["metric"] == p["primary"]
+        and p["status"] == "ok" and (p["defense"] == "none" or p["strength"] == 0)
+    ]  # fmt: skip
+    if len({p["phase"] for p in rows}) < 2:
+        return []
+    return [_attack(p) | {"phase": p["phase"]} for p in rows]
+
+
+def _gaps(summary: Mapping[str, Any], name: str) -> list[dict[str, str]]:
+    """What could not be measured, and why; several adversaries of one attack as one line."""
+    found: dict[tuple[str, ...], dict[str, None]] = {}
+    for p in summary["points"]:
+        if p["dataset"] == name and p["attack"] and (p["status"] != "ok" or p["failed"]):
+            status = p["status"] if p["status"] != "ok" else f"error in {p['failed']} seeds"
+            found.setdefault((p["attack"], status, p["reason"]), {})[p["adversary"]] = None
+    return [
+        {"attack": a, "status": s, "reason": r, "adversary": ", ".join(who)}
+        for (a, s, r), who in found.items()
+    ]
+
+
+def _caps(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "attack": c["attack"], "adversary": c["adversary"], "defense": c["defense"],
+            "split": c["split"], "cap": number(c["cap"]),
+            "grid": ", ".join(f"{x:g}" for x in c["cap_strengths"] if x is not None),
+        }
+        for c in summary["curves"]
+        if c["dataset"] == name and c["cap"] is not None and len(c["strengths"]) > 1
+    ]  # fmt: skip
+
+
+def _costs(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "role": c["role"], "dataset": c["dataset"], "training": c["algorithm"],
+            "defense": place(c), "cells": c["cells"], "seconds": c["seconds"],
+            "bytes": sum(t["bytes"] for t in c["traffic"]),
+            "rounds": sum(t["rounds"] for t in c["traffic"]),
+        }
+        for c in summary["cost"]["points"]
+    ]  # fmt: skip
+
+
+def _ledger(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Messages by direction for one training of every (data, algorithm): the first point of each.
+
+    Where defenses change the traffic, the table of costs shows it.
+    """
+    out, seen = [], set()
+    for c in summary["cost"]["points"]:
+        key = (c["dataset"], c["algorithm"])
+        if c["role"] == "audit" and key not in seen and c["traffic"]:
+            seen.add(key)
+            title = f"{c['dataset']}, {c['algorithm']}, {place(c)}"
+            out.append({"title": title, "rows": c["traffic"]})
+    return out
+
+
+def _guarantees(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    out: dict[str, dict[str, Any]] = {}
+    for c in summary["cost"]["points"]:
+        for g in c["guarantees"]:
+            row = {
+                "dataset": c["dataset"], "defense": place(g),
+                "epsilon": g["epsilon"], "delta": g["delta"], "accountant": g["accountant"],
+                "covers": g["covers"],
+            }  # fmt: skip
+            if g["epsilon"] is not None:
+                out.setdefault(str(row), row)
+    return list(out.values())
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

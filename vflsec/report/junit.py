@@ -1,0 +1,85 @@
+"""JUnit XML: one test case for each verdict, for the test view of a CI server.
+
+FAIL is a ``failure``; INCONCLUSIVE is an ``error``, because a server shows what is skipped as
+harmless. Elements stand in the order of the Apache Ant schema, which every reader accepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from xml.etree import ElementTree
+
+from vflsec.report.text import clean
+from vflsec.report.verdicts import counts, headline, title
+
+__all__ = ["junit_xml"]
+
+
+def junit_xml(summary: Mapping[str, Any]) -> str:
+    """The verdicts of a summary as a JUnit document."""
+    verdicts = summary["gates"]
+    n = counts(verdicts)
+    missing = not summary.get("complete", True)
+    totals = {
+        "tests": str(len(verdicts) + missing),
+        "failures": str(n["FAIL"]),
+        "errors": str(n["INCONCLUSIVE"] + missing),
+    }
+    seconds = f"{summary['cost']['run_seconds'] or 0:.3f}"
+    root = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(
+        root, "testsuite",
+        {
+            "name": clean(f"vflsec {summary['name']}"), "package": "vflsec", "id": "0",
+            "timestamp": summary.get("when") or "1970-01-01T00:00:00", "hostname": "localhost",
+            **totals, "skipped": "0", "time": seconds,
+        },
+    )  # fmt: skip
+    properties = ElementTree.SubElement(suite, "properties")
+    facts = {
+        "scenario_hash": summary["scenario_hash"],
+        "confidence": summary["confidence"],
+        "device": summary["device"],
+        **{f"version.{k}": v for k, v in summary["versions"].items()},
+        **{f"data.{k}": v for k, v in summary["data"].items()},
+    }
+    for name, value in facts.items():
+        pair = {"name": clean(name), "value": clean(value)}
+        ElementTree.SubElement(properties, "property", pair)
+    for v in verdicts:
+        case = ElementTree.SubElement(
+            suite, "testcase",
+            {"name": title(v), "classname": clean(f"vflsec.{summary['name']}"), "time": "0"},
+        )  # fmt: skip
+        if v["verdict"] != "PASS":
+            kind = "failure" if v["verdict"] == "FAIL" else "error"
+            reason = clean(v["reason"])
+            found = {"message": reason, "type": v["verdict"]}
+            ElementTree.SubElement(case, kind, found).text = _body(v)
+    if missing:
+        whole = {
+            "name": "everything that was planned is measured",
+            "classname": "vflsec",
+            "time": "0",
+        }
+        _, why = headline({**summary, "gates": []})
+        case = ElementTree.SubElement(suite, "testcase", whole)
+        ElementTree.SubElement(case, "error", {"message": why, "type": "UNFINISHED"}).text = why
+    ElementTree.SubElement(suite, "system-out").text = "\n".join(
+        clean(f) for f in summary["findings"]
+    )
+    ElementTree.SubElement(suite, "system-err").text = ""
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode", xml_declaration=False)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _body(v: Mapping[str, Any]) -> str:
+    lines = [clean(v["reason"])]
+    for name in ("value", "low", "high", "threshold", "n", "attack", "adversary", "phase", "split"):
+        value = v[name]
+        if value not in (None, ""):
+            shown = f"{value:.4f}" if isinstance(value, float) else clean(value)
+            lines.append(f"{'seeds' if name == 'n' else name}: {shown}")
+    return "\n".join(lines)

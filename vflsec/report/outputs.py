@@ -1,0 +1,39 @@
+"""Every report of an audit, written beside its results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vflsec.report.exports import write_atomic
+
+__all__ = ["write_reports"]
+
+
+def write_reports(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Write ``report.html``, ``summary.md``, ``junit.xml`` and ``results.sarif``.
+
+    Args:
+        folder: where; it must exist.
+        summary: of :func:`vflsec.report.exports.summary_of`.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    from vflsec.report.html import html
+    from vflsec.report.junit import junit_xml
+    from vflsec.report.markdown import markdown_summary
+    from vflsec.report.sarif import sarif
+
+    log = json.dumps(sarif(summary), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    texts = {
+        "report.html": html(summary),
+        "summary.md": markdown_summary(summary),
+        "junit.xml": junit_xml(summary),
+        "results.sarif": log,
+    }
+    for name, text in texts.items():
+        data = text.encode("utf-8")
+        write_atomic(folder / name, lambda p, data=data: p.write_bytes(data))

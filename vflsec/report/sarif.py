@@ -1,0 +1,96 @@
+"""SARIF 2.1.0 (OASIS standard, 2020): failed and inconclusive gates, for code scanning.
+
+A result points at the gate's line in the scenario. FAIL has level ``error``; INCONCLUSIVE has
+``warning``; a gate that passed is a rule without a result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from vflsec.report.text import clean
+from vflsec.report.verdicts import identity, title
+
+__all__ = ["SCHEMA", "sarif"]
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVEL = {"FAIL": "error", "INCONCLUSIVE": "warning"}
+
+
+def sarif(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The verdicts of a summary as a SARIF log."""
+    labels = list(dict.fromkeys(clean(v["label"]) for v in summary["gates"]))
+    rules = [_rule(label) for label in labels]
+    results = [
+        _result(v, labels.index(clean(v["label"])), summary)
+        for v in summary["gates"]
+        if v["verdict"] in _LEVEL
+    ]
+    driver = {
+        "name": "vflsec",
+        "version": clean(summary["versions"]["vflsec"]),
+        "informationUri": "https://pypi.org/project/vflsec/",
+        "rules": rules,
+    }
+    invocation = {
+        "executionSuccessful": bool(summary.get("complete", True)),
+        "exitCode": summary["exit_code"],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [invocation],
+        "columnKind": "unicodeCodePoints",
+        "results": results,
+        "properties": {
+            "scenarioHash": clean(summary["scenario_hash"]),
+            "data": {clean(k): clean(v) for k, v in summary["data"].items()},
+        },
+    }
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(label: str) -> dict[str, Any]:
+    return {
+        "id": _rule_id(label),
+        "name": "PrivacyGate",
+        "shortDescription": {"text": label},
+        "fullDescription": {"text": f"The audit must show: {label}."},
+        "help": {
+            "text": "A gate fails when the lower bound over seeds is beyond its threshold, passes "
+            "when the upper bound is within it and every attack is shown to work, and is "
+            "inconclusive between."
+        },
+        "defaultConfiguration": {"level": "error"},
+    }
+
+
+def _rule_id(label: str) -> str:
+    return "vflsec/" + hashlib.blake2b(label.encode(), digest_size=6).hexdigest()
+
+
+def _result(v: Mapping[str, Any], index: int, summary: Mapping[str, Any]) -> dict[str, Any]:
+    label = clean(v["label"])
+    file = summary.get("scenario_file") or "scenario.resolved.toml"
+    return {
+        "ruleId": _rule_id(label),
+        "ruleIndex": index,
+        "level": _LEVEL[v["verdict"]],
+        "message": {"text": f"{v['verdict']}: {title(v)}. {clean(v['reason'])}"},
+        "locations": [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": quote(clean(file), safe="/.-_~")},
+                    "region": {"startLine": max(int(v.get("line") or 1), 1)},
+                }
+            }
+        ],
+        "partialFingerprints": {"vflsecGate/v1": identity(v)},
+        "properties": {
+            k: clean(v[k]) if isinstance(v[k], str) else v[k]
+            for k in ("value", "low", "high", "threshold", "n", "attack", "adversary", "split")
+            if v[k] is not None
+        },
+    }

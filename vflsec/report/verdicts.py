@@ -1,0 +1,69 @@
+"""How one verdict is called and described in every machine-readable report."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vflsec.report.text import clean
+
+__all__ = ["counts", "headline", "identity", "place", "point_of", "title"]
+
+Verdict = Mapping[str, Any]
+
+
+def place(row: Mapping[str, Any]) -> str:
+    """The defense and its strength: ``iso 5``, ``no defense``."""
+    if not row["defense"]:
+        return ""
+    if row["defense"] == "none":
+        return "no defense"
+    strength = row["strength"]
+    return clean(row["defense"] if strength is None else f"{row['defense']} {strength:g}")
+
+
+def point_of(verdict: Verdict) -> str:
+    """Where it was judged: data, algorithm, defense and strength; empty if nowhere."""
+    if not verdict["defense"]:
+        return ""
+    return ", ".join(
+        x for x in (clean(verdict["dataset"]), clean(verdict["algorithm"]), place(verdict)) if x
+    )
+
+
+def title(verdict: Verdict) -> str:
+    """The gate and the point: unique within one audit."""
+    point = point_of(verdict)
+    return clean(verdict["label"]) + (f" [{point}]" if point else "")
+
+
+def identity(verdict: Verdict) -> str:
+    """A short hash of what was asked and where: the same in every run of the same audit."""
+    text = "\x1f".join(
+        str(verdict[k]) for k in ("label", "dataset", "algorithm", "defense", "strength")
+    )
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def counts(verdicts: Sequence[Verdict]) -> dict[str, int]:
+    """How many gates came out how."""
+    names = ("PASS", "FAIL", "INCONCLUSIVE")
+    return {name: sum(v["verdict"] == name for v in verdicts) for name in names}
+
+
+def headline(summary: Mapping[str, Any]) -> tuple[str, str]:
+    """The verdict over all gates, and one sentence on how it came about."""
+    verdicts = summary["gates"]
+    if not summary.get("complete", True) and not any(v["verdict"] == "FAIL" for v in verdicts):
+        return "UNFINISHED", "Not all that was planned is measured, so nothing passes."
+    if not verdicts:
+        return "NO GATE", "The scenario sets no threshold, so nothing was judged."
+    n = counts(verdicts)
+    found = "FAIL" if n["FAIL"] else "INCONCLUSIVE" if n["INCONCLUSIVE"] else "PASS"
+    total = f"{len(verdicts)} judgement{'s' if len(verdicts) > 1 else ''}"
+    said = [f"{n[k]} {w}" for k, w in _WORDS if n[k]]
+    return found, f"{total}: {', '.join(said)}."
+
+
+_WORDS = (("FAIL", "failed"), ("INCONCLUSIVE", "inconclusive"), ("PASS", "passed"))
