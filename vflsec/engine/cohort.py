@@ -17,6 +17,7 @@ from vflsec.attack import Attack
 from vflsec.audit.metrics import score
 from vflsec.channel import Recorder
 from vflsec.engine.controls import Control, controls
+from vflsec.engine.embeddings import score_embedding
 from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 from vflsec.engine.train import predict, run_phases
 from vflsec.engine.views import make_view
@@ -261,6 +262,16 @@ class _Cohort:
                 Measure(split="", metric="", value=None, status="error", reason=why, **base)
             )
             return
+        if p.attack.target == "embedding":
+            for one, beside_, notes in score_embedding(self.fed, p.spec, view, guess, r):
+                result.measures.append(
+                    Measure(
+                        split="train", metric=one.metric, value=one.value, low=one.low,
+                        high=one.high, n=one.n, chance=one.chance, controls=beside_,
+                        notes=notes, **base,
+                    )  # fmt: skip
+                )
+            return
         task, truth = self._truth(r)
         prior = task.prior.numpy()
         for split in p.attack.splits:
@@ -314,7 +325,8 @@ class _Cohort:
                  **asdict(policy.guarantee(spec.strength or 0.0, facts))}
                 for spec, policy in zip(result.spec.defenses, self.defenses, strict=True)
             ]  # fmt: skip
-            epochs = {k: v for k, v in self.fed.extra.items() if k.startswith("epochs.")}
+            shown = ("epochs.", "he.")
+            epochs = {k: v for k, v in self.fed.extra.items() if k.startswith(shown)}
             result.facts = {
                 "parties": list(self.stack.first.parties),
                 "classes": self.stack.first.classes,
