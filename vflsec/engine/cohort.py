@@ -17,6 +17,7 @@ from vflsec.attack import Attack
 from vflsec.audit.metrics import score
 from vflsec.channel import Recorder
 from vflsec.engine.controls import Control
+from vflsec.engine.embeddings import score_embedding
 from vflsec.engine.goals import SCORED, controls_for, goal_of
 from vflsec.engine.integrity import success
 from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
@@ -327,6 +328,16 @@ class _Cohort:
             why = guess if isinstance(guess, str) else "the attack diverged: scores are not finite."
             self._refuse(phase, p, r, "error", why)
             return
+        if p.attack.target == "embedding":
+            for one, beside_, notes in score_embedding(self.fed, p.spec, view, guess, r):
+                result.measures.append(
+                    Measure(
+                        split="train", metric=one.metric, value=one.value, low=one.low,
+                        high=one.high, n=one.n, chance=one.chance, controls=beside_,
+                        notes=notes, **base,
+                    )
+                )
+            return
         if p.attack.target not in SCORED:
             why = f"no truth about {p.attack.target!r} is kept to compare an answer with."
             self._refuse(phase, p, r, "not-applicable", why)
@@ -411,7 +422,8 @@ class _Cohort:
                  **asdict(policy.guarantee(spec.strength or 0.0, facts))}
                 for spec, policy in zip(result.spec.defenses, self.defenses, strict=True)
             ]  # fmt: skip
-            epochs = {k: v for k, v in self.fed.extra.items() if k.startswith("epochs.")}
+            shown = ("epochs.", "he.")
+            epochs = {k: v for k, v in self.fed.extra.items() if k.startswith(shown)}
             result.facts = {
                 "parties": list(self.stack.first.parties),
                 "classes": self.stack.first.classes,

@@ -263,7 +263,7 @@ class _Planner:
                 self.problems.append(self.scenario.error(path, rule, party))
 
     def _grid(self) -> list[tuple[DefenseSpec, ...]]:
-        axes = []
+        axes: dict[str, list[DefenseSpec]] = {}
         for section in self.root.defense:
             name = registry.defenses.entry(section.name).name
             swept = getattr(registry.defenses.get(name), "strengths", "")
@@ -274,8 +274,9 @@ class _Planner:
                 if grid is None:
                     self.notes.append(f"defense {name} has no strength grid, so it runs at 0: off.")
             spec = DefenseSpec(name, params, section.party)
-            axes.append([replace(spec, strength=s) for s in strengths])
-        return [tuple(combination) for combination in itertools.product(*axes)]
+            axis = axes.setdefault(section.choice or f"#{len(axes)}", [])
+            axis += [replace(spec, strength=s) for s in strengths]
+        return [tuple(combination) for combination in itertools.product(*axes.values())]
 
     def _cell(
         self,
@@ -444,7 +445,7 @@ def chunks(cells: Sequence[CellSpec], size: int) -> list[tuple[CellSpec, ...]]:
 
 def _cost(groups: Sequence[Group]) -> dict[str, float]:
     """A rough estimate: optimiser steps of all replicas at a typical speed of one CPU thread."""
-    steps = 0
+    steps, sealed, sent = 0, 0.0, 0
     for group in groups:
         cls = registry.algorithms.get(group.cells[0].algorithm)
         given = {k: p.default for k, p in registry.parameters(cls).items()}
@@ -457,12 +458,21 @@ def _cost(groups: Sequence[Group]) -> dict[str, float]:
             continue
         labelled = group.data.section.get("labelled", 0.7)
         rows = labelled if isinstance(labelled, int) else labelled * group.data.rows
-        steps += int(epochs * math.ceil(min(rows, group.data.rows) / batch)) * len(group.cells)
+        more = int(epochs * math.ceil(min(rows, group.data.rows) / batch)) * len(group.cells)
+        steps += more
+        for d in group.cells[0].defenses:
+            policy = registry.defenses.create(d.name, d.params)
+            seconds, size = policy.step_cost(batch, group.data.classes, given)
+            parties = 1 if d.party in group.data.passive else len(group.data.passive)
+            sealed += seconds * more * parties
+            sent += size * more * parties
     trainings = sum(len(g.cells) for g in groups)
     attacks = sum(len(g.cells) * len(g.attacks) for g in groups)
     return {
         "trainings": trainings,
         "steps": steps,
         "attacks": attacks,
-        "seconds": round(steps / _STEPS_PER_SECOND + 0.05 * attacks, 1),
+        "seconds": round(steps / _STEPS_PER_SECOND + 0.05 * attacks + sealed, 1),
+        "encryption_seconds": round(sealed, 1),
+        "ciphertext_bytes": sent,
     }
