@@ -264,7 +264,8 @@ class Federation:
         Raises:
             PolicyError: a link promised that such a message does not pass in the clear.
         """
-        for party in {sender, receiver} & self.parties.keys() - {self.active.name}:
+        known = {sender, receiver} & self.parties.keys()  # a server need not be a party
+        for party in known - {self.active.name}:
             if kind in self.link(party).replaces:
                 raise PolicyError(
                     f"{party}: {kind} messages must pass encrypted, but the algorithm sends one in "
