@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -12,17 +13,17 @@ from vflsec.policy import Policy
 
 __all__ = ["page", "section"]
 
-HOOKS = ("columns", "labels", "relabel", "model", "loss", "penalty", "gradients", "outgoing",
-         "incoming", "decode")  # fmt: skip
+NO_HOOKS = ("check_strength", "guarantee", "overrides", "refuse")
+HOOKS = [k for k, v in vars(Policy).items() if inspect.isfunction(v) and k not in NO_HOOKS]
 
 HEAD = """# Defenses
 
 Written from the registry by `python -m vflsec.report.defense_table docs/defenses.md`; do not edit.
 
 Every defense is a policy on what its owner owns; strength 0 switches it off, bit for bit. Where a
-*natural parameter* is named, a scenario may sweep it instead of the strength (`epsilon = [8, 2, 1]`).
-An epsilon is stated only where an accountant computes one; everything else is noise. What was
-measured is in [evidence/defenses.md](evidence/defenses.md).
+*natural parameter* is named, a scenario may sweep it instead of the strength (for example
+`epsilon = [8, 2, 1]`). An epsilon is stated only where an accountant computes one; everything else
+is noise. What was measured is in [evidence/defenses.md](evidence/defenses.md).
 
 Baselines without a file of their own are parameters of the algorithm. A scenario with several
 `[[algorithm]]` entries compares them: the cut width (`cut`), layers in the bottoms (`hidden`),
