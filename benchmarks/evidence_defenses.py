@@ -178,7 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=None)
     parser.add_argument("--only", nargs="*", default=None)
-    parser.add_argument("--worlds", type=int, default=3)
+    parser.add_argument("--world", default="", help="only data whose name contains this")
     parser.add_argument("--out", type=Path, default=Path("docs/evidence/defenses.md"))
     args = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -187,7 +187,9 @@ def main() -> None:
     out: list[str] = []
     ranks: list[str] = []
     compare: list[str] = []
-    for data, tasks in list(worlds(args.data).items())[: args.worlds]:
+    for data, tasks in worlds(args.data).items():
+        if args.world not in data:
+            continue
         out += [f"\n## {data}\n", _head()]
         found: list[tuple[str, pd.DataFrame, pd.DataFrame]] = []
         controls: dict[Any, Any] = {}
