@@ -14,6 +14,7 @@ from vflsec.message import KINDS, Message
 def test_the_kinds() -> None:
     assert KINDS == (
         "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
+        "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
     )  # fmt: skip
 
 
@@ -25,8 +26,8 @@ def test_every_kind_can_be_sent(kind: str) -> None:
 
 
 def test_unknown_kind() -> None:
-    with pytest.raises(ShapeError, match=r"kind must be one of embedding, .*, got 'weights'"):
-        Message("weights", "a", "b", torch.zeros(1, 1))  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match=r"kind must be one of embedding, .*, got 'secrets'"):
+        Message("secrets", "a", "b", torch.zeros(1, 1))  # type: ignore[arg-type]
 
 
 def test_a_message_to_oneself_is_none() -> None:

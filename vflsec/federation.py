@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from vflsec import check
 from vflsec.channel import Binding, Channel, Ledger, Recorder
+from vflsec.errors import PolicyError
+from vflsec.link import Link
 from vflsec.message import Kind, Message
 from vflsec.nn.replicas import Replicas
 from vflsec.party import Party
@@ -96,6 +98,7 @@ class Federation:
         phase, epoch, steps: the clock.
         extra: state of the algorithm.
         batch: sample ids (R, b) of the current step.
+        attacked: party whose column policies act at inference too, while an attack is judged.
     """
 
     stack: Stack
@@ -109,6 +112,8 @@ class Federation:
     steps: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
     batch: Tensor | None = None
+    attacked: str = ""
+    _links: dict[str, Link] = field(default_factory=dict)
 
     @classmethod
     def create(
@@ -233,7 +238,7 @@ class Federation:
     def columns(self, party: str, rows: Tensor, *, train: bool = True) -> Tensor:
         """Own input rows (R, b, ...) of a party for ids (R, b), after its column policies."""
         x = self.stack.columns(party, rows)
-        if train:
+        if train or self.attacked == party:
             for b in self.parties[party].bindings:
                 if b.policy.overrides("columns"):
                     b.own.context = {"rows": rows, "schema": self.stack.first.schema[party]}
@@ -254,12 +259,74 @@ class Federation:
         labels: Tensor | None = None,
         **context: Any,
     ) -> Tensor:
-        """Send one message at the current time; see :meth:`vflsec.channel.Channel.send`."""
+        """Send one message at the current time; see :meth:`vflsec.channel.Channel.send`.
+
+        Raises:
+            PolicyError: a link promised that such a message does not pass in the clear.
+        """
+        known = {sender, receiver} & self.parties.keys()  # a server need not be a party
+        for party in known - {self.active.name}:
+            if kind in self.link(party).replaces:
+                raise PolicyError(
+                    f"{party}: {kind} messages must pass encrypted, but the algorithm sends one in "
+                    "the clear: it does not train through Federation.link. Use splitnn."
+                )
         message = Message(
             kind, sender, receiver, tensor, rows, phase or self.phase, self.epoch, self.steps,
             name, scale,
         )  # fmt: skip
         return self.channel.send(message, labels, **context)
+
+    def derive(
+        self,
+        kind: Kind,
+        sender: str,
+        receiver: str,
+        tensor: Tensor,
+        rows: Tensor | None = None,
+        *,
+        scale: float = 1.0,
+        phase: str = "",
+    ) -> None:
+        """Record what `receiver` works out by itself, for example by taking off its own mask.
+
+        Nothing crosses, nothing is counted; `sender` is whose values these are.
+        """
+        self.channel.derive(
+            Message(
+                kind, sender, receiver, tensor.detach(), rows, phase or self.phase, self.epoch,
+                self.steps, "", scale,
+            )
+        )  # fmt: skip
+
+    def treat(
+        self, kind: Kind, sender: str, receiver: str, tensor: Tensor, rows: Tensor, phase: str = ""
+    ) -> Tensor:
+        """A payload after the sender's policies, for a link that sends it in another form."""
+        message = Message(
+            kind, sender, receiver, tensor, rows, phase or self.phase, self.epoch, self.steps
+        )
+        return self.channel.treat(message).tensor
+
+    def link(self, party: str) -> Link:
+        """The way between a passive party and the active one: plain, or what a policy puts there.
+
+        Raises:
+            PolicyError: two policies of the party want to replace it.
+        """
+        if party not in self._links:
+            made = []
+            for b in self.parties[party].bindings:
+                link = b.policy.link(b.own) if b.policy.overrides("link") else None
+                if link is not None:
+                    made.append((b.policy.name, link))
+            if len(made) > 1:
+                raise PolicyError(
+                    f"{party}: one policy may replace the way of its embeddings, got "
+                    f"{' and '.join(name for name, _ in made)}. Keep one of them."
+                )
+            self._links[party] = made[0][1] if made else Link(party)
+        return self._links[party]
 
     def targets(self, rows: Tensor) -> Tensor:
         """What the active party trains on for sample ids (R, b): (R, b) or (R, b, C)."""
@@ -337,6 +404,7 @@ class Federation:
             (kind, sender, receiver)
             for (_, kind, _, sender, receiver) in self.channel.ledger.entries
         )
+        sends |= self.channel.derived
         return Facts(
             phase=self.phase, active=task.active, parties=task.parties, classes=task.classes,
             sends=sends, **known,

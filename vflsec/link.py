@@ -8,10 +8,14 @@ one; what an algorithm sends past a link that promised to replace it is refused 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from vflsec.nn.rowwise import alone, row_gradients
 
 if TYPE_CHECKING:
     from vflsec.federation import Federation
@@ -26,11 +30,11 @@ class Link:
     Args:
         party: name of the passive party.
 
-    Class attributes:
+    Attributes:
         replaces: message kinds that must not pass between the two parties but by this link.
     """
 
-    replaces: ClassVar[frozenset[str]] = frozenset()
+    replaces: frozenset[str] = frozenset()
 
     def __init__(self, party: str) -> None:
         self.party = party
@@ -55,8 +59,9 @@ class Link:
         rows: Tensor,
         y: Tensor,
         logits: Tensor,
-    ) -> None:
-        """Bring the loss gradient back and update the passive party.
+        x: Tensor,
+    ) -> Tensor | None:
+        """Bring the loss gradient back and update the passive party; returns what it got by row.
 
         Args:
             fed: the cohort.
@@ -65,21 +70,41 @@ class Link:
             penalty: the passive party's own penalty (R,), or None.
             rows: sample ids (R, b).
             y, logits: what the active party's policies may look at.
+            x: the passive party's input rows (R, b, ...), of which `z` was made.
         """
         delivered = fed.send(
             "gradient", fed.active.name, self.party, gradient, rows, scale=float(rows.shape[1]),
             labels=y, logits=logits,
         )  # fmt: skip
-        backward(fed.parties[self.party], z, delivered, penalty)
+        backward(fed.parties[self.party], z, delivered, penalty, x=x)
+        return delivered
 
 
-def backward(party: Party, z: Tensor, gradient: Tensor, penalty: Tensor | None) -> None:
-    """Continue the backward pass of embedding `z` (R, b, d) at its own party, and update it."""
+def backward(
+    party: Party,
+    z: Tensor,
+    gradient: Tensor,
+    penalty: Tensor | None,
+    change: Callable[[Sequence[Tensor]], Sequence[Tensor]] | None = None,
+    x: Tensor | None = None,
+) -> None:
+    """Continue the backward pass of embedding `z` (R, b, d) at its own party, and update it.
+
+    `change` is applied to the gradients of the party's parameters before the update. With the rows
+    `x` (R, b, ...) that `z` was made of, policies may treat the gradients row by row.
+    """
     params = party.parameters()
     if not params:
         return
     if penalty is None:
-        party.update(torch.autograd.grad(z, params, gradient))
+        grads = torch.autograd.grad(z, params, gradient)
     else:
-        total = (z * gradient).sum() + penalty.sum()
-        party.update(torch.autograd.grad(total, params))
+        grads = torch.autograd.grad((z * gradient).sum() + penalty.sum(), params)
+    rows: Callable[[], list[Tensor]] | None = None
+    if x is not None and penalty is None and change is None:
+        inputs, slopes = alone(x), alone(gradient)
+        rows = partial(
+            row_gradients, party.modules, x.shape[1],
+            lambda wide: (wide["bottom"](inputs) * slopes).sum(),
+        )  # fmt: skip
+    party.update(grads if change is None else change(grads), rows=rows)

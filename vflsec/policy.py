@@ -19,6 +19,7 @@ from vflsec.errors import PolicyError
 from vflsec.rng import Streams
 
 if TYPE_CHECKING:
+    from vflsec.link import Link
     from vflsec.message import Message
 
 __all__ = ["Guarantee", "Own", "Policy", "batch"]
@@ -186,6 +187,27 @@ class Policy:
     def incoming(self, message: Message, own: Own) -> Tensor:
         """What the owner uses instead of a delivered payload (an active attacker's hook)."""
         return message.tensor
+
+    def link(self, own: Own) -> Link | None:
+        """Another way for the owner's embeddings and their gradients than two plain messages.
+
+        For policies of passive parties; called once in a run. None keeps the plain way.
+        """
+        return None
+
+    def sends(self, sends: frozenset[tuple[str, str, str]]) -> frozenset[tuple[str, str, str]]:
+        """What a run sends under this policy, (kind, sender role, receiver role), given `sends`."""
+        return sends
+
+    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> tuple[float, int]:
+        """Seconds and ciphertext bytes that a training step costs on top, by estimate.
+
+        Args:
+            batch: rows of a step.
+            classes: number of classes.
+            params: hyper-parameters of the algorithm.
+        """
+        return 0.0, 0
 
     @classmethod
     def from_natural(cls, parameter: str, value: float) -> float:

@@ -26,8 +26,10 @@ import torch
 from torch import Tensor
 
 from vflsec import check, registry
-from vflsec.algorithms.splitnn import Exchange, SplitNN, backward
+from vflsec.algorithms.splitnn import Exchange, SplitNN
+from vflsec.errors import PolicyError
 from vflsec.federation import Federation
+from vflsec.link import backward
 from vflsec.party import Party
 from vflsec.view import Facts
 
@@ -86,6 +88,11 @@ class FedBCD(SplitNN):
         x = batch.x[party.name]
         z = party.modules["bottom"](x)
         penalty = fed.penalty(party.name, x, {party.name: z}, None)
+        if party.name not in batch.gradients:
+            raise PolicyError(
+                f"{self.name}: {party.name} needs gradients by row for its local updates, and gets "
+                "their sum only. Use splitnn."
+            )
         backward(party, z, batch.gradients[party.name], penalty, pull)
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:

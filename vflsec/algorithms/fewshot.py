@@ -54,12 +54,13 @@ class FewShot(OneShot):
     confidence: float = 0.8
     infer_epochs: int = 20
 
+    unaligned: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {**OneShot.world, "infer_epochs": 3}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.in_unit("fewshot.confidence", self.confidence, low_open=True)
-        check.integer("fewshot.infer_epochs", self.infer_epochs)
+        check.in_unit(f"{self.name}.confidence", self.confidence, low_open=True)
+        check.integer(f"{self.name}.infer_epochs", self.infer_epochs)
 
     def build(self, fed: Federation) -> None:
         if all(fed.stack.unaligned(p).shape[1] == 0 for p in fed.parties):
@@ -144,6 +145,11 @@ class FewShot(OneShot):
         fed.extra[f"chosen.{party.name}"] = chosen.scatter(1, rows, taken)
         named = torch.zeros(shape, dtype=torch.int64, device=device)
         fed.extra[f"names.{party.name}"] = named.scatter(1, rows, torch.cat(names, dim=1))
+
+    def drop_heads(self, fed: Federation) -> None:
+        for party in self.clients(fed):
+            fed.active.modules.pop(f"top_{party.name}", None)
+        super().drop_heads(fed)
 
     def _chosen(self, fed: Federation, party: Party, rows: Tensor) -> Tensor | None:
         chosen: Tensor | None = fed.extra.get(f"chosen.{party.name}")

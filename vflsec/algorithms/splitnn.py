@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -79,6 +78,7 @@ class SplitNN(Algorithm):
         optimizer, lr, weight_decay: of every party.
         batch_size, epochs, patience: patience counts epochs without a better validation loss;
             0 trains all epochs. The best epoch by validation loss is kept either way if `select`.
+        returns_predictions: True sends the class shares back to the passive parties at inference.
         parties: per-party overrides {party: {"hidden": [...], "cut": n, "module": "pkg.mod:Name"}}.
     """
 
@@ -95,6 +95,7 @@ class SplitNN(Algorithm):
     epochs: int = 30
     patience: int = 5
     select: bool = True
+    returns_predictions: bool = False
     parties: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
@@ -107,6 +108,9 @@ class SplitNN(Algorithm):
     )
 
     def __post_init__(self) -> None:
+        if self.returns_predictions:
+            told = {("prediction", "active", "passive")}
+            object.__setattr__(self, "sends", type(self).sends | told)
         for name in ("hidden", "top"):
             for width in getattr(self, name):
                 check.integer(f"{self.name}.{name}", width)
@@ -148,13 +152,16 @@ class SplitNN(Algorithm):
             check.one_of(f"{self.name}.parties: the party", name, task.parties)
         names = [task.active, *(p.name for p in self.passive(fed))]
         widths = [self.width(p, fed.classes) for p in names]
-        if self.aggregation != "concat" and len(set(widths)) > 1:
-            raise ConfigError(
-                f"{self.name}: aggregation {self.aggregation!r} needs one cut width for all "
-                f"parties, got {widths}."
-            )
         for name, width in zip(names, widths, strict=True):
             fed.add(name, "bottom", self._bottom(fed, name, width))
+        for i, name in enumerate(names[1:], start=1):
+            fed.link(name).build(fed, widths[i])
+            widths[i] = fed.link(name).width(widths[i])
+        if self.aggregation != "concat" and len(set(widths)) > 1:
+            raise ConfigError(
+                f"{self.name}: aggregation {self.aggregation!r} needs one width for all "
+                f"parties, got {widths}."
+            )
         if self.has_top:
             fused = sum(widths) if self.aggregation == "concat" else widths[0]
             fed.add(
@@ -228,8 +235,7 @@ class SplitNN(Algorithm):
             x = batch.x[party.name] = fed.columns(party.name, rows)
             z = batch.sent[party.name] = party.modules["bottom"](x)
             batch.penalties[party.name] = fed.penalty(party.name, x, {party.name: z}, None)
-            batch.got[party.name] = fed.send("embedding", party.name, active.name, z, rows)
-            batch.got[party.name].requires_grad_()
+            batch.got[party.name] = fed.link(party.name).up(fed, z, rows).requires_grad_()
         return batch
 
     def differentiate(
@@ -281,15 +287,12 @@ class SplitNN(Algorithm):
     def down(self, fed: Federation, batch: Exchange, cut: Sequence[Tensor]) -> None:
         """Gradients (R, b, d_k) of the embeddings go to their parties, which update on them."""
         for party, gradient in zip(self.passive(fed), cut, strict=True):
-            delivered = fed.send(
-                "gradient", fed.active.name, party.name, gradient, batch.rows,
-                scale=float(batch.rows.shape[1]), labels=batch.y, logits=batch.logits,
+            delivered = fed.link(party.name).down(
+                fed, batch.sent[party.name], gradient, batch.penalties[party.name], batch.rows,
+                batch.y, batch.logits, batch.x[party.name],
             )  # fmt: skip
-            batch.gradients[party.name] = delivered
-            backward(
-                party, batch.sent[party.name], delivered, batch.penalties[party.name],
-                x=batch.x[party.name],
-            )  # fmt: skip
+            if delivered is not None:
+                batch.gradients[party.name] = delivered
 
     @torch.no_grad()
     def predict(self, fed: Federation, rows: Tensor) -> Tensor:
@@ -299,9 +302,14 @@ class SplitNN(Algorithm):
             x = fed.columns(party.name, rows, train=False)
             z = party.modules["bottom"](x, train=False)
             if party.name != active:
-                z = fed.send("embedding", party.name, active, z, rows, phase="predict")
+                z = fed.link(party.name).up(fed, z, rows, phase="predict")
             parts.append(z)
-        return self.logits(fed, parts, train=False)
+        logits = self.logits(fed, parts, train=False)
+        if self.returns_predictions:
+            shares = torch.softmax(fed.decode(logits), dim=-1)
+            for party in self.passive(fed):
+                fed.send("prediction", active, party.name, shares, rows, phase="predict")
+        return logits
 
     def facts(self, fed: Federation) -> Facts:
         task = fed.stack.first
@@ -318,35 +326,6 @@ class SplitNN(Algorithm):
             aggregation=self.aggregation, top=self.has_top,
             widths={p: self.width(p, classes) for p in parties},
             batch_size=self.batch_size, epochs=self.epochs,
-            extra={"lr": self.lr, "optimizer": self.optimizer},
+            extra={"lr": self.lr, "optimizer": self.optimizer, "hidden": tuple(self.hidden),
+                   "top": tuple(self.top)},
         )  # fmt: skip
-
-
-def backward(
-    party: Party,
-    z: Tensor,
-    gradient: Tensor,
-    penalty: Tensor | None,
-    change: Callable[[Sequence[Tensor]], Sequence[Tensor]] | None = None,
-    x: Tensor | None = None,
-) -> None:
-    """Continue the backward pass of embedding `z` (R, b, d) at its own party, and update it.
-
-    `change` is applied to the gradients of the party's parameters before the update. With the rows
-    `x` (R, b, ...) that `z` was made of, policies may treat the gradients row by row.
-    """
-    params = party.parameters()
-    if not params:
-        return
-    if penalty is None:
-        grads = torch.autograd.grad(z, params, gradient)
-    else:
-        grads = torch.autograd.grad((z * gradient).sum() + penalty.sum(), params)
-    rows: Callable[[], list[Tensor]] | None = None
-    if x is not None and penalty is None and change is None:
-        inputs, slopes = alone(x), alone(gradient)
-        rows = partial(
-            row_gradients, party.modules, x.shape[1],
-            lambda wide: (wide["bottom"](inputs) * slopes).sum(),
-        )  # fmt: skip
-    party.update(grads if change is None else change(grads), rows=rows)

@@ -26,7 +26,9 @@ ALLOWED = {
         "open_embedding_gradient", "rotate", "open_rotated", "own_share", "holds_secret",
     ),
 }  # fmt: skip
-_ERRORS = {e.__name__: e for e in (CiphertextError, ConfigError, MissingDependencyError, ShapeError)}
+_ERRORS = {
+    e.__name__: e for e in (CiphertextError, ConfigError, MissingDependencyError, ShapeError)
+}
 
 
 class Remote:

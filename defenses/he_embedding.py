@@ -1,0 +1,139 @@
+"""Homomorphically encrypted embeddings: an interactive layer between passive and active party.
+
+The passive party encrypts its embedding h under CKKS; the active party computes z = h W + b and the
+weight gradient under encryption and gets both back masked (protocol: `vflsec.he.interactive`). The
+gradient of the embedding reaches the passive party in the clear, as in deployed systems.
+
+``weights = "plain"``: the active party owns W. ``weights = "shared"``: W = W_a + W_p, and neither
+party knows it. ``mode = "real"`` computes under encryption, ``"emulated"`` gives the same numbers and
+the same visibility for sweeps, ``"clear"`` is the same network with h sent in the clear: the row to
+compare with.
+
+Hook: link. Owner: every passive party. It protects the embedding on its way and from a direct look.
+Guarantee: none in the sense of an epsilon. Does not stop: with plain weights, solving z = h W + b for
+h (exact where the output is as wide as the embedding) and the weight gradient for a small batch; with
+any weights, a decoder fitted to auxiliary rows on z, and everything the passive party does with its
+own trained bottom and with the gradients it receives: completion, direction, norm.
+
+Source: Zhang, Zhu et al. and the FATE project, interactive layer of hetero neural networks
+(github.com/FederatedAI/FATE); Cheon, Kim, Kim, Song, "Homomorphic encryption for arithmetic of
+approximate numbers", ASIACRYPT 2017; Benaissa et al., "TenSEAL", arXiv:2104.03152 (2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from vflsec import check, registry
+from vflsec.errors import ConfigError
+from vflsec.policy import Guarantee, Own, Policy
+
+if TYPE_CHECKING:
+    from vflsec.link import Link
+
+ALIASES = ("interactive_layer",)
+
+
+@registry.defense
+@dataclass(frozen=True)
+class HeEmbedding(Policy):
+    """Hyper-parameters.
+
+    Attributes:
+        mode: ``real``, ``emulated`` or ``clear``.
+        weights: ``plain`` or ``shared``.
+        out: output width of the interactive layer.
+        lr: of the layer's plain SGD.
+        mask_bits: masks have standard deviation 2 ** mask_bits.
+        degree, bits, scale_bits: CKKS parameters; refused beyond the 128-bit table.
+        threads: of TenSEAL.
+        processes: real mode with both roles in processes of their own.
+    """
+
+    mode: Literal["real", "emulated", "clear"] = "emulated"
+    weights: Literal["plain", "shared"] = "plain"
+    out: int = 32
+    lr: float = 0.1
+    mask_bits: int = 16
+    degree: int = 8192
+    bits: tuple[int, ...] = (60, 40, 60)
+    scale_bits: int = 40
+    threads: int = 1
+    processes: bool = True
+    strengths: ClassVar[str] = ""
+    owner: ClassVar[str] = "passive"  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        check.one_of("he_embedding.mode", self.mode, ("real", "emulated", "clear"))
+        check.one_of("he_embedding.weights", self.weights, ("plain", "shared"))
+        check.integer("he_embedding.out", self.out)
+        check.integer("he_embedding.threads", self.threads)
+        check.positive("he_embedding.lr", self.lr)
+        if self.mode == "clear" and self.weights == "shared":
+            raise ConfigError(
+                "he_embedding: weights must be 'plain' in mode 'clear', got 'shared'. "
+                "Shares need encryption."
+            )
+        from vflsec.he.ckks import Parameters
+        from vflsec.he.interactive import check_mask
+
+        check_mask(Parameters(self.degree, tuple(self.bits), self.scale_bits), self.mask_bits)
+
+    def link(self, own: Own) -> Link | None:
+        from vflsec.he import tenseal
+        from vflsec.he.ckks import Parameters
+        from vflsec.he.layer import Settings
+        from vflsec.he.links import InteractiveLink
+
+        if self.mode == "real":
+            tenseal()
+        settings = Settings(
+            weights=self.weights, out=self.out, lr=self.lr, mask_bits=self.mask_bits,
+            parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
+            threads=self.threads, processes=self.processes,
+        )  # fmt: skip
+        return InteractiveLink(own.party, self.mode, settings)
+
+    def sends(self, sends: frozenset[tuple[str, str, str]]) -> frozenset[tuple[str, str, str]]:
+        if self.mode == "clear":
+            more = {"activation", "weights", "weight_gradient", "output_gradient"}
+            return sends | {(kind, "passive", "active") for kind in more}
+        kept = {s for s in sends if s[0] != "embedding"}
+        both = {("passive", "active"), ("active", "passive")}
+        kept |= {(kind, *way) for kind in ("ciphertext", "masked", "masked_sum") for way in both}
+        kept |= {
+            (kind, "passive", "active")
+            for kind in ("activation", "weights", "weight_gradient", "output_gradient")
+        }
+        return frozenset(kept)
+
+    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> tuple[float, int]:
+        if self.mode == "clear":
+            return 0.0, 0
+        from vflsec.he import cost
+        from vflsec.he.ckks import Parameters
+
+        found = cost.batch(
+            batch, int(params.get("cut", 32)), self.out, shared=self.weights == "shared",
+            parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
+        )  # fmt: skip
+        return (found.seconds if self.mode == "real" else 0.0), found.bytes
+
+    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+        if self.mode == "clear":
+            return Guarantee(covers="None: embeddings cross in the clear, for comparison.")
+        hidden = (
+            "its embeddings are hidden in transit, but the active party can solve for them "
+            "where the layer is wide enough"
+            if self.weights == "plain"
+            else "its embeddings are hidden in transit and behind weights nobody holds; a decoder "
+            "fitted to auxiliary rows still inverts the layer's output"
+        )
+        label = "" if self.mode == "real" else " Emulated: no ciphertext was computed."
+        return Guarantee(
+            protects="example",
+            covers=f"No epsilon. For the passive party: {hidden}. Not covered: labels, and what the "
+            f"gradients that the passive party receives say about them.{label}",
+        )

@@ -1,0 +1,92 @@
+"""Homomorphically encrypted gradients: a passive party learns only sums over the batch.
+
+The active party holds the key and sends Enc(dL/dz). The passive party computes the gradient of its
+parameters under encryption, adds a mask, has the sum decrypted and takes the mask off: no gradient of
+a single row is ever in the clear on its side. ``mode = "real"`` does so for a linear bottom, the
+classical vertical linear or logistic regression, [X 1]^T Enc(dL/dz). For deeper bottoms no
+deployed protocol computes the whole backward pass under encryption, so only ``mode = "emulated"``
+exists, which says so in the results.
+
+Hook: link. Owner: every passive party (it is the one that sees less).
+Guarantee: none in the sense of an epsilon. Does not stop: batch label inference from the summed
+gradients, completion of the own trained bottom with a few labels, and anything at batch size 1, where
+the sum is the row.
+
+Source: Hardy et al., "Private federated learning on vertically partitioned data via entity
+resolution and additively homomorphic encryption", arXiv:1711.10677 (2017); Yang et al.,
+arXiv:1911.09824 (2019); Zou, Liu, Kang et al., "Defending batch-level label inference and
+replacement attacks in vertical federated learning", IEEE Trans. Big Data (2022), arXiv:2112.05409.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from vflsec import check, registry
+from vflsec.policy import Guarantee, Own, Policy
+
+if TYPE_CHECKING:
+    from vflsec.link import Link
+
+
+@registry.defense
+@dataclass(frozen=True)
+class HeGradient(Policy):
+    """Hyper-parameters.
+
+    Attributes:
+        mode: ``real`` (linear bottom only) or ``emulated``.
+        mask_bits: masks have standard deviation 2 ** mask_bits.
+        degree, bits, scale_bits: CKKS parameters; refused beyond the 128-bit table.
+        threads: of TenSEAL.
+    """
+
+    mode: Literal["real", "emulated"] = "emulated"
+    mask_bits: int = 16
+    degree: int = 8192
+    bits: tuple[int, ...] = (60, 40, 60)
+    scale_bits: int = 40
+    threads: int = 1
+    strengths: ClassVar[str] = ""
+    owner: ClassVar[str] = "passive"  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        check.one_of("he_gradient.mode", self.mode, ("real", "emulated"))
+        check.integer("he_gradient.threads", self.threads)
+        from vflsec.he.ckks import Parameters
+        from vflsec.he.interactive import check_mask
+
+        check_mask(Parameters(self.degree, tuple(self.bits), self.scale_bits), self.mask_bits)
+
+    def link(self, own: Own) -> Link | None:
+        from vflsec.he import tenseal
+        from vflsec.he.ckks import Parameters
+        from vflsec.he.layer import Settings
+        from vflsec.he.links import SummedGradientLink
+
+        if self.mode == "real":
+            tenseal()
+        settings = Settings(
+            mask_bits=self.mask_bits, threads=self.threads,
+            parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
+        )  # fmt: skip
+        return SummedGradientLink(own.party, self.mode, settings)
+
+    def sends(self, sends: frozenset[tuple[str, str, str]]) -> frozenset[tuple[str, str, str]]:
+        kept = {s for s in sends if s[0] != "gradient"}
+        both = {("passive", "active"), ("active", "passive")}
+        kinds = ("ciphertext", "masked_sum")
+        return frozenset(kept | {(kind, *way) for kind in kinds for way in both})
+
+    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+        label = (
+            ""
+            if self.mode == "real"
+            else " Emulated: for a deep bottom no deployed protocol computes this."
+        )
+        return Guarantee(
+            protects="label",
+            covers="No epsilon. The passive party sees batch sums of its parameter gradients, not "
+            f"rows. Not covered: what the sums say about the labels of a batch.{label}",
+        )

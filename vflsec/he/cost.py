@@ -1,0 +1,183 @@
+"""What encryption costs: bytes and seconds of one batch, for a run that is only emulated or planned.
+
+Sizes and times depend on the numbers of ciphertexts and products alone, so a few measured constants
+give both. The constants below were measured with TenSEAL 0.3.18 on one thread of a 2-core x86-64
+machine; :func:`measure` takes the times anew where it matters.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from vflsec.errors import ConfigError
+from vflsec.he.blocks import layout
+from vflsec.he.ckks import KeyPair, Parameters, PublicKey
+
+__all__ = ["Batch", "Unit", "batch", "measure", "unit"]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Bytes of one ciphertext and seconds of one operation on it.
+
+    Attributes:
+        fresh, product: bytes of a serialised ciphertext, new, and after one product.
+        encrypt: seconds to encode and encrypt one.
+        scalar: seconds of one product with a scalar and its addition, in the packing ``rows``.
+        slots: seconds of one product with a vector and its addition, in the packing ``blocks``.
+        decrypt: seconds to decrypt and decode one.
+        load: seconds to write and read one.
+    """
+
+    fresh: int
+    product: int
+    encrypt: float
+    scalar: float
+    slots: float
+    decrypt: float
+    load: float
+
+
+_MEASURED = {
+    Parameters(): Unit(235050, 131205, 0.0040, 0.00050, 0.0015, 0.0006, 0.0015),
+    Parameters(8192, (60, 40, 40, 60)): Unit(
+        331290, 235050, 0.0049, 0.00080, 0.0022, 0.0010, 0.0025
+    ),
+}
+"""Measured by `benchmarks/he.py`."""
+
+HEADER = 260
+"""Bytes of an envelope beside its parts, about."""
+
+
+def unit(parameters: Parameters) -> Unit:
+    """Measured constants of these parameters; measured now if they are not tabulated."""
+    return _MEASURED.get(parameters) or measure(parameters)
+
+
+def measure(parameters: Parameters, threads: int = 1, width: int = 8) -> Unit:
+    """Measure the constants on this machine, in about a second.
+
+    Raises:
+        MissingDependencyError: TenSEAL is not installed.
+    """
+    keys = KeyPair(parameters, threads)
+    public = PublicKey(keys.public_bytes, threads)
+    x = np.linspace(-1, 1, 64 * width).reshape(64, width)
+    w = np.linspace(-1, 1, width * width).reshape(width, width)
+    start = time.perf_counter()
+    fresh = keys.encrypt(x)
+    encrypted = time.perf_counter()
+    product = public.matmul(fresh, w)
+    multiplied = time.perf_counter()
+    keys.decrypt(product)
+    decrypted = time.perf_counter()
+    one = keys.vector(np.ones(parameters.slots))
+    written = one.serialize()
+    vectors = time.perf_counter()
+    for _ in range(4):
+        one + one * np.linspace(1, 2, parameters.slots).tolist()
+    by_slots = (time.perf_counter() - vectors) / 4
+    vectors = time.perf_counter()
+    public.load_vectors(public.pack_vectors((1, parameters.slots), [one]))
+    load = time.perf_counter() - vectors
+    return Unit(
+        fresh=len(written),
+        product=len(product) // width,
+        encrypt=(encrypted - start) / width,
+        scalar=(multiplied - encrypted) / width**2,
+        slots=by_slots,
+        decrypt=(decrypted - multiplied) / width,
+        load=load,
+    )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Bytes by direction and seconds by operation of one step.
+
+    Attributes:
+        embedding, product: bytes of Enc(h) up and of the masked product down.
+        blocks, gradient: bytes of Enc(h) in blocks up and of the masked weight gradient down.
+        share, embedding_gradient: bytes of Enc(W_p) up and of the embedding gradient down (shared
+            weights only).
+        masked: bytes of masked plain numbers up.
+        encrypt, multiply, decrypt, transfer: seconds; transfer is writing and reading ciphertexts,
+            not the network.
+    """
+
+    embedding: int = 0
+    product: int = 0
+    blocks: int = 0
+    gradient: int = 0
+    share: int = 0
+    embedding_gradient: int = 0
+    masked: int = 0
+    encrypt: float = 0.0
+    multiply: float = 0.0
+    decrypt: float = 0.0
+    transfer: float = 0.0
+
+    @property
+    def bytes(self) -> int:
+        """All of them."""
+        return sum(getattr(self, f.name) for f in fields(self) if f.type == "int")
+
+    @property
+    def seconds(self) -> float:
+        """All of them."""
+        return self.encrypt + self.multiply + self.decrypt + self.transfer
+
+    def __add__(self, other: Batch) -> Batch:
+        return Batch(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def __mul__(self, times: int) -> Batch:
+        return Batch(*(getattr(self, f.name) * times for f in fields(self)))
+
+
+def batch(
+    rows: int, width: int, out: int, *, shared: bool = False, train: bool = True,
+    parameters: Parameters | None = None, measured: Unit | None = None,
+) -> Batch:  # fmt: skip
+    """One step of the interactive layer on a batch (rows, width) -> (rows, out).
+
+    Args:
+        rows, width, out: b, m, o.
+        shared: shared weights.
+        train: False for prediction, which has no way back.
+        parameters: of CKKS; None for the default.
+        measured: constants to use instead of the tabulated ones.
+
+    Raises:
+        ConfigError: the batch has more rows than a ciphertext has slots.
+    """
+    p = parameters or Parameters()
+    u = measured or unit(p)
+    if rows > p.slots:
+        raise ConfigError(
+            f"a batch under encryption must be at most {p.slots} rows, got {rows}. Use a smaller "
+            "batch_size."
+        )
+    forward = Batch(
+        embedding=width * u.fresh + HEADER, product=out * u.product + HEADER, masked=8 * rows * out,
+        encrypt=(width + out) * u.encrypt, multiply=width * out * u.scalar, decrypt=out * u.decrypt,
+        transfer=(width + out) * u.load,
+    )  # fmt: skip
+    if not train:
+        return forward
+    _, chunks = layout(rows, width, p.slots)
+    total = forward + Batch(
+        blocks=chunks * u.fresh + HEADER, gradient=out * u.product + HEADER, masked=8 * width * out,
+        encrypt=(chunks + out) * u.encrypt, multiply=chunks * out * u.slots,
+        decrypt=out * u.decrypt, transfer=(chunks + out) * u.load,
+    )  # fmt: skip
+    if shared:
+        total = total + Batch(
+            share=out * u.fresh + HEADER, embedding_gradient=chunks * u.product + HEADER,
+            encrypt=(chunks + out) * u.encrypt, multiply=chunks * out * u.slots,
+            decrypt=chunks * u.decrypt, transfer=(chunks + out) * u.load,
+        )  # fmt: skip
+    return total

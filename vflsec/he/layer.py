@@ -1,0 +1,331 @@
+"""The interactive layer on the replica axis: what it computes, encrypted or in the clear.
+
+Two backends with one meaning. `Emulated` computes the same numbers in the clear, with the same
+draws for shares and noise, and states the sizes the ciphertexts would have; `Real` runs the two
+roles of `interactive` for every replica, in this process or in processes of their own.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsec.errors import ConfigError
+from vflsec.he import cost
+from vflsec.he.blocks import layout
+from vflsec.he.ckks import Parameters
+from vflsec.he.interactive import (
+    MASK_BITS,
+    SHARE_NOISE,
+    SHARE_SCALE,
+    ActiveDraws,
+    ActiveRole,
+    PassiveDraws,
+    PassiveRole,
+)
+
+__all__ = ["Emulated", "Forward", "Layer", "Real", "Return", "Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the interactive layer runs.
+
+    Attributes:
+        weights: who holds the weights: the active party (``plain``), or both (``shared``).
+        out: output width o.
+        lr: of its plain SGD.
+        mask_bits: masks have standard deviation 2 ** mask_bits.
+        share_scale, share_noise: standard deviations of the first share, and of N.
+        parameters: of CKKS.
+        threads: of TenSEAL.
+        processes: each role in a process of its own (real mode).
+    """
+
+    weights: Literal["plain", "shared"] = "plain"
+    out: int = 32
+    lr: float = 0.1
+    mask_bits: int = MASK_BITS
+    share_scale: float = SHARE_SCALE
+    share_noise: float = SHARE_NOISE
+    parameters: Parameters = field(default_factory=Parameters)
+    threads: int = 1
+    processes: bool = True
+
+    @property
+    def shared(self) -> bool:
+        return self.weights == "shared"
+
+
+@dataclass
+class Layer:
+    """The layer's weights as its holders have them, in the orientation of `torch.nn.Linear`.
+
+    `weight` (R, o, m) and `bias` (R, o) at the active party; `share` (R, o, m) at the passive one,
+    or None.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    share: Tensor | None = None
+
+    @property
+    def whole(self) -> Tensor:
+        """W (R, o, m), which with shared weights nobody holds."""
+        return self.weight if self.share is None else self.weight + self.share
+
+
+@dataclass(frozen=True)
+class Forward:
+    """`out` z (R, b, o); `masked` z + R (R, b, o) float64; `sizes` bytes of Enc(h) and of the
+    product."""
+
+    out: Tensor
+    masked: Tensor
+    sizes: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Return:
+    """What the way back gives.
+
+    Attributes:
+        weight: the weight gradient as the active party gets it, h^T g (+ N), (R, o, m).
+        noise: N (R, o, m), or None for plain weights.
+        embedding: g W^T (R, b, m).
+        masked: h^T g + M (+ N), (R, o, m) float64.
+        sizes: bytes of Enc(h) in blocks, the masked gradient, and with shared weights Enc(W_p) and
+            the embedding gradient.
+    """
+
+    weight: Tensor
+    noise: Tensor | None
+    embedding: Tensor
+    masked: Tensor
+    sizes: tuple[int, ...]
+
+
+class Emulated:
+    """The layer in the clear, on all replicas at once.
+
+    Args:
+        settings: of the layer.
+        seeds: of the replicas.
+        party: the passive party.
+    """
+
+    def __init__(self, settings: Settings, seeds: Sequence[int], party: str) -> None:
+        s = self.settings = settings
+        self.active = [ActiveDraws(seed, party, s.mask_bits) for seed in seeds]
+        self.passive = [
+            PassiveDraws(seed, party, s.share_scale, s.share_noise) for seed in seeds
+        ]  # fmt: skip
+        self.seconds: dict[str, float] = {}
+
+    def share(self, layer: Layer) -> Layer:
+        """Turn the active party's U into shares that hide W_0 from both."""
+        o, m = layer.weight.shape[1:]
+        rotations, shares = [], []
+        for draws, active in zip(self.passive, self.active, strict=True):
+            active.mask(m, o)
+            rotations.append(draws.rotation(m))
+            shares.append(draws.share(m, o).T)
+        like = layer.weight
+        q, s = _stack(rotations, like), _stack(shares, like)
+        return Layer(like @ q.transpose(1, 2) - s, layer.bias, s)
+
+    def forward(self, h: Tensor, layer: Layer) -> Forward:
+        """z = h W + b for embeddings (R, b, m)."""
+        out = torch.baddbmm(layer.bias.unsqueeze(1), h, layer.weight.transpose(1, 2))
+        if layer.share is not None:
+            out = out + h @ layer.share.transpose(1, 2)
+        b, o = out.shape[1:]
+        mask = _stack([d.mask(b, o) for d in self.active], out, torch.float64)
+        c = self._cost(b, h.shape[2], o, train=False)
+        return Forward(out, out.double() + mask, (c.embedding, c.product))
+
+    def back(self, h: Tensor, g: Tensor, layer: Layer) -> Return:
+        """The way back for h (R, b, m) and g = dL/dz (R, b, o)."""
+        weight = g.transpose(1, 2) @ h
+        b, m, o = *h.shape[1:], g.shape[2]
+        k, _ = layout(b, m, self.settings.parameters.slots)
+        noise = None
+        if layer.share is not None:
+            noise = _stack([d.noise(m, o).T for d in self.passive], weight)
+            weight = weight + noise
+        mask = _stack([d.mask(o, m) for d in self.active], weight, torch.float64)
+        c = self._cost(b, m, o)
+        sizes = [c.blocks, c.gradient]
+        sizes += [c.share, c.embedding_gradient] if layer.share is not None else []
+        return Return(
+            weight, noise, g @ layer.whole, weight.double() + math.sqrt(k) * mask, tuple(sizes)
+        )
+
+    def _cost(self, b: int, m: int, o: int, *, train: bool = True) -> cost.Batch:
+        s = self.settings
+        step = min(b, s.parameters.slots)
+        return cost.batch(step, m, o, shared=s.shared, train=train, parameters=s.parameters)
+
+
+class Real:
+    """The layer under encryption, replica by replica; replicas that are equal are computed once.
+
+    Attributes:
+        seconds: spent so far by operation.
+    """
+
+    def __init__(self, settings: Settings, seeds: Sequence[int], party: str) -> None:
+        self.settings, self.seeds, self.party = settings, tuple(seeds), party
+        self.roles: dict[int, tuple[Any, Any]] = {}
+        self.seconds = {"encrypt": 0.0, "multiply": 0.0, "decrypt": 0.0}
+
+    def _pair(self, r: int) -> tuple[Any, Any]:
+        if r not in self.roles:
+            s = self.settings
+            mine = {"seed": self.seeds[r], "party": self.party, "threads": s.threads}
+            keys = {
+                "parameters": s.parameters, "shared": s.shared, "scale": s.share_scale,
+                "noise": s.share_noise,
+            }  # fmt: skip
+            if s.processes:
+                from vflsec.he.process import Remote
+
+                passive: Any = Remote("passive", **mine, **keys)
+                active: Any = Remote(
+                    "active", public=passive.public(), mask_bits=s.mask_bits, **mine
+                )
+            else:
+                passive = PassiveRole(**mine, **keys)  # type: ignore[arg-type]
+                active = ActiveRole(public=passive.public(), mask_bits=s.mask_bits, **mine)  # type: ignore[arg-type]
+            self.roles[r] = (active, passive)
+        return self.roles[r]
+
+    def close(self) -> None:
+        """End the processes, if there are any."""
+        for pair in self.roles.values():
+            for role in pair:
+                if hasattr(role, "close"):
+                    role.close()
+        self.roles.clear()
+
+    def _timed(self, what: str, call: Any, *arguments: Any) -> Any:
+        start = time.perf_counter()
+        out = call(*arguments)
+        self.seconds[what] += time.perf_counter() - start
+        return out
+
+    def share(self, layer: Layer) -> Layer:
+        """As :meth:`Emulated.share`, by one run of the forward protocol on the rotation."""
+        weights, shares = [], []
+        for r in range(len(self.seeds)):
+            twin = self.seeds.index(self.seeds[r])
+            if twin < r and torch.equal(layer.weight[r], layer.weight[twin]):
+                weights.append(weights[twin])
+                shares.append(shares[twin])
+                continue
+            active, passive = self._pair(r)
+            u = _numpy(layer.weight[r]).T
+            active.load(u, np.zeros(u.shape[1]))
+            product = active.forward(passive.rotate(u.shape[0]))
+            weights.append(active.unmask(passive.open_rotated(product)).T)
+            shares.append(passive.own_share().T)
+        like = layer.weight
+        return Layer(_stack(weights, like), layer.bias, _stack(shares, like))
+
+    def forward(self, h: Tensor, layer: Layer) -> Forward:
+        """As :meth:`Emulated.forward`, in batches of at most as many rows as there are slots."""
+        outs: list[Any] = []
+        for r in range(len(self.seeds)):
+            twin = self.seeds.index(self.seeds[r])
+            same = twin < r and torch.equal(h[r], h[twin]) and _same(layer, r, twin)
+            outs.append(outs[twin] if same else self._forward(r, h[r], layer))
+        out = _stack([o[0] for o in outs], h)
+        masked = _stack([o[1] for o in outs], h, torch.float64)
+        return Forward(out, masked, (max(o[2] for o in outs), max(o[3] for o in outs)))
+
+    def _forward(self, r: int, h: Tensor, layer: Layer) -> tuple[Any, Any, int, int]:
+        active, passive = self._pair(r)
+        active.load(_numpy(layer.weight[r]).T, _numpy(layer.bias[r]))
+        share = None if layer.share is None else _numpy(layer.share[r]).T
+        passive.load(share, self.settings.lr)
+        sealed = self._timed("encrypt", passive.embed, _numpy(h))
+        product = self._timed("multiply", active.forward, sealed)
+        masked = self._timed("decrypt", passive.open, product)
+        out = active.unmask(masked)
+        from vflsec.he.envelope import unpack_array
+
+        return out, unpack_array(masked, "masked"), len(sealed), len(product)
+
+    def back(self, h: Tensor, g: Tensor, layer: Layer) -> Return:
+        """As :meth:`Emulated.back`; follows :meth:`forward` on the same embeddings."""
+        outs: list[Any] = []
+        for r in range(len(self.seeds)):
+            twin = self.seeds.index(self.seeds[r])
+            same = twin < r and torch.equal(h[r], h[twin]) and _same(layer, r, twin)
+            same = same and torch.equal(g[r], g[twin])
+            outs.append(outs[twin] if same else self._back(r, g[r], layer))
+        weight = _stack([o[0] for o in outs], h)
+        noise = None if outs[0][1] is None else _stack([o[1] for o in outs], h)
+        embedding = _stack([o[2] for o in outs], h)
+        masked = _stack([o[3] for o in outs], h, torch.float64)
+        sizes = tuple(max(o[4][i] for o in outs) for i in range(len(outs[0][4])))
+        return Return(weight, noise, embedding, masked, sizes)
+
+    def _back(self, r: int, g: Tensor, layer: Layer) -> Any:
+        from vflsec.he.envelope import unpack_array
+
+        active, passive = self._pair(r)
+        mine = _numpy(g)
+        blocks = self._timed("encrypt", passive.embed_blocks)
+        product = self._timed("multiply", active.gradient, blocks, mine)
+        sizes = [len(blocks), len(product)]
+        if layer.share is None:
+            embedding, before = mine @ _numpy(layer.weight[r]), None
+        else:
+            before = passive.own_share()
+            share = self._timed("encrypt", passive.encrypt_share, len(mine))
+            sealed = self._timed("multiply", active.embedding_gradient, share, mine)
+            embedding = self._timed("decrypt", passive.open_embedding_gradient, sealed)
+            sizes += [len(share), len(sealed)]
+        masked = self._timed("decrypt", passive.open_gradient, product)
+        noise = None
+        if before is not None:
+            noise = (passive.own_share() - before).T / self.settings.lr
+        weight = active.unmask(masked).T
+        return weight, noise, embedding, unpack_array(masked, "masked").T, sizes
+
+
+def _numpy(x: Tensor) -> Any:
+    return x.detach().double().cpu().numpy()
+
+
+def _stack(parts: Sequence[Any], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    out = torch.from_numpy(np.ascontiguousarray(np.stack(parts)))
+    return out.to(device=like.device, dtype=dtype or like.dtype)
+
+
+def _same(layer: Layer, r: int, twin: int) -> bool:
+    """True if two replicas hold equal layers."""
+    parts = [layer.weight, layer.bias] + ([] if layer.share is None else [layer.share])
+    return all(torch.equal(p[r], p[twin]) for p in parts)
+
+
+def backend(mode: str, settings: Settings, seeds: Sequence[int], party: str) -> Emulated | Real:
+    """The backend of a mode; ``clear`` computes as ``emulated`` does.
+
+    Raises:
+        ConfigError: shared weights without encryption have no meaning.
+    """
+    if mode == "clear" and settings.shared:
+        raise ConfigError(
+            "he_embedding: weights must be 'plain' in mode 'clear', got 'shared'. "
+            "Shares need encryption."
+        )
+    return (Real if mode == "real" else Emulated)(settings, seeds, party)

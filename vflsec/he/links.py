@@ -1,0 +1,308 @@
+"""Encrypted ways between a passive party and the active one, inside training.
+
+`InteractiveLink` puts the interactive layer between bottom and top model; `SummedGradientLink` lets
+the passive party learn the batch sum of its parameter gradients only. What each party then has in
+the clear is recorded for its View and nothing else: ciphertexts cross as opaque bytes, masked values
+as the masked numbers they are.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from vflsec.channel import Recorder
+from vflsec.errors import ConfigError, PolicyError
+from vflsec.federation import Federation
+from vflsec.he import cost
+from vflsec.he.layer import Emulated, Layer, Real, Settings, backend
+from vflsec.link import Link, backward
+from vflsec.message import Kind, Message
+from vflsec.view import Table
+
+__all__ = ["InteractiveLink", "SummedGradientLink", "opaque"]
+
+
+def opaque(replicas: int, size: int) -> Tensor:
+    """A ciphertext as far as anybody without the key is concerned: `size` bytes, (R, size)."""
+    return torch.zeros((1, 1), dtype=torch.uint8).expand(replicas, size)
+
+
+def refuse_treatment(fed: Federation, kind: Kind, name: str, why: str) -> None:
+    """Refuse policies of the active party for a message that it never holds in the clear.
+
+    Raises:
+        PolicyError: there is one.
+    """
+    for b in fed.active.bindings:
+        if kind in b.policy.covers:
+            raise PolicyError(
+                f"{name}: {b.policy.name} cannot treat the {kind}, {why}. Leave one of them out."
+            )
+
+
+class InteractiveLink(Link):
+    """z = h W + b between the passive party's embedding h and the active party's top model.
+
+    Args:
+        party: the passive party.
+        mode: ``real``, ``emulated``, or ``clear`` (the same layer, h sent in the clear).
+        settings: of the layer.
+    """
+
+    def __init__(self, party: str, mode: str, settings: Settings) -> None:
+        super().__init__(party)
+        self.mode, self.settings = mode, settings
+        self.part = f"interactive.{party}"
+        self.sealed = mode != "clear"
+        gone = {"embedding"} if self.sealed else set()
+        self.replaces = frozenset(gone | {"gradient"} if settings.shared else gone)
+        self._h: Tensor | None = None
+        self.truth: Recorder | None = None
+
+    def width(self, cut: int) -> int:
+        return self.settings.out
+
+    def build(self, fed: Federation, cut: int) -> None:
+        out = self.settings.out
+        module = fed.add(fed.active.name, self.part, lambda: _frozen(nn.Linear(cut, out)))
+        self.backend: Emulated | Real = backend(self.mode, self.settings, fed.seeds, self.party)
+        if not self.settings.shared:
+            return
+        refuse_treatment(
+            fed, "gradient", "he_embedding with shared weights", "which only its receiver decrypts"
+        )
+        share = fed.add(self.party, "share", lambda: _frozen(nn.Linear(cut, out, bias=False)))
+        made = self.backend.share(Layer(module.params["weight"], module.params["bias"]))
+        assert made.share is not None
+        module.params["weight"].copy_(made.weight)
+        share.params["weight"].copy_(made.share)
+        self._setup(fed, cut)
+
+    def _setup(self, fed: Federation, cut: int) -> None:
+        """The messages that made the shares: one forward pass on a secret rotation."""
+        c = cost.batch(
+            min(cut, self.settings.parameters.slots), cut, self.settings.out, train=False,
+            parameters=self.settings.parameters,
+        )  # fmt: skip
+        me, you, r = self.party, fed.active.name, fed.replicas
+        fed.send("ciphertext", me, you, opaque(r, c.embedding), name="rotation", phase="setup")
+        fed.send("ciphertext", you, me, opaque(r, c.product), name="rotated", phase="setup")
+        zeros = torch.zeros((1, 1), dtype=torch.uint8).expand(r, c.masked)
+        fed.send("masked_sum", me, you, zeros, name="share", phase="setup")
+
+    def layer(self, fed: Federation) -> Layer:
+        """The weights as they stand."""
+        mine = fed.active.modules[self.part].params
+        share = None
+        if self.settings.shared:
+            share = fed.parties[self.party].modules["share"].params["weight"]
+        return Layer(mine["weight"], mine["bias"], share)
+
+    @torch.no_grad()
+    def up(self, fed: Federation, z: Tensor, rows: Tensor, *, phase: str = "") -> Tensor:
+        if not self.sealed:
+            h = self._h = fed.send("embedding", self.party, fed.active.name, z, rows, phase=phase)
+            out = self.backend.forward(h, self.layer(fed)).out
+            self._witness(fed, h, rows, phase)
+            self._derive(fed, "activation", fed.active.name, out, rows, phase)
+            return out
+        h = self._h = fed.treat("embedding", self.party, fed.active.name, z, rows, phase)
+        most = self.settings.parameters.slots
+        pairs = zip(h.split(most, dim=1), rows.split(most, dim=1), strict=True)
+        return torch.cat([self._up(fed, part, ids, phase) for part, ids in pairs], dim=1)
+
+    def _up(self, fed: Federation, h: Tensor, rows: Tensor, phase: str) -> Tensor:
+        me, you, r = self.party, fed.active.name, fed.replicas
+        found = self.backend.forward(h, self.layer(fed))
+        sent, back = (opaque(r, s) for s in found.sizes)
+        fed.send("ciphertext", me, you, sent, name="embedding", phase=phase)
+        fed.send("ciphertext", you, me, back, name="product", phase=phase)
+        self._witness(fed, h, rows, phase)
+        self._derive(fed, "masked", me, found.masked, rows, phase)
+        fed.send("masked", me, you, found.masked, rows, name="product", phase=phase)
+        self._derive(fed, "activation", you, found.out, rows, phase)
+        return found.out
+
+    def down(
+        self,
+        fed: Federation,
+        z: Tensor,
+        gradient: Tensor,
+        penalty: Tensor | None,
+        rows: Tensor,
+        y: Tensor,
+        logits: Tensor,
+        x: Tensor,
+    ) -> Tensor | None:
+        assert self._h is not None
+        g, h = gradient.detach(), self._h
+        layer = self.layer(fed)
+        me, you, r = self.party, fed.active.name, fed.replicas
+        with torch.no_grad():
+            found = self.backend.back(h, g, layer)
+        own = torch.cat([layer.weight.transpose(1, 2), layer.bias.unsqueeze(1)], dim=1)
+        self._derive(fed, "weights", you, own.clone(), None)
+        self._derive(fed, "output_gradient", you, g, rows)
+        self._derive(fed, "weight_gradient", you, found.weight.transpose(1, 2), None)
+        if self.sealed:
+            names = (("blocks", me, you), ("weight_gradient", you, me), ("share", me, you),
+                     ("embedding_gradient", you, me))  # fmt: skip
+            for (name, sender, receiver), size in zip(names, found.sizes, strict=False):
+                fed.send("ciphertext", sender, receiver, opaque(r, size), name=name)
+            self._derive(fed, "masked_sum", me, found.masked, None)
+            fed.send("masked_sum", me, you, found.masked, name="weight_gradient")
+        if self.settings.shared:
+            delivered = found.embedding
+            fed.derive("gradient", you, me, delivered, rows, scale=float(rows.shape[1]))
+        else:
+            delivered = fed.send(
+                "gradient", you, me, found.embedding, rows, scale=float(rows.shape[1]), labels=y,
+                logits=logits,
+            )  # fmt: skip
+        with torch.no_grad():
+            layer.weight.sub_(self.settings.lr * found.weight)
+            layer.bias.sub_(self.settings.lr * g.sum(1))
+            if layer.share is not None and found.noise is not None:
+                layer.share.add_(self.settings.lr * found.noise)
+        for what, seconds in self.backend.seconds.items():
+            fed.extra[f"he.{what}_seconds"] = seconds
+        backward(fed.parties[me], z, delivered, penalty, x=x)
+        return delivered
+
+    def _witness(self, fed: Federation, h: Tensor, rows: Tensor, phase: str) -> None:
+        """Keep each row's last embedding in training for the audit, if an attack is after it."""
+        recorder = fed.channel.recorder
+        if phase or not any(key[2] in ("activation", "weight_gradient") for key in recorder.wanted):
+            return
+        if self.truth is None:
+            self.truth = Recorder(
+                [(self.party, "sent", "embedding", "last")], fed.replicas, recorder.n
+            )
+        message = Message("embedding", self.party, fed.active.name, h, rows, fed.phase)
+        self.truth.add(message, fed.channel.alive_mask)
+
+    def embeddings(self, r: int, phase: str) -> Table:
+        """What replica `r`'s embeddings were when each row was last seen; for the audit alone."""
+        assert self.truth is not None, "no attack asked for it before training"
+        return self.truth.tables(r, (self.party,), phase)["sent", "embedding", "last", self.party]
+
+    def _derive(
+        self, fed: Federation, kind: Kind, who: str, x: Tensor, rows: Tensor | None, phase: str = ""
+    ) -> None:
+        other = self.party if who != self.party else fed.active.name
+        fed.derive(kind, other, who, x, rows, phase=phase)
+
+
+class SummedGradientLink(Link):
+    """The passive party gets the batch sum of its parameter gradients, never a row of them.
+
+    The active party holds the key and sends Enc(dL/dz). For a linear bottom the passive party
+    computes X^T Enc(dL/dz) plus a mask and has it decrypted (`real`); for any other bottom no
+    deployed protocol does the whole backward pass under encryption, so it is emulated.
+
+    Args:
+        party: the passive party.
+        mode: ``real`` or ``emulated``.
+        settings: CKKS parameters, threads and mask size.
+    """
+
+    replaces = frozenset({"gradient"})
+
+    def __init__(self, party: str, mode: str, settings: Settings) -> None:
+        super().__init__(party)
+        self.mode, self.settings = mode, settings
+        self.summed: dict[int, object] = {}
+
+    def build(self, fed: Federation, cut: int) -> None:
+        refuse_treatment(fed, "gradient", "he_gradient", "which leaves encrypted only")
+        self.linear = _linear(fed.parties[self.party].modules["bottom"].template)
+        if self.mode == "real" and self.linear is None:
+            raise ConfigError(
+                f"he_gradient: mode 'real' needs a linear bottom of numeric columns at "
+                f"{self.party!r} (hidden = []); it has more. Use mode 'emulated'."
+            )
+
+    def down(
+        self,
+        fed: Federation,
+        z: Tensor,
+        gradient: Tensor,
+        penalty: Tensor | None,
+        rows: Tensor,
+        y: Tensor,
+        logits: Tensor,
+        x: Tensor,
+    ) -> Tensor | None:
+        party, you = fed.parties[self.party], fed.active.name
+        params = party.parameters()
+        total = (z * gradient).sum() if penalty is None else (z * gradient).sum() + penalty.sum()
+        sums = list(torch.autograd.grad(total, params))
+        b, o = gradient.shape[1:]
+        if self.mode == "real":
+            if penalty is not None:
+                raise PolicyError("he_gradient: mode 'real' takes no penalty at the passive party.")
+            sums, sizes = self._real(fed, gradient.detach(), rows)
+        else:
+            sizes = self._sizes(b, o, sum(p[0].numel() for p in params))
+        fed.send("ciphertext", you, self.party, opaque(fed.replicas, sizes[0]), name="gradient")
+        fed.send("ciphertext", self.party, you, opaque(fed.replicas, sizes[1]), name="sum")
+        wide = torch.cat([g.flatten(1) for g in sums], dim=1).double()
+        streams = self._masks(fed)
+        sigma = 2.0**self.settings.mask_bits
+        masked = wide + sigma * streams.normal(wide.shape[1:]).to(wide)
+        fed.derive("masked_sum", self.party, you, masked)
+        fed.send("masked_sum", you, self.party, masked, name="sum")
+        party.update(sums)
+        return None
+
+    def _masks(self, fed: Federation):  # type: ignore[no-untyped-def]
+        from vflsec.rng import Streams
+
+        key = f"he_gradient.{self.party}"
+        if key not in fed.extra:
+            fed.extra[key] = Streams(fed.seeds, "he", self.party, "sum", dtype=torch.float64)
+        return fed.extra[key]
+
+    def _sizes(self, b: int, o: int, parameters: int) -> tuple[int, int]:
+        p = self.settings.parameters
+        c = cost.batch(min(b, p.slots), o, max(1, -(-parameters // o)), parameters=p)
+        return c.blocks, c.gradient
+
+    def _real(
+        self, fed: Federation, g: Tensor, rows: Tensor
+    ) -> tuple[list[Tensor], tuple[int, int]]:
+        """Parameter gradients in the order of the party's parameters, and bytes both ways."""
+        from vflsec.he.summed import SummedGradient
+
+        x = fed.columns(self.party, rows)
+        columns = self.linear
+        assert columns is not None
+        out, sizes = [], (0, 0)
+        for r, seed in enumerate(fed.seeds):
+            if r not in self.summed:
+                self.summed[r] = SummedGradient(seed, self.party, self.settings)
+            pair = self.summed[r]
+            assert isinstance(pair, SummedGradient)
+            design = x[r][:, columns].double().cpu().numpy()
+            total, sizes = pair.run(g[r].double().cpu().numpy(), design)
+            out.append(torch.from_numpy(total).to(g))
+        stacked = torch.stack(out)  # (R, d + 1, o)
+        return [stacked[:, :-1].transpose(1, 2), stacked[:, -1]], sizes
+
+
+def _frozen(module: nn.Module) -> nn.Module:
+    return module.requires_grad_(False)
+
+
+def _linear(template: nn.Module) -> list[int] | None:
+    """The columns a linear bottom reads, or None if the bottom is anything more than linear."""
+    parts = list(template.children())
+    if len(parts) != 2 or not isinstance(parts[1], nn.Linear):
+        return None
+    numeric = getattr(parts[0], "numeric", None)
+    if isinstance(parts[0], nn.Flatten):
+        return list(range(parts[1].in_features))
+    if numeric is None or getattr(parts[0], "categorical", ()):
+        return None
+    return list(numeric)
