@@ -206,7 +206,8 @@ def _utility(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     for p in summary["points"]:
         if p["dataset"] == name:
             key = (p["algorithm"], p["defense"], p["strength"])
-            drop = interval(p, "utility_drop") if p["utility_drop"] is not None else "-"
+            bare = p["defense"] == "none" or p["strength"] == 0
+            drop = "-" if bare else interval(p, "utility_drop")
             seen.setdefault(
                 key,
                 {"training": p["algorithm"], "defense": place(p), "metric": p["utility_metric"],
