@@ -161,9 +161,9 @@ def audit(
 
 def _tell_github(summary: dict[str, Any]) -> None:
     """Annotations and the step summary, where the environment asks for them."""
-    from vflsec.report.github import annotations, write_step_summary
+    from vflsec.report.github import workflow_commands, write_step_summary
 
-    for line in annotations(summary):
+    for line in workflow_commands(summary):
         typer.echo(line)
     write_step_summary(summary)
 

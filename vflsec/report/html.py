@@ -22,7 +22,7 @@ __all__ = ["html", "svg"]
 
 _TEMPLATE = "report.html.j2"
 _INK = "#0a0b0c"  # stands for the page's own text colour
-_STYLE = {
+_STYLE: Any = {
     "svg.fonttype": "none", "svg.hashsalt": "vflsec", "font.size": 10.0, "text.color": _INK,
     "axes.labelcolor": _INK, "axes.edgecolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
     "axes.facecolor": "none", "figure.facecolor": "none", "savefig.facecolor": "none",
