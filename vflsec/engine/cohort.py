@@ -264,13 +264,10 @@ class _Cohort:
             return
         if p.attack.target == "embedding":
             for one, beside_, notes in score_embedding(self.fed, p.spec, view, guess, r):
-                result.measures.append(
-                    Measure(
-                        split="train", metric=one.metric, value=one.value, low=one.low,
-                        high=one.high, n=one.n, chance=one.chance, controls=beside_,
-                        notes=notes, **base,
-                    )  # fmt: skip
-                )
+                figures = {"value": one.value, "low": one.low, "high": one.high, "n": one.n}
+                figures |= {"chance": one.chance, "controls": beside_, "notes": notes}
+                measure = Measure(split="train", metric=one.metric, **figures, **base)
+                result.measures.append(measure)
             return
         task, truth = self._truth(r)
         prior = task.prior.numpy()

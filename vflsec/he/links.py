@@ -2,8 +2,8 @@
 
 `InteractiveLink` puts the interactive layer between bottom and top model; `SummedGradientLink` lets
 the passive party learn the batch sum of its parameter gradients only. What each party then has in
-the clear is recorded for its View and nothing else: ciphertexts cross as opaque bytes, masked values
-as the masked numbers they are.
+the clear is recorded for its View and nothing else: ciphertexts cross as opaque bytes, masked
+values as the masked numbers they are.
 """
 
 from __future__ import annotations
