@@ -129,7 +129,7 @@ def emulated(scenario: dict[str, Any]) -> list[str]:
         *said,
         "",
         "What did not work: combining epochs (`joint`) helps where the layer's weights move more",
-        "than the embedding does, and hurts where they do not; its self-check does not always tell.",
+        "than the embedding does, and hurts where they do not; its self-check is not always right.",
         "",
     ]
 

@@ -35,7 +35,9 @@ def audit(name: str, strengths: tuple[float, ...], seeds: int, null: bool = Fals
     return results_frame(r for result in results for r in records(result))
 
 
-def advantages(frame: pd.DataFrame, attack: str, split: str, strength: float, metric: str) -> np.ndarray:
+def advantages(
+    frame: pd.DataFrame, attack: str, split: str, strength: float, metric: str
+) -> np.ndarray:
     at = frame[
         frame.attack.str.startswith(attack) & (frame.split == split)
         & (frame.strength == strength) & (frame.metric == metric) & (frame.status == "ok")
@@ -51,7 +53,7 @@ def bounds(values: np.ndarray) -> tuple[float, float]:
 
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize("metric", ["auc", "accuracy"])
-def test_completion_finds_the_planted_leak_and_noise_of_25_stops_it(split: str, metric: str) -> None:
+def test_completion_finds_the_leak_and_noise_of_25_stops_it(split: str, metric: str) -> None:
     frame = audit("control_gaussian", (0.0, 25.0), 5)
     undefended = advantages(frame, "model_completion", split, 0.0, metric)
     assert len(undefended) == 5

@@ -98,6 +98,7 @@ class Federation:
         phase, epoch, steps: the clock.
         extra: state of the algorithm.
         batch: sample ids (R, b) of the current step.
+        attacked: party whose column policies act at inference too, while an attack is judged.
     """
 
     stack: Stack
@@ -111,6 +112,7 @@ class Federation:
     steps: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
     batch: Tensor | None = None
+    attacked: str = ""
     _links: dict[str, Link] = field(default_factory=dict)
 
     @classmethod
@@ -236,7 +238,7 @@ class Federation:
     def columns(self, party: str, rows: Tensor, *, train: bool = True) -> Tensor:
         """Own input rows (R, b, ...) of a party for ids (R, b), after its column policies."""
         x = self.stack.columns(party, rows)
-        if train:
+        if train or self.attacked == party:
             for b in self.parties[party].bindings:
                 if b.policy.overrides("columns"):
                     b.own.context = {"rows": rows, "schema": self.stack.first.schema[party]}
@@ -262,7 +264,7 @@ class Federation:
         Raises:
             PolicyError: a link promised that such a message does not pass in the clear.
         """
-        for party in {sender, receiver} - {self.active.name}:
+        for party in {sender, receiver} & self.parties.keys() - {self.active.name}:
             if kind in self.link(party).replaces:
                 raise PolicyError(
                     f"{party}: {kind} messages must pass encrypted, but the algorithm sends one in "

@@ -152,7 +152,9 @@ def _world(dataset: str, null: bool, params: tuple[tuple[str, Any], ...], name: 
     active = attack.policy()
     policies = {party: [(active, torch.ones(len(SEEDS)))]} if active is not None else {}
     algorithm = registry.algorithms.create("splitnn", {"epochs": 12, **dict(params)})
-    return train(algorithm, stack, list(SEEDS), policies, sorted(w for w in wanted if w))
+    trained = train(algorithm, stack, list(SEEDS), policies, sorted(w for w in wanted if w))
+    predict(algorithm, trained.fed, stack.rows("test"))
+    return trained
 
 
 def views_of(name: str, dataset: str = "leaky", *, null: bool = False) -> list[View]:
@@ -280,6 +282,8 @@ def attack_misses_its_needs(name: str) -> None:
             lacking = replace(view, models=MappingProxyType({view.party: {}}))
         elif need.what == "aux_rows":
             lacking = replace(view, aux=None)
+        elif need.what == "parameter_gradient":
+            lacking = replace(view, updates=MappingProxyType({}))
         else:
             way = "sent" if need.sent else "received"
             kind = need.kind or need.what

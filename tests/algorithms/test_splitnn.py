@@ -13,9 +13,10 @@ from worlds import small_task, stack
 
 from vflsec import registry
 from vflsec.algorithms.local import Local
-from vflsec.algorithms.splitnn import SplitNN, backward
+from vflsec.algorithms.splitnn import SplitNN
 from vflsec.engine.train import predict
 from vflsec.errors import ConfigError
+from vflsec.link import backward
 from vflsec.message import Message
 from vflsec.nn.replicas import LEAST
 from vflsec.policy import Own, Policy
@@ -367,5 +368,5 @@ def test_wrong_settings_say_what_is_allowed(settings: dict[str, Any], words: str
 
 def test_adding_embeddings_needs_one_width() -> None:
     algorithm = SplitNN(aggregation="sum", parties={"passive1": {"cut": 5}})
-    with pytest.raises(ConfigError, match=r"needs one cut width for all parties, got \[32, 5\]"):
+    with pytest.raises(ConfigError, match=r"needs one width for all parties, got \[32, 5\]"):
         federation(algorithm, stack([0]))

@@ -38,6 +38,11 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
                 return "not-applicable", f"{spec.name} needs known_rows; the scenario grants none."
             if need.what == "prior" and not spec.prior:
                 return "not-applicable", f"{spec.name} needs the class prior; it is not granted."
+            if need.what == "aux_rows" and spec.aux_rows < 1:
+                return "not-applicable", f"{spec.name} needs aux_rows; the scenario grants none."
+            if need.what == "peer_model" and not spec.peer_model:
+                reason = "the victim's model (peer_model = true); the scenario does not grant it."
+                return "not-applicable", f"{spec.name} needs {reason}"
         elif need.kind and sends is not None:
             end = 1 if need.sent else 2
             if not any(s[0] == need.kind and s[end] in roles for s in sends):

@@ -26,6 +26,7 @@ __all__ = ["DataInfo", "Group", "Plan", "Refused", "chunks", "make_plan"]
 _REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
 _CONTROLS: tuple[Mapping[str, Any], ...] = ({}, {"positive_rate": 0.15})
 _CONTROL_SEEDS = 5
+_CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that have no partner
 _STEPS_PER_SECOND = 1500.0  # small models on one CPU thread, measured: 700 to 9000
 
 
@@ -248,6 +249,8 @@ class _Planner:
         for i, attack in enumerate(self.root.attack):
             given = attack.adversary
             words = [given] if isinstance(given, str) else given
+            if attack.victim:
+                named.append((("attack", i, "victim"), attack.victim))
             named += [
                 (("attack", i, "adversary"), w) for w in words if w not in ("passive", "active")
             ]
@@ -334,6 +337,10 @@ class _Planner:
                     adversary=adversary,
                     known_rows=section.known_rows,
                     prior=section.prior,
+                    aux_rows=section.aux_rows,
+                    peer_model=section.peer_model,
+                    victim=_victim(section.victim, info, like),
+                    over_time=section.over_time and info is like,
                 )
                 out.setdefault(spec.key, spec)
         return list(out.values())
@@ -362,9 +369,12 @@ class _Planner:
             section: dict[str, Any] = {"name": "control_gaussian"}
             if params:
                 section["params"] = dict(params)
-            info = _with_settings(self._of_section(section))
+            whole = _with_settings(self._of_section(section))
+            part = _with_settings(self._of_section(section | {"aligned": _CONTROL_ALIGNED}))
             for algorithm in self.root.algorithm:
                 params = flat_params(algorithm)
+                cls = registry.algorithms.get(algorithm.name)
+                info = part if getattr(cls, "unaligned", False) else whole
                 cells = [
                     self._cell("control", info, algorithm.name, params, (), seed)
                     for seed in range(_CONTROL_SEEDS)
@@ -419,6 +429,11 @@ def _adversaries(
             parties += [info.active] if word == like.active else info.passive[:1]
     coalition = tuple(dict.fromkeys(parties))
     return [coalition] if coalition else []
+
+
+def _victim(given: str, info: DataInfo, like: DataInfo) -> str:
+    """The victim on a data set; on the control (`info` differs from `like`) any other party."""
+    return given if info is like and given in info.parties else ""
 
 
 def chunks(cells: Sequence[CellSpec], size: int) -> list[tuple[CellSpec, ...]]:

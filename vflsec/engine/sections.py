@@ -102,6 +102,10 @@ class Attack(_Section):
     adversary: str | Annotated[list[str], Field(min_length=1)] = "passive"
     known_rows: Annotated[int, Field(ge=0)] = 20
     prior: bool = True
+    aux_rows: Annotated[int, Field(ge=0)] = 0
+    peer_model: bool = False
+    victim: str = ""
+    over_time: bool = False
 
 
 class Audit(_Section):
