@@ -101,6 +101,7 @@ class HeEmbedding(Policy):
             more = {"activation", "weights", "weight_gradient", "output_gradient"}
             return sends | {(kind, "passive", "active") for kind in more}
         kept = {s for s in sends if s[0] != "embedding"}
+        kept.add(("embedding", "passive", "nobody"))  # its owner keeps it, nobody else gets it
         both = {("passive", "active"), ("active", "passive")}
         kept |= {(kind, *way) for kind in ("ciphertext", "masked", "masked_sum") for way in both}
         kept |= {

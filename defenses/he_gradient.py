@@ -75,6 +75,7 @@ class HeGradient(Policy):
 
     def sends(self, sends: frozenset[tuple[str, str, str]]) -> frozenset[tuple[str, str, str]]:
         kept = {s for s in sends if s[0] != "gradient"}
+        kept.add(("gradient", "active", "nobody"))  # its owner keeps it, nobody else gets it
         both = {("passive", "active"), ("active", "passive")}
         kinds = ("ciphertext", "masked_sum")
         return frozenset(kept | {(kind, *way) for kind in kinds for way in both})
