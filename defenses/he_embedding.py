@@ -22,6 +22,7 @@ approximate numbers", ASIACRYPT 2017; Benaissa et al., "TenSEAL", arXiv:2104.031
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -101,12 +102,24 @@ class HeEmbedding(Policy):
             return sends | {(kind, "passive", "active") for kind in more}
         kept = {s for s in sends if s[0] != "embedding"}
         both = {("passive", "active"), ("active", "passive")}
-        kept |= {(kind, *way) for kind in ("ciphertext", "masked") for way in both}
+        kept |= {(kind, *way) for kind in ("ciphertext", "masked", "masked_sum") for way in both}
         kept |= {
             (kind, "passive", "active")
             for kind in ("activation", "weights", "weight_gradient", "output_gradient")
         }
         return frozenset(kept)
+
+    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> tuple[float, int]:
+        if self.mode == "clear":
+            return 0.0, 0
+        from vflsec.he import cost
+        from vflsec.he.ckks import Parameters
+
+        found = cost.batch(
+            batch, int(params.get("cut", 32)), self.out, shared=self.weights == "shared",
+            parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
+        )  # fmt: skip
+        return (found.seconds if self.mode == "real" else 0.0), found.bytes
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if self.mode == "clear":

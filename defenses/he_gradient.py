@@ -76,7 +76,8 @@ class HeGradient(Policy):
     def sends(self, sends: frozenset[tuple[str, str, str]]) -> frozenset[tuple[str, str, str]]:
         kept = {s for s in sends if s[0] != "gradient"}
         both = {("passive", "active"), ("active", "passive")}
-        return frozenset(kept | {(kind, *way) for kind in ("ciphertext", "masked") for way in both})
+        kinds = ("ciphertext", "masked_sum")
+        return frozenset(kept | {(kind, *way) for kind in kinds for way in both})
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         label = (

@@ -24,6 +24,8 @@ class Algorithm:
         sends: (kind, sender role, receiver role) of all message kinds of training, with roles
             ``active`` and ``passive``; the plan crosses them with what attacks need.
         federated: False for reference rows that exchange nothing.
+        unaligned: True if it cannot train without rows that have no partner; then the positive
+            control has some.
         world: hyper-parameters under which the conformance suite tries the algorithm; the key
             ``task`` holds arguments of :func:`vflsec.testing.small_task`.
     """
@@ -31,6 +33,7 @@ class Algorithm:
     name: ClassVar[str] = ""
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
     federated: ClassVar[bool] = True
+    unaligned: ClassVar[bool] = False
     world: ClassVar[dict[str, Any]] = {}
 
     def build(self, fed: Federation) -> None:

@@ -207,6 +207,55 @@ def check_(
 
 
 @app.command()
+def tune(
+    scenario: ScenarioArg,
+    defense: Annotated[list[str], typer.Option(help="A defense with a strength; repeatable.")],
+    leak: Annotated[float, typer.Option(help="Largest accepted upper bound of advantage.")] = 0.05,
+    drop: Annotated[float, typer.Option(help="Largest accepted loss of utility.")] = 0.03,
+    low: Annotated[float, typer.Option(help="Weakest strength to try.")] = 0.1,
+    high: Annotated[float, typer.Option(help="Strongest strength to try.")] = 100.0,
+    rounds: Annotated[int, typer.Option(min=0, help="Halvings of the interval.")] = 5,
+    out: Annotated[
+        Path | None, typer.Option(help="Results directory.", show_default="out/tune")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    format_: FormatOption = Format.text,
+) -> None:
+    """Find the least strength of a defense that meets a leakage target at a utility floor.
+
+    Exits with 3 if some defense has no such strength.
+
+    Example: vflsec tune quickstart --defense iso --leak 0.05 --drop 0.03
+    """
+    from dataclasses import asdict
+
+    from vflsec.engine.tune import pareto
+    from vflsec.engine.tune import tune as search
+    from vflsec.report.exports import plain
+
+    base = out if out is not None else Path("out") / "tune"
+    found = [
+        search(
+            scenario, name, leak=leak, drop=drop, low=low, high=high, rounds=rounds,
+            out=base / name, seeds=seeds, device=device,
+        )
+        for name in defense
+    ]  # fmt: skip
+    front = pareto([t for f in found for t in f.trials])
+    if format_ is Format.json:
+        _json([plain(asdict(f)) for f in found])
+    else:
+        for f in found:
+            chosen = "none" if f.strength is None else f"{f.strength:g}"
+            typer.echo(f"{f.defense}: strength {chosen}. {f.reason}")
+        typer.echo("Pareto front (utility, worst advantage):")
+        for t in front:
+            typer.echo(f"  {t.defense} {t.strength:g}: {t.utility:.3f}, {t.leak:+.3f}")
+    raise typer.Exit(3 if any(f.strength is None for f in found) else 0)
+
+
+@app.command()
 def gate(
     folder: FolderArg,
     metric: Annotated[

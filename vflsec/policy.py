@@ -199,6 +199,16 @@ class Policy:
         """What a run sends under this policy, (kind, sender role, receiver role), given `sends`."""
         return sends
 
+    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> tuple[float, int]:
+        """Seconds and ciphertext bytes that a training step costs on top, by estimate.
+
+        Args:
+            batch: rows of a step.
+            classes: number of classes.
+            params: hyper-parameters of the algorithm.
+        """
+        return 0.0, 0
+
     @classmethod
     def from_natural(cls, parameter: str, value: float) -> float:
         """The strength that `value` of a natural parameter stands for.

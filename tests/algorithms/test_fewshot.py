@@ -10,6 +10,8 @@ from by_hand import assert_same, federation, trained
 
 from vflsec.algorithms.fewshot import FewShot, estimate, selection
 from vflsec.algorithms.oneshot import OneShot
+from vflsec.engine.plan import make_plan
+from vflsec.engine.scenario import load_scenario
 from vflsec.engine.train import run_phases
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation
@@ -103,9 +105,17 @@ def test_finetune_of_no_batches_is_few_shot() -> None:
     stack = small_stack([0, 1], unaligned=40)
     plain = trained(FewShot(**FEW), stack, [0, 1]).state()
     none = trained(FewShot(**FEW, finetune=True, finetune_epochs=0), stack, [0, 1]).state()
+    some = trained(FewShot(**FEW, finetune=True, finetune_epochs=1), stack, [0, 1])
     for party in plain:
-        plain[party].pop("head")
+        for part in ("head", "top_active", "top_passive1"):
+            plain[party].pop(part, None)
     assert_same(plain, none)
+    for party, parts in some.state().items():
+        for part, weights in parts.items():
+            assert all(not torch.equal(v, plain[party][part][k]) for k, v in weights.items())
+    assert {r["phase"] for r in some.channel.ledger.of(0) if r["kind"] == "gradient"} == {
+        "exchange", "finetune",
+    }  # fmt: skip
 
 
 def test_selection_probabilities() -> None:
@@ -164,3 +174,20 @@ def test_confidence_must_be_a_share_above_zero(t: float) -> None:
 def test_unaligned_rows_are_needed() -> None:
     with pytest.raises(ConfigError, match="fewshot: needs unaligned rows"):
         federation(FewShot(), small_stack([0]))
+
+
+def test_the_positive_control_has_unaligned_rows_too() -> None:
+    scenario = load_scenario(
+        {
+            "data": {"name": "breast_cancer", "aligned": 100},
+            "algorithm": [{"name": "fewshot"}, {"name": "oneshot"}],
+            "attack": [{"name": "cluster"}],
+            "gate": [{"max": 0.1}],
+        }
+    )
+    found = {
+        (g.cells[0].algorithm, g.data.section.get("aligned"))
+        for g in make_plan(scenario).groups
+        if g.role == "control"
+    }
+    assert found == {("fewshot", 0.5), ("oneshot", None)}

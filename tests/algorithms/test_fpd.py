@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from vflsec.algorithms.fpd import FPD
 from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import SplitNN
+from vflsec.engine.cohort import run_cohort
+from vflsec.engine.spec import AttackSpec, CellSpec
 from vflsec.engine.train import predict, run_phases
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation
 from vflsec.nn.imitation import kl
 from vflsec.task import Stack
-from vflsec.testing import small_stack
+from vflsec.testing import small_stack, small_task
 
 SMALL: dict[str, Any] = {
     "hidden": (7,), "cut": 3, "top": (5,), "batch_size": 32, "epochs": 2, "patience": 0,
@@ -184,3 +186,17 @@ def test_own_labelled_rows_are_needed_unless_beta_is_zero() -> None:
     with pytest.raises(ConfigError, match="fpd: needs labelled rows of the active party"):
         federation(FPD(), small_stack([0]))
     federation(FPD(beta=0.0), small_stack([0]))
+
+
+def test_gradient_attacks_have_nothing_to_look_at_after_the_teacher() -> None:
+    """Labels can leak in stage ``teacher``; afterwards the passive party receives no message."""
+    tasks = {s: small_task(s, unaligned=60) for s in (0, 1)}
+    cells = [CellSpec({"name": "small"}, "fpd", FED, seed=s) for s in (0, 1)]
+    attack = AttackSpec("direction", adversary=("passive1",), known_rows=4)
+    for result in run_cohort(cells, [attack], tasks, device="cpu"):
+        found = {(m.phase, m.status) for m in result.measures if m.attack}
+        assert found == {("teacher", "ok"), ("student", "not-observable")}
+        (silent,) = [m for m in result.measures if m.status == "not-observable"]
+        assert silent.reason == (
+            "direction needs 'gradient' messages; passive1 received none in phase 'student'."
+        )

@@ -85,16 +85,23 @@ def test_the_supervised_stage_is_local_bit_for_bit(dropout: float) -> None:
     seeds = [0, 1, 2]
     settings = {**SMALL, "dropout": dropout, "epochs": 8}
     fed = after_stage(VFLHLP(**settings), few(seeds), seeds, "supervised")
-    tasks = {s: small_task(s) for s in seeds}
-    for s in seeds:
-        rows = few_aligned(tasks[s], 48).active_labelled
-        assert len(rows) == 144
-        tasks[s] = replace(tasks[s], sets={**tasks[s].sets, "labelled": rows})
-    local = trained(Local(**settings), Stack.build(tasks, seeds, dtype=torch.float64), seeds)
+    local = trained(Local(**settings, own_labels=True), few(seeds), seeds)
     mine = fed.state()["active"]
     got = {"bottom": mine["local_bottom"], "top": mine["local_top"]}
     assert_same({"active": local.state()["active"]}, {"active": got})
     assert fed.extra["epochs.supervised"] == local.extra["epochs.train"]
+
+
+def test_own_labels_are_those_of_all_own_rows() -> None:
+    """Local-A on 48 aligned rows is local on all 144 rows of the active party."""
+    seeds = [0, 1]
+    tasks = {s: small_task(s) for s in seeds}
+    every = trained(Local(**SMALL), Stack.build(tasks, seeds, dtype=torch.float64), seeds)
+    own = trained(Local(**SMALL, own_labels=True), few(seeds), seeds)
+    assert_same(every.state(), own.state())
+    assert own.channel.ledger.entries == {}
+    aligned = trained(Local(**SMALL), few(seeds), seeds)
+    assert largest_difference(aligned.state(), own.state()) > 1e-3
 
 
 def test_stage_one_sends_nothing() -> None:

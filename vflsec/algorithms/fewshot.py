@@ -54,6 +54,7 @@ class FewShot(OneShot):
     confidence: float = 0.8
     infer_epochs: int = 20
 
+    unaligned: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {**OneShot.world, "infer_epochs": 3}
 
     def __post_init__(self) -> None:
@@ -144,6 +145,11 @@ class FewShot(OneShot):
         fed.extra[f"chosen.{party.name}"] = chosen.scatter(1, rows, taken)
         named = torch.zeros(shape, dtype=torch.int64, device=device)
         fed.extra[f"names.{party.name}"] = named.scatter(1, rows, torch.cat(names, dim=1))
+
+    def drop_heads(self, fed: Federation) -> None:
+        for party in self.clients(fed):
+            fed.active.modules.pop(f"top_{party.name}", None)
+        super().drop_heads(fed)
 
     def _chosen(self, fed: Federation, party: Party, rows: Tensor) -> Tensor | None:
         chosen: Tensor | None = fed.extra.get(f"chosen.{party.name}")

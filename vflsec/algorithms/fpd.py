@@ -51,6 +51,7 @@ class FPD(SplitNN):
     beta: float = 1.0
     student_epochs: int = 30
 
+    unaligned: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {
         "task": {"unaligned": 80, "signal": 0.5}, "student_epochs": 10,
     }  # fmt: skip

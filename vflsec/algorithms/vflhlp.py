@@ -30,7 +30,6 @@ from torch import Tensor
 from vflsec import check, registry
 from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import SplitNN
-from vflsec.errors import DataError
 from vflsec.federation import Federation, Pass, Phase
 from vflsec.nn.augment import Corruption
 from vflsec.nn.models import mlp
@@ -103,7 +102,7 @@ class VFLHLP(SplitNN):
     @property
     def local(self) -> Local:
         """The active party's algorithm of stage 1a."""
-        return Local(**{f.name: getattr(self, f.name) for f in fields(SplitNN)})
+        return Local(**{f.name: getattr(self, f.name) for f in fields(SplitNN)}, own_labels=True)
 
     def _alone(self, fed: Federation) -> Federation:
         """The active party by itself: the same data and policies, models of its own."""
@@ -130,16 +129,8 @@ class VFLHLP(SplitNN):
 
     def _supervised(self, fed: Federation) -> Phase:
         """Stage 1a: ``local`` on all rows of the active party that have a label."""
-        rows, alone, local = _own_labelled(fed), fed.extra["alone"], self.local
-
-        def one(batch: Tensor) -> None:
-            local.step(alone, batch)
-
-        return Phase(
-            SUPERVISED, rows, self.batch_size, self.epochs, one, select=self.select,
-            patience=self.patience, audited=False, predicts=False,
-            passes=(Pass("train", rows, self.batch_size, one),),
-        )  # fmt: skip
+        (alone,) = self.local.phases(fed.extra["alone"])
+        return replace(alone, name=SUPERVISED, passes=alone.walks(), audited=False, predicts=False)
 
     def _scarf(self, fed: Federation, party: Party) -> Phase:
         """Stage 1b of one passive party, on all its rows."""
@@ -233,18 +224,3 @@ def _bottoms(
         for key, target in stage1["bottom"].params.items()
         if target.requires_grad
     ]
-
-
-def _own_labelled(fed: Federation) -> Tensor:
-    """All training rows that the active party has a label for, (R, n).
-
-    Raises:
-        DataError: their number differs between seeds.
-    """
-    found = [t.active_labelled for t in fed.stack.tasks]
-    if len({len(rows) for rows in found}) > 1:
-        raise DataError(
-            f"{fed.stack.first.name}: the active party's labelled rows are "
-            f"{sorted({len(rows) for rows in found})} for different seeds; splits must keep sizes."
-        )
-    return torch.stack(found).to(fed.stack.device)[fed.stack.of]

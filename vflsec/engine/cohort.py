@@ -17,6 +17,7 @@ from vflsec.attack import Attack
 from vflsec.audit.metrics import score
 from vflsec.channel import Recorder
 from vflsec.engine.controls import Control
+from vflsec.engine.embeddings import score_embedding
 from vflsec.engine.goals import SCORED, controls_for, goal_of
 from vflsec.engine.integrity import success
 from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
@@ -70,6 +71,7 @@ def run_cohort(
     device: str = "auto",
     progress: Progress | None = None,
     main: bool = True,
+    known_controls: dict[tuple[Any, ...], list[Control]] | None = None,
 ) -> list[CellResult]:
     """Train cells that differ in seed and strengths only, and audit each.
 
@@ -80,6 +82,8 @@ def run_cohort(
         device: ``auto``, ``cpu`` or ``cuda``.
         progress: called with (what is being done, share done in [0, 1]).
         main: False leaves main-task figures out.
+        known_controls: controls of earlier cohorts with the same tasks and architecture, which do
+            not depend on the defense; those that are computed here are added.
 
     Returns:
         One result for each cell, in order; a cell's result does not depend on the other cells.
@@ -87,6 +91,8 @@ def run_cohort(
     started = time.perf_counter()
     stacked = list(cells) * LEAST if len(cells) < LEAST else cells
     run = _Cohort(stacked, attacks, tasks, pick_device(device), progress or (lambda *_: None), main)
+    if known_controls is not None:
+        run._controls = known_controls
     results = run.go()[: len(cells)]
     seconds = (time.perf_counter() - started) / len(cells)
     for result in results:
@@ -233,6 +239,12 @@ class _Cohort:
                 make_view(self.algorithm, self.fed, self.initial, p.spec, r)
                 for r in range(len(self.cells))
             ]
+            unseen = _unseen(p, views[0])
+            if unseen:
+                why = f"{p.spec.name} needs {unseen!r} messages; none passed in this phase."
+                for r in range(len(self.cells)):
+                    self._refuse(phase.name, p, r, "not-observable", why)
+                continue
             self._infer(phase.name, p, views)
             if p.spec.over_time and any(key[2] == "all" for key in views[0].tables):
                 for epoch in range(phase.epochs):
@@ -294,22 +306,41 @@ class _Cohort:
         stack_of = self._alone[party]
         return None if stack_of is None else stack_of.one(seeds.index(seed))
 
-    def _score(self, phase: str, p: _Prepared, r: int, view: View, guess: Guess | str) -> None:
-        base = {
+    def _base(self, phase: str, p: _Prepared) -> dict[str, str]:
+        """What every measure of an attack after a phase has in common."""
+        return {
             "phase": phase, "adversary": "+".join(p.spec.adversary), "attack": p.spec.label,
             "attack_key": p.spec.key, "target": p.attack.target,
         }  # fmt: skip
+
+    def _refuse(self, phase: str, p: _Prepared, r: int, status: str, why: str) -> None:
+        """Record that there is no figure, and why."""
+        self.results[r].measures.append(
+            Measure(
+                split="", metric="", value=None, status=status, reason=why, **self._base(phase, p)
+            )
+        )
+
+    def _score(self, phase: str, p: _Prepared, r: int, view: View, guess: Guess | str) -> None:
+        base = self._base(phase, p)
         result = self.results[r]
         if isinstance(guess, str) or not np.isfinite(guess.scores).all():
             why = guess if isinstance(guess, str) else "the attack diverged: scores are not finite."
-            result.measures.append(
-                Measure(split="", metric="", value=None, status="error", reason=why, **base)
-            )
+            self._refuse(phase, p, r, "error", why)
+            return
+        if p.attack.target == "embedding":
+            for one, beside_, notes in score_embedding(self.fed, p.spec, view, guess, r):
+                result.measures.append(
+                    Measure(
+                        split="train", metric=one.metric, value=one.value, low=one.low,
+                        high=one.high, n=one.n, chance=one.chance, controls=beside_,
+                        notes=notes, **base,
+                    )
+                )
             return
         if p.attack.target not in SCORED:
             why = f"no truth about {p.attack.target!r} is kept to compare an answer with."
-            none = {"split": "", "metric": "", "value": None, "status": "not-applicable"}
-            result.measures.append(Measure(**none, reason=why, **base))
+            self._refuse(phase, p, r, "not-applicable", why)
             return
         goal = goal_of(p.attack, p.spec, self.stack.tasks[int(self.stack.of[r])])
         truth, prior = goal.truth, goal.prior
@@ -359,16 +390,40 @@ class _Cohort:
             self._baselines(p.attack, views, specs)
         return self._controls[key]
 
+    def _claims(self, r: int, policy: Policy, strength: float, phase: str) -> None:
+        """A row for what canaries measure of the epsilon that a defense claims."""
+        from vflsec.audit import canary
+
+        task, _ = self._truth(r)
+        found = canary.audit_policy(
+            policy, strength, classes=task.classes, prior=task.prior.tolist(),
+            facts=self._facts(), seed=self.seeds[r],
+        )  # fmt: skip
+        if found is None or found.claimed is None:
+            return
+        notes = {"defense": policy.name, "guesses": found.guesses, "right": found.right,
+                 "says": found.sentence()}  # fmt: skip
+        self.results[r].measures.append(
+            Measure(
+                phase, "", "epsilon_lower", found.epsilon, n=found.canaries, target="claim",
+                notes=notes,
+            )
+        )  # fmt: skip
+
     def _finish(self) -> None:
         for r, result in enumerate(self.results):
             result.ledger = [LedgerRow(**row) for row in self.fed.channel.ledger.of(r)]
             facts = self._facts()
+            for spec, policy in zip(result.spec.defenses, self.defenses, strict=True):
+                if self.main and spec.strength:
+                    self._claims(r, policy, spec.strength, self.fed.phase)
             result.guarantees = [
                 {"defense": spec.name, "strength": spec.strength,
                  **asdict(policy.guarantee(spec.strength or 0.0, facts))}
                 for spec, policy in zip(result.spec.defenses, self.defenses, strict=True)
             ]  # fmt: skip
-            epochs = {k: v for k, v in self.fed.extra.items() if k.startswith("epochs.")}
+            shown = ("epochs.", "he.")
+            epochs = {k: v for k, v in self.fed.extra.items() if k.startswith(shown)}
             result.facts = {
                 "parties": list(self.stack.first.parties),
                 "classes": self.stack.first.classes,
@@ -392,6 +447,15 @@ def owners(party: str, task: Task) -> tuple[str, ...]:
     if party == "all":
         return tuple(task.parties)
     return (check.one_of("the party of a defense", party, task.parties),)
+
+
+def _unseen(p: _Prepared, view: View) -> str:
+    """A message kind that the attack needs and that did not pass in the phase, or ''."""
+    seen = {(way, kind) for way, kind, _, _ in view.tables}
+    for need in as_needs(p.attack.needs):
+        if need.kind and ("sent" if need.sent else "received", need.kind) not in seen:
+            return need.kind
+    return ""
 
 
 def _one(attack: Attack, view: View, rng: torch.Generator, seed: int) -> Guess | str:

@@ -87,7 +87,7 @@ def evaluate(
         alive=alive,
         verdicts=verdicts,
         exit_code=gates.exit_code(verdicts),
-        findings=[] if partial else _findings(points, curves, verdicts, confidence),
+        findings=[] if partial else _findings(points, verdicts, confidence),
         partial=partial,
         asked=asked,
     )
@@ -144,12 +144,9 @@ def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[di
 
 
 def _findings(
-    points: pd.DataFrame,
-    curves: pd.DataFrame,
-    verdicts: Sequence[gates.Verdict],
-    confidence: float,
+    points: pd.DataFrame, verdicts: Sequence[gates.Verdict], confidence: float
 ) -> list[str]:
-    return sentences(points, curves, verdicts, confidence) if len(points) else []
+    return sentences(points, verdicts, confidence) if len(points) else []
 
 
 def costs(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict[str, Any]]:

@@ -28,6 +28,8 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
 
     algorithm = registry.algorithms.create(cell.algorithm, cell.params)
     sends = getattr(algorithm, "sends", None)
+    if sends is not None:
+        sends = rerouted(sends, info, cell)
     who = "+".join(spec.adversary)
     roles = {"active" if p == info.active else "passive" for p in spec.adversary}
     for need in as_needs(attack.needs):
@@ -45,7 +47,8 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
             end = 1 if need.sent else 2
             if not any(s[0] == need.kind and s[end] in roles for s in sends):
                 verb = "sends" if need.sent else "receives"
-                other = f"{who} never {verb} one under {cell.algorithm}"
+                under = " with ".join([cell.algorithm, *(d.name for d in cell.defenses)])
+                other = f"{who} never {verb} one under {under}"
                 return "not-observable", f"{spec.name} needs {need.kind!r} messages; {other}."
     try:
         facts = algorithm.planned_facts(info.active, info.parties, info.classes)
@@ -53,6 +56,21 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
     except (NotImplementedError, KeyError, AttributeError, TypeError, VflsecError):
         reason = ""  # depends on facts that only the run knows
     return ("not-applicable", reason) if reason else ("", "")
+
+
+def rerouted(
+    sends: frozenset[tuple[str, str, str]], info: DataInfo, cell: CellSpec
+) -> frozenset[tuple[str, str, str]]:
+    """What the cell sends when its defenses put another protocol in the place of some messages.
+
+    A defense of one of several passive parties adds to what the others still send.
+    """
+    for d in cell.defenses:
+        policy = registry.defenses.create(d.name, d.params)
+        changed = policy.sends(sends)
+        everyone = d.party in ("", "passive", "all") or len(info.passive) < 2
+        sends = changed if everyone else sends | changed
+    return sends
 
 
 def _named(

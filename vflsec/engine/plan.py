@@ -26,6 +26,7 @@ __all__ = ["DataInfo", "Group", "Plan", "Refused", "chunks", "make_plan"]
 _REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
 _CONTROLS: tuple[Mapping[str, Any], ...] = ({}, {"positive_rate": 0.15})
 _CONTROL_SEEDS = 5
+_CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that have no partner
 _STEPS_PER_SECOND = 1500.0  # small models on one CPU thread, measured: 700 to 9000
 
 
@@ -262,7 +263,7 @@ class _Planner:
                 self.problems.append(self.scenario.error(path, rule, party))
 
     def _grid(self) -> list[tuple[DefenseSpec, ...]]:
-        axes = []
+        axes: dict[str, list[DefenseSpec]] = {}
         for section in self.root.defense:
             name = registry.defenses.entry(section.name).name
             swept = getattr(registry.defenses.get(name), "strengths", "")
@@ -273,8 +274,9 @@ class _Planner:
                 if grid is None:
                     self.notes.append(f"defense {name} has no strength grid, so it runs at 0: off.")
             spec = DefenseSpec(name, params, section.party)
-            axes.append([replace(spec, strength=s) for s in strengths])
-        return [tuple(combination) for combination in itertools.product(*axes)]
+            axis = axes.setdefault(section.choice or f"#{len(axes)}", [])
+            axis += [replace(spec, strength=s) for s in strengths]
+        return [tuple(combination) for combination in itertools.product(*axes.values())]
 
     def _cell(
         self,
@@ -367,9 +369,12 @@ class _Planner:
             section: dict[str, Any] = {"name": "control_gaussian"}
             if params:
                 section["params"] = dict(params)
-            info = _with_settings(self._of_section(section))
+            whole = _with_settings(self._of_section(section))
+            part = _with_settings(self._of_section(section | {"aligned": _CONTROL_ALIGNED}))
             for algorithm in self.root.algorithm:
                 params = flat_params(algorithm)
+                cls = registry.algorithms.get(algorithm.name)
+                info = part if getattr(cls, "unaligned", False) else whole
                 cells = [
                     self._cell("control", info, algorithm.name, params, (), seed)
                     for seed in range(_CONTROL_SEEDS)
@@ -440,7 +445,7 @@ def chunks(cells: Sequence[CellSpec], size: int) -> list[tuple[CellSpec, ...]]:
 
 def _cost(groups: Sequence[Group]) -> dict[str, float]:
     """A rough estimate: optimiser steps of all replicas at a typical speed of one CPU thread."""
-    steps = 0
+    steps, sealed, sent = 0, 0.0, 0
     for group in groups:
         cls = registry.algorithms.get(group.cells[0].algorithm)
         given = {k: p.default for k, p in registry.parameters(cls).items()}
@@ -453,12 +458,21 @@ def _cost(groups: Sequence[Group]) -> dict[str, float]:
             continue
         labelled = group.data.section.get("labelled", 0.7)
         rows = labelled if isinstance(labelled, int) else labelled * group.data.rows
-        steps += int(epochs * math.ceil(min(rows, group.data.rows) / batch)) * len(group.cells)
+        more = int(epochs * math.ceil(min(rows, group.data.rows) / batch)) * len(group.cells)
+        steps += more
+        for d in group.cells[0].defenses:
+            policy = registry.defenses.create(d.name, d.params)
+            seconds, size = policy.step_cost(batch, group.data.classes, given)
+            parties = 1 if d.party in group.data.passive else len(group.data.passive)
+            sealed += seconds * more * parties
+            sent += size * more * parties
     trainings = sum(len(g.cells) for g in groups)
     attacks = sum(len(g.cells) * len(g.attacks) for g in groups)
     return {
         "trainings": trainings,
         "steps": steps,
         "attacks": attacks,
-        "seconds": round(steps / _STEPS_PER_SECOND + 0.05 * attacks, 1),
+        "seconds": round(steps / _STEPS_PER_SECOND + 0.05 * attacks + sealed, 1),
+        "encryption_seconds": round(sealed, 1),
+        "ciphertext_bytes": sent,
     }

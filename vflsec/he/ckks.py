@@ -124,6 +124,7 @@ class PublicKey:
                 f"a batch must be at most {self.parameters.slots} rows (half of N = "
                 f"{self.parameters.degree}), got {len(x)}. Use a smaller batch or a larger N."
             )
+        x = _wide(x)
         return tenseal().ckks_tensor(self._context, x.reshape(len(x), 1, -1), batch=True)
 
     def encrypt(self, x: Array) -> bytes:
@@ -155,7 +156,7 @@ class PublicKey:
         w = _matrix(w)
         if blob.shape[1] != len(w):
             raise ShapeError(f"cannot multiply {blob.shape} by {w.shape}.")
-        product = x.mm(tenseal().plain_tensor(w.tolist()))
+        product = x.mm(tenseal().plain_tensor(_wide(_wide(w).T).T.tolist()))
         if plus is not None:
             product = product + self._rows(plus)
         return pack("rows", self.key, (blob.shape[0], w.shape[1]), [product.serialize()])
@@ -210,7 +211,8 @@ class KeyPair(PublicKey):
             CiphertextError: it is damaged or was made under another key.
         """
         blob, x = self._load(data)
-        return np.asarray(x.decrypt().tolist(), dtype=np.float64).reshape(blob.shape)
+        wide = np.asarray(x.decrypt().tolist(), dtype=np.float64).reshape(blob.shape[0], -1)
+        return wide[:, : blob.shape[1]]
 
     def decrypt_vectors(self, data: bytes) -> tuple[tuple[int, ...], Array]:
         """Shape, and slots (count, length), of an envelope of kind ``blocks``."""
@@ -219,6 +221,11 @@ class KeyPair(PublicKey):
 
     def __reduce__(self) -> Any:
         raise ConfigError("a key pair must stay in its process; send public_bytes instead.")
+
+
+def _wide(x: Array) -> Array:
+    """At least two columns: TenSEAL 0.3.18 silently packs a batch of 1 x 1 matrices wrongly."""
+    return x if x.shape[1] > 1 else np.hstack([x, np.zeros_like(x)])
 
 
 def _matrix(x: Any) -> Array:

@@ -89,7 +89,7 @@ class InteractiveLink(Link):
         fed.send("ciphertext", me, you, opaque(r, c.embedding), name="rotation", phase="setup")
         fed.send("ciphertext", you, me, opaque(r, c.product), name="rotated", phase="setup")
         zeros = torch.zeros((1, 1), dtype=torch.uint8).expand(r, c.masked)
-        fed.send("masked", me, you, zeros, name="share", phase="setup")
+        fed.send("masked_sum", me, you, zeros, name="share", phase="setup")
 
     def layer(self, fed: Federation) -> Layer:
         """The weights as they stand."""
@@ -150,7 +150,8 @@ class InteractiveLink(Link):
                      ("embedding_gradient", you, me))  # fmt: skip
             for (name, sender, receiver), size in zip(names, found.sizes, strict=False):
                 fed.send("ciphertext", sender, receiver, opaque(r, size), name=name)
-            fed.send("masked", me, you, found.masked, name="weight_gradient")
+            self._derive(fed, "masked_sum", me, found.masked, None)
+            fed.send("masked_sum", me, you, found.masked, name="weight_gradient")
         if self.settings.shared:
             delivered = found.embedding
             fed.derive("gradient", you, me, delivered, rows, scale=float(rows.shape[1]))
@@ -250,8 +251,8 @@ class SummedGradientLink(Link):
         streams = self._masks(fed)
         sigma = 2.0**self.settings.mask_bits
         masked = wide + sigma * streams.normal(wide.shape[1:]).to(wide)
-        fed.derive("masked", self.party, you, masked)
-        fed.send("masked", you, self.party, masked, name="sum")
+        fed.derive("masked_sum", self.party, you, masked)
+        fed.send("masked_sum", you, self.party, masked, name="sum")
         party.update(sums)
         return None
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from vflsec.rng import derive
+from vflsec.nn.points import k_means
+from vflsec.rng import generator
 
 __all__ = ["clusters"]
 
@@ -19,7 +16,7 @@ __all__ = ["clusters"]
 def clusters(
     rows: Tensor, count: int, seeds: Sequence[int], *names: object, starts: int = 10
 ) -> Tensor:
-    """Cluster index of each row, (R, n) int64 on the CPU.
+    """Cluster index of each row, (R, n) int64.
 
     Rows are scaled to length 1 first (zero rows stay zero), for a gradient's direction carries the
     class and its length how hard the row is. Cluster numbers have no meaning.
@@ -28,15 +25,10 @@ def clusters(
         rows: (R, n, d).
         count: number of clusters C.
         seeds: base seed of each replica; with `names` they name the random streams.
-        starts: k-means runs, of which the one with the least inertia is kept.
+        starts: k-means++ starts, of which the one with the least spread is kept.
     """
-    out = []
-    for seed, x in zip(seeds, rows.double().cpu().numpy(), strict=True):
-        length = np.linalg.norm(x, axis=1, keepdims=True)
-        unit = x / np.where(length > 0, length, 1.0)
-        state = derive(seed, "clusters", *names) % 2**32
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
-            found = KMeans(min(count, len(unit)), n_init=starts, random_state=state).fit(unit)
-        out.append(torch.from_numpy(found.labels_.astype(np.int64)))
-    return torch.stack(out)
+    found = []
+    for seed, x in zip(seeds, torch.nn.functional.normalize(rows.double(), dim=2), strict=True):
+        rng = generator(seed, "clusters", *names)
+        found.append(k_means(x, count, rng, restarts=starts).member)
+    return torch.stack(found)

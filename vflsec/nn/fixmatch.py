@@ -107,7 +107,7 @@ class ImageViews(Views):
         return x.gather(4, columns[:, :, None, None, :].expand(x.shape))
 
     def _shifted(self, size: int, b: int, device: torch.device) -> Tensor:
-        most = max(1, size // 8)
+        most = size // 8
         by = self.rng.integers(2 * most + 1, (b,)).to(device) - most
         return (torch.arange(size, device=device) + by.unsqueeze(2)).clamp(0, size - 1)
 

@@ -209,6 +209,14 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
         f"{cost['steps']:g} steps: roughly {_duration(cost['seconds'])} on one CPU thread "
         "(an estimate)."
     )
+    if cost.get("ciphertext_bytes"):
+        steps = max(cost["steps"], 1)
+        console.print(
+            f"Encryption: about {cost['ciphertext_bytes'] / steps / 1e6:.3g} MB and "
+            f"{cost['encryption_seconds'] / steps:.3g} s a step (mean over all trainings), "
+            f"{cost['ciphertext_bytes'] / 1e9:.3g} GB of ciphertexts and "
+            f"{_duration(cost['encryption_seconds'])} in all. Emulated trainings only count bytes."
+        )
 
 
 def print_changes(found: Mapping[str, Any], console: Console) -> None:

@@ -313,8 +313,11 @@ def leaks(data: Data, dataset: str | None = None) -> dict[tuple[str, str], float
 
 
 def _size(cells: Mapping[tuple[str, str], Any]) -> tuple[float, float]:
-    down, across = len({k[0] for k in cells}), len({k[1] for k in cells})
-    return max(3.4, 1.9 + 0.75 * across), max(1.5, 1.0 + 0.42 * down)
+    """Inches that hold the cells and their labels."""
+    down, across = {k[0] for k in cells}, {k[1] for k in cells}
+    left = 0.085 * max(len(_name(d)) for d in down)
+    below = 0.05 * max(len(_name(a, 24)) for a in across)
+    return max(3.4, 0.8 + left + 0.75 * len(across)), max(1.5, 0.7 + below + 0.42 * len(down))
 
 
 def _heat(cells: Mapping[tuple[str, str], float | None], ax: Axes, title: str) -> Axes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,8 @@ def svg(draw: Callable[..., Any], data: Any, dataset: str, prefix: str) -> Any:
     from markupsafe import Markup
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # glyphs the page has and matplotlib has not; tight labels
         figure = draw(data, dataset=dataset).figure
         FigureCanvasSVG(figure)
         out = io.StringIO()
