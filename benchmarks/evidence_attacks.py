@@ -134,6 +134,7 @@ def matrix(name: str, params: dict[str, Any]) -> tuple[list[str], float] | None:
     utility: dict[tuple[str, str], str] = {}
     for kind, settings in ALGORITHMS.items():
         rows = [r for r in ROWS if r.algorithm == kind]
+        known: dict[tuple[Any, ...], Any] = {}
         for group in groups(rows):
             settings = {**settings, "returns_predictions": any(r.attack == "output" for r in group)}
             specs = [
@@ -150,7 +151,7 @@ def matrix(name: str, params: dict[str, Any]) -> tuple[list[str], float] | None:
                     for c in family
                     for s in SEEDS
                 ]
-                results = run_cohort(grid, specs, tasks, device="cpu")
+                results = run_cohort(grid, specs, tasks, device="cpu", known_controls=known)
                 names = ", ".join(r.attack for r in group)
                 print(f"  {kind}: {names}: {time.perf_counter() - since:.0f} s", flush=True)
                 for i, column in enumerate(family):
@@ -226,7 +227,8 @@ Written by `python benchmarks/evidence_attacks.py`: FedSplitNN, five seeds (0 to
 20 epochs of batches of 256, cut width 16, one active and one passive party. Cells are
 **advantages**: AUC of the attack less AUC of its strongest control (the one with the best
 cross-validated score on the known rows), mean over seeds and half width of the 95 % t interval; on
-test rows where the attack can label them, else on training rows. For `embedding_inversion` the figure is R² above regression on
+test rows where the attack can label them, else on training rows. For `embedding_inversion` the
+figure is R² above regression on
 own columns, with 60 auxiliary rows. "Behind" is what stands between the embeddings and the loss: a
 top model with a hidden layer, one linear layer, or a plain sum. Attacks without a hyper-parameter
 in parentheses run with their defaults, which average gradients over epochs.
