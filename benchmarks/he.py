@@ -19,11 +19,11 @@ from typing import Any
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-import numpy as np
+import numpy as np  # noqa: E402
 
-from vflsec.he import cost
-from vflsec.he.ckks import Parameters
-from vflsec.he.interactive import ActiveRole, PassiveRole
+from vflsec.he import cost  # noqa: E402
+from vflsec.he.ckks import Parameters  # noqa: E402
+from vflsec.he.interactive import ActiveRole, PassiveRole  # noqa: E402
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
