@@ -135,7 +135,7 @@ def figures(
 ) -> list[dict[str, Any]]:
     """One row for each strength and attack: utility, advantage with its interval, CAP."""
     of = points[(points["split"] == "train") & (points["metric"] == points["primary"])]
-    caps = curves[(curves["split"] == "train") & (curves["metric"] == curves["primary"])]
+    caps = curves[(curves["split"] == "train") & curves["cap"].notna()]
     cap = dict(zip(caps["attack"].str.split("(").str[0], caps["cap"], strict=True))
     return [
         {
