@@ -126,7 +126,7 @@ def test_attacks_agree_in_both_modes(weights: str) -> None:
 def test_training_through_the_real_layer_keeps_the_main_metric() -> None:
     pytest.importorskip("tenseal")
     world = {"n": 160, "signal": 4.0}
-    net = {"epochs": 12, "lr": 1e-2}
+    net = {"epochs": 8, "lr": 2e-2}
     got = []
     for mode in ("clear", "real"):
         trained = run(mode=mode, net=net, world=world)
