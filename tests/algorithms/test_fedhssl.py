@@ -580,3 +580,17 @@ def test_stacks_of_the_family_use_rules() -> None:
     fed = start(make("fedhssl"))
     for party in fed.parties.values():
         assert all(m.path == "stacked" for m in party.modules.values() if isinstance(m, Replicas))
+
+
+def test_tiny_last_batches_are_left_out_of_pretraining() -> None:
+    algorithm = make("fedhssl", pretrain_batch_size=32)
+    fed = start(algorithm, unaligned=19)  # 163 local rows: five batches of 32, and 3 rows
+    sizes = {}
+    phase = algorithm.pretraining(fed)
+    for walk in phase.walks():
+        sizes[walk.name] = [rows.shape[1] for rows in fed.batches(walk)]
+    assert sizes["cross"] == [32, 32, 32, 32, 16]
+    assert sizes["local:active"] == [32] * 5
+    algorithm = make("fedhssl", ssl="moco")
+    phase = algorithm.pretraining(start(algorithm))
+    assert [w.smallest for w in phase.walks()] == [8, 32, 32]

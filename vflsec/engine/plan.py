@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["DataInfo", "Group", "Plan", "Refused", "chunks", "make_plan"]
 
 _REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
+_ABSENT = object()
 _CONTROLS: tuple[Mapping[str, Any], ...] = ({}, {"positive_rate": 0.15})
 _CONTROL_SEEDS = 5
 _CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that have no partner
@@ -79,6 +80,7 @@ class Group:
         attacks: those that can run.
         main: False if an active attacker changes the training, so that its main-task figures are
             not those of the cell.
+        title: of the algorithm in results; tells sections apart that share its name.
     """
 
     role: str
@@ -86,6 +88,7 @@ class Group:
     cells: tuple[CellSpec, ...]
     attacks: tuple[AttackSpec, ...] = ()
     main: bool = True
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ class Plan:
                 {
                     "role": g.role,
                     "dataset": g.data.name,
-                    "algorithm": g.cells[0].algorithm,
+                    "algorithm": g.title,
                     "params": dict(g.cells[0].params),
                     "defenses": [asdict(d) | {"strength": None} for d in g.cells[0].defenses],
                     "strengths": sorted({_strengths(c) for c in g.cells}),
@@ -210,14 +213,15 @@ class _Planner:
         if self.problems:
             return
         seeds = self.root.audit.seeds
-        for info, algorithm in itertools.product(infos, self.root.algorithm):
+        titled = list(zip(self.root.algorithm, self._titles(), strict=True))
+        for info, (algorithm, title) in itertools.product(infos, titled):
             params = flat_params(algorithm)
             cells = [
                 self._cell("audit", info, algorithm.name, params, defenses, seed)
                 for defenses in self._grid()
                 for seed in seeds
             ]
-            yield from self._attacked("audit", info, cells, info)
+            yield from self._attacked("audit", info, cells, info, title)
         for info in infos:
             yield from self._references(info, seeds)
         if self.root.audit.positive_control and self.root.gate and self.root.attack:
@@ -305,7 +309,7 @@ class _Planner:
         )
 
     def _attacked(
-        self, role: str, info: DataInfo, cells: Sequence[CellSpec], like: DataInfo
+        self, role: str, info: DataInfo, cells: Sequence[CellSpec], like: DataInfo, title: str
     ) -> Iterator[Group]:
         """Groups of `cells` with every attack that can run; `like` has the scenario's parties."""
         for members in _by_cohort(cells, self.seen, role):
@@ -316,16 +320,16 @@ class _Planner:
                 if status:
                     keys = tuple(c.key for c in members)
                     self.refused.append(
-                        Refused(role, info.name, members[0].algorithm, spec, status, reason,
+                        Refused(role, info.name, title, spec, status, reason,
                                 attack.target, keys)
                     )  # fmt: skip
                 elif attack.policy() is None:
                     passive.append(spec)
                 else:
                     active.append(spec)
-            yield Group(role, info, members, tuple(passive))
+            yield Group(role, info, members, tuple(passive), title=title)
             for spec in active:
-                yield Group(role, info, members, (spec,), main=False)
+                yield Group(role, info, members, (spec,), main=False, title=title)
 
     def _attacks(self, info: DataInfo, like: DataInfo) -> list[AttackSpec]:
         out: dict[str, AttackSpec] = {}
@@ -346,19 +350,41 @@ class _Planner:
         return list(out.values())
 
     def _references(self, info: DataInfo, seeds: Sequence[int]) -> Iterator[Group]:
-        main = self.root.algorithm[0]
         for reference in self.root.audit.references:
             name = _REFERENCES[reference]
             if name not in registry.algorithms.names():
                 self.notes.append(f"reference {reference!r} is left out: no algorithm {name!r}.")
                 continue
-            fields = registry.parameters(registry.algorithms.get(name))
-            params = {k: v for k, v in flat_params(main).items() if k in fields}
-            if registry.problems(registry.algorithms.get(name), params):
-                params = {}
+            params = self._reference_params(name)
             cells = [self._cell("reference", info, name, params, (), seed) for seed in seeds]
             for members in _by_cohort(cells, self.seen, "reference"):
-                yield Group("reference", info, members)
+                yield Group("reference", info, members, title=name)
+
+    def _reference_params(self, name: str) -> dict[str, Any]:
+        """Those of the first algorithm that a reference has too."""
+        cls = registry.algorithms.get(name)
+        fields = registry.parameters(cls)
+        params = {k: v for k, v in flat_params(self.root.algorithm[0]).items() if k in fields}
+        return {} if registry.problems(cls, params) else params
+
+    def _titles(self) -> list[str]:
+        """Names of the algorithm sections, with the settings that differ where several share one.
+
+        A section named like a reference that the audit makes counts as sharing its name.
+        """
+        sections = [
+            (registry.algorithms.entry(a.name).name, flat_params(a)) for a in self.root.algorithm
+        ]
+        names = {_REFERENCES[r] for r in self.root.audit.references}
+        made = {n: self._reference_params(n) for n in names & {name for name, _ in sections}}
+        titles = []
+        for i, (name, params) in enumerate(sections):
+            same = [p for j, (other, p) in enumerate(sections) if other == name and j != i]
+            same += [made[name]] if name in made else []
+            own = {k: v for k, v in params.items() if any(p.get(k, _ABSENT) != v for p in same)}
+            inner = ", ".join(f"{k}={v}" for k, v in own.items())
+            titles.append(f"{name}({inner})" if inner else name)
+        return titles
 
     def _controls(self, like: DataInfo) -> Iterator[Group]:
         """The undefended planted leak, balanced and rare, by the same algorithms and attacks."""
@@ -371,7 +397,7 @@ class _Planner:
                 section["params"] = dict(params)
             whole = _with_settings(self._of_section(section))
             part = _with_settings(self._of_section(section | {"aligned": _CONTROL_ALIGNED}))
-            for algorithm in self.root.algorithm:
+            for algorithm, title in zip(self.root.algorithm, self._titles(), strict=True):
                 params = flat_params(algorithm)
                 cls = registry.algorithms.get(algorithm.name)
                 info = part if getattr(cls, "unaligned", False) else whole
@@ -379,7 +405,7 @@ class _Planner:
                     self._cell("control", info, algorithm.name, params, (), seed)
                     for seed in range(_CONTROL_SEEDS)
                 ]
-                yield from self._attacked("control", info, cells, like)
+                yield from self._attacked("control", info, cells, like, title)
 
 
 def _distinct(infos: Sequence[DataInfo]) -> list[DataInfo]:

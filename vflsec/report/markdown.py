@@ -42,7 +42,8 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         for p in rows[:_MOST]:
             cells = (
                 esc(p["dataset"]), esc(place(p)), esc(p["attack"]), esc(p["adversary"]),
-                esc(p["split"]), number(p["value"]), f"{number(p['control_value'])} {esc(p['control'])}",
+                esc(p["split"]), number(p["value"]),
+                f"{number(p['control_value'])} {esc(p['control'])}",
                 interval(p, "advantage", sign=True),
             )  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")

@@ -22,7 +22,7 @@ FAMILIES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("Labels from batch averages, also under encryption", ("batch_inference",),
      "Zou et al. 2022 (arXiv:2212.00322)"),
     ("Labels from the predictions that come back", ("output",), "the deployment's own oracle"),
-    ("Features of another party", ("equation_solving", "grn", "embedding_inversion"),
+    ("Features of another party", ("equation_solving", "linear_inversion", "grn", "embedding_inversion"),
      "Luo et al. 2021 (arXiv:2010.10152); He et al. 2019"),
     ("Attributes that were not shared", ("attribute",), "Song and Shmatikov 2020"),
     ("Wrong predictions on demand", ("gradient_replacement", "replay"), "Liu et al. 2020"),
