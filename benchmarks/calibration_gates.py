@@ -182,7 +182,8 @@ def _text(table: Sequence[tuple[str, ...]], note: str, seconds: float) -> str:
         f"Simulated audits score {ROWS} rows per seed (30 % positive) against a control of AUC "
         f"{CONTROL}, whose noise the attack shares by half; generators are seeded by (set "
         "of worlds, audit). Where four attacks are made on a leaky system, one of them leaks. "
-        "Trained audits are split networks (5 epochs) on fresh worlds of 1000 rows under model completion, "
+        "Trained audits are split networks (5 epochs) on fresh worlds of 1000 rows under model "
+        "completion, "
         f"norm and direction with 20 known rows, seeds 1000 a + 0..{SEEDS - 1} for audit a. Mean "
         f"advantage in the leaky ones: {note}.",
         "",
@@ -192,7 +193,8 @@ def _text(table: Sequence[tuple[str, ...]], note: str, seconds: float) -> str:
         "passed by a system on the limit, so INCONCLUSIVE is the right answer there.",
         "",
         "All of it holds but one share: where only one of four attacks leaks and its true "
-        "advantage differs between seeds by 0.03, FAIL falls short of 95 % with five seeds, because Holm's "
+        "advantage differs between seeds by 0.03, FAIL falls short of 95 % with five seeds, "
+        "because Holm's "
         "correction pays for four attacks; the rest is INCONCLUSIVE and never PASS, and names the "
         "seeds to add. The four attacks share the control and half of their noise.",
         "",
