@@ -46,7 +46,7 @@ def halves() -> Source:
 @pytest.mark.real
 def test_resnet18_pretrains_and_fine_tunes_above_the_linear_baseline() -> None:
     torch.set_num_threads(1)
-    task = make_task(halves(), 0, labelled=1000, aligned=0.6)
+    task = make_task(halves(), 0, labelled=1000, aligned=0.8)
     stack = Stack.build({0: task}, [0])
     algorithm = registry.algorithms.create(
         "fedhssl",
