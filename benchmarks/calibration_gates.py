@@ -151,10 +151,10 @@ def main() -> None:
         made = list(simulated(600 // scale, 0.2, attacks, spread, first))
         what = leaky.format(attacks, "s" if attacks > 1 else "", spread)
         add(what, tenth, verdicts(made, tenth))
-    real = trained("sealed", 60 // scale, shuffle=True)
+    real = trained("sealed", 40 // scale, shuffle=True)
     add("sealed, trained, 3 attacks", zero, verdicts(real, zero))
     add("sealed, trained, 3 attacks", tenth, verdicts(real, tenth))
-    real = trained("leaky", 30 // scale, shuffle=False)
+    real = trained("leaky", 20 // scale, shuffle=False)
     add("leaky, trained, 3 attacks", tenth, verdicts(real, tenth))
     gain = summarise(results_frame(real))
     gain = gain[gain["metric"] == gain["primary"]].groupby(["attack", "split"])["advantage"].mean()
@@ -180,20 +180,23 @@ def _text(table: Sequence[tuple[str, ...]], note: str, seconds: float) -> str:
         *(f"| {' | '.join(row)} |" for row in table),
         "",
         f"Simulated audits score {ROWS} rows per seed (30 % positive) against a control of AUC "
-        f"{CONTROL}, whose noise the attack shares by half; generators are seeded by (row of this "
-        "table, audit). Where four attacks are made on a leaky system, one of them leaks. Trained "
-        "audits are split networks (5 epochs) on fresh worlds of 1000 rows under model completion, "
+        f"{CONTROL}, whose noise the attack shares by half; generators are seeded by (set "
+        "of worlds, audit). Where four attacks are made on a leaky system, one of them leaks. "
+        "Trained audits are split networks (5 epochs) on fresh worlds of 1000 rows under model "
+        "completion, "
         f"norm and direction with 20 known rows, seeds 1000 a + 0..{SEEDS - 1} for audit a. Mean "
         f"advantage in the leaky ones: {note}.",
         "",
         "What it must show: in sealed worlds FAIL at most at the stated level of 5 % even for the "
-        "strictest gate, a limit of 0, where the true advantage is on the limit; at an advantage of "
-        "0.2 and a limit of 0.1 never PASS, and FAIL in 95 % or more. A limit of 0 cannot be passed "
-        "by a system on the limit, so INCONCLUSIVE is the right answer there.",
+        "strictest gate, a limit of 0, where the true advantage is on the limit; at an advantage "
+        "of 0.2 and a limit of 0.1 never PASS, and FAIL in 95 % or more. A limit of 0 cannot be "
+        "passed by a system on the limit, so INCONCLUSIVE is the right answer there.",
         "",
-        "Sealed and trained audits lie below the level because the control there is an attacker "
-        "that fits twenty rows and the attacks have nothing to fit; several attacks under one gate "
-        "are corrected (Holm) as if independent, which costs power when they agree.",
+        "All of it holds but one share: where only one of four attacks leaks and its true "
+        "advantage differs between seeds by 0.03, FAIL falls short of 95 % with five seeds, "
+        "because Holm's "
+        "correction pays for four attacks; the rest is INCONCLUSIVE and never PASS, and names the "
+        "seeds to add. The four attacks share the control and half of their noise.",
         "",
     ]
     return "\n".join(lines)

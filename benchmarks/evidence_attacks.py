@@ -267,7 +267,7 @@ def main() -> None:
             found = matrix(name, params)
             lines = ["Not run: the table is not there."]
             if found is not None:
-                lines = [*found[0], "", f"{found[1]:.0f} seconds on one CPU thread."]
+                lines = [*found[0], "", f"{found[1]:.0f} seconds of a shared machine."]
             part.write_text("\n".join(lines) + "\n", encoding="utf-8")
         body = part.read_text("utf-8") if part.is_file() else "Not run.\n"
         text.append(f"## {name}\n\n{body}")

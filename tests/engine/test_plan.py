@@ -73,6 +73,16 @@ def test_algorithms_of_one_name_are_told_apart_by_what_differs() -> None:
     assert len({c.key for g in groups for c in g.cells}) == sum(len(g.cells) for g in groups)
 
 
+def test_who_does_not_train_has_no_model_to_attack_with() -> None:
+    found = plan({"algorithm": [{"name": "local"}], "attack": [{"name": "model_completion"}]})
+    assert {(r.status, r.reason) for r in found.refused} == {
+        ("not-observable",
+         f"model_completion needs an own model; {p} trains none under local.")
+        for p in PASSIVE
+    }  # fmt: skip
+    assert all(not g.attacks for g in found.groups)
+
+
 def test_every_passive_party_attacks_unless_it_is_said_otherwise() -> None:
     specs = plan().groups[0].attacks
     assert [(a.name, a.adversary) for a in specs] == [

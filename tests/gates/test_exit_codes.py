@@ -125,6 +125,7 @@ def test_interrupted_then_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert len(again.trained) == 11
 
 
+@pytest.mark.slow
 def test_a_signal_ends_with_130(tmp_path: Path) -> None:
     """A real process, a real SIGINT, while the second piece of work trains."""
     (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1, defense="defended"))
@@ -169,15 +170,15 @@ def test_a_signal_ends_with_130(tmp_path: Path) -> None:
 def test_until_decided_adds_seeds_and_shares_the_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    planted = Planted(LEAKS, {"norm": 0.09, "model_completion": 0.0}, sd=0.04)
+    planted = Planted(LEAKS, {"norm": 0.08, "model_completion": 0.0}, sd=0.04)
     text = gate(max=0.1, attack="norm", defense="defended")
     assert go(planted, tmp_path, text) == 3
-    assert "more seed" in capsys.readouterr().out
-    assert go(planted, tmp_path, text, "--until-decided", 40) == 0
+    assert "would decide it" in " ".join(capsys.readouterr().out.split())
+    assert go(planted, tmp_path, text, "--until-decided", 80) == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
     (verdict,) = summary["gates"]
-    assert 5 < verdict["n"] <= 40
-    assert verdict["gate"]["confidence"] == pytest.approx(1 - 0.05 / 4)
+    assert 5 < verdict["n"] <= 80
+    assert verdict["gate"]["confidence"] == pytest.approx(1 - 0.05 / 5)
     assert len(set(planted.trained)) == len(planted.trained)
     assert cli.main(["gate", str(tmp_path / "out")]) == 0
 

@@ -220,7 +220,6 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
         )
 
 
-
 def print_changes(found: Mapping[str, Any], console: Console) -> None:
     """What `vflsec compare` found."""
     for name, a, b in found["facts"]:

@@ -17,6 +17,13 @@ from vflsec.testing.defenses import defense_checks
 from vflsec.testing.worlds import Check, Trained, small_stack, small_task, train
 
 __all__ = [
-    "Check", "Trained", "algorithm_checks", "attack_checks", "defense_checks", "small_stack", "small_task",
-    "train", "views_of",
-]  # fmt: skip
+    "Check",
+    "Trained",
+    "algorithm_checks",
+    "attack_checks",
+    "defense_checks",
+    "small_stack",
+    "small_task",
+    "train",
+    "views_of",
+]

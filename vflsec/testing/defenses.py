@@ -17,8 +17,6 @@ from vflsec.policy import Guarantee, Own, Policy
 from vflsec.rng import Streams, generator
 from vflsec.testing.worlds import SEEDS, Check, small_stack, train
 
-STRENGTHS = (0.0, 0.5, 2.0)
-
 
 def _own(policy: Policy, strengths: tuple[float, ...], seeds: tuple[int, ...], dtype: Any) -> Own:
     return Own(
@@ -58,13 +56,13 @@ def defense_is_the_identity_at_zero(name: str) -> None:
     if not policy.strengths:
         return
     for dtype in (torch.float32, torch.float64):
-        own = _own(policy, STRENGTHS, SEEDS, dtype)
+        own = _own(policy, policy.trial, SEEDS, dtype)
         for message in _messages(policy, dtype):
             out = _sent(policy, own, message)
             assert torch.equal(out[0], message.tensor[0]), f"{name} changes {message.kind} at 0"
         if policy.overrides("labels"):
             y = _labels()
-            out = policy.labels(y, _own(policy, STRENGTHS, SEEDS, dtype))
+            out = policy.labels(y, _own(policy, policy.trial, SEEDS, dtype))
             same = (
                 torch.equal(out[0], y[0])
                 if out.dim() == 2
@@ -78,7 +76,7 @@ def defense_keeps_the_form(name: str) -> None:
     policy: Policy = registry.defenses.create(name)
     state = torch.random.get_rng_state()
     for dtype in (torch.float32, torch.float64):
-        own = _own(policy, STRENGTHS, SEEDS, dtype)
+        own = _own(policy, policy.trial, SEEDS, dtype)
         for message in _messages(policy, dtype):
             out = _sent(policy, own, message)
             assert out.shape == message.tensor.shape
@@ -91,9 +89,9 @@ def defense_ignores_company(name: str) -> None:
     """A replica's message is treated alike alone and in company, bit for bit."""
     policy: Policy = registry.defenses.create(name)
     for message in _messages(policy, torch.float64):
-        together = _sent(policy, _own(policy, STRENGTHS, SEEDS, torch.float64), message)
+        together = _sent(policy, _own(policy, policy.trial, SEEDS, torch.float64), message)
         for r in range(3):
-            own = _own(policy, STRENGTHS[r : r + 1], SEEDS[r : r + 1], torch.float64)
+            own = _own(policy, policy.trial[r : r + 1], SEEDS[r : r + 1], torch.float64)
             own.prior = own.prior[:1] if own.prior is not None else None
             assert message.rows is not None
             alone = replace(message, tensor=message.tensor[r : r + 1], rows=message.rows[r : r + 1])
