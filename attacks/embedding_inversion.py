@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 
@@ -43,16 +43,18 @@ class EmbeddingInversion(Attack):
     """Hyper-parameters.
 
     Attributes:
+        on: what is decoded: the ``embedding``, or the ``activation``, which is the output of an
+            encrypted interactive layer where the embedding itself is never seen.
         variants: which of ``linear`` and ``network`` compete; ties go to the earlier one.
         hidden: widths of the network's hidden layers.
         steps, lr: of full-batch Adam.
     """
 
+    on: Literal["embedding", "activation"] = "embedding"
     variants: tuple[str, ...] = VARIANTS
     hidden: tuple[int, ...] = (64,)
     steps: int = 300
     lr: float = 3e-3
-    needs = frozenset({"embedding:last", "aux_rows"})
     target: ClassVar[str] = "feature"
 
     def __post_init__(self) -> None:
@@ -60,10 +62,15 @@ class EmbeddingInversion(Attack):
             raise check.fail("embedding_inversion.variants", "a list of at least one", ())
         for v in self.variants:
             check.one_of("embedding_inversion.variants", v, VARIANTS)
+        check.one_of("embedding_inversion.on", self.on, ("embedding", "activation"))
         for width in self.hidden:
             check.integer("embedding_inversion.hidden", width)
         check.integer("embedding_inversion.steps", self.steps)
         check.positive("embedding_inversion.lr", self.lr)
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({f"{self.on}:last", "aux_rows"})
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         return self.infer_many([view], [rng])[0]
@@ -71,7 +78,7 @@ class EmbeddingInversion(Attack):
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         known, asked, values, rows = [], [], [], []
         for view in views:
-            table = view.received("embedding", "last")
+            table = view.received(self.on, "last")
             aux, columns = view.require_aux()
             target = view.targets["train"]
             known.append(torch.cat([table.of_rows(aux).flatten(1), view.design(aux)], dim=1))

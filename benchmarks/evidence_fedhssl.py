@@ -29,8 +29,6 @@ from vflsec.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("VFLSEC_TEST_DATA", ROOT.parent / "shared" / "data"))
-if not DATA.is_dir():
-    DATA = ROOT.parent.parent / "shared" / "data"
 SEEDS = range(5)
 METHODS = ("simsiam", "byol", "moco")
 ALGORITHMS = ("fedlocal_ssl", "fedcssl", "fedgssl", "fedhssl")

@@ -305,10 +305,15 @@ class Channel:
                 out = out.with_tensor(changed, b.policy.name)
         return out
 
-    def derive(self, message: Message) -> None:
-        """Record for the receiver alone what it works out of delivered messages and own secrets."""
-        self.derived.add((message.kind, message.sender, message.receiver))
-        self.recorder.add(message, self.alive_mask, ways=("received",))
+    def derive(self, message: Message, *, own: bool = False) -> None:
+        """Record for one party alone what it has in the clear although it did not cross so.
+
+        The receiver's, worked out of delivered messages and own secrets; with `own` the sender's,
+        which sent it encrypted.
+        """
+        if not own:
+            self.derived.add((message.kind, message.sender, message.receiver))
+        self.recorder.add(message, self.alive_mask, ways=("sent" if own else "received",))
 
 
 def _same(name: str, before: Tensor, after: Tensor) -> None:

@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 
 from vflsec._version import __version__
+from vflsec.cli_new import new_app
 from vflsec.errors import VflsecError
 
 __all__ = ["app", "main"]
@@ -32,12 +33,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Does this vertical federated learning system leak, how much, to whom, and what does it "
     "cost to stop it?\n\nExample: vflsec audit quickstart",
-)
-new_app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Write the file of a new attack or defense, to fill in.\n\n"
-    "Example: vflsec new attack tail_score",
 )
 app.add_typer(new_app, name="new")
 
@@ -161,9 +156,9 @@ def audit(
 
 def _tell_github(summary: dict[str, Any]) -> None:
     """Annotations and the step summary, where the environment asks for them."""
-    from vflsec.report.github import annotations, write_step_summary
+    from vflsec.report.github import workflow_commands, write_step_summary
 
-    for line in annotations(summary):
+    for line in workflow_commands(summary):
         typer.echo(line)
     write_step_summary(summary)
 
@@ -420,39 +415,6 @@ def show(
                 typer.echo(f"{key}: {item[key]}")
         if item.get("aliases"):
             typer.echo(f"also called: {', '.join(item['aliases'])}")
-
-
-def _new(kind: str, name: str) -> None:
-    from vflsec.templates import is_registered, write_component
-
-    path = write_component(kind, name, Path.cwd())
-    typer.echo(f"Wrote {path}. It runs as it is; change what it says and does.")
-    if not is_registered(kind, path):
-        typer.echo(
-            "To register it, name its module in your package's pyproject.toml:\n"
-            f'  [project.entry-points."vflsec.{kind}s"]\n  {name} = "YOUR_PACKAGE.{name}"'
-        )
-
-
-NewName = Annotated[str, typer.Argument(help="Its registered name, in snake_case.")]
-
-
-@new_app.command("attack")
-def new_attack(name: NewName) -> None:
-    """Write the file of a new attack.
-
-    Example: vflsec new attack tail_score
-    """
-    _new("attack", name)
-
-
-@new_app.command("defense")
-def new_defense(name: NewName) -> None:
-    """Write the file of a new defense.
-
-    Example: vflsec new defense clip_gradient
-    """
-    _new("defense", name)
 
 
 @app.command()

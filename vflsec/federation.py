@@ -264,7 +264,8 @@ class Federation:
         Raises:
             PolicyError: a link promised that such a message does not pass in the clear.
         """
-        for party in {sender, receiver} & self.parties.keys() - {self.active.name}:
+        known = {sender, receiver} & self.parties.keys()  # a server need not be a party
+        for party in known - {self.active.name}:
             if kind in self.link(party).replaces:
                 raise PolicyError(
                     f"{party}: {kind} messages must pass encrypted, but the algorithm sends one in "
@@ -286,16 +287,19 @@ class Federation:
         *,
         scale: float = 1.0,
         phase: str = "",
+        own: bool = False,
     ) -> None:
         """Record what `receiver` works out by itself, for example by taking off its own mask.
 
-        Nothing crosses, nothing is counted; `sender` is whose values these are.
+        Nothing crosses, nothing is counted; `sender` is whose values these are. With `own` it is
+        the sender who keeps what it sent encrypted.
         """
         self.channel.derive(
             Message(
                 kind, sender, receiver, tensor.detach(), rows, phase or self.phase, self.epoch,
                 self.steps, "", scale,
-            )
+            ),
+            own=own,
         )  # fmt: skip
 
     def treat(

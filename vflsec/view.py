@@ -103,7 +103,6 @@ class Schema:
             parts.append(nn.functional.one_hot(codes, width).to(x.dtype))
         return torch.cat(parts, dim=1)
 
-
     def attribute(self, x: Tensor, column: str = "") -> tuple[Tensor, int]:
         """One column as classes: (codes (n,) int64, their number).
 

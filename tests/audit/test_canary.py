@@ -31,12 +31,14 @@ def test_one_run_vectors(guesses: int, right: int, epsilon: float) -> None:
     assert canary.one_run(guesses, right) == pytest.approx(epsilon, abs=6e-4)
 
 
-def test_one_run_is_the_clopper_pearson_bound_at_delta_zero() -> None:
-    from vflsec.audit.intervals import clopper_pearson
+def test_one_run_solves_the_binomial_tail_and_delta_goes_there_continuously() -> None:
+    from scipy.stats import binom
 
     for r, v in ((50, 40), (300, 200), (1000, 990)):
-        low = clopper_pearson(v, r, 0.95, "lower").low or 0.0
-        assert canary.one_run(r, v) == pytest.approx(math.log(low / (1 - low)), abs=1e-9)
+        found = canary.one_run(r, v)
+        tail = binom.sf(v - 1, r, 1 / (1 + math.exp(-found)))
+        assert tail == pytest.approx(0.05, rel=1e-9)
+        assert canary.one_run(r, v, delta=1e-15) == pytest.approx(found, abs=1e-6)
 
 
 def test_delta_and_idle_canaries_cost() -> None:

@@ -68,13 +68,15 @@ def test_one_seed_concludes_nothing() -> None:
     [
         ((0.99, 0.98), "On toy, iso at strengths 1, 5 does not stop direction by bank (AUC 0.98 "
          "against 0.50 by guessing at 5)."),
-        ((0.99, 0.50), "On toy, iso at strength 1 does not stop direction by bank (AUC 0.99 "
-         "against 0.50 by guessing); at strength 5 it leaves no advantage that 5 seeds can show (+0.00, "
+        ((0.99, 0.50), "On toy, iso at strength 1 does not stop direction by bank "
+         "(AUC 0.99 against 0.50 by guessing); at strength 5 it leaves no "
+         "advantage that 5 seeds can show (+0.00, "
          "95 % interval -0.01 to 0.01)."),
         ((0.50, 0.50), "On toy, iso at strength 1 leaves direction by bank no advantage that 5 "
          "seeds can show (+0.00, 95 % interval -0.01 to 0.01)."),
-        ((0.50, 0.90), "On toy, iso at strength 5 does not stop direction by bank (AUC 0.90 "
-         "against 0.50 by guessing); at strength 1 it leaves no advantage that 5 seeds can show (+0.00, "
+        ((0.50, 0.90), "On toy, iso at strength 5 does not stop direction by bank "
+         "(AUC 0.90 against 0.50 by guessing); at strength 1 it leaves no "
+         "advantage that 5 seeds can show (+0.00, "
          "95 % interval -0.01 to 0.01)."),
     ],
 )  # fmt: skip

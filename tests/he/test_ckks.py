@@ -55,7 +55,9 @@ def test_narrow_matrices(keys: Any, public: Any, m: int, o: int) -> None:
     """A batch of 1 x 1 matrices is packed wrongly by TenSEAL 0.3.18, without an error."""
     x, w, plus = RNG.normal(size=(7, m)), RNG.normal(size=(m, o)), RNG.normal(size=(7, o))
     assert np.abs(keys.decrypt(keys.encrypt(x)) - x).max() < 1e-4
-    assert np.abs(keys.decrypt(public.matmul(keys.encrypt(x), w, plus)) - (x @ w + plus)).max() < 1e-4
+    assert (
+        np.abs(keys.decrypt(public.matmul(keys.encrypt(x), w, plus)) - (x @ w + plus)).max() < 1e-4
+    )
     assert np.abs(keys.decrypt(public.add(keys.encrypt(x), x)) - 2 * x).max() < 1e-4
 
 

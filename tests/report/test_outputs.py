@@ -14,7 +14,7 @@ import pytest
 from audited import Planted, audited, gate
 
 from vflsec.engine.run import OUR_FILES
-from vflsec.report.github import annotations, write_step_summary
+from vflsec.report.github import workflow_commands, write_step_summary
 from vflsec.report.junit import junit_xml
 from vflsec.report.markdown import markdown_summary
 from vflsec.report.sarif import sarif
@@ -185,12 +185,12 @@ def test_the_step_summary_is_appended_where_asked(
 def test_annotations_cannot_be_forged(
     summary: dict[str, Any], hostile: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert list(annotations(summary)) == []
+    assert list(workflow_commands(summary)) == []
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    lines = list(annotations(summary))
+    lines = list(workflow_commands(summary))
     assert [line.split()[0] for line in lines] == ["::error", "::warning"]
     assert "line=17" in lines[0]
-    for line in annotations(hostile):
+    for line in workflow_commands(hostile):
         assert "\n" not in line
         assert "\r" not in line
         assert line.startswith(("::error title=", "::warning title="))

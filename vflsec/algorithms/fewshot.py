@@ -59,8 +59,8 @@ class FewShot(OneShot):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.in_unit("fewshot.confidence", self.confidence, low_open=True)
-        check.integer("fewshot.infer_epochs", self.infer_epochs)
+        check.in_unit(f"{self.name}.confidence", self.confidence, low_open=True)
+        check.integer(f"{self.name}.infer_epochs", self.infer_epochs)
 
     def build(self, fed: Federation) -> None:
         if all(fed.stack.unaligned(p).shape[1] == 0 for p in fed.parties):

@@ -77,16 +77,16 @@ class OneShot(SplitNN):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.integer("oneshot.local_epochs", self.local_epochs)
-        check.integer("oneshot.epochs", self.epochs)
-        check.integer("oneshot.unlabelled_ratio", self.unlabelled_ratio)
-        check.non_negative("oneshot.unlabelled_weight", self.unlabelled_weight)
-        check.in_unit("oneshot.threshold", self.threshold)
-        check.in_unit("oneshot.replaced", self.replaced)
-        check.non_negative("oneshot.sigma", self.sigma)
-        check.integer("oneshot.starts", self.starts)
-        check.one_of("oneshot.active_labels", self.active_labels, ("true", "clusters"))
-        check.integer("oneshot.finetune_epochs", self.finetune_epochs, low=0)
+        check.integer(f"{self.name}.local_epochs", self.local_epochs)
+        check.integer(f"{self.name}.epochs", self.epochs)
+        check.integer(f"{self.name}.unlabelled_ratio", self.unlabelled_ratio)
+        check.non_negative(f"{self.name}.unlabelled_weight", self.unlabelled_weight)
+        check.in_unit(f"{self.name}.threshold", self.threshold)
+        check.in_unit(f"{self.name}.replaced", self.replaced)
+        check.non_negative(f"{self.name}.sigma", self.sigma)
+        check.integer(f"{self.name}.starts", self.starts)
+        check.one_of(f"{self.name}.active_labels", self.active_labels, ("true", "clusters"))
+        check.integer(f"{self.name}.finetune_epochs", self.finetune_epochs, low=0)
         if not self.has_top:
             raise ConfigError(
                 f"{self.name}: must have a classifier that can be trained without the clients, got "

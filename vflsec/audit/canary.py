@@ -113,6 +113,9 @@ def one_run(
         below = stats.binom.sf(right - i - 1, guesses, q) - tail
         return tail + 2 * m * delta * float((below / i).max())
 
+    if delta == 0:
+        low = clopper_pearson(right, guesses, confidence, "lower").low if guesses else 0.0
+        return math.log(low / (1 - low)) if low is not None and low > 0.5 else 0.0
     if guesses == 0 or p_value(0.0) >= alpha:
         return 0.0
     low, high = 0.0, 60.0

@@ -328,20 +328,10 @@ class _Cohort:
             return
         if p.attack.target == "embedding":
             for one, beside_, notes in score_embedding(self.fed, p.spec, view, guess, r):
-                result.measures.append(
-                    Measure(
-                        split="train",
-                        metric=one.metric,
-                        value=one.value,
-                        low=one.low,
-                        high=one.high,
-                        n=one.n,
-                        chance=one.chance,
-                        controls=beside_,
-                        notes=notes,
-                        **base,
-                    )
-                )
+                figures = {"value": one.value, "low": one.low, "high": one.high, "n": one.n}
+                figures |= {"chance": one.chance, "controls": beside_, "notes": notes}
+                measure = Measure(split="train", metric=one.metric, **figures, **base)
+                result.measures.append(measure)
             return
         if p.attack.target not in SCORED:
             why = f"no truth about {p.attack.target!r} is kept to compare an answer with."

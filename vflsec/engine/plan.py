@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from vflsec import registry
 from vflsec.data.load import SPLIT_KEYS, load_source
 from vflsec.engine.components import flat_params, natural_strengths
+from vflsec.engine.estimate import estimate
 from vflsec.engine.observe import refusal
 from vflsec.engine.problems import Problem, ScenarioError
 from vflsec.engine.sections import Data
@@ -28,7 +29,6 @@ _ABSENT = object()
 _CONTROLS: tuple[Mapping[str, Any], ...] = ({}, {"positive_rate": 0.15})
 _CONTROL_SEEDS = 5
 _CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that have no partner
-_STEPS_PER_SECOND = 1500.0  # small models on one CPU thread, measured: 700 to 9000
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def make_plan(
         groups=groups,
         refused=tuple(planner.refused),
         notes=tuple(dict.fromkeys(planner.notes)),
-        cost=_cost(groups),
+        cost=estimate(groups),
         base=scenario.base,
     )
 
@@ -467,38 +467,3 @@ def chunks(cells: Sequence[CellSpec], size: int) -> list[tuple[CellSpec, ...]]:
     count = max(1, math.ceil(len(cells) / size))
     edges = [round(i * len(cells) / count) for i in range(count + 1)]
     return [tuple(cells[a:b]) for a, b in itertools.pairwise(edges) if b > a]
-
-
-def _cost(groups: Sequence[Group]) -> dict[str, float]:
-    """A rough estimate: optimiser steps of all replicas at a typical speed of one CPU thread."""
-    steps, sealed, sent = 0, 0.0, 0
-    for group in groups:
-        cls = registry.algorithms.get(group.cells[0].algorithm)
-        given = {k: p.default for k, p in registry.parameters(cls).items()}
-        given |= dict(group.cells[0].params)
-        epochs = sum(
-            v for k, v in given.items() if k.endswith("epochs") and isinstance(v, int | float)
-        )
-        batch = given.get("batch_size")
-        if not epochs or not isinstance(batch, int) or batch < 1:
-            continue
-        labelled = group.data.section.get("labelled", 0.7)
-        rows = labelled if isinstance(labelled, int) else labelled * group.data.rows
-        more = int(epochs * math.ceil(min(rows, group.data.rows) / batch)) * len(group.cells)
-        steps += more
-        for d in group.cells[0].defenses:
-            policy = registry.defenses.create(d.name, d.params)
-            seconds, size = policy.step_cost(batch, group.data.classes, given)
-            parties = 1 if d.party in group.data.passive else len(group.data.passive)
-            sealed += seconds * more * parties
-            sent += size * more * parties
-    trainings = sum(len(g.cells) for g in groups)
-    attacks = sum(len(g.cells) * len(g.attacks) for g in groups)
-    return {
-        "trainings": trainings,
-        "steps": steps,
-        "attacks": attacks,
-        "seconds": round(steps / _STEPS_PER_SECOND + 0.05 * attacks + sealed, 1),
-        "encryption_seconds": round(sealed, 1),
-        "ciphertext_bytes": sent,
-    }

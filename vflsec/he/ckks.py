@@ -8,9 +8,9 @@ Two packings are used. ``rows``: a matrix (b, m) as m ciphertexts, one sample a 
 product with a plain matrix costs m o scalar products and no rotation. ``blocks``: several rows side
 by side in the slots of one ciphertext, for products that differ from slot to slot.
 
-Every sum made by the holder of the public key alone adds a *fresh encryption*: a plaintext sum would
-leave the second ciphertext component a known linear map of the key holder's own ciphertexts, from
-which the key holder solves for the weights it was multiplied by.
+Every sum made by the holder of the public key alone adds a *fresh encryption*: a plaintext sum
+would leave the second ciphertext component a linear map (up to rounding) of the key holder's own
+ciphertexts: thousands of equations for the few weights that they were multiplied by.
 
 Source: Cheon, Kim, Kim, Song, "Homomorphic encryption for arithmetic of approximate numbers",
 ASIACRYPT 2017; Benaissa et al., "TenSEAL", arXiv:2104.03152 (2021).
@@ -139,7 +139,9 @@ class PublicKey:
             raise CiphertextError(f"ciphertext cannot be read: {why}.") from why
 
     def add(self, data: bytes, other: bytes | Array) -> bytes:
-        """Sum of a ciphertext and another one, or a matrix of the same shape (freshly encrypted)."""
+        """Sum of a ciphertext and another one, or a matrix of the same shape (freshly
+        encrypted).
+        """
         blob, x = self._load(data)
         if isinstance(other, bytes):
             second, y = self._load(other)

@@ -2,8 +2,8 @@
 
 `InteractiveLink` puts the interactive layer between bottom and top model; `SummedGradientLink` lets
 the passive party learn the batch sum of its parameter gradients only. What each party then has in
-the clear is recorded for its View and nothing else: ciphertexts cross as opaque bytes, masked values
-as the masked numbers they are.
+the clear is recorded for its View and nothing else: ciphertexts cross as opaque bytes, masked
+values as the masked numbers they are.
 """
 
 from __future__ import annotations
@@ -119,6 +119,7 @@ class InteractiveLink(Link):
         fed.send("ciphertext", me, you, sent, name="embedding", phase=phase)
         fed.send("ciphertext", you, me, back, name="product", phase=phase)
         self._witness(fed, h, rows, phase)
+        fed.derive("embedding", me, you, h, rows, phase=phase, own=True)
         self._derive(fed, "masked", me, found.masked, rows, phase)
         fed.send("masked", me, you, found.masked, rows, name="product", phase=phase)
         self._derive(fed, "activation", you, found.out, rows, phase)
@@ -247,6 +248,8 @@ class SummedGradientLink(Link):
             sizes = self._sizes(b, o, sum(p[0].numel() for p in params))
         fed.send("ciphertext", you, self.party, opaque(fed.replicas, sizes[0]), name="gradient")
         fed.send("ciphertext", self.party, you, opaque(fed.replicas, sizes[1]), name="sum")
+        scale = float(rows.shape[1])
+        fed.derive("gradient", you, self.party, gradient, rows, scale=scale, own=True)
         wide = torch.cat([g.flatten(1) for g in sums], dim=1).double()
         streams = self._masks(fed)
         sigma = 2.0**self.settings.mask_bits

@@ -1,7 +1,8 @@
-"""What stays visible: for every message of a run, who holds it in the clear and who masked or opaque.
+"""What stays visible: for every message of a run, who holds it in the clear and who masked or
+opaque.
 
-The table is made from the defenses of a cell, not from a claim: tests compare it with what the views
-of a trained run really hold. An attack whose inputs are visible to nobody in its coalition is
+The table is made from the defenses of a cell, not from a claim: tests compare it with what the
+views of a trained run really hold. An attack whose inputs are visible to nobody in its coalition is
 ``not-observable``, which is a statement about this attack and never means "safe".
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 from vflsec import registry
 from vflsec.view import Need
 
-__all__ = ["Line", "markdown", "sentence", "sees", "visibility"]
+__all__ = ["Line", "markdown", "sees", "sentence", "visibility"]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -27,8 +27,8 @@ _MARKERS = "osD^vPX*"
 _SPLITS = ("test", "validation", "train")
 _PAPER, _INK = "#ffffff", "#16181d"
 
-Data = pd.DataFrame | Mapping[str, Any]
-Point = Mapping[str, Any]
+Data: TypeAlias = pd.DataFrame | Mapping[str, Any]
+Point: TypeAlias = Mapping[str, Any]
 
 
 def points(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
