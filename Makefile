@@ -17,7 +17,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help audit test lint format types notebooks check clean
+.PHONY: notebooks-pair help audit test lint format types notebooks check clean
 
 help: ## list the verbs
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  \1|/' | \
@@ -48,6 +48,9 @@ notebooks: $(STAMP)/notebooks ## execute every notebook (results under build/)
 		$(ONE_THREAD) $(BIN)/python -m jupytext --quiet --to ipynb --set-kernel python3 --execute \
 			--output "$(NOTEBOOK_OUT)/$$(basename "$$f" .py).ipynb" "$$f" || exit 1; \
 	done
+
+notebooks-pair: $(STAMP)/notebooks ## refresh the .ipynb beside every notebook, without outputs
+	$(BIN)/python -m jupytext --quiet --to ipynb notebooks/*.py
 
 check: lint types test ## lint, types and tests
 

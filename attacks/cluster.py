@@ -25,14 +25,12 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.guess import Guess
-from vflsec.nn.points import Points, k_means, points
+from vflsec.nn.points import Points, assign, k_means, points
 from vflsec.view import View
 
 ALIASES = ("grad_cluster", "gradient_clustering")
@@ -106,9 +104,3 @@ class Cluster(Attack):
         np.add.at(votes, (at.cpu().numpy(), known.labels.cpu().numpy()), 1)
         share = votes / votes.sum(0).clip(1)  # of each class's known rows
         return assign(share)
-
-
-def assign(worth: NDArray[np.float64]) -> list[int]:
-    """The cluster of each class that makes the total of `worth` (clusters, classes) largest."""
-    cluster, of = linear_sum_assignment(-worth)
-    return [int(c) for c in cluster[np.argsort(of)]]

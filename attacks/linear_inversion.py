@@ -1,15 +1,15 @@
 """Linear inversion of an encrypted interactive layer: solve z = h W + b for the embedding h.
 
 An active party that never sees h (it is encrypted) still holds the layer's output z, with plain
-weights the weights W (m, o) and bias b themselves, and for every batch the weight gradient G = h^T g
-beside its own g = dL/dz. Three ways to use that:
+weights the weights W (m, o) and bias b themselves, and for every batch the weight gradient G = h^T
+g beside its own g = dL/dz. Three ways to use that:
 
-* ``output``: h = (z - b) W^+. Exact where o >= m and W has full rank; else the component of h in the
-  column space of W, which is all that z carries.
-* ``gradient``: h = (G g^+)^T for a batch. Exact where the batch is no larger than the rank of g
-  (at most o).
-* ``joint``: both; and what they leave open from the row's earlier epochs, in which W was another, as
-  far as those predict held-out columns of the last z (h moves too, so older is not truer).
+* ``output``: h = (z - b) W^+. Exact where o >= m and W has full rank; else the component of h in
+  the column space of W, which is all that z carries.
+* ``gradient``: h = (G g^+)^T for a batch. Exact where the batch is no larger than the rank of g (at
+  most o).
+* ``joint``: both; and what they leave open from the row's earlier epochs, in which W was another,
+  as far as those predict held-out columns of the last z (h moves too, so older is not truer).
 
 Attacker: the active party; it does not deviate from the protocol. With shared weights it holds only
 its own share of W and a gradient with the passive party's noise in it, and the same formulas give
@@ -17,8 +17,8 @@ noise: that is the point of sharing them.
 Known failure cases: an output narrower than the embedding together with large batches; shared
 weights. The plain embedding, where it is sent, needs no attack at all.
 
-Source: this package's own statement of a known property of linear layers: z = hW + b determines h for
-full-rank W with o >= m; for the gradient see Geiping, Bauermeister, Dröge, Moeller, "Inverting
+Source: this package's own statement of a known property of linear layers: z = hW + b determines h
+for full-rank W with o >= m; for the gradient see Geiping, Bauermeister, Dröge, Moeller, "Inverting
 gradients", NeurIPS 2020, arXiv:2003.14053, proposition 3.1.
 """
 

@@ -1,9 +1,11 @@
 """What algorithms for few aligned rows reach, send and leak; writes docs/evidence/few_overlap.md.
 
 Run ``python benchmarks/evidence_few_overlap.py``. The tables lie in the folder that
-VFLSEC_TEST_DATA names, or in ../shared/data beside the repository. To try something without
-writing: ``--only WORD`` runs the rows whose title has the word, ``--data WORD`` the tables whose
-name has it, ``--quick`` one number of aligned rows and two seeds.
+VFLSEC_TEST_DATA names, or in ../shared/data beside the repository. Finished rows are kept in
+build/evidence/few_overlap.json, so an interrupted run goes on and a new row alone is computed;
+``--fresh`` starts anew. To try something without writing: ``--only WORD`` runs the rows whose title
+has the word, ``--data WORD`` the tables whose name has it, ``--quick`` one number of aligned rows
+and two seeds.
 
 To add an algorithm, add a :class:`Row` to ROWS; to compare it with another, add a :class:`Claim`.
 """
@@ -15,7 +17,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vflsec._version import __version__
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import records, results_frame
 from vflsec.data.load import load_source
@@ -37,6 +40,7 @@ FOUND = [ROOT.parent / "shared" / "data", ROOT.parent.parent / "shared" / "data"
 DATA = Path(os.environ.get("VFLSEC_TEST_DATA") or next((f for f in FOUND if f.is_dir()), FOUND[0]))
 TEST = 0.25
 KNOWN = 20
+STORE = ROOT / "build" / "evidence" / "few_overlap.json"
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ SHARED = {
     "hidden": [64], "cut": 32, "top": [], "batch_size": 64, "lr": 0.003, "epochs": 60,
     "patience": 10,
 }  # fmt: skip
-BETAS = (0.01, 0.1, 1.0, 10.0)
+BETAS = (0.1, 1.0, 10.0)
 VFLHLP = {"scarf_epochs": 10}
 
 ROWS = [
@@ -168,6 +172,10 @@ def tasks_of(data: Set, source: Source, aligned: int, seeds: Sequence[int]) -> d
     }
 
 
+KEPT = ("cell", "dataset", "seed", "metric", "value", "chance", "phase", "adversary", "attack",
+        "attack_key", "target", "split", "n", "controls", "status")  # fmt: skip
+
+
 @dataclass
 class Found:
     """What one row came to at one number of aligned rows, a value a seed each."""
@@ -177,7 +185,7 @@ class Found:
     messages: list[float] = field(default_factory=list)
     chosen: str = ""
     leaks: dict[str, tuple[list[float], list[float]]] = field(default_factory=dict)
-    results: list[CellResult] = field(default_factory=list)
+    attacked: list[dict[str, Any]] = field(default_factory=list)
 
 
 def train(
@@ -219,23 +227,21 @@ def run(row: Row, tasks: Mapping[int, Task]) -> Found:
         data = [x for x in sent if x.kind in ("embedding", "gradient")]
         found.megabytes.append(sum(x.bytes for x in sent) / 1e6)
         found.messages.append(sum(x.messages for x in data))
-    found.results = results if attacks else []
+    found.attacked = [
+        {k: r[k] for k in KEPT} | {"cell": f"{row.title} {r['cell']}", "algorithm": row.title}
+        for result in results
+        for r in records(result)
+        if r["attack"] and r["split"] == "train" and r["metric"] in ("auc", "leak_auc")
+    ]
     return found
 
 
 def leaks(found: Mapping[str, Found]) -> None:
     """Value and advantage of every attack; the strongest control is chosen once for all rows."""
-    every = [
-        {**record, "cell": f"{title} {record['cell']}", "algorithm": title, "known_rows": KNOWN}
-        for title, f in found.items()
-        for r in f.results
-        for record in records(r)
-        if record["attack"]
-    ]
+    every = [{**r, "known_rows": KNOWN} for f in found.values() for r in f.attacked]
     if not every:
         return
     frame = results_frame(every)
-    frame = frame[frame.metric.isin(["auc", "leak_auc"]) & (frame.split == "train")]
     for (title, attack), mine in frame.groupby(["algorithm", "attack"]):
         name = next(n for n in ATTACKS if str(attack).startswith(n))
         ordered = mine.sort_values("seed")
@@ -302,31 +308,52 @@ def claims(everything: Mapping[str, Mapping[str, Found]]) -> list[str]:
     return [*lines, ""]
 
 
+def kept(fresh: bool) -> dict[str, Any]:
+    """Finished rows of earlier runs, by what they depend on."""
+    if fresh or not STORE.exists():
+        return {}
+    found: dict[str, Any] = json.loads(STORE.read_text(encoding="utf-8"))
+    return found
+
+
+def found_for(row: Row, key: str, tasks: Mapping[int, Task], store: dict[str, Any]) -> Found:
+    """A row from the store, or computed and stored."""
+    name = f"{key} {row} {sorted(tasks)} {__version__}"
+    if name not in store:
+        begun = time.process_time()
+        found = run(row, tasks)
+        print(f"{key} {row.title}: {time.process_time() - begun:.0f} s", flush=True)
+        store[name] = {**asdict(found), "seconds": time.process_time() - begun}
+        STORE.parent.mkdir(parents=True, exist_ok=True)
+        STORE.write_text(json.dumps(store, default=float), encoding="utf-8")
+    return Found(**{k: v for k, v in store[name].items() if k != "seconds"})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="")
     parser.add_argument("--data", default="")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--fresh", action="store_true")
     given = parser.parse_args()
     seeds = range(2) if given.quick else range(5)
     everything: dict[str, dict[str, Found]] = {}
-    lines, started = [HEAD], time.process_time()
+    lines, store = [HEAD], kept(given.fresh)
     for data in (d for d in SETS if given.data in d.name):
         source = load(data)
         for aligned in data.sizes[:1] if given.quick else data.sizes:
-            tasks = tasks_of(data, source, aligned, seeds)
-            found = everything[f"{data.name} {aligned}"] = {}
-            for row in ROWS:
-                if given.only in row.title:
-                    begun = time.process_time()
-                    found[row.title] = run(row, tasks)
-                    seconds = time.process_time() - begun
-                    print(f"{data.name} {aligned} {row.title}: {seconds:.0f} s", flush=True)
+            tasks, key = tasks_of(data, source, aligned, seeds), f"{data.name} {aligned}"
+            found = {
+                row.title: found_for(row, key, tasks, store)
+                for row in ROWS
+                if given.only in row.title
+            }
             leaks(found)
+            everything[key] = found
             lines += table(data, aligned, found, tasks)
     lines += claims(everything)
     text = "\n".join(lines)
-    print(text, f"\n{time.process_time() - started:.0f} s of CPU")
+    print(text)
     if not (given.only or given.quick or given.data):
         (ROOT / "docs" / "evidence").mkdir(parents=True, exist_ok=True)
         (ROOT / "docs" / "evidence" / "few_overlap.md").write_text(text, encoding="utf-8")

@@ -84,7 +84,7 @@ def bare(replicas: int, batch: int) -> Callable[[int], None]:
         w = torch.randn(replicas, i, o, generator=g) / i**0.5
         return [w.requires_grad_(), torch.zeros(replicas, 1, o).requires_grad_()]
 
-    shapes = [(COLUMNS, HIDDEN), (HIDDEN, CUT), (COLUMNS, HIDDEN), (HIDDEN, CUT), (2 * CUT, CLASSES)]
+    shapes = [(COLUMNS, HIDDEN), (HIDDEN, CUT)] * 2 + [(2 * CUT, CLASSES)]
     params = [p for i, o in shapes for p in weight(i, o)]
     optimizer = torch.optim.Adam(params, lr=1e-3, fused=True)
     rows = max(4 * batch, 1024)

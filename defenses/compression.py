@@ -70,7 +70,7 @@ class Compression(Policy):
         """What is held back for each sample id so far, (R, N, m); grows with the ids seen."""
         if message.rows is None:
             raise self.refuse(message, "residuals are kept by sample id, and it has no ids.")
-        key = (message.receiver, message.phase, message.name)
+        key = f"{message.receiver}/{message.phase}/{message.name}"
         kept = own.memory.get(key)
         n = int(message.rows.max()) + 1
         if kept is None or kept.shape[1] < n:

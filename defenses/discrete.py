@@ -66,7 +66,7 @@ class Discrete(Policy):
         return own.choose(out.reshape(message.tensor.shape), message.tensor)
 
     def _bound(self, message: Message, own: Own, g: Tensor) -> Tensor:
-        key = (message.receiver, message.name)
+        key = f"{message.receiver}/{message.name}"
         if key not in own.memory:
             found = (
                 [2 * one.std() for one in g]

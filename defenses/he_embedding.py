@@ -5,15 +5,15 @@ weight gradient under encryption and gets both back masked (protocol: `vflsec.he
 gradient of the embedding reaches the passive party in the clear, as in deployed systems.
 
 ``weights = "plain"``: the active party owns W. ``weights = "shared"``: W = W_a + W_p, and neither
-party knows it. ``mode = "real"`` computes under encryption, ``"emulated"`` gives the same numbers and
-the same visibility for sweeps, ``"clear"`` is the same network with h sent in the clear: the row to
-compare with.
+party knows it. ``mode = "real"`` computes under encryption, ``"emulated"`` gives the same numbers
+and the same visibility for sweeps, ``"clear"`` is the same network with h sent in the clear: the
+row to compare with.
 
 Hook: link. Owner: every passive party. It protects the embedding on its way and from a direct look.
-Guarantee: none in the sense of an epsilon. Does not stop: with plain weights, solving z = h W + b for
-h (exact where the output is as wide as the embedding) and the weight gradient for a small batch; with
-any weights, a decoder fitted to auxiliary rows on z, and everything the passive party does with its
-own trained bottom and with the gradients it receives: completion, direction, norm.
+Guarantee: none in the sense of an epsilon. Does not stop: with plain weights, solving z = h W + b
+for h (exact where the output is as wide as the embedding) and the weight gradient for a small
+batch; with any weights, a decoder fitted to auxiliary rows on z, and everything the passive party
+does with its own trained bottom and with the gradients it receives: completion, direction, norm.
 
 Source: Zhang, Zhu et al. and the FATE project, interactive layer of hetero neural networks
 (github.com/FederatedAI/FATE); Cheon, Kim, Kim, Song, "Homomorphic encryption for arithmetic of
@@ -22,6 +22,7 @@ approximate numbers", ASIACRYPT 2017; Benaissa et al., "TenSEAL", arXiv:2104.031
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -100,13 +101,26 @@ class HeEmbedding(Policy):
             more = {"activation", "weights", "weight_gradient", "output_gradient"}
             return sends | {(kind, "passive", "active") for kind in more}
         kept = {s for s in sends if s[0] != "embedding"}
+        kept.add(("embedding", "passive", "nobody"))  # its owner keeps it, nobody else gets it
         both = {("passive", "active"), ("active", "passive")}
-        kept |= {(kind, *way) for kind in ("ciphertext", "masked") for way in both}
+        kept |= {(kind, *way) for kind in ("ciphertext", "masked", "masked_sum") for way in both}
         kept |= {
             (kind, "passive", "active")
             for kind in ("activation", "weights", "weight_gradient", "output_gradient")
         }
         return frozenset(kept)
+
+    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> tuple[float, int]:
+        if self.mode == "clear":
+            return 0.0, 0
+        from vflsec.he import cost
+        from vflsec.he.ckks import Parameters
+
+        found = cost.batch(
+            batch, int(params.get("cut", 32)), self.out, shared=self.weights == "shared",
+            parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
+        )  # fmt: skip
+        return (found.seconds if self.mode == "real" else 0.0), found.bytes
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if self.mode == "clear":
@@ -121,6 +135,6 @@ class HeEmbedding(Policy):
         label = "" if self.mode == "real" else " Emulated: no ciphertext was computed."
         return Guarantee(
             protects="example",
-            covers=f"No epsilon. For the passive party: {hidden}. Not covered: labels, and what the "
-            f"gradients that the passive party receives say about them.{label}",
+            covers=f"No epsilon. For the passive party: {hidden}. Not covered: labels, and what "
+            f"the gradients that the passive party receives say about them.{label}",
         )

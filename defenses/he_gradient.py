@@ -1,16 +1,16 @@
 """Homomorphically encrypted gradients: a passive party learns only sums over the batch.
 
 The active party holds the key and sends Enc(dL/dz). The passive party computes the gradient of its
-parameters under encryption, adds a mask, has the sum decrypted and takes the mask off: no gradient of
-a single row is ever in the clear on its side. ``mode = "real"`` does so for a linear bottom, the
-classical vertical linear or logistic regression, [X 1]^T Enc(dL/dz). For deeper bottoms no
-deployed protocol computes the whole backward pass under encryption, so only ``mode = "emulated"``
-exists, which says so in the results.
+parameters under encryption, adds a mask, has the sum decrypted and takes the mask off: no gradient
+of a single row is ever in the clear on its side. ``mode = "real"`` does so for a linear bottom, the
+classical vertical linear or logistic regression, [X 1]^T Enc(dL/dz). For deeper bottoms no deployed
+protocol computes the whole backward pass under encryption, so only ``mode = "emulated"`` exists,
+which says so in the results.
 
 Hook: link. Owner: every passive party (it is the one that sees less).
 Guarantee: none in the sense of an epsilon. Does not stop: batch label inference from the summed
-gradients, completion of the own trained bottom with a few labels, and anything at batch size 1, where
-the sum is the row.
+gradients, completion of the own trained bottom with a few labels, and anything at batch size 1,
+where the sum is the row.
 
 Source: Hardy et al., "Private federated learning on vertically partitioned data via entity
 resolution and additively homomorphic encryption", arXiv:1711.10677 (2017); Yang et al.,
@@ -75,8 +75,10 @@ class HeGradient(Policy):
 
     def sends(self, sends: frozenset[tuple[str, str, str]]) -> frozenset[tuple[str, str, str]]:
         kept = {s for s in sends if s[0] != "gradient"}
+        kept.add(("gradient", "active", "nobody"))  # its owner keeps it, nobody else gets it
         both = {("passive", "active"), ("active", "passive")}
-        return frozenset(kept | {(kind, *way) for kind in ("ciphertext", "masked") for way in both})
+        kinds = ("ciphertext", "masked_sum")
+        return frozenset(kept | {(kind, *way) for kind in kinds for way in both})
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         label = (

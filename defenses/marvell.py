@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -82,13 +82,12 @@ def solve(u: Numbers, v: Numbers, d: int, g: Numbers, p: Numbers, power: Numbers
     t = {k: torch.as_tensor(x, dtype=torch.float64) for k, x in given.items()}
     for name, low in (("u", False), ("v", False), ("g", True), ("p", True), ("power", False)):
         x = t[name]
-        ok = torch.isfinite(x) & ((x > 0) if low else (x >= 0))
-        if name == "p":
-            ok &= x < 1
+        ok = torch.isfinite(x) & ((x > 0) if low else (x >= 0)) & ((x < 1) | (name != "p"))
         if not bool(ok.all()):
             rule = "in (0, 1)" if name == "p" else f"finite and {'>' if low else '>='} 0"
             raise check.fail(f"marvell.solve: {name}", rule, given[name])
-    u_, v_, g_, p_, power_ = torch.broadcast_tensors(*(t[k] for k in given))
+    same: Any = torch.broadcast_tensors(*(t[k] for k in given))
+    u_, v_, g_, p_, power_ = same
     unit = torch.maximum(g_, torch.maximum(u_, v_))
     swap = u_ > v_  # the class with the larger variance gets no noise across; call it class 1
     low, high = torch.where(swap, v_, u_) / unit, torch.where(swap, u_, v_) / unit
@@ -240,11 +239,13 @@ class Marvell(Policy):
         else:
             power = torch.where(apart, least_power(u, v, d, safe, p, 1 / strength), 0.0)
         made = solve(u, v, d, safe, p, power)
+        four = (made.lam10, made.lam11, made.lam20, made.lam21)
+        lams = [torch.as_tensor(lam).to(x.device) for lam in four]
         for k, r in enumerate(both):
             unit = direction[k] / math.sqrt(float(safe[k]))
             one = y[r] == 1
-            lam1 = torch.where(one, float(made.lam11[k]), float(made.lam10[k]))
-            lam2 = torch.where(one, float(made.lam21[k]), float(made.lam20[k]))
+            lam1 = torch.where(one, lams[1][k], lams[0][k])
+            lam2 = torch.where(one, lams[3][k], lams[2][k])
             coefficient = along[r].double() * (lam1 - lam2).clamp_min(0.0).sqrt()
             shaped = coefficient.unsqueeze(1) * unit
             shaped = shaped + lam2.sqrt().unsqueeze(1) * across[r].double()

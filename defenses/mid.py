@@ -61,7 +61,8 @@ class Bottleneck(nn.Module):
         parts = _outside(h, self.slices)
         for (a, b), encoder, decoder in zip(self.slices, self.encoders, self.decoders, strict=True):
             mean = encoder(h[..., a:b]).chunk(2, dim=-1)[0]
-            parts[a] = torch.where(self.on > 0, decoder(mean), h[..., a:b])  # type: ignore[operator]
+            on = self.get_buffer("on") > 0
+            parts[a] = torch.where(on, decoder(mean), h[..., a:b])
         return self.top(torch.cat([parts[k] for k in sorted(parts)], dim=-1))
 
 

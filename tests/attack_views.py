@@ -150,3 +150,51 @@ def binary_gradients(
     p = torch.sigmoid(odds + 0.8 * torch.randn(n, generator=g))
     v = torch.randn(d, generator=g)
     return (p - y).unsqueeze(1) * v / v.norm(), y
+
+
+def feature_view(
+    own: Tensor,
+    victim: Tensor,
+    embedding: Tensor,
+    *,
+    aux: int = 0,
+    models: Mapping[str, Mapping[str, nn.Module]] | None = None,
+    cardinalities: tuple[int, ...] | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> View:
+    """The view of the active party: own columns (n, p), received embeddings (n, d).
+
+    The first `aux` rows of the victim's columns are granted; the other rows are to be guessed.
+    """
+    n, d = victim.shape
+    rows = torch.arange(n)
+    held = {("received", "embedding", "last", "active"): Table(embedding, rows, 0 * rows, 0 * rows)}
+    names = tuple(f"v{i}" for i in range(d))
+    schema = {
+        "active": Schema(tuple(f"o{i}" for i in range(own.shape[1])), (0,) * own.shape[1],
+                         (own.shape[1],)),
+        PARTY: Schema(names, cardinalities or (0,) * d, (d,)),
+    }  # fmt: skip
+    known_facts = {
+        "algorithm": "splitnn", "phase": "train", "active": "active", "classes": 2,
+        "parties": ("active", PARTY), "batch_size": 64, **(facts or {}),
+    }  # fmt: skip
+    return View(
+        adversary=("active",),
+        columns=MappingProxyType({"active": own}),
+        present=MappingProxyType({"active": torch.ones(n, dtype=torch.bool)}),
+        schema=MappingProxyType(schema),
+        tables=MappingProxyType(held),
+        models=MappingProxyType(dict(models or {})),
+        facts=Facts(**known_facts),
+        targets=MappingProxyType({"train": rows[aux:], "test": rows[:0]}),
+        aux=MappingProxyType({PARTY: (rows[:aux], victim[:aux])}) if aux else None,
+    )
+
+
+def r2(guess: Guess, truth: Tensor) -> float:
+    """The audit's R^2 of guessed features (n, d)."""
+    whole = Truth("feature", np.arange(len(truth)), truth.numpy())
+    (found,) = score(guess, whole, guess.rows, classes=2, prior=[0.5, 0.5], metrics=["r2"])
+    assert found.value is not None
+    return found.value

@@ -14,7 +14,7 @@ from vflsec.message import KINDS, Message
 def test_the_kinds() -> None:
     assert KINDS == (
         "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
-        "masked", "activation", "weight_gradient", "output_gradient", "weights",
+        "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
     )  # fmt: skip
 
 

@@ -147,7 +147,8 @@ def test_wheel_holds_scenarios_and_the_typing_marker(archive: zipfile.ZipFile) -
 def test_wheel_holds_nothing_else(archive: zipfile.ZipFile) -> None:
     tops = {n.split("/")[0] for n in archive.namelist()}
     assert tops == {"vflsec", f"vflsec-{vflsec.__version__}.dist-info"}
-    assert not [n for n in archive.namelist() if "test_" in n or "conftest" in n]
+    names = [n.rsplit("/", 1)[-1] for n in archive.namelist()]
+    assert not [n for n in names if n.startswith("test_") or "conftest" in n]
 
 
 def test_wheel_has_the_command_and_the_licence(archive: zipfile.ZipFile) -> None:
@@ -155,6 +156,8 @@ def test_wheel_has_the_command_and_the_licence(archive: zipfile.ZipFile) -> None
     assert archive.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
     entry = archive.read(f"{info}/entry_points.txt").decode()
     assert "vflsec = vflsec.cli:main" in entry
+    assert "[pytest11]\nvflsec = vflsec.pytest_plugin" in entry
+    assert "vflsec/report/report.html.j2" in archive.namelist()
 
 
 # Names and versions

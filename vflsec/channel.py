@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 from vflsec.errors import PolicyError
 from vflsec.message import Message
 from vflsec.policy import Own, Policy
-from vflsec.view import Need, Table, Update
+from vflsec.view import Need, Table, Update, side_by_side
 
 __all__ = ["Binding", "Channel", "Ledger", "Recorder"]
 
@@ -159,8 +159,8 @@ class Recorder:
     def __init__(self, wanted: Sequence[Key] = (), replicas: int = 1, rows: int = 0) -> None:
         self.wanted = frozenset(wanted)
         self.replicas, self.n = replicas, rows
-        self.stores: dict[tuple[str, str, str, str, str], _Dense | _All] = {}
-        self._names: dict[tuple[str, str, str, str, str], str] = {}
+        self.stores: dict[tuple[str, str, str, str, str, str], _Dense | _All] = {}
+        self._names: dict[tuple[str, str, str, str, str, str], str] = {}
         self._by: dict[tuple[str, str, str], list[str]] = {}
         self.observed: dict[str, set[str]] = {}
         self._updates: dict[tuple[str, str], list[tuple[Update, Tensor | None]]] = {}
@@ -188,9 +188,14 @@ class Recorder:
         """Keep a delivered message for those who want it; of inference, predictions only."""
         if not self._by or (message.phase == "predict" and message.kind != "prediction"):
             return
-        for party, way in ((message.receiver, "received"), (message.sender, "sent")):
+        if message.kind == "ciphertext":  # opaque to whoever holds it: all there is, is its size
+            size = torch.full((self.replicas, 1), message.tensor.shape[-1], dtype=torch.int64)
+            message = replace(message, tensor=size)
+        ends = ((message.receiver, "received", message.sender),
+                (message.sender, "sent", message.receiver))  # fmt: skip
+        for party, way, peer in ends:
             for form in self._by.get((party, way, message.kind), ()) if way in ways else ():
-                key = (message.phase, party, way, message.kind, form)
+                key = (message.phase, party, way, message.kind, form, peer)
                 first = self._names.setdefault(key, message.name)
                 if message.name != first and message.tensor.is_floating_point():
                     continue
@@ -232,13 +237,14 @@ class Recorder:
     def tables(self, r: int, parties: Sequence[str], phase: str) -> dict[Key, Table]:
         """Replica `r`'s tables of one phase for an adversary: (way, kind, form, party) -> Table.
 
+        What came from several peers stands side by side, in the order in which they first spoke.
         Predictions that were returned to it belong to every phase.
         """
-        return {
-            (way, kind, form, party): store.table(r)
-            for (at, party, way, kind, form), store in self.stores.items()
-            if at in (phase, "predict") and party in parties
-        }
+        found: dict[Key, list[Table]] = {}
+        for (at, party, way, kind, form, _), store in self.stores.items():
+            if at in (phase, "predict") and party in parties:
+                found.setdefault((way, kind, form, party), []).append(store.table(r))
+        return {k: t[0] if len(t) == 1 else side_by_side(t) for k, t in found.items()}
 
 
 class Channel:
@@ -299,10 +305,15 @@ class Channel:
                 out = out.with_tensor(changed, b.policy.name)
         return out
 
-    def derive(self, message: Message) -> None:
-        """Record for the receiver alone what it works out of delivered messages and own secrets."""
-        self.derived.add((message.kind, message.sender, message.receiver))
-        self.recorder.add(message, self.alive_mask, ways=("received",))
+    def derive(self, message: Message, *, own: bool = False) -> None:
+        """Record for one party alone what it has in the clear although it did not cross so.
+
+        The receiver's, worked out of delivered messages and own secrets; with `own` the sender's,
+        which sent it encrypted.
+        """
+        if not own:
+            self.derived.add((message.kind, message.sender, message.receiver))
+        self.recorder.add(message, self.alive_mask, ways=("sent" if own else "received",))
 
 
 def _same(name: str, before: Tensor, after: Tensor) -> None:

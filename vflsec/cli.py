@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 
 from vflsec._version import __version__
+from vflsec.cli_new import new_app
 from vflsec.errors import VflsecError
 
 __all__ = ["app", "main"]
@@ -32,12 +33,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Does this vertical federated learning system leak, how much, to whom, and what does it "
     "cost to stop it?\n\nExample: vflsec audit quickstart",
-)
-new_app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Write the file of a new attack or defense, to fill in.\n\n"
-    "Example: vflsec new attack tail_score",
 )
 app.add_typer(new_app, name="new")
 
@@ -161,9 +156,9 @@ def audit(
 
 def _tell_github(summary: dict[str, Any]) -> None:
     """Annotations and the step summary, where the environment asks for them."""
-    from vflsec.report.github import annotations, write_step_summary
+    from vflsec.report.github import workflow_commands, write_step_summary
 
-    for line in annotations(summary):
+    for line in workflow_commands(summary):
         typer.echo(line)
     write_step_summary(summary)
 
@@ -204,6 +199,55 @@ def check_(
             print_plan(plan, _console())
     if format_ is Format.json:
         _json(found)
+
+
+@app.command()
+def tune(
+    scenario: ScenarioArg,
+    defense: Annotated[list[str], typer.Option(help="A defense with a strength; repeatable.")],
+    leak: Annotated[float, typer.Option(help="Largest accepted upper bound of advantage.")] = 0.05,
+    drop: Annotated[float, typer.Option(help="Largest accepted loss of utility.")] = 0.03,
+    low: Annotated[float, typer.Option(help="Weakest strength to try.")] = 0.1,
+    high: Annotated[float, typer.Option(help="Strongest strength to try.")] = 100.0,
+    rounds: Annotated[int, typer.Option(min=0, help="Halvings of the interval.")] = 5,
+    out: Annotated[
+        Path | None, typer.Option(help="Results directory.", show_default="out/tune")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    format_: FormatOption = Format.text,
+) -> None:
+    """Find the least strength of a defense that meets a leakage target at a utility floor.
+
+    Exits with 3 if some defense has no such strength.
+
+    Example: vflsec tune quickstart --defense iso --leak 0.05 --drop 0.03
+    """
+    from dataclasses import asdict
+
+    from vflsec.engine.tune import pareto
+    from vflsec.engine.tune import tune as search
+    from vflsec.report.exports import plain
+
+    base = out if out is not None else Path("out") / "tune"
+    found = [
+        search(
+            scenario, name, leak=leak, drop=drop, low=low, high=high, rounds=rounds,
+            out=base / name, seeds=seeds, device=device,
+        )
+        for name in defense
+    ]  # fmt: skip
+    front = pareto([t for f in found for t in f.trials])
+    if format_ is Format.json:
+        _json([plain(asdict(f)) for f in found])
+    else:
+        for f in found:
+            chosen = "none" if f.strength is None else f"{f.strength:g}"
+            typer.echo(f"{f.defense}: strength {chosen}. {f.reason}")
+        typer.echo("Pareto front (utility, worst advantage):")
+        for t in front:
+            typer.echo(f"  {t.defense} {t.strength:g}: {t.utility:.3f}, {t.leak:+.3f}")
+    raise typer.Exit(3 if any(f.strength is None for f in found) else 0)
 
 
 @app.command()
@@ -371,39 +415,6 @@ def show(
                 typer.echo(f"{key}: {item[key]}")
         if item.get("aliases"):
             typer.echo(f"also called: {', '.join(item['aliases'])}")
-
-
-def _new(kind: str, name: str) -> None:
-    from vflsec.templates import is_registered, write_component
-
-    path = write_component(kind, name, Path.cwd())
-    typer.echo(f"Wrote {path}. It runs as it is; change what it says and does.")
-    if not is_registered(kind, path):
-        typer.echo(
-            "To register it, name its module in your package's pyproject.toml:\n"
-            f'  [project.entry-points."vflsec.{kind}s"]\n  {name} = "YOUR_PACKAGE.{name}"'
-        )
-
-
-NewName = Annotated[str, typer.Argument(help="Its registered name, in snake_case.")]
-
-
-@new_app.command("attack")
-def new_attack(name: NewName) -> None:
-    """Write the file of a new attack.
-
-    Example: vflsec new attack tail_score
-    """
-    _new("attack", name)
-
-
-@new_app.command("defense")
-def new_defense(name: NewName) -> None:
-    """Write the file of a new defense.
-
-    Example: vflsec new defense clip_gradient
-    """
-    _new("defense", name)
 
 
 @app.command()

@@ -98,6 +98,7 @@ class Federation:
         phase, epoch, steps: the clock.
         extra: state of the algorithm.
         batch: sample ids (R, b) of the current step.
+        attacked: party whose column policies act at inference too, while an attack is judged.
     """
 
     stack: Stack
@@ -111,6 +112,7 @@ class Federation:
     steps: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
     batch: Tensor | None = None
+    attacked: str = ""
     _links: dict[str, Link] = field(default_factory=dict)
 
     @classmethod
@@ -236,7 +238,7 @@ class Federation:
     def columns(self, party: str, rows: Tensor, *, train: bool = True) -> Tensor:
         """Own input rows (R, b, ...) of a party for ids (R, b), after its column policies."""
         x = self.stack.columns(party, rows)
-        if train:
+        if train or self.attacked == party:
             for b in self.parties[party].bindings:
                 if b.policy.overrides("columns"):
                     b.own.context = {"rows": rows, "schema": self.stack.first.schema[party]}
@@ -262,7 +264,8 @@ class Federation:
         Raises:
             PolicyError: a link promised that such a message does not pass in the clear.
         """
-        for party in {sender, receiver} & self.parties.keys() - {self.active.name}:
+        known = {sender, receiver} & self.parties.keys()  # a server need not be a party
+        for party in known - {self.active.name}:
             if kind in self.link(party).replaces:
                 raise PolicyError(
                     f"{party}: {kind} messages must pass encrypted, but the algorithm sends one in "
@@ -284,16 +287,19 @@ class Federation:
         *,
         scale: float = 1.0,
         phase: str = "",
+        own: bool = False,
     ) -> None:
         """Record what `receiver` works out by itself, for example by taking off its own mask.
 
-        Nothing crosses, nothing is counted; `sender` is whose values these are.
+        Nothing crosses, nothing is counted; `sender` is whose values these are. With `own` it is
+        the sender who keeps what it sent encrypted.
         """
         self.channel.derive(
             Message(
                 kind, sender, receiver, tensor.detach(), rows, phase or self.phase, self.epoch,
                 self.steps, "", scale,
-            )
+            ),
+            own=own,
         )  # fmt: skip
 
     def treat(

@@ -99,7 +99,7 @@ class Gate:
     @property
     def needs_alive(self) -> bool:
         """Whether passing takes an attack that is known to work."""
-        return self.metric not in TASK and self.max is not None
+        return self.metric not in (*TASK, "epsilon_lower") and self.max is not None
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,8 @@ def _selected(row: Mapping[str, Any], gate: Gate) -> bool:
         return False
     if any(getattr(gate, k) not in ("*", row[k]) for k in ("dataset", "algorithm")):
         return False
+    if gate.metric == "epsilon_lower":
+        return bool(row["metric"] == gate.metric)
     if gate.metric in TASK:
         return not row["attack"] and row["metric"] == row["utility_metric"]
     if not row["attack"] or not _named(row["attack"], gate.attack):

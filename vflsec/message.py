@@ -13,9 +13,10 @@ __all__ = ["KINDS", "Kind", "Message"]
 
 Kind = Literal[
     "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
-    "masked", "activation", "weight_gradient", "output_gradient", "weights",
+    "masked", "masked_sum", "activation", "weight_gradient", "output_gradient", "weights",
 ]  # fmt: skip
-"""The last four never cross: they are what a party works out of a masked answer and its own mask
+"""A `ciphertext` is opaque; `masked` rows and a `masked_sum` over a batch are numbers under a mask.
+The last four never cross: they are what a party works out of a masked answer and its own mask
 (`activation`, `weight_gradient`), and what it has beside (`output_gradient`, `weights`)."""
 KINDS: tuple[str, ...] = get_args(Kind)
 

@@ -102,6 +102,7 @@ class Policy:
         natural: other numbers a scenario may sweep instead of the strength, by name, each with the
             function that turns it into a strength. ``{"epsilon": lambda e: 1 / e}`` lets a scenario
             write ``epsilon = [8, 2, 1]``; see :meth:`from_natural`.
+        trial: three strengths under which the conformance suite tries the policy, the first 0.
         covers: message kinds that `outgoing` treats; others pass untouched.
         owner: whose policy this is unless the scenario says: ``active``, ``passive`` (each of them)
             or ``all``.
@@ -114,6 +115,7 @@ class Policy:
 
     name: ClassVar[str] = ""
     strengths: ClassVar[str] = ""
+    trial: ClassVar[tuple[float, float, float]] = (0.0, 0.5, 2.0)
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {}
     covers: frozenset[str] = frozenset()
     owner: str = "active"
@@ -198,6 +200,16 @@ class Policy:
     def sends(self, sends: frozenset[tuple[str, str, str]]) -> frozenset[tuple[str, str, str]]:
         """What a run sends under this policy, (kind, sender role, receiver role), given `sends`."""
         return sends
+
+    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> tuple[float, int]:
+        """Seconds and ciphertext bytes that a training step costs on top, by estimate.
+
+        Args:
+            batch: rows of a step.
+            classes: number of classes.
+            params: hyper-parameters of the algorithm.
+        """
+        return 0.0, 0
 
     @classmethod
     def from_natural(cls, parameter: str, value: float) -> float:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import keyword
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from vflsec import check, registry
 from vflsec.engine.toml_text import pair
@@ -152,12 +154,39 @@ def write_scenario(tables: Sequence[Path], *, label: str, id: str, out: Path) ->
     """
     from vflsec.data.reading import read_frame
 
-    columns = {path: list(read_frame(path).columns) for path in tables}
-    _write_new(out, scenario_text(columns, label=label, id=id, base=out.parent))
+    frames = {path: read_frame(path) for path in tables}
+    columns = {path: list(frame.columns) for path, frame in frames.items()}
+    holder = next((f for f in frames.values() if label in f.columns), None)
+    known = {} if holder is None else _read_off(holder, label)
+    _write_new(out, scenario_text(columns, label=label, id=id, base=out.parent, **known))
 
 
-def scenario_text(columns: Mapping[Path, Sequence[str]], *, label: str, id: str, base: Path) -> str:
+def _read_off(frame: Any, label: str) -> dict[str, Any]:
+    """What a table says by itself: the class shares, and which column separates train from test."""
+    counts = Counter(str(v) for v in frame.columns[label].to_pylist())
+    split = ""
+    for name in frame.columns:
+        if name != label and name.lower() in ("split", "fold", "partition", "set"):
+            values = {str(v).lower() for v in frame.columns[name].to_pylist()}
+            if values <= {"train", "validation", "valid", "val", "test"} and len(values) > 1:
+                split = name
+    largest = max(counts.values(), default=0) / max(sum(counts.values()), 1)
+    return {"classes": len(counts), "largest": largest, "split": split}
+
+
+def scenario_text(
+    columns: Mapping[Path, Sequence[str]], *, label: str, id: str, base: Path,
+    classes: int = 2, largest: float = 0.5, split: str = "",
+) -> str:  # fmt: skip
     """A scenario for tables with these columns, paths written relative to `base`.
+
+    Args:
+        columns: by table.
+        label, id: column names.
+        base: folder of the scenario.
+        classes: number of distinct labels; attacks that have no meaning for it are left out.
+        largest: share of the largest class, told beside the floor of utility.
+        split: column that says train or test, "" for none.
 
     Raises:
         ConfigError: a column is not there or ambiguous, or two tables have one name.
@@ -180,10 +209,17 @@ def scenario_text(columns: Mapping[Path, Sequence[str]], *, label: str, id: str,
     if len(columns) > 1 and not id:
         raise ConfigError("init: several tables need --id, the column that links their rows.")
     if len(columns) == 1:
-        data = _one_table(next(iter(columns)), next(iter(columns.values())), label, id, base)
+        names = [c for c in next(iter(columns.values())) if c != split]
+        data = _one_table(next(iter(columns)), names, label, id, base)
     else:
         data = _many_tables(columns, parties, parties[holders[0]], label, id, base)
-    return Template(_SCENARIO).substitute(data=data)
+    if split:
+        head, mark, groups = data.partition("\n[data.columns]\n")
+        data = f"{head.rstrip()}\n{pair('split', split)}\n{mark}{groups}"
+    known = {"rows": _SPLIT_ROWS if split else _OWN_ROWS}
+    known["attacks"] = _BINARY if classes == 2 else _MANY
+    known["label"] = f"{classes} classes, the largest has {largest:.0%} of the rows"
+    return Template(_SCENARIO).substitute(data=data, **known)
 
 
 def _parties(paths: Sequence[Path]) -> dict[Path, str]:
@@ -233,17 +269,44 @@ def _pairs(body: Mapping[str, object]) -> str:
     return "".join(f"{pair(key, value)}\n" for key, value in body.items() if value != "")
 
 
+_OWN_ROWS = """\
+# Rows are split by seed; uncomment to change the shares, or name a column that says train or test.
+# test = 0.25
+# validation = 0.15
+# split = "COLUMN"
+"""
+
+_SPLIT_ROWS = """\
+# The table says itself which rows are for training and which for testing; see `split` above.
+"""
+
+_MANY = """\
+# known_rows: how many labelled rows the attacker was given; its control gets the same rows.
+[[attack]]
+name = "model_completion"
+known_rows = 40
+"""
+
+_BINARY = """\
+# known_rows: how many labelled rows the attacker was given; its control gets the same rows.
+[[attack]]
+name = "model_completion"
+known_rows = 20
+
+[[attack]]
+name = "norm"
+
+[[attack]]
+name = "direction"
+"""
+
 _SCENARIO = """\
 # Does training on these tables leak the label to the parties that do not have it?
 #
 # Check it:  vflsec check FILE        Run it:  vflsec audit FILE
 
 $data
-# Rows are split by seed; uncomment to change the shares, or name a column that says train or test.
-# test = 0.25
-# validation = 0.15
-# split = "COLUMN"
-# Columns are read as categories when they hold text; say so where numbers are codes.
+$rows# Columns are read as categories when they hold text; say so where numbers are codes.
 # categorical = ["COLUMN"]
 # drop = ["COLUMN"]
 
@@ -258,24 +321,29 @@ name = "splitnn"
 name = "iso"
 strength = [0, 1, 5, 25]
 
-# known_rows: how many labelled rows the attacker was given; its control gets the same rows.
-[[attack]]
-name = "model_completion"
-known_rows = 20
-
-[[attack]]
-name = "norm"
-
-[[attack]]
-name = "direction"
-
+$attacks
 [audit]
 seeds = 5
 
-# Fails where an attack beats the attacker's own strongest control by more than 0.1.
+# Two limits at the point you would deploy. Strength 5 is only a start: run once, see the report,
+# and name the strength you choose. An attack may beat the attacker's own means by 0.1 at most, ...
 [[gate]]
 metric = "advantage"
 max = 0.1
+defense = "iso"
+strength = 5
+
+# ... and the defense may cost 0.05 of utility at most.
+[[gate]]
+metric = "utility_drop"
+max = 0.05
+defense = "iso"
+strength = 5
+
+# A floor for the model itself ($label):
+# [[gate]]
+# metric = "utility"
+# min = 0.7
 """
 
 

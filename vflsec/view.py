@@ -16,10 +16,13 @@ from torch import Tensor, nn
 
 from vflsec.errors import ThreatModelError
 
-__all__ = ["FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "Update", "View"]
+__all__ = [
+    "FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "Update", "View",
+    "side_by_side",
+]  # fmt: skip
 
 FORMS = ("mean", "first", "last", "all")
-GRANTS = ("known_rows", "prior", "aux_rows")
+GRANTS = ("known_rows", "prior", "aux_rows", "peer_model")
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,29 @@ class Schema:
             parts.append(nn.functional.one_hot(codes, width).to(x.dtype))
         return torch.cat(parts, dim=1)
 
+    def attribute(self, x: Tensor, column: str = "") -> tuple[Tensor, int]:
+        """One column as classes: (codes (n,) int64, their number).
+
+        A categorical column gives its codes; a numeric one whether it is above 0, its training
+        mean. The empty name means the first categorical column, or else the first column.
+
+        Raises:
+            ThreatModelError: there is no such column.
+        """
+        if not column:
+            i = self.categorical[0] if self.categorical else 0
+        elif column in self.names:
+            i = self.names.index(column)
+        else:
+            i = -1
+        if i < 0 or not self.cardinalities:
+            raise ThreatModelError(
+                f"there is no column {column!r} to infer; there are: {', '.join(self.names)}."
+            )
+        if self.cardinalities[i]:
+            return x[:, i].long(), self.cardinalities[i]
+        return (x[:, i] > 0).long(), 2
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -155,6 +181,22 @@ class Table:
     def take(self, mask: Tensor) -> Table:
         """The rows that `mask` (bool or indices) names."""
         return Table(self.tensor[mask], self.rows[mask], self.epoch[mask], self.step[mask])
+
+    def folded(self, form: str) -> Table:
+        """A table in the form ``all`` as one of the other forms: each sample id once, ascending."""
+        order = torch.argsort(self.step, stable=True)
+        rows, place = self.rows[order].unique(return_inverse=True)
+        count = torch.bincount(place, minlength=len(rows))
+        turn = torch.arange(len(order), device=order.device)
+        last = torch.zeros_like(rows).scatter_reduce_(0, place, turn, "amax", include_self=False)
+        first = torch.zeros_like(rows).scatter_reduce_(0, place, turn, "amin", include_self=False)
+        if form == "mean":
+            total = torch.zeros((len(rows), *self.tensor.shape[1:])).to(self.tensor)
+            total.index_add_(0, place, self.tensor[order])
+            value = total / count.to(total).reshape(-1, *([1] * (total.dim() - 1)))
+            return Table(value, rows, self.epoch[order][last], self.step[order][last])
+        at = order[first if form == "first" else last]
+        return Table(self.tensor[at], rows, self.epoch[at], self.step[at])
 
     def of_rows(self, rows: Tensor) -> Tensor:
         """Payload rows of the given sample ids, in their order; ids must be there once.
@@ -230,7 +272,8 @@ class View:
         targets: sample ids to be guessed by split (``train``, ``test``); no known row is in them.
         known: granted labelled rows, or None.
         prior: granted class shares (C,), or None.
-        aux: granted auxiliary rows of another party, {party: (rows, values)}, or None.
+        aux: granted auxiliary rows of victims, {party: (rows (q,), their prepared columns)}, or
+            None; `schema` then covers the victims.
         encoders: own rows -> own embedding by party, where that is more than ``bottom``.
         updates: own recorded optimisation steps by party, in order (need ``parameter_gradient``).
     """
@@ -300,6 +343,23 @@ class View:
             raise ThreatModelError("this attack needs known_rows; the scenario grants none.")
         return self.known
 
+    @property
+    def victims(self) -> tuple[str, ...]:
+        """The parties whose columns were granted in part, or whose models were."""
+        return tuple(p for p in self.schema if p not in self.adversary)
+
+    def require_aux(self) -> tuple[Tensor, Tensor]:
+        """The granted rows of the victims and their columns as numbers: (q,), (q, d).
+
+        Raises:
+            ThreatModelError: none were granted.
+        """
+        if not self.aux:
+            raise ThreatModelError("this attack needs aux_rows; the scenario grants none.")
+        rows = next(iter(self.aux.values()))[0]
+        parts = [self.schema[p].design(x) for p, (_, x) in self.aux.items()]
+        return rows, torch.cat(parts, dim=1)
+
     def require_prior(self) -> Tensor:
         """The granted class shares, (C,).
 
@@ -345,12 +405,28 @@ class View:
         return torch.cat(parts, dim=1)
 
     def until(self, epoch: int) -> View:
-        """The same view as it was after `epoch` (tables in the form ``all`` only)."""
-        tables = {
-            key: (t.take(t.epoch <= epoch) if key[2] == "all" else t)
-            for key, t in self.tables.items()
-        }
+        """The same view as it was after `epoch`, as far as messages were recorded in form ``all``.
+
+        Other forms of the same messages are folded from those.
+        """
+        tables = {}
+        for (way, kind, form, party), table in self.tables.items():
+            whole = self.tables.get((way, kind, "all", party))
+            if whole is not None:
+                past = whole.take(whole.epoch <= epoch)
+                table = past if form == "all" else past.folded(form)
+            tables[way, kind, form, party] = table
         return replace(self, tables=MappingProxyType(tables))
+
+    def for_attribute(self, column: str) -> View:
+        """The same view as if a victim's column were the label, known on the granted rows."""
+        rows, _ = self.require_aux()
+        assert self.aux is not None
+        victim, (_, x) = next(iter(self.aux.items()))
+        codes, classes = self.schema[victim].attribute(x, column)
+        shares = torch.bincount(codes, minlength=classes).double() / len(codes)
+        facts = replace(self.facts, classes=classes)
+        return replace(self, known=Known(rows, codes), prior=shares, facts=facts)
 
     def with_known(self, known: Known | None) -> View:
         """The same view with another grant of labelled rows."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
 from by_hand import assert_same, federation, largest_difference, tapped, trained
+from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 from worlds import few_aligned, small_task, stack
 
@@ -16,11 +17,12 @@ from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.algorithms.vflhlp import VFLHLP
 from vflsec.engine.train import run_phases
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation
 from vflsec.nn.augment import Corruption
 from vflsec.nn.replicas import LEAST
 from vflsec.nn.scarf import scarf_loss
+from vflsec.policy import Own, Policy
 from vflsec.rng import Streams, generator
 from vflsec.task import Stack
 from vflsec.view import Schema
@@ -302,6 +304,31 @@ def test_a_cell_does_not_depend_on_its_company() -> None:
 def test_wrong_settings_say_what_is_allowed(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         VFLHLP(**settings)
+
+
+@dataclass(frozen=True)
+class ByRow(Policy):
+    """Takes the sum of what single rows add, which changes nothing."""
+
+    name = "by_row"
+
+    def gradients(self, gradients: list[Tensor], rows: Any, own: Own) -> list[Tensor]:
+        return [r.sum(1) for r in rows()]
+
+
+def test_what_cannot_be_limited_by_row_is_refused() -> None:
+    """A defense on gradients of single rows is never left out silently."""
+    one = torch.ones(1, dtype=torch.float64)
+    on = {p: {p: [(ByRow(), one)]} for p in ("active", "passive1")}
+    quick = {**SMALL, "epochs": 1}
+    with pytest.raises(PolicyError, match="by_row: the loss of SCARF couples the rows"):
+        trained(VFLHLP(**quick, **SCARF), few([0]), policies=on["passive1"])
+    with pytest.raises(PolicyError, match="the constraint is no sum over rows"):
+        trained(VFLHLP(**quick, scarf=False), few([0]), policies=on["active"])
+    free = VFLHLP(**quick, scarf=False, constrain=False)
+    plain = trained(free, few([0]))
+    limited = trained(free, few([0]), policies=on["active"])
+    assert largest_difference(plain.state(), limited.state()) < 1e-9
 
 
 def test_scarf_refuses_images() -> None:

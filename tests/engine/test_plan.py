@@ -57,6 +57,32 @@ def test_data_sets_of_one_name_are_told_apart() -> None:
     assert names == {"breast_cancer", "breast_cancer(labelled=40)"}
 
 
+def test_algorithms_of_one_name_are_told_apart_by_what_differs() -> None:
+    """In results too: their seeds must not count as seeds of one algorithm."""
+    sections = [
+        {"name": "splitnn", "epochs": 3},
+        {"name": "splitnn", "epochs": 3, "lr": 0.1},
+        {"name": "fedbcd", "epochs": 3},
+        {"name": "local", "epochs": 3, "own_labels": True},
+    ]
+    groups = plan({"algorithm": sections}).groups
+    assert [g.title for g in groups if g.role == "audit"] == [
+        "splitnn", "splitnn(lr=0.1)", "fedbcd", "local(own_labels=True)",
+    ]  # fmt: skip
+    assert [g.title for g in groups if g.role == "reference"] == ["local"]
+    assert len({c.key for g in groups for c in g.cells}) == sum(len(g.cells) for g in groups)
+
+
+def test_who_does_not_train_has_no_model_to_attack_with() -> None:
+    found = plan({"algorithm": [{"name": "local"}], "attack": [{"name": "model_completion"}]})
+    assert {(r.status, r.reason) for r in found.refused} == {
+        ("not-observable",
+         f"model_completion needs an own model; {p} trains none under local.")
+        for p in PASSIVE
+    }  # fmt: skip
+    assert all(not g.attacks for g in found.groups)
+
+
 def test_every_passive_party_attacks_unless_it_is_said_otherwise() -> None:
     specs = plan().groups[0].attacks
     assert [(a.name, a.adversary) for a in specs] == [

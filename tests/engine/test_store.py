@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -155,7 +154,7 @@ def test_a_read_only_folder_can_be_read(tmp_path: Path, group: Group) -> None:
     try:
         with Store(tmp_path, readonly=True) as store:
             assert store.count([cell.key]) == 1
-            with pytest.raises(sqlite3.OperationalError):
+            with pytest.raises(ConfigError, match="cannot be stored: attempt to write a readonly"):
                 store.set_meta("x", 1)
     finally:
         tmp_path.chmod(0o755)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vflsec import check
 from vflsec.algorithm import Algorithm
@@ -49,8 +49,10 @@ class SelfSupervised(SplitNN):
         embedding: width of a categorical column.
         projector_hidden, projector_out, predictor_hidden: heads; out 0 = 512, with MoCo 128.
         pretrain_iterations: global iterations; paper 10 (NUS-WIDE) or 40. 0 leaves it out.
-        pretrain_batch_size, pretrain_optimizer, pretrain_momentum, pretrain_weight_decay:
-            ``sgd``, ``adam``, or ``adagrad`` (encoders only, heads keep SGD).
+        pretrain_batch_size: a last batch of less than a quarter of it is left out, with MoCo any
+            that is not full.
+        pretrain_optimizer: ``sgd``, ``adam``, or ``adagrad`` (encoders only, heads keep SGD).
+        pretrain_momentum, pretrain_weight_decay: of that optimizer.
         pretrain_lr: rate at batch 256; the rate used is in proportion to the batch.
         pretrain_schedule: ``cosine`` over the iterations (predictors stay constant) or
             ``constant``.
@@ -315,11 +317,12 @@ class SelfSupervised(SplitNN):
         size = self.pretrain_batch_size
         passes = []
         if self.has_cross:
-            passes.append(Pass("cross", fed.stack.rows("aligned"), size, work.cross_step, 2))
+            rows = fed.stack.rows("aligned")
+            passes.append(Pass("cross", rows, size, work.cross_step, _least(rows, size)))
         if self.has_local:
-            least = size if self.ssl == "moco" else 2
             for m in work.members:
                 rows = fed.stack.rows(f"local:{m.party.name}")
+                least = size if self.ssl == "moco" else _least(rows, size)
                 passes.append(
                     Pass(
                         f"local:{m.party.name}", rows, size,
@@ -352,6 +355,14 @@ class SelfSupervised(SplitNN):
         from vflsec.algorithms.fedlocal_ssl import Alone
 
         return Alone.of(self, party)
+
+
+def _least(rows: Tensor, size: int) -> int:
+    """The fewest rows of a batch that is used: a quarter of a full one.
+
+    Batch statistics of two or three rows make the gradients of a cosine explode.
+    """
+    return max(2, min(size, rows.shape[1]) // 4)
 
 
 def _alone(kind: str, encoder: nn.Module) -> Towers:

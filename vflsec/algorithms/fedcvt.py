@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from vflsec import check, registry
 from vflsec.algorithms.splitnn import Exchange, SplitNN
-from vflsec.errors import ConfigError, DataError
+from vflsec.errors import ConfigError
 from vflsec.federation import Federation
 from vflsec.nn.attention import attend
 from vflsec.nn.models import mlp
@@ -72,6 +72,7 @@ class FedCVT(SplitNN):
     nl_batch_size: int = 128
     block: int = 512
 
+    unaligned: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {"task": {"unaligned": 60}}
 
     def __post_init__(self) -> None:
@@ -115,23 +116,19 @@ class FedCVT(SplitNN):
     def _draws(self, fed: Federation, guest: str, host: str) -> dict[str, _Draw]:
         """Where the rows beside ll come from."""
         stack = fed.stack
-        aligned, mine = stack.rows("aligned"), stack.rows(f"local:{host}")
-        sets = {
-            "ul": (_minus(aligned, stack.rows("labelled")), self.nl_batch_size),
-            "nl": (_minus(mine, aligned), self.nl_batch_size),
-            "block": (mine, min(self.block, mine.shape[1])),
-        }
-        if not sets["nl"][0].shape[1]:
+        every, alone = stack.rows(f"local:{host}"), stack.unaligned(host)
+        if not alone.shape[1]:
             raise ConfigError(
                 f"{self.name}: needs unaligned rows of {host!r}, there are none. Set `aligned` in "
                 "[data] below the number of rows both parties hold, or use splitnn."
             )
+        sets = {
+            "ul": (_minus(stack.rows("aligned"), stack.rows("labelled")), self.nl_batch_size),
+            "nl": (alone, self.nl_batch_size),
+            "block": (every, self.block),
+        }
         if self.nl_labels:
-            known = torch.stack([_mask(t.active_labelled, len(t.y)) for t in stack.tasks])
-            rows = _minus(stack.rows(f"local:{guest}"), aligned)
-            sets["guest"] = (
-                _where(rows, known.to(stack.device)[stack.of].gather(1, rows)), self.nl_batch_size,
-            )  # fmt: skip
+            sets["guest"] = (stack.unaligned_labelled(), self.nl_batch_size)
             if not sets["guest"][0].shape[1]:
                 raise ConfigError(
                     f"{self.name}: nl_labels needs labelled unaligned rows of {guest!r}, there are "
@@ -355,25 +352,7 @@ def _shares(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
     return (nn.functional.one_hot(y, classes) if y.dim() == 2 else y).to(dtype)
 
 
-def _mask(rows: Tensor, n: int) -> Tensor:
-    mask = torch.zeros(n, dtype=torch.bool)
-    mask[rows] = True
-    return mask
-
-
 def _minus(rows: Tensor, other: Tensor) -> Tensor:
-    """Row ids (R, n) without those of (R, m), (R, n - m)."""
-    keep = [~torch.isin(a, b) for a, b in zip(rows, other, strict=True)]
-    return _where(rows, torch.stack(keep))
-
-
-def _where(rows: Tensor, keep: Tensor) -> Tensor:
-    """Row ids (R, n) where `keep` (R, n); as many for every replica.
-
-    Raises:
-        DataError: their number differs between seeds.
-    """
-    sizes = sorted(set(keep.sum(1).tolist()))
-    if len(sizes) > 1:
-        raise DataError(f"unaligned rows are {sizes} for different seeds; splits must keep sizes.")
-    return rows[keep].reshape(len(rows), sizes[0])
+    """Row ids (R, n) without those of (R, m), all of which are among them, (R, n - m)."""
+    keep = torch.stack([~torch.isin(a, b) for a, b in zip(rows, other, strict=True)])
+    return rows[keep].reshape(len(rows), rows.shape[1] - other.shape[1])

@@ -78,6 +78,7 @@ class SplitNN(Algorithm):
         optimizer, lr, weight_decay: of every party.
         batch_size, epochs, patience: patience counts epochs without a better validation loss;
             0 trains all epochs. The best epoch by validation loss is kept either way if `select`.
+        returns_predictions: True sends the class shares back to the passive parties at inference.
         parties: per-party overrides {party: {"hidden": [...], "cut": n, "module": "pkg.mod:Name"}}.
     """
 
@@ -94,6 +95,7 @@ class SplitNN(Algorithm):
     epochs: int = 30
     patience: int = 5
     select: bool = True
+    returns_predictions: bool = False
     parties: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
@@ -106,6 +108,9 @@ class SplitNN(Algorithm):
     )
 
     def __post_init__(self) -> None:
+        if self.returns_predictions:
+            told = {("prediction", "active", "passive")}
+            object.__setattr__(self, "sends", type(self).sends | told)
         for name in ("hidden", "top"):
             for width in getattr(self, name):
                 check.integer(f"{self.name}.{name}", width)
@@ -299,7 +304,12 @@ class SplitNN(Algorithm):
             if party.name != active:
                 z = fed.link(party.name).up(fed, z, rows, phase="predict")
             parts.append(z)
-        return self.logits(fed, parts, train=False)
+        logits = self.logits(fed, parts, train=False)
+        if self.returns_predictions:
+            shares = torch.softmax(fed.decode(logits), dim=-1)
+            for party in self.passive(fed):
+                fed.send("prediction", active, party.name, shares, rows, phase="predict")
+        return logits
 
     def facts(self, fed: Federation) -> Facts:
         task = fed.stack.first
@@ -316,5 +326,6 @@ class SplitNN(Algorithm):
             aggregation=self.aggregation, top=self.has_top,
             widths={p: self.width(p, classes) for p in parties},
             batch_size=self.batch_size, epochs=self.epochs,
-            extra={"lr": self.lr, "optimizer": self.optimizer},
+            extra={"lr": self.lr, "optimizer": self.optimizer, "hidden": tuple(self.hidden),
+                   "top": tuple(self.top)},
         )  # fmt: skip

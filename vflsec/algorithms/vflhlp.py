@@ -29,7 +29,8 @@ from torch import Tensor
 
 from vflsec import check, registry
 from vflsec.algorithms.local import Local
-from vflsec.algorithms.splitnn import SplitNN
+from vflsec.algorithms.splitnn import Exchange, SplitNN
+from vflsec.errors import PolicyError
 from vflsec.federation import Federation, Pass, Phase
 from vflsec.nn.augment import Corruption
 from vflsec.nn.models import mlp
@@ -134,6 +135,13 @@ class VFLHLP(SplitNN):
 
     def _scarf(self, fed: Federation, party: Party) -> Phase:
         """Stage 1b of one passive party, on all its rows."""
+        for b in party.bindings:
+            if b.policy.overrides("gradients"):
+                raise PolicyError(
+                    f"{b.policy.name}: the loss of SCARF couples the rows of a batch, so gradients "
+                    f"of single rows of {party.name!r} cannot be limited. Set scarf = false, or "
+                    "leave the defense out."
+                )
         rows = fed.stack.rows(f"local:{party.name}")
         rng = Streams(
             fed.seeds, "scarf", party.name, device=fed.stack.device, dtype=fed.stack.dtype
@@ -194,6 +202,14 @@ class VFLHLP(SplitNN):
             return None
         squares = [(now() - target).flatten(1).square().sum(1) for now, target in pairs]
         return 0.5 * self.beta * torch.stack(squares).sum(0)
+
+    def own_rows(self, fed: Federation, batch: Exchange) -> list[Tensor]:
+        if fed.extra["theta"]:
+            raise PolicyError(
+                f"{self.name}: the constraint is no sum over rows, so gradients of single rows "
+                "cannot be limited beside it. Set constrain = false, or leave the defense out."
+            )
+        return super().own_rows(fed, batch)
 
     @torch.no_grad()
     def predict(self, fed: Federation, rows: Tensor) -> Tensor:

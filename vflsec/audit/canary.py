@@ -34,7 +34,10 @@ from vflsec.message import Message
 from vflsec.policy import Own, Policy
 from vflsec.rng import Streams, generator
 
-__all__ = ["Measured", "audit", "audit_labels", "audit_rows", "epsilon_from_rates", "one_run"]
+__all__ = [
+    "Measured", "audit", "audit_labels", "audit_policy", "audit_rows", "epsilon_from_rates",
+    "one_run",
+]  # fmt: skip
 
 SHARES = (1.0, 0.5, 0.2, 0.1, 0.05)  # of the canaries on which the attacker dares to guess
 
@@ -110,6 +113,9 @@ def one_run(
         below = stats.binom.sf(right - i - 1, guesses, q) - tail
         return tail + 2 * m * delta * float((below / i).max())
 
+    if delta == 0:
+        low = clopper_pearson(right, guesses, confidence, "lower").low if guesses else 0.0
+        return math.log(low / (1 - low)) if low is not None and low > 0.5 else 0.0
     if guesses == 0 or p_value(0.0) >= alpha:
         return 0.0
     low, high = 0.0, 60.0
@@ -255,6 +261,32 @@ def audit_labels(
         total -= slope[0]
     claimed = policy.guarantee(strength, facts).epsilon
     return audit(total[known], coins[known], claimed=claimed, delta=delta, confidence=confidence)
+
+
+def audit_policy(
+    policy: Policy,
+    strength: float,
+    *,
+    classes: int,
+    prior: Sequence[float],
+    facts: dict[str, Any],
+    seed: int,
+) -> Measured | None:
+    """Measure whatever claims an epsilon, by the audit that fits it; None where nothing is claimed.
+
+    Canaries of a label policy carry the most or the least frequent class, which is what a prior
+    tells apart the most. The bound holds at 99 %.
+    """
+    if policy.guarantee(strength, facts).epsilon is None:
+        return None
+    epochs = int(facts.get("epochs", 1))
+    if policy.overrides("gradients") or policy.covers:
+        return audit_rows(policy, strength, epochs=epochs, seed=seed, confidence=0.99)
+    order = np.argsort(prior, kind="stable")
+    return audit_labels(
+        policy, strength, classes=classes, candidates=(int(order[-1]), int(order[0])), prior=prior,
+        canaries=2000, epochs=epochs, seed=seed, confidence=0.99,
+    )  # fmt: skip
 
 
 def audit_rows(

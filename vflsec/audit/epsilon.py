@@ -61,7 +61,8 @@ def _judged(
     p = float(stats.binom.sf(beyond - 1, len(values), 1 - confidence))
     where = dict(zip((*_POINT, *_WHO), key, strict=True))
     top = max(values)
-    said = f"{where['attack']} measures epsilon of at least {top:.3g}, {claimed:.3g} is claimed"
+    who = where["attack"] or "a canary audit"
+    said = f"{who} measures epsilon of at least {top:.3g}, {claimed:.3g} is claimed"
     if beyond and p < alpha:
         verdict = FAIL
         reason = f"{said}; {beyond} of {len(values)} seeds contradict the claim."
@@ -70,9 +71,10 @@ def _judged(
         reason = f"{said}; {beyond} of {len(values)} seeds, which chance may do. Run more seeds."
     elif where["attack"] not in awake:
         verdict = INCONCLUSIVE
-        reason = f"Not shown to be alive: {where['attack']} measures nothing above 0 anywhere."
+        reason = f"Not shown to be alive: {who} measures nothing above 0 anywhere."
     else:
-        verdict, reason = PASS, f"{said}: no contradiction over {len(values)} seeds."
+        verdict = PASS
+        reason = f"{said}: no contradiction over {len(values)} seeds, which proves no claim."
     gate = Gate(
         metric=METRIC, max=claimed, name=f"claimed epsilon {claimed:.4g} is not contradicted"
     )

@@ -34,14 +34,11 @@ def metric_name(metric: str) -> str:
     return _NAMES.get(metric, metric)
 
 
-def sentences(
-    summary: pd.DataFrame, curves: pd.DataFrame, verdicts: Iterable[Verdict], level: float = 0.95
-) -> list[str]:
-    """What was found, one sentence each: leaks, defenses and their cost, CAP, gates, gaps.
+def sentences(summary: pd.DataFrame, verdicts: Iterable[Verdict], level: float = 0.95) -> list[str]:
+    """What was found, one sentence each: leaks, defenses and their cost, gates, gaps.
 
     Args:
         summary: of :func:`vflsec.audit.leakage.summarise`, at confidence `level`.
-        curves: of :func:`vflsec.audit.leakage.curves`.
         verdicts: of :func:`vflsec.gate.judge`.
         level: printed with the intervals.
     """
@@ -59,7 +56,6 @@ def sentences(
     for of in groups.values():
         split = next(s for s in (*_SPLITS, of[0]["split"]) if any(r["split"] == s for r in of))
         found += _about([r for r in of if r["split"] == split], many, level)
-    found += _caps(curves)
     found += [f"{v.verdict}: {v.gate.label}{_at(v)}. {v.reason}" for v in verdicts]
     return [*found, *gaps]
 
@@ -73,7 +69,8 @@ def _about(rows: Sequence[Row], many: tuple[bool, bool], level: float) -> list[s
         if not is_undefended(r):
             by_defense[r["defense"]].append(r)
     leaks = reference is None or _leaks(reference)
-    return out + [_defended(d, of, leaks, level) for d, of in by_defense.items()]
+    out += [_defended(d, of, leaks, level) for d, of in by_defense.items()]
+    return [sentence for sentence in out if sentence]
 
 
 def _known(x: float | None) -> bool:
@@ -154,8 +151,7 @@ def _defended(defense: str, rows: Sequence[Row], leaks: bool, level: float) -> s
     if not sure:
         return f"{lead}{defense} against {_who(rows[0])}: one seed gives no interval."
     if not leaks and not any(_leaks(r) for r in sure):
-        text = f"{lead}{defense} has nothing to stop: {_who(rows[0])} shows no leak without it"
-        return f"{text}. {_cost(sure[-1], level)}"
+        return ""  # nothing to stop: the undefended sentence has said so
     stopped = [r for r in sure if not _leaks(r)]
     last = sure[-1]
     if not stopped:
@@ -169,11 +165,19 @@ def _defended(defense: str, rows: Sequence[Row], leaks: bool, level: float) -> s
     tail = sure[1 + max((i for i, r in enumerate(sure) if _leaks(r)), default=-1) :]
     first = (tail or stopped)[0]
     through = [r for r in sure if _leaks(r)]
-    rest = f"; it does not{_grid(through)}" if through else ""
+    kept = (
+        f"no advantage that {first['seeds']} seeds can show "
+        f"({_plain(first['advantage'], sign=True)}, {_interval(first, 'advantage', level)})"
+    )
+    if not through:
+        return f"{lead}{defense}{_grid([first])} leaves {_who(first)} {kept}. {_cost(first, level)}"
+    weak = through[0]
+    figures = f"{_plain(weak['value'])} against {_plain(weak['control_value'])} {_control(weak)}"
+    at = f" at {weak['strength']:g}" if len(through) > 1 else ""
     return (
-        f"{lead}{defense}{_grid([first])} leaves {_who(first)} no advantage that {first['seeds']} "
-        f"seeds can show ({_plain(first['advantage'], sign=True)}, "
-        f"{_interval(first, 'advantage', level)}){rest}. {_cost(first, level)}"
+        f"{lead}{defense}{_grid(through)} does not stop {_who(weak)} "
+        f"({metric_name(weak['metric'])} {figures}{at});{_grid([first])} it leaves {kept}. "
+        f"{_cost(first, level)}"
     )
 
 
@@ -198,26 +202,6 @@ def _cost(r: Row, level: float) -> str:
     if r["utility_drop_high"] < 0:
         return f"{at} gains {_plain(-r['utility_drop'])} of utility (drop in {sure})."
     return f"{at} has no cost in utility that the seeds can show ({drop}; {sure})."
-
-
-def _caps(curves: pd.DataFrame) -> list[str]:
-    groups: dict[tuple[Any, ...], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for r in curves.to_dict("records"):
-        if _known(r["cap"]) and any(s != 0 for s in r["strengths"]):
-            groups[tuple(r[k] for k in _ATTACK)][r["split"]].append(r)
-    out = []
-    for by_split in groups.values():
-        rows = by_split[next(s for s in (*_SPLITS, *by_split) if s in by_split)]
-        rows.sort(key=lambda r: -r["cap"])
-        each = [f"{r['defense']} {r['cap']:.3f}{_over(r['cap_strengths'])}" for r in rows]
-        start = f"On {rows[0]['dataset']}, CAP against {_who(rows[0])} is {'; '.join(each)}"
-        out.append(f"{start} (larger is better; comparable on one grid only).")
-    return out
-
-
-def _over(strengths: Sequence[float]) -> str:
-    known = [f"{x:g}" for x in strengths if _known(x)]
-    return f" over strengths {', '.join(known)}" if len(known) > 1 else ""
 
 
 def _at(v: Verdict) -> str:

@@ -182,6 +182,13 @@ def _log_loss(case: _Case) -> Figure:
     return _normal(-np.log(picked), case.confidence)
 
 
+def _relative_error(case: _Case) -> Figure:
+    truth = np.asarray(case.joined.values, float).reshape(len(case.joined.rows), -1)
+    size = float(np.linalg.norm(truth))
+    error = float(np.linalg.norm(case.joined.scores.reshape(truth.shape) - truth))
+    return (error / size if size > 0 else None), None, None
+
+
 def _r2(case: _Case) -> Figure:
     s, y = case.joined.scores, case.joined.values
     s, y = s.reshape(len(s), -1), y.reshape(len(y), -1)
@@ -224,6 +231,8 @@ _LIST = (
     ),
     Metric("r2", "1 − squared error / variance, mean over columns", _r2, lambda c, p: 0.0,
            target="feature"),
+    Metric("relative_error", "norm of the error / norm of the truth; guessing 0 has 1",
+           _relative_error, lambda c, p: 1.0, larger_is_better=False, target="feature"),
 )  # fmt: skip
 
 METRICS: dict[str, Metric] = {m.name: m for m in _LIST}

@@ -90,7 +90,7 @@ def read_baseline(path: Path) -> Values:
     advice = "Make one with: vflsec gate DIR --baseline FILE --update-baseline"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise ConfigError(f"{path}: cannot be read as a baseline: {why}. {advice}") from None
     version = found.get("baseline_version") if isinstance(found, dict) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,13 @@ from vflsec.algorithm import Algorithm
 from vflsec.attack import Attack
 from vflsec.audit.metrics import score
 from vflsec.channel import Recorder
-from vflsec.engine.controls import Control, controls
+from vflsec.engine.controls import Control
+from vflsec.engine.embeddings import score_embedding
+from vflsec.engine.goals import SCORED, controls_for, goal_of
+from vflsec.engine.integrity import success
 from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 from vflsec.engine.train import predict, run_phases
-from vflsec.engine.views import make_view
+from vflsec.engine.views import known_rows, make_view
 from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation, Phase
 from vflsec.guess import Guess, Truth
@@ -68,6 +71,7 @@ def run_cohort(
     device: str = "auto",
     progress: Progress | None = None,
     main: bool = True,
+    known_controls: dict[tuple[Any, ...], list[Control]] | None = None,
 ) -> list[CellResult]:
     """Train cells that differ in seed and strengths only, and audit each.
 
@@ -78,6 +82,8 @@ def run_cohort(
         device: ``auto``, ``cpu`` or ``cuda``.
         progress: called with (what is being done, share done in [0, 1]).
         main: False leaves main-task figures out.
+        known_controls: controls of earlier cohorts with the same tasks and architecture, which do
+            not depend on the defense; those that are computed here are added.
 
     Returns:
         One result for each cell, in order; a cell's result does not depend on the other cells.
@@ -85,6 +91,8 @@ def run_cohort(
     started = time.perf_counter()
     stacked = list(cells) * LEAST if len(cells) < LEAST else cells
     run = _Cohort(stacked, attacks, tasks, pick_device(device), progress or (lambda *_: None), main)
+    if known_controls is not None:
+        run._controls = known_controls
     results = run.go()[: len(cells)]
     seconds = (time.perf_counter() - started) / len(cells)
     for result in results:
@@ -116,6 +124,7 @@ class _Cohort:
         self.fed = fed = Federation.create(
             self.stack, self.seeds, self._policies(), self._recorder(), self._facts()
         )
+        self._grant()
         self.algorithm.build(fed)
         self.initial = {
             name: party.modules["bottom"].state()
@@ -164,6 +173,20 @@ class _Cohort:
                     out[party].append((active, on))
         return out
 
+    def _grant(self) -> None:
+        """Give active attackers the rows whose labels they know, which they may use in training."""
+        for p in self.prepared:
+            if p.attack.policy() is None:
+                continue
+            known = [
+                known_rows(self.stack.tasks[int(self.stack.of[r])], seed, p.spec.known_rows)
+                for r, seed in enumerate(self.seeds)
+            ]
+            for party in p.spec.adversary:
+                for b in self.fed.parties[party].bindings:
+                    if b.policy == p.attack.policy():
+                        b.own.memory["known"] = known
+
     def _recorder(self) -> Recorder:
         wanted = {
             key
@@ -171,6 +194,13 @@ class _Cohort:
             for party in p.spec.adversary
             for need in as_needs(p.attack.needs)
             if (key := Recorder.wants(party, need)) is not None
+        }
+        wanted |= {
+            (*key[:3], "all")
+            for p in self.prepared
+            for party in p.spec.adversary
+            for need in as_needs(p.attack.needs)
+            if p.spec.over_time and need.kind and (key := Recorder.wants(party, need)) is not None
         }
         return Recorder(sorted(wanted), self.stack.replicas, len(self.stack.first.y))
 
@@ -180,14 +210,15 @@ class _Cohort:
         return task, Truth("label", rows, task.y)
 
     def _main_task(self, phase: Phase) -> None:
-        if not (self.main and phase.predicts):
+        returned = any("prediction:last" in p.attack.needs for p in self.prepared)
+        if not (phase.predicts and (self.main or returned)):
             return
         for split in ("test", "validation"):
             rows = self.stack.rows(split)
             logits = torch.log_softmax(
                 self.fed.decode(predict(self.algorithm, self.fed, rows)), dim=-1
             )
-            for r, result in enumerate(self.results):
+            for r, result in enumerate(self.results if self.main else []):
                 task, truth = self._truth(r)
                 guess = Guess("label", rows[r], logits[r])
                 prior = task.prior.numpy()
@@ -199,39 +230,57 @@ class _Cohort:
     def _attack(self, phase: Phase) -> None:
         for i, p in enumerate(self.prepared):
             self.progress(f"{phase.name}: {p.spec.label}", 0.8 + 0.2 * i / len(self.prepared))
+            if p.attack.target == "integrity":
+                found = success(self.algorithm, self.fed, p.attack, p.spec, phase)
+                for result, measures in zip(self.results, found, strict=True):
+                    result.measures += measures
+                continue
             views = [
                 make_view(self.algorithm, self.fed, self.initial, p.spec, r)
                 for r in range(len(self.cells))
             ]
-            silent = unheard(p.attack, views[0])
-            if silent:
-                why = f"{silent} in phase {phase.name!r}."
-                for result in self.results:
-                    result.measures.append(_no_figure(phase, p, "not-observable", why))
+            unseen = _unseen(p, views[0])
+            if unseen:
+                why = f"{p.spec.name} needs {unseen!r} messages; none passed in this phase."
+                for r in range(len(self.cells)):
+                    self._refuse(phase.name, p, r, "not-observable", why)
                 continue
-            names = ("attack", p.spec.key, phase.name)
-            rngs = [generator(s, *names) for s in self.seeds]
-            try:
-                guesses: Sequence[Guess | str] = p.attack.infer_many(views, rngs)
-            except ThreatModelError as why:
-                guesses = [str(why)] * len(views)
-            except (ValueError, RuntimeError, FloatingPointError):
-                guesses = [_one(p.attack, v, g, n) for v, g, n in self._again(p, views, names)]
-            for r, (view, guess) in enumerate(zip(views, guesses, strict=True)):
-                self._score(phase, p, r, view, guess)
+            self._infer(phase.name, p, views)
+            if p.spec.over_time and any(key[2] == "all" for key in views[0].tables):
+                for epoch in range(phase.epochs):
+                    past = [v.until(epoch) for v in views]
+                    self._infer(phase.name, p, past, epoch)
+
+    def _infer(self, phase: str, p: _Prepared, views: list[View], epoch: int | None = None) -> None:
+        """Make one attack on every cell and score it; `epoch` if it looks back at that moment."""
+        names = ("attack", p.spec.key, phase)
+        rngs = [generator(s, *names) for s in self.seeds]
+        try:
+            guesses: Sequence[Guess | str] = p.attack.infer_many(views, rngs)
+        except ThreatModelError as why:
+            guesses = [str(why)] * len(views)
+        except (ValueError, RuntimeError, FloatingPointError):
+            guesses = [_one(p.attack, v, g, n) for v, g, n in self._again(p, views, names)]
+        for r, (view, guess) in enumerate(zip(views, guesses, strict=True)):
+            if epoch is not None and not isinstance(guess, str):
+                guess = replace(guess, notes={**guess.notes, "epoch": epoch})
+            self._score(phase if epoch is None else f"{phase}@{epoch}", p, r, view, guess)
 
     def _again(self, p: _Prepared, views: list[View], names: tuple[str, ...]) -> Any:
         """One by one after a batch failed, so that one bad cell does not take its company along."""
         for view, seed in zip(views, self.seeds, strict=True):
             yield view, generator(seed, *names), seed
 
-    def _baselines(self, views: Sequence[View], specs: Sequence[tuple[Any, ...]]) -> None:
+    def _baselines(
+        self, attack: Attack, views: Sequence[View], specs: Sequence[tuple[Any, ...]]
+    ) -> None:
         """Compute the controls of views that have none yet; they depend on the seed alone."""
         fresh = {k: v for k, v in zip(specs, views, strict=True) if k not in self._controls}
         rngs = [generator(k[0], "controls", *k[1:]) for k in fresh]
         bottoms = [self._own_bottom(k[0], k[1]) for k in fresh]
         alone = [b for b in bottoms if b is not None]
-        for key, found in zip(fresh, controls(list(fresh.values()), rngs, alone), strict=True):
+        made = controls_for(attack, list(fresh.values()), rngs, alone)
+        for key, found in zip(fresh, made, strict=True):
             self._controls[key] = found
 
     def _own_bottom(self, seed: int, adversary: tuple[str, ...]) -> nn.Module | None:
@@ -255,25 +304,49 @@ class _Cohort:
         stack_of = self._alone[party]
         return None if stack_of is None else stack_of.one(seeds.index(seed))
 
-    def _score(self, phase: Phase, p: _Prepared, r: int, view: View, guess: Guess | str) -> None:
-        base = {
-            "phase": phase.name, "adversary": "+".join(p.spec.adversary), "attack": p.spec.label,
+    def _base(self, phase: str, p: _Prepared) -> dict[str, str]:
+        """What every measure of an attack after a phase has in common."""
+        return {
+            "phase": phase, "adversary": "+".join(p.spec.adversary), "attack": p.spec.label,
             "attack_key": p.spec.key, "target": p.attack.target,
         }  # fmt: skip
+
+    def _refuse(self, phase: str, p: _Prepared, r: int, status: str, why: str) -> None:
+        """Record that there is no figure, and why."""
+        self.results[r].measures.append(
+            Measure(
+                split="", metric="", value=None, status=status, reason=why, **self._base(phase, p)
+            )
+        )
+
+    def _score(self, phase: str, p: _Prepared, r: int, view: View, guess: Guess | str) -> None:
+        base = self._base(phase, p)
         result = self.results[r]
         if isinstance(guess, str) or not np.isfinite(guess.scores).all():
             why = guess if isinstance(guess, str) else "the attack diverged: scores are not finite."
-            result.measures.append(_no_figure(phase, p, "error", why))
+            self._refuse(phase, p, r, "error", why)
             return
-        task, truth = self._truth(r)
-        prior = task.prior.numpy()
+        if p.attack.target == "embedding":
+            for one, beside_, notes in score_embedding(self.fed, p.spec, view, guess, r):
+                figures = {"value": one.value, "low": one.low, "high": one.high, "n": one.n}
+                figures |= {"chance": one.chance, "controls": beside_, "notes": notes}
+                measure = Measure(split="train", metric=one.metric, **figures, **base)
+                result.measures.append(measure)
+            return
+        if p.attack.target not in SCORED:
+            why = f"no truth about {p.attack.target!r} is kept to compare an answer with."
+            self._refuse(phase, p, r, "not-applicable", why)
+            return
+        goal = goal_of(p.attack, p.spec, self.stack.tasks[int(self.stack.of[r])])
+        truth, prior = goal.truth, goal.prior
+        guess = replace(guess, target=truth.target)
         for split in p.attack.splits:
             rows = view.targets[split].cpu().numpy()
-            found = score(guess, truth, rows, classes=task.classes, prior=prior)
+            found = score(guess, truth, rows, classes=goal.classes, prior=prior)
             beside: dict[str, dict[str, dict[str, float | None]]] = {}
             for control in self._controls_of(p, r, view):
                 for s in score(
-                    control.guess, truth, rows, classes=task.classes, prior=prior,
+                    control.guess, truth, rows, classes=goal.classes, prior=prior,
                     metrics=[s.metric if s.metric != "leak_auc" else "auc" for s in found],
                 ):  # fmt: skip
                     beside.setdefault(s.metric, {})[control.name] = {
@@ -297,7 +370,10 @@ class _Cohort:
                 )
 
     def _controls_of(self, p: _Prepared, r: int, view: View) -> list[Control]:
-        key = (self.seeds[r], p.spec.adversary, p.spec.known_rows, p.spec.prior)
+        asked: tuple[Any, ...] = ()
+        if p.attack.target != "label":
+            asked = (p.attack.target, p.spec.victim, p.spec.aux_rows, p.attack.params())
+        key = (self.seeds[r], p.spec.adversary, p.spec.known_rows, p.spec.prior, *map(str, asked))
         if key not in self._controls:
             specs, views, seen = [], [], set()
             for q in range(len(self.cells)):
@@ -306,19 +382,43 @@ class _Cohort:
                     seen.add(k)
                     specs.append(k)
                     views.append(make_view(self.algorithm, self.fed, self.initial, p.spec, q))
-            self._baselines(views, specs)
+            self._baselines(p.attack, views, specs)
         return self._controls[key]
+
+    def _claims(self, r: int, policy: Policy, strength: float, phase: str) -> None:
+        """A row for what canaries measure of the epsilon that a defense claims."""
+        from vflsec.audit import canary
+
+        task, _ = self._truth(r)
+        found = canary.audit_policy(
+            policy, strength, classes=task.classes, prior=task.prior.tolist(),
+            facts=self._facts(), seed=self.seeds[r],
+        )  # fmt: skip
+        if found is None or found.claimed is None:
+            return
+        notes = {"defense": policy.name, "guesses": found.guesses, "right": found.right,
+                 "says": found.sentence()}  # fmt: skip
+        self.results[r].measures.append(
+            Measure(
+                phase, "", "epsilon_lower", found.epsilon, n=found.canaries, target="claim",
+                notes=notes,
+            )
+        )  # fmt: skip
 
     def _finish(self) -> None:
         for r, result in enumerate(self.results):
             result.ledger = [LedgerRow(**row) for row in self.fed.channel.ledger.of(r)]
             facts = self._facts()
+            for spec, policy in zip(result.spec.defenses, self.defenses, strict=True):
+                if self.main and spec.strength:
+                    self._claims(r, policy, spec.strength, self.fed.phase)
             result.guarantees = [
                 {"defense": spec.name, "strength": spec.strength,
                  **asdict(policy.guarantee(spec.strength or 0.0, facts))}
                 for spec, policy in zip(result.spec.defenses, self.defenses, strict=True)
             ]  # fmt: skip
-            epochs = {k: v for k, v in self.fed.extra.items() if k.startswith("epochs.")}
+            shown = ("epochs.", "he.")
+            epochs = {k: v for k, v in self.fed.extra.items() if k.startswith(shown)}
             result.facts = {
                 "parties": list(self.stack.first.parties),
                 "classes": self.stack.first.classes,
@@ -344,23 +444,13 @@ def owners(party: str, task: Task) -> tuple[str, ...]:
     return (check.one_of("the party of a defense", party, task.parties),)
 
 
-def unheard(attack: Attack, view: View) -> str:
-    """Which message kind an attack needs that its adversary has none of in this phase, or ''."""
-    for need in as_needs(attack.needs):
-        if not need.kind:
-            continue
-        way = "sent" if need.sent else "received"
-        if not any(key[:2] == (way, need.kind) for key in view.tables):
-            return f"{attack.name} needs {need.kind!r} messages; {view.party} {way} none"
+def _unseen(p: _Prepared, view: View) -> str:
+    """A message kind that the attack needs and that did not pass in the phase, or ''."""
+    seen = {(way, kind) for way, kind, _, _ in view.tables}
+    for need in as_needs(p.attack.needs):
+        if need.kind and ("sent" if need.sent else "received", need.kind) not in seen:
+            return need.kind
     return ""
-
-
-def _no_figure(phase: Phase, p: _Prepared, status: str, why: str) -> Measure:
-    return Measure(
-        phase.name, split="", metric="", value=None, adversary="+".join(p.spec.adversary),
-        attack=p.spec.label, attack_key=p.spec.key, target=p.attack.target, status=status,
-        reason=why,
-    )  # fmt: skip
 
 
 def _one(attack: Attack, view: View, rng: torch.Generator, seed: int) -> Guess | str:

@@ -9,7 +9,6 @@ section VI). A control sees own columns, the known rows and the class shares, an
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -21,9 +20,11 @@ from torch import nn
 from vflsec import registry
 from vflsec.guess import Guess
 from vflsec.nn.completion import Fit, fit_networks, logistic_cv
+from vflsec.nn.joint import own_model, own_rows
+from vflsec.nn.regression import ridge
 from vflsec.view import View
 
-__all__ = ["Control", "controls"]
+__all__ = ["Control", "controls", "feature_controls"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,9 @@ class Control:
     """One control's answer.
 
     Attributes:
-        name: ``majority``, ``logistic``, ``scratch`` or ``alone``.
-        guess: log class shares (n, C) of all target rows.
+        name: ``majority``, ``logistic``, ``scratch`` or ``alone``; ``mean`` or ``linear`` for
+            features.
+        guess: log class shares (n, C) of all target rows, or features (n, d).
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
             which the strongest control is chosen without the truth of the target rows.
     """
@@ -90,16 +92,16 @@ def _logistic(view: View) -> Fit:
 
 
 def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> Sequence[Fit | None]:
-    if "initial" not in views[0].models.get(views[0].party, {}):
+    bottoms = [m for v in views if (m := own_model(v, "initial")) is not None]
+    if len(bottoms) < len(views):
         return [None] * len(views)
     knowns = [v.require_known() for v in views]
-    bottoms: list[nn.Module] = [copy.deepcopy(v.models[v.party]["initial"]) for v in views]
     return fit_networks(
         "scratch",
         bottoms,
-        [v.columns[v.party][k.rows] for v, k in zip(views, knowns, strict=True)],
+        [own_rows(v, k.rows) for v, k in zip(views, knowns, strict=True)],
         knowns,
-        [v.columns[v.party][v.target_rows] for v in views],
+        [own_rows(v, v.target_rows) for v in views],
         rngs,
         views[0].facts.classes,
         hidden=(32,),
@@ -122,3 +124,23 @@ def _alone(
     ]
     guesses = attack.infer_many(own, rngs)
     return [Control("alone", g, max(g.notes["cv"].values())) for g in guesses]
+
+
+def feature_controls(view: View) -> list[Control]:
+    """Controls of a feature attack: means of the granted rows, and regression on own columns.
+
+    Raises:
+        ThreatModelError: no victim is in the view.
+    """
+    rows = view.target_rows
+    if not view.aux:
+        width = sum(view.schema[p].design(torch.zeros(1, *view.schema[p].shape)).shape[1]
+                    for p in view.victims)  # fmt: skip
+        return [Control("mean", Guess("feature", rows, torch.zeros(len(rows), width)), 0.0)]
+    known, values = view.require_aux()
+    means = values.mean(0).expand(len(rows), -1)
+    found = ridge("linear", view.design(known), values, view.design(rows))
+    return [
+        Control("mean", Guess("feature", rows, means), 0.0),
+        Control("linear", Guess("feature", rows, found.values), found.cv),
+    ]

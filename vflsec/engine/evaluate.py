@@ -87,7 +87,7 @@ def evaluate(
         alive=alive,
         verdicts=verdicts,
         exit_code=gates.exit_code(verdicts),
-        findings=[] if partial else _findings(points, curves, verdicts, confidence),
+        findings=[] if partial else _findings(points, verdicts, confidence),
         partial=partial,
         asked=asked,
     )
@@ -101,10 +101,17 @@ def _records(
             dataset = record["datasets"].get(f"{role}:{result.key}")
             if dataset is None:
                 continue
+            algorithm = _title(record, role, result)
             for row in leakage.records(result):
                 known = record["known_rows"].get(row["attack_key"])
-                yield row | {"dataset": dataset, "known_rows": known}
+                yield row | {"dataset": dataset, "algorithm": algorithm, "known_rows": known}
             break
+
+
+def _title(record: Mapping[str, Any], role: str, result: CellResult) -> str:
+    """What the algorithm of a cell is called in results; its name in stores of older versions."""
+    titles: Mapping[str, str] = record.get("algorithms", {})
+    return titles.get(f"{role}:{result.key}", result.spec.algorithm)
 
 
 def _with_roles(
@@ -144,12 +151,9 @@ def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[di
 
 
 def _findings(
-    points: pd.DataFrame,
-    curves: pd.DataFrame,
-    verdicts: Sequence[gates.Verdict],
-    confidence: float,
+    points: pd.DataFrame, verdicts: Sequence[gates.Verdict], confidence: float
 ) -> list[str]:
-    return sentences(points, curves, verdicts, confidence) if len(points) else []
+    return sentences(points, verdicts, confidence) if len(points) else []
 
 
 def costs(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict[str, Any]]:
@@ -160,7 +164,7 @@ def costs(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict
             dataset = record["datasets"].get(f"{role}:{result.key}")
             if dataset is not None:
                 defense, strength = leakage.defense_point(result.spec.defenses)
-                point = (role, dataset, result.spec.algorithm, defense, strength)
+                point = (role, dataset, _title(record, role, result), defense, strength)
                 by_point[point].append(result)
                 break
     return [

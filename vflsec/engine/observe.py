@@ -28,6 +28,8 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
 
     algorithm = registry.algorithms.create(cell.algorithm, cell.params)
     sends = getattr(algorithm, "sends", None)
+    if sends is not None:
+        sends = rerouted(sends, info, cell)
     who = "+".join(spec.adversary)
     roles = {"active" if p == info.active else "passive" for p in spec.adversary}
     for need in as_needs(attack.needs):
@@ -36,18 +38,42 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
                 return "not-applicable", f"{spec.name} needs known_rows; the scenario grants none."
             if need.what == "prior" and not spec.prior:
                 return "not-applicable", f"{spec.name} needs the class prior; it is not granted."
+            if need.what == "aux_rows" and spec.aux_rows < 1:
+                return "not-applicable", f"{spec.name} needs aux_rows; the scenario grants none."
+            if need.what == "peer_model" and not spec.peer_model:
+                reason = "the victim's model (peer_model = true); the scenario does not grant it."
+                return "not-applicable", f"{spec.name} needs {reason}"
         elif need.kind and sends is not None:
             end = 1 if need.sent else 2
             if not any(s[0] == need.kind and s[end] in roles for s in sends):
                 verb = "sends" if need.sent else "receives"
-                other = f"{who} never {verb} one under {cell.algorithm}"
+                under = " with ".join([cell.algorithm, *(d.name for d in cell.defenses)])
+                other = f"{who} never {verb} one under {under}"
                 return "not-observable", f"{spec.name} needs {need.kind!r} messages; {other}."
+        elif not need.kind and "active" not in roles and not algorithm.federated:
+            other = f"{who} trains none under {cell.algorithm}"
+            return "not-observable", f"{spec.name} needs an own model; {other}."
     try:
         facts = algorithm.planned_facts(info.active, info.parties, info.classes)
         reason = attack.applicable(replace(facts, sends=_named(info, sends or ())))
     except (NotImplementedError, KeyError, AttributeError, TypeError, VflsecError):
         reason = ""  # depends on facts that only the run knows
     return ("not-applicable", reason) if reason else ("", "")
+
+
+def rerouted(
+    sends: frozenset[tuple[str, str, str]], info: DataInfo, cell: CellSpec
+) -> frozenset[tuple[str, str, str]]:
+    """What the cell sends when its defenses put another protocol in the place of some messages.
+
+    A defense of one of several passive parties adds to what the others still send.
+    """
+    for d in cell.defenses:
+        policy = registry.defenses.create(d.name, d.params)
+        changed = policy.sends(sends)
+        everyone = d.party in ("", "passive", "all") or len(info.passive) < 2
+        sends = changed if everyone else sends | changed
+    return sends
 
 
 def _named(

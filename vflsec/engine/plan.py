@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from vflsec import registry
 from vflsec.data.load import SPLIT_KEYS, load_source
 from vflsec.engine.components import flat_params, natural_strengths
+from vflsec.engine.estimate import estimate
 from vflsec.engine.observe import refusal
 from vflsec.engine.problems import Problem, ScenarioError
 from vflsec.engine.sections import Data
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["DataInfo", "Group", "Plan", "Refused", "chunks", "make_plan"]
 
 _REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
+_ABSENT = object()
 _CONTROLS: tuple[Mapping[str, Any], ...] = ({}, {"positive_rate": 0.15})
 _CONTROL_SEEDS = 5
 _CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that have no partner
-_STEPS_PER_SECOND = 1500.0  # small models on one CPU thread, measured: 700 to 9000
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Group:
         attacks: those that can run.
         main: False if an active attacker changes the training, so that its main-task figures are
             not those of the cell.
+        title: of the algorithm in results; tells sections apart that share its name.
     """
 
     role: str
@@ -86,6 +88,7 @@ class Group:
     cells: tuple[CellSpec, ...]
     attacks: tuple[AttackSpec, ...] = ()
     main: bool = True
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ class Plan:
                 {
                     "role": g.role,
                     "dataset": g.data.name,
-                    "algorithm": g.cells[0].algorithm,
+                    "algorithm": g.title,
                     "params": dict(g.cells[0].params),
                     "defenses": [asdict(d) | {"strength": None} for d in g.cells[0].defenses],
                     "strengths": sorted({_strengths(c) for c in g.cells}),
@@ -191,7 +194,7 @@ def make_plan(
         groups=groups,
         refused=tuple(planner.refused),
         notes=tuple(dict.fromkeys(planner.notes)),
-        cost=_cost(groups),
+        cost=estimate(groups),
         base=scenario.base,
     )
 
@@ -210,14 +213,15 @@ class _Planner:
         if self.problems:
             return
         seeds = self.root.audit.seeds
-        for info, algorithm in itertools.product(infos, self.root.algorithm):
+        titled = list(zip(self.root.algorithm, self._titles(), strict=True))
+        for info, (algorithm, title) in itertools.product(infos, titled):
             params = flat_params(algorithm)
             cells = [
                 self._cell("audit", info, algorithm.name, params, defenses, seed)
                 for defenses in self._grid()
                 for seed in seeds
             ]
-            yield from self._attacked("audit", info, cells, info)
+            yield from self._attacked("audit", info, cells, info, title)
         for info in infos:
             yield from self._references(info, seeds)
         if self.root.audit.positive_control and self.root.gate and self.root.attack:
@@ -249,6 +253,8 @@ class _Planner:
         for i, attack in enumerate(self.root.attack):
             given = attack.adversary
             words = [given] if isinstance(given, str) else given
+            if attack.victim:
+                named.append((("attack", i, "victim"), attack.victim))
             named += [
                 (("attack", i, "adversary"), w) for w in words if w not in ("passive", "active")
             ]
@@ -261,7 +267,7 @@ class _Planner:
                 self.problems.append(self.scenario.error(path, rule, party))
 
     def _grid(self) -> list[tuple[DefenseSpec, ...]]:
-        axes = []
+        axes: dict[str, list[DefenseSpec]] = {}
         for section in self.root.defense:
             name = registry.defenses.entry(section.name).name
             swept = getattr(registry.defenses.get(name), "strengths", "")
@@ -272,8 +278,9 @@ class _Planner:
                 if grid is None:
                     self.notes.append(f"defense {name} has no strength grid, so it runs at 0: off.")
             spec = DefenseSpec(name, params, section.party)
-            axes.append([replace(spec, strength=s) for s in strengths])
-        return [tuple(combination) for combination in itertools.product(*axes)]
+            axis = axes.setdefault(section.choice or f"#{len(axes)}", [])
+            axis += [replace(spec, strength=s) for s in strengths]
+        return [tuple(combination) for combination in itertools.product(*axes.values())]
 
     def _cell(
         self,
@@ -302,7 +309,7 @@ class _Planner:
         )
 
     def _attacked(
-        self, role: str, info: DataInfo, cells: Sequence[CellSpec], like: DataInfo
+        self, role: str, info: DataInfo, cells: Sequence[CellSpec], like: DataInfo, title: str
     ) -> Iterator[Group]:
         """Groups of `cells` with every attack that can run; `like` has the scenario's parties."""
         for members in _by_cohort(cells, self.seen, role):
@@ -313,16 +320,16 @@ class _Planner:
                 if status:
                     keys = tuple(c.key for c in members)
                     self.refused.append(
-                        Refused(role, info.name, members[0].algorithm, spec, status, reason,
+                        Refused(role, info.name, title, spec, status, reason,
                                 attack.target, keys)
                     )  # fmt: skip
                 elif attack.policy() is None:
                     passive.append(spec)
                 else:
                     active.append(spec)
-            yield Group(role, info, members, tuple(passive))
+            yield Group(role, info, members, tuple(passive), title=title)
             for spec in active:
-                yield Group(role, info, members, (spec,), main=False)
+                yield Group(role, info, members, (spec,), main=False, title=title)
 
     def _attacks(self, info: DataInfo, like: DataInfo) -> list[AttackSpec]:
         out: dict[str, AttackSpec] = {}
@@ -334,24 +341,50 @@ class _Planner:
                     adversary=adversary,
                     known_rows=section.known_rows,
                     prior=section.prior,
+                    aux_rows=section.aux_rows,
+                    peer_model=section.peer_model,
+                    victim=_victim(section.victim, info, like),
+                    over_time=section.over_time and info is like,
                 )
                 out.setdefault(spec.key, spec)
         return list(out.values())
 
     def _references(self, info: DataInfo, seeds: Sequence[int]) -> Iterator[Group]:
-        main = self.root.algorithm[0]
         for reference in self.root.audit.references:
             name = _REFERENCES[reference]
             if name not in registry.algorithms.names():
                 self.notes.append(f"reference {reference!r} is left out: no algorithm {name!r}.")
                 continue
-            fields = registry.parameters(registry.algorithms.get(name))
-            params = {k: v for k, v in flat_params(main).items() if k in fields}
-            if registry.problems(registry.algorithms.get(name), params):
-                params = {}
+            params = self._reference_params(name)
             cells = [self._cell("reference", info, name, params, (), seed) for seed in seeds]
             for members in _by_cohort(cells, self.seen, "reference"):
-                yield Group("reference", info, members)
+                yield Group("reference", info, members, title=name)
+
+    def _reference_params(self, name: str) -> dict[str, Any]:
+        """Those of the first algorithm that a reference has too."""
+        cls = registry.algorithms.get(name)
+        fields = registry.parameters(cls)
+        params = {k: v for k, v in flat_params(self.root.algorithm[0]).items() if k in fields}
+        return {} if registry.problems(cls, params) else params
+
+    def _titles(self) -> list[str]:
+        """Names of the algorithm sections, with the settings that differ where several share one.
+
+        A section named like a reference that the audit makes counts as sharing its name.
+        """
+        sections = [
+            (registry.algorithms.entry(a.name).name, flat_params(a)) for a in self.root.algorithm
+        ]
+        names = {_REFERENCES[r] for r in self.root.audit.references}
+        made = {n: self._reference_params(n) for n in names & {name for name, _ in sections}}
+        titles = []
+        for i, (name, params) in enumerate(sections):
+            same = [p for j, (other, p) in enumerate(sections) if other == name and j != i]
+            same += [made[name]] if name in made else []
+            own = {k: v for k, v in params.items() if any(p.get(k, _ABSENT) != v for p in same)}
+            inner = ", ".join(f"{k}={v}" for k, v in own.items())
+            titles.append(f"{name}({inner})" if inner else name)
+        return titles
 
     def _controls(self, like: DataInfo) -> Iterator[Group]:
         """The undefended planted leak, balanced and rare, by the same algorithms and attacks."""
@@ -364,7 +397,7 @@ class _Planner:
                 section["params"] = dict(params)
             whole = _with_settings(self._of_section(section))
             part = _with_settings(self._of_section(section | {"aligned": _CONTROL_ALIGNED}))
-            for algorithm in self.root.algorithm:
+            for algorithm, title in zip(self.root.algorithm, self._titles(), strict=True):
                 params = flat_params(algorithm)
                 cls = registry.algorithms.get(algorithm.name)
                 info = part if getattr(cls, "unaligned", False) else whole
@@ -372,7 +405,7 @@ class _Planner:
                     self._cell("control", info, algorithm.name, params, (), seed)
                     for seed in range(_CONTROL_SEEDS)
                 ]
-                yield from self._attacked("control", info, cells, like)
+                yield from self._attacked("control", info, cells, like, title)
 
 
 def _distinct(infos: Sequence[DataInfo]) -> list[DataInfo]:
@@ -424,34 +457,13 @@ def _adversaries(
     return [coalition] if coalition else []
 
 
+def _victim(given: str, info: DataInfo, like: DataInfo) -> str:
+    """The victim on a data set; on the control (`info` differs from `like`) any other party."""
+    return given if info is like and given in info.parties else ""
+
+
 def chunks(cells: Sequence[CellSpec], size: int) -> list[tuple[CellSpec, ...]]:
     """Cells in runs of at most `size`, of nearly equal length."""
     count = max(1, math.ceil(len(cells) / size))
     edges = [round(i * len(cells) / count) for i in range(count + 1)]
     return [tuple(cells[a:b]) for a, b in itertools.pairwise(edges) if b > a]
-
-
-def _cost(groups: Sequence[Group]) -> dict[str, float]:
-    """A rough estimate: optimiser steps of all replicas at a typical speed of one CPU thread."""
-    steps = 0
-    for group in groups:
-        cls = registry.algorithms.get(group.cells[0].algorithm)
-        given = {k: p.default for k, p in registry.parameters(cls).items()}
-        given |= dict(group.cells[0].params)
-        epochs = sum(
-            v for k, v in given.items() if k.endswith("epochs") and isinstance(v, int | float)
-        )
-        batch = given.get("batch_size")
-        if not epochs or not isinstance(batch, int) or batch < 1:
-            continue
-        labelled = group.data.section.get("labelled", 0.7)
-        rows = labelled if isinstance(labelled, int) else labelled * group.data.rows
-        steps += int(epochs * math.ceil(min(rows, group.data.rows) / batch)) * len(group.cells)
-    trainings = sum(len(g.cells) for g in groups)
-    attacks = sum(len(g.cells) * len(g.attacks) for g in groups)
-    return {
-        "trainings": trainings,
-        "steps": steps,
-        "attacks": attacks,
-        "seconds": round(steps / _STEPS_PER_SECOND + 0.05 * attacks, 1),
-    }

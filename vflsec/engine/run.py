@@ -174,10 +174,12 @@ def _record(store: Store, scenario: Scenario, plan: Plan, device: str, looks: in
     wanted: dict[str, dict[str, None]] = {}
     known_rows: dict[str, int] = {}
     datasets: dict[str, str] = {}
+    algorithms: dict[str, str] = {}
     for group in plan.groups:
         for cell in group.cells:
             wanted.setdefault(cell.key, {}).update(dict.fromkeys(a.key for a in group.attacks))
             datasets.setdefault(f"{group.role}:{cell.key}", group.data.name)
+            algorithms.setdefault(f"{group.role}:{cell.key}", group.title)
         known_rows.update({a.key: a.known_rows for a in group.attacks})
     for refused in plan.refused:
         known_rows[refused.attack.key] = refused.attack.known_rows
@@ -192,6 +194,7 @@ def _record(store: Store, scenario: Scenario, plan: Plan, device: str, looks: in
             "confidence": plan.confidence,
             "gates": [g.model_dump(exclude_none=True) for g in scenario.root.gate],
             "datasets": datasets,
+            "algorithms": algorithms,
             "wanted": {cell: list(keys) for cell, keys in wanted.items()},
             "known_rows": known_rows,
             "attacks": _threats(plan),

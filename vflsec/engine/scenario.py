@@ -263,13 +263,16 @@ def _is_number(value: Any) -> bool:
 
 
 def _bad_values(origin: Origin, value: Any, path: KeyPath = ()) -> list[Problem]:
-    """Numbers that are not finite, and dates, wherever they stand."""
+    """Numbers that are not finite or too large for TOML, and dates, wherever they stand."""
     if isinstance(value, Mapping):
         return [p for k, v in value.items() for p in _bad_values(origin, v, (*path, k))]
     if isinstance(value, list):
         return [p for i, v in enumerate(value) for p in _bad_values(origin, v, (*path, i))]
     if isinstance(value, float) and not math.isfinite(value):
         return [origin.problem(path, f"must be a finite number, got {value!r}.", value)]
+    if isinstance(value, int) and abs(value) >= 2**63:
+        shown = f"an integer of {len(str(abs(value)))} digits" if abs(value) < 10**4000 else "more"
+        return [origin.problem(path, f"must be an integer of 64 bits, got {shown}.", 0)]
     if isinstance(value, datetime.date | datetime.time):
         return [origin.problem(path, f"must not be a date, got {value!s}.", str(value))]
     return []

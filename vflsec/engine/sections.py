@@ -77,11 +77,16 @@ class Algorithm(_Section):
 
 
 class Defense(_Section):
-    """A policy on one party; `strength` is the swept grid, further keys are hyper-parameters."""
+    """A policy on one party; `strength` is the swept grid, further keys are hyper-parameters.
+
+    Sections with the same `choice` are alternatives: each training has exactly one of them. All
+    others apply together.
+    """
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
     name: str = Field(min_length=1)
     party: str = ""
+    choice: str = ""
     strength: Annotated[list[Strength], Field(min_length=1)] | None = None
 
 
@@ -97,6 +102,10 @@ class Attack(_Section):
     adversary: str | Annotated[list[str], Field(min_length=1)] = "passive"
     known_rows: Annotated[int, Field(ge=0)] = 20
     prior: bool = True
+    aux_rows: Annotated[int, Field(ge=0)] = 0
+    peer_model: bool = False
+    victim: str = ""
+    over_time: bool = False
 
 
 class Audit(_Section):

@@ -49,6 +49,11 @@ class AttackSpec:
         adversary: party names; more than one is a coalition.
         known_rows: how many labelled rows the adversary was granted (also to its controls).
         prior: whether the class shares are granted.
+        aux_rows: how many training rows of the victims' columns the adversary was granted.
+        peer_model: whether it was granted the victims' models (white box).
+        victim: whose columns are attacked; ``""`` means every party that is not the adversary.
+        over_time: also score what the attack knew after every epoch (messages only): measures whose
+            phase is ``PHASE@EPOCH``, with the epoch in their notes.
     """
 
     name: str
@@ -56,6 +61,10 @@ class AttackSpec:
     adversary: tuple[str, ...] = ()
     known_rows: int = 20
     prior: bool = True
+    aux_rows: int = 0
+    peer_model: bool = False
+    victim: str = ""
+    over_time: bool = False
 
     @property
     def key(self) -> str:

@@ -125,10 +125,20 @@ class Store:
         self._db.execute("begin immediate")
         try:
             yield
+            self._db.execute("commit")
+        except sqlite3.Error as error:
+            self._rollback()
+            raise ConfigError(
+                f"{self.path}: results cannot be stored: {error}. What was stored before stays; "
+                "make room and run the same command again."
+            ) from None
         except BaseException:
-            self._db.execute("rollback")
+            self._rollback()
             raise
-        self._db.execute("commit")
+
+    def _rollback(self) -> None:
+        if self._db.in_transaction:  # a full disk has rolled back by itself
+            self._db.execute("rollback")
 
     def meta(self, key: str) -> Any:
         """A value set with :meth:`set_meta`, or None."""

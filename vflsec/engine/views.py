@@ -14,7 +14,7 @@ from vflsec.rng import generator
 from vflsec.task import Task
 from vflsec.view import Known, View
 
-__all__ = ["known_rows", "make_view"]
+__all__ = ["aux_rows", "known_rows", "make_view", "victims"]
 
 
 def known_rows(task: Task, seed: int, count: int) -> Known:
@@ -34,6 +34,22 @@ def known_rows(task: Task, seed: int, count: int) -> Known:
         place[of] = torch.arange(len(of))
     rank = torch.argsort(place * task.classes + y)[:count]
     return Known(rows[rank], y[rank])
+
+
+def aux_rows(task: Task, seed: int, count: int, known: Known | None) -> Tensor:
+    """`count` training rows whose columns at the victims an adversary was granted, none `known`."""
+    rows = task.sets["labelled"]
+    if known is not None:
+        rows = rows[~torch.isin(rows, known.rows.cpu())]
+    order = torch.randperm(len(rows), generator=generator(seed, "aux_rows"))
+    return rows[order[:count]]
+
+
+def victims(spec: AttackSpec, task: Task) -> tuple[str, ...]:
+    """Parties whose columns are attacked."""
+    if spec.victim:
+        return (spec.victim,)
+    return tuple(p for p in task.parties if p not in spec.adversary)
 
 
 def make_view(
@@ -56,10 +72,19 @@ def make_view(
         labelled = labelled[~torch.isin(labelled, known.rows)]
         known = Known(known.rows.to(device), known.labels.to(device))
     mine = spec.adversary
+    aux = None
+    others = victims(spec, task)
+    if spec.aux_rows:
+        rows = aux_rows(task, fed.seeds[r], spec.aux_rows, known)
+        labelled = labelled[~torch.isin(labelled, rows)]
+        aux = {p: (rows.to(device), task.x[p][rows].to(device, dtype)) for p in others}
     models = {p: {k: m.one(r) for k, m in fed.parties[p].modules.items()} for p in mine}
     for p in mine:
         if p in initial:
             models[p]["initial"] = fed.parties[p].modules["bottom"].one(r, initial[p])
+    if spec.peer_model:
+        models |= {p: {k: m.one(r) for k, m in fed.parties[p].modules.items()} for p in others}
+    seen = (*mine, *others) if spec.aux_rows or spec.peer_model else mine
     encoders = {}
     for p in mine:
         encoder = algorithm.encoder(fed, p, models[p])
@@ -69,7 +94,7 @@ def make_view(
         adversary=mine,
         columns=MappingProxyType({p: task.x[p].to(device, dtype) for p in mine}),
         present=MappingProxyType({p: task.present[p] for p in mine}),
-        schema=MappingProxyType({p: task.schema[p] for p in mine}),
+        schema=MappingProxyType({p: task.schema[p] for p in seen}),
         tables=MappingProxyType(fed.channel.recorder.tables(r, mine, fed.phase)),
         models=MappingProxyType(models),
         facts=algorithm.facts(fed),
@@ -80,4 +105,5 @@ def make_view(
         prior=task.prior if spec.prior else None,
         encoders=MappingProxyType(encoders),
         updates=MappingProxyType(fed.channel.recorder.updates(r, mine, fed.phase)),
+        aux=None if aux is None else MappingProxyType(aux),
     )

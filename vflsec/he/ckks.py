@@ -8,9 +8,9 @@ Two packings are used. ``rows``: a matrix (b, m) as m ciphertexts, one sample a 
 product with a plain matrix costs m o scalar products and no rotation. ``blocks``: several rows side
 by side in the slots of one ciphertext, for products that differ from slot to slot.
 
-Every sum made by the holder of the public key alone adds a *fresh encryption*: a plaintext sum would
-leave the second ciphertext component a known linear map of the key holder's own ciphertexts, from
-which the key holder solves for the weights it was multiplied by.
+Every sum made by the holder of the public key alone adds a *fresh encryption*: a plaintext sum
+would leave the second ciphertext component a linear map (up to rounding) of the key holder's own
+ciphertexts: thousands of equations for the few weights that they were multiplied by.
 
 Source: Cheon, Kim, Kim, Song, "Homomorphic encryption for arithmetic of approximate numbers",
 ASIACRYPT 2017; Benaissa et al., "TenSEAL", arXiv:2104.03152 (2021).
@@ -124,6 +124,7 @@ class PublicKey:
                 f"a batch must be at most {self.parameters.slots} rows (half of N = "
                 f"{self.parameters.degree}), got {len(x)}. Use a smaller batch or a larger N."
             )
+        x = _wide(x)
         return tenseal().ckks_tensor(self._context, x.reshape(len(x), 1, -1), batch=True)
 
     def encrypt(self, x: Array) -> bytes:
@@ -138,7 +139,9 @@ class PublicKey:
             raise CiphertextError(f"ciphertext cannot be read: {why}.") from why
 
     def add(self, data: bytes, other: bytes | Array) -> bytes:
-        """Sum of a ciphertext and another one, or a matrix of the same shape (freshly encrypted)."""
+        """Sum of a ciphertext and another one, or a matrix of the same shape (freshly
+        encrypted).
+        """
         blob, x = self._load(data)
         if isinstance(other, bytes):
             second, y = self._load(other)
@@ -155,7 +158,7 @@ class PublicKey:
         w = _matrix(w)
         if blob.shape[1] != len(w):
             raise ShapeError(f"cannot multiply {blob.shape} by {w.shape}.")
-        product = x.mm(tenseal().plain_tensor(w.tolist()))
+        product = x.mm(tenseal().plain_tensor(_wide(_wide(w).T).T.tolist()))
         if plus is not None:
             product = product + self._rows(plus)
         return pack("rows", self.key, (blob.shape[0], w.shape[1]), [product.serialize()])
@@ -210,7 +213,8 @@ class KeyPair(PublicKey):
             CiphertextError: it is damaged or was made under another key.
         """
         blob, x = self._load(data)
-        return np.asarray(x.decrypt().tolist(), dtype=np.float64).reshape(blob.shape)
+        wide = np.asarray(x.decrypt().tolist(), dtype=np.float64).reshape(blob.shape[0], -1)
+        return wide[:, : blob.shape[1]]
 
     def decrypt_vectors(self, data: bytes) -> tuple[tuple[int, ...], Array]:
         """Shape, and slots (count, length), of an envelope of kind ``blocks``."""
@@ -219,6 +223,11 @@ class KeyPair(PublicKey):
 
     def __reduce__(self) -> Any:
         raise ConfigError("a key pair must stay in its process; send public_bytes instead.")
+
+
+def _wide(x: Array) -> Array:
+    """At least two columns: TenSEAL 0.3.18 silently packs a batch of 1 x 1 matrices wrongly."""
+    return x if x.shape[1] > 1 else np.hstack([x, np.zeros_like(x)])
 
 
 def _matrix(x: Any) -> Array:

@@ -1,4 +1,5 @@
-"""What encryption costs: bytes and seconds of one batch, for a run that is only emulated or planned.
+"""What encryption costs: bytes and seconds of one batch, for a run that is only emulated or
+planned.
 
 Sizes and times depend on the numbers of ciphertexts and products alone, so a few measured constants
 give both. The constants below were measured with TenSEAL 0.3.18 on one thread of a 2-core x86-64

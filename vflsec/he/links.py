@@ -2,8 +2,8 @@
 
 `InteractiveLink` puts the interactive layer between bottom and top model; `SummedGradientLink` lets
 the passive party learn the batch sum of its parameter gradients only. What each party then has in
-the clear is recorded for its View and nothing else: ciphertexts cross as opaque bytes, masked values
-as the masked numbers they are.
+the clear is recorded for its View and nothing else: ciphertexts cross as opaque bytes, masked
+values as the masked numbers they are.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class InteractiveLink(Link):
         fed.send("ciphertext", me, you, opaque(r, c.embedding), name="rotation", phase="setup")
         fed.send("ciphertext", you, me, opaque(r, c.product), name="rotated", phase="setup")
         zeros = torch.zeros((1, 1), dtype=torch.uint8).expand(r, c.masked)
-        fed.send("masked", me, you, zeros, name="share", phase="setup")
+        fed.send("masked_sum", me, you, zeros, name="share", phase="setup")
 
     def layer(self, fed: Federation) -> Layer:
         """The weights as they stand."""
@@ -119,6 +119,7 @@ class InteractiveLink(Link):
         fed.send("ciphertext", me, you, sent, name="embedding", phase=phase)
         fed.send("ciphertext", you, me, back, name="product", phase=phase)
         self._witness(fed, h, rows, phase)
+        fed.derive("embedding", me, you, h, rows, phase=phase, own=True)
         self._derive(fed, "masked", me, found.masked, rows, phase)
         fed.send("masked", me, you, found.masked, rows, name="product", phase=phase)
         self._derive(fed, "activation", you, found.out, rows, phase)
@@ -150,7 +151,8 @@ class InteractiveLink(Link):
                      ("embedding_gradient", you, me))  # fmt: skip
             for (name, sender, receiver), size in zip(names, found.sizes, strict=False):
                 fed.send("ciphertext", sender, receiver, opaque(r, size), name=name)
-            fed.send("masked", me, you, found.masked, name="weight_gradient")
+            self._derive(fed, "masked_sum", me, found.masked, None)
+            fed.send("masked_sum", me, you, found.masked, name="weight_gradient")
         if self.settings.shared:
             delivered = found.embedding
             fed.derive("gradient", you, me, delivered, rows, scale=float(rows.shape[1]))
@@ -246,12 +248,14 @@ class SummedGradientLink(Link):
             sizes = self._sizes(b, o, sum(p[0].numel() for p in params))
         fed.send("ciphertext", you, self.party, opaque(fed.replicas, sizes[0]), name="gradient")
         fed.send("ciphertext", self.party, you, opaque(fed.replicas, sizes[1]), name="sum")
+        scale = float(rows.shape[1])
+        fed.derive("gradient", you, self.party, gradient, rows, scale=scale, own=True)
         wide = torch.cat([g.flatten(1) for g in sums], dim=1).double()
         streams = self._masks(fed)
         sigma = 2.0**self.settings.mask_bits
         masked = wide + sigma * streams.normal(wide.shape[1:]).to(wide)
-        fed.derive("masked", self.party, you, masked)
-        fed.send("masked", you, self.party, masked, name="sum")
+        fed.derive("masked_sum", self.party, you, masked)
+        fed.send("masked_sum", you, self.party, masked, name="sum")
         party.update(sums)
         return None
 

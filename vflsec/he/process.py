@@ -72,6 +72,7 @@ class Remote:
                 )
             error, value = self._pipe.recv()
         except (EOFError, ConnectionError) as why:
+            self.process.join(5)
             raise ConfigError(
                 f"the {self.role} process must stay alive, ended with exit code "
                 f"{self.process.exitcode}. A script that starts it needs the guard "

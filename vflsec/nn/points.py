@@ -9,12 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from vflsec.view import View
 
-__all__ = ["Clusters", "Points", "first_direction", "k_means", "lower_cluster", "points"]
+__all__ = [
+    "Clusters", "Points", "assign", "first_direction", "k_means", "lower_cluster", "points",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -133,3 +138,9 @@ def _plus_plus(x: Tensor, k: int, rng: torch.Generator) -> Tensor:
         chosen.append(min(int(torch.searchsorted(away.cumsum(0), u)), n - 1))
         away = torch.minimum(away, ((x - x[chosen[-1]]) ** 2).sum(1))
     return x[chosen]
+
+
+def assign(worth: NDArray[np.float64]) -> list[int]:
+    """The cluster of each class that makes the total of `worth` (clusters, classes) largest."""
+    cluster, of = linear_sum_assignment(-worth)
+    return [int(c) for c in cluster[np.argsort(of)]]

@@ -209,6 +209,15 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
         f"{cost['steps']:g} steps: roughly {_duration(cost['seconds'])} on one CPU thread "
         "(an estimate)."
     )
+    if cost.get("ciphertext_bytes"):
+        steps = max(cost["steps"], 1)
+        sealed = cost["encryption_seconds"]
+        spent = f"{sealed / steps:.2g} s a step and {_duration(sealed)} in all"
+        console.print(
+            f"Encryption: about {cost['ciphertext_bytes'] / steps / 1e6:.3g} MB of ciphertexts a "
+            f"step (mean over all trainings), {cost['ciphertext_bytes'] / 1e9:.3g} GB in all; "
+            f"{spent if sealed else 'emulated, so they are counted and not computed'}."
+        )
 
 
 def print_changes(found: Mapping[str, Any], console: Console) -> None:

@@ -161,7 +161,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
     path = folder / "summary.json"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{path}: cannot be read ({error}). Name a folder that `vflsec audit` wrote."
         ) from None

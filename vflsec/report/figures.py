@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -27,8 +27,8 @@ _MARKERS = "osD^vPX*"
 _SPLITS = ("test", "validation", "train")
 _PAPER, _INK = "#ffffff", "#16181d"
 
-Data = pd.DataFrame | Mapping[str, Any]
-Point = Mapping[str, Any]
+Data: TypeAlias = pd.DataFrame | Mapping[str, Any]
+Point: TypeAlias = Mapping[str, Any]
 
 
 def points(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
@@ -313,8 +313,11 @@ def leaks(data: Data, dataset: str | None = None) -> dict[tuple[str, str], float
 
 
 def _size(cells: Mapping[tuple[str, str], Any]) -> tuple[float, float]:
-    down, across = len({k[0] for k in cells}), len({k[1] for k in cells})
-    return max(3.4, 1.9 + 0.75 * across), max(1.5, 1.0 + 0.42 * down)
+    """Inches that hold the cells and their labels."""
+    down, across = {k[0] for k in cells}, {k[1] for k in cells}
+    left = 0.085 * max(len(_name(d)) for d in down)
+    below = 0.05 * max(len(_name(a, 24)) for a in across)
+    return max(3.4, 0.8 + left + 0.75 * len(across)), max(1.5, 0.7 + below + 0.42 * len(down))
 
 
 def _heat(cells: Mapping[tuple[str, str], float | None], ax: Axes, title: str) -> Axes:

@@ -12,7 +12,7 @@ from vflsec.report.markdown import markdown_summary
 from vflsec.report.text import annotation, clean
 from vflsec.report.verdicts import title
 
-__all__ = ["annotations", "write_step_summary"]
+__all__ = ["workflow_commands", "write_step_summary"]
 
 _COMMAND = {"FAIL": "error", "INCONCLUSIVE": "warning"}
 
@@ -36,7 +36,7 @@ def write_step_summary(summary: Mapping[str, Any]) -> bool:
     return True
 
 
-def annotations(summary: Mapping[str, Any]) -> Iterator[str]:
+def workflow_commands(summary: Mapping[str, Any]) -> Iterator[str]:
     """Workflow commands for failed and inconclusive gates; nothing outside a GitHub job."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ __all__ = ["html", "svg"]
 
 _TEMPLATE = "report.html.j2"
 _INK = "#0a0b0c"  # stands for the page's own text colour
-_STYLE = {
+_STYLE: Any = {
     "svg.fonttype": "none", "svg.hashsalt": "vflsec", "font.size": 10.0, "text.color": _INK,
     "axes.labelcolor": _INK, "axes.edgecolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
     "axes.facecolor": "none", "figure.facecolor": "none", "savefig.facecolor": "none",
@@ -146,7 +147,8 @@ def svg(draw: Callable[..., Any], data: Any, dataset: str, prefix: str) -> Any:
     from markupsafe import Markup
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # glyphs the page has and matplotlib has not; tight labels
         figure = draw(data, dataset=dataset).figure
         FigureCanvasSVG(figure)
         out = io.StringIO()
@@ -204,7 +206,8 @@ def _utility(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     for p in summary["points"]:
         if p["dataset"] == name:
             key = (p["algorithm"], p["defense"], p["strength"])
-            drop = interval(p, "utility_drop") if p["utility_drop"] is not None else "-"
+            bare = p["defense"] == "none" or p["strength"] == 0
+            drop = "-" if bare else interval(p, "utility_drop")
             seen.setdefault(
                 key,
                 {"training": p["algorithm"], "defense": place(p), "metric": p["utility_metric"],

@@ -40,12 +40,13 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
                   "| data | defense | attack | by | rows | attack | control | advantage |",
                   "|---|---|---|---|---|---:|---:|---|"]  # fmt: skip
         for p in rows[:_MOST]:
-            cells = (
+            line = (
                 esc(p["dataset"]), esc(place(p)), esc(p["attack"]), esc(p["adversary"]),
-                p["split"], number(p["value"]), f"{number(p['control_value'])} {esc(p['control'])}",
+                esc(p["split"]), number(p["value"]),
+                f"{number(p['control_value'])} {esc(p['control'])}",
                 interval(p, "advantage", sign=True),
             )  # fmt: skip
-            lines.append(f"| {' | '.join(cells)} |")
+            lines.append(f"| {' | '.join(line)} |")
         if len(rows) > _MOST:
             lines.append(f"\n{len(rows) - _MOST} more are in results.csv.")
         lines.append("")
@@ -55,7 +56,7 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
     cells = summary["cells"]
     lines.append(
         f"{cells['finished']} of {cells['planned']} trainings on {esc(summary['device'])}, "
-        f"vflsec {esc(summary['versions']['vflsec'])}, scenario `{summary['scenario_hash']}`. "
+        f"vflsec {esc(summary['versions']['vflsec'])}, scenario {esc(summary['scenario_hash'])}. "
         "Details: report.html."
     )
     return "\n".join(lines) + "\n"

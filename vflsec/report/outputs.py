@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,5 +36,4 @@ def write_reports(folder: Path, summary: Mapping[str, Any]) -> None:
         "results.sarif": log,
     }
     for name, text in texts.items():
-        data = text.encode("utf-8")
-        write_atomic(folder / name, lambda p, data=data: p.write_bytes(data))
+        write_atomic(folder / name, partial(Path.write_bytes, data=text.encode("utf-8")))

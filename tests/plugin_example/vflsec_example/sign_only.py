@@ -1,7 +1,8 @@
 """Send the signs of the gradient, scaled by its mean magnitude, instead of the gradient.
 
 With strength a in [0, 1] each row leaves as (1 - a) g + a mean(|g|) sign(g). Hides how numbers of
-one row compare in size; keeps their signs and the row's mean magnitude. No guarantee.
+one row compare in size; keeps their signs and the row's mean magnitude. No guarantee. Does not stop
+direction attacks, for which signs are enough.
 
 Source: an example; sign compression after Bernstein et al. (2018), signSGD, arXiv:1802.04434.
 """
@@ -23,6 +24,7 @@ class SignOnly(Policy):
     """Signs times the row's mean magnitude."""
 
     strengths = "share a in [0, 1] of each number that is replaced by its sign, no unit"
+    trial = (0.0, 0.5, 1.0)
     covers = frozenset({"gradient"})
 
     def outgoing(self, message: Message, own: Own) -> Tensor:

@@ -1,0 +1,103 @@
+"""Equation solving: with linear models, class scores are linear equations in the victim's columns.
+
+The victims' part of the logits is z = W x + b with W (C, d). From a prediction v and its own part
+s_B the attacker knows differences of it,
+    (W_k - W_{k+1}) x = ln v_k - ln v_{k+1} - (s_B,k - s_B,k+1) - (b_k - b_{k+1}),
+C - 1 equations for each row; from the received embedding itself it knows all C. Score: the solution
+of smallest norm, x = A^+ a, which is exact if A has rank d, so if d <= C - 1 (or C).
+
+Attacker: the active party, white box (``peer_model = true``), after training. Needs the received
+embeddings of training rows, from which it computes the predictions; no auxiliary row.
+Does not apply: with hidden layers or a trainable top model, or on categorical columns, whose
+embedding is not linear in their code.
+Known failure cases: more columns than equations leave all but C - 1 directions unknown; early
+stopping goes back to weights under which the recorded embeddings were not computed.
+
+Source: Luo, Wu, Xiao, Ooi, "Feature inference attack on model predictions in vertical federated
+learning", ICDE 2021, arXiv:2010.10152, section IV-A.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vflsec import check, registry
+from vflsec.attack import Attack
+from vflsec.errors import ThreatModelError
+from vflsec.guess import Guess
+from vflsec.view import Facts, View
+
+ALIASES = ("esa", "equality_solving")
+
+
+@registry.attack
+@dataclass(frozen=True)
+class EquationSolving(Attack):
+    """Hyper-parameters.
+
+    Attributes:
+        equations: ``prediction`` (C - 1 differences, as published) or ``embedding`` (all C).
+    """
+
+    equations: Literal["prediction", "embedding"] = "prediction"
+    needs = frozenset({"embedding:last", "peer_model"})
+    target: ClassVar[str] = "feature"
+    world: ClassVar[dict[str, Any]] = {
+        "hidden": (), "top": (), "linear_top": False, "aggregation": "sum",
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check.one_of("equation_solving.equations", self.equations, ("prediction", "embedding"))
+
+    def applicable(self, facts: Facts) -> str:
+        if facts.top or facts.aggregation == "concat":
+            return (
+                "equation_solving needs logits that are the sum of linear models; here a trainable "
+                "top model stands in between. It applies with hidden = [], top = [], "
+                'linear_top = false and aggregation = "sum".'
+            )
+        if facts.extra.get("hidden"):
+            return (
+                "equation_solving needs linear bottoms; here they have hidden layers "
+                f"{tuple(facts.extra['hidden'])}. Set hidden = []."
+            )
+        return ""
+
+    def infer(self, view: View, rng: torch.Generator) -> Guess:
+        rows = view.targets["train"]
+        layers = [_linear_layer(view, p) for p in view.victims]
+        w = torch.cat([layer.weight.detach() for layer in layers], dim=1).double()  # (C, d)
+        b = torch.stack([layer.bias.detach() for layer in layers]).sum(0).double()  # (C,)
+        table = view.received("embedding", "last")
+        parts = table.of_rows(rows).double().reshape(len(rows), len(layers), -1)
+        z = parts.sum(1) - b  # (n, C), equal to W x
+        if self.equations == "prediction":
+            own = view.embed(rows, view.party).double()
+            log_v = torch.log_softmax(parts.sum(1) + own, dim=1)
+            z = differences(log_v - own - b)
+            w = differences(w.T).T
+        x = z @ torch.linalg.pinv(w).T  # (n, d)
+        return Guess(self.target, rows, x, notes={"victim": "+".join(view.victims)})
+
+
+def differences(s: Tensor) -> Tensor:
+    """s_k - s_{k+1} along the last axis."""
+    return s[..., :-1] - s[..., 1:]
+
+
+def _linear_layer(view: View, party: str) -> nn.Linear:
+    """The one linear layer of a victim's bottom."""
+    if "bottom" not in view.models.get(party, {}):
+        raise ThreatModelError(f"equation_solving needs the model of {party} (peer_model = true).")
+    found = [m for m in view.models[party]["bottom"].modules() if isinstance(m, nn.Linear)]
+    if len(found) != 1 or view.schema[party].categorical:
+        raise ThreatModelError(
+            f"equation_solving needs a linear bottom on numeric columns; that of {party} has "
+            f"{len(found)} linear layers and {len(view.schema[party].categorical)} categorical "
+            "columns."
+        )
+    return found[0]

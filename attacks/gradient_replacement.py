@@ -1,0 +1,115 @@
+"""Backdoor by gradient replacement: rows with a trigger are trained as if they were of one class.
+
+The attacker writes a trigger (a fixed value in a few of its own columns) into a share of its
+training rows, and for those rows puts the gradient it received for a known row of the goal class,
+times gamma, in the place of the received one. Its bottom learns to map the trigger to an embedding
+of that class. At inference the trigger in any row turns the prediction. Success rate: the share of
+triggered test rows of other classes that are predicted as the class; beside it the share without
+trigger.
+
+Attacker: a malicious passive party in training and at inference. Needs received gradients per row
+and known rows of the class; labels stay unknown otherwise.
+Known failure cases: where the active party's own columns decide; under noise on gradients, or where
+only batch sums of gradients are received, there is nothing worth copying.
+
+Source: Liu, Yi, Chen, "Backdoor attacks and defenses in feature-partitioned collaborative
+learning", arXiv:2007.03608 (2020), section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from vflsec import check, registry
+from vflsec.attack import Attack
+from vflsec.attacks.replay import keep, kept_mean
+from vflsec.errors import ThreatModelError
+from vflsec.guess import Guess
+from vflsec.message import Message
+from vflsec.policy import Own, Policy
+from vflsec.view import View
+
+ALIASES = ("backdoor", "label_replacement")
+
+
+@registry.attack
+@dataclass(frozen=True)
+class GradientReplacement(Attack):
+    """Hyper-parameters.
+
+    Attributes:
+        goal: the class that triggered rows are to get.
+        share: of training rows that carry the trigger.
+        columns: how many columns the trigger takes, from the last.
+        value: what it writes there, in standard deviations of the column.
+        gamma: factor on the copied gradient.
+    """
+
+    goal: int = 1
+    share: float = 0.05
+    columns: int = 3
+    value: float = 3.0
+    gamma: float = 3.0
+    needs = frozenset({"gradient:last", "known_rows"})
+    target: ClassVar[str] = "integrity"
+    splits: ClassVar[tuple[str, ...]] = ("test",)
+
+    def __post_init__(self) -> None:
+        check.integer("gradient_replacement.goal", self.goal, low=0)
+        check.in_unit("gradient_replacement.share", self.share)
+        check.integer("gradient_replacement.columns", self.columns)
+        check.finite("gradient_replacement.value", self.value)
+        check.positive("gradient_replacement.gamma", self.gamma)
+
+    def policy(self) -> Policy:
+        return Trigger(self.goal, self.share, self.columns, self.value, self.gamma)
+
+    def infer(self, view: View, rng: torch.Generator) -> Guess:
+        raise ThreatModelError(
+            "gradient_replacement guesses nothing: it is judged by what predictions become."
+        )
+
+
+@dataclass(frozen=True)
+class Trigger(Policy):
+    """Writes the trigger into own rows, and replaces their gradients."""
+
+    goal: int
+    share: float
+    size: int
+    value: float
+    gamma: float
+
+    def columns(self, x: Tensor, own: Own) -> Tensor:
+        rows = own.context["rows"]
+        poisoned = self._poisoned(rows, own)
+        changed = x.clone()
+        flat = changed.flatten(2)
+        flat[..., -self.size :] = torch.where(
+            poisoned.unsqueeze(2), torch.full_like(flat[..., -self.size :], self.value),
+            flat[..., -self.size :],
+        )  # fmt: skip
+        return own.choose(flat.reshape(x.shape), x)
+
+    def incoming(self, message: Message, own: Own) -> Tensor:
+        g, rows = message.tensor, message.rows
+        if message.kind != "gradient" or rows is None:
+            return g
+        keep(own, g * message.scale, rows, self.goal)
+        if not any(own.memory["kept"]):
+            return g
+        copied = self.gamma * kept_mean(own).unsqueeze(1) / message.scale
+        there = torch.tensor([bool(k) for k in own.memory["kept"]], device=g.device)
+        swap = self._poisoned(rows, own) & there.unsqueeze(1)
+        swap = swap.reshape(*swap.shape, *([1] * (g.dim() - 2)))
+        return own.choose(torch.where(swap, copied.to(g), g), g)
+
+    def _poisoned(self, rows: Tensor, own: Own) -> Tensor:
+        """Which rows carry the trigger: all when attacking, else a fixed share by row id."""
+        if own.memory.get("attacking"):
+            return torch.ones_like(rows, dtype=torch.bool)
+        return (rows * 2654435761) % 10007 < self.share * 10007

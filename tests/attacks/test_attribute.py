@@ -1,0 +1,68 @@
+"""Attribute inference: one column of another party from its embeddings."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attack_views import PARTY, feature_view, rng
+
+from vflsec import registry
+from vflsec.engine.cohort import run_cohort
+from vflsec.engine.spec import AttackSpec, CellSpec
+from vflsec.errors import ThreatModelError
+from vflsec.testing import small_task
+from vflsec.view import Schema
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=rng(seed), dtype=torch.float64)
+
+
+def test_an_embedding_that_holds_the_column_gives_it_away() -> None:
+    x = normal(400, 3)
+    view = feature_view(normal(400, 2, seed=1), x, x @ normal(3, 5, seed=2), aux=80)
+    guess = registry.attacks.create("attribute", {"column": "v1"}).infer(view, rng())
+    truth = (x[guess.rows, 1] > 0).long().numpy()
+    assert (guess.scores.argmax(1) == truth).mean() > 0.93
+
+
+def test_categories_are_classes() -> None:
+    codes = torch.randint(1, 4, (300,), generator=rng()).double()
+    x = torch.stack([normal(300), codes], 1)
+    z = torch.nn.functional.one_hot(codes.long(), 4).double() + 0.1 * normal(300, 4, seed=2)
+    view = feature_view(normal(300, 2, seed=1), x, z, aux=60, cardinalities=(0, 4))
+    guess = registry.attacks.create("attribute", {}).infer(view, rng())
+    assert (guess.scores.argmax(1) == codes[guess.rows].long().numpy()).all()
+    assert guess.notes["victim"] == PARTY
+
+
+def test_an_unrelated_embedding_stays_at_chance() -> None:
+    x = normal(1200, 1)
+    view = feature_view(normal(1200, 2, seed=1), x, normal(1200, 4, seed=2), aux=200)
+    guess = registry.attacks.create("attribute", {}).infer(view, rng())
+    truth = (x[guess.rows, 0] > 0).long().numpy()
+    share = (guess.scores.argmax(1) == truth).mean()
+    assert abs(share - 0.5) < 4 * (0.25 / 1000) ** 0.5
+
+
+def test_columns_are_named_or_told() -> None:
+    schema = Schema(("age", "job"), (0, 3), (2,))
+    x = torch.tensor([[0.5, 1.0], [-1.0, 2.0]])
+    assert schema.attribute(x)[0].tolist() == [1, 2]
+    assert schema.attribute(x)[1] == 3
+    assert schema.attribute(x, "age")[0].tolist() == [1, 0]
+    with pytest.raises(ThreatModelError, match="age, job"):
+        schema.attribute(x, "salary")
+
+
+def test_in_a_cohort_it_is_scored_beside_the_controls_of_the_attribute() -> None:
+    tasks = {0: small_task(0, n=400)}
+    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 4, "cut": 8})
+    spec = AttackSpec("attribute", {}, ("active",), aux_rows=60)
+    (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
+    (auc,) = [m for m in result.measures if m.metric == "auc"]
+    assert auc.target == "attribute"
+    assert auc.value is not None
+    assert auc.value > 0.85
+    assert {"majority", "logistic"} <= set(auc.controls)
+    assert auc.controls["logistic"]["value"] < 0.7  # type: ignore[operator]

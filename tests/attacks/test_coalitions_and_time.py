@@ -1,0 +1,127 @@
+"""Several parties as one adversary, and what an adversary knew after every epoch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from attack_views import PARTY, iso, make_view, rng, tables
+from torch import nn
+
+from vflsec import registry
+from vflsec.engine.cohort import run_cohort
+from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
+from vflsec.nn.joint import Joint
+from vflsec.nn.replicas import Replicas
+from vflsec.testing import small_task
+
+
+def auc(result: CellResult, adversary: str, split: str, attack: str = "") -> Measure:
+    (found,) = [
+        m for m in result.measures
+        if m.adversary == adversary and m.split == split and m.metric == "auc"
+        and m.attack.startswith(attack)
+    ]  # fmt: skip
+    return found
+
+
+def test_a_coalition_knows_more_than_its_members_and_so_does_its_control() -> None:
+    """The label needs a column of each passive party."""
+    tasks = {}
+    for s in (0, 1):
+        task = small_task(s, n=500, widths=(3, 4, 4))
+        y = (task.x["passive1"][:, 0] + task.x["passive2"][:, 0] > 0).long()
+        tasks[s] = replace(task, y=y)
+    cells = [CellSpec({"name": "s"}, "splitnn", {"epochs": 10, "cut": 4}, seed=s) for s in tasks]
+    members = [("passive1",), ("passive2",), ("passive1", "passive2")]
+    attacks = [
+        AttackSpec("model_completion", {"variants": ("logistic", "finetune")}, m, known_rows=40)
+        for m in members
+    ]
+    attacks += [AttackSpec("direction", {"positives": 2}, m) for m in members]
+    gains, control_gains = [], []
+    for result in run_cohort(cells, attacks, tasks, device="cpu", main=False):
+        assert {m.status for m in result.measures} == {"ok"}
+        both = auc(result, "passive1+passive2", "test", "model")
+        alone = [auc(result, p, "test", "model") for (p,) in members[:2]]
+        gains.append((both.value or 0) - max(a.value or 0 for a in alone))
+        control_gains.append(
+            (both.controls["logistic"]["value"] or 0)
+            - max(a.controls["logistic"]["value"] or 0 for a in alone)
+        )
+        assert "scratch" in both.controls
+        assert (auc(result, "passive1+passive2", "train", "direction").value or 0) > 0.9
+    assert sum(gains) / len(gains) > 0.08
+    assert sum(control_gains) / len(control_gains) > 0.08
+
+
+def test_joint_bottoms_compute_each_party_on_its_own_columns() -> None:
+    torch.manual_seed(0)
+    f, g = nn.Linear(2, 3), nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    joint = Joint([f, g], [(2,), (1, 2, 2)])
+    x = torch.randn(5, 6, generator=rng())
+    expected = torch.cat([f(x[:, :2]), g(x[:, 2:].reshape(5, 1, 2, 2))], 1)
+    assert torch.equal(joint(x), expected)
+    stack = Replicas([joint, joint])
+    assert stack.path == "stacked"
+    assert torch.allclose(stack(torch.stack([x, x]))[1], expected)
+
+
+def test_copies_of_a_gradient_average_noise_out_for_a_coalition() -> None:
+    """Behind summed logits all parties get the same gradient, each with noise of its own."""
+    y = torch.arange(1500) % 10
+    p = torch.randn(1500, 10, generator=rng()).softmax(1)
+    g = p - nn.functional.one_hot(y, 10)
+    attack = registry.attacks.create("direct", {})
+
+    def right(parties: int) -> float:
+        view = make_view(y)
+        names = [f"passive{k}" for k in range(parties)]
+        held = {}
+        for k, name in enumerate(names):
+            for key, t in tables([iso(g, 2.0, k)]).items():
+                held[*key[:3], name] = t
+        view = replace(view, adversary=tuple(names), tables=held)
+        return float((attack.infer(view, rng()).scores.argmax(1) == y.numpy()).mean())
+
+    assert right(4) > right(1) + 0.2
+
+
+def test_folding_all_messages_gives_the_other_forms() -> None:
+    epochs = [torch.randn(50, 3, generator=rng(s)) for s in range(4)]
+    found = tables(epochs)
+    whole = found["received", "gradient", "all", PARTY]
+    shuffled = whole.take(torch.randperm(len(whole), generator=rng(9)))
+    for form in ("mean", "first", "last"):
+        expected, folded = found["received", "gradient", form, PARTY], shuffled.folded(form)
+        assert torch.equal(folded.rows, expected.rows)
+        assert folded.tensor == pytest.approx(expected.tensor, abs=1e-6)
+        assert torch.equal(folded.epoch, expected.epoch)
+
+
+def test_the_curve_over_epochs_ends_at_the_figure_and_rises_under_noise() -> None:
+    tasks = {s: small_task(s, n=500, positive_rate=0.2) for s in (0, 1)}
+    cells = [
+        CellSpec(
+            {"name": "s"}, "splitnn", {"epochs": 8, "patience": 0, "cut": 4},
+            (DefenseSpec("iso", strength=2.0),), seed=s,
+        )
+        for s in tasks
+    ]  # fmt: skip
+    spec = AttackSpec("direction", {"positives": 3}, ("passive1",), over_time=True)
+    for result in run_cohort(cells, [spec], tasks, device="cpu", main=False):
+        curve = {m.phase: m for m in result.measures if m.metric == "auc" and m.split == "train"}
+        assert list(curve) == ["train", *(f"train@{e}" for e in range(8))]
+        assert [curve[f"train@{e}"].notes["epoch"] for e in range(8)] == list(range(8))
+        assert curve["train@7"].value == pytest.approx(curve["train"].value, abs=1e-3)
+        assert (curve["train"].value or 0) > (curve["train@0"].value or 1) + 0.03
+        assert curve["train@0"].controls == curve["train"].controls
+
+
+def test_attacks_on_the_trained_model_have_no_curve() -> None:
+    tasks = {0: small_task(0)}
+    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 2})
+    spec = AttackSpec("spectral", {}, ("passive1",), over_time=True)
+    (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
+    assert {m.phase for m in result.measures} == {"train"}

@@ -1,0 +1,61 @@
+"""The generative regression network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from attack_views import PARTY, feature_view, r2, rng
+from torch import nn
+
+from vflsec import registry
+from vflsec.attack import Attack
+from vflsec.errors import ThreatModelError
+from vflsec.view import Table, View
+
+
+def grn(**params: object) -> Attack:
+    return registry.attacks.create("grn", params)
+
+
+def world(seed: int = 0, n: int = 256) -> tuple[View, torch.Tensor]:
+    """One column behind an invertible linear model; logits are sums."""
+    x = torch.randn(n, 1, generator=rng(seed))
+    own = 0.7 * x + 0.7 * torch.randn(n, 1, generator=rng(seed + 1))
+    models = {"active": {"bottom": nn.Linear(1, 2)}, PARTY: {"bottom": nn.Linear(1, 2)}}
+    with torch.no_grad():
+        models[PARTY]["bottom"].weight.copy_(torch.tensor([[0.6], [-0.6]]))
+    z = models[PARTY]["bottom"](x).detach()
+    return feature_view(own, x, z, models=models, facts={"top": False, "aggregation": "sum"}), x
+
+
+def test_it_works_where_a_shuffled_prediction_does_not() -> None:
+    """An invertible F of one column: own columns alone explain half of it, predictions more."""
+    torch.manual_seed(0)
+    view, x = world()
+    found = r2(grn(epochs=60, noise=0, match="prediction").infer(view, rng()), x)
+    key = ("received", "embedding", "last", "active")
+    table = view.tables[key]
+    order = torch.randperm(len(x), generator=rng(5))
+    shuffled = Table(table.tensor[order], table.rows, table.epoch, table.step)
+    lost = r2(grn(epochs=60, noise=0).infer(replace(view, tables={key: shuffled}), rng()), x)
+    control = np.corrcoef(view.columns["active"][:, 0], x[:, 0])[0, 1] ** 2
+    assert found == pytest.approx(control, abs=0.15)
+    assert lost < 0.2 < found
+
+
+def test_without_the_victims_model_it_is_refused() -> None:
+    view, _ = world()
+    with pytest.raises(ThreatModelError, match="peer_model"):
+        grn().infer(replace(view, models={"active": view.models["active"]}), rng())
+
+
+def test_replicas_in_one_batch_equal_replicas_alone() -> None:
+    views = [world(s, 60)[0] for s in range(2)]
+    attack = grn(epochs=2)
+    together = attack.infer_many(views, [rng(0), rng(1)])
+    for s in range(2):
+        alone = attack.infer(views[s], rng(s))
+        assert np.allclose(alone.scores, together[s].scores, atol=1e-4)

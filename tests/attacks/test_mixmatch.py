@@ -1,0 +1,108 @@
+"""MixMatch: its pieces, and the completion variants built on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from attack_views import make_view, measure, null_band, rng
+from torch import nn
+
+from vflsec import registry
+from vflsec.errors import ConfigError
+from vflsec.nn import mixmatch as mm
+
+
+def test_sharpening() -> None:
+    """T11: temperature 1 changes nothing; shares add up to one; the largest share grows."""
+    p = torch.softmax(torch.randn(20, 5, generator=rng(), dtype=torch.float64), 1)
+    assert mm.sharpen(p, 1.0) == pytest.approx(p)
+    sharp = mm.sharpen(p, 0.8)
+    assert sharp.sum(1) == pytest.approx(torch.ones(20, dtype=torch.float64))
+    assert bool((sharp.amax(1) >= p.amax(1)).all())
+
+
+def test_mixing_weights_favour_the_row_itself_and_mixed_shares_add_up() -> None:
+    draws = mm._draw([rng(0), rng(1)], mm.MixMatch(epochs=1, iterations=500), 100)
+    assert draws.weight.shape == (500, 2)
+    assert float(draws.weight.min()) >= 0.5
+    assert float(draws.weight.max()) <= 1.0
+    assert not torch.equal(draws.weight[:, 0], draws.weight[:, 1])
+    y = nn.functional.one_hot(torch.randint(3, (2, 32), generator=rng()), 3).double()
+    mixed = mm.mix(y, draws.order[0], draws.weight[0])
+    assert mixed.sum(2) == pytest.approx(torch.ones(2, 32, dtype=torch.float64))
+    assert mm.mix(y, draws.order[0], torch.ones(2)) == pytest.approx(y)
+
+
+def test_equal_shares_cost_nothing_and_labelled_rows_cost_cross_entropy() -> None:
+    logits = torch.randn(1, 6, 3, generator=rng(), dtype=torch.float64)
+    target = torch.softmax(logits, -1).clone()
+    target[0, :2] = torch.eye(3, dtype=torch.float64)[:2]
+    found = mm.losses(logits, target, 2, weight=50.0)
+    expected = nn.functional.cross_entropy(logits[0, :2], torch.tensor([0, 1]))
+    assert float(found) == pytest.approx(float(expected))
+
+
+def test_settings_are_checked_and_published_ones_are_reachable() -> None:
+    full = mm.MixMatch(epochs=25, iterations=1024)
+    assert full.steps == 25600
+    assert (full.temperature, full.alpha, full.weight, full.batch) == (0.8, 0.75, 50.0, 16)
+    assert (full.lr, full.decay, full.shrink) == (2e-3, 0.999, 0.02)
+    with pytest.raises(ConfigError, match="temperature"):
+        mm.MixMatch(temperature=0.0)
+    with pytest.raises(ConfigError, match="mixmatch: the key"):
+        registry.attacks.create("model_completion", {"mixmatch": {"tempratur": 1.0}})
+
+
+@pytest.mark.parametrize("variant", ["mixmatch", "mixmatch_frozen"])
+def test_an_embedding_that_is_the_label_is_read(variant: str) -> None:
+    y = torch.randint(3, (240,), generator=rng())
+    z = 3.0 * nn.functional.one_hot(y, 3).float()
+    torch.manual_seed(0)
+    view = make_view(y, columns=z, bottom=nn.Linear(3, 3), known=12, test=60)
+    before = [p.clone() for p in view.models[view.party]["bottom"].parameters()]
+    attack = registry.attacks.create("model_completion", {"variants": (variant,)})
+    guess = attack.infer(view, rng())
+    assert measure(guess, y, "accuracy", rows=view.targets["test"]) > 0.98
+    after = view.models[view.party]["bottom"].parameters()
+    assert all(torch.equal(a, b) for a, b in zip(before, after))
+
+
+def test_a_few_labels_name_clusters() -> None:
+    """Two strips in two columns: one known row a class and 400 free ones."""
+    y = torch.randint(2, (500,), generator=rng(4))
+    x = torch.randn(500, 2, generator=rng(5))
+    x[:, 0] = 1.7 * (2.0 * y - 1) + 0.35 * x[:, 0]
+    view = make_view(y, columns=x, known=4, test=100)
+    attack = registry.attacks.create("model_completion", {"variants": ("mixmatch_frozen",)})
+    rows = view.targets["test"]
+    assert measure(attack.infer(view, rng()), y, rows=rows) > 0.95
+
+
+@pytest.mark.parametrize("variant", ["mixmatch", "mixmatch_frozen"])
+def test_an_embedding_unrelated_to_the_label_stays_at_chance(variant: str) -> None:
+    y = torch.randint(2, (900,), generator=rng(8))
+    x = torch.randn(900, 5, generator=rng(9))
+    view = make_view(y, columns=x, bottom=nn.Linear(5, 3), known=20, test=500)
+    attack = registry.attacks.create(
+        "model_completion", {"variants": (variant,), "mixmatch": {"epochs": 1}}
+    )
+    rows = view.targets["test"]
+    low, high = null_band(y, rows)
+    assert low < measure(attack.infer(view, rng()), y, rows=rows) < high
+
+
+def test_replicas_in_one_batch_equal_replicas_alone() -> None:
+    attack = registry.attacks.create(
+        "model_completion", {"variants": ("mixmatch",), "mixmatch": {"epochs": 1, "iterations": 20}}
+    )
+    views = []
+    for seed in range(2):
+        y = torch.arange(80) % 2
+        x = torch.randn(80, 4, generator=rng(seed), dtype=torch.float64)
+        torch.manual_seed(seed)
+        views.append(make_view(y, columns=x, bottom=nn.Linear(4, 3).double(), known=8))
+    together = attack.infer_many(views, [rng(s) for s in range(2)])
+    for s in range(2):
+        alone = attack.infer(views[s], rng(s))
+        assert np.allclose(alone.scores, together[s].scores, atol=1e-9)

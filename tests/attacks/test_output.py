@@ -1,0 +1,39 @@
+"""The output attack: predictions that are returned are labels that are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from vflsec import registry
+from vflsec.engine.cohort import run_cohort
+from vflsec.engine.spec import AttackSpec, CellSpec
+from vflsec.testing import small_task
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_its_accuracy_is_that_of_the_main_task(classes: int) -> None:
+    tasks = {0: small_task(0, classes=classes)}
+    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 5, "returns_predictions": True})
+    (result,) = run_cohort([cell], [AttackSpec("output", {}, ("passive1",))], tasks, device="cpu")
+    found = {(m.attack, m.metric): m for m in result.measures if m.split == "test"}
+    for metric in ("accuracy", "auc"):
+        assert found["output", metric].value == pytest.approx(found["", metric].value, abs=1e-6)
+        assert found["output", metric].n == found["", metric].n
+    kinds = {(row.kind, row.receiver) for row in result.ledger}
+    assert ("prediction", "passive1") in kinds
+
+
+def test_it_runs_where_the_main_task_is_left_out() -> None:
+    tasks = {0: small_task(0)}
+    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 2, "returns_predictions": True})
+    spec = AttackSpec("output", {}, ("passive1",))
+    (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
+    assert {m.attack for m in result.measures} == {"output"}
+    assert {m.status for m in result.measures} == {"ok"}
+
+
+def test_predictions_are_not_sent_unless_asked() -> None:
+    off = registry.algorithms.create("splitnn", {})
+    on = registry.algorithms.create("splitnn", {"returns_predictions": True})
+    assert not any(kind == "prediction" for kind, _, _ in off.sends)
+    assert ("prediction", "active", "passive") in on.sends

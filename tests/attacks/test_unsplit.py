@@ -1,0 +1,63 @@
+"""UnSplit's label part: a clone of the one linear layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from attack_views import make_view, measure, null_band, rng, tables
+from torch import nn
+
+from vflsec import registry
+from vflsec.attacks.unsplit import label_distances, replayed
+
+
+@pytest.mark.parametrize("classes", [2, 5, 20])
+def test_with_the_true_layer_it_is_exact(classes: int) -> None:
+    """Closed form: the nearest of all labels' gradients is the true one's."""
+    z = torch.randn(200, 8, generator=rng(), dtype=torch.float64)
+    w = torch.randn(classes, 8, generator=rng(1), dtype=torch.float64)
+    b = torch.randn(classes, generator=rng(2), dtype=torch.float64)
+    y = torch.arange(200) % classes
+    leaf = z.clone().requires_grad_()
+    loss = nn.functional.cross_entropy(leaf @ w.T + b, y, reduction="sum")
+    (g,) = torch.autograd.grad(loss, leaf)
+    assert replayed((w, b), z, nn.functional.one_hot(y, classes).double()) == pytest.approx(g)
+    scores = label_distances((w, b), z, g)
+    assert torch.equal(scores.argmax(1), y)
+    assert float(scores.amax(1).abs().max()) < 1e-20
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_clone_fitted_to_known_rows_is_enough(classes: int) -> None:
+    y = torch.arange(300) % classes
+    z = torch.randn(300, 8, generator=rng())
+    peers = torch.randn(300, classes, generator=rng(3))
+    w = torch.randn(classes, 8, generator=rng(1))
+    p = torch.softmax(z @ w.T + peers, 1)
+    g = (p - nn.functional.one_hot(y, classes)) @ w
+    view = make_view(y, gradients=g, known=5 * classes, extra=tables([z], "embedding", "sent"))
+    guess = registry.attacks.create("unsplit", {}).infer(view, rng())
+    assert measure(guess, y, "accuracy") > 0.97
+    assert not set(guess.rows.tolist()) & set(view.require_known().rows.tolist())
+
+
+def test_gradients_without_a_label_in_them_stay_at_chance() -> None:
+    y = (torch.rand(1000, generator=rng(1)) < 0.4).long()
+    z = torch.randn(1000, 5, generator=rng(3))
+    view = make_view(
+        y, gradients=torch.randn(1000, 5, generator=rng(2)), known=10,
+        extra=tables([z], "embedding", "sent"),
+    )  # fmt: skip
+    guess = registry.attacks.create("unsplit", {"steps": 30}).infer(view, rng())
+    low, high = null_band(y, torch.from_numpy(guess.rows))
+    assert low < measure(guess, y) < high
+
+
+def test_it_applies_behind_one_linear_layer_only() -> None:
+    attack = registry.attacks.create("unsplit", {})
+    facts = replace(make_view(torch.arange(4) % 2).facts, top=True, extra={"top": ()})
+    assert attack.applicable(facts) == ""
+    assert "hidden layers (32,)" in attack.applicable(replace(facts, extra={"top": (32,)}))
+    assert "direct" in attack.applicable(replace(facts, top=False))

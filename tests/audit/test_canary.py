@@ -1,0 +1,218 @@
+"""Measured epsilon: published vectors, calibration, and broken mechanisms that it has to catch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from vflsec import registry
+from vflsec.audit import canary
+from vflsec.defenses.label_dp import keep_probability
+from vflsec.defenses.rr_prior import matrix, top
+from vflsec.errors import ConfigError
+from vflsec.policy import Guarantee, Own, Policy
+
+
+@pytest.mark.parametrize(
+    ("guesses", "right", "epsilon"),
+    [
+        (1000, 1000, 5.809), (1000, 750, 0.977), (1000, 731, 0.881), (100, 95, 2.172),
+        (500, 300, 0.252), (200, 200, 4.194), (100, 100, 3.493), (500, 500, 5.114),
+        (2000, 2000, 6.503), (10000, 10000, 8.113),
+    ],
+)  # fmt: skip
+def test_one_run_vectors(guesses: int, right: int, epsilon: float) -> None:
+    assert canary.one_run(guesses, right) == pytest.approx(epsilon, abs=6e-4)
+
+
+def test_one_run_solves_the_binomial_tail_and_delta_goes_there_continuously() -> None:
+    from scipy.stats import binom
+
+    for r, v in ((50, 40), (300, 200), (1000, 990)):
+        found = canary.one_run(r, v)
+        tail = binom.sf(v - 1, r, 1 / (1 + math.exp(-found)))
+        assert tail == pytest.approx(0.05, rel=1e-9)
+        assert canary.one_run(r, v, delta=1e-15) == pytest.approx(found, abs=1e-6)
+
+
+def test_delta_and_idle_canaries_cost() -> None:
+    plain = canary.one_run(200, 190)
+    assert canary.one_run(200, 190, delta=1e-5) < plain
+    assert canary.one_run(200, 190, delta=1e-5, canaries=5000) < canary.one_run(
+        200, 190, delta=1e-5
+    )
+    assert canary.one_run(200, 190, canaries=5000) == plain
+    assert canary.one_run(0, 0) == 0.0
+    assert canary.one_run(100, 50) == 0.0
+
+
+@pytest.mark.parametrize(
+    "bad", [{"right": 11}, {"confidence": 1.0}, {"delta": 1.0}, {"guesses": -1}]
+)
+def test_one_run_bad_arguments(bad: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="canary: "):
+        canary.one_run(**{"guesses": 10, "right": 5, **bad})
+
+
+def test_rates_form() -> None:
+    """All found, none falsely: CP bounds .05/2 each give ln((.025)^(1/n) / (1 - .025^(1/n)))."""
+    edge = 0.025 ** (1 / 500)
+    found = canary.epsilon_from_rates(500, 500, 0, 500)
+    assert found == pytest.approx(math.log(edge / (1 - edge)))
+    assert canary.epsilon_from_rates(500, 500, 0, 500, looks=10) < found
+    assert canary.epsilon_from_rates(500, 500, 0, 500, delta=0.5) < found
+    assert canary.epsilon_from_rates(250, 500, 250, 500) == 0.0
+    mirrored = canary.epsilon_from_rates(500, 500, 250, 500)
+    assert mirrored == pytest.approx(canary.epsilon_from_rates(250, 500, 0, 500))
+    assert mirrored > 4.0
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "mean"), [(1.0, (0.737, 0.882, 0.947)), (2.0, (1.631, 1.848, 1.931))]
+)
+def test_calibration_on_true_randomised_response(epsilon: float, mean: tuple[float, ...]) -> None:
+    """Mean bound over 200 draws for r = 200, 1000, 5000, and at most 6 % false alarms."""
+    rng = np.random.default_rng(0)
+    q = float(keep_probability(epsilon, 2))
+    for r, expected in zip((200, 1000, 5000), mean, strict=True):
+        found = [canary.one_run(r, int(v)) for v in rng.binomial(r, q, 200)]
+        assert np.mean(found) == pytest.approx(expected, abs=0.04)
+        assert np.mean(np.array(found) > epsilon) <= 0.09
+
+
+@pytest.mark.parametrize(
+    ("name", "strength"),
+    [("label_dp", 1.0), ("label_dp", 0.25), ("rr_prior", 1.0), ("alibi", 1.0), ("lp_mst", 1.0),
+     ("gradperturb", 5.0)],
+)  # fmt: skip
+def test_label_policies_are_not_contradicted_and_the_bound_is_not_idle(
+    name: str, strength: float
+) -> None:
+    found = canary.audit_labels(registry.defenses.create(name), strength)
+    assert found.claimed is not None
+    assert not found.contradicts
+    assert found.epsilon > 0.2 * found.claimed
+    assert "proves nothing" in found.sentence()
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "strength"),
+    [("embedding_noise", {}, 4.0), ("dpsgd", {}, 4.0),
+     ("noise", {"clip": 1.0, "distribution": "gaussian"}, 4.0)],
+)  # fmt: skip
+def test_row_policies_are_not_contradicted(
+    name: str, params: dict[str, Any], strength: float
+) -> None:
+    found = canary.audit_rows(registry.defenses.create(name, params), strength, canaries=600)
+    assert not found.contradicts
+    assert found.epsilon > 0.5
+    assert found.delta == 1e-5
+
+
+def test_no_protection_is_certified_as_no_protection() -> None:
+    """The positive control of the audit: with labels as they are the bound reaches its ceiling."""
+    found = canary.audit_labels(registry.defenses.create("label_dp"), 1e-9, canaries=2000)
+    assert found.epsilon > 4.5
+    assert canary.audit_rows(registry.defenses.create("dpsgd"), 1e-9, canaries=600).epsilon > 4.0
+
+
+@dataclass(frozen=True)
+class Claims(Policy):
+    """Claims epsilon 1 for one release, like randomised response."""
+
+    name: ClassVar[str] = "broken"
+
+    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+        return Guarantee("label", 1.0 / strength, 0.0, "a closed form", 1, "broken")
+
+
+class FreshEveryEpoch(Claims):
+    """Randomised response that forgets what it answered: flips again whenever the loss is taken."""
+
+    def loss(self, logits: Tensor, y: Tensor, own: Own) -> Tensor | None:
+        keep = keep_probability(1.0 / own.strength, own.classes).unsqueeze(1)
+        coin = own.rng.uniform(y.shape[1:])
+        used = torch.where(coin < keep, y, 1 - y)
+        return -torch.log_softmax(logits, -1).gather(2, used.unsqueeze(2)).squeeze(2)
+
+
+class OutsideTheTop(Claims):
+    """RRWithPrior whose labels outside the top k* become any class, not one of the top k*."""
+
+    def labels(self, y: Tensor, own: Own) -> Tensor:
+        assert own.prior is not None
+        epsilon = 1.0 / float(own.strength)
+        kept = torch.tensor(top(own.prior[0], epsilon))
+        right = registry.defenses.create("rr_prior").labels(y, own)
+        anywhere = own.rng.integers(own.classes, y.shape[1:])
+        return torch.where(torch.isin(y, kept), right, anywhere)
+
+
+def test_fresh_flips_in_every_epoch_are_caught() -> None:
+    found = canary.audit_labels(FreshEveryEpoch(), 1.0, epochs=30, confidence=0.999)
+    assert found.contradicts
+    assert found.epsilon > 3.0
+    assert "contradicts the claimed epsilon 1" in found.sentence()
+    once = canary.audit_labels(FreshEveryEpoch(), 1.0, epochs=1, confidence=0.999)
+    assert not once.contradicts  # a single epoch is what was claimed
+
+
+def test_noise_outside_the_top_classes_is_caught() -> None:
+    prior = [0.45, 0.45, 0.04, 0.03, 0.03]
+    assert len(top(torch.tensor(prior, dtype=torch.float64), 1.0)) == 2
+    ask = {"classes": 5, "candidates": (0, 4), "prior": prior, "canaries": 8000}
+    found = canary.audit_labels(OutsideTheTop(), 1.0, **ask)  # type: ignore[arg-type]
+    assert found.contradicts
+    right = canary.audit_labels(registry.defenses.create("rr_prior"), 1.0, **ask)  # type: ignore[arg-type]
+    assert not right.contradicts
+    assert bool((matrix(torch.tensor(prior, dtype=torch.float64), 1.0)[:, 2:] == 0).all())
+
+
+class ForgetsToClip(Claims):
+    """Embedding noise without its clipping."""
+
+    covers = frozenset({"embedding"})
+
+    def outgoing(self, message: Any, own: Own) -> Tensor:
+        return message.tensor + own.strength * own.rng.normal(message.tensor.shape[1:])
+
+
+def test_noise_without_clipping_is_caught() -> None:
+    assert canary.audit_rows(ForgetsToClip(), 1.0, canaries=600).contradicts
+
+
+def test_the_same_seed_gives_the_same_bound() -> None:
+    policy = registry.defenses.create("label_dp")
+    assert canary.audit_labels(policy, 1.0, seed=5) == canary.audit_labels(policy, 1.0, seed=5)
+
+
+@pytest.mark.slow
+def test_the_gate_over_a_whole_audit(tmp_path: Any) -> None:
+    """Rows beside the results, a verdict that passes and says what it is worth."""
+    from vflsec.engine.run import run_audit
+
+    made = run_audit(
+        {
+            "data": {"name": "leaky"},
+            "algorithm": {"name": "splitnn", "epochs": 2},
+            "defense": [{"name": "label_dp", "epsilon": [1.0]}],
+            "attack": [{"name": "norm"}],
+            "audit": {"seeds": 2},
+            "gate": [{"metric": "epsilon_lower", "max": 1.0}],
+        },
+        tmp_path,
+    )
+    frame = made.results
+    of = frame[frame["metric"] == "epsilon_lower"]
+    assert len(of) == 2
+    assert bool((of["value"] <= 1.0).all())
+    assert bool((of["value"] > 0.3).all())
+    mine = [v for v in made.verdicts if v.gate.metric == "epsilon_lower"]
+    assert [v.verdict for v in mine] == ["PASS", "PASS"]  # the asked gate, and the claim itself
+    assert "proves no claim" in mine[1].reason

@@ -1,0 +1,89 @@
+"""The least strength that meets a target: the choice by intervals, the front, and a real search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vflsec.engine import tune as module
+from vflsec.engine.tune import Trial, pareto, tune
+from vflsec.errors import ConfigError
+
+
+def trial(strength: float, leak: float, drop: float, width: float = 0.02) -> Trial:
+    return Trial("d", strength, leak, leak + width, "a", 0.9 - drop, drop, drop + width)
+
+
+def test_chooses_the_weakest_that_meets_both_bounds() -> None:
+    found = [trial(0, 0.4, 0), trial(1, 0.04, 0.001), trial(2, 0.02, 0.005), trial(8, 0.0, 0.2)]
+    strength, reason = module._choose(found, 0.05, 0.03)
+    assert strength == 2  # at 1 the mean is within 0.05, the upper bound is not
+    assert "+0.040" in reason
+
+
+def test_says_why_there_is_none() -> None:
+    dear = [trial(0, 0.4, 0), trial(8, 0.0, 0.2)]
+    strength, reason = module._choose(dear, 0.05, 0.03)
+    assert strength is None
+    assert "utility may fall by 0.220" in reason
+    weak = [trial(0, 0.4, 0), trial(8, 0.2, 0.0)]
+    strength, reason = module._choose(weak, 0.05, 0.03)
+    assert strength is None
+    assert "the lowest is +0.220 (a) at strength 8" in reason
+    assert module._choose([trial(0, 0.0, 0, width=0.0)], 0.05, 0.03)[0] == 0.0
+
+
+def test_front_drops_what_is_beaten() -> None:
+    a, b, c, d = trial(0, 0.4, 0), trial(1, 0.1, 0.01), trial(2, 0.2, 0.05), trial(3, 0.0, 0.1)
+    assert pareto([d, c, b, a]) == [a, b, d]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"low": 0.0}, "tune: low must be"), ({"low": 2.0, "high": 1.0}, "tune: high must be"),
+        ({"drop": -1.0}, "tune: drop"), ({"rounds": -1}, "tune: rounds"),
+    ],
+)  # fmt: skip
+def test_bad_arguments(how: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        tune("quickstart", "iso", **how)
+
+
+def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A stand-in audit whose leak ends at strength 7: found within a factor 100^(1/2^6)."""
+    grids = []
+
+    def audit(scenario: Any, folder: Path, **_: Any) -> Any:
+        grid = scenario.resolved()["defense"][0]["strength"]
+        grids.append(grid)
+        return type("A", (), {"results": grid})
+
+    monkeypatch.setattr(module, "run_audit", audit)
+    monkeypatch.setattr(
+        module, "trials", lambda grid: [trial(s, 0.0 if s >= 7 else 0.3, 0.0) for s in grid]
+    )
+    found = tune("quickstart", "iso", low=1, high=100, rounds=6, out=tmp_path)
+    assert found.strength is not None
+    assert 7 <= found.strength <= 7 * 100 ** (1 / 2**6) * 1.001
+    assert len(grids) == 7
+    assert grids[0] == [0.0, 1.0, 100.0]
+    assert set(grids[0]) < set(grids[1])  # earlier strengths stay in the store
+
+
+@pytest.mark.slow
+def test_a_real_search(tmp_path: Path) -> None:
+    scenario = {
+        "data": {"name": "leaky"},
+        "algorithm": {"name": "splitnn", "epochs": 4},
+        "attack": [{"name": "direction"}],
+        "audit": {"seeds": 3},
+    }
+    found = tune(scenario, "iso", leak=0.2, drop=1.0, low=1, high=300, rounds=2, out=tmp_path)
+    by = {t.strength: t for t in found.trials}
+    assert by[0.0].leak > 0.2
+    assert found.strength is not None
+    assert found.strength > 0
+    assert by[found.strength].leak_high <= 0.2

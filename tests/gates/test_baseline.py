@@ -1,0 +1,169 @@
+"""Regression against a baseline, claimed epsilons, comparison of two audits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from audited import Planted, audited
+from scipy import stats
+
+from vflsec.audit.epsilon import contradictions
+from vflsec.audit.leakage import results_frame
+from vflsec.engine.baseline import baseline_of, read_baseline, regressions
+from vflsec.engine.compare import compare
+from vflsec.errors import ConfigError
+
+LIVE = dict.fromkeys(("a0", "a1", "a2"), (True, "planted"))
+
+
+def frame(values: dict[str, list[float]], first: int = 0, **extra: Any) -> pd.DataFrame:
+    """Results whose advantages by attack and seed are `values`."""
+    return results_frame(
+        {
+            "cell": f"{s}", "dataset": "toy", "algorithm": "splitnn", "seed": first + s,
+            "split": "test", "adversary": "bank", "attack": a, "target": "label", "metric": "auc",
+            "value": 0.5 + v, "n": 500, "chance": 0.5,
+            "controls": {"majority": {"value": 0.5, "cv": None}},
+        } | extra
+        for a, of in values.items()
+        for s, v in enumerate(of)
+    )  # fmt: skip
+
+
+def stored(values: dict[str, list[float]], tmp_path: Path) -> Any:
+    path = tmp_path / "baseline.json"
+    path.write_text(json.dumps(baseline_of(frame(values), "hash", "0.1.0")))
+    return read_baseline(path)
+
+
+OLD = [0.10, 0.12, 0.08, 0.11, 0.09]
+
+
+def test_paired_changes_by_hand(tmp_path: Path) -> None:
+    before = stored({"a0": OLD}, tmp_path)
+    new = [v + d for v, d in zip(OLD, (0.05, 0.06, 0.04, 0.05, 0.05), strict=True)]
+    (v,) = regressions(frame({"a0": new}), before, LIVE)
+    assert v.verdict == "FAIL"
+    assert v.value == pytest.approx(0.05)
+    half = stats.t.ppf(0.95, 4) * np.std([0.05, 0.06, 0.04, 0.05, 0.05], ddof=1) / np.sqrt(5)
+    assert (v.low, v.high) == (pytest.approx(0.05 - half), pytest.approx(0.05 + half))
+    assert v.threshold == pytest.approx(0.03)
+    assert v.attack == "a0"
+    (v,) = regressions(frame({"a0": [x + 0.029 for x in OLD]}), before, LIVE)
+    assert v.verdict == "PASS"
+    (v,) = regressions(frame({"a0": [x - 0.5 for x in OLD]}), before, LIVE)
+    assert v.verdict == "PASS"
+
+
+def test_a_noisy_baseline_tolerates_more(tmp_path: Path) -> None:
+    old = [0.0, 0.2, 0.1, 0.05, 0.15]
+    before = stored({"a0": old}, tmp_path)
+    allowed = 2.5 * np.std(old, ddof=1) / np.sqrt(5)
+    for rise, verdict in ((allowed - 0.001, "PASS"), (allowed + 0.001, "FAIL")):
+        (v,) = regressions(frame({"a0": [x + rise for x in old]}), before, LIVE)
+        assert v.threshold == pytest.approx(allowed)
+        assert v.verdict == verdict
+
+
+def test_other_seeds_are_compared_unpaired(tmp_path: Path) -> None:
+    before = stored({"a0": OLD}, tmp_path)
+    new = [0.2, 0.22, 0.19, 0.21, 0.2]
+    (v,) = regressions(frame({"a0": new}, first=100), before, LIVE)
+    p = stats.ttest_ind(new, OLD, equal_var=False, alternative="greater")
+    low = p.confidence_interval(0.95).low
+    assert v.verdict == "FAIL"
+    assert v.low == pytest.approx(low)
+
+
+def test_a_rise_that_is_not_sure_is_inconclusive_and_says_how_many_seeds(tmp_path: Path) -> None:
+    before = stored({"a0": OLD}, tmp_path)
+    new = [v + d for v, d in zip(OLD, (0.3, -0.2, 0.25, -0.15, 0.1), strict=True)]
+    (v,) = regressions(frame({"a0": new}), before, LIVE)
+    assert v.verdict == "INCONCLUSIVE"
+    assert v.more_seeds is not None
+    assert f"about {v.more_seeds} more seeds would decide it" in v.reason
+    sd = np.std([0.3, -0.2, 0.25, -0.15, 0.1], ddof=1)
+    need = next(n for n in range(2, 999) if stats.t.ppf(0.95, n - 1) * sd / np.sqrt(n) < 0.06)
+    assert v.more_seeds == need - 5
+
+
+def test_what_is_gone_or_dead_never_passes(tmp_path: Path) -> None:
+    before = stored({"a0": OLD, "a1": OLD}, tmp_path)
+    found = regressions(frame({"a0": OLD}), before, LIVE)
+    assert [(v.attack, v.verdict) for v in found] == [("a0", "PASS"), ("a1", "INCONCLUSIVE")]
+    assert "--update-baseline" in found[1].reason
+    dead = {"a0": (False, "advantage +0.001")}
+    (v, _) = regressions(frame({"a0": [0.0] * 5}), before, dead)
+    assert v.verdict == "INCONCLUSIVE"
+    assert "Not shown to be alive" in v.reason
+
+
+def test_noise_does_not_fail_many_points(tmp_path: Path) -> None:
+    """Ten points without any change: some FAIL in at most 5 % of comparisons."""
+    rng = np.random.default_rng(5)
+    live = {f"p{i}": (True, "") for i in range(10)}
+    wrong, audits = 0, 100
+    for _ in range(audits):
+        old = {f"p{i}": list(rng.normal(0.1, 0.05, 5)) for i in range(10)}
+        new = {f"p{i}": list(rng.normal(0.1, 0.05, 5)) for i in range(10)}
+        before = stored(old, tmp_path)
+        wrong += any(v.verdict == "FAIL" for v in regressions(frame(new), before, live))
+    assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
+
+
+def test_a_baseline_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="hold no advantage"):
+        baseline_of(frame({}), "", "")
+
+
+CLAIM = {"dataset": "toy", "algorithm": "splitnn", "defense": "label_dp", "strength": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("values", "claimed", "verdict"),
+    [
+        ([0.5, 0.6, 0.4, 0.2, 0.7], 1.0, "PASS"),
+        ([1.2, 0.6, 0.4, 0.2, 0.7], 1.0, "INCONCLUSIVE"),  # 1 of 5: P = 0.23
+        ([1.2, 1.3, 0.4, 0.2, 0.7], 1.0, "FAIL"),  # 2 of 5: P = 0.023
+        ([1.2], 1.0, "INCONCLUSIVE"),
+        ([0.0, 0.0, 0.0], 1.0, "INCONCLUSIVE"),  # a canary that finds nothing anywhere
+    ],
+)
+def test_claimed_epsilons(values: list[float], claimed: float, verdict: str) -> None:
+    made = frame({"canary": values}, metric="epsilon_lower", chance=None, controls={},
+                 defense="label_dp", strength=1.0)  # fmt: skip
+    made["value"] = values
+    (v,) = contradictions(made, [CLAIM | {"epsilon": claimed}])
+    assert v.verdict == verdict
+    assert v.threshold == claimed
+    assert contradictions(made, [CLAIM | {"epsilon": None}]) == []
+    assert contradictions(made, [CLAIM | {"strength": 2.0, "epsilon": 1.0}]) == []
+
+
+def test_compare_pairs_cells(tmp_path: Path) -> None:
+    leaks = {"norm": 0.3, "model_completion": 0.2}
+    old = audited(tmp_path / "a", Planted(leaks)).folder
+    new = audited(tmp_path / "b", Planted({**leaks, "norm": 0.2}, utility=0.85)).folder
+    found = compare(old, new)
+    rows = {(r["quantity"], r["attack"], r["strength"]): r for r in found["rows"]
+            if r["algorithm"] == "splitnn"}  # fmt: skip
+    norm = rows["advantage", "norm", 0.0]
+    assert norm["change"] == pytest.approx(-0.1)
+    assert (norm["low"], norm["high"]) == (pytest.approx(-0.1), pytest.approx(-0.1))
+    assert norm["paired"] is True
+    assert rows["advantage", "model_completion", 0.0]["change"] == pytest.approx(0)
+    assert rows["utility", "", 5.0]["change"] == pytest.approx(-0.05)
+    assert found["gone"] == found["new"] == []
+    assert found["facts"] == []
+    other = audited(tmp_path / "c", Planted({**leaks, "direction": 0.3}, shift=1), seeds=[7, 8, 9],
+                    set=["attack.0.name=direction"])  # fmt: skip
+    found = compare(old, other.folder)
+    assert {r["attack"] for r in found["gone"]} == {"norm"}
+    assert {r["attack"] for r in found["new"]} == {"direction"}
+    assert [f[0] for f in found["facts"]] == ["scenario hash"]
+    assert {r["paired"] for r in found["rows"]} == {False}

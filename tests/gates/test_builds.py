@@ -1,0 +1,187 @@
+"""What builds use: the pytest plug-in, the GitHub action, the GitLab job, the pre-commit hook."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import SCENARIO, gate
+
+HERE = Path(__file__).resolve().parent.parent
+FAKE = """
+import pytest
+from audited import Planted
+from vflsec.engine import run
+from vflsec.report import html
+
+html.svg = lambda *_: ""
+run.default_backend = Planted(
+    {"norm": 0.3, "model_completion": 0.2}, {"norm": 0.0, "model_completion": 0.02}, sd=0.01
+).backend
+"""
+
+
+def pytest_in(folder: Path, *args: str, fake: bool = True) -> subprocess.CompletedProcess[str]:
+    """pytest in its own process, with the plug-in whether it is installed or not."""
+    if fake:
+        (folder / "conftest.py").write_text(FAKE)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])}
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    command = [sys.executable, "-m", "pytest", "-p", "vflsec.pytest_plugin", "-p",
+               "no:cacheprovider", "--strict-markers", "-q", *args]  # fmt: skip
+    return subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.slow
+def test_each_verdict_is_a_test_and_marks_judge(tmp_path: Path) -> None:
+    text = gate(max=0.1) + gate(max=0.306, attack="norm", strength=0, name="tight")
+    (tmp_path / "case.toml").write_text(SCENARIO + text)
+    (tmp_path / "good.toml").write_text(SCENARIO + gate(max=0.1, defense="defended"))
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        '@pytest.mark.vflsec(scenario="good.toml", seeds=5)\n'
+        "def test_good(vflsec): assert vflsec.exit_code == 0\n"
+        '@pytest.mark.vflsec("case.toml")\n'
+        "def test_bad(): pass\n"
+        'def test_free(vflsec): assert vflsec("good.toml", seeds=5).exit_code == 0\n'
+    )
+    args = ["-rA", "--vflsec", "case.toml", "--vflsec-out", "kept"]
+    done = pytest_in(tmp_path, *args)
+    text = done.stdout
+    assert done.returncode == 1, text
+    assert "PASSED test_it.py::test_good" in text
+    assert "PASSED test_it.py::test_free" in text
+    assert "FAILED test_it.py::test_bad - Failed: FAIL: The advantage of norm" in text
+    name = "case.toml::advantage of any attack <= 0.1 [breast_cancer, splitnn, iso {}]"
+    assert f"FAILED {name.format(0)}" in text
+    assert f"PASSED {name.format(5)}" in text
+    assert "FAILED case.toml::tight [breast_cancer, splitnn, iso 0]" in text
+    assert "Traceback" not in text
+    assert len([p for p in (tmp_path / "kept").iterdir() if (p / "junit.xml").is_file()]) == 2
+    skipped = pytest_in(tmp_path, *args, "--vflsec-inconclusive=skip", "-k", "tight or 5")
+    assert skipped.returncode == 0, skipped.stdout
+    assert "1 skipped" in skipped.stdout
+
+
+def test_unused_it_costs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import sys\n"
+        "def test_it():\n"
+        '    heavy = {"torch", "pandas", "matplotlib", "sklearn", "vflsec.engine.run"}\n'
+        "    assert not heavy & set(sys.modules)\n"
+    )
+    done = pytest_in(tmp_path, fake=False)
+    assert done.returncode == 0, done.stdout
+    off = pytest_in(tmp_path, "-p", "no:vflsec.pytest_plugin", fake=False)
+    assert off.returncode == 0, off.stdout
+
+
+def test_a_wrong_scenario_is_a_usage_error(tmp_path: Path) -> None:
+    done = pytest_in(tmp_path, "--vflsec", "nowhere.toml", fake=False)
+    assert done.returncode == 4
+    assert "nowhere.toml: is not a file" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def _schema(name: str) -> Any:
+    import importlib.resources
+
+    pytest.importorskip("check_jsonschema")
+    files = importlib.resources.files("check_jsonschema") / "builtin_schemas" / "vendor" / name
+    return json.loads(files.read_text(encoding="utf-8"))
+
+
+def _yaml(text: str) -> Any:
+    ruamel = pytest.importorskip("ruamel.yaml")
+    return ruamel.YAML(typ="safe", pure=True).load(text)
+
+
+def _blocks(root: Path, kind: str) -> list[str]:
+    text = (root / "docs" / "ci.md").read_text(encoding="utf-8")
+    return re.findall(rf"```{kind}\n(.*?)```", text, flags=re.DOTALL)
+
+
+def test_the_action_holds_to_the_schema_and_reads_no_input_as_code(root: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    action = _yaml((root / "action.yml").read_text(encoding="utf-8"))
+    jsonschema.validate(action, _schema("github-actions.json"))
+    for step in action["runs"]["steps"]:
+        assert "${{" not in step.get("run", "")
+
+
+def test_the_action_runs(root: Path, tmp_path: Path) -> None:
+    """The shell of the last step, with a command line that only echoes and fails as told."""
+    action = _yaml((root / "action.yml").read_text(encoding="utf-8"))
+    script = action["runs"]["steps"][-1]["run"]
+    fake = tmp_path / "bin" / "python"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/bash\nprintf "%s\\n" "$*" >> "$LOG"\nexit "$CODE"\n')
+    fake.chmod(0o755)
+    defaults = dict.fromkeys(("BASELINE", "SEEDS", "UNTIL", "ARGUMENTS"), "")
+    for code, extra, expected, calls in (
+        (0, {}, 0, ["-m vflsec audit --out o u t -- my case.toml"]),
+        (1, {"SEEDS": "3", "UNTIL": "9", "ARGUMENTS": "--set\na=b c"}, 1,
+         ["-m vflsec audit --out o u t --seeds 3 --until-decided 9 --set a=b c -- my case.toml"]),
+        (3, {"INCONCLUSIVE": "warn"}, 0, ["-m vflsec audit --out o u t -- my case.toml"]),
+        (2, {"BASELINE": "b"}, 2, ["-m vflsec audit --out o u t -- my case.toml"]),
+        (1, {"BASELINE": "b"}, 1, ["-m vflsec audit --out o u t -- my case.toml",
+                                   "-m vflsec gate o u t --baseline b --report o u t"]),
+    ):  # fmt: skip
+        log, out = tmp_path / "log", tmp_path / "output"
+        log.write_text("")
+        env = os.environ | defaults | {
+            "SCENARIO": "my case.toml", "OUT": "o u t", "INCONCLUSIVE": "fail", "LOG": str(log),
+            "CODE": str(code), "GITHUB_OUTPUT": str(out),
+            "PATH": f"{fake.parent}{os.pathsep}{os.environ['PATH']}", **extra,
+        }  # fmt: skip
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+            env=env, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == expected, done.stderr
+        assert log.read_text().splitlines() == calls
+        assert out.read_text().splitlines()[-1] == f"exit-code={code}"
+
+
+def test_the_gitlab_job_holds_to_the_schema(root: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    (job,) = [_yaml(b) for b in _blocks(root, "yaml") if "image:" in b]
+    schema = _schema("gitlab-ci.json")
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    assert [e.message for e in validator.iter_errors(job)] == []
+
+
+def test_the_gates_in_the_documentation_are_valid(root: Path, tmp_path: Path) -> None:
+    from vflsec import load_scenario
+
+    (block,) = _blocks(root, "toml")
+    path = tmp_path / "case.toml"
+    path.write_text(SCENARIO.replace('"norm"', '"norm"') + block, encoding="utf-8")
+    assert len(load_scenario(path).root.gate) == 4
+
+
+def test_the_hook_calls_check(root: Path) -> None:
+    (hook,) = _yaml((root / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    assert hook["entry"] == "vflsec check"
+    assert re.search(hook["files"], "scenarios/mine.toml")
+    assert not re.search(hook["files"], "pyproject.toml")
+
+
+def test_check_takes_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from vflsec import cli
+
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.toml").write_text(SCENARIO)
+    assert (
+        cli.main(["check", str(tmp_path / "a.toml"), str(tmp_path / "b.toml"), "--format", "json"])
+        == 0
+    )
+    assert [p["name"] for p in json.loads(capsys.readouterr().out)] == ["a", "b"]

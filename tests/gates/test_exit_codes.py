@@ -1,0 +1,197 @@
+"""The command line from scenario to exit code, under each condition; figures are planted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import SCENARIO, Planted, gate
+
+from vflsec import cli
+from vflsec.engine import decide
+from vflsec.engine import run as engine
+
+LEAKS = {"norm": 0.3, "model_completion": 0.2}
+SAFE = {"norm": 0.0, "model_completion": 0.02}
+DEAD = {"norm": -0.2, "model_completion": -0.1}
+TABLE: dict[str, tuple[Planted, str, int, str]] = {
+    "pass": (Planted(LEAKS, SAFE), gate(max=0.1, defense="defended"), 0, "PASS"),
+    "no gate": (Planted(LEAKS), "", 0, "advantage"),
+    "fail": (Planted(LEAKS), gate(max=0.1), 1, "FAIL"),
+    "fail beside inconclusive": (
+        Planted(LEAKS, sd=0.02), gate(max=0.1) + gate(metric="utility", min=0.905), 1,
+        "INCONCLUSIVE",
+    ),
+    "one seed decides nothing": (Planted(LEAKS, SAFE), "", 3, "takes at least 2"),
+    "noise is inconclusive": (
+        Planted(LEAKS, LEAKS, sd=0.04), gate(max=0.3, attack="norm", strength=5), 3, "more seeds",
+    ),
+    "a dead attack": (Planted(DEAD), gate(max=0.1), 3, "Not shown to be alive"),
+    "a broken attack": (
+        Planted(LEAKS, SAFE, fails=["norm"]), gate(max=0.1, defense="defended"), 3, "it broke",
+    ),
+    "utility floor": (Planted(LEAKS), gate(metric="utility", min=0.95), 1, "FAIL"),
+    "utility kept": (Planted(LEAKS), gate(metric="utility_drop", max=0.05), 0, "PASS"),
+    "utility lost": (Planted(LEAKS), gate(metric="utility_drop", max=0.01), 1, "FAIL"),
+    "one attack only": (
+        Planted(LEAKS, {"norm": 0.3, "model_completion": 0.0}),
+        gate(max=0.1, attack="model_completion", defense="defended"), 0, "PASS",
+    ),
+    "another adversary": (Planted(LEAKS), gate(max=0.1, adversary="bank"), 3, "Nothing"),
+    "another split": (Planted(LEAKS), gate(max=0.1, split="test"), 3, "Nothing"),
+    "an epsilon that holds": (Planted(LEAKS, epsilon=1.0, measured=0.4), "", 0, "no contradiction"),
+    "an epsilon that is broken": (Planted(LEAKS, epsilon=1.0, measured=1.7), "", 1, "contradict"),
+}  # fmt: skip
+
+
+def go(planted: Planted, folder: Path, text: str, *args: object) -> int:
+    path = folder / "case.toml"
+    path.write_text(SCENARIO + text, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "default_backend", planted.backend)
+        given = ["audit", path, "--out", folder / "out", "-q", *args]
+        return cli.main([str(a) for a in given])
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_exit_codes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planted, text, code, words = TABLE[name]
+    more = ["--seeds", 1] if "one seed" in name else []
+    text = gate(max=0.1) if "one seed" in name else text
+    assert go(planted, tmp_path, text, *more) == code
+    seen = capsys.readouterr()
+    assert words in " ".join(seen.out.split())
+    assert seen.err == ""
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["exit_code"] == code
+    verdicts = {v["verdict"] for v in summary["gates"]}
+    assert code != 0 or verdicts <= {"PASS"}
+    if "dead" in name or "broken attack" in name:
+        assert "PASS" not in verdicts
+    if text or "epsilon" in name:
+        assert cli.main(["gate", str(tmp_path / "out")]) == code
+
+
+def test_an_internal_error_is_four(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Broken(Planted):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            raise ZeroDivisionError("a defect")
+
+    assert go(Broken({}), tmp_path, gate(max=0.1)) in (3, 4)
+    seen = capsys.readouterr()
+    assert "a defect" in seen.out + seen.err
+    assert "Traceback" not in seen.err
+
+
+def test_bad_scenario_and_bad_data_are_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert go(Planted(LEAKS), tmp_path, "[[gate]]\nmaxx = 1\n") == 2
+    assert "max" in capsys.readouterr().err
+    text = SCENARIO.replace(
+        'name = "breast_cancer"', 'file = "no.csv"\nlabel = "y"\n[data.columns]\na = ["x"]'
+    )
+    (tmp_path / "bad.toml").write_text(text)
+    assert cli.main(["audit", str(tmp_path / "bad.toml"), "--out", str(tmp_path / "o")]) == 2
+    assert "no.csv" in capsys.readouterr().err
+
+
+def test_interrupted_then_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Stopped(Planted):
+        def __call__(self, cells: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(self.trained) >= 4:
+                raise KeyboardInterrupt
+            return super().__call__(cells, *args, **kwargs)
+
+    stopped = Stopped(LEAKS, SAFE)
+    text = gate(max=0.1, defense="defended")
+    assert go(stopped, tmp_path, text, "--replicas", 2) == 130
+    seen = capsys.readouterr().err
+    assert seen.startswith("Interrupted: 4 of 15 trainings are stored")
+    assert not (tmp_path / "out" / "report.html").exists()
+    again = Planted(LEAKS, SAFE)
+    assert go(again, tmp_path, text, "--replicas", 2) == 0
+    assert len(again.trained) == 11
+    assert not set(again.trained) & set(stopped.trained)
+    assert go(again, tmp_path, text) == 0
+    assert len(again.trained) == 11
+
+
+@pytest.mark.slow
+def test_a_signal_ends_with_130(tmp_path: Path) -> None:
+    """A real process, a real SIGINT, while the second piece of work trains."""
+    (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1, defense="defended"))
+    (tmp_path / "go.py").write_text(
+        textwrap.dedent("""
+        import pathlib, sys, time
+        from audited import Planted
+        from vflsec import cli
+        from vflsec.engine import run
+
+        class Slow(Planted):
+            def __call__(self, *args, **kwargs):
+                if self.trained and not pathlib.Path("again").exists():
+                    pathlib.Path("ready").touch()
+                    time.sleep(30)
+                return super().__call__(*args, **kwargs)
+
+        slow = Slow({"norm": 0.3, "model_completion": 0.2}, {"norm": 0.0, "model_completion": 0.0})
+        run.default_backend = slow.backend
+        sys.exit(cli.main(["audit", "case.toml", "--out", "out", "-q", "--replicas", "2"]))
+        """)
+    )
+    here = Path(__file__).resolve().parent.parent
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(here), str(here.parent)])}
+    command = [sys.executable, "go.py"]
+    child = subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 60
+    while not (tmp_path / "ready").exists() and time.monotonic() < end and child.poll() is None:
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 130, err
+    assert "The same command goes on from there" in err
+    assert "Traceback" not in err
+    (tmp_path / "again").touch()
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_until_decided_adds_seeds_and_shares_the_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planted = Planted(LEAKS, {"norm": 0.08, "model_completion": 0.0}, sd=0.04)
+    text = gate(max=0.1, attack="norm", defense="defended")
+    assert go(planted, tmp_path, text) == 3
+    assert "would decide it" in " ".join(capsys.readouterr().out.split())
+    assert go(planted, tmp_path, text, "--until-decided", 80) == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
+    (verdict,) = summary["gates"]
+    assert 5 < verdict["n"] <= 80
+    assert verdict["gate"]["confidence"] == pytest.approx(1 - 0.05 / 5)
+    assert len(set(planted.trained)) == len(planted.trained)
+    assert cli.main(["gate", str(tmp_path / "out")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "most", "plan"),
+    [(5, 5, [5]), (5, 6, [5, 6]), (5, 40, [5, 10, 20, 40]), (3, 10, [3, 6, 10])],
+)
+def test_looks_are_fixed_beforehand(first: int, most: int, plan: list[int]) -> None:
+    assert decide.looks(first, most) == plan
+
+
+def test_until_decided_stops_where_seeds_are_not_what_is_missing(tmp_path: Path) -> None:
+    planted = Planted(DEAD)
+    assert go(planted, tmp_path, gate(max=0.1), "--until-decided", 40) == 3
+    assert len(planted.trained) == 15

@@ -1,0 +1,281 @@
+"""Encryption inside training: one meaning in every mode, and only what is clear is in the views."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from vflsec import registry
+from vflsec.channel import Recorder
+from vflsec.engine.spec import AttackSpec
+from vflsec.engine.train import predict
+from vflsec.engine.views import make_view
+from vflsec.errors import ConfigError, MissingDependencyError, PolicyError, ThreatModelError
+from vflsec.rng import generator
+from vflsec.testing import Trained, small_stack, train
+from vflsec.view import View, as_needs
+
+NET = {"epochs": 3, "batch_size": 48, "hidden": (8,), "cut": 6, "top": (8,), "patience": 0}
+HE = "he_embedding"
+USES = ("output", "gradient", "joint")
+
+
+def run(
+    defense: str = HE,
+    seeds: tuple[int, ...] = (0, 0),
+    net: dict[str, Any] | None = None,
+    wanted: tuple[tuple[str, str, str, str], ...] = (),
+    world: dict[str, Any] | None = None,
+    extra: dict[str, list[Any]] | None = None,
+    algorithm: str = "splitnn",
+    **params: Any,
+) -> Trained:
+    if defense == HE:
+        params = {"out": 8, "processes": False, **params}
+    policy = registry.defenses.create(defense, params)
+    off = torch.zeros(len(seeds), dtype=torch.float64)
+    policies = {"passive1": [(policy, off)]}
+    for party, more in (extra or {}).items():
+        policies.setdefault(party, []).extend((p, off + 1) for p in more)
+    made = registry.algorithms.create(algorithm, {**NET, **(net or {})})
+    return train(
+        made, small_stack(list(seeds), **(world or {})), list(seeds), policies, sorted(wanted)
+    )
+
+
+def logits(trained: Trained) -> torch.Tensor:
+    return predict(trained.algorithm, trained.fed, trained.fed.stack.rows("test"))
+
+
+def attacked(use: str, r: int = 0, **settings: Any) -> tuple[float, float]:
+    """Relative error of `linear_inversion`, and of the best linear guess from z."""
+    attack = registry.attacks.create("linear_inversion", {"use": use})
+    every = registry.attacks.create("linear_inversion", {"use": "output"})
+    needs = as_needs(attack.needs | every.needs)
+    wanted = tuple({w for n in needs if (w := Recorder.wants("active", n)) is not None})
+    trained = run(wanted=wanted, **settings)
+    view = view_of(trained, "active", r)
+    guess = attack.infer(view, generator(0, "attack"))
+    rows = torch.from_numpy(guess.rows)
+    truth = trained.fed.link("passive1").embeddings(r, "train").of_rows(rows).double()
+    z = view.received("activation", "last").of_rows(rows).double()
+    z = torch.cat([z, torch.ones(len(z), 1)], dim=1)
+    best = z @ torch.linalg.lstsq(z, truth, driver="gelsd").solution
+    size = truth.norm()
+    found = torch.from_numpy(guess.scores)
+    return float((found - truth).norm() / size), float((best - truth).norm() / size)
+
+
+def view_of(trained: Trained, party: str, r: int = 0) -> View:
+    spec = AttackSpec("linear_inversion", adversary=(party,))
+    return make_view(trained.algorithm, trained.fed, trained.initial, spec, r)
+
+
+def test_emulated_is_clear_bit_for_bit() -> None:
+    assert torch.equal(logits(run(mode="emulated")), logits(run(mode="clear")))
+
+
+def test_plain_weights_are_autograd_with_sgd() -> None:
+    """The layer trained by the protocol equals one trained by autograd and plain SGD."""
+    wanted = (
+        ("active", "received", "weights", "all"),
+        ("active", "received", "weight_gradient", "all"),
+    )
+    trained = run(wanted=wanted, lr=0.2)
+    view = view_of(trained, "active")
+    w, g = view.received("weights", "all"), view.received("weight_gradient", "all")
+    moved = w.tensor[1:, :-1] - w.tensor[:-1, :-1]
+    assert torch.allclose(moved, -0.2 * g.tensor[:-1], atol=1e-12)
+    assert float(moved.abs().max()) > 1e-4
+
+
+@pytest.mark.parametrize("weights", ["plain", "shared"])
+def test_real_and_emulated_agree(weights: str) -> None:
+    pytest.importorskip("tenseal")
+    kinds = ("activation", "weight_gradient", "output_gradient")
+    wanted = tuple(("active", "received", k, "all") for k in kinds)
+    both = [run(mode=m, weights=weights, wanted=wanted) for m in ("real", "emulated")]
+    views = [view_of(t, "active") for t in both]
+    for kind in kinds:
+        a, b = (v.received(kind, "all").tensor for v in views)
+        assert float((a - b).abs().max()) < 1e-4, kind
+    a, b = (logits(t) for t in both)
+    assert float((a - b).abs().max()) < 1e-4
+    assert torch.equal(a.argmax(2), b.argmax(2))
+    ledgers = [t.fed.channel.ledger.of(0) for t in both]
+    for real, emulated in zip(*ledgers, strict=True):
+        assert {**real, "bytes": 0, "elements": 0} == {**emulated, "bytes": 0, "elements": 0}
+        assert real["bytes"] == pytest.approx(emulated["bytes"], rel=2e-3), real
+    sealed = [row for row in ledgers[0] if row["kind"] == "ciphertext" and row["phase"] == "train"]
+    assert len(sealed) == (6 if weights == "shared" else 4)
+    assert not any(row["kind"] == "embedding" for row in ledgers[0])
+
+
+@pytest.mark.parametrize("weights", ["plain", "shared"])
+def test_attacks_agree_in_both_modes(weights: str) -> None:
+    pytest.importorskip("tenseal")
+    found = [attacked("output", mode=m, weights=weights)[0] for m in ("real", "emulated")]
+    assert abs(found[0] - found[1]) < 1e-3
+
+
+def test_training_through_the_real_layer_keeps_the_main_metric() -> None:
+    pytest.importorskip("tenseal")
+    world = {"n": 160, "signal": 4.0}
+    net = {"epochs": 8, "lr": 2e-2}
+    got = []
+    for mode in ("clear", "real"):
+        trained = run(mode=mode, net=net, world=world)
+        rows = trained.fed.stack.rows("test")
+        y = torch.stack([t.y for t in trained.fed.stack.tasks])[trained.fed.stack.of].gather(
+            1, rows
+        )
+        got.append(float((logits(trained).argmax(2) == y).double().mean()))
+    assert got[0] > 0.8
+    assert abs(got[0] - got[1]) <= 0.01
+
+
+def test_a_cell_alone_equals_the_cell_in_company() -> None:
+    for weights in ("plain", "shared"):
+        many = run(seeds=(2, 0, 1), weights=weights)
+        alone = run(seeds=(1, 1), weights=weights)
+        assert torch.equal(logits(many)[2], logits(alone)[0])
+
+
+def test_views_hold_what_is_clear_and_nothing_else() -> None:
+    kinds = ("embedding", "ciphertext", "masked", "activation", "gradient")
+    wanted = tuple((p, "received", k, "all") for p in ("active", "passive1") for k in kinds)
+    trained = run(wanted=wanted)
+    active, passive = view_of(trained, "active"), view_of(trained, "passive1")
+    with pytest.raises(ThreatModelError, match="'embedding' in form 'all' received by 'active'"):
+        active.received("embedding", "all")
+    with pytest.raises(ThreatModelError, match="'activation'"):
+        passive.received("activation", "all")
+    for view in (active, passive):
+        opaque = view.received("ciphertext", "all").tensor
+        assert opaque.shape[1] == 1  # sizes
+        assert opaque.dtype == torch.int64
+    z = active.received("activation", "all")
+    for view in (active, passive):
+        masked = view.received("masked", "all").tensor if view is passive else None
+        if masked is not None:
+            assert masked.abs().median() > 1000 * z.tensor.abs().max()
+            assert abs(np.corrcoef(masked.ravel(), z.tensor.ravel())[0, 1]) < 0.06
+    assert passive.received("gradient", "all").tensor.shape[1] == NET["cut"]
+    sends = trained.fed.facts(
+        algorithm="splitnn", aggregation="concat", top=True, widths={}, batch_size=1, epochs=1
+    ).sends
+    assert ("activation", "passive1", "active") in sends
+    assert not any(kind == "embedding" for kind, _, _ in sends)
+
+
+def test_plain_weights_give_the_embedding_away() -> None:
+    wide, _ = attacked("output", out=8)
+    assert wide < 1e-3
+    narrow, best = attacked("output", out=3, net={"batch_size": 16, "epochs": 6})
+    assert 0.1 < best <= narrow < 0.9
+    joint, _ = attacked("joint", out=3, net={"batch_size": 16, "epochs": 6})
+    assert joint < narrow
+
+
+def test_a_small_batch_is_read_from_its_weight_gradient() -> None:
+    """With b at most the rank of g, h = (G g^+)^T, whatever W is."""
+    error, _ = attacked("gradient", net={"batch_size": 1, "epochs": 1}, world={"n": 60})
+    assert error < 1e-3
+    large, _ = attacked("gradient", net={"batch_size": 48, "epochs": 1})
+    assert large > 0.3
+
+
+@pytest.mark.parametrize("use", USES)
+def test_shared_weights_leave_linear_inversion_nothing(use: str) -> None:
+    """Guessing zero has error 1; the attack is no better."""
+    found = [attacked(use, r=r, seeds=(0, 1, 2), weights="shared", out=12)[0] for r in range(3)]
+    assert min(found) > 0.97
+    assert min(attacked("output", r=0, weights="plain", out=12)) < 1e-3
+
+
+def test_with_shared_weights_no_one_knows_w() -> None:
+    wanted = (("active", "received", "weights", "all"),)
+    trained = run(weights="shared", wanted=wanted, net={"epochs": 5}, out=12)
+    link = trained.fed.link("passive1")
+    layer = link.layer(trained.fed)  # type: ignore[attr-defined]
+    whole, mine = layer.whole[0].ravel(), layer.weight[0].ravel()
+    assert layer.share is not None
+    for held in (mine, layer.share[0].ravel()):
+        assert abs(np.corrcoef(whole, held)[0, 1]) < 4 / np.sqrt(len(whole))
+    assert float(whole.abs().max()) < 2.0
+    assert float(mine.std()) > 4.0
+
+
+def test_noise_on_embeddings_is_applied_before_encryption() -> None:
+    iso = registry.defenses.create("iso", {"on": "embedding"})
+    quiet, loud = run(), run(extra={"passive1": [iso]})
+    assert float((logits(quiet) - logits(loud)).abs().max()) > 1e-3
+
+
+def test_shared_weights_refuse_gradient_noise() -> None:
+    iso = registry.defenses.create("iso", {"on": "gradient"})
+    with pytest.raises(PolicyError, match="iso cannot treat the gradient"):
+        run(weights="shared", extra={"active": [iso]})
+    run(weights="plain", extra={"active": [iso]})
+
+
+def test_two_ways_for_one_embedding_are_refused() -> None:
+    other = registry.defenses.create("he_gradient")
+    with pytest.raises(PolicyError, match="he_embedding and he_gradient"):
+        run(extra={"passive1": [other]})
+
+
+def test_an_algorithm_that_sends_past_the_link_is_refused() -> None:
+    with pytest.raises(PolicyError, match="embedding messages must pass encrypted"):
+        run(algorithm="oneshot", net={"local_epochs": 1})
+
+
+def test_clear_mode_has_no_shares() -> None:
+    with pytest.raises(ConfigError, match="must be 'plain' in mode 'clear'"):
+        registry.defenses.create(HE, {"mode": "clear", "weights": "shared"})
+    with pytest.raises(ConfigError, match="at most 218 bits"):
+        registry.defenses.create(HE, {"bits": (60, 40, 40, 40, 60)})
+
+
+def test_summed_gradients_real_equals_plain_for_a_linear_bottom() -> None:
+    pytest.importorskip("tenseal")
+    net = {"hidden": (), "batch_size": 32}
+    plain = logits(run("iso", net=net))  # iso at strength 0 is the undefended run
+    for mode in ("emulated", "real"):
+        assert float((logits(run("he_gradient", net=net, mode=mode)) - plain).abs().max()) < 1e-5
+
+
+def test_summed_gradients_hide_rows() -> None:
+    wanted = (
+        ("passive1", "received", "gradient", "all"),
+        ("passive1", "received", "masked_sum", "all"),
+    )
+    view = view_of(run("he_gradient", wanted=wanted), "passive1")
+    with pytest.raises(ThreatModelError, match="'gradient'"):
+        view.received("gradient", "all")
+    assert view.received("masked_sum", "all").tensor.std() > 1e4
+    pytest.importorskip("tenseal")
+    with pytest.raises(ConfigError, match="needs a linear bottom"):
+        run("he_gradient", mode="real")
+
+
+@pytest.mark.parametrize("name", [HE, "he_gradient"])
+def test_without_tenseal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything else works, and real encryption says how to install it."""
+    load = builtins.__import__
+
+    def missing(module: str, *args: Any, **kwargs: Any) -> Any:
+        if module.split(".")[0] == "tenseal":
+            raise ImportError("No module named 'tenseal'")
+        return load(module, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.delitem(sys.modules, "tenseal", raising=False)
+    run(name, mode="emulated", net={"epochs": 1})
+    with pytest.raises(MissingDependencyError, match=r"pip install 'vflsec\[he\]'"):
+        run(name, mode="real", net={"epochs": 1, "hidden": ()})

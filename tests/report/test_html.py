@@ -1,0 +1,305 @@
+"""The HTML report: complete in itself, byte-stable, accessible, safe, and quiet in a browser."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import Planted, audited, gate
+
+from vflsec.report import figures
+from vflsec.report.html import html
+from vflsec.report.placing import FAMILIES, families, next_steps, threats
+
+LEAKY = {"norm": 0.3, "model_completion": 0.2}
+SEALED = {"norm": 0.0, "model_completion": 0.02}
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    planted = Planted(LEAKY, SEALED)
+    gates = gate(max=0.1) + gate(metric="utility_drop", max=0.1)
+    folder = audited(tmp_path_factory.mktemp("html"), planted, gates).folder
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def page(summary: dict[str, Any]) -> str:
+    return html(summary)
+
+
+class Reader(HTMLParser):
+    """Elements with their attributes; unclosed and crossed tags are errors."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.words.append(data)
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [a for t, a in self.found if t == tag]
+
+
+def test_nothing_is_loaded_from_elsewhere(page: str) -> None:
+    read = Reader(page)
+    for tag, attrs in read.found:
+        assert tag not in ("script", "img", "iframe", "object", "embed", "image", "base")
+        for name in ("src", "href", "xlink:href", "srcset", "data", "action"):
+            value = attrs.get(name)
+            assert value is None or value.startswith("#") or value == "data:,"
+        assert not [a for a in attrs if a.startswith("on")]
+    assert "@import" not in page
+    assert not re.findall(r"url\((?!#)", page)
+    (policy,) = [a for a in read.of("meta") if a.get("http-equiv")]
+    assert str(policy["content"]).startswith("default-src 'none'")
+
+
+def test_the_same_summary_gives_the_same_bytes(summary: dict[str, Any], page: str) -> None:
+    assert html(copy.deepcopy(summary)) == page
+    assert len(page) < 400_000
+
+
+def test_the_verdict_comes_first_and_every_part_is_there(page: str) -> None:
+    words = " ".join(" ".join(Reader(page).words).split())
+    assert words.index("FAIL") < words.index("Gates")
+    wanted = (
+        "Recommended next step", "Threat model in words", "Privacy against utility",
+        "Every attack against every defense", "Who leaks to whom", "Messages of one training",
+        "What was not observable", "Placing the findings", "all the means reasonably likely",
+        "EDPB Opinion 28/2024", "not legal advice", "The resolved scenario", "Cost and messages",
+        "shop wants the labels, may follow the protocol, uses the gradients it receives and was "
+        "granted 20 labelled rows and the class shares",
+    )  # fmt: skip
+    for text in wanted:
+        assert text in words
+    assert page.count("<svg ") == 3
+
+
+def test_accessible(page: str) -> None:
+    read = Reader(page)
+    assert read.of("html")[0]["lang"] == "en"
+    for a in read.of("th"):
+        assert a.get("scope") in ("col", "row")
+    assert len(read.of("caption")) == len(read.of("table"))
+    for a in read.of("figure"):
+        assert a["role"] == "img"
+        assert len(str(a["aria-label"])) > 60
+    ids = [a["id"] for _, a in read.found if a.get("id")]
+    assert len(ids) == len(set(ids))
+    targets = {str(a["href"])[1:] for a in read.of("a")}
+    assert targets <= set(ids)
+    levels = [int(t[1]) for t, _ in read.found if re.fullmatch(r"h[1-6]", t)]
+    assert levels[0] == 1
+    assert all(b - a <= 2 for a, b in itertools.pairwise(levels))
+
+
+def luminance(color: str) -> float:
+    """Relative luminance of ``#rrggbb`` (WCAG 2.2)."""
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    lin = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * lin[0] + 0.7152 * lin[1] + 0.0722 * lin[2]
+
+
+def contrast(a: str, b: str) -> float:
+    """Contrast ratio of two colours (WCAG 2.2)."""
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrast_in_light_and_dark(page: str) -> None:
+    blocks = re.findall(r":root \{([^}]+)\}", page)
+    assert len(blocks) == 3
+    for block in blocks[:2]:
+        c = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block))
+        for ink in ("ink", "soft", "pass", "fail", "open", "link"):
+            for paper in ("paper", "card"):
+                assert contrast(c[ink], c[paper]) >= 4.5, (ink, paper)
+        for level in ("l1", "l2", "l3", "l4"):
+            assert contrast(c["ink"], c[level]) >= 4.5, level
+        for color in figures.COLORS:
+            assert contrast(color, c["paper"]) >= 3, color
+
+
+HOSTILE = "</title><script>alert(1)</script>\x1b[1m\u202e$\\frac{x}$\"'>&"
+
+
+def test_hostile_names_stay_text(summary: dict[str, Any]) -> None:
+    def bad(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            named = key in ("data", "alive", "parties", "versions")
+            return {
+                (k + HOSTILE if named and k not in ("vflsec",) else k): bad(v, k)
+                for k, v in value.items()
+            }
+        if isinstance(value, list):
+            return [bad(v, key) for v in value]
+        free = ("name", "dataset", "attack", "adversary", "reason", "label", "findings", "notes",
+                "parties", "scenario", "control", "sender", "algorithm", "target")  # fmt: skip
+        return value + HOSTILE if isinstance(value, str) and value and key in free else value
+
+    text = html(bad(summary))
+    read = Reader(text)
+    assert not read.of("script")
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 50
+    assert len(read.of("svg")) == 3
+
+
+def test_next_steps_name_the_point_that_passes(summary: dict[str, Any]) -> None:
+    steps = next_steps(summary)
+    assert steps[0].startswith("On breast_cancer use iso 5 with splitnn: it passes every gate")
+    assert "0.020 of utility" in steps[0]
+    open_ = copy.deepcopy(summary)
+    for v in open_["gates"]:
+        v |= {"verdict": "INCONCLUSIVE", "reason": "about 3 more seeds would decide it"}
+    open_["alive"]["norm"]["alive"] = False
+    text = " ".join(next_steps(open_))
+    assert "--until-decided" in text
+    assert "norm" in text
+    assert next_steps(summary | {"gates": []})[0].startswith("Set a threshold")
+    none = copy.deepcopy(summary)
+    for v in none["gates"]:
+        v["verdict"] = "FAIL"
+    assert "no point that was tried passes" in next_steps(none)[0]
+
+
+def test_families_say_what_was_not_tried(summary: dict[str, Any]) -> None:
+    found = {f["family"]: f["state"] for f in families(summary)}
+    assert len(found) == len(FAMILIES)
+    assert found["Labels read off single gradients"] == "tried"
+    assert found["Features of another party"] == "not tried"
+    gone = copy.deepcopy(summary)
+    for p in gone["points"]:
+        if p["attack"] == "norm":
+            p["status"] = "not-observable"
+    found = {f["family"]: f["state"] for f in families(gone)}
+    assert found["Labels read off single gradients"] == "not observable here"
+
+
+def test_an_attack_of_ones_own_is_listed_too(summary: dict[str, Any]) -> None:
+    own = copy.deepcopy(summary)
+    for spec in own["attacks"].values():
+        if spec["name"] == "norm":
+            spec["name"] = "mine"
+    last = families(own)[-1]
+    assert (last["family"], last["state"], last["tried"]) == ("Others", "tried", ["mine"])
+    assert len(families(own)) == len(FAMILIES) + 1
+
+
+def test_threats_of_a_coalition_and_of_an_active_attacker(summary: dict[str, Any]) -> None:
+    spec = next(iter(summary["attacks"].values()))
+    two = spec | {"adversary": ["a", "b"], "active": True, "known_rows": 0, "prior": False}
+    (found,) = threats({"attacks": {"k": two}})
+    assert found["words"].startswith("a and b, together, want the labels, may change its own")
+    assert found["words"].endswith("was granted no knowledge beyond its own columns.") or (
+        "no knowledge beyond" in found["words"]
+    )
+
+
+def test_figures_take_results_means_and_summaries(summary: dict[str, Any], tmp_path: Path) -> None:
+    from vflsec.audit.leakage import summarise
+
+    planted = Planted(LEAKY, SEALED)
+    results = audited(tmp_path, planted).results
+    means = summarise(results)
+    wanted = [0.3, 0.0]
+    for data in (results, means, summary):
+        ax = figures.advantage_by_strength(data)
+        lines = {c.get_label(): c[0].get_ydata() for c in ax.containers}
+        assert list(lines) == ["norm", "model_completion"]
+        assert list(lines["norm"]) == pytest.approx(wanted, abs=0.02)
+        assert [t.get_text() for t in ax.get_xticklabels()] == ["none", "5"]
+        ax = figures.privacy_utility(data, dataset="breast_cancer")
+        assert ax.get_xlabel() == "utility: AUC of the main task"
+        assert list(ax.containers[0][0].get_xdata()) == pytest.approx([0.9, 0.88], abs=0.02)
+        assert figures.leaks(data) == {("label", "shop"): pytest.approx(0.3, abs=0.02)}
+        assert len(figures.attack_by_defense(data).patches) == 4
+        assert len(figures.leak_matrix(data).patches) == 1
+
+
+def test_figures_refuse_what_they_cannot_draw(summary: dict[str, Any]) -> None:
+    from vflsec.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="dataset must be one of 'breast_cancer', got 'adult'"):
+        figures.privacy_utility(summary, dataset="adult")
+    with pytest.raises(ConfigError, match="at least one attack that ran"):
+        figures.leak_matrix({"points": []})
+
+
+def test_an_audit_without_attacks_has_a_report(tmp_path: Path) -> None:
+    (tmp_path / "case.toml").write_text(
+        '[data]\nname = "breast_cancer"\n[algorithm]\nname = "splitnn"\n[audit]\nseeds = 2\n'
+        "references = []\n"
+    )
+    from vflsec.engine.run import run_audit
+
+    planted = Planted({})
+    out = run_audit(tmp_path / "case.toml", tmp_path / "out", backend=planted.backend())
+    text = (out.folder / "report.html").read_text(encoding="utf-8")
+    assert "NO GATE" in text
+    assert "The scenario has no attack." in text
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+BROWSER_HOSTS = ("google.com", "gvt1.com", "googleapis.com", "gstatic.com")
+
+
+def browse(page: Path, folder: Path) -> tuple[str, list[str], list[str]]:
+    """(the page as the browser holds it, console messages, requests beyond the browser's own)."""
+    log = folder / "net.json"
+    done = subprocess.run(
+        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync",
+         f"--user-data-dir={folder / 'profile'}", f"--log-net-log={log}",
+         "--enable-logging=stderr", "--virtual-time-budget=1000", "--dump-dom", page.as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+    urls = set(re.findall(r'"url":"(\w+://([^/"]+)[^"]*)"', log.read_text(encoding="utf-8")))
+    outside = [u for u, host in urls if not host.endswith(BROWSER_HOSTS) and u != page.as_uri()]
+    return done.stdout, console, [u for u in outside if not u.startswith("chrome")]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
+def test_a_browser_is_content(page: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(page, encoding="utf-8")
+    dom, console, requests = browse(path, tmp_path)
+    assert console == []
+    assert requests == []
+    assert dom.count("<svg") == 3
+    assert dom.count("</figure>") == 3
+    bad = tmp_path / "bad.html"
+    bad.write_text('<script>console.error("x")</script><img src="http://example.com/x.png">')
+    _, console, requests = browse(bad, tmp_path)
+    assert len(console) >= 1
+    assert requests == ["http://example.com/x.png"]

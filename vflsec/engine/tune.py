@@ -1,0 +1,214 @@
+"""How strong a defense has to be: the least strength that meets a leakage target, and its cost.
+
+Strengths are tried over whole cohorts (all seeds of a strength train together) in one results
+directory, so nothing is trained twice. A strength *meets* the target if the upper bound of every
+attack's advantage is within it, and is *affordable* if the upper bound of the utility drop is
+within the given drop; bounds are those of the audit's t intervals. The search halves the interval
+between the strongest strength that fails and the weakest that meets, on a logarithmic scale, which
+takes for granted that a stronger setting never leaks more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from vflsec import check, registry
+from vflsec.audit import leakage
+from vflsec.engine.run import run_audit
+from vflsec.engine.scenario import Scenario, load_scenario
+from vflsec.errors import ConfigError
+
+__all__ = ["Trial", "Tuned", "pareto", "trials", "tune"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One strength of one defense: the worst attack's advantage and the main task, with bounds.
+
+    Attributes:
+        defense, strength: what was run.
+        leak, leak_high: largest mean advantage over attacks, and the largest upper bound.
+        attack: the attack with that bound.
+        utility: mean of the main-task metric.
+        drop, drop_high: mean loss of utility against strength 0, and its upper bound.
+    """
+
+    defense: str
+    strength: float
+    leak: float
+    leak_high: float
+    attack: str
+    utility: float
+    drop: float
+    drop_high: float
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What the search found.
+
+    Attributes:
+        strength: the least that meets the target within the utility floor, None if there is none.
+        reason: one sentence.
+        trials: all strengths that were run, weakest first.
+    """
+
+    defense: str
+    strength: float | None
+    reason: str
+    trials: tuple[Trial, ...]
+
+
+def tune(
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    defense: str,
+    *,
+    leak: float = 0.05,
+    drop: float = 0.03,
+    low: float = 0.1,
+    high: float = 100.0,
+    rounds: int = 5,
+    out: str | Path | None = None,
+    **how: Any,
+) -> Tuned:
+    """The cheapest strength of `defense` that meets a leakage target at a utility floor.
+
+    Args:
+        scenario: whose data, algorithm, attacks and seeds are used; the parameters of `defense`
+            are taken from it too if it lists that defense once.
+        defense: registered name of one that has a strength.
+        leak: largest upper bound of an advantage that is accepted.
+        drop: largest upper bound of a utility drop that is accepted.
+        low, high: strengths to search between, 0 < low < high.
+        rounds: halvings after both ends were tried.
+        out: results directory; default ``out/tune-DEFENSE``.
+        how: passed on to :func:`vflsec.engine.run.run_audit` (seeds, device, jobs, ...).
+
+    Raises:
+        ConfigError: the defense has no strength, the bounds make no sense, or the scenario has no
+            attack that can run.
+    """
+    check.positive("tune: low", low)
+    if check.positive("tune: high", high) <= low:
+        raise check.fail("tune: high", f"above low ({low:g})", high)
+    check.non_negative("tune: drop", drop)
+    check.finite("tune: leak", leak)
+    check.integer("tune: rounds", rounds, low=0)
+    loaded = load_scenario(scenario)
+    name = registry.defenses.entry(defense).name
+    if not getattr(registry.defenses.get(name), "strengths", ""):
+        raise ConfigError(f"tune: {name} has no strength to search over.")
+    section = _section(loaded, name)
+    folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
+    tried: dict[float, Trial] = {}
+
+    def run(strengths: Sequence[float]) -> None:
+        grid = sorted({0.0, *tried, *strengths})
+        overrides = [f"defense=[{_inline({**section, 'strength': grid})}]"]
+        audit = run_audit(load_scenario(loaded, overrides, components=False), folder, **how)
+        tried.update({t.strength: t for t in trials(audit.results)})
+
+    run([low, high])
+    if tried[0.0].leak_high > leak:
+        bottom, top = low, high
+        if tried[high].leak_high <= leak < tried[low].leak_high:
+            for _ in range(rounds):
+                middle = float(f"{math.sqrt(bottom * top):.4g}")
+                run([middle])
+                if tried[middle].leak_high <= leak:
+                    top = middle
+                else:
+                    bottom = middle
+    found = tuple(tried[s] for s in sorted(tried))
+    return Tuned(name, *_choose(found, leak, drop), found)
+
+
+def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | None, str]:
+    meets = [t for t in found if t.leak_high <= leak]
+    good = [t for t in meets if t.drop_high <= drop]
+    if good:
+        best = min(good, key=lambda t: t.strength)
+        if best.strength == 0:
+            return 0.0, f"Without a defense every upper bound is within {leak:g} already."
+        return best.strength, (
+            f"At strength {best.strength:g} the worst upper bound is {best.leak_high:+.3f} "
+            f"({best.attack}) and utility falls by at most {best.drop_high:.3f}."
+        )
+    if meets:
+        best = min(meets, key=lambda t: t.drop_high)
+        return None, (
+            f"Leakage is within {leak:g} from strength {min(t.strength for t in meets):g} on, but "
+            f"utility may fall by {best.drop_high:.3f} at least, more than {drop:g}."
+        )
+    least = min(found, key=lambda t: t.leak_high)
+    return None, (
+        f"No strength that was tried brings every upper bound within {leak:g}: the lowest is "
+        f"{least.leak_high:+.3f} ({least.attack}) at strength {least.strength:g}."
+    )
+
+
+def trials(results: pd.DataFrame) -> list[Trial]:
+    """One trial for each defense and strength of an audit's results.
+
+    Raises:
+        ConfigError: no attack gave a figure.
+    """
+    frame = results[results["role"] == "audit"] if "role" in results else results
+    points = leakage.summarise(frame)
+    of = points[(points["attack"] != "") & (points["metric"] == points["primary"])]
+    of = of[of["status"] == "ok"]
+    if of.empty:
+        raise ConfigError("tune: no attack of the scenario gave a figure. See `vflsec check`.")
+    out = []
+    for (defense, strength), rows in of.groupby(["defense", "strength"]):
+        bounds = rows["advantage_high"].fillna(math.inf)
+        worst = rows.loc[bounds.idxmax()]
+        bare = strength == 0
+        out.append(
+            Trial(
+                str(defense), float(strength), float(rows["advantage"].max()), float(bounds.max()),
+                str(worst["attack"]), float(worst["utility"]),
+                0.0 if bare else float(worst["utility_drop"]),
+                0.0 if bare else _or_infinite(worst["utility_drop_high"]),
+            )
+        )  # fmt: skip
+    return out
+
+
+def pareto(found: Sequence[Trial]) -> list[Trial]:
+    """Those that no other beats in both utility and leak (means), best utility first."""
+    ordered = sorted(found, key=lambda t: (-t.utility, t.leak))
+    out: list[Trial] = []
+    for trial in ordered:
+        if not out or trial.leak < out[-1].leak:
+            out.append(trial)
+    return out
+
+
+def _or_infinite(value: Any) -> float:
+    return math.inf if value is None or value != value else float(value)
+
+
+def _section(loaded: Scenario, name: str) -> dict[str, Any]:
+    """The scenario's own section of the defense without what is swept, or a bare one."""
+    natural = getattr(registry.defenses.get(name), "natural", {})
+    listed = [
+        d
+        for d in loaded.resolved().get("defense", [])
+        if registry.defenses.entry(d["name"]).name == name
+    ]
+    if len(listed) != 1:
+        return {"name": name}
+    return {k: v for k, v in listed[0].items() if k != "strength" and k not in natural}
+
+
+def _inline(section: Mapping[str, Any]) -> str:
+    """A TOML inline table of texts, numbers, truth values and lists of them."""
+    return "{" + ", ".join(f"{k} = {json.dumps(v)}" for k, v in section.items()) + "}"

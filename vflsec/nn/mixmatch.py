@@ -1,0 +1,238 @@
+"""MixMatch: fitting a head to a few labelled and many unlabelled rows.
+
+One step draws b labelled rows with one-hot targets and b unlabelled ones whose targets are the
+model's own class shares, sharpened: p_c^(1/T) / sum. All 2b rows are mixed with a permutation of
+themselves, l x + (1-l) x' and likewise their targets, l = max(l', 1-l'), l' ~ Beta(a, a). The loss
+is the soft cross entropy of the labelled half plus w (t / steps) times the mean squared difference
+of class shares in the unlabelled half. Weights are averaged exponentially, and the average answers.
+
+Both halves go through the model as one batch, so that batch normalisation sees mixed batches
+without the interleaving of implementations that pass the halves one after the other. The averaging
+starts with a shorter memory, min(decay, (1+t)/(10+t)), so that short runs forget where they began.
+
+Source: Berthelot, Carlini, Goodfellow, Papernot, Oliver, Raffel, "MixMatch: A holistic approach to
+semi-supervised learning", NeurIPS 2019, arXiv:1905.02249, algorithm 1; the settings are those of Fu
+et al., "Label inference attacks against vertical federated learning", USENIX Security 2022, whose
+published code makes one view of each unlabelled row.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vflsec import check
+from vflsec.nn.completion import Fit, cv_score, folds_of
+from vflsec.nn.replicas import Replicas
+from vflsec.party import step
+from vflsec.rng import as_global
+from vflsec.view import Known
+
+__all__ = ["MixMatch", "fit_mixmatch", "mix", "sharpen"]
+
+
+@dataclass(frozen=True)
+class MixMatch:
+    """Settings. The published ones, except that they take 1024 iterations and 5 to 25 epochs.
+
+    Attributes:
+        temperature: T of the sharpening; 1 leaves shares as they are.
+        alpha: of the Beta distribution of mixing weights.
+        weight: w, final weight of the unlabelled half.
+        batch: b, rows of each half.
+        epochs, iterations: steps = epochs x iterations.
+        lr: of Adam.
+        decay: of the exponential average of weights; 0 answers with the last weights.
+        shrink: weights are multiplied by 1 - shrink x lr after each step.
+        depth: blocks of batch normalisation, ReLU and a linear layer in the head.
+    """
+
+    temperature: float = 0.8
+    alpha: float = 0.75
+    weight: float = 50.0
+    batch: int = 16
+    epochs: int = 5
+    iterations: int = 100
+    lr: float = 2e-3
+    decay: float = 0.999
+    shrink: float = 0.02
+    depth: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("temperature", "alpha", "lr"):
+            check.positive(f"mixmatch.{name}", getattr(self, name))
+        for name in ("batch", "epochs", "iterations", "depth"):
+            check.integer(f"mixmatch.{name}", getattr(self, name))
+        check.non_negative("mixmatch.weight", self.weight)
+        check.non_negative("mixmatch.shrink", self.shrink)
+        check.in_unit("mixmatch.decay", self.decay, high_open=True)
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * self.iterations
+
+
+def sharpen(p: Tensor, temperature: float) -> Tensor:
+    """Class shares (..., C) raised to 1/T and normalised."""
+    q = p ** (1 / temperature)
+    return q / q.sum(-1, keepdim=True)
+
+
+def mix(x: Tensor, order: Tensor, weight: Tensor) -> Tensor:
+    """weight x + (1 - weight) x[order] for rows (R, b, ...); order (R, b), weight (R,)."""
+    index = order.reshape(*order.shape, *([1] * (x.dim() - 2))).expand_as(x)
+    w = weight.reshape(-1, *([1] * (x.dim() - 1))).to(x)
+    return w * x + (1 - w) * x.gather(1, index)
+
+
+def head(width: int, classes: int, depth: int) -> nn.Sequential:
+    """`depth` blocks of batch normalisation, ReLU, linear; the last to `classes` numbers."""
+    blocks: list[nn.Module] = []
+    for k in range(depth):
+        out = classes if k == depth - 1 else width
+        blocks += [nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, out)]
+    return nn.Sequential(*blocks)
+
+
+@dataclass
+class _Draws:
+    """All random numbers of a run, drawn for each replica from its own generator: (S, R, ...)."""
+
+    labelled: Tensor
+    unlabelled: Tensor
+    order: Tensor
+    weight: Tensor
+
+
+def _draw(rngs: Sequence[torch.Generator], settings: MixMatch, unlabelled: int) -> _Draws:
+    s, b = settings.steps, settings.batch
+    parts: list[tuple[Tensor, ...]] = []
+    for g in rngs:
+        beta = np.random.default_rng(int(torch.randint(2**62, (1,), generator=g)))
+        one = torch.from_numpy(beta.beta(settings.alpha, settings.alpha, s))
+        parts.append(
+            (
+                torch.rand((s, b), generator=g),
+                torch.randint(unlabelled, (s, b), generator=g),
+                torch.rand((s, 2 * b), generator=g).argsort(1),
+                torch.maximum(one, 1 - one),
+            )
+        )
+    return _Draws(*(torch.stack(t, dim=1) for t in zip(*parts, strict=True)))
+
+
+def fit_mixmatch(
+    variant: str,
+    bottoms: Sequence[nn.Module],
+    inputs: Sequence[Tensor],
+    knowns: Sequence[Known],
+    unlabelled: Sequence[Tensor],
+    targets: Sequence[Tensor],
+    rngs: Sequence[torch.Generator],
+    classes: int,
+    settings: MixMatch,
+    *,
+    finetune: bool,
+    mix_inputs: bool,
+) -> list[Fit]:
+    """Fit a head (and the bottom, if `finetune`) for each replica and fold, as one stacked model.
+
+    Args:
+        variant: name of the result.
+        bottoms: R starting bottoms; batch normalisation inside stays in evaluation mode.
+        inputs: R tensors (q, ...) of the known rows.
+        knowns: R grants of q rows.
+        unlabelled: R tensors (n, ...) of unlabelled rows.
+        targets: R tensors (t, ...) of the rows to answer.
+        rngs: R generators.
+        settings: of the procedure.
+        finetune: train the bottom along.
+        mix_inputs: mix rows before the bottom; else their embeddings (rows with category codes).
+
+    Returns:
+        R fits with cross-validated scores on the known rows.
+    """
+    device, dtype = inputs[0].device, inputs[0].dtype
+    folds = [folds_of(k.labels) for k in knowns]
+    copies = int(max(int(f.max()) for f in folds)) + 2
+    bodies, heads = [], []
+    for bottom, x, g in zip(bottoms, inputs, rngs, strict=True):
+        with torch.no_grad():
+            width = bottom.eval()(x).shape[1]
+        with as_global(g):
+            heads += [head(width, classes, settings.depth) for _ in range(copies)]
+        bodies += [copy.deepcopy(bottom) for _ in range(copies)]
+    body = Replicas(bodies, device=device, dtype=dtype)
+    top = Replicas(heads, device=device, dtype=dtype)
+    trained = top.parameters() + (body.parameters() if finetune else [])
+    average = [p.detach().clone() for p in trained]
+    optimizer = torch.optim.Adam(trained, lr=settings.lr, fused=True)
+    draws = _draw(rngs, settings, len(unlabelled[0]))
+    x_known = torch.stack(list(inputs)).repeat_interleave(copies, 0)
+    y_known = torch.stack([k.labels for k in knowns]).repeat_interleave(copies, 0).to(device)
+    hot = nn.functional.one_hot(y_known, classes).to(dtype)
+    x_free = torch.stack(list(unlabelled))
+    usable = [
+        (f != c).nonzero().squeeze(1) if c < copies - 1 else torch.arange(len(f))
+        for f in folds
+        for c in range(copies)
+    ]
+    replica = torch.arange(len(knowns)).repeat_interleave(copies)
+    each = torch.arange(len(replica), device=device).unsqueeze(1)
+    for t in range(settings.steps):
+        u = draws.labelled[t, replica]  # (R', b)
+        at = torch.stack(
+            [rows.cpu()[(v * len(rows)).long()] for rows, v in zip(usable, u, strict=True)]
+        ).to(device)
+        free = draws.unlabelled[t, replica].to(device)
+        x = torch.cat([x_known[each, at], x_free[replica.to(device).unsqueeze(1), free]], dim=1)
+        with torch.no_grad():
+            guess = torch.softmax(top(body(x[:, settings.batch :], train=False), train=False), -1)
+            target = torch.cat([hot[each, at], sharpen(guess, settings.temperature)], dim=1)
+        order = draws.order[t, replica].to(device)
+        weight = draws.weight[t, replica].to(device)
+        target = mix(target, order, weight)
+        if mix_inputs:
+            z = body(mix(x, order, weight), train=False)
+        else:
+            z = mix(body(x, train=False), order, weight)
+        logits = top(z, train=True)
+        ramp = settings.weight * t / settings.steps
+        loss = losses(logits, target, settings.batch, ramp).sum()
+        step(optimizer, trained, torch.autograd.grad(loss, trained))
+        keep = min(settings.decay, (1 + t) / (10 + t)) if settings.decay else 0.0
+        with torch.no_grad():
+            for p, a in zip(trained, average, strict=True):
+                p.mul_(1 - settings.shrink * settings.lr)
+                a.mul_(keep).add_(p, alpha=1 - keep)
+    with torch.no_grad():
+        for p, a in zip(trained, average, strict=True):
+            p.copy_(a)
+        held = torch.log_softmax(top(body(x_known, train=False), train=False), dim=-1)
+        last = torch.arange(copies - 1, len(replica), copies, device=device)
+        body, top = body.take(last), top.take(last)
+        parts = torch.stack(list(targets)).split(4096, dim=1)
+        answer = torch.cat(
+            [torch.log_softmax(top(body(x, train=False), train=False), dim=-1) for x in parts], 1
+        )
+    fits = []
+    for r, (known, fold) in enumerate(zip(knowns, folds, strict=True)):
+        cv = 0.5 if classes == 2 else 1.0 / classes
+        if int(fold.max()) >= 1:
+            of = held[r * copies + fold, torch.arange(len(fold))].double().cpu().numpy()
+            cv = cv_score(of, known.labels.cpu().numpy())
+        fits.append(Fit(variant, cv, answer[r].double().cpu().numpy()))
+    return fits
+
+
+def losses(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tensor:
+    """Loss (R,) of mixed rows (R, 2b, C) whose first `labelled` came from labelled ones."""
+    log_p = torch.log_softmax(logits, dim=-1)
+    known = -(target * log_p)[:, :labelled].sum(-1).mean(1)
+    free = (log_p.exp() - target)[:, labelled:].square().mean((1, 2))
+    return known + weight * free

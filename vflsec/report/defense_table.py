@@ -1,0 +1,83 @@
+"""The page of all defenses, from the registry: ``python -m vflsec.report.defense_table FILE``."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from vflsec import registry
+from vflsec.policy import Policy
+
+__all__ = ["page", "section"]
+
+NO_HOOKS = ("check_strength", "guarantee", "overrides", "refuse")
+HOOKS = [k for k, v in vars(Policy).items() if inspect.isfunction(v) and k not in NO_HOOKS]
+
+HEAD = """# Defenses
+
+Written from the registry by `python -m vflsec.report.defense_table docs/defenses.md`; do not edit.
+
+Every defense is a policy on what its owner owns; strength 0 switches it off, bit for bit. Where a
+*natural parameter* is named, a scenario may sweep it instead of the strength (for example
+`epsilon = [8, 2, 1]`). An epsilon is stated only where an accountant computes one; everything else
+is noise. What was measured is in [evidence/defenses.md](evidence/defenses.md).
+
+Baselines without a file of their own are parameters of the algorithm. A scenario with several
+`[[algorithm]]` entries compares them: the cut width (`cut`), layers in the bottoms (`hidden`),
+`dropout`, `weight_decay`, early stopping (`patience`, `epochs`). Leakage grows with epochs, so a
+run that stops early is the defense to beat. CoAE with discrete gradients (DCAE) is `coae` and
+`discrete` listed one after the other.
+
+| defense | owner | hooks | strength | natural parameter | epsilon |
+|---|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page as Markdown: a table, then a section for each defense."""
+    lines, sections = [], []
+    for name, entry in registry.defenses.entries().items():
+        cls: Any = entry.load()
+        policy = cls()
+        hooks = ", ".join(h for h in HOOKS if policy.overrides(h))
+        natural = ", ".join(f"`{n}`" for n in cls.natural) or "-"
+        lines.append(
+            f"| [{name}](#{name}) | {policy.owner} | {hooks} | {cls.strengths or 'none'} | "
+            f"{natural} | {_epsilon(policy)} |"
+        )
+        sections.append(section(name))
+    return HEAD + "\n".join(lines) + "\n\n" + "\n".join(sections)
+
+
+def _epsilon(policy: Policy) -> str:
+    facts = {"epochs": 10, "labelled": 1000, "batch_size": 100, "classes": 2}
+    found = policy.guarantee(1.0, facts)
+    if found.epsilon is None:
+        return "none"
+    return f"{found.protects}; {found.accountant}"
+
+
+def section(name: str) -> str:
+    """Docstring and hyper-parameters of one defense."""
+    entry = registry.defenses.entry(name)
+    rows = [
+        f"- `{key}` = `{parameter.default!r}`"
+        for key, parameter in registry.parameters(entry.load()).items()
+    ]
+    doc = re.sub(r"``([^`]+)``", r"`\1`", entry.doc.strip())
+    doc = "\n".join(
+        f"    {line.strip()}" if line.startswith("  ") else line for line in doc.split("\n")
+    )
+    parts = [f"## {name}\n", doc]
+    if entry.aliases:
+        parts.append("\nAlso called " + ", ".join(f"`{a}`" for a in entry.aliases) + ".")
+    if rows:
+        parts.append("\nParameters: \n\n" + "\n".join(rows))
+    return "\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")

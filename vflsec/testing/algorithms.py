@@ -1,0 +1,116 @@
+"""The checks of an algorithm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflsec import registry
+from vflsec.algorithm import Algorithm
+from vflsec.engine.train import predict, run_phases
+from vflsec.federation import Federation
+from vflsec.message import Message
+from vflsec.nn.replicas import LEAST
+from vflsec.testing.worlds import Check, small_stack, train
+
+
+def _algorithm(name: str) -> tuple[Algorithm, dict[str, Any]]:
+    cls = registry.algorithms.get(name)
+    settings = dict(cls.world)
+    world = settings.pop("task", {})
+    known = registry.parameters(cls)
+    quick = {"epochs": 3, "batch_size": 32}
+    return cls(**{k: v for k, v in quick.items() if k in known} | settings), world
+
+
+def algorithm_cuts_the_graph(name: str) -> None:
+    """No delivered tensor has a grad_fn, and bytes are elements times size."""
+    algorithm, world = _algorithm(name)
+    stack = small_stack([0, 1], **world)
+    fed = Federation.create(stack, [0, 1])
+    deliver = fed.channel.send
+    sizes: dict[str, int] = {}
+
+    def watched(message: Message, *args: Any, **kwargs: Any) -> Tensor:
+        out = deliver(message, *args, **kwargs)
+        assert out.grad_fn is None, f"{name}: {message.kind} carries the graph over"
+        sizes[message.kind] = out.element_size()
+        return out
+
+    fed.channel.send = watched  # type: ignore[method-assign]
+    algorithm.build(fed)
+    for _ in run_phases(algorithm, fed):
+        pass
+    for row in fed.channel.ledger.of(0):
+        assert row["bytes"] == row["elements"] * sizes[row["kind"]], row
+
+
+def algorithm_ignores_company(name: str) -> None:
+    """A cell alone equals the cell in company bit for bit in float64, noise on."""
+    algorithm, world = _algorithm(name)
+    iso = registry.defenses.create("iso")
+    seeds, strengths = [3, 0, 1, 0, 2], [0.0, 1.0, 2.0, 0.5, 1.0]
+    iso_on = {"active": [(iso, torch.tensor(strengths, dtype=torch.float64))]}
+    many = train(algorithm, small_stack(seeds, **world), seeds, iso_on)
+    for r in (1, 4):
+        twins = [seeds[r]] * LEAST
+        alone = {"active": [(iso, torch.tensor([strengths[r]] * LEAST, dtype=torch.float64))]}
+        one = train(algorithm, small_stack(twins, **world), twins, alone)
+        for party, owner in one.fed.parties.items():
+            for part, module in owner.modules.items():
+                for key, value in module.state().items():
+                    other = many.fed.parties[party].modules[part].state()[key][r]
+                    assert torch.equal(value[0], other), f"{name}: {party}.{part}.{key} differs"
+        a, b = many.fed.channel.ledger.of(r), one.fed.channel.ledger.of(0)
+        assert a == b, f"{name}: the ledger depends on company"
+
+
+def algorithm_declares_what_it_sends(name: str) -> None:
+    """Every message kind that passed is declared by role, and planned facts hold."""
+    algorithm, world = _algorithm(name)
+    trained = train(algorithm, small_stack([0], **world), [0])
+    fed = trained.fed
+
+    def role(party: str) -> str:
+        return "active" if fed.parties[party].active else "passive"
+
+    passed = {
+        (row["kind"], role(row["sender"]), role(row["receiver"]))
+        for row in fed.channel.ledger.of(0)
+        if row["phase"] != "predict"
+    }
+    assert passed <= algorithm.sends, f"{name} sends {passed - algorithm.sends} undeclared"
+    task = fed.stack.first
+    planned = algorithm.planned_facts(task.active, task.parties, task.classes)
+    found = algorithm.facts(fed)
+    for key in ("algorithm", "aggregation", "top", "batch_size", "reduction", "parties"):
+        assert getattr(planned, key) == getattr(found, key), f"{name}: planned {key} differs"
+
+
+def algorithm_learns(name: str) -> None:
+    """Test accuracy on an easy world is clearly above chance, with logits (R, n, C)."""
+    cls = registry.algorithms.get(name)
+    settings = dict(cls.world)
+    world = {"signal": 4.0, **settings.pop("task", {})}
+    settings = {k: v for k, v in settings.items() if k not in ("epochs", "pretrain_epochs")}
+    quick = {"epochs": 25, "batch_size": 32, "lr": 1e-2}
+    known = registry.parameters(cls)
+    algorithm = cls(**{k: v for k, v in quick.items() if k in known} | settings)
+    trained = train(algorithm, small_stack([0, 1], **world), [0, 1])
+    rows = trained.fed.stack.rows("test")
+    logits = predict(algorithm, trained.fed, rows)
+    assert logits.shape == (2, rows.shape[1], trained.fed.classes)
+    truth = torch.stack([t.y for t in trained.fed.stack.tasks])
+    right = (logits.argmax(2) == truth.gather(1, rows)).double().mean()
+    chance = 1 / trained.fed.classes
+    assert float(right) > chance + 0.1, f"{name}: accuracy {float(right):.3f}"
+
+
+def algorithm_checks() -> list[Check]:
+    """The checks of an algorithm."""
+    return [
+        algorithm_cuts_the_graph, algorithm_ignores_company, algorithm_declares_what_it_sends,
+        algorithm_learns,
+    ]  # fmt: skip

@@ -1,0 +1,213 @@
+"""The checks of an attack that infers labels."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from dataclasses import replace
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+
+from vflsec import registry
+from vflsec.attack import Attack
+from vflsec.audit.metrics import primary, score
+from vflsec.channel import Recorder
+from vflsec.data.prepare import make_task
+from vflsec.engine.spec import AttackSpec
+from vflsec.engine.train import predict
+from vflsec.engine.views import make_view
+from vflsec.errors import ThreatModelError
+from vflsec.guess import Guess, Truth
+from vflsec.rng import generator
+from vflsec.task import Stack, Task
+from vflsec.testing.worlds import SEEDS, Check, Trained, train
+from vflsec.view import View, as_needs
+
+
+@cache
+def _world(dataset: str, null: bool, params: tuple[tuple[str, Any], ...], name: str) -> Trained:
+    attack: Attack = registry.attacks.create(name)
+    made = registry.datasets.create(dataset)
+    tasks = {s: make_task(made.load(s), s, shuffle_labels=null) for s in SEEDS}
+    stack = Stack.build(tasks, SEEDS)
+    party = stack.first.passive[0]
+    wanted = {Recorder.wants(party, n) for n in as_needs(attack.needs)} - {None}
+    active = attack.policy()
+    policies = {party: [(active, torch.ones(len(SEEDS)))]} if active is not None else {}
+    algorithm = registry.algorithms.create("splitnn", {"epochs": 12, **dict(params)})
+    trained = train(algorithm, stack, list(SEEDS), policies, sorted(w for w in wanted if w))
+    predict(algorithm, trained.fed, stack.rows("test"))
+    return trained
+
+
+def views_of(name: str, dataset: str = "leaky", *, null: bool = False) -> list[View]:
+    """Views of the registered attack `name` in a toy world trained by FedSplitNN, one for each
+    seed.
+
+    Args:
+        name: a registered attack with usable defaults.
+        dataset: ``leaky`` or ``sealed``.
+        null: the active party is given permuted labels, so that nothing about the truth crosses.
+    """
+    cls = registry.attacks.get(name)
+    world = _world(dataset, null, tuple(sorted(cls.world.items())), name)
+    spec = AttackSpec(name, adversary=(world.fed.passive[0].name,))
+    return [
+        make_view(world.algorithm, world.fed, world.initial, spec, r) for r in range(len(SEEDS))
+    ]
+
+
+def _truths(name: str, dataset: str, null: bool) -> list[Task]:
+    cls = registry.attacks.get(name)
+    return list(_world(dataset, null, tuple(sorted(cls.world.items())), name).fed.stack.tasks)
+
+
+def _rngs() -> list[torch.Generator]:
+    return [generator(s, "conformance") for s in SEEDS]
+
+
+def _values(name: str, dataset: str, null: bool, guesses: list[Guess] | None = None) -> list[float]:
+    attack: Attack = registry.attacks.create(name)
+    views = views_of(name, dataset, null=null)
+    guesses = guesses or attack.infer_many(views, _rngs())
+    out = []
+    for view, guess, task in zip(views, guesses, _truths(name, dataset, null), strict=True):
+        rows = view.targets[attack.splits[0]].numpy()
+        truth = Truth("label", np.arange(len(task.y)), task.y)
+        metric = primary(task.classes)
+        (found,) = score(
+            guess, truth, rows, classes=task.classes, prior=task.prior.numpy(), metrics=[metric]
+        )
+        out.append(float(found.value))  # type: ignore[arg-type]
+    return out
+
+
+def attack_finds_the_leak(name: str) -> None:
+    """Mean AUC in the leaky world is at least 0.65 (chance is 0.5)."""
+    values = _values(name, "leaky", False)
+    assert np.mean(values) >= 0.65, f"{name}: AUC {values} in the leaky world"
+
+
+def attack_is_calm(name: str) -> None:
+    """Where nothing about the truth crosses, mean AUC stays within 4 standard errors of 0.5."""
+    values = _values(name, "sealed", True)
+    task = _truths(name, "sealed", True)[0]
+    n = len(task.sets["labelled"])
+    positives = float(task.prior[1]) * n
+    error = np.sqrt((n + 1) / (12 * positives * (n - positives)) / len(values))
+    assert abs(np.mean(values) - 0.5) <= 4 * error, f"{name}: AUC {values} where nothing leaks"
+
+
+def attack_repeats(name: str) -> None:
+    """The same generator seed gives the same guess, and the view is left as it was."""
+    attack: Attack = registry.attacks.create(name)
+    view = views_of(name)[0]
+    before = copy.deepcopy(view.columns[view.party])
+    states = {k: copy.deepcopy(m.state_dict()) for k, m in view.models[view.party].items()}
+    first = attack.infer(view, generator(7, "conformance"))
+    second = attack.infer(view, generator(7, "conformance"))
+    assert np.array_equal(first.rows, second.rows), f"{name}: rows differ"
+    assert np.array_equal(first.scores, second.scores), f"{name}: scores differ"
+    assert torch.equal(before, view.columns[view.party]), f"{name}: changed the columns"
+    for k, module in view.models[view.party].items():
+        for key, value in module.state_dict().items():
+            assert torch.equal(value, states[k][key]), f"{name}: changed the own model {k}.{key}"
+
+
+def attack_batched_equals_alone(name: str) -> None:
+    """Several replicas at once give each replica what it gets alone."""
+    attack: Attack = registry.attacks.create(name)
+    views = views_of(name)
+    together = attack.infer_many(views, _rngs())
+    for view, rng, guess in zip(views, _rngs(), together, strict=True):
+        alone = attack.infer_many([view], [rng])[0]
+        assert np.array_equal(alone.rows, guess.rows)
+        np.testing.assert_allclose(alone.scores, guess.scores, rtol=1e-4, atol=1e-5)
+
+
+def attack_ignores_row_order(name: str) -> None:
+    """Shuffled tables and targets change the score by less than 0.02."""
+    attack: Attack = registry.attacks.create(name)
+    shuffled = []
+    for view in views_of(name):
+        g = generator(3, "order")
+        tables = {}
+        for key, t in view.tables.items():
+            tables[key] = t.take(torch.randperm(len(t), generator=g))
+        targets = {s: r[torch.randperm(len(r), generator=g)] for s, r in view.targets.items()}
+        shuffled.append(
+            replace(view, tables=MappingProxyType(tables), targets=MappingProxyType(targets))
+        )
+    before = _values(name, "leaky", False)
+    after = _values(name, "leaky", False, attack.infer_many(shuffled, _rngs()))
+    assert np.abs(np.mean(before) - np.mean(after)) < 0.02, f"{name}: {before} became {after}"
+
+
+def attack_never_targets_known_rows(name: str) -> None:
+    """No row whose label was granted is among the rows to be guessed."""
+    for view in views_of(name):
+        known = view.require_known().rows
+        for split, rows in view.targets.items():
+            assert not torch.isin(known, rows).any(), f"{name}: known rows in {split}"
+
+
+def attack_misses_its_needs(name: str) -> None:
+    """Without any one of its needs the attack raises ThreatModelError and guesses nothing."""
+    attack: Attack = registry.attacks.create(name)
+    view = views_of(name)[0]
+    assert attack.needs, f"{name} declares no needs"
+    for need in as_needs(attack.needs):
+        if need.what == "known_rows":
+            lacking = replace(view, known=None)
+        elif need.what == "prior":
+            lacking = replace(view, prior=None)
+        elif need.what == "model":
+            lacking = replace(view, models=MappingProxyType({view.party: {}}))
+        elif need.what == "aux_rows":
+            lacking = replace(view, aux=None)
+        elif need.what == "parameter_gradient":
+            lacking = replace(view, updates=MappingProxyType({}))
+        else:
+            way = "sent" if need.sent else "received"
+            kind = need.kind or need.what
+            kept = {k: t for k, t in view.tables.items() if k[:2] != (way, kind)}
+            lacking = replace(view, tables=MappingProxyType(kept))
+        try:
+            attack.infer(lacking, generator(0, "conformance"))
+        except ThreatModelError:
+            continue
+        raise AssertionError(f"{name} answers without {need}")
+
+
+def attack_file_rules(name: str) -> None:
+    """One documented file with a source, at most 300 lines, no way to truth, trainer or disk."""
+    entry = registry.attacks.entry(name)
+    text = entry.path.read_text(encoding="utf-8")
+    assert entry.source, f"{entry.path}: the docstring needs a 'Source:' paragraph"
+    assert len(text.splitlines()) <= 300, f"{entry.path}: more than 300 lines"
+    banned = ("vflsec.audit", "vflsec.engine", "vflsec.federation", "vflsec.task", "vflsec.data")
+    for node in ast.walk(ast.parse(text)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [a.name for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{a.name}" for a in node.names]
+            assert node.level == 0, f"{entry.path}: use absolute imports"
+        for found in names:
+            assert not found.startswith(banned), f"{entry.path}: imports {found}"
+            assert not found.endswith(".Truth"), f"{entry.path}: imports Truth"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in ("open", "print"), f"{entry.path}: calls {node.func.id}"
+
+
+def attack_checks() -> list[Check]:
+    """The checks of an attack that infers labels."""
+    return [
+        attack_finds_the_leak, attack_is_calm, attack_repeats, attack_batched_equals_alone,
+        attack_ignores_row_order, attack_never_targets_known_rows, attack_misses_its_needs,
+        attack_file_rules,
+    ]  # fmt: skip

@@ -1,0 +1,177 @@
+"""The checks of a defense."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflsec import registry
+from vflsec.channel import Binding, Channel, Ledger, Recorder
+from vflsec.engine.train import predict
+from vflsec.errors import PolicyError
+from vflsec.message import Message
+from vflsec.policy import Guarantee, Own, Policy
+from vflsec.rng import Streams, generator
+from vflsec.testing.worlds import SEEDS, Check, small_stack, train
+
+
+def _own(policy: Policy, strengths: tuple[float, ...], seeds: tuple[int, ...], dtype: Any) -> Own:
+    return Own(
+        party="active" if policy.owner != "passive" else "passive1",
+        strength=torch.tensor(strengths, dtype=torch.float64),
+        rng=Streams(seeds, "policy", dtype=dtype),
+        classes=2,
+        prior=torch.tensor([[0.7, 0.3]] * len(seeds), dtype=torch.float64),
+        facts={"epochs": 3, "batch_size": 16, "labelled": 100, "classes": 2},
+    )
+
+
+def _messages(policy: Policy, dtype: torch.dtype) -> list[Message]:
+    out = []
+    for kind in sorted(policy.covers):
+        tensor = torch.randn(3, 16, 8, generator=generator(0, "m"), dtype=dtype)
+        rows = torch.arange(16).expand(3, -1)
+        sender = "active" if kind == "gradient" else "passive1"
+        receiver = "passive1" if sender == "active" else "active"
+        out.append(Message(kind, sender, receiver, tensor, rows, scale=16.0))  # type: ignore[arg-type]
+    return out
+
+
+def _labels() -> Tensor:
+    return (torch.rand(3, 16, generator=generator(0, "y")) < 0.3).long()
+
+
+def _sent(policy: Policy, own: Own, message: Message) -> Tensor:
+    labels = _labels()[: len(own.strength)]
+    own.labels, own.context = labels, {"logits": torch.zeros(*labels.shape, 2)}
+    return policy.outgoing(message, own)
+
+
+def defense_is_the_identity_at_zero(name: str) -> None:
+    """Strength 0 hands on the very same bits, while others in the cohort are treated."""
+    policy: Policy = registry.defenses.create(name)
+    if not policy.strengths:
+        return
+    for dtype in (torch.float32, torch.float64):
+        own = _own(policy, policy.trial, SEEDS, dtype)
+        for message in _messages(policy, dtype):
+            out = _sent(policy, own, message)
+            assert torch.equal(out[0], message.tensor[0]), f"{name} changes {message.kind} at 0"
+        if policy.overrides("labels"):
+            y = _labels()
+            out = policy.labels(y, _own(policy, policy.trial, SEEDS, dtype))
+            same = (
+                torch.equal(out[0], y[0])
+                if out.dim() == 2
+                else bool((out[0].argmax(1) == y[0]).all())
+            )
+            assert same, f"{name} changes labels at strength 0"
+
+
+def defense_keeps_the_form(name: str) -> None:
+    """Shape, dtype and device of every covered message stay; the global generator is not used."""
+    policy: Policy = registry.defenses.create(name)
+    state = torch.random.get_rng_state()
+    for dtype in (torch.float32, torch.float64):
+        own = _own(policy, policy.trial, SEEDS, dtype)
+        for message in _messages(policy, dtype):
+            out = _sent(policy, own, message)
+            assert out.shape == message.tensor.shape
+            assert out.dtype == dtype
+            assert bool(torch.isfinite(out).all()), f"{name}: not finite"
+    assert torch.equal(state, torch.random.get_rng_state()), f"{name} draws from the global stream"
+
+
+def defense_ignores_company(name: str) -> None:
+    """A replica's message is treated alike alone and in company, bit for bit."""
+    policy: Policy = registry.defenses.create(name)
+    for message in _messages(policy, torch.float64):
+        together = _sent(policy, _own(policy, policy.trial, SEEDS, torch.float64), message)
+        for r in range(3):
+            own = _own(policy, policy.trial[r : r + 1], SEEDS[r : r + 1], torch.float64)
+            own.prior = own.prior[:1] if own.prior is not None else None
+            assert message.rows is not None
+            alone = replace(message, tensor=message.tensor[r : r + 1], rows=message.rows[r : r + 1])
+            own.labels = _labels()[r : r + 1]
+            own.context = {"logits": torch.zeros(1, 16, 2)}
+            assert torch.equal(policy.outgoing(alone, own)[0], together[r]), f"{name}: replica {r}"
+
+
+def defense_refuses_what_it_cannot_treat(name: str) -> None:
+    """A covered kind with a payload of whole numbers raises PolicyError instead of passing."""
+    policy: Policy = registry.defenses.create(name)
+    for message in _messages(policy, torch.float32):
+        wrong = replace(message, tensor=message.tensor.long())
+        try:
+            _sent(policy, _own(policy, (1.0,) * 3, SEEDS, torch.float32), wrong)
+        except PolicyError:
+            continue
+        raise AssertionError(f"{name} passes an integer {message.kind} on")
+
+
+def defense_leaves_other_kinds_alone(name: str) -> None:
+    """Kinds that are not covered pass the channel untouched and without the policy's stamp."""
+    policy: Policy = registry.defenses.create(name)
+    own = _own(policy, (5.0,) * 3, SEEDS, torch.float32)
+    channel = Channel({own.party: [Binding(policy, own)]}, Recorder((), 3, 16), Ledger(3))
+    other = "passive1" if own.party == "active" else "active"
+    for kind in {"embedding", "gradient", "ids", "signal", "state"} - policy.covers:
+        x = torch.randn(3, 16, 8, generator=generator(0, "m"))
+        out = channel.send(Message(kind, own.party, other, x))  # type: ignore[arg-type]
+        assert torch.equal(out, x), f"{name} touches {kind}"
+
+
+def defense_promises_carefully(name: str) -> None:
+    """An epsilon is stated only with an accountant; at strength 0 nothing is promised."""
+    policy: Policy = registry.defenses.create(name)
+    facts = {"epochs": 3, "batch_size": 16, "labelled": 100, "classes": 2}
+    for strength in (0.0, 1.0):
+        found = policy.guarantee(strength, facts)
+        assert isinstance(found, Guarantee)
+        assert (found.epsilon is None) == (found.accountant == "")
+        assert found.epsilon is None or (found.epsilon > 0 and strength > 0)
+        assert found.covers
+
+
+def defense_trains(name: str) -> None:
+    """In training, strength 0 equals the undefended run bit for bit beside a defended replica."""
+    policy: Policy = registry.defenses.create(name)
+    algorithm = registry.algorithms.create("splitnn", {"epochs": 3, "batch_size": 32})
+    parties = ("active",) if policy.owner == "active" else ("passive1",)
+    if policy.owner == "all":
+        parties = ("active", "passive1")
+    strengths = torch.tensor([0.0, 0.5], dtype=torch.float64)
+    with_it = train(
+        algorithm, small_stack([0, 0]), [0, 0], {p: [(policy, strengths)] for p in parties}
+    )
+    without = train(algorithm, small_stack([0, 0]), [0, 0])
+    rows = with_it.fed.stack.rows("test")
+    a, b = (predict(algorithm, t.fed, rows) for t in (with_it, without))
+    assert bool(torch.isfinite(a).all()), f"{name}: training diverged"
+    if policy.strengths and not policy.overrides("model"):
+        assert torch.equal(a[0], b[0]), f"{name}: strength 0 is not the undefended run"
+
+
+def defense_file_rules(name: str) -> None:
+    """One documented file with a source and at least one hook."""
+    entry = registry.defenses.entry(name)
+    policy: Policy = registry.defenses.create(name)
+    hooks = (
+        "columns", "labels", "model", "loss", "penalty", "gradients", "optimizer", "outgoing",
+        "incoming", "link",
+    )  # fmt: skip
+    assert entry.source, f"{entry.path}: the docstring needs a 'Source:' paragraph"
+    assert "not stop" in entry.doc, f"{entry.path}: say what it does not stop"
+    assert any(policy.overrides(h) for h in hooks), f"{name} does nothing"
+
+
+def defense_checks() -> list[Check]:
+    """The checks of a defense."""
+    return [
+        defense_is_the_identity_at_zero, defense_keeps_the_form, defense_ignores_company,
+        defense_refuses_what_it_cannot_treat, defense_leaves_other_kinds_alone,
+        defense_promises_carefully, defense_trains, defense_file_rules,
+    ]  # fmt: skip
