@@ -317,7 +317,8 @@ def costs(everything: Mapping[str, Mapping[str, Found]]) -> list[str]:
     lines = ["## Bytes against FedSplitNN", "",
              "Until each seed stopped, by its validation loss. One-shot VFL (table 1) bills FedBCD "
              "with Q = 5 a fifth of FedSplitNN's bytes and FedCVT the same.", "",
-             "| algorithm | " + " | ".join(points) + " |", "|---|" + "---|" * len(points)]  # fmt: skip
+             "| algorithm | " + " | ".join(points) + " |",
+             "|---|" + "---|" * len(points)]  # fmt: skip
     for row in ROWS:
         if row.attacks and row.title != "FedSplitNN" and row.title in everything[points[0]]:
             ratios = [
