@@ -445,11 +445,12 @@ def owners(party: str, task: Task) -> tuple[str, ...]:
 
 
 def _unseen(p: _Prepared, view: View) -> str:
-    """A message kind that the attack needs and that did not pass in the phase, or ''."""
+    """Which message kind that the attack needs did not pass in the phase, in words, or ''."""
     seen = {(way, kind) for way, kind, _, _ in view.tables}
     for need in as_needs(p.attack.needs):
-        if need.kind and ("sent" if need.sent else "received", need.kind) not in seen:
-            return need.kind
+        way = "sent" if need.sent else "received"
+        if need.kind and (way, need.kind) not in seen:
+            return f"{need.kind!r} messages; {'+'.join(p.spec.adversary)} {way} none"
     return ""
 
 
