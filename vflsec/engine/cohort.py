@@ -241,7 +241,7 @@ class _Cohort:
             ]
             unseen = _unseen(p, views[0])
             if unseen:
-                why = f"{p.spec.name} needs {unseen!r} messages; none passed in this phase."
+                why = f"{p.spec.name} needs {unseen} in phase {phase.name!r}."
                 for r in range(len(self.cells)):
                     self._refuse(phase.name, p, r, "not-observable", why)
                 continue
