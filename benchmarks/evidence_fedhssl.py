@@ -292,10 +292,11 @@ the interval leaves out zero, else *not told apart*; no correction for the numbe
 
 Everything is reduced against the paper (He, Kang et al., arXiv:2208.08934): 3,000 rows of a table,
 encoders of width 64 instead of 512, batches of 128 at the paper's code's rates (0.1, or 0.05 at
-γ = 0.5), 10 global iterations, fine-tuning by SGD at rate 0.01, best epoch by validation loss. Rows, architectures and data sets differ, so orderings are
-compared with the paper's, not numbers. FedSplitNN is FedCSSL without pre-training: the same encoder
-from scratch (bit-equal to `splitnn` with that encoder, by test). γ = 0.5; pooling is the mean of
-both towers; the targets' momentum is the paper's."""
+γ = 0.5), 10 global iterations, fine-tuning by SGD at rate 0.01, best epoch by validation loss.
+Rows, architectures and data sets differ, so orderings are compared with the paper's, not
+numbers. FedSplitNN is FedCSSL without pre-training: the same encoder from scratch (bit-equal to
+`splitnn` with that encoder, by test). γ = 0.5; pooling is the mean of both towers; the targets'
+momentum is the paper's."""
 
 PRIVACY = """SimSiam, 20 % of the rows aligned, 200 labels, 80 known rows of the first passive party.
 The attack is model completion (head on the frozen encoder, or encoder trained along; chosen by
