@@ -298,12 +298,12 @@ numbers. FedSplitNN is FedCSSL without pre-training: the same encoder from scrat
 `splitnn` with that encoder, by test). γ = 0.5; pooling is the mean of both towers; the targets'
 momentum is the paper's."""
 
-PRIVACY = """SimSiam, 20 % of the rows aligned, 200 labels, 80 known rows of the first passive party.
-The attack is model completion (head on the frozen encoder, or encoder trained along; chosen by
-cross-validation on the known rows). λ_p is iso on the active party's projections and on its shared
-parameters in pre-training, with a server that is no party; λ_f is iso on gradients in fine-tuning.
-AUC for two classes, accuracy for ten; CAP is the mean of main × (1 − attack) over λ_f = 1, 5, 25 in
-that one metric."""
+PRIVACY = """SimSiam, 20 % of the rows aligned, 200 labels, 80 known rows of the first passive
+party. The attack is model completion (head on the frozen encoder, or encoder trained along; chosen
+by cross-validation on the known rows). λ_p is iso on the active party's projections and on its
+shared parameters in pre-training, with a server that is no party; λ_f is iso on gradients in
+fine-tuning. AUC for two classes, accuracy for ten; CAP is the mean of main × (1 − attack) over λ_f
+= 1, 5, 25 in that one metric."""
 
 if __name__ == "__main__":
     main()
