@@ -292,17 +292,18 @@ the interval leaves out zero, else *not told apart*; no correction for the numbe
 
 Everything is reduced against the paper (He, Kang et al., arXiv:2208.08934): 3,000 rows of a table,
 encoders of width 64 instead of 512, batches of 128 at the paper's code's rates (0.1, or 0.05 at
-γ = 0.5), 10 global iterations, fine-tuning by SGD at rate 0.01, best epoch by validation loss. Rows, architectures and data sets differ, so orderings are
-compared with the paper's, not numbers. FedSplitNN is FedCSSL without pre-training: the same encoder
-from scratch (bit-equal to `splitnn` with that encoder, by test). γ = 0.5; pooling is the mean of
-both towers; the targets' momentum is the paper's."""
+γ = 0.5), 10 global iterations, fine-tuning by SGD at rate 0.01, best epoch by validation loss.
+Rows, architectures and data sets differ, so orderings are compared with the paper's, not
+numbers. FedSplitNN is FedCSSL without pre-training: the same encoder from scratch (bit-equal to
+`splitnn` with that encoder, by test). γ = 0.5; pooling is the mean of both towers; the targets'
+momentum is the paper's."""
 
-PRIVACY = """SimSiam, 20 % of the rows aligned, 200 labels, 80 known rows of the first passive party.
-The attack is model completion (head on the frozen encoder, or encoder trained along; chosen by
-cross-validation on the known rows). λ_p is iso on the active party's projections and on its shared
-parameters in pre-training, with a server that is no party; λ_f is iso on gradients in fine-tuning.
-AUC for two classes, accuracy for ten; CAP is the mean of main × (1 − attack) over λ_f = 1, 5, 25 in
-that one metric."""
+PRIVACY = """SimSiam, 20 % of the rows aligned, 200 labels, 80 known rows of the first passive
+party. The attack is model completion (head on the frozen encoder, or encoder trained along; chosen
+by cross-validation on the known rows). λ_p is iso on the active party's projections and on its
+shared parameters in pre-training, with a server that is no party; λ_f is iso on gradients in
+fine-tuning. AUC for two classes, accuracy for ten; CAP is the mean of main × (1 − attack) over λ_f
+= 1, 5, 25 in that one metric."""
 
 if __name__ == "__main__":
     main()

@@ -304,7 +304,7 @@ class _Cohort:
         stack_of = self._alone[party]
         return None if stack_of is None else stack_of.one(seeds.index(seed))
 
-    def _base(self, phase: str, p: _Prepared) -> dict[str, str]:
+    def _base(self, phase: str, p: _Prepared) -> dict[str, Any]:
         """What every measure of an attack after a phase has in common."""
         return {
             "phase": phase, "adversary": "+".join(p.spec.adversary), "attack": p.spec.label,
@@ -328,8 +328,8 @@ class _Cohort:
             return
         if p.attack.target == "embedding":
             for one, beside_, notes in score_embedding(self.fed, p.spec, view, guess, r):
-                figures = {"value": one.value, "low": one.low, "high": one.high, "n": one.n}
-                figures |= {"chance": one.chance, "controls": beside_, "notes": notes}
+                figures: dict[str, Any] = {"value": one.value, "low": one.low, "high": one.high}
+                figures |= {"n": one.n, "chance": one.chance, "controls": beside_, "notes": notes}
                 measure = Measure(split="train", metric=one.metric, **figures, **base)
                 result.measures.append(measure)
             return
