@@ -52,7 +52,8 @@ def test_resnet18_pretrains_and_fine_tunes_above_the_linear_baseline() -> None:
         "fedhssl",
         {"cut": 64, "stem": "small", "projector_hidden": 64, "projector_out": 64,
          "predictor_hidden": 16, "pretrain_iterations": 1, "pretrain_batch_size": 128,
-         "pretrain_lr": 0.2, "batch_size": 64, "epochs": 4, "optimizer": "adam", "lr": 1e-3, "patience": 0},
+         "pretrain_lr": 0.2, "batch_size": 64, "epochs": 4, "optimizer": "adam", "lr": 1e-3,
+         "patience": 0},
     )  # fmt: skip
     fed = Federation.create(stack, [0])
     algorithm.build(fed)
