@@ -17,17 +17,20 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: notebooks-pair help audit test lint format types notebooks check clean
+.PHONY: notebooks-pair test-slow help audit test lint format types notebooks check clean
 
 help: ## list the verbs
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  \1|/' | \
-		awk -F'|' '{printf "  make %-11s %s\n", substr($$1, 3), $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1|/' | \
+		awk -F'|' '{printf "  make %-15s %s\n", substr($$1, 3), $$2}'
 
 audit: $(STAMP)/run ## audit the quickstart (SCENARIO=name or path, ARGS="--seeds 5")
 	$(BIN)/vflsec audit $(SCENARIO) $(ARGS)
 
-test: $(STAMP)/test ## run every test that needs no GPU (PYTEST_ARGS="-k rng")
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+test: $(STAMP)/test ## run the tests (PYTEST_ARGS="-k rng"); slow ones: make test-slow
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(STAMP)/test ## run the tests marked slow
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
 
 lint: $(STAMP)/dev ## style, imports and forbidden calls
 	$(BIN)/ruff check .

@@ -54,9 +54,9 @@ class Attribute(Attack):
         fits = []
         for variant, x in (("embedding", z), ("both", torch.cat([z, view.design(every)], dim=1))):
             sd, mean = torch.std_mean(x, dim=0, correction=0)
-            x = ((x - mean) / sd.clamp_min(1e-6)).double().cpu().numpy()
+            scaled = ((x - mean) / sd.clamp_min(1e-6)).double().cpu().numpy()
             q = len(known)
-            fits.append(logistic_cv(x[:q], known, x[q:], seen.facts.classes, variant))
+            fits.append(logistic_cv(scaled[:q], known, scaled[q:], seen.facts.classes, variant))
         best = max(fits, key=lambda f: f.cv)
         notes = {
             "variant": best.variant,

@@ -97,11 +97,12 @@ class EmbeddingInversion(Attack):
                 )  # fmt: skip
         out = []
         for r, view in enumerate(views):
-            best = max(self.variants, key=lambda v, r=r: fits[v][r].cv)
+            cv = {v: fits[v][r].cv for v in self.variants}
+            best = max(self.variants, key=cv.__getitem__)
             notes = {
                 "variant": best,
                 "victim": "+".join(view.victims),
-                "cv": {v: round(fits[v][r].cv, 4) for v in self.variants},
+                "cv": {v: round(cv[v], 4) for v in self.variants},
             }
             out.append(Guess(self.target, rows[r], fits[best][r].values, notes=notes))
         return out

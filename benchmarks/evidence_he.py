@@ -168,8 +168,8 @@ def real(scenario: dict[str, Any]) -> list[str]:
     head = [
         REAL,
         "",
-        "Breast cancer, seed 0, five epochs, both roles in processes of their own. Wall seconds of a",
-        "machine that did other work too.",
+        "Breast cancer, seed 0, five epochs, both roles in processes of their own. Wall seconds",
+        "of a machine that did other work too.",
         "",
     ]
     return [*head, *table(rows), "", *lines, ""]

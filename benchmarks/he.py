@@ -86,7 +86,8 @@ def main() -> None:
             total, size = sum(seconds.values()), sum(runs[0]["bytes"].values())
             print(f"\n{'shared' if shared else 'plain'} weights, {threads} thread(s): "
                   f"{total:.2f} s and {size / 1e6:.1f} MB a step, "
-                  f"{total / clear:.0f} times the plaintext step ({spent:.2f} CPU seconds)")  # fmt: skip
+                  f"{total / clear:.0f} times the plaintext step "
+                f"({spent:.2f} CPU seconds)")  # fmt: skip
             print("  seconds: " + ", ".join(f"{k} {v:.3f}" for k, v in seconds.items()))
             print("  MB: " + ", ".join(f"{k} {v / 1e6:.2f}" for k, v in runs[0]["bytes"].items()))
         found = cost.batch(a.rows, a.width, a.out, shared=shared)

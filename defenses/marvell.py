@@ -80,11 +80,11 @@ def solve(u: Numbers, v: Numbers, d: int, g: Numbers, p: Numbers, power: Numbers
     given = {"u": u, "v": v, "g": g, "p": p, "power": power}
     plain = not any(isinstance(x, Tensor) for x in given.values())
     t = {k: torch.as_tensor(x, dtype=torch.float64) for k, x in given.items()}
-    for name, low in (("u", False), ("v", False), ("g", True), ("p", True), ("power", False)):
+    for name, strict in (("u", False), ("v", False), ("g", True), ("p", True), ("power", False)):
         x = t[name]
-        ok = torch.isfinite(x) & ((x > 0) if low else (x >= 0)) & ((x < 1) | (name != "p"))
+        ok = torch.isfinite(x) & ((x > 0) if strict else (x >= 0)) & ((x < 1) | (name != "p"))
         if not bool(ok.all()):
-            rule = "in (0, 1)" if name == "p" else f"finite and {'>' if low else '>='} 0"
+            rule = "in (0, 1)" if name == "p" else f"finite and {'>' if strict else '>='} 0"
             raise check.fail(f"marvell.solve: {name}", rule, given[name])
     same: Any = torch.broadcast_tensors(*(t[k] for k in given))
     u_, v_, g_, p_, power_ = same

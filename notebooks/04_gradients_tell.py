@@ -61,8 +61,12 @@ settings = {"epochs": 15, "patience": 0, "cut": 16}
 attacks = [
     AttackSpec("norm", {}, (passive,), over_time=True),
     AttackSpec("direction", {"positives": 5}, (passive,), over_time=True),
-    AttackSpec("direction", {"positives": 5, "accumulate": False, "epoch": "last"}, (passive,),
-               over_time=True),
+    AttackSpec(
+        "direction",
+        {"positives": 5, "accumulate": False, "epoch": "last"},
+        (passive,),
+        over_time=True,
+    ),
 ]
 cells = [
     CellSpec({"name": "control"}, "splitnn", settings, (DefenseSpec("iso", strength=x),), seed=s)
@@ -80,9 +84,14 @@ def frame(results):
         for m in r.measures:
             if m.metric == "auc" and m.attack and m.split == "train":
                 rows.append(
-                    {"strength": r.spec.defenses[0].strength, "seed": r.spec.seed,
-                     "attack": m.attack, "epoch": m.notes.get("epoch"), "auc": m.value,
-                     "logistic control": m.controls["logistic"]["value"]}
+                    {
+                        "strength": r.spec.defenses[0].strength,
+                        "seed": r.spec.seed,
+                        "attack": m.attack,
+                        "epoch": m.notes.get("epoch"),
+                        "auc": m.value,
+                        "logistic control": m.controls["logistic"]["value"],
+                    }
                 )
     return pd.DataFrame(rows)
 
@@ -111,7 +120,9 @@ assert undefended.min() > final["logistic control"].mean() + 0.1
 # %%
 curves = table.dropna(subset=["epoch"])
 fig, axes = plt.subplots(1, len(STRENGTHS), figsize=(14, 3.2), sharey=True)
-names = dict(zip(sorted(curves.attack.unique()), ("direction, last epoch only", "direction", "norm")))
+names = dict(
+    zip(sorted(curves.attack.unique()), ("direction, last epoch only", "direction", "norm"))
+)
 for ax, x in zip(axes, STRENGTHS):
     for attack, name in names.items():
         mine = curves[(curves.strength == x) & (curves.attack == attack)]
@@ -159,7 +170,9 @@ main.groupby("strength").AUC.mean().round(3)
 
 # %%
 private = [
-    CellSpec({"name": "control"}, "splitnn", settings, (DefenseSpec("label_dp", strength=x),), seed=s)
+    CellSpec(
+        {"name": "control"}, "splitnn", settings, (DefenseSpec("label_dp", strength=x),), seed=s
+    )
     for x in (0.0, 0.5, 1.0, 2.0)
     for s in SEEDS
 ]

@@ -306,7 +306,7 @@ def test_attacks_do_not_know_the_truth(path: Path) -> None:
 
 def makefile_verbs() -> set[str]:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    return set(re.findall(r"^([a-z]+):", text, re.M))
+    return set(re.findall(r"^([a-z-]+):", text, re.M))
 
 
 def commands(name: str) -> list[str]:

@@ -82,23 +82,26 @@ class _Dense:
             self.value = torch.zeros(shape, dtype=x.dtype, device=x.device)
             where = (self.replicas * self.n,)
             self.count = torch.zeros(where, dtype=torch.int32, device=x.device)
-            self.epoch = torch.zeros(where, dtype=torch.int32, device=x.device)
-            self.step = torch.zeros(where, dtype=torch.int32, device=x.device)
+            moments = (self.replicas,) if self.form == "mean" else where
+            self.epoch = torch.zeros(moments, dtype=torch.int32, device=x.device)
+            self.step = torch.zeros(moments, dtype=torch.int32, device=x.device)
             self.offset = (torch.arange(self.replicas, device=x.device) * self.n).unsqueeze(1)
         index = message.rows + self.offset
         if alive is not None:
             x, index = x[alive], index[alive]
         index = index.reshape(-1)
         x = x.reshape(len(index), *x.shape[2:])
-        if message.scale != 1.0:
-            x = x * message.scale
+        x = x * message.scale if message.scale != 1.0 else x
         if self.form == "mean":
             self.value.index_add_(0, index, x)
-        else:
-            if self.form == "first":
-                new = self.count[index] == 0
-                index, x = index[new], x[new]
-            self.value.index_copy_(0, index, x)
+            self.count.index_add_(0, index, torch.ones_like(index, dtype=torch.int32))
+            still = slice(None) if alive is None else alive
+            self.epoch[still], self.step[still] = message.epoch, message.step
+            return
+        if self.form == "first":
+            new = self.count[index] == 0
+            index, x = index[new], x[new]
+        self.value.index_copy_(0, index, x)
         self.count[index] += 1
         self.epoch[index] = message.epoch
         self.step[index] = message.step
@@ -112,6 +115,8 @@ class _Dense:
         if self.form == "mean":
             weight = count[rows].to(value.dtype)
             value = value / weight.reshape(-1, *([1] * (value.dim() - 1)))
+            epoch, step = (torch.full_like(rows, int(t[r])) for t in (self.epoch, self.step))
+            return Table(value, rows, epoch, step)
         return Table(value, rows, self.epoch[part][rows].long(), self.step[part][rows].long())
 
 

@@ -167,7 +167,8 @@ class Table:
         tensor: (m, ...) payload rows.
         rows: (m,) sample ids.
         epoch, step: (m,) when each row passed; step counts from the start of the phase.
-            In the folded form (``mean``) every sample appears once and both are the last time seen.
+            In the folded form (``mean``) every sample appears once and both are those of the last
+        message.
     """
 
     tensor: Tensor

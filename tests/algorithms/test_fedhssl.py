@@ -1,10 +1,10 @@
-"""The FedHSSL family: reductions bit for bit in float64, frozen towers, exact ledgers, refusals."""
+"""The FedHSSL family: reductions bit for bit in float64, aggregation, frozen towers."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from ssl_worlds import METHODS, make, same, start, tensors, trained
+from ssl_runs import METHODS, make, same, start, tensors, trained
 from torch import Tensor, nn
 
 from vflsec import registry
@@ -302,35 +302,3 @@ def test_guidance_adds_gamma_times_its_terms() -> None:
     slope = (values[0.5] - values[0.0]) / 0.5
     torch.testing.assert_close(values[2.0], values[0.0] + 2.0 * slope)
     assert float(slope.abs().min()) > 1e-3
-
-
-# Learning rates
-
-
-def test_learning_rates_follow_the_published_rule() -> None:
-    for gamma, want in ((0.0, 0.1), (0.5, 0.05)):
-        recipe = make("fedgssl", gamma=gamma, pretrain_batch_size=512, queue=4096).recipe()
-        assert recipe.lr == pytest.approx(want)
-    assert (
-        make("fedgssl", rescale_lr=False, pretrain_batch_size=256, queue=4096).recipe().lr == 0.05
-    )
-    assert make("fedcssl", pretrain_batch_size=512).recipe().lr == pytest.approx(0.1)
-
-
-def test_cosine_schedule_spares_the_predictor() -> None:
-    fed = start(make("fedhssl", pretrain_iterations=4))
-    work: Pretraining = fed.extra["pretraining"]
-    fed.phase = "pretrain"
-    first = work.recipe.lr
-    seen = []
-    for iteration in range(4):
-        work.after_iteration(iteration)
-        local = work.members[0].local
-        assert local is not None
-        groups = [g for made, _ in local.optimizers for g in made.param_groups]
-        seen.append({g["annealed"]: g["lr"] / first for g in groups})
-    annealed = [s[True] for s in seen]
-    assert annealed == pytest.approx(
-        [0.5 * (1 + 2**-0.5), 0.5, 0.5 * (1 - 2**-0.5), 0.0], abs=1e-12
-    )
-    assert [s[False] for s in seen] == [1.0] * 4

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import RidgeClassifier
 
 from vflsec import registry
 from vflsec.data.prepare import make_task
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def halves() -> Source:
-    """2,500 photographs of ten classes, the left half for one party and the right for the other."""
+    """2,500 photographs of vehicles (1) and animals (0), cut into a left and a right half."""
     folder = Path(os.environ.get("VFLSEC_TEST_DATA", ROOT.parent / "shared" / "data"))
     file = folder / "cifar10_jpeg" / "cifar10_jpeg_60k.npz"
     if not file.exists():
@@ -38,21 +38,22 @@ def halves() -> Source:
         "active": PartyData(np.ascontiguousarray(x[..., :16]), rows),
         "passive": PartyData(np.ascontiguousarray(x[..., 16:]), rows),
     }
-    y = raw["label"][pick].astype(np.int64)
-    return Source("cifar", parties, "active", y, tuple(str(c) for c in range(10)))
+    y = np.isin(raw["label"][pick], [0, 1, 8, 9]).astype(np.int64)
+    return Source("cifar", parties, "active", y, ("animal", "vehicle"))
 
 
 @pytest.mark.slow
 @pytest.mark.real
 def test_resnet18_pretrains_and_fine_tunes_above_the_linear_baseline() -> None:
     torch.set_num_threads(1)
-    task = make_task(halves(), 0, labelled=1000, aligned=0.6)
+    task = make_task(halves(), 0, labelled=1000, aligned=0.8)
     stack = Stack.build({0: task}, [0])
     algorithm = registry.algorithms.create(
         "fedhssl",
         {"cut": 64, "stem": "small", "projector_hidden": 64, "projector_out": 64,
          "predictor_hidden": 16, "pretrain_iterations": 1, "pretrain_batch_size": 128,
-         "pretrain_lr": 0.2, "batch_size": 64, "epochs": 15, "lr": 0.05, "patience": 0},
+         "pretrain_lr": 0.2, "batch_size": 64, "epochs": 4, "optimizer": "adam", "lr": 1e-3,
+         "patience": 0},
     )  # fmt: skip
     fed = Federation.create(stack, [0])
     algorithm.build(fed)
@@ -69,8 +70,7 @@ def test_resnet18_pretrains_and_fine_tunes_above_the_linear_baseline() -> None:
     flat = torch.cat([task.x[p].flatten(1) for p in task.parties], dim=1).numpy()
     known, test = (task.sets[k].numpy() for k in ("labelled", "test"))
     y = task.y.numpy()
-    linear = LogisticRegression(C=0.01, max_iter=200).fit(flat[known], y[known])
+    linear = RidgeClassifier(alpha=1000.0).fit(flat[known], y[known])
     baseline = float((linear.predict(flat[test]) == y[test]).mean())
-    assert baseline > 0.2
-    (ROOT / "build" / "img.txt").write_text(f"{float(right.double().mean())} {baseline}")
+    assert baseline > 0.7
     assert float(right.double().mean()) > baseline

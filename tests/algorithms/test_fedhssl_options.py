@@ -1,4 +1,4 @@
-"""The FedHSSL family: exact ledgers, options, and one clear error for each wrong setting."""
+"""The FedHSSL family: learning rates, exact ledgers, options, refusals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from ssl_worlds import WORLD, ledger, make, same, start, tensors, trained
+from ssl_runs import WORLD, ledger, make, same, start, tensors, trained
 from torch import Tensor, nn
 
 from vflsec.algorithms._pretraining import Pretraining
@@ -18,6 +18,40 @@ from vflsec.nn.replicas import Replicas
 from vflsec.task import Stack, Task
 from vflsec.testing import small_stack, small_task
 from vflsec.view import Schema
+
+# Learning rates
+
+
+def test_learning_rates_follow_the_published_rule() -> None:
+    for gamma, want in ((0.0, 0.1), (0.5, 0.05)):
+        recipe = make("fedgssl", gamma=gamma, pretrain_batch_size=512, queue=4096).recipe()
+        assert recipe.lr == pytest.approx(want)
+    assert (
+        make("fedgssl", rescale_lr=False, pretrain_batch_size=256, queue=4096).recipe().lr == 0.05
+    )
+    assert make("fedcssl", pretrain_batch_size=512).recipe().lr == pytest.approx(0.1)
+
+
+def test_cosine_schedule_spares_the_predictor() -> None:
+    fed = start(make("fedhssl", pretrain_iterations=4))
+    work: Pretraining = fed.extra["pretraining"]
+    fed.phase = "pretrain"
+    first = work.recipe.lr
+    seen = []
+    for iteration in range(4):
+        work.after_iteration(iteration)
+        local = work.members[0].local
+        assert local is not None
+        groups = [g for made, _ in local.optimizers for g in made.param_groups]
+        seen.append({g["annealed"]: g["lr"] / first for g in groups})
+    annealed = [s[True] for s in seen]
+    assert annealed == pytest.approx(
+        [0.5 * (1 + 2**-0.5), 0.5, 0.5 * (1 - 2**-0.5), 0.0], abs=1e-12
+    )
+    assert [s[False] for s in seen] == [1.0] * 4
+
+
+# Ledger
 
 
 @pytest.mark.parametrize("updates", [1, 4])
@@ -149,7 +183,7 @@ def own_bottom(schema: Schema, out: int) -> nn.Module:
 def test_four_parties_with_categoricals_learn() -> None:
     world = {"widths": (4, 6, 3, 5), "categorical": True, "signal": 4.0}
     algorithm, fed, _ = trained(
-        "fedhssl", world, epochs=30, lr=0.05, pretrain_iterations=4, batch_size=16
+        "fedhssl", world, epochs=12, lr=0.05, pretrain_iterations=2, batch_size=16
     )
     rows = fed.stack.rows("test")
     right = predict(algorithm, fed, rows).argmax(2) == fed.stack.labels().gather(1, rows)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -150,14 +151,13 @@ class SelfSupervised(SplitNN):
             if spares[name]:
                 other = "cross" if self.fused_towers == "local" else "local"
                 left = iter(spares[name])
-                fed.add(name, f"{other}_tower", lambda it=left, kind=other: _alone(kind, next(it)))
+                fed.add(name, f"{other}_tower", partial(_next_alone, other, left))
             for tower, there in (("cross", self.has_cross), ("local", self.has_local)):
                 if not there:
                     continue
                 fed.add(
-                    name, f"{tower}_projector",
-                    lambda cut=cut: projector(cut, self.projector_hidden, out),
-                )  # fmt: skip
+                    name, f"{tower}_projector", partial(projector, cut, self.projector_hidden, out)
+                )
                 if self.ssl != "moco":
                     fed.add(
                         name, f"{tower}_predictor", lambda: predictor(out, self.predictor_hidden)
@@ -326,7 +326,7 @@ class SelfSupervised(SplitNN):
                 passes.append(
                     Pass(
                         f"local:{m.party.name}", rows, size,
-                        lambda batch, m=m: work.local_step(m, batch), least,
+                        partial(work.local_step, m), least,
                     )
                 )  # fmt: skip
         return Phase(
@@ -367,6 +367,10 @@ def _least(rows: Tensor, size: int) -> int:
 
 def _alone(kind: str, encoder: nn.Module) -> Towers:
     return Towers(kind, **{"cross": None, "local": None, kind: encoder})
+
+
+def _next_alone(kind: str, encoders: Iterator[nn.Module]) -> Towers:
+    return _alone(kind, next(encoders))
 
 
 def _with_top(bottom: nn.Module, middle: int, cut: int) -> nn.Sequential:

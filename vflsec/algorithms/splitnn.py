@@ -263,10 +263,11 @@ class SplitNN(Algorithm):
             PolicyError: something couples the rows of a batch or draws while the loss is taken.
         """
         active = fed.active
-        for b in active.bindings:
-            if b.policy.overrides("loss") or b.policy.overrides("penalty"):
+        for bound in active.bindings:
+            policy = bound.policy
+            if policy.overrides("loss") or policy.overrides("penalty"):
                 raise PolicyError(
-                    f"{b.policy.name}: changes the loss of a batch, so gradients of single rows "
+                    f"{policy.name}: changes the loss of a batch, so gradients of single rows "
                     "cannot be limited beside it. Leave one of the two defenses out."
                 )
         got = {p: alone(h.detach()) for p, h in batch.got.items()}
@@ -286,6 +287,7 @@ class SplitNN(Algorithm):
 
     def down(self, fed: Federation, batch: Exchange, cut: Sequence[Tensor]) -> None:
         """Gradients (R, b, d_k) of the embeddings go to their parties, which update on them."""
+        assert batch.logits is not None  # set by `differentiate`, whose gradients these are
         for party, gradient in zip(self.passive(fed), cut, strict=True):
             delivered = fed.link(party.name).down(
                 fed, batch.sent[party.name], gradient, batch.penalties[party.name], batch.rows,

@@ -241,7 +241,7 @@ class _Cohort:
             ]
             unseen = _unseen(p, views[0])
             if unseen:
-                why = f"{p.spec.name} needs {unseen!r} messages; none passed in this phase."
+                why = f"{p.spec.name} needs {unseen} in phase {phase.name!r}."
                 for r in range(len(self.cells)):
                     self._refuse(phase.name, p, r, "not-observable", why)
                 continue
@@ -304,7 +304,7 @@ class _Cohort:
         stack_of = self._alone[party]
         return None if stack_of is None else stack_of.one(seeds.index(seed))
 
-    def _base(self, phase: str, p: _Prepared) -> dict[str, str]:
+    def _base(self, phase: str, p: _Prepared) -> dict[str, Any]:
         """What every measure of an attack after a phase has in common."""
         return {
             "phase": phase, "adversary": "+".join(p.spec.adversary), "attack": p.spec.label,
@@ -328,8 +328,8 @@ class _Cohort:
             return
         if p.attack.target == "embedding":
             for one, beside_, notes in score_embedding(self.fed, p.spec, view, guess, r):
-                figures = {"value": one.value, "low": one.low, "high": one.high, "n": one.n}
-                figures |= {"chance": one.chance, "controls": beside_, "notes": notes}
+                figures: dict[str, Any] = {"value": one.value, "low": one.low, "high": one.high}
+                figures |= {"n": one.n, "chance": one.chance, "controls": beside_, "notes": notes}
                 measure = Measure(split="train", metric=one.metric, **figures, **base)
                 result.measures.append(measure)
             return
@@ -445,11 +445,12 @@ def owners(party: str, task: Task) -> tuple[str, ...]:
 
 
 def _unseen(p: _Prepared, view: View) -> str:
-    """A message kind that the attack needs and that did not pass in the phase, or ''."""
+    """Which message kind that the attack needs did not pass in the phase, in words, or ''."""
     seen = {(way, kind) for way, kind, _, _ in view.tables}
     for need in as_needs(p.attack.needs):
-        if need.kind and ("sent" if need.sent else "received", need.kind) not in seen:
-            return need.kind
+        way = "sent" if need.sent else "received"
+        if need.kind and (way, need.kind) not in seen:
+            return f"{need.kind!r} messages; {'+'.join(p.spec.adversary)} {way} none"
     return ""
 
 

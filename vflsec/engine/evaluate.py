@@ -43,6 +43,7 @@ class Evaluation:
     findings: Sequence[str] = ()
     partial: bool = False
     asked: Sequence[gates.Gate] = ()
+    over_time: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def evaluate(
@@ -68,7 +69,9 @@ def evaluate(
     confidence = float(record["confidence"])
     looks = int(record.get("looks", 1))
     strict = 1 - (1 - confidence) / looks
-    own = leakage.results_frame(_records(record, results, ("audit", "reference")))
+    every = leakage.results_frame(_records(record, results, ("audit", "reference")))
+    moments = every.phase.str.contains("@") if len(every) else pd.Series(dtype=bool)
+    own, timed = (every[~moments], every[moments]) if len(every) else (every, every)
     planted = leakage.results_frame(_records(record, results, ("control",)))
     points = leakage.summarise(own, confidence)
     control = leakage.summarise(planted, confidence) if len(planted) else None
@@ -81,8 +84,9 @@ def evaluate(
     if before is not None:
         verdicts += regressions(own, before, alive, strict)
     return Evaluation(
-        frame=_with_roles(record, own, planted),
+        frame=_with_roles(record, every, planted),
         points=points,
+        over_time=leakage.summarise(timed, confidence) if len(timed) else pd.DataFrame(),
         curves=curves,
         alive=alive,
         verdicts=verdicts,

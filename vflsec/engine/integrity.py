@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from vflsec.algorithm import Algorithm
@@ -24,7 +26,7 @@ def success(
     ``clean_accuracy``: accuracy of the trained system while it does not attack.
     """
     rows = fed.stack.rows("test")
-    base = {
+    base: dict[str, Any] = {
         "phase": phase.name, "split": "test", "adversary": "+".join(spec.adversary),
         "attack": spec.label, "attack_key": spec.key, "target": attack.target,
     }  # fmt: skip
@@ -33,8 +35,8 @@ def success(
         why = "there are no predictions after this phase."
         if phase.predicts:
             why = f"goal {goal} is no class; there are {fed.classes}, from 0."
-        reason = {"metric": "", "value": None, "status": "not-applicable", "reason": why}
-        return [[Measure(**{**base, **reason})] for _ in fed.seeds]
+        base |= {"metric": "", "value": None, "status": "not-applicable", "reason": why}
+        return [[Measure(**base)] for _ in fed.seeds]
     clean = fed.decode(predict(algorithm, fed, rows)).argmax(2)
     forced = _attacking(algorithm, fed, spec, rows)
     out = []

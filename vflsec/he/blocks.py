@@ -40,7 +40,8 @@ def layout(rows: int, columns: int, slots: int) -> tuple[int, int]:
 
 def encrypt_blocks(key: PublicKey, a: Array) -> bytes:
     """A matrix (b, m), rows side by side."""
-    k, chunks = layout(*a.shape, key.parameters.slots)
+    b, m = a.shape
+    k, chunks = layout(b, m, key.parameters.slots)
     return key.pack_vectors(a.shape, [key.vector(part) for part in _chunks(a, k, chunks)])
 
 

@@ -189,8 +189,12 @@ class Real:
     def _pair(self, r: int) -> tuple[Any, Any]:
         if r not in self.roles:
             s = self.settings
-            mine = {"seed": self.seeds[r], "party": self.party, "threads": s.threads}
-            keys = {
+            mine: dict[str, Any] = {
+                "seed": self.seeds[r],
+                "party": self.party,
+                "threads": s.threads,
+            }
+            keys: dict[str, Any] = {
                 "parameters": s.parameters, "shared": s.shared, "scale": s.share_scale,
                 "noise": s.share_noise,
             }  # fmt: skip
@@ -202,8 +206,8 @@ class Real:
                     "active", public=passive.public(), mask_bits=s.mask_bits, **mine
                 )
             else:
-                passive = PassiveRole(**mine, **keys)  # type: ignore[arg-type]
-                active = ActiveRole(public=passive.public(), mask_bits=s.mask_bits, **mine)  # type: ignore[arg-type]
+                passive = PassiveRole(**mine, **keys)
+                active = ActiveRole(public=passive.public(), mask_bits=s.mask_bits, **mine)
             self.roles[r] = (active, passive)
         return self.roles[r]
 
@@ -223,7 +227,8 @@ class Real:
 
     def share(self, layer: Layer) -> Layer:
         """As :meth:`Emulated.share`, by one run of the forward protocol on the rotation."""
-        weights, shares = [], []
+        weights: list[Any] = []
+        shares: list[Any] = []
         for r in range(len(self.seeds)):
             twin = self.seeds.index(self.seeds[r])
             if twin < r and torch.equal(layer.weight[r], layer.weight[twin]):

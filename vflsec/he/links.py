@@ -306,6 +306,6 @@ def _linear(template: nn.Module) -> list[int] | None:
     numeric = getattr(parts[0], "numeric", None)
     if isinstance(parts[0], nn.Flatten):
         return list(range(parts[1].in_features))
-    if numeric is None or getattr(parts[0], "categorical", ()):
+    if numeric is None or getattr(parts[0], "categorical", None):
         return None
     return list(numeric)

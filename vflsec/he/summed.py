@@ -53,8 +53,9 @@ class SummedGradient:
         """
         sealed = encrypt_blocks(self.keys, g)
         design = np.hstack([x, np.ones((len(x), 1))])
-        k, _ = layout(*g.shape, self.public.parameters.slots)
-        mask = self.draws.mask(design.shape[1], k * g.shape[1])
+        b, o = g.shape
+        k, _ = layout(b, o, self.public.parameters.slots)
+        mask = self.draws.mask(design.shape[1], k * o)
         product = transposed_product(self.public, sealed, design, mask)
         masked = block_sum(self.keys, product)  # (o, d + 1), decrypted by the active party
         own = mask.reshape(len(mask), k, -1).sum(1)

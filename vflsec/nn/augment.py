@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -143,8 +144,8 @@ class ImageViews:
         kernel = (kernel / kernel.sum(1, keepdim=True)).reshape(-1, 5, 1, 1, 1)
         h, w = x.shape[2:]
         out = pad(x, (2, 2, 2, 2), mode="replicate")
-        out = sum(kernel[:, i] * out[:, :, i : i + h] for i in range(5))
-        out = sum(kernel[:, i] * out[..., i : i + w] for i in range(5))
+        out = cast(Tensor, sum(kernel[:, i] * out[:, :, i : i + h] for i in range(5)))
+        out = cast(Tensor, sum(kernel[:, i] * out[..., i : i + w] for i in range(5)))
         return torch.where((u[:, 11] < self.blur_rate).reshape(-1, 1, 1, 1), out, x)
 
 

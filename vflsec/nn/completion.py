@@ -48,7 +48,7 @@ def folds_of(labels: Tensor, most: int = 5) -> Tensor:
     """
     counts = torch.bincount(labels)
     present = counts[counts > 0]
-    k = int(min(most, present.min())) if len(present) > 1 else 0
+    k = min(most, int(present.min())) if len(present) > 1 else 0
     if k < 2:
         return torch.full_like(labels, -1)
     fold = torch.empty_like(labels)

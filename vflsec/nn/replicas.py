@@ -322,8 +322,10 @@ def _batch_norm_each(s: Replicas, prefix: str, module: Any, x: Tensor, train: bo
     tensors, own, momentum = _tracked(s, prefix, module, train)
     outs = []
     for r in range(s.count):
-        mine = [None if t is None else t[r] for t in tensors]
-        outs.append(nn.functional.batch_norm(x[r], *mine, own, momentum, module.eps))
+        mean, var, weight, bias = (None if t is None else t[r] for t in tensors)
+        outs.append(
+            nn.functional.batch_norm(x[r], mean, var, weight, bias, own, momentum, module.eps)
+        )
     return torch.stack(outs)
 
 
@@ -337,9 +339,9 @@ def _batch_norm(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -
         return _batch_norm_each(s, prefix, module, x, train)
     r, b, d = x.shape
     tensors, own, momentum = _tracked(s, prefix, module, train)
-    flat = [None if t is None else t.reshape(-1) for t in tensors]
+    mean, var, weight, bias = (None if t is None else t.reshape(-1) for t in tensors)
     wide = x.transpose(0, 1).reshape(b, r * d)
-    out = nn.functional.batch_norm(wide, *flat, own, momentum, module.eps)
+    out = nn.functional.batch_norm(wide, mean, var, weight, bias, own, momentum, module.eps)
     return out.reshape(b, r, d).transpose(0, 1)
 
 

@@ -99,6 +99,7 @@ def summary_of(
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
             "curves": _rows(evaluation.curves),
             "points": _rows(evaluation.points),
+            "over_time": _rows(evaluation.over_time),
             "alive": {
                 label: {"alive": shown, "evidence": why}
                 for label, (shown, why) in evaluation.alive.items()

@@ -17,10 +17,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vflsec import check
+from vflsec.errors import ConfigError
 from vflsec.report.text import clean
 
-__all__ = ["COLORS", "advantage_by_strength", "attack_by_defense", "leak_matrix", "leaks", "points",
-           "privacy_utility", "series"]  # fmt: skip
+__all__ = [
+    "COLORS",
+    "advantage_by_strength",
+    "attack_by_defense",
+    "leak_matrix",
+    "leakage_over_epochs",
+    "leaks",
+    "points",
+    "privacy_utility",
+    "series",
+]
 
 COLORS = ("#1f78c8", "#d1580b", "#0f8f6a", "#b0529e", "#8f7000", "#6a6fe0", "#cf4055", "#4c8291")
 _MARKERS = "osD^vPX*"
@@ -196,6 +206,51 @@ def advantage_by_strength(
     ax.set_xticks(list(place.values()), ["none" if s == 0 else f"{s:g}" for s in grid])
     ax.set_xlim(-0.5, max(len(grid) - 0.5, 0.5))
     ax.set_xlabel(_strength_name(rows))
+    ax.set_ylabel(f"advantage in {_metric(rows[0]['primary'])}")
+    ax.set_title(_name(rows[0]["dataset"]), fontsize="medium", loc="left")
+    _legend(ax, len(lines))
+    return _dress(ax)
+
+
+def leakage_over_epochs(
+    data: Mapping[str, Any], *, dataset: str | None = None, ax: Axes | None = None
+) -> Axes:
+    """What an attack gains over its strongest control if it is made after each epoch.
+
+    Args:
+        data: a summary with attacks that were asked for ``over_time``.
+        dataset: which; None takes the first.
+        ax: where to draw; None makes a figure (``ax.figure``).
+
+    Raises:
+        ConfigError: no attack was looked at over time.
+    """
+    rows = [
+        r for r in data.get("over_time", [])
+        if r["metric"] == r["primary"] and r["advantage"] is not None
+    ]  # fmt: skip
+    rows = [r for r in rows if r["dataset"] == (dataset or rows[0]["dataset"])] if rows else []
+    if not rows:
+        raise ConfigError("no attack was looked at over time. Set over_time = true in [[attack]].")
+    lines: dict[str, list[tuple[int, Any]]] = {}
+    for r in rows:
+        phase, _, epoch = r["phase"].partition("@")
+        strength = "" if not r["strength"] else f", {r['defense']} {r['strength']:g}"
+        label = f"{r['attack']} by {r['adversary']}, {r['split']} rows, {phase}{strength}"
+        lines.setdefault(label, []).append((int(epoch) + 1, r))
+    ax = _axes(ax, (6.4, 3.8))
+    for i, (label, of) in enumerate(lines.items()):
+        of.sort(key=lambda pair: pair[0])
+        at = [epoch for epoch, _ in of]
+        color = COLORS[i % len(COLORS)]
+        ax.plot(at, [r["advantage"] for _, r in of], label=_name(label, 80), color=color,
+                marker=_MARKERS[i % len(_MARKERS)], markersize=4, linewidth=1.6)  # fmt: skip
+        if all(r["advantage_low"] is not None for _, r in of):
+            ax.fill_between(at, [r["advantage_low"] for _, r in of],
+                            [r["advantage_high"] for _, r in of], color=color, alpha=0.15,
+                            linewidth=0)  # fmt: skip
+    ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080")
+    ax.set_xlabel("epochs seen")
     ax.set_ylabel(f"advantage in {_metric(rows[0]['primary'])}")
     ax.set_title(_name(rows[0]["dataset"]), fontsize="medium", loc="left")
     _legend(ax, len(lines))

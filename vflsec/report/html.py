@@ -112,6 +112,8 @@ def _figures(
     ]
     if not several:
         wanted = wanted[:1]
+    if any(r["dataset"] == name for r in summary.get("over_time", [])):
+        wanted.append(("Leakage over the epochs", figures.leakage_over_epochs))
     out = []
     for i, (title, draw) in enumerate(wanted):
         alt = f"{title}, {name}. {_alt(rows, draw)}"

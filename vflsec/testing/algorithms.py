@@ -17,7 +17,7 @@ from vflsec.testing.worlds import Check, small_stack, train
 
 
 def _algorithm(name: str) -> tuple[Algorithm, dict[str, Any]]:
-    cls = registry.algorithms.get(name)
+    cls: Any = registry.algorithms.get(name)
     settings = dict(cls.world)
     world = settings.pop("task", {})
     known = registry.parameters(cls)
@@ -91,7 +91,7 @@ def algorithm_declares_what_it_sends(name: str) -> None:
 
 def algorithm_learns(name: str) -> None:
     """Test accuracy on an easy world is clearly above chance, with logits (R, n, C)."""
-    cls = registry.algorithms.get(name)
+    cls: Any = registry.algorithms.get(name)
     settings = dict(cls.world)
     world = {"signal": 4.0, **settings.pop("task", {})}
     settings = {k: v for k, v in settings.items() if k not in ("epochs", "pretrain_epochs")}

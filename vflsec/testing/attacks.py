@@ -53,7 +53,7 @@ def views_of(name: str, dataset: str = "leaky", *, null: bool = False) -> list[V
         dataset: ``leaky`` or ``sealed``.
         null: the active party is given permuted labels, so that nothing about the truth crosses.
     """
-    cls = registry.attacks.get(name)
+    cls: Any = registry.attacks.get(name)
     world = _world(dataset, null, tuple(sorted(cls.world.items())), name)
     spec = AttackSpec(name, adversary=(world.fed.passive[0].name,))
     return [
@@ -62,7 +62,7 @@ def views_of(name: str, dataset: str = "leaky", *, null: bool = False) -> list[V
 
 
 def _truths(name: str, dataset: str, null: bool) -> list[Task]:
-    cls = registry.attacks.get(name)
+    cls: Any = registry.attacks.get(name)
     return list(_world(dataset, null, tuple(sorted(cls.world.items())), name).fed.stack.tasks)
 
 

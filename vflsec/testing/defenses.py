@@ -140,7 +140,7 @@ def defense_trains(name: str) -> None:
     """In training, strength 0 equals the undefended run bit for bit beside a defended replica."""
     policy: Policy = registry.defenses.create(name)
     algorithm = registry.algorithms.create("splitnn", {"epochs": 3, "batch_size": 32})
-    parties = ("active",) if policy.owner == "active" else ("passive1",)
+    parties: tuple[str, ...] = ("active",) if policy.owner == "active" else ("passive1",)
     if policy.owner == "all":
         parties = ("active", "passive1")
     strengths = torch.tensor([0.0, 0.5], dtype=torch.float64)

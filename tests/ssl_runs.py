@@ -1,4 +1,4 @@
-"""Small settings of the FedHSSL family for its tests."""
+"""Small runs of the FedHSSL family for tests."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ SMALL = {
     "batch_size": 32, "epochs": 3, "own_control": False,
 }  # fmt: skip
 WORLD: dict[str, Any] = {"widths": (4, 6), "unaligned": 30}
+_RUNS: dict[str, Any] = {}
 METHODS = ("simsiam", "byol", "moco")
 
 
@@ -34,7 +35,14 @@ def start(algorithm: Any, seeds: list[int] = SEEDS, **world: Any) -> Federation:
 
 
 def trained(name: str, world: dict[str, Any] | None = None, **change: Any) -> Any:
-    """(federation, state after each phase) of a run."""
+    """(algorithm, federation, state after each phase) of a run; runs of one kind are shared."""
+    key = repr((name, world, sorted(change.items())))
+    if key not in _RUNS:
+        _RUNS[key] = _run(name, world, **change)
+    return _RUNS[key]
+
+
+def _run(name: str, world: dict[str, Any] | None, **change: Any) -> Any:
     algorithm = make(name, **change)
     fed = start(algorithm, **(world or {}))
     states = {phase.name: fed.state() for phase in run_phases(algorithm, fed)}
