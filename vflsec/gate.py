@@ -18,7 +18,7 @@ import pandas as pd
 
 from vflsec import check
 from vflsec.audit import intervals, wording
-from vflsec.audit.leakage import UNDEFENDED, is_undefended
+from vflsec.audit.leakage import UNDEFENDED, is_undefended, rows_of
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.wording import TASK, Candidate
 
@@ -187,7 +187,7 @@ def judge(
         gates: what to judge; a gate that selects nothing is INCONCLUSIVE.
         alive: {attack label: (whether it is shown to work, evidence)}, of :func:`alive`.
     """
-    rows = summary.to_dict("records")
+    rows = rows_of(summary)
     return [v for gate in gates for v in _judge(rows, gate, alive)]
 
 
@@ -310,7 +310,7 @@ def alive(
         confidence: of the lower bound.
     """
     kinds: dict[str, set[tuple[Any, ...]]] = defaultdict(set)
-    for r in own.to_dict("records"):
+    for r in rows_of(own):
         if r["attack"]:
             kinds[r["attack"]].add(_budget(r))
     if control is not None:
@@ -347,7 +347,7 @@ def _best(*found: Evidence | None) -> Evidence:
 
 def _evidence(summary: pd.DataFrame, where: str, confidence: float) -> dict[Any, Evidence]:
     rows: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
-    for r in summary.to_dict("records"):
+    for r in rows_of(summary):
         if r["attack"] and is_undefended(r) and r["metric"] == r["primary"] and r["status"] == "ok":
             rows[r["attack"], _budget(r)].append(r)
     out = {}

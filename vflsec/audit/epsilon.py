@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
+from vflsec.audit.leakage import rows_of
 from vflsec.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
 
 __all__ = ["METRIC", "contradictions"]
@@ -37,7 +38,7 @@ def contradictions(
         confidence: at which each measured lower bound holds.
     """
     measured = frame[(frame["metric"] == METRIC) & (frame["status"] == "ok")]
-    rows = [r for r in measured.to_dict("records") if r["value"] == r["value"]]
+    rows = [r for r in rows_of(measured) if r["value"] == r["value"]]
     found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for r in rows:
         found[tuple(r[k] for k in (*_POINT, *_WHO))].append(r)

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from vflsec.audit.controls import CHANCE, FALLBACK
-from vflsec.audit.leakage import is_undefended
+from vflsec.audit.leakage import is_undefended, rows_of
 from vflsec.gate import Verdict
 
 __all__ = ["metric_name", "sentences"]
@@ -44,7 +44,7 @@ def sentences(summary: pd.DataFrame, verdicts: Iterable[Verdict], level: float =
     """
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     gaps: dict[str, None] = {}
-    for r in summary.to_dict("records"):
+    for r in rows_of(summary):
         if not r["attack"]:
             continue
         if r["status"] != "ok" or r["failed"]:

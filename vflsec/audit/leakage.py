@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -70,6 +70,11 @@ def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
         text = ", ".join(f"{k}={v}" for k, v in sorted(inner.items()))
         labels.append(f"{d.name}({text})" if text else d.name)
     return (" + ".join(labels), swept) if labels else (UNDEFENDED, 0.0)
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame whose column names are text."""
+    return cast("list[dict[str, Any]]", frame.to_dict("records"))
 
 
 def records(result: CellResult) -> Iterator[dict[str, Any]]:
@@ -259,7 +264,7 @@ def summarise(
         ``utility_drop`` (undefended minus defended, paired by seed) the mean, ``_sd``, bounds and
         ``_seeds``; ``utility_metric``. Main-task metrics are points too (``attack`` empty).
     """
-    rows = [{k: _clean(v) for k, v in r.items()} for r in frame.to_dict("records")]
+    rows = [{k: _clean(v) for k, v in r.items()} for r in rows_of(frame)]
     task = _Utility(rows, utility)
     points: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for r in rows:
@@ -321,7 +326,7 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
     """
     keys = [k for k in POINT if k not in ("strength", "metric")]
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for r in summary.to_dict("records"):
+    for r in rows_of(summary):
         if r["attack"]:
             groups[tuple(_clean(r[k]) for k in keys)].append(r)
     bare: dict[tuple[Any, ...], tuple[float, float]] = {}

@@ -24,6 +24,7 @@ import pandas as pd
 from scipy import special
 
 from vflsec.audit import intervals
+from vflsec.audit.leakage import rows_of
 from vflsec.errors import ConfigError
 from vflsec.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
 
@@ -72,7 +73,7 @@ def _values(frame: pd.DataFrame) -> dict[Key, dict[int, float]]:
     if "role" in frame.columns:
         frame = frame[frame["role"] != "control"]
     found: dict[Key, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for r in frame.to_dict("records"):
+    for r in rows_of(frame):
         if r["attack"] and r["metric"] == r["primary"] and r["status"] == "ok":
             value = r["advantage"]
             if value is not None and value == value:

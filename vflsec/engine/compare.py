@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
+from vflsec.audit.leakage import rows_of
 from vflsec.engine.run import Audit, judge
 from vflsec.engine.store import Store
 
@@ -65,7 +66,7 @@ def _named(key: tuple[Any, ...]) -> dict[str, Any]:
 def _values(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[int, float]]:
     """Advantages (of attacks) and values (of the main task) by point and seed."""
     found: dict[tuple[Any, ...], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for r in frame.to_dict("records"):
+    for r in rows_of(frame):
         value = r["advantage"] if r["attack"] else r["value"]
         here = r.get("role", "audit") != "control" and r["metric"] == r["primary"]
         if here and r["status"] == "ok" and value is not None and value == value:

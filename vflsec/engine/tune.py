@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -167,9 +167,10 @@ def trials(results: pd.DataFrame) -> list[Trial]:
     if of.empty:
         raise ConfigError("tune: no attack of the scenario gave a figure. See `vflsec check`.")
     out = []
-    for (defense, strength), rows in of.groupby(["defense", "strength"]):
+    for key, rows in of.groupby(["defense", "strength"]):
+        defense, strength = cast("tuple[str, float]", key)
         bounds = rows["advantage_high"].fillna(math.inf)
-        worst = rows.loc[bounds.idxmax()]
+        worst: Any = rows.iloc[int(bounds.to_numpy().argmax())]
         bare = strength == 0
         out.append(
             Trial(

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from vflsec.audit.leakage import rows_of
 from vflsec.engine.evaluate import Evaluation, costs
 from vflsec.engine.spec import CellResult
 from vflsec.errors import ConfigError
@@ -135,7 +136,7 @@ def _parties(record: Mapping[str, Any], results: Sequence[CellResult]) -> dict[s
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+    return rows_of(frame)
 
 
 def plain(value: Any) -> Any:

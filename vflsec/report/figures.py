@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vflsec import check
+from vflsec.audit.leakage import rows_of
 from vflsec.errors import ConfigError
 from vflsec.report.text import clean
 
@@ -87,7 +88,7 @@ def _rows(data: Data) -> list[dict[str, Any]]:
         data = summarise(here)
     return [
         {k: None if isinstance(v, float) and v != v else v for k, v in r.items()}
-        for r in data.to_dict("records")
+        for r in rows_of(data)
     ]
 
 

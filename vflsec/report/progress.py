@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -113,7 +113,8 @@ def _latest(frame: pd.DataFrame) -> Table | None:
         table.add_column(name)
     keys = ["dataset", "defense", "strength", "attack", "split"]
     for key, of in list(ok.groupby(keys, sort=False, dropna=False))[-12:]:
-        dataset, defense, strength, attack, split = key
+        strength: Any = key[2]
+        dataset, defense, attack, split = (str(key[i]) for i in (0, 1, 3, 4))
         point = defense if strength != strength else f"{defense} {strength:g}"
         mean = of["advantage"].mean()
         table.add_row(dataset, point, attack, split, f"{mean:+.3f}", str(of["seed"].nunique()))
