@@ -354,10 +354,11 @@ def _evidence(summary: pd.DataFrame, where: str, confidence: float) -> dict[Any,
     for key, of in rows.items():
         seen = [r for r in of if r["advantage_seeds"] >= 2]
         bounds = []
-        for r in seen:
+        for point in seen:
             alpha = (1 - confidence) / len(seen)
-            factor = intervals.t_half_width(int(r["advantage_seeds"]), 1 - alpha, "lower") or 0.0
-            bounds.append(r["advantage"] - factor * r["advantage_sd"])
+            n = int(point["advantage_seeds"])
+            factor = intervals.t_half_width(n, 1 - alpha, "lower") or 0.0
+            bounds.append(point["advantage"] - factor * point["advantage_sd"])
         if seen:
             best = int(np.argmax(bounds))
             low, mean = bounds[best], seen[best]["advantage"]
