@@ -284,8 +284,8 @@ def plain_words(lines: Sequence[str]) -> list[str]:
                 leaks.setdefault((head.strip(), against), []).append(cell)
     out = ["## In plain words", "",
            "The paper orders the methods FedHSSL > FedGSSL > FedCSSL > FedLocalSSL > FedSplitNN. "
-           "Here, over all data sets and SSL methods, each step of that order, counted (FedCSSL with "
-           "SimSiam and with BYOL is one method: its step has no target network):", "",
+           "Here, over all data sets and SSL methods, each step of that order, counted (FedCSSL "
+           "with SimSiam and with BYOL is one method: its step has no target network):", "",
            "| difference | above | below | not told apart | mean points the paper's way |",
            "|---|---|---|---|---|"]  # fmt: skip
     for name, cells in relations.items():
