@@ -1,5 +1,5 @@
 # Verbs for people; `make help` lists them. Needs Python >= 3.11, make and a C compiler.
-# Another interpreter:  make test PYTHON=python3.12      Another environment:  make test VENV=/tmp/v
+# Another interpreter:  make test PYTHON=python3.12      Another environment:  make test VENV=.venv312
 
 PYTHON ?= python3
 VENV ?= .venv

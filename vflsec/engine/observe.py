@@ -56,7 +56,7 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
     try:
         facts = algorithm.planned_facts(info.active, info.parties, info.classes)
         reason = attack.applicable(replace(facts, sends=_named(info, sends or ())))
-    except (NotImplementedError, KeyError, AttributeError, TypeError, VflsecError):
+    except (NotImplementedError, VflsecError):
         reason = ""  # depends on facts that only the run knows
     return ("not-applicable", reason) if reason else ("", "")
 
