@@ -68,6 +68,7 @@ class ModelCompletion(Attack):
     part: str = "bottom"
     needs = frozenset({"model", "known_rows"})
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
+    quick: ClassVar[dict[str, Any]] = {"steps": 60}
 
     def __post_init__(self) -> None:
         if not self.variants:

@@ -52,8 +52,8 @@ FAMILY = {
     "spectral": "on gradients", "spectral z": "on embeddings", "similarity z": "on embeddings",
     "model_completion": "completion", "active_completion": "completion",
     "batch_inference": "batch_inference", "exploit": "exploit", "unsplit": "unsplit",
-    "output": "output", "embedding_inversion": "features", "grn": "features",
-    "equation_solving": "features", "attribute": "features",
+    "output": "output", "embedding_inversion": "embedding_inversion", "grn": "grn",
+    "equation_solving": "equation_solving", "attribute": "attribute",
     "gradient_replacement": "backdoors", "replay": "backdoors",
 }  # fmt: skip
 STOPS, PARTLY, NOT, BOUND = "stops", "partly", "does not stop", "within the bound"
@@ -66,7 +66,10 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "completion": (NOT, PARTLY, BOUND),
     "batch_inference": (PARTLY, STOPS, BOUND),
     "exploit": (PARTLY, STOPS, BOUND),
-    "features": (NOT, NOT, NOT),
+    "embedding_inversion": (NOT, NOT, NOT),
+    "grn": (NOT, NOT, NOT),
+    "equation_solving": (NOT, NOT, NOT),
+    "attribute": (NOT, NOT, NOT),
 }
 """What mechanism and publications let expect of iso 1, iso 25 and label-DP ε = 1, by family."""
 

@@ -25,6 +25,7 @@ class Attack:
         binary_only: True if it has no meaning beyond two classes.
         splits: which rows it can answer for: ``train`` (rows whose messages passed), ``test``.
         world: hyper-parameters of FedSplitNN under which the conformance suite tries the attack.
+        quick: own hyper-parameters there, where the defaults take long.
     """
 
     name: ClassVar[str] = ""
@@ -33,6 +34,7 @@ class Attack:
     binary_only: ClassVar[bool] = False
     splits: ClassVar[tuple[str, ...]] = ("train",)
     world: ClassVar[dict[str, Any]] = {}
+    quick: ClassVar[dict[str, Any]] = {}
 
     def applicable(self, facts: Facts) -> str:
         """'' if the attack has a meaning under these public facts, else the reason it has none."""

@@ -43,6 +43,17 @@ def test_equal_shares_cost_nothing_and_labelled_rows_cost_cross_entropy() -> Non
     assert float(found) == pytest.approx(float(expected))
 
 
+def test_without_averaging_the_last_weights_answer() -> None:
+    """T11: an average of decay 0 is the model; otherwise it starts near it and slows down."""
+    now, average = torch.randn(50, generator=rng()), torch.randn(50, generator=rng(1))
+    mm.follow(average, now, 0.0, 7)
+    assert torch.equal(average, now)
+    for t, keep in [(0, 0.1), (8, 0.5), (10**6, 0.99)]:
+        average = torch.zeros(50)
+        mm.follow(average, now, 0.99, t)
+        assert average == pytest.approx((1 - keep) * now)
+
+
 def test_settings_are_checked_and_published_ones_are_reachable() -> None:
     full = mm.MixMatch(epochs=25, iterations=1024)
     assert full.steps == 25600

@@ -205,11 +205,10 @@ def fit_mixmatch(
         ramp = settings.weight * t / settings.steps
         loss = losses(logits, target, settings.batch, ramp).sum()
         step(optimizer, trained, torch.autograd.grad(loss, trained))
-        keep = min(settings.decay, (1 + t) / (10 + t)) if settings.decay else 0.0
         with torch.no_grad():
             for p, a in zip(trained, average, strict=True):
                 p.mul_(1 - settings.shrink * settings.lr)
-                a.mul_(keep).add_(p, alpha=1 - keep)
+                follow(a, p, settings.decay, t)
     with torch.no_grad():
         for p, a in zip(trained, average, strict=True):
             p.copy_(a)
@@ -228,6 +227,15 @@ def fit_mixmatch(
             cv = cv_score(of, known.labels.cpu().numpy())
         fits.append(Fit(variant, cv, answer[r].double().cpu().numpy()))
     return fits
+
+
+def follow(average: Tensor, now: Tensor, decay: float, t: int) -> None:
+    """Move the exponential average of a weight towards its value after step `t`, in place.
+
+    The share that is kept starts small and grows to `decay`; decay 0 keeps nothing.
+    """
+    keep = min(decay, (1 + t) / (10 + t))
+    average.mul_(keep).add_(now, alpha=1 - keep)
 
 
 def losses(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
@@ -28,9 +30,15 @@ from vflsec.testing.worlds import SEEDS, Check, Trained, train
 from vflsec.view import View, as_needs
 
 
+def _attack(name: str) -> Attack:
+    cls: Any = registry.attacks.get(name)
+    made: Attack = registry.attacks.create(name, dict(cls.quick))
+    return made
+
+
 @cache
 def _world(dataset: str, null: bool, params: tuple[tuple[str, Any], ...], name: str) -> Trained:
-    attack: Attack = registry.attacks.create(name)
+    attack = _attack(name)
     made = registry.datasets.create(dataset)
     tasks = {s: make_task(made.load(s), s, shuffle_labels=null) for s in SEEDS}
     stack = Stack.build(tasks, SEEDS)
@@ -70,14 +78,31 @@ def _rngs() -> list[torch.Generator]:
     return [generator(s, "conformance") for s in SEEDS]
 
 
-def _values(name: str, dataset: str, null: bool, guesses: list[Guess] | None = None) -> list[float]:
-    attack: Attack = registry.attacks.create(name)
+def _guesses(name: str, dataset: str = "leaky", null: bool = False) -> tuple[Guess, ...]:
+    """What the attack answers in a world; worked out once for each version of the attack."""
+    cls: Any = registry.attacks.get(name)
+    return _answered(name, dataset, null, (cls.infer, cls.infer_many))
+
+
+@cache
+def _answered(name: str, dataset: str, null: bool, _version: tuple[Any, ...]) -> tuple[Guess, ...]:
+    return tuple(_attack(name).infer_many(views_of(name, dataset, null=null), _rngs()))
+
+
+def _values(
+    name: str, dataset: str, null: bool, guesses: Sequence[Guess] = (), *, permuted: bool = False
+) -> list[float]:
+    """The attack's figure on each seed; `permuted` scores it against labels of other rows."""
     views = views_of(name, dataset, null=null)
-    guesses = guesses or attack.infer_many(views, _rngs())
+    guesses = guesses or _guesses(name, dataset, null)
     out = []
     for view, guess, task in zip(views, guesses, _truths(name, dataset, null), strict=True):
-        rows = view.targets[attack.splits[0]].numpy()
-        truth = Truth("label", np.arange(len(task.y)), task.y)
+        rows = view.targets[_attack(name).splits[0]].numpy()
+        y = task.y.clone()
+        if permuted:
+            order = torch.randperm(len(rows), generator=generator(len(out), "permuted truth"))
+            y[rows] = y[rows[order.numpy()]]
+        truth = Truth("label", np.arange(len(y)), y)
         metric = primary(task.classes)
         (found,) = score(
             guess, truth, rows, classes=task.classes, prior=task.prior.numpy(), metrics=[metric]
@@ -87,29 +112,39 @@ def _values(name: str, dataset: str, null: bool, guesses: list[Guess] | None = N
 
 
 def attack_finds_the_leak(name: str) -> None:
-    """Mean AUC in the leaky world is at least 0.65 (chance is 0.5)."""
+    """Mean AUC in the leaky world is at least 0.65, and at chance (0.5) when truth is permuted."""
     values = _values(name, "leaky", False)
     assert np.mean(values) >= 0.65, f"{name}: AUC {values} in the leaky world"
+    values = _values(name, "leaky", False, permuted=True)
+    error = _error(_truths(name, "leaky", False)[0], len(values))
+    assert abs(np.mean(values) - 0.5) <= 4 * error, f"{name}: AUC {values} against permuted truth"
+
+
+def _error(task: Task, worlds: int) -> float:
+    """Standard error of the mean AUC of scores that know nothing, on training rows."""
+    n = len(task.sets["labelled"])
+    positives = float(task.prior[1]) * n
+    return float(np.sqrt((n + 1) / (12 * positives * (n - positives)) / worlds))
 
 
 def attack_is_calm(name: str) -> None:
     """Where nothing about the truth crosses, mean AUC stays within 4 standard errors of 0.5."""
     values = _values(name, "sealed", True)
-    task = _truths(name, "sealed", True)[0]
-    n = len(task.sets["labelled"])
-    positives = float(task.prior[1]) * n
-    error = np.sqrt((n + 1) / (12 * positives * (n - positives)) / len(values))
+    error = _error(_truths(name, "sealed", True)[0], len(values))
     assert abs(np.mean(values) - 0.5) <= 4 * error, f"{name}: AUC {values} where nothing leaks"
 
 
 def attack_repeats(name: str) -> None:
-    """The same generator seed gives the same guess, and the view is left as it was."""
-    attack: Attack = registry.attacks.create(name)
+    """The same generator seed gives the same guess, whatever the labels of the target rows have
+    become in the meantime, and the view is left as it was.
+    """
+    attack = _attack(name)
     view = views_of(name)[0]
     before = copy.deepcopy(view.columns[view.party])
     states = {k: copy.deepcopy(m.state_dict()) for k, m in view.models[view.party].items()}
     first = attack.infer(view, generator(7, "conformance"))
-    second = attack.infer(view, generator(7, "conformance"))
+    with _spoiled(name, view):
+        second = attack.infer(view, generator(7, "conformance"))
     assert np.array_equal(first.rows, second.rows), f"{name}: rows differ"
     assert np.array_equal(first.scores, second.scores), f"{name}: scores differ"
     assert torch.equal(before, view.columns[view.party]), f"{name}: changed the columns"
@@ -118,12 +153,27 @@ def attack_repeats(name: str) -> None:
             assert torch.equal(value, states[k][key]), f"{name}: changed the own model {k}.{key}"
 
 
+@contextmanager
+def _spoiled(name: str, view: View) -> Iterator[None]:
+    """Meanwhile every label tensor of the world holds -1 at the rows to be guessed."""
+    cls: Any = registry.attacks.get(name)
+    fed = _world("leaky", False, tuple(sorted(cls.world.items())), name).fed
+    given = (t.given for t in fed.stack.tasks)
+    held = [fed.labels, *(t.y for t in fed.stack.tasks), *(g for g in given if g is not None)]
+    kept = [y.clone() for y in held]
+    for y in held:
+        y[..., view.target_rows] = -1
+    try:
+        yield
+    finally:
+        for y, was in zip(held, kept, strict=True):
+            y.copy_(was)
+
+
 def attack_batched_equals_alone(name: str) -> None:
     """Several replicas at once give each replica what it gets alone."""
-    attack: Attack = registry.attacks.create(name)
-    views = views_of(name)
-    together = attack.infer_many(views, _rngs())
-    for view, rng, guess in zip(views, _rngs(), together, strict=True):
+    attack = _attack(name)
+    for view, rng, guess in zip(views_of(name), _rngs(), _guesses(name), strict=True):
         alone = attack.infer_many([view], [rng])[0]
         assert np.array_equal(alone.rows, guess.rows)
         np.testing.assert_allclose(alone.scores, guess.scores, rtol=1e-4, atol=1e-5)
@@ -131,7 +181,7 @@ def attack_batched_equals_alone(name: str) -> None:
 
 def attack_ignores_row_order(name: str) -> None:
     """Shuffled tables and targets change the score by less than 0.02."""
-    attack: Attack = registry.attacks.create(name)
+    attack = _attack(name)
     shuffled = []
     for view in views_of(name):
         g = generator(3, "order")
@@ -157,7 +207,7 @@ def attack_never_targets_known_rows(name: str) -> None:
 
 def attack_misses_its_needs(name: str) -> None:
     """Without any one of its needs the attack raises ThreatModelError and guesses nothing."""
-    attack: Attack = registry.attacks.create(name)
+    attack = _attack(name)
     view = views_of(name)[0]
     assert attack.needs, f"{name} declares no needs"
     for need in as_needs(attack.needs):
