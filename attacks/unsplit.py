@@ -6,8 +6,9 @@ give, and takes the nearest:  score_ic = -||W'^T (softmax(W' z_i + b') - e_c) - 
 The clone is first fitted to the known rows, then to all rows with the labels it chose itself, in
 turn, while it replays gradients better.
 
-Attacker: the party before a one-layer head: the server of a U-shaped split, or here a passive party
-whose peers' embeddings go through the same linear layer, for which b' stands on average.
+Attacker: the party before a one-layer head: the one in the middle of a U-shaped split (algorithm
+``ushaped``), as published, or a passive party whose peers' embeddings go through the same linear
+layer (``splitnn`` with ``top = []``), for which b' stands on average.
 Needs received gradients, the embeddings sent, and known rows.
 Does not apply: behind a deeper top model, or none.
 Known failure cases: peers that carry most of the logit make the clone's softmax wrong, which shifts
@@ -71,7 +72,7 @@ class Unsplit(Attack):
         if facts.extra.get("top"):
             return (
                 "unsplit clones one linear layer; here the top model has hidden layers "
-                f"{tuple(facts.extra['top'])}. It applies with top = []."
+                f"{tuple(facts.extra['top'])}. It applies with top = [], and under ushaped."
             )
         return ""
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from vflsec import check
 from vflsec.data.scale import SCALES, Scale, prepared_columns
 from vflsec.data.source import PartyData, Source
-from vflsec.data.split import check_options, pick_rows, shuffled_labels
+from vflsec.data.split import present_rows, row_sets, shuffled_labels
 from vflsec.task import Task
 from vflsec.view import Schema
 
@@ -59,28 +59,14 @@ def make_task(
         ConfigError: an option is out of range.
         DataError: the data set cannot be split so.
     """
-    check_options(validation=validation, test=test, labelled=labelled, aligned=aligned)
     check.one_of("data: scale", scale, SCALES)
-    n = len(source.y)
-    present = {}
-    for name, data in source.parties.items():
-        held = np.zeros(n, dtype=bool)
-        held[data.rows] = True
-        present[name] = held
-    y = source.y
+    n, y, present = len(source.y), source.y, present_rows(source)
+    rows = row_sets(
+        source, seed, validation=validation, test=test, labelled=labelled, aligned=aligned
+    )
     given = None
     if shuffle_labels:
         given = shuffled_labels(source, np.logical_and.reduce(list(present.values())), seed)
-    rows = pick_rows(
-        source,
-        present,
-        y,
-        seed,
-        validation=validation,
-        test=test,
-        labelled=labelled,
-        aligned=aligned,
-    )
     parties = (source.active, *(p for p in source.parties if p != source.active))
     sets = {
         "labelled": rows.labelled,

@@ -23,6 +23,8 @@ __all__ = [
     "RowSets",
     "check_options",
     "pick_rows",
+    "present_rows",
+    "row_sets",
     "shuffled_labels",
     "stratified_order",
     "take",
@@ -177,6 +179,35 @@ def pick_rows(
         labelled=_labelled(source, y, kept, labelled, seed),
         train=train,
     )
+
+
+def present_rows(source: Source) -> dict[str, Mask]:
+    """Which rows of the union each party holds, (N,) bool."""
+    present = {}
+    for name, data in source.parties.items():
+        present[name] = np.zeros(len(source.y), dtype=bool)
+        present[name][data.rows] = True
+    return present
+
+
+def row_sets(
+    source: Source,
+    seed: int,
+    *,
+    validation: float = 0.15,
+    test: float = 0.25,
+    labelled: int | None = None,
+    aligned: float | int | None = None,
+) -> RowSets:
+    """The rows of one seed; options and errors are those of `vflsec.data.prepare.make_task`.
+
+    How many there are of each kind is the same for every seed.
+    """
+    check_options(validation=validation, test=test, labelled=labelled, aligned=aligned)
+    return pick_rows(
+        source, present_rows(source), source.y, seed,
+        validation=validation, test=test, labelled=labelled, aligned=aligned,
+    )  # fmt: skip
 
 
 def _stratified(y: NDArray[np.int64], rows: Rows, count: int, name: str, seed: int) -> Rows:

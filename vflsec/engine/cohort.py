@@ -20,6 +20,7 @@ from vflsec.engine.controls import Control
 from vflsec.engine.embeddings import score_embedding
 from vflsec.engine.goals import SCORED, controls_for, goal_of
 from vflsec.engine.integrity import success
+from vflsec.engine.observe import exhausted
 from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure, victims
 from vflsec.engine.train import predict, run_phases
 from vflsec.engine.views import known_rows, make_view
@@ -243,7 +244,9 @@ class _Cohort:
             if why:
                 why = f"{p.spec.name} needs {why} in phase {phase.name!r}."
             else:  # the plan has asked too, unless these facts were not known yet
-                status, why = "not-applicable", p.attack.applicable(views[0].facts)
+                labelled = len(self.stack.first.sets["labelled"])
+                status = "not-applicable"
+                why = exhausted(p.spec, labelled) or p.attack.applicable(views[0].facts)
             if why:
                 for r in range(len(self.cells)):
                     self._refuse(phase.name, p, r, status, why)

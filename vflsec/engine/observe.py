@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vflsec.engine.plan import DataInfo
     from vflsec.engine.spec import AttackSpec, CellSpec
 
-__all__ = ["refusal"]
+__all__ = ["exhausted", "refusal"]
 
 
 def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) -> tuple[str, str]:
@@ -26,6 +26,9 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
     """
     from vflsec.view import as_needs
 
+    why = exhausted(spec, info.labelled)
+    if why:
+        return "not-applicable", why
     algorithm = registry.algorithms.create(cell.algorithm, cell.params)
     sends = getattr(algorithm, "sends", None)
     if sends is not None:
@@ -59,6 +62,18 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
     except (NotImplementedError, VflsecError):
         reason = ""  # depends on facts that only the run knows
     return ("not-applicable", reason) if reason else ("", "")
+
+
+def exhausted(spec: AttackSpec, labelled: int) -> str:
+    """Why the grants leave no training row to guess, or ''; `labelled` is 0 if it is not known."""
+    granted = spec.known_rows + spec.aux_rows
+    if not labelled or granted < labelled:
+        return ""
+    of = "known_rows" if not spec.aux_rows else "known_rows + aux_rows"
+    return (
+        f"{spec.name}: {of} must be < {labelled}, the number of labelled training rows, got "
+        f"{granted}: no row would be left to guess. Grant fewer."
+    )
 
 
 def rerouted(

@@ -17,6 +17,7 @@ from vflsec.engine.observe import refusal
 from vflsec.engine.problems import Problem, ScenarioError
 from vflsec.engine.sections import Data
 from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec, victims
+from vflsec.errors import VflsecError
 
 if TYPE_CHECKING:
     from vflsec.data.source import Source
@@ -40,6 +41,8 @@ class DataInfo:
         section: the ``[data]`` section: what is not default.
         parties: names, the active party first.
         classes, rows: sizes.
+        labelled: training rows with a label, at least one fewer than which may be granted; 0 if
+            that cannot be told before training.
         digest: of the content.
     """
 
@@ -49,6 +52,7 @@ class DataInfo:
     classes: int
     rows: int
     digest: str
+    labelled: int = 0
 
     @property
     def source(self) -> dict[str, Any]:
@@ -244,6 +248,7 @@ class _Planner:
             classes=len(source.class_names),
             rows=len(source.y),
             digest=source.digest,
+            labelled=_labelled(source, info.split),
         )
 
     def _check_parties(self, infos: Sequence[DataInfo]) -> None:
@@ -458,6 +463,17 @@ def _adversaries(
             parties += [info.active] if word == like.active else info.passive[:1]
     coalition = tuple(dict.fromkeys(parties))
     return [coalition] if coalition else []
+
+
+def _labelled(source: Source, split: Mapping[str, Any]) -> int:
+    """How many labelled training rows every seed has; 0 if the split fails: training says why."""
+    from vflsec.data.split import row_sets
+
+    sizes = {k: split[k] for k in ("validation", "test", "labelled", "aligned") if k in split}
+    try:
+        return len(row_sets(source, 0, **sizes).labelled)
+    except VflsecError:
+        return 0
 
 
 def _victim(given: str, info: DataInfo, like: DataInfo) -> str:
