@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
+from scipy import stats
 
 from vflsec import run_audit
 from vflsec.audit.leakage import records, results_frame, rows_of, summarise
-from vflsec.audit.matrix import leaks, secret
+from vflsec.audit.matrix import leaks, secret, strongest
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.spec import AttackSpec, CellSpec, victims
+from vflsec.report.console import print_summary
 from vflsec.report.html import html
 from vflsec.report.markdown import markdown_summary
 from vflsec.testing import small_task
@@ -95,6 +100,36 @@ def test_the_strongest_attack_stands_for_a_cell() -> None:
     assert secret({"target": "label"}) == "labels"
 
 
+def test_the_interval_of_the_strongest_pays_for_having_chosen_it() -> None:
+    """Against scipy: t bounds at 1 - 0.05 / 3 on five seeds, p-values adjusted over three."""
+    rng = np.random.default_rng(0)
+    gains = {
+        a: g + rng.normal(0, 0.05, 5) for a, g in (("norm", 0.2), ("hints", 0.1), ("exploit", 0))
+    }
+    points = [
+        point(attack=a, attack_key=a, seed=s, value=0.5 + float(g), adversary=who)
+        for (a, of), who in zip(gains.items(), ("shop", "telco", "shop"), strict=True)
+        for s, g in enumerate(of)
+    ]
+    rows = [
+        {k: None if v != v else v for k, v in r.items()}
+        for r in rows_of(summarise(results_frame(points)))
+    ]
+    (best,) = strongest(rows)
+    v = gains["norm"]
+    low, high = stats.t.interval(1 - 0.05 / 3, 4, v.mean(), v.std(ddof=1) / 5**0.5)
+    assert (best["attack"], best["adversary"], best["tried"]) == ("norm", "shop", 3)
+    assert [best["low"], best["high"]] == pytest.approx([low, high])
+    p = [stats.ttest_1samp(g, 0, alternative="greater").pvalue for g in gains.values()]
+    assert best["p"] == pytest.approx(min(1.0, 3 * min(p)) if p[0] == min(p) else 2 * p[0])
+    by = {c["adversary"]: c for c in leaks(rows)}
+    assert (by["shop"]["tried"], by["telco"]["tried"]) == (2, 1)
+    narrow = by["shop"]["high"] - by["shop"]["low"]
+    assert narrow < high - low
+    (alone,) = strongest([r | {"advantage_sd": None, "advantage_seeds": 1} for r in rows[:1]])
+    assert (alone["low"], alone["high"], alone["p"]) == (None, None, None)
+
+
 def test_what_a_defense_lets_through_is_not_in_it() -> None:
     bare, worse = point(value=0.6), point(defense="noise", strength=1.0, value=0.9)
     (cell,) = found_in(bare, worse)
@@ -132,6 +167,14 @@ def test_an_audit_says_who_leaks_to_whom_everywhere(tmp_path: Path) -> None:
     refused = [r for r in summary["refused"] if r["attack"]["name"] == "norm"]
     assert [r["victims"] for r in refused] == [["active"]]
     page, text = html(summary), markdown_summary(summary)
+    best = {(r["target"], r["victim"]): r for r in summary["strongest"]}
+    assert best["label", "active"]["attack"] == "norm"
+    assert best["attribute", "passive"]["tried"] == 1
+    printed = Console(record=True, width=200, file=io.StringIO())
+    print_summary(summary | {"complete": True}, printed)
+    for words in (page, text, printed.export_text()):
+        assert "Holm-corrected" in words
+        assert "trongest attacker of" in words
     assert "Who leaks to whom" in page
     for words in ("labels of active", "a column of passive"):
         assert f'<th scope="row">{words}</th>' in page

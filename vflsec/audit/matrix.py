@@ -1,12 +1,17 @@
-"""Which point stands for an attack in a summary, and who leaks to whom."""
+"""Which point stands for an attack in a summary, the strongest attacker, and who leaks to whom."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["leaks", "secret", "shown"]
+from scipy import special
+
+from vflsec.audit import intervals
+
+__all__ = ["leaks", "secret", "shown", "strongest"]
 
 Row = Mapping[str, Any]
 
@@ -14,7 +19,7 @@ _SPLITS = ("test", "validation", "train")
 _IDENTITY = ("dataset", "algorithm", "defense", "strength", "adversary", "attack", "attack_key",
              "target")  # fmt: skip
 _CELL = ("dataset", "algorithm", "defense", "strength", "adversary", "victim", "target",
-         "attack", "metric", "split", "advantage", "advantage_low", "advantage_high")  # fmt: skip
+         "attack", "metric", "split", "advantage")  # fmt: skip
 _SECRETS = {
     "label": "labels", "feature": "columns", "attribute": "a column", "embedding": "embeddings",
     "integrity": "predictions (forced)",
@@ -51,29 +56,85 @@ def secret(row: Row) -> str:
     return f"{what} of {victim.replace('+', ' and ')}" if victim else str(what)
 
 
-def leaks(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def leaks(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]:
     """Who leaks to whom: for each data set, adversary, victim and target the strongest attack.
 
     On the undefended training; where nothing of a data set is undefended, all points count.
 
     Args:
         rows: points of :func:`vflsec.audit.leakage.summarise`, missing numbers None.
+        confidence: of the corrected intervals, see :func:`strongest`.
 
     Returns:
-        rows with dataset, algorithm, defense, strength, adversary, victim, target, attack,
-        metric, split, and the advantage (mean over seeds) with its interval; None if it has none.
-        The largest of several advantages is biased upwards; gates correct for that.
+        as :func:`strongest`.
     """
     points = shown(rows)
     bare = {r["dataset"] for r in points if _undefended(r)}
-    best: dict[tuple[Any, ...], dict[str, Any]] = {}
+    points = [r for r in points if r["dataset"] not in bare or _undefended(r)]
+    return _best(points, ("dataset", "adversary", "victim", "target"), confidence)
+
+
+def strongest(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]:
+    """The strongest attacker of each target under each training, corrected for having chosen it.
+
+    Taking the largest of m advantages is taking the best of m, so its t interval over seeds is made
+    at confidence 1 - (1 - confidence) / m, and the one-sided p-value for an advantage above 0 is
+    adjusted over all m (Holm 1979).
+
+    Args:
+        rows: points of :func:`vflsec.audit.leakage.summarise`, missing numbers None.
+        confidence: of the corrected two-sided intervals.
+
+    Returns:
+        rows with dataset, algorithm, defense, strength, adversary, victim, target, attack, metric,
+        split, ``advantage`` (mean over seeds) with its corrected bounds ``low`` and ``high``,
+        ``p``, and ``tried`` (m); numbers are None where there is no advantage or only one seed.
+    """
+    by = ("dataset", "algorithm", "defense", "strength", "victim", "target")
+    return _best(shown(rows), by, confidence)
+
+
+def _best(points: Iterable[Row], by: Sequence[str], confidence: float) -> list[dict[str, Any]]:
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for r in points:
-        if r["dataset"] in bare and not _undefended(r):
-            continue
-        key = tuple(r.get(k) for k in ("dataset", "adversary", "victim", "target"))
-        if key not in best or _gain(r) > _gain(best[key]):
-            best[key] = r
-    return [{k: r.get(k) for k in _CELL} for r in best.values()]
+        groups[tuple(r.get(k) for k in by)].append(r)
+    out = []
+    for of in groups.values():
+        adjusted = intervals.holm([_p(r) for r in of])
+        i = max(range(len(of)), key=lambda i: _gain(of[i]))
+        best, spread = of[i], _spread(of[i])
+        factor = intervals.t_half_width(_seeds(best), 1 - (1 - confidence) / len(of))
+        half = None if spread is None or factor is None else factor * spread
+        gain = best["advantage"]
+        out.append(
+            {k: best.get(k) for k in _CELL}
+            | {
+                "low": None if half is None else gain - half,
+                "high": None if half is None else gain + half,
+                "p": None if half is None else float(adjusted[i]),
+                "tried": len(of),
+            }
+        )
+    return out
+
+
+def _seeds(row: Row) -> int:
+    return int(row.get("advantage_seeds") or 0)
+
+
+def _spread(row: Row) -> float | None:
+    sd = row.get("advantage_sd")
+    return None if row["advantage"] is None or sd is None else float(sd)
+
+
+def _p(row: Row) -> float:
+    """One-sided p-value of an advantage above 0; 1 where the seeds do not tell."""
+    spread, n = _spread(row), _seeds(row)
+    if spread is None or n < 2:
+        return 1.0
+    if spread == 0:
+        return 0.0 if row["advantage"] > 0 else 1.0
+    return float(special.stdtr(n - 1, -row["advantage"] / (spread / math.sqrt(n))))
 
 
 def _undefended(row: Row) -> bool:

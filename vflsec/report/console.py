@@ -107,7 +107,7 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> lis
             f"  {p['attack']}", p["adversary"], p["split"], number(p.get("value")), control,
             Text(interval(p, "advantage", sign=True), style=_shade(p)),
         )  # fmt: skip
-    out: list[Any] = [Text(""), table]
+    out: list[Any] = [Text(""), table, Text(""), _strongest(points, summary)]
     caps = [c for c in summary["curves"] if c["dataset"] == points[0]["dataset"]]
     caps = [c for c in caps if c.get("cap") is not None and len(c["strengths"]) > 1]
     if caps:
@@ -115,6 +115,30 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> lis
     reasons = {f"{p['attack']} by {p['adversary']}: {p['reason']}" for p in rows if p["reason"]}
     out += [Text(f"  {r}", style="yellow") for r in sorted(reasons)]
     return out
+
+
+def _strongest(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> Table:
+    """The strongest attacker of each target, with what choosing it costs."""
+    from vflsec.audit import matrix
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("strongest attacker of", "training", "attack", "by"):
+        table.add_column(name, overflow="fold", max_width=26)
+    table.add_column("advantage, Holm-corrected")
+    for r in matrix.strongest(points, summary["confidence"]):
+        shade = _shade({"advantage_low": r["low"], "advantage_high": r["high"]})
+        table.add_row(
+            matrix.secret(r), f"{r['algorithm']}, {_strength(r)}", r["attack"], r["adversary"],
+            Text(corrected(r), style=shade),
+        )  # fmt: skip
+    return table
+
+
+def corrected(row: Mapping[str, Any]) -> str:
+    """Advantage, Holm-corrected interval and the number of attacks it was chosen from."""
+    shown = interval(row | {"x": row["advantage"], "x_low": row["low"], "x_high": row["high"]},
+                     "x", sign=True)  # fmt: skip
+    return f"{shown}, of {row['tried']}"
 
 
 def _shade(p: Mapping[str, Any]) -> str:

@@ -83,6 +83,7 @@ def summary_of(
 ) -> dict[str, Any]:
     """The summary as plain values that JSON can hold (missing numbers are null)."""
     cost = costs(record, results)
+    points = plain(_rows(evaluation.points))
     lines = dict(zip(evaluation.asked, record.get("gate_lines", []), strict=False))
     return plain(
         {
@@ -101,7 +102,8 @@ def summary_of(
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
             "curves": _rows(evaluation.curves),
             "points": _rows(evaluation.points),
-            "leaks": matrix.leaks(plain(_rows(evaluation.points))),
+            "leaks": matrix.leaks(points, record["confidence"]),
+            "strongest": matrix.strongest(points, record["confidence"]),
             "over_time": _rows(evaluation.over_time),
             "alive": {
                 label: {"alive": shown, "evidence": why}

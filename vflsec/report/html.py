@@ -15,7 +15,7 @@ from typing import Any
 
 from vflsec.audit import matrix
 from vflsec.report import figures, placing
-from vflsec.report.console import interval, number
+from vflsec.report.console import corrected, interval, number
 from vflsec.report.text import clean
 from vflsec.report.verdicts import headline, place, point_of
 
@@ -84,6 +84,7 @@ def _datasets(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 | summary["parties"].get(name, {}),
                 "figures": _figures(summary, name, rows, f"d{i}"),
                 "matrix": _matrix(summary, name, rows),
+                "strongest": _strongest(summary, rows),
                 "utility": _utility(summary, name),
                 "attacks": [_attack(p) for p in rows],
                 "phases": _phases(summary, name),
@@ -187,7 +188,7 @@ def _matrix(
     if not rows:
         return {}
     parties = summary["parties"].get(name, {}).get("parties", [])
-    found = matrix.leaks(rows)
+    found = matrix.leaks(rows, summary["confidence"])
     cells = {(matrix.secret(r), r["adversary"]): r for r in found}
     across = list(dict.fromkeys([*parties, *(k[1] for k in cells)]))
     down = []
@@ -202,6 +203,21 @@ def _matrix(
             row.append({"text": text, "level": level, "attack": cell["attack"] if cell else ""})
         down.append({"name": held, "cells": row})
     return {"across": across, "down": down}
+
+
+def _strongest(
+    summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The strongest attacker of each target, as texts."""
+    return [
+        {
+            "secret": matrix.secret(r), "training": r["algorithm"], "defense": place(r),
+            "attack": r["attack"], "by": r["adversary"],
+            "advantage": corrected(r).partition(", of")[0], "tried": r["tried"],
+            "leaks": r["low"] is not None and r["low"] > 0,
+        }
+        for r in matrix.strongest(rows, summary["confidence"])
+    ]  # fmt: skip
 
 
 def _utility(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vflsec.audit import matrix
-from vflsec.report.console import interval, number
+from vflsec.report.console import corrected, interval, number
 from vflsec.report.figures import points
 from vflsec.report.text import markdown as esc
 from vflsec.report.verdicts import headline, place, point_of
@@ -51,7 +51,9 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         if len(rows) > _MOST:
             lines.append(f"\n{len(rows) - _MOST} more are in results.csv.")
         lines.append("")
-    lines += _matrix(matrix.leaks(summary["points"]))
+    level = summary["confidence"]
+    lines += _strongest(matrix.strongest(summary["points"], level), level)
+    lines += _matrix(matrix.leaks(summary["points"], level))
     findings = [f for f in summary["findings"] if f.partition(":")[0] not in _MARK]
     if findings:
         lines += ["### Findings", "", *(f"- {esc(f)}" for f in findings), ""]
@@ -62,6 +64,23 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         "Details: report.html."
     )
     return "\n".join(lines) + "\n"
+
+
+def _strongest(rows: Sequence[Mapping[str, Any]], level: float) -> list[str]:
+    """One line for each target under each training."""
+    if not rows:
+        return []
+    lines = [f"### Strongest attacker of each target (Holm-corrected {level * 100:g} % intervals)",
+             "", "| whose secret | data | training | defense | attack | by | advantage | tried |",
+             "|---|---|---|---|---|---|---|---:|"]  # fmt: skip
+    for r in rows[:_MOST]:
+        line = (
+            esc(matrix.secret(r)), esc(r["dataset"]), esc(r["algorithm"]), esc(place(r)),
+            esc(r["attack"]), esc(r["adversary"]), corrected(r).partition(", of")[0],
+            str(r["tried"]),
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(line)} |")
+    return [*lines, ""]
 
 
 def _matrix(cells: Sequence[Mapping[str, Any]]) -> list[str]:
