@@ -231,3 +231,17 @@ def test_chunks_are_even_and_complete(n: int, size: int, lengths: list[int]) -> 
     parts = chunks(cells, size)
     assert sorted(len(p) for p in parts) == sorted(lengths)
     assert [c for p in parts for c in p] == cells
+
+
+def test_a_defense_that_cannot_protect_a_data_set_is_an_error_before_anything_runs() -> None:
+    data = [{"name": "breast_cancer"}, {"name": "digits"}]
+    rules = "marvell", "rr_prior"
+    defense: list[dict[str, Any]] = [{"name": "marvell", "strength": [1]}]
+    defense += [{"name": "rr_prior", "prior": [0.5, 0.5], "epsilon": [1]}]
+    sections = tomllib.loads(SCENARIO) | {"data": data, "defense": defense}
+    with pytest.raises(ScenarioError) as caught:
+        make_plan(load_scenario(sections, []))
+    found = [(p.path, p.rule) for p in caught.value.problems]
+    assert [path for path, _ in found] == ["defense.0", "defense.1"]
+    for (_, rule), name in zip(found, rules, strict=True):
+        assert rule.startswith(f"cannot be put on data digits: {name}")

@@ -17,6 +17,7 @@ from vflsec.engine.observe import refusal
 from vflsec.engine.problems import Problem, ScenarioError
 from vflsec.engine.sections import Data
 from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec
+from vflsec.errors import ConfigError
 
 if TYPE_CHECKING:
     from vflsec.data.source import Source
@@ -210,6 +211,7 @@ class _Planner:
     def groups(self) -> Iterator[Group]:
         infos = _distinct([self._info(d) for d in self.root.data])
         self._check_parties(infos)
+        self._check_defenses(infos)
         if self.problems:
             return
         seeds = self.root.audit.seeds
@@ -265,6 +267,16 @@ class _Planner:
             if party not in every:
                 rule = f"must name a party ({listed}), got {party!r}."
                 self.problems.append(self.scenario.error(path, rule, party))
+
+    def _check_defenses(self, infos: Sequence[DataInfo]) -> None:
+        for i, section in enumerate(self.root.defense):
+            policy = registry.defenses.create(section.name, natural_strengths(section)[1])
+            for info in infos:
+                try:
+                    policy.check_task(info.classes)
+                except ConfigError as error:
+                    rule = f"cannot be put on data {info.name}: {error}"
+                    self.problems.append(self.scenario.error(("defense", i), rule, section.name))
 
     def _grid(self) -> list[tuple[DefenseSpec, ...]]:
         axes: dict[str, list[DefenseSpec]] = {}
