@@ -13,11 +13,11 @@ from vflsec import registry
 from vflsec.data.load import SPLIT_KEYS, load_source
 from vflsec.engine.components import flat_params, natural_strengths
 from vflsec.engine.estimate import estimate
+from vflsec.engine.feasible import obstacles, unfit_defenses
 from vflsec.engine.observe import refusal
 from vflsec.engine.problems import Problem, ScenarioError
 from vflsec.engine.sections import Data
 from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec
-from vflsec.errors import ConfigError
 
 if TYPE_CHECKING:
     from vflsec.data.source import Source
@@ -172,20 +172,27 @@ def _strengths(cell: CellSpec) -> tuple[float, ...]:
 
 
 def make_plan(
-    scenario: Scenario, *, load: Callable[[Mapping[str, Any], int, Path], Source] | None = None
+    scenario: Scenario,
+    *,
+    load: Callable[[Mapping[str, Any], int, Path], Source] | None = None,
+    try_out: bool = True,
 ) -> Plan:
-    """Plan an audit; loads the data sets to learn their parties, trains nothing.
+    """Plan an audit; loads the data sets and tries out whether every training can begin.
 
     Args:
         scenario: a valid scenario.
         load: instead of `vflsec.data.load.load_source`.
+        try_out: whether to set every training up and take its first step.
 
     Raises:
-        ScenarioError: a party is named that a data set does not have.
+        ScenarioError: a party is named that a data set does not have, a defense cannot protect a
+            data set, or a training cannot begin.
         DataError: a table cannot be used.
     """
     planner = _Planner(scenario, load or load_source)
     groups = tuple(planner.groups())
+    if try_out and not planner.problems:
+        planner.problems += obstacles(scenario, groups, planner.sources)
     if planner.problems:
         raise ScenarioError(planner.problems)
     return Plan(
@@ -207,11 +214,14 @@ class _Planner:
         self.refused: list[Refused] = []
         self.notes: list[str] = []
         self.seen: set[tuple[str, str]] = set()
+        self.sources: dict[str, Source] = {}
 
     def groups(self) -> Iterator[Group]:
-        infos = _distinct([self._info(d) for d in self.root.data])
+        loaded = [self._info(d) for d in self.root.data]
+        infos = _distinct([info for info, _ in loaded])
+        self.sources = {i.name: source for i, (_, source) in zip(infos, loaded, strict=True)}
         self._check_parties(infos)
-        self._check_defenses(infos)
+        self.problems += unfit_defenses(self.scenario, infos)
         if self.problems:
             return
         seeds = self.root.audit.seeds
@@ -229,22 +239,23 @@ class _Planner:
         if self.root.audit.positive_control and self.root.gate and self.root.attack:
             yield from self._controls(infos[0])
 
-    def _info(self, data: Data) -> DataInfo:
+    def _info(self, data: Data) -> tuple[DataInfo, Source]:
         section = data.model_dump(exclude_defaults=True)
         section.setdefault("name", Path(data.file or next(iter(data.files.values()), "")).stem)
         return self._of_section(section)
 
-    def _of_section(self, section: Mapping[str, Any]) -> DataInfo:
+    def _of_section(self, section: Mapping[str, Any]) -> tuple[DataInfo, Source]:
         info = DataInfo(str(section["name"]), section, (), 0, 0, "")
         source = self.load(info.source, 0, self.scenario.base)
         others = [p for p in source.parties if p != source.active]
-        return replace(
+        info = replace(
             info,
             parties=(source.active, *others),
             classes=len(source.class_names),
             rows=len(source.y),
             digest=source.digest,
         )
+        return info, source
 
     def _check_parties(self, infos: Sequence[DataInfo]) -> None:
         every = {p for i in infos for p in i.parties}
@@ -267,16 +278,6 @@ class _Planner:
             if party not in every:
                 rule = f"must name a party ({listed}), got {party!r}."
                 self.problems.append(self.scenario.error(path, rule, party))
-
-    def _check_defenses(self, infos: Sequence[DataInfo]) -> None:
-        for i, section in enumerate(self.root.defense):
-            policy = registry.defenses.create(section.name, natural_strengths(section)[1])
-            for info in infos:
-                try:
-                    policy.check_task(info.classes)
-                except ConfigError as error:
-                    rule = f"cannot be put on data {info.name}: {error}"
-                    self.problems.append(self.scenario.error(("defense", i), rule, section.name))
 
     def _grid(self) -> list[tuple[DefenseSpec, ...]]:
         axes: dict[str, list[DefenseSpec]] = {}
@@ -407,8 +408,8 @@ class _Planner:
             section: dict[str, Any] = {"name": "control_gaussian"}
             if params:
                 section["params"] = dict(params)
-            whole = _with_settings(self._of_section(section))
-            part = _with_settings(self._of_section(section | {"aligned": _CONTROL_ALIGNED}))
+            whole = _with_settings(self._of_section(section)[0])
+            part = _with_settings(self._of_section(section | {"aligned": _CONTROL_ALIGNED})[0])
             for algorithm, title in zip(self.root.algorithm, self._titles(), strict=True):
                 params = flat_params(algorithm)
                 cls = registry.algorithms.get(algorithm.name)
