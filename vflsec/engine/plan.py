@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.data.load import SPLIT_KEYS, load_source
+from vflsec.data.remarks import missing_by_column, remarks
 from vflsec.engine.components import flat_params, natural_strengths
 from vflsec.engine.estimate import estimate
 from vflsec.engine.feasible import obstacles, unfit_defenses
@@ -42,6 +43,7 @@ class DataInfo:
         parties: names, the active party first.
         classes, rows: sizes.
         digest: of the content.
+        missing: {party: {column: rows without a value}}.
     """
 
     name: str
@@ -50,6 +52,7 @@ class DataInfo:
     classes: int
     rows: int
     digest: str
+    missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def source(self) -> dict[str, Any]:
@@ -146,6 +149,10 @@ class Plan:
             "name": self.name,
             "scenario_hash": self.scenario_hash,
             "confidence": self.confidence,
+            "data": [
+                {k: getattr(d, k) for k in ("name", "parties", "classes", "rows", "missing")}
+                for d in {g.data.name: g.data for g in self.groups if g.role == "audit"}.values()
+            ],
             "groups": [
                 {
                     "role": g.role,
@@ -248,12 +255,14 @@ class _Planner:
         info = DataInfo(str(section["name"]), section, (), 0, 0, "")
         source = self.load(info.source, 0, self.scenario.base)
         others = [p for p in source.parties if p != source.active]
+        self.notes += [f"{info.name}: {remark}" for remark in remarks(source)]
         info = replace(
             info,
             parties=(source.active, *others),
             classes=len(source.class_names),
             rows=len(source.y),
             digest=source.digest,
+            missing=missing_by_column(source),
         )
         return info, source
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vflsec.report.console import interval, number
 from vflsec.report.figures import points
+from vflsec.report.numbers import interval, number
+from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
 from vflsec.report.text import markdown as esc
 from vflsec.report.verdicts import headline, place, point_of
 
@@ -48,8 +49,9 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
             )  # fmt: skip
             lines.append(f"| {' | '.join(line)} |")
         if len(rows) > _MOST:
-            lines.append(f"\n{len(rows) - _MOST} more are in results.csv.")
+            lines.append(f"\n{_more(rows, 'results.csv')}")
         lines.append("")
+    lines += _scores(summary)
     findings = [f for f in summary["findings"] if f.partition(":")[0] not in _MARK]
     if findings:
         lines += ["### Findings", "", *(f"- {esc(f)}" for f in findings), ""]
@@ -60,3 +62,19 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         "Details: report.html."
     )
     return "\n".join(lines) + "\n"
+
+
+def _scores(summary: Mapping[str, Any]) -> list[str]:
+    rows = scores(summary)
+    if not rows:
+        return []
+    lines = ["### CAP and DCS (reported, never gated)", "", f"{CAP_MEANS} {DCS_MEANS}", "",
+             "| data | defense | strengths | attack | by | rows | CAP | DCS |",
+             "|---|---|---|---|---|---|---:|---|"]  # fmt: skip
+    names = ("dataset", "defense", "grid", "attack", "adversary", "split", "cap", "dcs")
+    lines += [f"| {' | '.join(esc(r[k]) for k in names)} |" for r in rows[:_MOST]]
+    return [*lines, "", _more(rows, "summary.json"), ""] if len(rows) > _MOST else [*lines, ""]
+
+
+def _more(rows: Sequence[Mapping[str, Any]], where: str) -> str:
+    return f"{len(rows) - _MOST} more are in {where}."
