@@ -18,7 +18,7 @@ from vflsec.engine.feasible import obstacles, unfit_defenses
 from vflsec.engine.observe import refusal
 from vflsec.engine.problems import Problem, ScenarioError
 from vflsec.engine.sections import Data
-from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec
+from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec, victims
 
 if TYPE_CHECKING:
     from vflsec.data.source import Source
@@ -103,6 +103,7 @@ class Refused:
         status: ``not-observable`` or ``not-applicable``.
         reason: in words, naming both sides.
         target: what the attack would have guessed.
+        victims: whose secret that is.
         cells: keys of the cells concerned.
     """
 
@@ -113,6 +114,7 @@ class Refused:
     status: str
     reason: str
     target: str
+    victims: tuple[str, ...]
     cells: tuple[str, ...]
 
 
@@ -341,9 +343,10 @@ class _Planner:
                 status, reason = refusal(attack, spec, info, members[0])
                 if status:
                     keys = tuple(c.key for c in members)
+                    whose = victims(attack.target, spec.adversary, info.parties, spec.victim)
                     self.refused.append(
                         Refused(role, info.name, title, spec, status, reason,
-                                attack.target, keys)
+                                attack.target, whose, keys)
                     )  # fmt: skip
                 elif attack.policy() is None:
                     passive.append(spec)
