@@ -19,7 +19,7 @@ from vflsec.errors import ConfigError
 
 @pytest.fixture(scope="module")
 def group() -> Group:
-    return make_plan(load_scenario(tomllib.loads(SCENARIO)), load=source).groups[0]
+    return make_plan(load_scenario(tomllib.loads(SCENARIO)), load=source, try_out=False).groups[0]
 
 
 def test_what_was_put_in_comes_out(tmp_path: Path, group: Group) -> None:

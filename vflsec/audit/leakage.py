@@ -19,7 +19,7 @@ from vflsec import check
 from vflsec.audit import controls as ctl
 from vflsec.audit import intervals
 from vflsec.audit.metrics import METRICS
-from vflsec.audit.summary import cap
+from vflsec.audit.summary import cap, dcs
 from vflsec.engine.spec import CellResult, DefenseSpec, Measure, victims
 
 __all__ = ["COLUMNS", "POINT", "UNDEFENDED", "curves", "defense_point", "is_undefended", "records",
@@ -331,7 +331,8 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
         uses (``auc`` for two classes, ``accuracy`` beyond); lists ``strengths``, ``values``,
         ``advantages``, ``utilities`` over the grid, ascending; ``cap`` (None where a point is
         missing or leaves [0, 1]) and ``cap_strengths``; ``undefended_value`` and
-        ``undefended_utility`` of the same attack.
+        ``undefended_utility`` of the same attack; ``dcs``, the defense capability score at each
+        strength (None where a figure is missing or leaves [0, 1]).
     """
     keys = [k for k in POINT if k not in ("strength", "metric")]
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
@@ -367,6 +368,8 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
         row["undefended_value"], row["undefended_utility"] = bare.get(
             row.pop("_rest"), (None, None)
         )
+        points = zip(row["values"], row["utilities"], strict=True)
+        row["dcs"] = [_dcs(a, u, row["undefended_utility"]) for a, u in points]
     return pd.DataFrame(out)
 
 
@@ -375,3 +378,9 @@ def _cap(points: Sequence[Mapping[str, Any]]) -> float | None:
     if not points or not all(0 <= x <= 1 for x in [*u, *a]):  # NaN compares false
         return None
     return cap(u, a)
+
+
+def _dcs(attack: float, utility: float, undefended: float | None) -> float | None:
+    if undefended is None or not all(0 <= x <= 1 for x in (attack, utility, undefended)):
+        return None
+    return dcs(attack, utility, undefended)

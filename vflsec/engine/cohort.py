@@ -101,6 +101,22 @@ def run_cohort(
     return results
 
 
+def first_step(cell: CellSpec, task: Task) -> None:
+    """Build one cell on the CPU as for training, take the first step of the first phase, drop it.
+
+    Raises:
+        VflsecError: it cannot be trained.
+    """
+    cells, tasks = [cell] * LEAST, {cell.seed: task}
+    cohort = _Cohort(cells, (), tasks, torch.device("cpu"), lambda *_: None, True)
+    fed = cohort.build()
+    phase = cohort.algorithm.phases(fed)[0]
+    if phase.epochs and phase.before is None:
+        fed.phase, walk = phase.name, phase.walks()[0]
+        fed.batch = next(iter(fed.batches(walk)))
+        walk.step(fed.batch)
+
+
 class _Cohort:
     def __init__(
         self,
@@ -121,12 +137,17 @@ class _Cohort:
         self._controls: dict[tuple[Any, ...], list[Control]] = {}
         self._alone: dict[str, Replicas | None] = {}
 
-    def go(self) -> list[CellResult]:
+    def build(self) -> Federation:
+        """The parties with their policies and models."""
         self.fed = fed = Federation.create(
             self.stack, self.seeds, self._policies(), self._recorder(), self._facts()
         )
         self._grant()
         self.algorithm.build(fed)
+        return fed
+
+    def go(self) -> list[CellResult]:
+        fed = self.build()
         self.initial = {
             name: party.modules["bottom"].state()
             for name, party in fed.parties.items()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.errors import VflsecError
 
 if TYPE_CHECKING:
     from vflsec.attack import Attack
+    from vflsec.data.source import Source
     from vflsec.engine.plan import DataInfo
     from vflsec.engine.spec import AttackSpec, CellSpec
 
-__all__ = ["exhausted", "refusal"]
+__all__ = ["exhausted", "labelled_rows", "refusal"]
 
 
 def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) -> tuple[str, str]:
@@ -74,6 +75,17 @@ def exhausted(spec: AttackSpec, labelled: int) -> str:
         f"{spec.name}: {of} must be < {labelled}, the number of labelled training rows, got "
         f"{granted}: no row would be left to guess. Grant fewer."
     )
+
+
+def labelled_rows(source: Source, split: Mapping[str, Any]) -> int:
+    """How many labelled training rows every seed has; 0 if the split fails: training says why."""
+    from vflsec.data.split import row_sets
+
+    sizes = {k: split[k] for k in ("validation", "test", "labelled", "aligned") if k in split}
+    try:
+        return len(row_sets(source, 0, **sizes).labelled)
+    except VflsecError:
+        return 0
 
 
 def rerouted(

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.data.load import SPLIT_KEYS, load_source
+from vflsec.data.remarks import missing_by_column, remarks
 from vflsec.engine.components import flat_params, natural_strengths
 from vflsec.engine.estimate import estimate
-from vflsec.engine.observe import refusal
+from vflsec.engine.feasible import obstacles, unfit_defenses
+from vflsec.engine.observe import labelled_rows, refusal
 from vflsec.engine.problems import Problem, ScenarioError
 from vflsec.engine.sections import Data
 from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec, victims
-from vflsec.errors import VflsecError
 
 if TYPE_CHECKING:
     from vflsec.data.source import Source
@@ -44,6 +45,7 @@ class DataInfo:
         labelled: training rows with a label, at least one fewer than which may be granted; 0 if
             that cannot be told before training.
         digest: of the content.
+        missing: {party: {column: rows without a value}}.
     """
 
     name: str
@@ -52,6 +54,7 @@ class DataInfo:
     classes: int
     rows: int
     digest: str
+    missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     labelled: int = 0
 
     @property
@@ -151,6 +154,10 @@ class Plan:
             "name": self.name,
             "scenario_hash": self.scenario_hash,
             "confidence": self.confidence,
+            "data": [
+                {k: getattr(d, k) for k in ("name", "parties", "classes", "rows", "missing")}
+                for d in {g.data.name: g.data for g in self.groups if g.role == "audit"}.values()
+            ],
             "groups": [
                 {
                     "role": g.role,
@@ -177,20 +184,27 @@ def _strengths(cell: CellSpec) -> tuple[float, ...]:
 
 
 def make_plan(
-    scenario: Scenario, *, load: Callable[[Mapping[str, Any], int, Path], Source] | None = None
+    scenario: Scenario,
+    *,
+    load: Callable[[Mapping[str, Any], int, Path], Source] | None = None,
+    try_out: bool = True,
 ) -> Plan:
-    """Plan an audit; loads the data sets to learn their parties, trains nothing.
+    """Plan an audit; loads the data sets and tries out whether every training can begin.
 
     Args:
         scenario: a valid scenario.
         load: instead of `vflsec.data.load.load_source`.
+        try_out: whether to set every training up and take its first step.
 
     Raises:
-        ScenarioError: a party is named that a data set does not have.
+        ScenarioError: a party is named that a data set does not have, a defense cannot protect a
+            data set, or a training cannot begin.
         DataError: a table cannot be used.
     """
     planner = _Planner(scenario, load or load_source)
     groups = tuple(planner.groups())
+    if try_out and not planner.problems:
+        planner.problems += obstacles(scenario, groups, planner.sources)
     if planner.problems:
         raise ScenarioError(planner.problems)
     return Plan(
@@ -212,10 +226,14 @@ class _Planner:
         self.refused: list[Refused] = []
         self.notes: list[str] = []
         self.seen: set[tuple[str, str]] = set()
+        self.sources: dict[str, Source] = {}
 
     def groups(self) -> Iterator[Group]:
-        infos = _distinct([self._info(d) for d in self.root.data])
+        loaded = [self._info(d) for d in self.root.data]
+        infos = _distinct([info for info, _ in loaded])
+        self.sources = {i.name: source for i, (_, source) in zip(infos, loaded, strict=True)}
         self._check_parties(infos)
+        self.problems += unfit_defenses(self.scenario, infos)
         if self.problems:
             return
         seeds = self.root.audit.seeds
@@ -233,23 +251,26 @@ class _Planner:
         if self.root.audit.positive_control and self.root.gate and self.root.attack:
             yield from self._controls(infos[0])
 
-    def _info(self, data: Data) -> DataInfo:
+    def _info(self, data: Data) -> tuple[DataInfo, Source]:
         section = data.model_dump(exclude_defaults=True)
         section.setdefault("name", Path(data.file or next(iter(data.files.values()), "")).stem)
         return self._of_section(section)
 
-    def _of_section(self, section: Mapping[str, Any]) -> DataInfo:
+    def _of_section(self, section: Mapping[str, Any]) -> tuple[DataInfo, Source]:
         info = DataInfo(str(section["name"]), section, (), 0, 0, "")
         source = self.load(info.source, 0, self.scenario.base)
         others = [p for p in source.parties if p != source.active]
-        return replace(
+        self.notes += [f"{info.name}: {remark}" for remark in remarks(source)]
+        info = replace(
             info,
             parties=(source.active, *others),
             classes=len(source.class_names),
             rows=len(source.y),
             digest=source.digest,
-            labelled=_labelled(source, info.split),
+            missing=missing_by_column(source),
+            labelled=labelled_rows(source, info.split),
         )
+        return info, source
 
     def _check_parties(self, infos: Sequence[DataInfo]) -> None:
         every = {p for i in infos for p in i.parties}
@@ -403,8 +424,8 @@ class _Planner:
             section: dict[str, Any] = {"name": "control_gaussian"}
             if params:
                 section["params"] = dict(params)
-            whole = _with_settings(self._of_section(section))
-            part = _with_settings(self._of_section(section | {"aligned": _CONTROL_ALIGNED}))
+            whole = _with_settings(self._of_section(section)[0])
+            part = _with_settings(self._of_section(section | {"aligned": _CONTROL_ALIGNED})[0])
             for algorithm, title in zip(self.root.algorithm, self._titles(), strict=True):
                 params = flat_params(algorithm)
                 cls = registry.algorithms.get(algorithm.name)
@@ -463,17 +484,6 @@ def _adversaries(
             parties += [info.active] if word == like.active else info.passive[:1]
     coalition = tuple(dict.fromkeys(parties))
     return [coalition] if coalition else []
-
-
-def _labelled(source: Source, split: Mapping[str, Any]) -> int:
-    """How many labelled training rows every seed has; 0 if the split fails: training says why."""
-    from vflsec.data.split import row_sets
-
-    sizes = {k: split[k] for k in ("validation", "test", "labelled", "aligned") if k in split}
-    try:
-        return len(row_sets(source, 0, **sizes).labelled)
-    except VflsecError:
-        return 0
 
 
 def _victim(given: str, info: DataInfo, like: DataInfo) -> str:

@@ -140,7 +140,7 @@ def run_audit(
     make_folder(folder)
     given = backend
     backend = backend or default_backend()
-    plan = make_plan(loaded, load=backend.load_source)
+    plan = make_plan(loaded, load=backend.load_source, try_out=given is None)
     if fresh:
         _clear(folder)
     reporter = progress or Reporter()

@@ -15,7 +15,8 @@ from typing import Any
 
 from vflsec.audit import matrix
 from vflsec.report import figures, placing
-from vflsec.report.console import corrected, interval, number
+from vflsec.report.numbers import corrected, interval, number
+from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
 from vflsec.report.text import clean
 from vflsec.report.verdicts import headline, place, point_of
 
@@ -56,6 +57,7 @@ def html(summary: Mapping[str, Any]) -> str:
         costs=_costs(summary),
         ledger=_ledger(summary),
         guarantees=_guarantees(summary),
+        means=(CAP_MEANS, DCS_MEANS),
         findings=[f for f in summary["findings"] if f.partition(":")[0] not in _VERDICTS],
         raw=_block(summary.get("scenario", "")),
     )
@@ -89,7 +91,7 @@ def _datasets(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "attacks": [_attack(p) for p in rows],
                 "phases": _phases(summary, name),
                 "gaps": _gaps(summary, name),
-                "caps": _caps(summary, name),
+                "scores": scores(summary, name),
             }
         )
     return out
@@ -275,18 +277,6 @@ def _gaps(summary: Mapping[str, Any], name: str) -> list[dict[str, str]]:
         {"attack": a, "status": s, "reason": r, "adversary": ", ".join(who)}
         for (a, s, r), who in found.items()
     ]
-
-
-def _caps(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "attack": c["attack"], "adversary": c["adversary"], "defense": c["defense"],
-            "split": c["split"], "cap": number(c["cap"]),
-            "grid": ", ".join(f"{x:g}" for x in c["cap_strengths"] if x is not None),
-        }
-        for c in summary["curves"]
-        if c["dataset"] == name and c["cap"] is not None and len(c["strengths"]) > 1
-    ]  # fmt: skip
 
 
 def _costs(summary: Mapping[str, Any]) -> list[dict[str, Any]]:

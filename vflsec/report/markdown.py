@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vflsec.audit import matrix
-from vflsec.report.console import corrected, interval, number
 from vflsec.report.figures import points
+from vflsec.report.numbers import corrected, interval, number
+from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
 from vflsec.report.text import markdown as esc
 from vflsec.report.verdicts import headline, place, point_of
 
@@ -49,8 +50,9 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
             )  # fmt: skip
             lines.append(f"| {' | '.join(line)} |")
         if len(rows) > _MOST:
-            lines.append(f"\n{len(rows) - _MOST} more are in results.csv.")
+            lines.append(f"\n{_more(rows, 'results.csv')}")
         lines.append("")
+    lines += _scores(summary)
     level = summary["confidence"]
     lines += _strongest(matrix.strongest(summary["points"], level), level)
     lines += _matrix(matrix.leaks(summary["points"], level))
@@ -81,6 +83,22 @@ def _strongest(rows: Sequence[Mapping[str, Any]], level: float) -> list[str]:
         )  # fmt: skip
         lines.append(f"| {' | '.join(line)} |")
     return [*lines, ""]
+
+
+def _scores(summary: Mapping[str, Any]) -> list[str]:
+    rows = scores(summary)
+    if not rows:
+        return []
+    lines = ["### CAP and DCS (reported, never gated)", "", f"{CAP_MEANS} {DCS_MEANS}", "",
+             "| data | defense | strengths | attack | by | rows | CAP | DCS |",
+             "|---|---|---|---|---|---|---:|---|"]  # fmt: skip
+    names = ("dataset", "defense", "grid", "attack", "adversary", "split", "cap", "dcs")
+    lines += [f"| {' | '.join(esc(r[k]) for k in names)} |" for r in rows[:_MOST]]
+    return [*lines, "", _more(rows, "summary.json"), ""] if len(rows) > _MOST else [*lines, ""]
+
+
+def _more(rows: Sequence[Mapping[str, Any]], where: str) -> str:
+    return f"{len(rows) - _MOST} more are in {where}."
 
 
 def _matrix(cells: Sequence[Mapping[str, Any]]) -> list[str]:
