@@ -1,7 +1,7 @@
 """The page of the attacks: tables, the comparison with the expectation, and the explanations.
 
-Explanations come from evidence_attacks_comments.md and hold no figure: a section is printed if the
-tables call for it. `### FAMILY, COLUMN` explains a disagreement with the expectation, `### below,
+Explanations come from evidence_attacks_comments.md and hold no figure; a section is printed if the
+tables call for it: `### FAMILY, COLUMN` explains a disagreement with the expectation, `### below,
 FAMILY` figures that are below their control and not at chance, `### remark, TITLE` stands always.
 """
 
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 from vflsec.audit.intervals import t_interval
@@ -101,9 +103,11 @@ A family stands for its strongest attack in each cell. **stops**: the interval o
 touches zero or lies below it. **does not stop**: 80 % or more of the undefended advantage is left.
 **partly**: less, but the interval is above zero. **-**: the undefended interval touches zero, so
 there is nothing to stop. Under label-DP, **within the bound**: the AUC does not exceed, by its
-interval, the larger of 0.5 + tanh(ε/2)/2 = 0.731, which is the AUC of the released labels for the
-true ones, and the AUC of the undefended main task, which is what all columns tell about the label;
-the guarantee speaks about the gain over that. Cells that disagree are bold and explained below.
+interval, what the released label and all columns tell together, for the guarantee is on the gain
+over columns alone. That is computed from the undefended main task's AUC and ε, as if the scores of
+both classes were normal and told apart from the label's flip; without columns it is 0.5 +
+tanh(ε/2)/2 = 0.731, the AUC of the released label. Cells that disagree are bold and explained
+below.
 """
 
 
@@ -143,7 +147,8 @@ def page(
     below, more = _below(cells, columns)
     text += [RULE, *compared, "", _explained(told, wanted), "## Below their control", *below, "",
              _explained(told, more), "## Remarks", ""]  # fmt: skip
-    text += [f"- **{key.split(', ', 1)[1]}**: {t}" for key, t in told.items() if "remark" in key]
+    remarks = {k.split(", ", 1)[1]: t for k, t in told.items() if k.startswith("remark, ")}
+    text += [_item(k, t) for k, t in remarks.items()]
     return "\n".join(text) + "\n", [k for k in (*wanted, *more) if k not in told]
 
 
@@ -218,12 +223,27 @@ def _verdict(cells: Sequence[Cell], bare: str, column: str, expected: str, main:
     if before is None or after is None or before.gain[1] <= 0:
         return "-"
     if expected == BOUND:
-        limit = max(0.5 + math.tanh(0.5) / 2, main)
+        limit = together(main, 1.0)
         highest = max(mean_interval(c.values)[1] for c in cells if c.column == column)
         return BOUND if highest <= limit else "beyond the bound"
     if after.gain[1] <= 0:
         return STOPS
     return NOT if after.gain[0] >= 0.8 * before.gain[0] else PARTLY
+
+
+def together(auc: float, epsilon: float) -> float:
+    """AUC of the best score from columns of this AUC and a label released at epsilon.
+
+    Columns give a log likelihood ratio N(+-d^2/2, d^2) with d = sqrt(2) Phi^-1(auc); the released
+    label adds epsilon or -epsilon, and is right with probability q = e^eps / (1 + e^eps).
+    """
+    d = math.sqrt(2) * NormalDist().inv_cdf(auc)
+    q = 1 / (1 + math.exp(-epsilon))
+    pairs = ((q * q, 2), (2 * q * (1 - q), 0), ((1 - q) ** 2, -2))
+    if d <= 0:
+        return q * q + q * (1 - q)
+    normal = NormalDist(0, math.sqrt(2) * d)
+    return sum(w * normal.cdf(d * d + k * epsilon) for w, k in pairs)
 
 
 def _below(
@@ -246,10 +266,11 @@ def _below(
             if column in said:
                 names = ", ".join(s.strip() for s in said[column])
                 lines.append(f"- {world}, {column}: {names}")
-    note = (
+    note = textwrap.fill(
         "An attack below its control does not protect anybody: a rational attacker would use the "
         "control, which needs no message. Most are at chance (their own interval covers 0.5, or 0 "
-        "for R²) beside a control that is not; the figure of each other one is in parentheses."
+        "for R²) beside a control that is not; the figure of each other one is in parentheses.",
+        100,
     )
     return ["", note, *(lines if len(lines) > 1 else ["", "None."])], wanted
 
@@ -261,5 +282,9 @@ def _sections(comments: str) -> dict[str, str]:
 
 
 def _explained(told: Mapping[str, str], wanted: Sequence[str]) -> str:
-    lines = [f"- **{k}**: {told.get(k, 'UNEXPLAINED.')}" for k in wanted]
-    return "\n".join([*lines, ""])
+    return "\n".join([*(_item(k, told.get(k, "UNEXPLAINED.")) for k in wanted), ""])
+
+
+def _item(key: str, text: str) -> str:
+    return textwrap.fill(f"- **{key}**: {text}", 100, subsequent_indent="  ",
+                         break_long_words=False, break_on_hyphens=False)  # fmt: skip
