@@ -20,6 +20,7 @@ inference attacks against split learning", WPES 2022, arXiv:2108.09033, section 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -77,49 +78,69 @@ class Unsplit(Attack):
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        known, classes = view.require_known(), view.facts.classes
-        gradient = view.received("gradient", self.epoch)
-        order = torch.argsort(gradient.rows)
-        rows = gradient.rows[order]
-        g = gradient.tensor[order].flatten(1).double()
-        z = view.sent("embedding", self.epoch).of_rows(rows).flatten(1).double()
-        at = torch.searchsorted(rows, known.rows)
-        w = 0.1 * torch.randn((classes, z.shape[1]), generator=rng, dtype=torch.float64).to(z)
-        clone = (w.requires_grad_(), torch.zeros(classes).to(z).requires_grad_())
-        misfit = self._fit(clone, z[at], g[at], known.labels)
-        best, scores = torch.inf, label_distances(clone, z, g)
-        for _ in range(self.rounds):
-            labels = (-scores).argmin(1)
-            labels[at] = known.labels
-            misfit = self._fit(clone, z, g, labels)
-            if misfit >= best * 0.999:
-                break
-            best, scores = misfit, label_distances(clone, z, g)
-        rest = Points(rows, scores).without(known.rows)
-        return Guess(self.target, rest.rows, rest.x, notes={"misfit": round(misfit, 4)})
+        return self.infer_many([view], [rng])[0]
 
-    def _fit(self, clone: tuple[Tensor, Tensor], z: Tensor, g: Tensor, y: Tensor) -> float:
-        """Adam on the relative squared distance of replayed gradients; returns it."""
+    def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
+        classes = views[0].facts.classes
+        rows, zs, gs, places, known = [], [], [], [], []
+        for view in views:
+            granted, gradient = view.require_known(), view.received("gradient", self.epoch)
+            order = torch.argsort(gradient.rows)
+            rows.append(gradient.rows[order])
+            gs.append(gradient.tensor[order].flatten(1).double())
+            zs.append(view.sent("embedding", self.epoch).of_rows(rows[-1]).flatten(1).double())
+            places.append(torch.searchsorted(rows[-1], granted.rows))
+            known.append(granted.labels)
+        z, g, at, given = (torch.stack(v) for v in (zs, gs, places, known))
+        shape = (classes, z.shape[2])
+        w = [0.1 * torch.randn(shape, generator=r, dtype=torch.float64) for r in rngs]
+        clone = (
+            torch.stack(w).to(z).requires_grad_(),
+            torch.zeros(len(views), 1, classes).to(z).requires_grad_(),
+        )
+        every = torch.arange(len(views), device=z.device).unsqueeze(1)
+        self._fit(clone, z[every, at], g[every, at], given)
+        scores = label_distances(clone, z, g)
+        best = torch.full((len(views),), torch.inf).to(z)
+        going = torch.ones(len(views), dtype=torch.bool, device=z.device)
+        for _ in range(self.rounds):
+            labels = (-scores).argmin(2).scatter(1, at, given)
+            misfit = self._fit(clone, z, g, labels)
+            going = going & (misfit < best * 0.999)  # a view that stops keeps what it has
+            if not bool(going.any()):
+                break
+            best = torch.where(going, misfit, best)
+            fresh = label_distances(clone, z, g)
+            scores = torch.where(going[:, None, None], fresh, scores)
+        out = []
+        for r, view in enumerate(views):
+            rest = Points(rows[r], scores[r]).without(view.require_known().rows)
+            notes = {"misfit": round(float(best[r]), 4)}
+            out.append(Guess(self.target, rest.rows, rest.x, notes=notes))
+        return out
+
+    def _fit(self, clone: tuple[Tensor, Tensor], z: Tensor, g: Tensor, y: Tensor) -> Tensor:
+        """Adam on the relative squared distance of replayed gradients; returns it, (R,)."""
         optimizer = torch.optim.Adam(list(clone), lr=self.lr)
-        size = g.square().sum(1).mean().clamp_min(1e-300)
-        hot = torch.nn.functional.one_hot(y, clone[0].shape[0]).to(z)
-        loss = torch.tensor(torch.inf)
+        size = g.square().sum(2).mean(1).clamp_min(1e-300)
+        hot = torch.nn.functional.one_hot(y, clone[0].shape[1]).to(z)
+        loss = torch.full_like(size, torch.inf)
         for _ in range(self.steps):
-            loss = (replayed(clone, z, hot) - g).square().sum(1).mean() / size
-            clone[0].grad, clone[1].grad = torch.autograd.grad(loss, list(clone))
+            loss = (replayed(clone, z, hot) - g).square().sum(2).mean(1) / size
+            clone[0].grad, clone[1].grad = torch.autograd.grad(loss.sum(), list(clone))
             optimizer.step()
-        return float(loss.detach())
+        return loss.detach()
 
 
 def replayed(clone: tuple[Tensor, Tensor], z: Tensor, hot: Tensor) -> Tensor:
-    """Gradients (n, d) that labels (n, C) would give through the clone."""
+    """Gradients (..., n, d) that labels (..., n, C) would give through the clone."""
     w, b = clone
-    return (torch.softmax(z @ w.T + b, dim=1) - hot) @ w
+    return (torch.softmax(z @ w.mT + b, dim=-1) - hot) @ w
 
 
 def label_distances(clone: tuple[Tensor, Tensor], z: Tensor, g: Tensor) -> Tensor:
-    """Minus the squared distance of each label's gradient to the received one, (n, C)."""
+    """Minus the squared distance of each label's gradient to the received one, (..., n, C)."""
     with torch.no_grad():
         w, b = clone
-        base = torch.softmax(z @ w.T + b, dim=1) @ w - g  # (n, d)
-        return -(base.unsqueeze(1) - w.unsqueeze(0)).square().sum(2)
+        base = torch.softmax(z @ w.mT + b, dim=-1) @ w - g  # (..., n, d)
+        return -(base.unsqueeze(-2) - w.unsqueeze(-3)).square().sum(-1)
