@@ -94,7 +94,8 @@ def test_the_verdict_comes_first_and_every_part_is_there(page: str) -> None:
         "Recommended next step", "Threat model in words", "Privacy against utility",
         "Every attack against every defense", "Who leaks to whom", "Messages of one training",
         "What was not observable", "Placing the findings",
-        "Leakage over the epochs was not asked for; over_time = true", "all the means reasonably likely",
+        "Leakage over the epochs was not asked for; over_time = true",
+        "all the means reasonably likely",
         "EDPB Opinion 28/2024", "not legal advice", "The resolved scenario", "Cost and messages",
         "shop wants the labels, keeps to the protocol, uses the gradients it receives and was "
         "granted 20 labelled rows and the class shares",
