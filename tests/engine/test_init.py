@@ -115,12 +115,12 @@ def test_what_is_written_runs(
         (["criteo_dac_10k/criteo_dac_10k"], "label", "split", []),
         (["covtype_20k/covtype_20k"], "label", "split", []),
         (["credit_default/fate_default_credit_hetero_guest",
-          "credit_default/fate_default_credit_hetero_host"], "y", None, []),
+          "credit_default/fate_default_credit_hetero_host"], "y", "", []),
     ],
     ids=["adult", "diabetes", "criteo", "covtype", "two tables"],
 )  # fmt: skip
 def test_real_tables(
-    tables: list[str], label: str, split: str | None, dropped: list[str], tmp_path: Path,
+    tables: list[str], label: str, split: str, dropped: list[str], tmp_path: Path,
     data_folder: Path,
 ) -> None:  # fmt: skip
     out = tmp_path / "case.toml"
