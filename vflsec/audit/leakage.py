@@ -20,7 +20,7 @@ from vflsec.audit import controls as ctl
 from vflsec.audit import intervals
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.summary import cap, dcs
-from vflsec.engine.spec import CellResult, DefenseSpec
+from vflsec.engine.spec import CellResult, DefenseSpec, Measure, victims
 
 __all__ = ["COLUMNS", "POINT", "UNDEFENDED", "curves", "defense_point", "is_undefended", "records",
            "results_frame", "summarise"]  # fmt: skip
@@ -30,13 +30,13 @@ UNDEFENDED = "none"
 
 COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
-    "attack_key", "known_rows", "target", "split", "metric", "primary", "value", "low", "high", "n",
-    "chance", "control", "control_value", "advantage", "controls", "status", "reason",
+    "attack_key", "known_rows", "target", "victim", "split", "metric", "primary", "value", "low",
+    "high", "n", "chance", "control", "control_value", "advantage", "controls", "status", "reason",
 )  # fmt: skip
 """Columns of the results; texts are never missing (""), numbers are NaN where there is none."""
 
 POINT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
-         "attack_key", "known_rows", "target", "split", "metric")  # fmt: skip
+         "attack_key", "known_rows", "target", "victim", "split", "metric")  # fmt: skip
 """What identifies a point: everything but the seed."""
 
 _NUMBERS = (
@@ -89,7 +89,16 @@ def records(result: CellResult) -> Iterator[dict[str, Any]]:
             "strength": strength,
             "seed": result.spec.seed,
             **vars(m),
+            "victim": m.victim or _victim(m, result.facts.get("parties", ())),
         }
+
+
+def _victim(m: Measure, parties: Sequence[str]) -> str:
+    """Whose secret was attacked, for a measure of an earlier version, which did not say it."""
+    if not m.attack or not parties:
+        return ""
+    named = str(m.notes.get("victim", ""))
+    return named or "+".join(victims(m.target, m.adversary.split("+"), parties))
 
 
 def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -128,9 +137,9 @@ def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 _EMPTY: dict[str, Any] = {
     "algorithm": "", "defense": UNDEFENDED, "strength": None, "phase": "", "adversary": "",
-    "attack": "", "attack_key": "", "known_rows": None, "target": "", "split": "", "primary": "",
-    "low": None, "high": None, "n": 0, "chance": None, "control": "", "control_value": None,
-    "advantage": None, "controls": {}, "status": "ok", "reason": "",
+    "attack": "", "attack_key": "", "known_rows": None, "target": "", "victim": "", "split": "",
+    "primary": "", "low": None, "high": None, "n": 0, "chance": None, "control": "",
+    "control_value": None, "advantage": None, "controls": {}, "status": "ok", "reason": "",
 }  # fmt: skip
 
 

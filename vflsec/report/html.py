@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vflsec.audit import matrix
 from vflsec.report import figures, placing
 from vflsec.report.numbers import interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
@@ -189,23 +190,23 @@ def clean_lines(text: str) -> str:
 def _matrix(
     summary: Mapping[str, Any], name: str, rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Who leaks to whom, on the undefended training: rows what leaks, columns who learns it."""
+    """Who leaks to whom, on the undefended training: rows whose secret, columns who learns it."""
     if not rows:
         return {}
     parties = summary["parties"].get(name, {}).get("parties", [])
-    cells = figures.leaks(summary, name)
+    found = matrix.leaks(rows)
+    cells = {(matrix.secret(r), r["adversary"]): r for r in found}
     across = list(dict.fromkeys([*parties, *(k[1] for k in cells)]))
-    owner = {"label": parties[0]} if parties else {}
     down = []
-    for target in dict.fromkeys(k[0] for k in cells):
+    for held, victim in {matrix.secret(r): r["victim"] or "" for r in found}.items():
         row = []
         for who in across:
-            value = cells.get((target, who))
-            owns = owner.get(target) in who.split("+") if target in owner else False
-            text = number(value, sign=True) if (target, who) in cells else "not attacked"
+            cell = cells.get((held, who))
+            own = bool(victim) and set(victim.split("+")) <= set(who.split("+"))
+            value = None if cell is None else cell["advantage"]
             level = 0 if value is None or value <= 0 else min(4, 1 + int(value * 10))
-            row.append({"text": "has it" if owns else text, "level": 0 if owns else level})
-        held = f"{target} (held by {owner[target]})" if target in owner else target
+            text = number(value, sign=True) if cell else "its own" if own else "not attacked"
+            row.append({"text": text, "level": level, "attack": cell["attack"] if cell else ""})
         down.append({"name": held, "cells": row})
     return {"across": across, "down": down}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vflsec.audit import matrix
 from vflsec.report.figures import points
 from vflsec.report.numbers import interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
@@ -56,6 +57,7 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
             lines.append(f"\n{_more(rows, 'results.csv')}")
         lines.append("")
     lines += _scores(summary)
+    lines += _matrix(matrix.leaks(summary["points"]))
     findings = [f for f in summary["findings"] if f.partition(":")[0] not in _MARK]
     if findings:
         lines += ["### Findings", "", *(f"- {esc(f)}" for f in findings), ""]
@@ -82,3 +84,22 @@ def _scores(summary: Mapping[str, Any]) -> list[str]:
 
 def _more(rows: Sequence[Mapping[str, Any]], where: str) -> str:
     return f"{len(rows) - _MOST} more are in {where}."
+
+
+def _matrix(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Who leaks to whom: one line for each victim, one column for each adversary."""
+    if not cells:
+        return []
+    across = list(dict.fromkeys(c["adversary"] for c in cells))
+    several = len({c["dataset"] for c in cells}) > 1
+    lines = ["### Who leaks to whom, undefended: the largest advantage over all attacks", "",
+             f"| whose secret | {' | '.join(f'to {esc(a)}' for a in across)} |",
+             f"|---|{'---|' * len(across)}"]  # fmt: skip
+    table: dict[str, dict[str, str]] = {}
+    for c in cells:
+        where = matrix.secret(c) + (f" ({c['dataset']})" if several else "")
+        figure = f"{number(c['advantage'], sign=True)} {esc(c['attack'])}"
+        table.setdefault(where, {})[c["adversary"]] = figure
+    for where, row in table.items():
+        lines.append(f"| {esc(where)} | {' | '.join(row.get(a, '') for a in across)} |")
+    return [*lines, ""]
