@@ -94,6 +94,7 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> lis
     table.add_column("strongest control")
     table.add_column("advantage")
     previous = ""
+    several = len({p["phase"] for p in rows if p["phase"]}) > 1
     for p in rows:
         point = f"{p['algorithm']}, {_strength(p)}"
         if point != previous:
@@ -104,7 +105,7 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> lis
             continue
         control = f"{p['control']} {number(p.get('control_value'))}"
         table.add_row(
-            f"  {p['attack']}", p["adversary"], p["split"], number(p.get("value")), control,
+            f"  {p['attack']}{_after(p) if several else ''}", p["adversary"], p["split"], number(p.get("value")), control,
             Text(interval(p, "advantage", sign=True), style=_shade(p)),
         )  # fmt: skip
     out: list[Any] = [Text(""), table]
@@ -115,6 +116,11 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> lis
     reasons = {f"{p['attack']} by {p['adversary']}: {p['reason']}" for p in rows if p["reason"]}
     out += [Text(f"  {r}", style="yellow") for r in sorted(reasons)]
     return out
+
+
+def _after(p: Mapping[str, Any]) -> str:
+    """Which phase an attack came after, where there are several."""
+    return f", after {p['phase']}" if p["phase"] else ""
 
 
 def _shade(p: Mapping[str, Any]) -> str:
@@ -128,8 +134,10 @@ def _caps(caps: list[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("privacy and utility over the grid", "rows", "strengths", "CAP"):
         table.add_column(name)
+    several = len({c["phase"] for c in caps}) > 1
     for c in caps:
-        name = f"{c['attack']} by {c['adversary']} against {c['defense']}"
+        after = _after(c) if several else ""
+        name = f"{c['algorithm']}: {c['attack']} by {c['adversary']} against {c['defense']}{after}"
         grid = ", ".join(f"{s:g}" for s in c["cap_strengths"] if s is not None)
         table.add_row(name, c["split"], grid, number(c["cap"]))
     return table

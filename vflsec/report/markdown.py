@@ -37,12 +37,12 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
     rows = points(summary)
     if rows:
         lines += ["### Attacks beside their strongest control", "",
-                  "| data | defense | attack | by | rows | attack | control | advantage |",
-                  "|---|---|---|---|---|---:|---:|---|"]  # fmt: skip
+                  "| data | training | defense | attack | by | rows | attack | control | advantage |",
+                  "|---|---|---|---|---|---|---:|---:|---|"]  # fmt: skip
         for p in rows[:_MOST]:
             line = (
-                esc(p["dataset"]), esc(place(p)), esc(p["attack"]), esc(p["adversary"]),
-                esc(p["split"]), number(p["value"]),
+                esc(p["dataset"]), esc(p["algorithm"]), esc(place(p)), esc(p["attack"]),
+                esc(p["adversary"]), esc(p["split"]), number(p["value"]),
                 f"{number(p['control_value'])} {esc(p['control'])}",
                 interval(p, "advantage", sign=True),
             )  # fmt: skip
