@@ -54,8 +54,10 @@ def test_tables_name_algorithm_and_phase_of_every_figure(
 
 @pytest.mark.slow
 def test_another_data_set_by_an_option(tmp_path: Path) -> None:
-    options = ("data.0.name=breast_cancer", "data.0.labelled=60", "data.0.aligned=0.5",
-               "algorithm.0.pretrain_batch_size=32", "algorithm.1.pretrain_batch_size=32")  # fmt: skip
+    options = (
+        "data.0.name=breast_cancer", "data.0.labelled=60", "data.0.aligned=0.5",
+        "algorithm.0.pretrain_batch_size=32", "algorithm.1.pretrain_batch_size=32",
+    )  # fmt: skip
     assert audit("fedhssl_table7", tmp_path, *options) == 0
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert {p["dataset"] for p in summary["points"]} == {"breast_cancer"}

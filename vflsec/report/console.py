@@ -105,7 +105,8 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> lis
             continue
         control = f"{p['control']} {number(p.get('control_value'))}"
         table.add_row(
-            f"  {p['attack']}{_after(p) if several else ''}", p["adversary"], p["split"], number(p.get("value")), control,
+            f"  {p['attack']}{_after(p) if several else ''}", p["adversary"], p["split"],
+            number(p.get("value")), control,
             Text(interval(p, "advantage", sign=True), style=_shade(p)),
         )  # fmt: skip
     out: list[Any] = [Text(""), table]

@@ -264,7 +264,8 @@ def _caps(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return [
         {
             "training": c["algorithm"], "phase": c["phase"], "attack": c["attack"],
-            "adversary": c["adversary"], "defense": c["defense"], "split": c["split"], "cap": number(c["cap"]),
+            "adversary": c["adversary"], "defense": c["defense"], "split": c["split"],
+            "cap": number(c["cap"]),
             "grid": ", ".join(f"{x:g}" for x in c["cap_strengths"] if x is not None),
         }
         for c in summary["curves"]

@@ -37,7 +37,8 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
     rows = points(summary)
     if rows:
         lines += ["### Attacks beside their strongest control", "",
-                  "| data | training | defense | attack | by | rows | attack | control | advantage |",
+                  "| data | training | defense | attack | by | rows | attack | control | "
+                  "advantage |",
                   "|---|---|---|---|---|---|---:|---:|---|"]  # fmt: skip
         for p in rows[:_MOST]:
             line = (
