@@ -69,3 +69,57 @@ def test_table4_compares_all_methods(tmp_path: Path) -> None:
     assert audit("fedhssl_table4", tmp_path) == 0
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert len({p["algorithm"] for p in summary["points"]}) == 7
+
+
+WRONG = """
+[[data]]
+name = "digits"
+labelled = 200
+aligned = 0.4
+[[algorithm]]
+name = "fedhssl"
+hidden = [16]
+cut = 16
+pretrain_batch_size = 128
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("data.0.aligned=0.0", "data.0.aligned must be"),
+        ("algorithm.0.parties={passive={hidden=[8]}}",
+         "fedhssl.average: the layers of 'top' must be of one shape for all parties"),
+        ('algorithm.0={name="fedhssl",ssl="moco",queue=100}',
+         "fedhssl.queue must be a multiple of pretrain_batch_size = 512, got 100"),
+        ("algorithm.0.cut=0", "fedhssl.cut must be an integer >= 1, got 0"),
+        ("data.0.params.parties=1", "digits: parties must be one of 2, 4, 8, got 1"),
+    ],
+    ids=["aligned", "tops", "queue", "cut", "parties"],
+)  # fmt: skip
+def test_wrong_settings_end_in_one_line(
+    option: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = tmp_path / "wrong.toml"
+    scenario.write_text(WRONG)
+    out = ["--out", str(tmp_path / "out"), "--quiet", "--seeds", "1"]
+    assert main(["audit", str(scenario), *out, "--set", option]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("error: ")
+    assert text in said
+    assert len(said.splitlines()) == 1
+
+
+def test_one_party_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one.csv").write_text("a,b,y\n1,2,0\n2,3,1\n")
+    scenario = tmp_path / "one.toml"
+    scenario.write_text(
+        '[[data]]\nfile = "one.csv"\nlabel = "y"\ncolumns = { active = ["a", "b"] }\n'
+        '[[algorithm]]\nname = "fedhssl"\n'
+    )
+    assert main(["audit", str(scenario), "--out", str(tmp_path / "out"), "--quiet"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "must list the feature columns of at least two parties, got 'active'" in said
+    assert len(said.splitlines()) == 1
