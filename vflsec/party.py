@@ -13,7 +13,7 @@ from vflsec.channel import Binding
 from vflsec.errors import PolicyError
 from vflsec.nn.replicas import Replicas
 
-__all__ = ["Party", "groups", "step"]
+__all__ = ["Party", "clipped", "groups", "step"]
 
 LANES = 16  # numbers of float32 in the widest vector register
 
@@ -28,6 +28,8 @@ class Party:
         modules: its stacked modules by part (``bottom``, ``top``, ...).
         bindings: its policies at work, in order.
         optimizer: its optimizer; made by :meth:`start`.
+        clip_norm: largest norm of the gradients of one :meth:`update` together, by replica;
+            0 = no limit.
         observer: told the gradients and the weights by name before every step; None if nobody
             asked to record them.
     """
@@ -37,6 +39,7 @@ class Party:
     modules: dict[str, Replicas] = field(default_factory=dict)
     bindings: list[Binding] = field(default_factory=list)
     optimizer: Any = None
+    clip_norm: float = 0.0
     observer: Callable[[dict[str, Tensor], dict[str, Tensor]], None] | None = None
 
     def parameters(self, parts: Sequence[str] | None = None) -> list[Tensor]:
@@ -93,6 +96,8 @@ class Party:
                         "penalties, or leave the defense out."
                     )
                 gradients = b.policy.gradients(list(gradients), rows, b.own)
+        if self.clip_norm:
+            gradients = clipped(gradients, self.clip_norm)
         if self.observer is not None:
             chosen = self.modules if parts is None else parts
             weights = {
@@ -117,6 +122,15 @@ def groups(params: Sequence[Tensor], **settings: Any) -> list[dict[str, Any]]:
     odd = [p for p in params if not (p.is_cuda or p[0].numel() % LANES == 0)]
     made = [{"params": whole, "fused": True}, {"params": odd, "fused": False}]
     return [{**group, **settings} for group in made if group["params"]]
+
+
+def clipped(gradients: Sequence[Tensor | None], limit: float) -> list[Tensor | None]:
+    """Stacked gradients (R, ...), each replica's shrunk to a joint norm of at most `limit`."""
+    squares = [g.flatten(1).square().sum(1) for g in gradients if g is not None]
+    factor = (limit / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1)
+    return [
+        None if g is None else g * factor.reshape(-1, *([1] * (g.dim() - 1))) for g in gradients
+    ]
 
 
 def step(optimizer: Any, params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:

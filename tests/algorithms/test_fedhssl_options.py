@@ -132,7 +132,7 @@ def test_pooling_is_fine_tuned_and_heads_are_dropped(pooling: str) -> None:
         {"pretrain_schedule": "constant"}, {"ssl": "byol", "byol_form": "distance"},
         {"ssl": "moco", "guidance_queue": "shared"}, {"ssl": "moco", "temperature": 0.1},
         {"average": ("top",)}, {"average_buffers": False}, {"guide_mode": "train"},
-        {"schedule": "cosine"},
+        {"schedule": "cosine"}, {"finetune_clip_norm": 0.01}, {"init_std": 1e-4},
     ],
     ids=str,
 )  # fmt: skip
@@ -157,6 +157,43 @@ def test_clipping_limits_each_replicas_gradient() -> None:
     torch.testing.assert_close(
         norms, torch.full((2,), 0.01, dtype=torch.float64), rtol=1e-3, atol=0
     )
+
+
+def test_fine_tuning_is_clipped_by_party_and_replica() -> None:
+    algorithm = make(
+        "fedhssl", finetune_clip_norm=0.01, pretrain_iterations=0, weight_decay=0.0, epochs=1
+    )
+    fed = start(algorithm)
+    (phase,) = algorithm.phases(fed)
+    assert phase.before is not None
+    phase.before()
+    fed.phase = "finetune"
+    before = {p: [w.detach().clone() for w in o.parameters()] for p, o in fed.parties.items()}
+    algorithm.step(fed, fed.stack.rows("labelled")[:, :32])
+    for name, party in fed.parties.items():
+        moved = [(a.detach() - b).flatten(1) for a, b in zip(party.parameters(), before[name])]
+        norms = torch.cat(moved, dim=1).norm(dim=1) / algorithm.lr
+        torch.testing.assert_close(
+            norms, torch.full((2,), 0.01, dtype=torch.float64), rtol=1e-3, atol=0
+        )
+
+
+def test_small_initial_weights_spare_the_local_top() -> None:
+    """Embeddings, bottoms and cross tops start at 1e-4; local tops as without the option."""
+    world = {"widths": (4, 6), "categorical": True}
+    small, plain = (start(make("fedhssl", init_std=s), **world).state() for s in (1e-4, 0.0))
+    seen = {"tables": 0, "small": 0}
+    for party in ("active", "passive1"):
+        for key, w in small[party]["bottom"].items():
+            reference = plain[party]["bottom"][key]
+            if "local.top" in key or w.dim() < 3:  # biases, normalisation, counters
+                assert torch.equal(w, reference)
+                continue
+            assert 0.5e-4 < float(w.std()) < 2e-4, key
+            seen["tables"] += "tables" in key
+            seen["small"] += 1
+    assert seen["tables"] >= 2
+    assert seen["small"] >= 6
 
 
 def test_own_module_as_bottom_gets_the_packages_top() -> None:
@@ -224,10 +261,12 @@ def test_wrong_settings_give_one_clear_error() -> None:
         ("corruption_rate", 1.5), ("byol_ema", 2.0), ("average", ("bottom",)), ("server", "cloud"),
         ("local_updates", 0), ("guide_mode", "on"), ("temperature", 0.0), ("stem", "big"),
         ("pretrain_batch_size", 1), ("pretrain_iterations", -1), ("encoder_kind", "vit"),
+        ("cut", 0), ("hidden", (0,)), ("lr", -1.0), ("finetune_clip_norm", -5.0),
+        ("init_std", -1.0), ("image_views", "none"), ("clip_norm", -1.0),
     ],
 )  # fmt: skip
 def test_wrong_values_are_named(key: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"fedhssl: {key}"):
+    with pytest.raises(ConfigError, match=rf"fedhssl\.{key}"):
         make("fedhssl", **{key: value})
 
 

@@ -77,7 +77,10 @@ def test_image_views_stay_images_and_ignore_company(channels: int) -> None:
     torch.testing.assert_close(alone[0], out[1], rtol=0, atol=1e-12)
 
 
-STILL = {"scale": (1.0, 1.0), "aspect": 1.0, "jitter_rate": 0.0, "blur_rate": 0.0, "flip_rate": 0.0}
+STILL = {
+    "scale": (1.0, 1.0), "aspect": 1.0, "jitter_rate": 0.0, "grey_rate": 0.0, "blur_rate": 0.0,
+    "flip_rate": 0.0,
+}  # fmt: skip
 
 
 def viewed(x: torch.Tensor, **change: object) -> torch.Tensor:
@@ -89,6 +92,9 @@ def test_each_image_step_alone() -> None:
     x = images(3)
     torch.testing.assert_close(viewed(x), x, rtol=0, atol=1e-12)
     torch.testing.assert_close(viewed(x, flip_rate=1.0), x.flip(-1), rtol=0, atol=1e-12)
+    grey = viewed(x, grey_rate=1.0)
+    weights = torch.tensor([0.299, 0.587, 0.114], dtype=x.dtype).reshape(3, 1, 1)
+    torch.testing.assert_close(grey, (x * weights).sum(2, keepdim=True).expand_as(x))
     flat = torch.full_like(x, 0.25)
     for step in ({"blur_rate": 1.0}, {"scale": (0.3, 0.3)}):
         torch.testing.assert_close(viewed(flat, **step), flat, rtol=0, atol=1e-12)

@@ -13,6 +13,7 @@ code where the paper is silent.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +24,7 @@ from vflsec.federation import Federation
 from vflsec.nn.augment import Corruption, ImageViews
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.ssl import Queue, byol_distance, ema, info_nce, negative_cosine, nt_xent
-from vflsec.party import Party, groups, step
+from vflsec.party import Party, clipped, groups, step
 
 __all__ = ["Member", "Pretraining", "Recipe", "Tower"]
 
@@ -92,11 +93,9 @@ class Tower:
 
     def update(self, loss: Tensor, clip_norm: float = 0.0) -> None:
         """One step on a loss (R,); with `clip_norm` each replica's gradient is clipped."""
-        grads = torch.autograd.grad(loss.sum(), self.params)
+        grads: Sequence[Tensor | None] = torch.autograd.grad(loss.sum(), self.params)
         if clip_norm:
-            squares = torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0)
-            factor = (clip_norm / (squares.sqrt() + 1e-6)).clamp(max=1)
-            grads = tuple(g * factor.reshape(-1, *([1] * (g.dim() - 1))) for g in grads)
+            grads = clipped(grads, clip_norm)
         of = {id(p): g for p, g in zip(self.params, grads, strict=True)}
         for made, params in self.optimizers:
             step(made, params, [of[id(p)] for p in params])

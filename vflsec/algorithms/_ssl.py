@@ -42,12 +42,16 @@ class SelfSupervised(SplitNN):
         top: hidden layers of the classifier on the pooled representations; paper: none.
         optimizer, lr, weight_decay, batch_size, epochs, patience: of fine-tuning.
         schedule: of the fine-tuning rate: ``constant``, or ``cosine`` to 0 as in the code.
+        finetune_clip_norm: largest norm of a party's gradient in fine-tuning, 0 = no limit;
+            code 5.
         ssl: ``simsiam``, ``byol`` or ``moco``.
         byol_form: ``cosine`` (code) or ``distance`` (as printed, gradients twice as large).
         temperature: of MoCo's losses.
         encoder_kind: ``mlp``, ``resnet18``, or ``auto``: by the kind of rows.
         stem: of ResNet-18: ``imagenet`` (code) or ``small``.
         embedding: width of a categorical column.
+        init_std: standard deviation of the initial embeddings and linear weights of the bottoms
+            and of the cross towers' tops; 0 = PyTorch's. The code has 1e-4 on click data.
         projector_hidden, projector_out, predictor_hidden: heads; out 0 = 512, with MoCo 128.
         pretrain_iterations: global iterations; paper 10 (NUS-WIDE) or 40. 0 leaves it out.
         pretrain_batch_size: a last batch of less than a quarter of it is left out, with MoCo any
@@ -70,12 +74,14 @@ class SelfSupervised(SplitNN):
     epochs: int = 100
     patience: int = 20
     schedule: str = "constant"
+    finetune_clip_norm: float = 0.0
     ssl: str = "simsiam"
     byol_form: str = "cosine"
     temperature: float = 0.5
     encoder_kind: str = "auto"
     stem: str = "imagenet"
     embedding: int = 32
+    init_std: float = 0.0
     projector_hidden: int = 512
     projector_out: int = 0
     predictor_hidden: int = 128
@@ -100,7 +106,7 @@ class SelfSupervised(SplitNN):
         super().__post_init__()
         if not self.has_top:
             raise ConfigError(
-                f"{self.name}: linear_top must be true or top not empty: fine-tuning needs a "
+                f"{self.name}.linear_top must be true or top not empty: fine-tuning needs a "
                 "classifier on the representations."
             )
         allowed = {
@@ -113,16 +119,17 @@ class SelfSupervised(SplitNN):
             "pretrain_schedule": ("constant", "cosine"),
         }
         for name, options in allowed.items():
-            check.one_of(f"{self.name}: {name}", getattr(self, name), options)
+            check.one_of(f"{self.name}.{name}", getattr(self, name), options)
         for name in ("embedding", "projector_hidden", "predictor_hidden"):
-            check.integer(f"{self.name}: {name}", getattr(self, name))
-        check.integer(f"{self.name}: projector_out", self.projector_out, low=0)
-        check.integer(f"{self.name}: pretrain_iterations", self.pretrain_iterations, low=0)
-        check.integer(f"{self.name}: pretrain_batch_size", self.pretrain_batch_size, low=2)
-        check.positive(f"{self.name}: temperature", self.temperature)
-        check.positive(f"{self.name}: pretrain_lr", self.pretrain_lr)
-        check.in_unit(f"{self.name}: pretrain_momentum", self.pretrain_momentum, high_open=True)
-        check.non_negative(f"{self.name}: pretrain_weight_decay", self.pretrain_weight_decay)
+            check.integer(f"{self.name}.{name}", getattr(self, name))
+        check.integer(f"{self.name}.projector_out", self.projector_out, low=0)
+        check.integer(f"{self.name}.pretrain_iterations", self.pretrain_iterations, low=0)
+        check.integer(f"{self.name}.pretrain_batch_size", self.pretrain_batch_size, low=2)
+        check.positive(f"{self.name}.temperature", self.temperature)
+        check.positive(f"{self.name}.pretrain_lr", self.pretrain_lr)
+        check.in_unit(f"{self.name}.pretrain_momentum", self.pretrain_momentum, high_open=True)
+        for name in ("pretrain_weight_decay", "finetune_clip_norm", "init_std"):
+            check.non_negative(f"{self.name}.{name}", getattr(self, name))
 
     @property
     def fused_towers(self) -> str:
@@ -191,7 +198,7 @@ class SelfSupervised(SplitNN):
                 rows = fed.stack.rows(f"local:{name}").shape[1]
                 if rows < self.pretrain_batch_size:
                     raise check.fail(
-                        f"{self.name}: pretrain_batch_size",
+                        f"{self.name}.pretrain_batch_size",
                         f"at most {rows}, the rows of {name!r}, with ssl = 'moco'",
                         self.pretrain_batch_size,
                     )
@@ -202,7 +209,7 @@ class SelfSupervised(SplitNN):
             shapes = {n: [tuple(p.shape) for p in m.parameters()] for n, m in tops.items()}
             if any(s != shapes[members[0]] for s in shapes.values()):
                 raise check.fail(
-                    f"{self.name}: average: the layers of 'top'",
+                    f"{self.name}.average: the layers of 'top'",
                     "of one shape for all parties",
                     {n: s[0] for n, s in shapes.items()},
                     "Give all parties the same cut and the same last hidden width, or leave 'top' "
@@ -242,7 +249,7 @@ class SelfSupervised(SplitNN):
         fed.extra["spare_towers"][party] = spare
         both = self.has_cross and self.has_local and self.pretrain_iterations > 0
         build = self._encoder(fed, party)
-        return lambda: towers(self.fused_towers, build, spare if both else None)
+        return lambda: towers(self.fused_towers, build, spare if both else None, self.init_std)
 
     def recipe(self) -> Recipe:
         """The pre-training settings, by the fields this algorithm has."""
@@ -341,6 +348,7 @@ class SelfSupervised(SplitNN):
             for part in [k for k in party.modules if k not in ("bottom", "top")]:
                 del party.modules[part]
             party.start(self.optimizer, self.lr, self.weight_decay)
+            party.clip_norm = self.finetune_clip_norm
 
     def _anneal(self, fed: Federation, epoch: int) -> None:
         if self.schedule == "cosine":

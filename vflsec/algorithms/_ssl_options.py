@@ -8,7 +8,7 @@ from typing import ClassVar
 from vflsec import check
 from vflsec.algorithms._ssl import SelfSupervised
 from vflsec.federation import Federation
-from vflsec.nn.augment import Corruption, ImageViews
+from vflsec.nn.augment import CODE_VIEWS, Corruption, ImageViews
 from vflsec.nn.encoders import POOLINGS
 from vflsec.rng import Streams
 
@@ -24,6 +24,7 @@ class LocalViews(SelfSupervised):
     Attributes:
         views: of a table's rows: ``one`` (a clean and a corrupted view, code) or ``both``
             (two corrupted ones, paper); images always get two random views.
+        image_views: ``simsiam`` (paper) or ``code``: milder crop and jitter, no greyscale.
         corruption: ``uniform`` (column range, reserved code for categoricals) or ``marginal``.
         corruption_rate: share of the fields that are corrupted.
         byol_ema, moco_ema: momentum of the target tower; paper .995 and .99, code .999.
@@ -32,6 +33,7 @@ class LocalViews(SelfSupervised):
     """
 
     views: str = "one"
+    image_views: str = "simsiam"
     corruption: str = "uniform"
     corruption_rate: float = 0.3
     byol_ema: float = 0.995
@@ -44,23 +46,24 @@ class LocalViews(SelfSupervised):
     def __post_init__(self) -> None:
         super().__post_init__()
         where = self.name
-        check.one_of(f"{where}: views", self.views, ("one", "both"))
-        check.one_of(f"{where}: corruption", self.corruption, ("uniform", "marginal"))
+        check.one_of(f"{where}.views", self.views, ("one", "both"))
+        check.one_of(f"{where}.image_views", self.image_views, ("simsiam", "code"))
+        check.one_of(f"{where}.corruption", self.corruption, ("uniform", "marginal"))
         for name in ("corruption_rate", "byol_ema", "moco_ema"):
-            check.in_unit(f"{where}: {name}", getattr(self, name))
-        check.integer(f"{where}: queue", self.queue)
-        check.non_negative(f"{where}: clip_norm", self.clip_norm)
+            check.in_unit(f"{where}.{name}", getattr(self, name))
+        check.integer(f"{where}.queue", self.queue)
+        check.non_negative(f"{where}.clip_norm", self.clip_norm)
         batch = self.pretrain_batch_size
         if self.ssl == "moco" and self.queue % batch:
             raise check.fail(
-                f"{where}: queue", f"a multiple of pretrain_batch_size = {batch}", self.queue
+                f"{where}.queue", f"a multiple of pretrain_batch_size = {batch}", self.queue
             )
 
     def _augment(self, fed: Federation, party: str) -> Corruption | ImageViews:
         schema = fed.stack.first.schema[party]
         rng = Streams(fed.seeds, "views", party, device=fed.stack.device, dtype=fed.stack.dtype)
         if len(schema.shape) == 3:
-            return ImageViews(rng)
+            return ImageViews(rng, **(CODE_VIEWS if self.image_views == "code" else {}))
         pool = fed.stack.columns(party, fed.stack.rows(f"local:{party}"))
         return Corruption(schema, pool, self.corruption_rate, self.corruption, rng)
 
@@ -80,7 +83,7 @@ class CrossParty(SelfSupervised):
     def __post_init__(self) -> None:
         super().__post_init__()
         where = self.name
-        check.integer(f"{where}: local_updates", self.local_updates)
+        check.integer(f"{where}.local_updates", self.local_updates)
 
 
 @dataclass(frozen=True)
@@ -106,10 +109,10 @@ class Guided(SelfSupervised):
     def __post_init__(self) -> None:
         super().__post_init__()
         where = self.name
-        check.one_of(f"{where}: pooling", self.pooling, POOLINGS)
-        check.non_negative(f"{where}: gamma", self.gamma)
-        check.one_of(f"{where}: guide_mode", self.guide_mode, ("eval", "train"))
-        check.one_of(f"{where}: guidance_queue", self.guidance_queue, ("none", "shared"))
+        check.one_of(f"{where}.pooling", self.pooling, POOLINGS)
+        check.non_negative(f"{where}.gamma", self.gamma)
+        check.one_of(f"{where}.guide_mode", self.guide_mode, ("eval", "train"))
+        check.one_of(f"{where}.guidance_queue", self.guidance_queue, ("none", "shared"))
 
 
 @dataclass(frozen=True)
@@ -134,5 +137,5 @@ class Averaging(SelfSupervised):
         super().__post_init__()
         where = self.name
         for part in self.average:
-            check.one_of(f"{where}: average: the part", part, SHARED)
-        check.one_of(f"{where}: server", self.server, ("active", "third"))
+            check.one_of(f"{where}.average: the part", part, SHARED)
+        check.one_of(f"{where}.server", self.server, ("active", "third"))

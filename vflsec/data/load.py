@@ -34,7 +34,7 @@ def load_source(section: Mapping[str, Any], seed: int, base: Path) -> Source:
     Args:
         section: the section.
         seed: draws the world of a toy data set; real data do not depend on it.
-        base: folder that relative paths start from.
+        base: folder that relative paths start from, also a data set's parameter ``folder``.
 
     Raises:
         ConfigError: an unknown key, or a section that names no data or two.
@@ -65,7 +65,10 @@ def load_source(section: Mapping[str, Any], seed: int, base: Path) -> Source:
             f"data: {extra[0]!r} describes own tables, but {given['name']!r} is a registered data "
             "set. Set its options under `params`, or name your tables with `file` or `files`."
         )
-    source: Source = registry.datasets.create(given["name"], given.get("params")).load(seed)
+    params = dict(given.get("params") or {})
+    if isinstance(params.get("folder"), str):
+        params["folder"] = str(base / params["folder"])
+    source: Source = registry.datasets.create(given["name"], params).load(seed)
     return source
 
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from vflsec import check
 from vflsec.errors import DataError
 
-__all__ = ["MISSING", "Frame", "data_error", "numbers", "read_frame", "texts"]
+__all__ = ["MISSING", "Frame", "data_error", "numbers", "parse_frame", "read_frame", "texts"]
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
 """Texts that mean "no value" (after trimming)."""
@@ -111,6 +111,15 @@ def read_frame(path: str | Path) -> Frame:
         raw = path.read_bytes()
     except OSError as error:
         raise data_error(path, "table", "be readable", error.strerror or str(error)) from None
+    return parse_frame(path, raw, kind)
+
+
+def parse_frame(path: Path, raw: bytes, kind: str = ".csv") -> Frame:
+    """Read a table from bytes; `path` is what messages name.
+
+    Raises:
+        DataError: as :func:`read_frame`.
+    """
     if not raw:
         raise data_error(path, "table", "have a header and rows", "an empty file")
     typed = kind in (".parquet", ".pq")

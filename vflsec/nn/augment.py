@@ -3,7 +3,8 @@
 Tables: a random subset of the fields of every row is corrupted. A numeric field becomes uniform on
 the column's range over the party's training rows, a categorical one the reserved code 0 (missing or
 unseen, which has an embedding of its own); or either becomes a value of the column drawn from the
-party's training rows (empirical marginal). Images: random resized crop, colour jitter, blur, flip.
+party's training rows (empirical marginal). Images: random resized crop, colour jitter, greyscale,
+blur, flip.
 
 Sources: Bahri, Jiang, Tay, Metzler, "SCARF", ICLR 2022 (marginal); He, Kang et al.,
 arXiv:2208.08934 (2022) and its public code (uniform range, reserved code, image recipe).
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -22,7 +23,12 @@ from torch.nn.functional import affine_grid, grid_sample, pad
 from vflsec.rng import Streams
 from vflsec.view import Schema
 
-__all__ = ["Corruption", "ImageViews"]
+__all__ = ["CODE_VIEWS", "Corruption", "ImageViews"]
+
+CODE_VIEWS: dict[str, Any] = {
+    "scale": (0.3, 1.0), "jitter": (0.3, 0.3, 0.3, 0.1), "grey_rate": 0.0,
+}  # fmt: skip
+"""What FedHSSL's public code changes in SimSiam's recipe for images of 32 x 32 pixels."""
 
 
 class Corruption:
@@ -77,25 +83,27 @@ class Corruption:
 
 @dataclass
 class ImageViews:
-    """Random resized crop, colour jitter, blur and flip of images in [0, 1].
+    """Random resized crop, colour jitter, greyscale, blur and flip of images in [0, 1].
 
-    Jitter steps run in the order brightness, contrast, saturation, hue; saturation and hue need
-    three channels. The blur has five taps.
+    The defaults are SimSiam's (Chen, He, CVPR 2021, appendix A); :data:`CODE_VIEWS` are those of
+    FedHSSL's public code. Jitter steps run in the order brightness, contrast, saturation, hue;
+    saturation and hue need three channels. The blur has five taps.
 
     Args:
         rng: streams of this party's views.
         scale: smallest and largest share of the area that is kept.
         aspect: largest ratio of its sides.
         jitter: strength of brightness, contrast, saturation (factor 1 +- s), hue (+- turns).
-        jitter_rate, blur_rate, flip_rate: shares of images treated.
+        jitter_rate, grey_rate, blur_rate, flip_rate: shares of images treated.
         sigma: smallest and largest width of the blur in pixels.
     """
 
     rng: Streams
-    scale: tuple[float, float] = (0.3, 1.0)
+    scale: tuple[float, float] = (0.2, 1.0)
     aspect: float = 4 / 3
-    jitter: tuple[float, float, float, float] = (0.3, 0.3, 0.3, 0.1)
+    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1)
     jitter_rate: float = 0.8
+    grey_rate: float = 0.2
     blur_rate: float = 0.5
     flip_rate: float = 0.5
     sigma: tuple[float, float] = (0.1, 2.0)
@@ -135,7 +143,9 @@ class ImageViews:
             out = (grey + (out - grey) * factor(7, self.jitter[2])).clamp(0, 1)
             out = _turn(out, (2 * u[:, 8] - 1) * self.jitter[3])
         treated = (u[:, 9] < self.jitter_rate).reshape(-1, 1, 1, 1)
-        return torch.where(treated, out, x)
+        out = torch.where(treated, out, x)
+        drained = (u[:, 12] < self.grey_rate).reshape(-1, 1, 1, 1)
+        return torch.where(drained, _grey(out).expand_as(out), out)
 
     def _blur(self, x: Tensor, u: Tensor) -> Tensor:
         sigma = self.sigma[0] + (self.sigma[1] - self.sigma[0]) * u[:, 10]

@@ -23,7 +23,7 @@ from vflsec.nn.replicas import Replicas, apply, stacked
 from vflsec.rng import as_global, generator
 from vflsec.view import Schema
 
-__all__ = ["POOLINGS", "Towers", "mlp_encoder", "resnet_encoder", "towers"]
+__all__ = ["POOLINGS", "Towers", "mlp_encoder", "resnet_encoder", "small_weights", "towers"]
 
 POOLINGS = ("mean", "concat", "cross", "local")
 
@@ -111,8 +111,28 @@ def _towers(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool)
     return module.pool(parts)
 
 
+def small_weights(encoder: nn.Module, tower: str, std: float) -> None:
+    """Draw weights of a new encoder again from N(0, std^2), as the public code does on click data.
+
+    These are the embeddings and linear layers of the bottom and, in the cross-party tower, of the
+    top; the top of the local tower stays as it is.
+
+    Args:
+        encoder: ``Sequential(bottom, top)``.
+        tower: ``cross`` or ``local``.
+        std: standard deviation; the code's is 1e-4.
+    """
+    for part in ("bottom", "top") if tower == "cross" else ("bottom",):
+        for m in encoder.get_submodule(part).modules():
+            if isinstance(m, nn.Linear | nn.Embedding):
+                nn.init.normal_(m.weight, 0.0, std)
+
+
 def towers(
-    pooling: str, build: Callable[[], nn.Module], spare: list[nn.Module] | None = None
+    pooling: str,
+    build: Callable[[], nn.Module],
+    spare: list[nn.Module] | None = None,
+    init_std: float = 0.0,
 ) -> Towers:
     """Towers whose encoders start from a seed each, drawn from the global generator.
 
@@ -122,6 +142,7 @@ def towers(
         pooling: one of :data:`POOLINGS`.
         build: makes one encoder.
         spare: a tower that the pooling leaves out is made too and appended here.
+        init_std: of :func:`small_weights`; 0 leaves PyTorch's initial weights.
     """
     seeds = {name: int(torch.randint(2**62, ())) for name in ("cross", "local")}
     made: dict[str, nn.Module | None] = {}
@@ -130,7 +151,9 @@ def towers(
         made[name] = None
         if not left_out or spare is not None:
             with as_global(generator(seed)):
-                made[name] = build()
+                encoder = made[name] = build()
+                if init_std:
+                    small_weights(encoder, name, init_std)
         if left_out and spare is not None:
             spare.append(made[name])  # type: ignore[arg-type]
     return Towers(pooling, **made)

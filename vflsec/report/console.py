@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vflsec.report.numbers import corrected, interval, number
-from vflsec.report.scores import scores
+from vflsec.report.scores import after, scores
 
 __all__ = [
     "WIDTH",
@@ -79,6 +79,7 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> lis
     table.add_column("strongest control")
     table.add_column("advantage")
     previous = ""
+    several = len({p["phase"] for p in rows if p["phase"]}) > 1
     for p in rows:
         point = f"{p['algorithm']}, {_strength(p)}"
         if point != previous:
@@ -88,8 +89,9 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> lis
             table.add_row(f"  {p['attack']}", p["adversary"], "", "-", Text(p["status"], "yellow"))
             continue
         control = f"{p['control']} {number(p.get('control_value'))}"
+        name = f"  {p['attack']}{after(p) if several else ''}"
         table.add_row(
-            f"  {p['attack']}", p["adversary"], p["split"], number(p.get("value")), control,
+            name, p["adversary"], p["split"], number(p.get("value")), control,
             Text(interval(p, "advantage", sign=True), style=_shade(p)),
         )  # fmt: skip
     out: list[Any] = [Text(""), table, Text(""), _strongest(points, summary)]
@@ -130,7 +132,7 @@ def _scores(found: Sequence[Mapping[str, str]]) -> Table:
     for name in ("privacy and utility over the grid", "rows", "strengths", "CAP", "DCS"):
         table.add_column(name)
     for c in found:
-        name = f"{c['attack']} by {c['adversary']} against {c['defense']}"
+        name = f"{c['training']}: {c['attack']} by {c['adversary']} against {c['defense']}"
         table.add_row(name, c["split"], c["grid"], c["cap"], c["dcs"])
     return table
 

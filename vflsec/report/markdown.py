@@ -43,12 +43,13 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
     rows = points(summary)
     if rows:
         lines += ["### Attacks beside their strongest control", "",
-                  "| data | defense | attack | by | rows | attack | control | advantage |",
-                  "|---|---|---|---|---|---:|---:|---|"]  # fmt: skip
+                  "| data | training | defense | attack | by | rows | attack | control | "
+                  "advantage |",
+                  "|---|---|---|---|---|---|---:|---:|---|"]  # fmt: skip
         for p in rows[:_MOST]:
             line = (
-                esc(p["dataset"]), esc(place(p)), esc(p["attack"]), esc(p["adversary"]),
-                esc(p["split"]), number(p["value"]),
+                esc(p["dataset"]), esc(p["algorithm"]), esc(place(p)), esc(p["attack"]),
+                esc(p["adversary"]), esc(p["split"]), number(p["value"]),
                 f"{number(p['control_value'])} {esc(p['control'])}",
                 interval(p, "advantage", sign=True),
             )  # fmt: skip
@@ -94,9 +95,9 @@ def _scores(summary: Mapping[str, Any]) -> list[str]:
     if not rows:
         return []
     lines = ["### CAP and DCS (reported, never gated)", "", f"{CAP_MEANS} {DCS_MEANS}", "",
-             "| data | defense | strengths | attack | by | rows | CAP | DCS |",
-             "|---|---|---|---|---|---|---:|---|"]  # fmt: skip
-    names = ("dataset", "defense", "grid", "attack", "adversary", "split", "cap", "dcs")
+             "| data | training | defense | strengths | attack | by | rows | CAP | DCS |",
+             "|---|---|---|---|---|---|---|---:|---|"]  # fmt: skip
+    names = ("dataset", "training", "defense", "grid", "attack", "adversary", "split", "cap", "dcs")
     lines += [f"| {' | '.join(esc(r[k]) for k in names)} |" for r in rows[:_MOST]]
     return [*lines, "", _more(rows, "summary.json"), ""] if len(rows) > _MOST else [*lines, ""]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from vflsec.report.numbers import number
 
-__all__ = ["CAP_MEANS", "DCS_MEANS", "scores"]
+__all__ = ["CAP_MEANS", "DCS_MEANS", "after", "scores"]
 
 CAP_MEANS = (
     "CAP, the calibrated averaged performance (He et al. 2022), is the mean over the strengths of "
@@ -22,6 +22,11 @@ DCS_MEANS = (
 )
 
 
+def after(point: Mapping[str, Any]) -> str:
+    """Which phase a figure was taken after, to be said where there are several."""
+    return f", after {point['phase']}" if point["phase"] else ""
+
+
 def scores(summary: Mapping[str, Any], dataset: str | None = None) -> list[dict[str, str]]:
     """One row for each defended curve that has a CAP or a DCS.
 
@@ -30,10 +35,12 @@ def scores(summary: Mapping[str, Any], dataset: str | None = None) -> list[dict[
         dataset: only this one; None takes all.
 
     Returns:
-        rows of texts: dataset, training, defense, attack, adversary, split, metric, ``grid`` (the
-        strengths), ``cap`` and ``dcs`` (one figure for each strength of the grid).
+        rows of texts: dataset, training (with the phase, where several are audited), defense,
+        attack, adversary, split, metric, ``grid`` (the strengths), ``cap`` and ``dcs`` (one figure
+        for each strength of the grid).
     """
     out = []
+    several = len({c["phase"] for c in summary["curves"]}) > 1
     for c in summary["curves"]:
         used = c["cap_strengths"]
         by_strength = dict(zip(c["strengths"], c.get("dcs", ()), strict=False))
@@ -43,7 +50,7 @@ def scores(summary: Mapping[str, Any], dataset: str | None = None) -> list[dict[
             continue
         row = {k: str(c[k]) for k in ("dataset", "defense", "attack", "adversary", "split")}
         row |= {
-            "training": c["algorithm"],
+            "training": c["algorithm"] + (after(c) if several else ""),
             "metric": c["metric"],
             "grid": ", ".join("-" if s is None else f"{s:g}" for s in used),
             "cap": number(c["cap"]),

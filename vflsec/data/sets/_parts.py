@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsec.data.features import Features
 from vflsec.data.source import PartyData
 
-__all__ = ["blocks", "digest", "numeric_table", "party_names", "world_digest"]
+__all__ = ["all_rows", "blocks", "digest", "numeric_table", "party_names", "world_digest"]
 
 
 def party_names(parties: int) -> tuple[str, ...]:
@@ -44,3 +45,9 @@ def digest(parties: Mapping[str, PartyData], y: NDArray[np.int64]) -> str:
 def world_digest(name: str, recipe: object, version: int = 1) -> str:
     """Hash of how a world is drawn: the same for all seeds, so that they form one cohort."""
     return hashlib.sha256(f"{name} {version} {recipe!r}".encode()).hexdigest()
+
+
+def all_rows(found: Features, names: Sequence[str]) -> PartyData:
+    """A party's table of features that holds every row."""
+    rows = np.arange(len(found.values), dtype=np.int64)
+    return PartyData(found.values, rows, tuple(names), found.categories)

@@ -1,0 +1,124 @@
+"""The scenarios of FedHSSL's tables run to their end, here much reduced, on any data set."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from vflsec.cli import main
+
+TABLES = {"fedhssl_table4": 7, "fedhssl_table6": 1, "fedhssl_table7": 2, "fedhssl_table11": 2}
+"""Scenario and number of its algorithm sections."""
+
+
+def audit(table: str, out: Path, *options: str) -> int:
+    tiny = [f"algorithm.{i}.{key}={value}" for i in range(TABLES[table]) for key, value in
+            (("epochs", 1), ("own_control", "false"))]  # fmt: skip
+    if table != "fedhssl_table4":
+        tiny += [f"algorithm.{i}.pretrain_iterations=1" for i in range(TABLES[table])]
+        tiny += ["attack.0.known_rows=20", 'attack.0.variants=["logistic"]']
+    sets = [s for value in (*tiny, *options) for s in ("--set", value)]
+    return main(["audit", table, "--out", str(out), "--quiet", "--seeds", "2", *sets])
+
+
+@pytest.mark.parametrize(
+    "table", ["fedhssl_table11", pytest.param("fedhssl_table6", marks=pytest.mark.slow)]
+)
+def test_tables_name_algorithm_and_phase_of_every_figure(
+    table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert audit(table, tmp_path) == 0
+    said = capsys.readouterr().out
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["complete"]
+    assert {p["phase"] for p in summary["points"]} == {"pretrain", "finetune"}
+    flat = re.sub(r"\s+", " ", said)
+    for phase in ("pretrain", "finetune"):
+        assert f"after {phase}" in flat
+    if table == "fedhssl_table11":
+        caps = {(c["algorithm"], c["phase"]): c["cap"] for c in summary["curves"]
+                if c["split"] == "test"}  # fmt: skip
+        assert set(caps) == {
+            (a, p) for a in ("fedlocal_ssl", "fedhssl") for p in ("pretrain", "finetune")
+        }
+        assert all(0 < v < 1 for v in caps.values())
+        page = (tmp_path / "report.html").read_text()
+        for algorithm in ("fedlocal_ssl", "fedhssl"):
+            assert f"{algorithm}, after finetune:" in flat
+            assert f"<td>{algorithm}, after finetune</td></tr>" in page
+
+
+@pytest.mark.slow
+def test_another_data_set_by_an_option(tmp_path: Path) -> None:
+    options = (
+        "data.0.name=breast_cancer", "data.0.labelled=60", "data.0.aligned=0.5",
+        "algorithm.0.pretrain_batch_size=32", "algorithm.1.pretrain_batch_size=32",
+    )  # fmt: skip
+    assert audit("fedhssl_table7", tmp_path, *options) == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert {p["dataset"] for p in summary["points"]} == {"breast_cancer"}
+    assert "auc" in {p["metric"] for p in summary["points"]}
+
+
+@pytest.mark.slow
+def test_table4_compares_all_methods(tmp_path: Path) -> None:
+    assert audit("fedhssl_table4", tmp_path) == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert len({p["algorithm"] for p in summary["points"]}) == 7
+
+
+WRONG = """
+[[data]]
+name = "digits"
+labelled = 200
+aligned = 0.4
+[[algorithm]]
+name = "fedhssl"
+hidden = [16]
+cut = 16
+pretrain_batch_size = 128
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("data.0.aligned=0.0", "data.0.aligned must be"),
+        ("algorithm.0.parties={passive={hidden=[8]}}",
+         "fedhssl.average: the layers of 'top' must be of one shape for all parties"),
+        ('algorithm.0={name="fedhssl",ssl="moco",queue=100}',
+         "fedhssl.queue must be a multiple of pretrain_batch_size = 512, got 100"),
+        ("algorithm.0.cut=0", "fedhssl.cut must be an integer >= 1, got 0"),
+        ("data.0.params.parties=1", "digits: parties must be one of 2, 4, 8, got 1"),
+    ],
+    ids=["aligned", "tops", "queue", "cut", "parties"],
+)  # fmt: skip
+def test_wrong_settings_end_in_one_line(
+    option: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = tmp_path / "wrong.toml"
+    scenario.write_text(WRONG)
+    out = ["--out", str(tmp_path / "out"), "--quiet", "--seeds", "1"]
+    assert main(["audit", str(scenario), *out, "--set", option]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("error: ")
+    assert text in said
+    assert len(said.splitlines()) == 1
+
+
+def test_one_party_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one.csv").write_text("a,b,y\n1,2,0\n2,3,1\n")
+    scenario = tmp_path / "one.toml"
+    scenario.write_text(
+        '[[data]]\nfile = "one.csv"\nlabel = "y"\ncolumns = { active = ["a", "b"] }\n'
+        '[[algorithm]]\nname = "fedhssl"\n'
+    )
+    assert main(["audit", str(scenario), "--out", str(tmp_path / "out"), "--quiet"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "must list the feature columns of at least two parties, got 'active'" in said
+    assert len(said.splitlines()) == 1
