@@ -88,7 +88,7 @@ class FPD(SplitNN):
         walk = Pass("train", rows, self.batch_size, lambda batch: self.student_step(fed, batch))
         return Phase(
             "student", rows, self.batch_size, self.student_epochs, walk.step,
-            select=self.select, patience=self.patience, passes=(walk,),
+            select=self.select, select_by=self.select_by, patience=self.patience, passes=(walk,),
             before=lambda: self.begin(fed),
         )  # fmt: skip
 
