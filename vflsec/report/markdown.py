@@ -36,13 +36,15 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         lines.append("")
     rows = points(summary)
     if rows:
+        several = len({p["algorithm"] for p in rows}) > 1
         lines += ["### Attacks beside their strongest control", "",
-                  "| data | defense | attack | by | rows | attack | control | advantage |",
-                  "|---|---|---|---|---|---:|---:|---|"]  # fmt: skip
+                  f"| data |{' training |' * several} defense | attack | by | rows | attack | "
+                  "control | advantage |",
+                  f"|---|{'---|' * several}---|---|---|---|---:|---:|---|"]  # fmt: skip
         for p in rows[:_MOST]:
             line = (
-                esc(p["dataset"]), esc(place(p)), esc(p["attack"]), esc(p["adversary"]),
-                esc(p["split"]), number(p["value"]),
+                esc(p["dataset"]), *[esc(p["algorithm"])] * several, esc(place(p)),
+                esc(p["attack"]), esc(p["adversary"]), esc(p["split"]), number(p["value"]),
                 f"{number(p['control_value'])} {esc(p['control'])}",
                 interval(p, "advantage", sign=True),
             )  # fmt: skip
