@@ -68,6 +68,8 @@ def test_loss_keeps_calibrated_logits_and_auc_the_right_order(by: str, kept: flo
     for _ in run_phases(algorithm, fed):
         pass
     assert mark(fed) == kept
+    assert fed.extra["kept.train"] == [kept + 1]
+    assert fed.extra["epochs.train"] == [2]
 
 
 @pytest.mark.parametrize("by", ["loss", "auc"])

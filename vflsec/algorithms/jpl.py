@@ -54,7 +54,8 @@ class JPL(FPD):
         cme: ``dcme``, ``bcme`` or ``cme``.
         imitate, equivalence, similarity, own_labels, ranking: weights of the printed terms:
             CME, eq. 6, CSI, eqs. 9-10, PRC on both sets. On small tables a ranking weight of 1
-            drives margins apart; 0 to 0.1 did better (docs/evidence/semi_overlap.md).
+            makes the lowest validation loss keep a bad epoch: choose epochs by ``select_by =
+            "auc"``, or take 0 to 0.1 (docs/evidence/few_overlap.md).
         a_labels, a_teacher, a_own: added for the A head: labels and teacher on aligned rows, labels
             on unaligned rows (inside beta).
         fed_labels, fed_teacher: added for the Fed head on aligned rows.

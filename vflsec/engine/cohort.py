@@ -417,7 +417,7 @@ class _Cohort:
                  **asdict(policy.guarantee(spec.strength or 0.0, facts))}
                 for spec, policy in zip(result.spec.defenses, self.defenses, strict=True)
             ]  # fmt: skip
-            shown = ("epochs.", "he.")
+            shown = ("epochs.", "kept.", "he.")
             epochs = {k: v for k, v in self.fed.extra.items() if k.startswith(shown)}
             result.facts = {
                 "parties": list(self.stack.first.parties),

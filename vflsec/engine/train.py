@@ -123,6 +123,8 @@ def _train(
         if best is not None:
             best.restore()
         fed.extra[f"epochs.{phase.name}"] = best.epochs.tolist() if best else phase.epochs
+        if best is not None:
+            fed.extra[f"kept.{phase.name}"] = best.kept.tolist()
         yield phase
 
 
@@ -136,6 +138,7 @@ class _Best:
         self.least = torch.full((fed.replicas,), torch.inf, dtype=torch.float64, device=device)
         self.since = torch.zeros(fed.replicas, dtype=torch.int64, device=device)
         self.epochs = torch.zeros(fed.replicas, dtype=torch.int64, device=device)
+        self.kept = torch.zeros(fed.replicas, dtype=torch.int64, device=device)
         self.state: Any = fed.state()
 
     def update(self, algorithm: Algorithm, phase: Phase, alive: Tensor) -> Tensor:
@@ -145,6 +148,7 @@ class _Best:
         self.least = torch.where(better, now, self.least)
         self.since = torch.where(better, 0, self.since + 1)
         self.epochs += alive.long()
+        self.kept = torch.where(better, self.epochs, self.kept)
         if bool(better.any()):
             which = better.nonzero().squeeze(1)
             for name, parts in fed.state().items():
