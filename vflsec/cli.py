@@ -177,17 +177,24 @@ def check_(
 ) -> None:
     """Validate a scenario, print what would run, what cannot and why, and an estimate.
 
+    Every training is started and stopped after one step, so what is refused then is said now.
+
     Example: vflsec check quickstart --set audit.seeds=3
     """
     from vflsec.engine.plan import make_plan
     from vflsec.engine.scenario import find_scenario, load_scenario
+    from vflsec.engine.trial import refusals
+    from vflsec.errors import ConfigError
     from vflsec.report.console import print_plan
     from vflsec.report.exports import plain
 
-    found = []
+    found: list[dict[str, Any]] = []
+    refused: list[str] = []
     for scenario in scenarios:
         loaded = load_scenario(scenario, set_ or ())
-        plan = plain(make_plan(loaded).to_json())
+        made = make_plan(loaded)
+        plan = plain(made.to_json())
+        refused += [f"{scenario}: {why}" for why in refusals(made)]
         if format_ is Format.json:
             from vflsec.catalog import scenario_summary
 
@@ -199,6 +206,8 @@ def check_(
             print_plan(plan, _console())
     if format_ is Format.json:
         _json(found)
+    if refused:
+        raise ConfigError("\n".join(refused))
 
 
 @app.command()

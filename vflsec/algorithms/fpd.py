@@ -115,7 +115,11 @@ class FPD(SplitNN):
         for party in (fed.active, *self.passive(fed)):
             h = party.modules["bottom"](fed.columns(party.name, rows), train=False)
             if not party.active:
-                h = fed.send("embedding", party.name, fed.active.name, h, rows, name="cache")
+                link = fed.link(party.name)
+                if "embedding" in link.replaces:
+                    h = link.up(fed, h, rows)
+                else:
+                    h = fed.send("embedding", party.name, fed.active.name, h, rows, name="cache")
             kept.append(h)
         fed.extra["kept"] = kept
         fed.extra["teacher"] = self.logits(fed, kept, train=False)

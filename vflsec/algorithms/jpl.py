@@ -109,6 +109,7 @@ class JPL(FPD):
         super().add_student(fed)
         active, passive = fed.active.name, fed.passive[0].name
         mine, theirs = (self.width(p, fed.classes) for p in (active, passive))
+        theirs = fed.link(passive).width(theirs)
         fed.add(active, "imitation", self._bottom(fed, active, theirs))
         fed.add(active, "imitation_top", lambda: mlp([theirs, *self.top, fed.classes]))
         fed.add(active, "joint_top", lambda: mlp([mine + theirs, *self.top, fed.classes]))

@@ -32,7 +32,7 @@ from vflsec.rng import generator
 from vflsec.task import Stack, Task
 from vflsec.view import View, as_needs
 
-__all__ = ["Progress", "pick_device", "run_cohort"]
+__all__ = ["Progress", "pick_device", "run_cohort", "started"]
 
 Progress = Callable[[str, float], None]
 
@@ -100,6 +100,13 @@ def run_cohort(
     return results
 
 
+def started(cell: CellSpec, task: Task) -> tuple[Algorithm, Federation]:
+    """A cell without attacks, built on the CPU and not yet trained."""
+    cells = [cell] * LEAST
+    run = _Cohort(cells, (), {cell.seed: task}, pick_device("cpu"), lambda *_: None, main=False)
+    return run.algorithm, run.build()
+
+
 class _Cohort:
     def __init__(
         self,
@@ -120,12 +127,17 @@ class _Cohort:
         self._controls: dict[tuple[Any, ...], list[Control]] = {}
         self._alone: dict[str, Replicas | None] = {}
 
-    def go(self) -> list[CellResult]:
-        self.fed = fed = Federation.create(
+    def build(self) -> Federation:
+        """The parties with their policies and modules, not yet trained."""
+        self.fed = Federation.create(
             self.stack, self.seeds, self._policies(), self._recorder(), self._facts()
         )
         self._grant()
-        self.algorithm.build(fed)
+        self.algorithm.build(self.fed)
+        return self.fed
+
+    def go(self) -> list[CellResult]:
+        fed = self.build()
         self.initial = {
             name: party.modules["bottom"].state()
             for name, party in fed.parties.items()
@@ -146,7 +158,7 @@ class _Cohort:
         task = self.stack.first
         facts = {k: v for k, v in self.cells[0].params.items() if isinstance(v, int | float | str)}
         facts |= {"labelled": len(task.sets["labelled"]), "classes": task.classes}
-        for name in ("epochs", "batch_size"):
+        for name in ("epochs", "batch_size", "local_updates"):
             if hasattr(self.algorithm, name):
                 facts.setdefault(name, getattr(self.algorithm, name))
         return facts
