@@ -6,8 +6,12 @@ softmax for a row of part 2 is the prior with which that row's label is released
 next model is trained from scratch on all that is released, and so on. Each label is released once,
 so the parts compose in parallel. The swept strength is 1 / epsilon.
 
-Differences from the published recipe: no mixup, no temperature, and labels of stage 1 are not
-filtered by the model's agreement.
+The published recipe for images also divides the logits by a temperature before they become a prior
+(0.5 or 0.6), trains each later stage without the earlier rows whose released label the last model
+finds unlikely, and mixes rows. The first two are `temperature` and `agree` (off by default; both
+work on what is released already, so they cost no epsilon); the third is the defense `mixup` beside
+this one. `agree` keeps an earlier row if its released label is among the classes from which
+RRWithPrior would draw under the last model's prior.
 
 Hook: labels, and relabel between trainings. Owner: the active party.
 Guarantee: epsilon-label-DP for each sample. Does not stop: inference of what features predict,
@@ -42,16 +46,21 @@ class LPMST(Policy):
     Attributes:
         stages: T, at least 2.
         first: share of the training rows in part 1; the others are of equal size.
+        temperature: T > 0; the prior is softmax(logits / T).
+        agree: whether later stages leave out earlier rows that the last model contradicts.
     """
 
     stages: int = 2
     first: float = 0.6
+    temperature: float = 1.0
+    agree: bool = False
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
 
     def __post_init__(self) -> None:
         check.integer("lp_mst.stages", self.stages, low=2)
         check.in_unit("lp_mst.first", self.first, low_open=True, high_open=True)
+        check.positive("lp_mst.temperature", self.temperature)
 
     @property
     def trainings(self) -> int:  # type: ignore[override]
@@ -67,27 +76,45 @@ class LPMST(Policy):
         shuffled = rows.gather(1, order.to(rows.device))
         cut = max(1, min(rows.shape[1] - 1, round(self.first * rows.shape[1])))
         later = torch.tensor_split(shuffled[:, cut:], self.stages - 1, dim=1)
-        own.memory["truth"], own.memory["parts"] = y, later
+        own.memory["truth"], own.memory["parts"] = y, [shuffled[:, :cut], *later]
         uniform = torch.full((own.classes,), 1 / own.classes, dtype=torch.float64)
         made = torch.stack([_matrix(uniform, s) for s in own.strength.tolist()])
         coins = own.rng.uniform(y.shape[1:], active=own.active).double()
         drawn = torch.where(y >= 0, draw(made.to(y.device), y.clamp_min(0), coins), y)
         drawn = drawn.scatter(1, shuffled[:, cut:], -1)
-        return own.choose(drawn, y)
+        released = own.choose(drawn, y)
+        own.memory["released"] = released
+        return released
 
     def relabel(
         self, y: Tensor, stage: int, predict: Callable[[Tensor], Tensor], own: Own
     ) -> Tensor:
-        rows = own.memory["parts"][stage - 1]  # (R, k)
-        prior = torch.softmax(predict(rows).double(), dim=-1).cpu()  # (R, k, C)
+        """The labels of the next stage (R, n): part `stage` + 1 drawn under the model's prior."""
+
+        def prior(rows: Tensor) -> Tensor:  # (R, k, C)
+            return torch.softmax(predict(rows).double() / self.temperature, dim=-1).cpu()
+
+        parts = own.memory["parts"]
+        rows, earlier = parts[stage], torch.cat(parts[:stage], dim=1)  # (R, k), (R, j)
         truth = own.memory["truth"].gather(1, rows)
         coins = own.rng.uniform(rows.shape[1:], active=own.active).double()
+        likely = prior(rows)
+        before = prior(earlier) if self.agree else None
+        released: Tensor = own.memory["released"].clone()
         out = y.clone()
         for r, s in enumerate(own.strength.tolist()):
-            if s > 0:
-                made = matrix(prior[r], 1.0 / s).to(y.device)  # (k, C, C)
-                drawn = draw(made, truth[r].unsqueeze(1).clamp_min(0), coins[r].unsqueeze(1))
-                out[r, rows[r]] = torch.where(truth[r] >= 0, drawn.squeeze(1), -1)
+            if s <= 0:
+                continue
+            made = matrix(likely[r], 1.0 / s).to(y.device)  # (k, C, C)
+            drawn = draw(made, truth[r].unsqueeze(1).clamp_min(0), coins[r].unsqueeze(1))
+            released[r, rows[r]] = torch.where(truth[r] >= 0, drawn.squeeze(1), -1)
+            out[r] = released[r]
+            if before is not None:
+                had = released[r, earlier[r]]  # (j,)
+                open_to = (matrix(before[r], 1.0 / s) > 0).any(1).to(y.device)  # (j, C)
+                kept = open_to.gather(1, had.clamp_min(0).unsqueeze(1)).squeeze(1)
+                out[r, earlier[r]] = torch.where(kept, had, -1)
+        own.memory["released"] = released
         return out
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:

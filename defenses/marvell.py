@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from vflsec import check, registry
-from vflsec.errors import ConfigError, PolicyError
+from vflsec.errors import ConfigError
 from vflsec.message import Message
 from vflsec.policy import Own, Policy, batch
 
@@ -182,11 +182,17 @@ class Marvell(Policy):
     def __post_init__(self) -> None:
         check.one_of("marvell.mode", self.mode, ("power", "sum_kl"))
 
-    def labels(self, y: Tensor, own: Own) -> Tensor:
-        """Labels pass; more than two classes are refused before any training."""
-        if own.classes != 2:
-            raise PolicyError(f"{self.name}: works on two classes only, got {own.classes}.")
-        return y
+    def check_task(self, classes: int) -> None:
+        """Refuse all but two classes.
+
+        Raises:
+            ConfigError: `classes` is not 2.
+        """
+        if classes != 2:
+            raise ConfigError(
+                f"{self.name}: works on two classes only, got {classes}. Any number is protected "
+                "by iso, noise or label_dp."
+            )
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
         x = batch(self, message)  # (R, b, m)

@@ -50,13 +50,18 @@ class RRPrior(Policy):
         if self.prior and abs(sum(self.prior) - 1) > 1e-6:
             raise check.fail("rr_prior.prior", "shares that sum to 1", self.prior)
 
+    def check_task(self, classes: int) -> None:
+        """Refuse a prior of another number of classes.
+
+        Raises:
+            ConfigError: `prior` has not one share for each class.
+        """
+        if self.prior and len(self.prior) != classes:
+            raise check.fail(f"{self.name}.prior", f"a list of {classes} shares", self.prior)
+
     def labels(self, y: Tensor, own: Own) -> Tensor:
         if y.dim() != 2:
             raise PolicyError(f"{self.name}: randomises labels (R, n), got {tuple(y.shape)}.")
-        if self.prior and len(self.prior) != own.classes:
-            raise PolicyError(
-                f"{self.name}: prior must have {own.classes} shares, got {len(self.prior)}."
-            )
         priors = torch.tensor(self.prior).double() if self.prior else own.prior
         assert priors is not None
         made = [

@@ -144,6 +144,7 @@ class Federation:
             active = name == task.active
             party = Party(name, active)
             for i, (policy, strength) in enumerate(policies.get(name, ())):
+                policy.check_task(task.classes)
                 own = Own(
                     party=name,
                     strength=strength.double().cpu(),

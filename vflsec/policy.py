@@ -235,6 +235,16 @@ class Policy:
         """
         check.non_negative(f"{self.name}: strength", strength)
 
+    def check_task(self, classes: int) -> None:
+        """Refuse, before anything is trained, data on which it cannot work.
+
+        Args:
+            classes: number of classes of the labels.
+
+        Raises:
+            ConfigError: it cannot protect labels of so many classes.
+        """
+
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         """What is promised at this strength for a run with these public facts."""
         return Guarantee()

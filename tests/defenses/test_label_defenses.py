@@ -9,6 +9,7 @@ import pytest
 import torch
 from bench import alone_as_in_company, owner
 from scipy import stats
+from torch import Tensor
 
 from vflsec import registry
 from vflsec.audit import accounting
@@ -18,6 +19,7 @@ from vflsec.defenses.rr_prior import draw, matrix, top
 from vflsec.engine.train import run_phases
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation
+from vflsec.policy import Own
 from vflsec.testing import small_stack
 
 
@@ -131,8 +133,9 @@ def test_a_prior_of_the_wrong_length_or_sum_is_refused() -> None:
     with pytest.raises(ConfigError, match="sum to 1"):
         make("rr_prior", prior=[0.5, 0.6])
     policy = make("rr_prior", prior=[0.5, 0.5])
-    with pytest.raises(PolicyError, match="prior must have 3 shares, got 2"):
-        policy.labels(torch.zeros(1, 4, dtype=torch.int64), owner(policy, [1.0], classes=3))
+    policy.check_task(2)
+    with pytest.raises(ConfigError, match="prior must be a list of 3 shares, got"):
+        policy.check_task(3)
 
 
 def test_skewed_classes_at_small_epsilon_leave_one_label() -> None:
@@ -163,7 +166,7 @@ def test_lp_mst_releases_every_training_label_once_at_its_epsilon() -> None:
     assert bool((known >= 0).all())
     assert torch.equal(known[0], truth[0][rows[0]])
     own = fed.active.bindings[0].own
-    second = own.memory["parts"][0]
+    second = own.memory["parts"][1]
     assert second.shape[1] == round(0.4 * rows.shape[1])
     right = (known == truth.gather(1, rows)).double()
     later = torch.stack([torch.isin(rows[r], second[r]) for r in range(3)])
@@ -212,6 +215,45 @@ def test_lp_mst_bad_parameters() -> None:
         make("lp_mst", stages=1)
     with pytest.raises(ConfigError, match="first must be"):
         make("lp_mst", first=1.0)
+    with pytest.raises(ConfigError, match="temperature must be"):
+        make("lp_mst", temperature=0.0)
+
+
+def _second_stage(n: int = 20000, **params: float | bool) -> tuple[Tensor, Tensor, Own]:
+    """What stage 2 trains on, its true labels (1, n), with a model that says 1 at odds of 3."""
+    policy = make("lp_mst", first=0.5, **params)
+    own = owner(policy, [1.0])
+    truth = torch.ones(1, n, dtype=torch.int64)
+    first = policy.labels(truth, own)
+    logits = torch.tensor([0.0, math.log(3.0)], dtype=torch.float64)
+    second = policy.relabel(first, 1, lambda rows: logits.expand(1, rows.shape[1], 2), own)
+    return first, second, own
+
+
+def test_lp_mst_temperature_sharpens_the_prior() -> None:
+    """At epsilon 1 odds of 3 beat e, and odds of sqrt(3) do not, so those use plain response."""
+    for temperature, expected in ((1.0, 1.0), (2.0, math.e / (1 + math.e))):
+        _, second, own = _second_stage(temperature=temperature)
+        drawn = second[0, own.memory["parts"][1][0]].double()
+        assert drawn.mean().item() == pytest.approx(expected, abs=0.02)  # 4.5 standard errors
+
+
+def test_lp_mst_agree_drops_earlier_rows_that_the_model_contradicts() -> None:
+    """Only labels released as 1 stay of part 1; without it all stay; what is drawn is the same."""
+    first, every, own = _second_stage()
+    _, agreed, _ = _second_stage(agree=True)
+    part = own.memory["parts"][0][0]
+    assert torch.equal(every[0, part], first[0, part])
+    assert torch.equal(agreed[0, part] == -1, first[0, part] == 0)
+    assert int((first[0, part] == 0).sum()) > 2000
+    later = own.memory["parts"][1][0]
+    assert torch.equal(agreed[0, later], every[0, later])
+
+
+def test_lp_mst_agree_keeps_all_where_the_prior_leaves_both_classes_open() -> None:
+    first, second, own = _second_stage(agree=True, temperature=4.0)
+    part = own.memory["parts"][0][0]
+    assert torch.equal(second[0, part], first[0, part])
 
 
 # ALIBI

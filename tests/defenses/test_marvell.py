@@ -11,6 +11,8 @@ from bench import alone_as_in_company, message, owner, rows_of_gradients
 from vflsec import registry
 from vflsec.defenses.marvell import error_bound, least_power, solve
 from vflsec.errors import ConfigError, PolicyError
+from vflsec.federation import Federation
+from vflsec.testing import small_stack
 
 MARVELL = registry.defenses.create("marvell")
 
@@ -207,8 +209,12 @@ def test_a_batch_of_one_class_gets_isotropic_noise_of_the_same_strength() -> Non
 
 def test_refuses_ten_classes_before_training_and_shares() -> None:
     own = owner(MARVELL, [1.0], classes=10)
-    with pytest.raises(PolicyError, match="two classes only, got 10"):
-        MARVELL.labels(torch.zeros(1, 4, dtype=torch.int64), own)
+    with pytest.raises(ConfigError, match="two classes only, got 10"):
+        MARVELL.check_task(10)
+    policies = {"active": [(MARVELL, torch.ones(1, dtype=torch.float64))]}
+    three = small_stack([0], classes=3)
+    with pytest.raises(ConfigError, match="two classes only, got 3"):
+        Federation.create(three, [0], policies)
     x, y = rows_of_gradients()
     with pytest.raises(PolicyError, match="two classes only"):
         MARVELL.outgoing(message(x), own)

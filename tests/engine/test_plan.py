@@ -19,7 +19,7 @@ PASSIVE = ("passive1", "passive2")
 
 def plan(change: dict[str, Any] | None = None, sets: list[str] | None = None) -> Plan:
     sections = tomllib.loads(SCENARIO) | (change or {})
-    return make_plan(load_scenario(sections, sets or []), load=source)
+    return make_plan(load_scenario(sections, sets or []), load=source, try_out=False)
 
 
 def test_cells_are_data_times_strengths_times_seeds_plus_references() -> None:
@@ -179,7 +179,7 @@ def test_a_party_stands_for_its_role_on_the_control(tmp_path: Path) -> None:
         "gate": [{"max": 0.1}],
         "audit": {"positive_control": True},
     }
-    found = make_plan(load_scenario(sections), load=two_worlds)
+    found = make_plan(load_scenario(sections), load=two_worlds, try_out=False)
     control = next(g for g in found.groups if g.role == "control")
     assert [a.adversary for a in control.attacks] == [("passive",)]
 
@@ -231,3 +231,30 @@ def test_chunks_are_even_and_complete(n: int, size: int, lengths: list[int]) -> 
     parts = chunks(cells, size)
     assert sorted(len(p) for p in parts) == sorted(lengths)
     assert [c for p in parts for c in p] == cells
+
+
+def test_a_defense_that_cannot_protect_a_data_set_is_an_error_before_anything_runs() -> None:
+    data = [{"name": "breast_cancer"}, {"name": "digits"}]
+    rules = "marvell", "rr_prior"
+    defense: list[dict[str, Any]] = [{"name": "marvell", "strength": [1]}]
+    defense += [{"name": "rr_prior", "prior": [0.5, 0.5], "epsilon": [1]}]
+    sections = tomllib.loads(SCENARIO) | {"data": data, "defense": defense}
+    with pytest.raises(ScenarioError) as caught:
+        make_plan(load_scenario(sections, []))
+    found = [(p.path, p.rule) for p in caught.value.problems]
+    assert [path for path, _ in found] == ["defense.0", "defense.1"]
+    for (_, rule), name in zip(found, rules, strict=True):
+        assert rule.startswith(f"cannot be put on data digits: {name}")
+
+
+def test_what_cannot_be_set_up_is_an_error_of_the_plan() -> None:
+    algorithm = {"name": "splitnn", "top": [], "linear_top": False, "aggregation": "sum"}
+    defense = [{"name": "mid", "strength": [0, 1]}]
+    sections = tomllib.loads(SCENARIO) | {"algorithm": algorithm, "defense": defense}
+    with pytest.raises(ScenarioError) as caught:
+        make_plan(load_scenario(sections, []))
+    (problem,) = caught.value.problems
+    assert problem.path == "algorithm"
+    assert problem.rule.startswith("cannot be trained (splitnn")
+    assert "mid: needs a top model" in problem.rule
+    assert len(make_plan(load_scenario(sections, []), try_out=False).groups) == 2

@@ -65,12 +65,41 @@ def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(
         module, "trials", lambda grid: [trial(s, 0.0 if s >= 7 else 0.3, 0.0) for s in grid]
     )
-    found = tune("quickstart", "iso", low=1, high=100, rounds=6, out=tmp_path)
+    found = tune("quickstart", "iso", low=1, high=100, rounds=6, confirm=False, out=tmp_path)
     assert found.strength is not None
     assert 7 <= found.strength <= 7 * 100 ** (1 / 2**6) * 1.001
     assert len(grids) == 7
     assert grids[0] == [0.0, 1.0, 100.0]
     assert set(grids[0]) < set(grids[1])  # earlier strengths stay in the store
+
+
+@pytest.mark.parametrize(
+    ("seeds", "fresh"), [(None, [5, 6, 7, 8, 9]), (3, [3, 4, 5]), ([2, 7], [8, 9])]
+)
+@pytest.mark.parametrize("holds", [True, False])
+def test_the_choice_is_judged_on_seeds_that_had_no_part_in_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seeds: Any, fresh: list[int], holds: bool
+) -> None:
+    runs: list[tuple[Path, Any]] = []
+
+    def audit(scenario: Any, folder: Path, seeds: Any = None, **_: Any) -> Any:
+        runs.append((folder, seeds))
+        grid = scenario.resolved()["defense"][0]["strength"]
+        return type("A", (), {"results": (grid, folder.name == "confirm" and not holds)})
+
+    monkeypatch.setattr(module, "run_audit", audit)
+    monkeypatch.setattr(
+        module,
+        "trials",
+        lambda r: [trial(s, 0.1 if r[1] or s < 7 else 0.0, 0.0) for s in r[0]],
+    )
+    found = tune("quickstart", "iso", low=1, high=100, rounds=2, out=tmp_path, seeds=seeds)
+    assert runs[-1] == (tmp_path / "confirm", fresh)
+    assert all(used == seeds for _, used in runs[:-1])
+    assert found.confirmed is holds
+    assert found.fresh is not None
+    assert found.fresh.strength == found.strength
+    assert found.reason.endswith("confirmed." if holds else "not confirmed.")
 
 
 @pytest.mark.slow

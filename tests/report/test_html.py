@@ -240,7 +240,7 @@ def test_figures_take_results_means_and_summaries(summary: dict[str, Any], tmp_p
         ax = figures.privacy_utility(data, dataset="breast_cancer")
         assert ax.get_xlabel() == "utility: AUC of the main task"
         assert list(ax.containers[0][0].get_xdata()) == pytest.approx([0.9, 0.88], abs=0.02)
-        assert figures.leaks(data) == {("label", "shop"): pytest.approx(0.3, abs=0.02)}
+        assert figures.leaks(data) == {("labels of bank", "shop"): pytest.approx(0.3, abs=0.02)}
         assert len(figures.attack_by_defense(data).patches) == 4
         assert len(figures.leak_matrix(data).patches) == 1
 

@@ -20,7 +20,8 @@ from vflsec.engine.controls import Control
 from vflsec.engine.embeddings import score_embedding
 from vflsec.engine.goals import SCORED, controls_for, goal_of
 from vflsec.engine.integrity import success
-from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
+from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure, victims
+from vflsec.engine.stages import staged
 from vflsec.engine.train import predict, run_phases
 from vflsec.engine.views import known_rows, make_view
 from vflsec.errors import ThreatModelError
@@ -32,7 +33,7 @@ from vflsec.rng import generator
 from vflsec.task import Stack, Task
 from vflsec.view import View, as_needs
 
-__all__ = ["Progress", "pick_device", "run_cohort", "started"]
+__all__ = ["Progress", "pick_device", "run_cohort"]
 
 Progress = Callable[[str, float], None]
 
@@ -100,11 +101,27 @@ def run_cohort(
     return results
 
 
-def started(cell: CellSpec, task: Task) -> tuple[Algorithm, Federation]:
-    """A cell without attacks, built on the CPU and not yet trained."""
-    cells = [cell] * LEAST
-    run = _Cohort(cells, (), {cell.seed: task}, pick_device("cpu"), lambda *_: None, main=False)
-    return run.algorithm, run.build()
+def first_step(cell: CellSpec, task: Task) -> None:
+    """Build one cell on the CPU as for training, take the first step of every phase, drop it.
+
+    A policy that releases labels in stages holds them back at first: then it is only built.
+
+    Raises:
+        VflsecError: it cannot be trained.
+    """
+    cells, tasks = [cell] * LEAST, {cell.seed: task}
+    cohort = _Cohort(cells, (), tasks, torch.device("cpu"), lambda *_: None, True)
+    fed = cohort.build()
+    if staged(fed) is not None:
+        return
+    for phase in cohort.algorithm.phases(fed):
+        fed.phase = phase.name
+        if phase.before is not None:
+            phase.before()
+        for walk in phase.walks() if phase.epochs else ():
+            fed.batch = next(iter(fed.batches(walk)), None)
+            if fed.batch is not None:
+                walk.step(fed.batch)
 
 
 class _Cohort:
@@ -128,13 +145,13 @@ class _Cohort:
         self._alone: dict[str, Replicas | None] = {}
 
     def build(self) -> Federation:
-        """The parties with their policies and modules, not yet trained."""
-        self.fed = Federation.create(
+        """The parties with their policies and models."""
+        self.fed = fed = Federation.create(
             self.stack, self.seeds, self._policies(), self._recorder(), self._facts()
         )
         self._grant()
-        self.algorithm.build(self.fed)
-        return self.fed
+        self.algorithm.build(fed)
+        return fed
 
     def go(self) -> list[CellResult]:
         fed = self.build()
@@ -251,11 +268,14 @@ class _Cohort:
                 make_view(self.algorithm, self.fed, self.initial, p.spec, r)
                 for r in range(len(self.cells))
             ]
-            unseen = _unseen(p, views[0])
-            if unseen:
-                why = f"{p.spec.name} needs {unseen} in phase {phase.name!r}."
+            status, why = "not-observable", _unseen(p, views[0])
+            if why:
+                why = f"{p.spec.name} needs {why} in phase {phase.name!r}."
+            else:  # the plan has asked too, unless these facts were not known yet
+                status, why = "not-applicable", p.attack.applicable(views[0].facts)
+            if why:
                 for r in range(len(self.cells)):
-                    self._refuse(phase.name, p, r, "not-observable", why)
+                    self._refuse(phase.name, p, r, status, why)
                 continue
             self._infer(phase.name, p, views)
             if p.spec.over_time and any(key[2] == "all" for key in views[0].tables):
@@ -318,9 +338,11 @@ class _Cohort:
 
     def _base(self, phase: str, p: _Prepared) -> dict[str, Any]:
         """What every measure of an attack after a phase has in common."""
+        parties = self.stack.first.parties
+        whose = victims(p.attack.target, p.spec.adversary, parties, p.spec.victim)
         return {
             "phase": phase, "adversary": "+".join(p.spec.adversary), "attack": p.spec.label,
-            "attack_key": p.spec.key, "target": p.attack.target,
+            "attack_key": p.spec.key, "target": p.attack.target, "victim": "+".join(whose),
         }  # fmt: skip
 
     def _refuse(self, phase: str, p: _Prepared, r: int, status: str, why: str) -> None:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.data.load import SPLIT_KEYS, load_source
+from vflsec.data.remarks import missing_by_column, remarks
 from vflsec.engine.components import flat_params, natural_strengths
 from vflsec.engine.estimate import estimate
+from vflsec.engine.feasible import obstacles, unfit_defenses
 from vflsec.engine.observe import refusal
 from vflsec.engine.problems import Problem, ScenarioError
 from vflsec.engine.sections import Data
-from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec
+from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec, victims
 
 if TYPE_CHECKING:
     from vflsec.data.source import Source
@@ -41,6 +43,7 @@ class DataInfo:
         parties: names, the active party first.
         classes, rows: sizes.
         digest: of the content.
+        missing: {party: {column: rows without a value}}.
     """
 
     name: str
@@ -49,6 +52,7 @@ class DataInfo:
     classes: int
     rows: int
     digest: str
+    missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def source(self) -> dict[str, Any]:
@@ -99,6 +103,7 @@ class Refused:
         status: ``not-observable`` or ``not-applicable``.
         reason: in words, naming both sides.
         target: what the attack would have guessed.
+        victims: whose secret that is.
         cells: keys of the cells concerned.
     """
 
@@ -109,6 +114,7 @@ class Refused:
     status: str
     reason: str
     target: str
+    victims: tuple[str, ...]
     cells: tuple[str, ...]
 
 
@@ -145,6 +151,10 @@ class Plan:
             "name": self.name,
             "scenario_hash": self.scenario_hash,
             "confidence": self.confidence,
+            "data": [
+                {k: getattr(d, k) for k in ("name", "parties", "classes", "rows", "missing")}
+                for d in {g.data.name: g.data for g in self.groups if g.role == "audit"}.values()
+            ],
             "groups": [
                 {
                     "role": g.role,
@@ -171,20 +181,27 @@ def _strengths(cell: CellSpec) -> tuple[float, ...]:
 
 
 def make_plan(
-    scenario: Scenario, *, load: Callable[[Mapping[str, Any], int, Path], Source] | None = None
+    scenario: Scenario,
+    *,
+    load: Callable[[Mapping[str, Any], int, Path], Source] | None = None,
+    try_out: bool = True,
 ) -> Plan:
-    """Plan an audit; loads the data sets to learn their parties, trains nothing.
+    """Plan an audit; loads the data sets and tries out whether every training can begin.
 
     Args:
         scenario: a valid scenario.
         load: instead of `vflsec.data.load.load_source`.
+        try_out: whether to set every training up and take its first step.
 
     Raises:
-        ScenarioError: a party is named that a data set does not have.
+        ScenarioError: a party is named that a data set does not have, a defense cannot protect a
+            data set, or a training cannot begin.
         DataError: a table cannot be used.
     """
     planner = _Planner(scenario, load or load_source)
     groups = tuple(planner.groups())
+    if try_out and not planner.problems:
+        planner.problems += obstacles(scenario, groups, planner.sources)
     if planner.problems:
         raise ScenarioError(planner.problems)
     return Plan(
@@ -206,10 +223,14 @@ class _Planner:
         self.refused: list[Refused] = []
         self.notes: list[str] = []
         self.seen: set[tuple[str, str]] = set()
+        self.sources: dict[str, Source] = {}
 
     def groups(self) -> Iterator[Group]:
-        infos = _distinct([self._info(d) for d in self.root.data])
+        loaded = [self._info(d) for d in self.root.data]
+        infos = _distinct([info for info, _ in loaded])
+        self.sources = {i.name: source for i, (_, source) in zip(infos, loaded, strict=True)}
         self._check_parties(infos)
+        self.problems += unfit_defenses(self.scenario, infos)
         if self.problems:
             return
         seeds = self.root.audit.seeds
@@ -227,22 +248,25 @@ class _Planner:
         if self.root.audit.positive_control and self.root.gate and self.root.attack:
             yield from self._controls(infos[0])
 
-    def _info(self, data: Data) -> DataInfo:
+    def _info(self, data: Data) -> tuple[DataInfo, Source]:
         section = data.model_dump(exclude_defaults=True)
         section.setdefault("name", Path(data.file or next(iter(data.files.values()), "")).stem)
         return self._of_section(section)
 
-    def _of_section(self, section: Mapping[str, Any]) -> DataInfo:
+    def _of_section(self, section: Mapping[str, Any]) -> tuple[DataInfo, Source]:
         info = DataInfo(str(section["name"]), section, (), 0, 0, "")
         source = self.load(info.source, 0, self.scenario.base)
         others = [p for p in source.parties if p != source.active]
-        return replace(
+        self.notes += [f"{info.name}: {remark}" for remark in remarks(source)]
+        info = replace(
             info,
             parties=(source.active, *others),
             classes=len(source.class_names),
             rows=len(source.y),
             digest=source.digest,
+            missing=missing_by_column(source),
         )
+        return info, source
 
     def _check_parties(self, infos: Sequence[DataInfo]) -> None:
         every = {p for i in infos for p in i.parties}
@@ -319,9 +343,10 @@ class _Planner:
                 status, reason = refusal(attack, spec, info, members[0])
                 if status:
                     keys = tuple(c.key for c in members)
+                    whose = victims(attack.target, spec.adversary, info.parties, spec.victim)
                     self.refused.append(
                         Refused(role, info.name, title, spec, status, reason,
-                                attack.target, keys)
+                                attack.target, whose, keys)
                     )  # fmt: skip
                 elif attack.policy() is None:
                     passive.append(spec)
@@ -396,8 +421,8 @@ class _Planner:
             section: dict[str, Any] = {"name": "control_gaussian"}
             if params:
                 section["params"] = dict(params)
-            whole = _with_settings(self._of_section(section))
-            part = _with_settings(self._of_section(section | {"aligned": _CONTROL_ALIGNED}))
+            whole = _with_settings(self._of_section(section)[0])
+            part = _with_settings(self._of_section(section | {"aligned": _CONTROL_ALIGNED})[0])
             for algorithm, title in zip(self.root.algorithm, self._titles(), strict=True):
                 params = flat_params(algorithm)
                 cls = registry.algorithms.get(algorithm.name)

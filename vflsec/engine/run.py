@@ -140,7 +140,7 @@ def run_audit(
     make_folder(folder)
     given = backend
     backend = backend or default_backend()
-    plan = make_plan(loaded, load=backend.load_source)
+    plan = make_plan(loaded, load=backend.load_source, try_out=given is None)
     if fresh:
         _clear(folder)
     reporter = progress or Reporter()
@@ -266,7 +266,8 @@ def _refuse(store: Store, plan: Plan) -> None:
         measure = Measure(
             phase="", split="", metric="", value=None, attack=refused.attack.label,
             adversary="+".join(refused.attack.adversary), attack_key=refused.attack.key,
-            target=refused.target, status=refused.status, reason=refused.reason,
+            target=refused.target, victim="+".join(refused.victims), status=refused.status,
+            reason=refused.reason,
         )  # fmt: skip
         store.refuse([by_key[k] for k in refused.cells if k in by_key], measure)
 

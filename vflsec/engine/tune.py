@@ -5,7 +5,9 @@ directory, so nothing is trained twice. A strength *meets* the target if the upp
 attack's advantage is within it, and is *affordable* if the upper bound of the utility drop is
 within the given drop; bounds are those of the audit's t intervals. The search halves the interval
 between the strongest strength that fails and the weakest that meets, on a logarithmic scale, which
-takes for granted that a stronger setting never leaks more.
+takes for granted that a stronger setting never leaks more. A strength picked because its bounds
+look good looks better than it is, so the choice is then judged once more on seeds that had no part
+in it.
 """
 
 from __future__ import annotations
@@ -58,12 +60,17 @@ class Tuned:
         strength: the least that meets the target within the utility floor, None if there is none.
         reason: one sentence.
         trials: all strengths that were run, weakest first.
+        fresh: the chosen strength on seeds that had no part in the choice; None if there is no
+            choice or no confirmation was asked for.
+        confirmed: whether `fresh` meets the target and the floor; None without it.
     """
 
     defense: str
     strength: float | None
     reason: str
     trials: tuple[Trial, ...]
+    fresh: Trial | None = None
+    confirmed: bool | None = None
 
 
 def tune(
@@ -75,6 +82,7 @@ def tune(
     low: float = 0.1,
     high: float = 100.0,
     rounds: int = 5,
+    confirm: bool = True,
     out: str | Path | None = None,
     **how: Any,
 ) -> Tuned:
@@ -88,6 +96,7 @@ def tune(
         drop: largest upper bound of a utility drop that is accepted.
         low, high: strengths to search between, 0 < low < high.
         rounds: halvings after both ends were tried.
+        confirm: whether to judge the choice on as many fresh seeds, the numbers after those used.
         out: results directory; default ``out/tune-DEFENSE``.
         how: passed on to :func:`vflsec.engine.run.run_audit` (seeds, device, jobs, ...).
 
@@ -109,11 +118,14 @@ def tune(
     folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
     tried: dict[float, Trial] = {}
 
-    def run(strengths: Sequence[float]) -> None:
-        grid = sorted({0.0, *tried, *strengths})
+    def audited(strengths: Sequence[float], where: Path, **how: Any) -> dict[float, Trial]:
+        grid = sorted({0.0, *strengths})
         overrides = [f"defense=[{_inline({**section, 'strength': grid})}]"]
-        audit = run_audit(load_scenario(loaded, overrides, components=False), folder, **how)
-        tried.update({t.strength: t for t in trials(audit.results)})
+        audit = run_audit(load_scenario(loaded, overrides, components=False), where, **how)
+        return {t.strength: t for t in trials(audit.results)}
+
+    def run(strengths: Sequence[float]) -> None:
+        tried.update(audited([*tried, *strengths], folder, **how))
 
     run([low, high])
     if tried[0.0].leak_high > leak:
@@ -127,7 +139,24 @@ def tune(
                 else:
                     bottom = middle
     found = tuple(tried[s] for s in sorted(tried))
-    return Tuned(name, *_choose(found, leak, drop), found)
+    strength, reason = _choose(found, leak, drop)
+    if strength is None or not confirm:
+        return Tuned(name, strength, reason, found)
+    seeds = _fresh(how.get("seeds"), loaded.root.audit.seeds)
+    fresh = audited([strength], folder / "confirm", **{**how, "seeds": seeds})[strength]
+    met = fresh.leak_high <= leak and fresh.drop_high <= drop
+    reason += (
+        f" On fresh seeds {seeds[0]} to {seeds[-1]} the bounds are {fresh.leak_high:+.3f} and "
+        f"{fresh.drop_high:.3f}: {'confirmed' if met else 'not confirmed'}."
+    )
+    return Tuned(name, strength, reason, found, fresh, met)
+
+
+def _fresh(given: int | Sequence[int] | None, listed: Sequence[int]) -> list[int]:
+    """As many seeds as were used, from the number after the largest on."""
+    used = range(given) if isinstance(given, int) else given or listed
+    start = max(used) + 1
+    return list(range(start, start + len(used)))
 
 
 def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | None, str]:

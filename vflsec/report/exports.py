@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from vflsec.audit import matrix
 from vflsec.audit.leakage import rows_of
 from vflsec.engine.evaluate import Evaluation, costs
 from vflsec.engine.spec import CellResult
@@ -100,6 +101,7 @@ def summary_of(
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
             "curves": _rows(evaluation.curves),
             "points": _rows(evaluation.points),
+            "leaks": matrix.leaks(plain(_rows(evaluation.points))),
             "over_time": _rows(evaluation.over_time),
             "alive": {
                 label: {"alive": shown, "evidence": why}

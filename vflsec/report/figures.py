@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vflsec import check
+from vflsec.audit import matrix
 from vflsec.audit.leakage import rows_of
 from vflsec.errors import ConfigError
 from vflsec.report.text import clean
@@ -37,7 +38,6 @@ __all__ = [
 
 COLORS = ("#1f78c8", "#d1580b", "#0f8f6a", "#b0529e", "#8f7000", "#6a6fe0", "#cf4055", "#4c8291")
 _MARKERS = "osD^vPX*"
-_SPLITS = ("test", "validation", "train")
 _PAPER, _INK = "#ffffff", "#16181d"
 
 Data: TypeAlias = pd.DataFrame | Mapping[str, Any]
@@ -63,21 +63,7 @@ def points(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
     if dataset is not None:
         check.one_of("figure: dataset", dataset, names)
         rows = [r for r in rows if r["dataset"] == dataset]
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for r in rows:
-        if r["metric"] == r["primary"]:
-            groups[tuple(r[k] for k in _IDENTITY)].append(r)
-    return [_one(of) for of in groups.values()]
-
-
-_IDENTITY = ("dataset", "algorithm", "defense", "strength", "adversary", "attack", "attack_key",
-             "target")  # fmt: skip
-
-
-def _one(of: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    last = [r for r in of if r["phase"] == of[-1]["phase"]]
-    rank = {s: i for i, s in enumerate(_SPLITS)}
-    return min(last, key=lambda r: rank.get(r["split"], len(rank)))
+    return matrix.shown(rows)
 
 
 def _rows(data: Data) -> list[dict[str, Any]]:
@@ -416,7 +402,8 @@ def attack_by_defense(data: Data, *, dataset: str | None = None, ax: Axes | None
 def leak_matrix(data: Data, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
     """Who learns what from the undefended training: the largest advantage over all attacks.
 
-    Rows are what leaks, columns who learns it; where nothing is undefended, all points count.
+    Rows are whose secret leaks, columns who learns it; where nothing is undefended, all points
+    count.
 
     Raises:
         ConfigError: no attack ran, or there is no such data set.
@@ -426,15 +413,9 @@ def leak_matrix(data: Data, *, dataset: str | None = None, ax: Axes | None = Non
 
 
 def leaks(data: Data, dataset: str | None = None) -> dict[tuple[str, str], float | None]:
-    """{(what leaks, who learns it): largest advantage} behind :func:`leak_matrix`."""
-    rows = _chosen(data, dataset)
-    bare = [r for r in rows if r["defense"] == "none" or r["strength"] == 0] or rows
-    cells: dict[tuple[str, str], float | None] = {}
-    for r in bare:
-        key, value = (r["target"] or "label", r["adversary"]), r["advantage"]
-        known = cells.get(key)
-        cells[key] = value if known is None else known if value is None else max(value, known)
-    return cells
+    """{(whose secret, who learns it): largest advantage} behind :func:`leak_matrix`."""
+    found = matrix.leaks(_chosen(data, dataset))
+    return {(matrix.secret(r), r["adversary"]): r["advantage"] for r in found}
 
 
 def _size(cells: Mapping[tuple[str, str], Any]) -> tuple[float, float]:

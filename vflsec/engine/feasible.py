@@ -1,0 +1,84 @@
+"""What keeps cells from being trained, found before anything runs: each takes its first steps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from vflsec import registry
+from vflsec.engine.components import natural_strengths
+from vflsec.engine.problems import Problem
+from vflsec.errors import ConfigError, VflsecError
+
+if TYPE_CHECKING:
+    from vflsec.data.source import Source
+    from vflsec.engine.plan import DataInfo, Group
+    from vflsec.engine.scenario import Scenario
+    from vflsec.engine.spec import CellSpec
+    from vflsec.task import Task
+
+__all__ = ["obstacles", "unfit_defenses"]
+
+
+def unfit_defenses(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Problem]:
+    """Defenses that cannot protect a data set, as they say themselves."""
+    for i, section in enumerate(scenario.root.defense):
+        policy = registry.defenses.create(section.name, natural_strengths(section)[1])
+        for info in infos:
+            try:
+                policy.check_task(info.classes)
+            except ConfigError as error:
+                rule = f"cannot be put on data {info.name}: {error}"
+                yield scenario.error(("defense", i), rule, section.name)
+
+
+def obstacles(
+    scenario: Scenario, groups: Sequence[Group], sources: Mapping[str, Source]
+) -> Iterator[Problem]:
+    """Audited groups whose training cannot begin.
+
+    Args:
+        scenario: what was planned; the user's own modules lie in its folder.
+        groups: of its plan.
+        sources: the loaded data by `DataInfo.name`.
+
+    What only shows later than in the first step of a phase is not found. Cells under real
+    encryption, whose setup starts processes and makes keys, are left out.
+    """
+    from vflsec.data.prepare import make_task
+
+    folder = str(scenario.base.resolve())
+    if folder not in sys.path:
+        sys.path.append(folder)
+    tasks: dict[str, Task] = {}
+    for group in groups:
+        cell, name = group.cells[-1], group.data.name
+        if group.role != "audit" or _encrypts(cell):
+            continue
+        if name not in tasks:
+            tasks[name] = make_task(sources[name], 0, **group.data.split)
+        reason = _obstacle(cell, tasks[name])
+        if reason:
+            under = " with ".join([group.title, *(d.name for d in cell.defenses)])
+            rule = f"cannot be trained ({under} on {name}): {reason}"
+            i = [registry.algorithms.entry(a.name).name for a in scenario.root.algorithm].index(
+                cell.algorithm
+            )
+            yield scenario.error(("algorithm", i), rule, group.title)
+
+
+def _encrypts(cell: CellSpec) -> bool:
+    """Whether training takes longer by its defenses, which encryption alone does."""
+    policies = [registry.defenses.create(d.name, d.params) for d in cell.defenses]
+    return any(p.step_cost(64, 2, cell.params)[0] > 0 for p in policies)
+
+
+def _obstacle(cell: CellSpec, task: Task) -> str:
+    from vflsec.engine.cohort import first_step
+
+    try:
+        first_step(cell, task)
+    except VflsecError as error:
+        return str(error)
+    return ""
