@@ -202,7 +202,7 @@ CONVOLVED = Part(
         "image halves and FixMatch with shifts, contrast, brightness and a hole. A small stand-in "
         "for the paper's residual networks on CIFAR-10."
     ),
-    worlds=(World(IMAGES, 64, "accuracy"), World(IMAGES, 256, "accuracy")),
+    worlds=(World(IMAGES, 64, "accuracy"), World(IMAGES, 128, "accuracy")),
     rows=_EXCHANGE_ROWS,
     claims=_EXCHANGE_CLAIMS,
     probes=(CLUSTER, COMPLETION),

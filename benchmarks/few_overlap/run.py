@@ -74,10 +74,12 @@ def train(
 
 def utility(results: Sequence[CellResult], split: str, metric: str) -> list[float]:
     """The main task after the last phase, a value a seed."""
-    return [
-        [m.value for m in r.measures if not m.attack and (m.split, m.metric) == (split, metric)][-1]
-        for r in results
-    ]  # type: ignore[misc]
+    out = []
+    for r in results:
+        main = [m for m in r.measures if not m.attack and (m.split, m.metric) == (split, metric)]
+        assert main[-1].value is not None
+        out.append(main[-1].value)
+    return out
 
 
 def spec_of(probe: Probe, task: Task) -> AttackSpec:

@@ -142,8 +142,11 @@ def costs(results: Results, published: Mapping[str, str]) -> list[str]:
     for title in titles:
         if title == BASE or any(BASE not in found for found in results.values()):
             continue
-        ratio = [np.mean(f[title].megabytes) / np.mean(f[BASE].megabytes) for f in results.values()]
-        count = [np.mean(f[title].messages) for f in results.values()]
+        ratio = [
+            float(np.mean(f[title].megabytes) / np.mean(f[BASE].megabytes))
+            for f in results.values()
+        ]
+        count = [float(np.mean(f[title].messages)) for f in results.values()]
         known = next((text for t, text in published.items() if title.startswith(t)), "")
         lines.append(
             f"- {title} sends {span(ratio, 2)} times FedSplitNN's bytes, in {span(count, 0)} "
