@@ -81,6 +81,7 @@ class DPSGD(Policy):
         if strength <= 0:
             return Guarantee(covers="Switched off: gradients are used as they are.")
         epochs, n = int(facts.get("epochs", 1)), int(facts.get("labelled", 1))
+        epochs *= int(facts.get("local_updates", 1))  # updates on one batch are releases each
         size = min(int(facts.get("batch_size", n)), n)
         steps = epochs * math.ceil(n / size)
         if self.accountant == "shuffled":

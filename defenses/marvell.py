@@ -199,7 +199,9 @@ class Marvell(Policy):
         y = own.labels
         if own.classes != 2:
             raise self.refuse(message, f"it works on two classes only, got {own.classes}.")
-        if y is None or y.dim() != 2:
+        if y is None:
+            raise self.refuse(message, "it needs the class of every row, and these have no label.")
+        if y.dim() != 2:
             raise self.refuse(message, "it needs the class of every row, and shares are no class.")
         if not any(own.active):
             return message.tensor

@@ -131,8 +131,9 @@ class MID(Policy):
         shared = own.memory.get("shared")
         if shared is None or shared.divergence is None:
             raise PolicyError(
-                f"{self.name}: needs a top model to stand before; this algorithm has none. Give it "
-                "one (linear_top = true), or leave the defense out."
+                f"{self.name}: needs a top model to stand before in every step of the active "
+                "party; this algorithm has none, or trains without it. Set linear_top = true, use "
+                "splitnn, or leave the defense out."
             )
         return own.strength.to(shared.divergence) * shared.divergence
 

@@ -56,8 +56,9 @@ class Phase:
         batch_size, epochs: how; an epoch is one pass over `rows` in a fresh order.
         step: one optimisation step on sample ids (R, b).
         after_epoch: called after each epoch, for example to aggregate; may be None.
-        select: True if the best epoch is kept by the loss on validation rows.
-        patience: epochs without a better validation loss before a replica stops; 0 = never.
+        select: True if the best epoch on validation rows is kept.
+        select_by: what is best: the lowest ``loss``, or the highest ``auc`` (two classes).
+        patience: epochs without a better one before a replica stops; 0 = never.
         audited: True if attacks look at the state after this phase.
         predicts: True if the main task can be evaluated after this phase.
         listeners: passive parties that are told each epoch whether training goes on.
@@ -72,6 +73,7 @@ class Phase:
     step: Callable[[Tensor], None]
     after_epoch: Callable[[int], None] | None = None
     select: bool = False
+    select_by: str = "loss"
     patience: int = 0
     audited: bool = True
     predicts: bool = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ SMALL: dict[str, Any] = {
     "patience": 0, "starts": 2,
 }  # fmt: skip
 FEW: dict[str, Any] = SMALL | {"infer_epochs": 4}
+NEXT_TO_ONE = math.nextafter(1.0, 0.0)
 
 
 def until(algorithm: OneShot, fed: Federation, name: str) -> Federation:
@@ -51,9 +53,9 @@ def test_bytes_are_those_of_the_algorithm() -> None:
     assert total == (4 * aligned * d + own * d + own) * 4
 
 
-def test_confidence_one_is_one_shot_with_one_more_local_round() -> None:
+def test_confidence_next_to_one_is_one_shot_with_one_more_local_round() -> None:
     stack = small_stack([0, 1], unaligned=40)
-    few = FewShot(**FEW | {"confidence": 1.0})
+    few = FewShot(**FEW | {"confidence": NEXT_TO_ONE})
     fed = until(few, federation(few, stack, [0, 1]), "relabel")
     assert not bool(fed.extra["chosen.passive1"].any())
     assert not bool(fed.extra["chosen.active"].any())
@@ -81,7 +83,7 @@ def test_chosen_rows_are_learnt_as_labelled() -> None:
     assert 20 <= int(chosen[0].sum()) < 60
     assert not bool(chosen[0, stack.rows("aligned")[0]].any())
     assert bool(chosen.gather(1, own).any(1).all())
-    none = FewShot(**settings, confidence=1.0)
+    none = FewShot(**settings, confidence=NEXT_TO_ONE)
     other = until(none, federation(none, stack, [0, 1]), "relabel")
     a, b = (f.parties["passive1"].modules["bottom"].state()["1.weight"] for f in (fed, other))
     assert not torch.equal(a, b)
@@ -165,9 +167,9 @@ def test_estimates_by_attention() -> None:
     assert torch.allclose(estimate(q, k, v)[0], by_hand)
 
 
-@pytest.mark.parametrize("t", [0.0, -0.1, 1.1])
-def test_confidence_must_be_a_share_above_zero(t: float) -> None:
-    with pytest.raises(ConfigError, match=r"fewshot.confidence must be a number in \(0, 1\]"):
+@pytest.mark.parametrize("t", [0.0, -0.1, 1.0, 1.1])
+def test_confidence_lies_strictly_between_zero_and_one(t: float) -> None:
+    with pytest.raises(ConfigError, match=r"fewshot.confidence must be a number in \(0, 1\)"):
         FewShot(confidence=t)
 
 

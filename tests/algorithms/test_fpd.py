@@ -13,7 +13,7 @@ from vflsec.algorithms.fpd import FPD
 from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.spec import AttackSpec, CellSpec
+from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec
 from vflsec.engine.train import predict, run_phases
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation
@@ -200,3 +200,17 @@ def test_gradient_attacks_have_nothing_to_look_at_after_the_teacher() -> None:
         assert silent.reason == (
             "direction needs 'gradient' messages; passive1 received none in phase 'student'."
         )
+
+
+@pytest.mark.parametrize("name", ["fpd", "jpl"])
+def test_behind_an_encrypted_layer_no_embedding_passes_in_the_clear(name: str) -> None:
+    """The student then learns from what the layer gives the active party."""
+    tasks = {s: small_task(s, unaligned=60) for s in (0, 1)}
+    hidden = (DefenseSpec("he_embedding", {"mode": "emulated"}),)
+    cells = [CellSpec({"name": "small"}, name, FED, hidden, seed=s) for s in (0, 1)]
+    for result in run_cohort(cells, [], tasks, device="cpu"):
+        kinds = {(x.phase, x.kind, x.receiver) for x in result.ledger}
+        assert "embedding" not in {kind for _, kind, _ in kinds}
+        assert {phase for phase, kind, _ in kinds if kind == "gradient"} == {"teacher"}
+        assert ("student", "ciphertext", "active") in kinds
+        assert [m.phase for m in result.measures if m.metric == "auc"][-1] == "student"

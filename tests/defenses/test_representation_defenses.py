@@ -317,7 +317,7 @@ def test_dpsgd_refuses_what_has_no_rows_of_its_own() -> None:
         one_step([1.0, 1.0], "passive1", dropout=0.3)
     with pytest.raises(PolicyError, match="changes the loss of a batch"):
         train({"active": [(make("dpsgd"), [1.0, 1.0]), (make("mixup"), [0.2, 0.2])]})
-    algorithm = registry.algorithms.create("fedbcd", {"epochs": 1})
+    algorithm = registry.algorithms.create("fedbcd", {"epochs": 1, "proximal": 1.0})
     bound = {"active": [(make("dpsgd"), torch.ones(2, dtype=torch.float64))]}
     fed = Federation.create(small_stack([0, 0]), [0, 0], bound)
     algorithm.build(fed)

@@ -94,6 +94,7 @@ class SelfSupervised(SplitNN):
     pretrain_schedule: str = "cosine"
     own_control: bool = True
 
+    encoder_kinds: ClassVar[tuple[str, ...]] = ("auto", "mlp", "resnet18")
     has_cross: ClassVar[bool] = False
     has_local: ClassVar[bool] = False
     world: ClassVar[dict[str, Any]] = {
@@ -113,7 +114,6 @@ class SelfSupervised(SplitNN):
             "schedule": ("constant", "cosine"),
             "ssl": ("simsiam", "byol", "moco"),
             "byol_form": ("cosine", "distance"),
-            "encoder_kind": ("auto", "mlp", "resnet18"),
             "stem": ("imagenet", "small"),
             "pretrain_optimizer": ("sgd", "adam", "adagrad"),
             "pretrain_schedule": ("constant", "cosine"),
@@ -309,7 +309,7 @@ class SelfSupervised(SplitNN):
         finetune = Phase(
             "finetune", rows, self.batch_size, self.epochs, lambda batch: self.step(fed, batch),
             after_epoch=lambda epoch: self._anneal(fed, epoch),
-            select=self.select, patience=self.patience,
+            select=self.select, select_by=self.select_by, patience=self.patience,
             listeners=tuple(p.name for p in self.passive(fed)),
             passes=(
                 Pass("train", rows, self.batch_size, lambda batch: self.step(fed, batch), 2),

@@ -20,6 +20,7 @@ for distributed features", arXiv:1912.11187 (2019); proximal term from its publi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -62,7 +63,7 @@ class FedBCD(SplitNN):
         own, cut = self.differentiate(fed, batch)
         if self.order == "parallel":
             self.down(fed, batch, cut)
-        fed.active.update(own)
+        fed.active.update(own, rows=lambda: self.own_rows(fed, batch))
         pull = _Proximal(fed.active, self.proximal)
         for _ in range(more):
             cut = self._active_again(fed, batch, pull)
@@ -78,7 +79,8 @@ class FedBCD(SplitNN):
         active = fed.active
         batch.got[active.name] = active.modules["bottom"](batch.x[active.name])
         own, cut = self.differentiate(fed, batch)
-        active.update(pull(own))
+        rows = None if self.proximal else partial(self.own_rows, fed, batch)
+        active.update(pull(own), rows=rows)
         return cut
 
     def _passive_again(
@@ -93,7 +95,11 @@ class FedBCD(SplitNN):
                 f"{self.name}: {party.name} needs gradients by row for its local updates, and gets "
                 "their sum only. Use splitnn."
             )
-        backward(party, z, batch.gradients[party.name], penalty, pull)
+        gradient = batch.gradients[party.name]
+        if self.proximal:
+            backward(party, z, gradient, penalty, pull)
+        else:
+            backward(party, z, gradient, penalty, x=x)
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
         facts = super().planned_facts(active, parties, classes)

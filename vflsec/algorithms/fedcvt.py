@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from vflsec import check, registry
 from vflsec.algorithms.splitnn import Exchange, SplitNN
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation
 from vflsec.nn.attention import attend
 from vflsec.nn.models import mlp
@@ -49,7 +49,8 @@ class FedCVT(SplitNN):
         cut: width d of each of the two extractors; a party's embedding has 2d columns.
         top: always empty, for the heads are linear.
         sharpening: T > 0 of the attention; 1 is none.
-        t_fed, t_guest, t_host: thresholds of the three heads, in (0, 1]; 1 selects nothing.
+        t_fed, t_guest, t_host: thresholds of the three heads, in (0, 1); close to 1 they select
+            nothing.
         lambda1, lambda2, lambda3, lambda4: weights >= 0 of the additional losses.
         side_heads: False leaves the guest's and the host's head out, and pseudo-labels with them.
         nl_labels: True if the guest's unaligned rows have labels and these are used.
@@ -82,7 +83,7 @@ class FedCVT(SplitNN):
         check.one_of(f"{self.name}.aggregation", self.aggregation, ("concat",))
         check.positive(f"{self.name}.sharpening", self.sharpening)
         for key in ("t_fed", "t_guest", "t_host"):
-            check.in_unit(f"{self.name}.{key}", getattr(self, key), low_open=True)
+            check.in_unit(f"{self.name}.{key}", getattr(self, key), low_open=True, high_open=True)
         for key in ("lambda1", "lambda2", "lambda3", "lambda4"):
             check.non_negative(f"{self.name}.{key}", getattr(self, key))
         check.integer(f"{self.name}.nl_batch_size", self.nl_batch_size)
@@ -102,6 +103,13 @@ class FedCVT(SplitNN):
         widths = [self.width(p, fed.classes) for p in task.parties]
         if widths[0] != widths[1]:
             raise check.fail(f"{self.name}: the cut of both parties", "the same", widths)
+        for b in fed.active.bindings:
+            if self.side_heads and b.policy.overrides("model") and b.policy.overrides("penalty"):
+                raise PolicyError(
+                    f"{self.name}: uses its top model several times in a step, and {b.policy.name} "
+                    "would press on the last use only. Set side_heads = false, or leave the "
+                    "defense out."
+                )
         fed.extra["draws"] = self._draws(fed, guest, host)
         super().build(fed)
         if self.side_heads:

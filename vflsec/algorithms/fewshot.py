@@ -47,7 +47,7 @@ class FewShot(OneShot):
     """Hyper-parameters beside one-shot VFL's.
 
     Attributes:
-        confidence: t, in (0, 1]; 1 selects nothing.
+        confidence: t, in (0, 1); close to 1 it selects nothing.
         infer_epochs: epochs of the label holder's classifiers that select rows.
     """
 
@@ -59,7 +59,7 @@ class FewShot(OneShot):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.in_unit(f"{self.name}.confidence", self.confidence, low_open=True)
+        check.in_unit(f"{self.name}.confidence", self.confidence, low_open=True, high_open=True)
         check.integer(f"{self.name}.infer_epochs", self.infer_epochs)
 
     def build(self, fed: Federation) -> None:

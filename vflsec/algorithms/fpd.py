@@ -88,7 +88,7 @@ class FPD(SplitNN):
         walk = Pass("train", rows, self.batch_size, lambda batch: self.student_step(fed, batch))
         return Phase(
             "student", rows, self.batch_size, self.student_epochs, walk.step,
-            select=self.select, patience=self.patience, passes=(walk,),
+            select=self.select, select_by=self.select_by, patience=self.patience, passes=(walk,),
             before=lambda: self.begin(fed),
         )  # fmt: skip
 
@@ -115,7 +115,11 @@ class FPD(SplitNN):
         for party in (fed.active, *self.passive(fed)):
             h = party.modules["bottom"](fed.columns(party.name, rows), train=False)
             if not party.active:
-                h = fed.send("embedding", party.name, fed.active.name, h, rows, name="cache")
+                link = fed.link(party.name)
+                if "embedding" in link.replaces:
+                    h = link.up(fed, h, rows)
+                else:
+                    h = fed.send("embedding", party.name, fed.active.name, h, rows, name="cache")
             kept.append(h)
         fed.extra["kept"] = kept
         fed.extra["teacher"] = self.logits(fed, kept, train=False)

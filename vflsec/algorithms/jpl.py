@@ -54,7 +54,8 @@ class JPL(FPD):
         cme: ``dcme``, ``bcme`` or ``cme``.
         imitate, equivalence, similarity, own_labels, ranking: weights of the printed terms:
             CME, eq. 6, CSI, eqs. 9-10, PRC on both sets. On small tables a ranking weight of 1
-            drives margins apart; 0 to 0.1 did better (docs/evidence/semi_overlap.md).
+            makes the lowest validation loss keep a bad epoch: choose epochs by ``select_by =
+            "auc"``, or take 0 to 0.1 (docs/evidence/few_overlap.md).
         a_labels, a_teacher, a_own: added for the A head: labels and teacher on aligned rows, labels
             on unaligned rows (inside beta).
         fed_labels, fed_teacher: added for the Fed head on aligned rows.
@@ -108,6 +109,7 @@ class JPL(FPD):
         super().add_student(fed)
         active, passive = fed.active.name, fed.passive[0].name
         mine, theirs = (self.width(p, fed.classes) for p in (active, passive))
+        theirs = fed.link(passive).width(theirs)
         fed.add(active, "imitation", self._bottom(fed, active, theirs))
         fed.add(active, "imitation_top", lambda: mlp([theirs, *self.top, fed.classes]))
         fed.add(active, "joint_top", lambda: mlp([mine + theirs, *self.top, fed.classes]))

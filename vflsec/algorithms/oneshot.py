@@ -126,7 +126,8 @@ class OneShot(SplitNN):
         classifier = Phase(
             "classifier", fed.stack.rows("labelled"), self.batch_size, self.epochs,
             lambda batch: self.classifier_step(fed, batch),
-            select=self.select, patience=self.patience, before=lambda: self.collect(fed, "trained"),
+            select=self.select, select_by=self.select_by, patience=self.patience,
+            before=lambda: self.collect(fed, "trained"),
         )  # fmt: skip
         if not self.finetune:
             return [classifier]

@@ -28,6 +28,7 @@ from vflsec import check, registry
 from vflsec.algorithm import Algorithm
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation, Phase
+from vflsec.nn.images import convolutional
 from vflsec.nn.models import bottom, from_path, mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.rowwise import alone, row_gradients
@@ -75,9 +76,13 @@ class SplitNN(Algorithm):
             model out: the fused embedding is the logits.
         aggregation: how embeddings meet: ``concat``, ``sum`` or ``mean``.
         dropout: of the hidden layers of bottoms and top.
+        encoder_kind: of the bottoms: ``mlp``, or ``conv``, which convolves the rows of parties that
+            hold images, with `hidden` as channels (:func:`vflsec.nn.images.convolutional`).
         optimizer, lr, weight_decay: of every party.
         batch_size, epochs, patience: patience counts epochs without a better validation loss;
-            0 trains all epochs. The best epoch by validation loss is kept either way if `select`.
+            0 trains all epochs. The best epoch on validation rows is kept either way if `select`.
+        select_by: what is best on validation rows: the lowest ``loss``, or the highest ``auc`` (two
+            classes), which does not mind logits that grow too large.
         returns_predictions: True sends the class shares back to the passive parties at inference.
         parties: per-party overrides {party: {"hidden": [...], "cut": n, "module": "pkg.mod:Name"}}.
     """
@@ -88,6 +93,7 @@ class SplitNN(Algorithm):
     linear_top: bool = True
     aggregation: str = "concat"
     dropout: float = 0.0
+    encoder_kind: str = "mlp"
     optimizer: str = "adam"
     lr: float = 1e-3
     weight_decay: float = 0.0
@@ -95,9 +101,11 @@ class SplitNN(Algorithm):
     epochs: int = 30
     patience: int = 5
     select: bool = True
+    select_by: str = "loss"
     returns_predictions: bool = False
     parties: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    encoder_kinds: ClassVar[tuple[str, ...]] = ("mlp", "conv")
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
         {
             ("embedding", "passive", "active"),
@@ -119,6 +127,8 @@ class SplitNN(Algorithm):
         check.integer(f"{self.name}.epochs", self.epochs, low=0)
         check.integer(f"{self.name}.patience", self.patience, low=0)
         check.one_of(f"{self.name}.aggregation", self.aggregation, ("concat", "sum", "mean"))
+        check.one_of(f"{self.name}.encoder_kind", self.encoder_kind, self.encoder_kinds)
+        check.one_of(f"{self.name}.select_by", self.select_by, ("loss", "auc"))
         check.one_of(f"{self.name}.optimizer", self.optimizer, ("adam", "sgd", "adagrad"))
         check.positive(f"{self.name}.lr", self.lr)
         check.non_negative(f"{self.name}.weight_decay", self.weight_decay)
@@ -151,6 +161,15 @@ class SplitNN(Algorithm):
         for name in self.parties:
             check.one_of(f"{self.name}.parties: the party", name, task.parties)
         names = [task.active, *(p.name for p in self.passive(fed))]
+        if self.encoder_kind == "conv" and all(len(task.schema[p].shape) != 3 for p in names):
+            raise ConfigError(
+                f"{self.name}: encoder_kind 'conv' needs a party whose rows are images (c, h, w), "
+                f"got {', '.join(f'{p} {task.schema[p].shape}' for p in names)}. Use 'mlp'."
+            )
+        if self.select and self.select_by == "auc" and fed.classes != 2:
+            raise check.fail(
+                f"{self.name}.select_by", "'loss' for more than two classes", self.select_by
+            )
         widths = [self.width(p, fed.classes) for p in names]
         for name, width in zip(names, widths, strict=True):
             fed.add(name, "bottom", self._bottom(fed, name, width))
@@ -179,6 +198,8 @@ class SplitNN(Algorithm):
         if "module" in own:
             return lambda: from_path(own["module"], schema, width)
         hidden = tuple(own.get("hidden", self.hidden))
+        if self.encoder_kind == "conv" and len(schema.shape) == 3:
+            return lambda: convolutional(schema, hidden, width, dropout=self.dropout)
         return lambda: bottom(schema, hidden, width, dropout=self.dropout)
 
     def passive(self, fed: Federation) -> list[Party]:
@@ -201,7 +222,7 @@ class SplitNN(Algorithm):
         return Phase(
             name, fed.stack.rows("labelled"), self.batch_size, epochs,
             lambda batch: self.step(fed, batch),
-            select=self.select, patience=self.patience,
+            select=self.select, select_by=self.select_by, patience=self.patience,
             listeners=tuple(p.name for p in self.passive(fed)),
         )  # fmt: skip
 

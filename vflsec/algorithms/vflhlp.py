@@ -189,6 +189,11 @@ class VFLHLP(SplitNN):
         if not self.has_top:
             return []
         top, reference = mine["top"].params, stage1["top"].params
+        if "0.weight" not in top or "0.weight" not in reference:
+            raise PolicyError(
+                f"{self.name}: the constraint holds the first layer of the head, which a defense "
+                "of the active party has replaced. Set constrain = false, or leave the defense out."
+            )
         own = reference["0.weight"].shape[2]
         return [
             (lambda: top["0.weight"][:, :, :own], reference["0.weight"].detach().clone()),

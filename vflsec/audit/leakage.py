@@ -32,8 +32,12 @@ COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
     "attack_key", "known_rows", "target", "victim", "split", "metric", "primary", "value", "low",
     "high", "n", "chance", "control", "control_value", "advantage", "controls", "status", "reason",
+    "bytes", "messages",
 )  # fmt: skip
-"""Columns of the results; texts are never missing (""), numbers are NaN where there is none."""
+"""Columns of the results; texts are never missing (""), numbers are NaN where there is none.
+
+``bytes`` and ``messages`` are what all parties of the cell sent in training, all phases together.
+"""
 
 POINT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
          "attack_key", "known_rows", "target", "victim", "split", "metric")  # fmt: skip
@@ -48,6 +52,8 @@ _NUMBERS = (
     "chance",
     "control_value",
     "advantage",
+    "bytes",
+    "messages",
 )
 _SPLITS = ("test", "validation", "train")
 
@@ -80,6 +86,7 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def records(result: CellResult) -> Iterator[dict[str, Any]]:
     """The measures of a finished cell as records for :func:`results_frame`."""
     defense, strength = defense_point(result.spec.defenses)
+    sent = [row for row in result.ledger if row.phase != "predict"]
     for m in result.measures:
         yield {
             "cell": result.key,
@@ -88,6 +95,8 @@ def records(result: CellResult) -> Iterator[dict[str, Any]]:
             "defense": defense,
             "strength": strength,
             "seed": result.spec.seed,
+            "bytes": sum(row.bytes for row in sent),
+            "messages": sum(row.messages for row in sent),
             **vars(m),
             "victim": m.victim or _victim(m, result.facts.get("parties", ())),
         }
@@ -140,6 +149,7 @@ _EMPTY: dict[str, Any] = {
     "attack": "", "attack_key": "", "known_rows": None, "target": "", "victim": "", "split": "",
     "primary": "", "low": None, "high": None, "n": 0, "chance": None, "control": "",
     "control_value": None, "advantage": None, "controls": {}, "status": "ok", "reason": "",
+    "bytes": None, "messages": None,
 }  # fmt: skip
 
 
@@ -214,6 +224,10 @@ def _by_seed(rows: Iterable[Mapping[str, Any]], column: str) -> dict[int, float]
     return {seed: float(np.mean(v)) for seed, v in sorted(found.items())}
 
 
+def _average(values: Mapping[int, float]) -> float | None:
+    return float(np.mean(list(values.values()))) if values else None
+
+
 class _Utility:
     """Main-task figures by seed, looked up for a point of the audit."""
 
@@ -271,7 +285,8 @@ def summarise(
         figure), ``failed`` (seeds that ended in an error), ``status``, ``reason``, and for each of
         ``value``, ``control_value``, ``advantage`` (paired by seed), ``utility`` and
         ``utility_drop`` (undefended minus defended, paired by seed) the mean, ``_sd``, bounds and
-        ``_seeds``; ``utility_metric``. Main-task metrics are points too (``attack`` empty).
+        ``_seeds``; ``utility_metric``; means of ``bytes`` and ``messages``. Main-task metrics are
+        points too (``attack`` empty).
     """
     rows = [{k: _clean(v) for k, v in r.items()} for r in rows_of(frame)]
     task = _Utility(rows, utility)
@@ -296,6 +311,7 @@ def summarise(
                 "failed": len(bad),
                 "status": "ok" if ok else first["status"],
                 "reason": next((r["reason"] for r in of if r["reason"]), ""),
+                **{k: _average(_by_seed(of, k)) for k in ("bytes", "messages")},
             }
             | _mean("value", values, confidence)
             | _mean("control_value", _by_seed(ok, "control_value"), confidence)
@@ -307,7 +323,7 @@ def summarise(
     summary = pd.DataFrame(out)
     numeric = [c for c in summary.columns if c.endswith(("_sd", "low", "high", "lower", "upper"))]
     exact = ["strength", "known_rows", "chance", "value", "control_value", "advantage", "utility",
-             "utility_drop"]  # fmt: skip
+             "utility_drop", "bytes", "messages"]  # fmt: skip
     return summary.astype(dict.fromkeys([*numeric, *exact], "float64")) if out else summary
 
 

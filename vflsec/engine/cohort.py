@@ -22,6 +22,7 @@ from vflsec.engine.goals import SCORED, controls_for, goal_of
 from vflsec.engine.integrity import success
 from vflsec.engine.observe import exhausted
 from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure, victims
+from vflsec.engine.stages import staged
 from vflsec.engine.train import predict, run_phases
 from vflsec.engine.views import known_rows, make_view
 from vflsec.errors import ThreatModelError
@@ -102,7 +103,9 @@ def run_cohort(
 
 
 def first_step(cell: CellSpec, task: Task) -> None:
-    """Build one cell on the CPU as for training, take the first step of the first phase, drop it.
+    """Build one cell on the CPU as for training, take the first step of every phase, drop it.
+
+    A policy that releases labels in stages holds them back at first: then it is only built.
 
     Raises:
         VflsecError: it cannot be trained.
@@ -110,11 +113,16 @@ def first_step(cell: CellSpec, task: Task) -> None:
     cells, tasks = [cell] * LEAST, {cell.seed: task}
     cohort = _Cohort(cells, (), tasks, torch.device("cpu"), lambda *_: None, True)
     fed = cohort.build()
-    phase = cohort.algorithm.phases(fed)[0]
-    if phase.epochs and phase.before is None:
-        fed.phase, walk = phase.name, phase.walks()[0]
-        fed.batch = next(iter(fed.batches(walk)))
-        walk.step(fed.batch)
+    if staged(fed) is not None:
+        return
+    for phase in cohort.algorithm.phases(fed):
+        fed.phase = phase.name
+        if phase.before is not None:
+            phase.before()
+        for walk in phase.walks() if phase.epochs else ():
+            fed.batch = next(iter(fed.batches(walk)), None)
+            if fed.batch is not None:
+                walk.step(fed.batch)
 
 
 class _Cohort:
@@ -168,7 +176,7 @@ class _Cohort:
         task = self.stack.first
         facts = {k: v for k, v in self.cells[0].params.items() if isinstance(v, int | float | str)}
         facts |= {"labelled": len(task.sets["labelled"]), "classes": task.classes}
-        for name in ("epochs", "batch_size"):
+        for name in ("epochs", "batch_size", "local_updates"):
             if hasattr(self.algorithm, name):
                 facts.setdefault(name, getattr(self.algorithm, name))
         return facts
@@ -446,7 +454,7 @@ class _Cohort:
                  **asdict(policy.guarantee(spec.strength or 0.0, facts))}
                 for spec, policy in zip(result.spec.defenses, self.defenses, strict=True)
             ]  # fmt: skip
-            shown = ("epochs.", "he.")
+            shown = ("epochs.", "kept.", "he.")
             epochs = {k: v for k, v in self.fed.extra.items() if k.startswith(shown)}
             result.facts = {
                 "parties": list(self.stack.first.parties),

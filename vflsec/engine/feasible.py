@@ -1,4 +1,4 @@
-"""What keeps cells from being trained, found before anything runs: each takes its first step."""
+"""What keeps cells from being trained, found before anything runs: each takes its first steps."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def obstacles(
         groups: of its plan.
         sources: the loaded data by `DataInfo.name`.
 
-    What only shows later than in the first step is not found. Cells under real encryption, whose
-    setup starts processes and makes keys, are left out.
+    What only shows later than in the first step of a phase is not found. Cells under real
+    encryption, whose setup starts processes and makes keys, are left out.
     """
     from vflsec.data.prepare import make_task
 

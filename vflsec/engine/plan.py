@@ -394,7 +394,8 @@ class _Planner:
         """Those of the first algorithm that a reference has too."""
         cls = registry.algorithms.get(name)
         fields = registry.parameters(cls)
-        params = {k: v for k, v in flat_params(self.root.algorithm[0]).items() if k in fields}
+        given = {k: v for k, v in flat_params(self.root.algorithm[0]).items() if k in fields}
+        params = {k: v for k, v in given.items() if not registry.problems(cls, {k: v})}
         return {} if registry.problems(cls, params) else params
 
     def _titles(self) -> list[str]:

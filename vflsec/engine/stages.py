@@ -77,4 +77,6 @@ def rehearse(
         for own, rng, memory in kept:
             own.rng, own.memory = rng, memory
         fed.extra.clear()
+        for party in fed.parties.values():  # what later phases added is no part of a fresh start
+            party.modules.clear()
         build()

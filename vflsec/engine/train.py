@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vflsec.algorithm import Algorithm
 from vflsec.engine.stages import rehearse, staged
+from vflsec.errors import ConfigError
 from vflsec.federation import Federation, Phase
 
 __all__ = ["predict", "run_phases"]
@@ -23,11 +24,36 @@ def predict(algorithm: Algorithm, fed: Federation, rows: Tensor) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def validation_loss(algorithm: Algorithm, fed: Federation, rows: Tensor) -> Tensor:
-    """Mean loss on the validation rows, (R,), by the labels the active party trains on."""
+def regret(algorithm: Algorithm, fed: Federation, rows: Tensor, by: str = "loss") -> Tensor:
+    """What a good epoch has little of, on validation rows and labels as trained on, (R,).
+
+    The mean loss, or with ``by = "auc"`` one minus the area under the ROC curve.
+    """
     with torch.no_grad():
-        logits = predict(algorithm, fed, rows)
-        return fed.loss(logits, fed.targets(rows), train=False).double()
+        logits, y = predict(algorithm, fed, rows), fed.targets(rows)
+        if by == "auc":
+            hard = y if y.dim() == 2 else y.argmax(-1)
+            return 1 - auc(logits[..., 1] - logits[..., 0], hard)
+        return fed.loss(logits, y, train=False).double()
+
+
+def auc(scores: Tensor, y: Tensor) -> Tensor:
+    """Area under the ROC curve of scores (R, n) for labels (R, n) in {0, 1}; ties count half.
+
+    Raises:
+        ConfigError: a replica has rows of one class only.
+    """
+    out = []
+    for s, here in zip(scores, y, strict=True):
+        above, below = s[here == 1].contiguous(), s[here == 0].sort().values
+        if not len(above) or not len(below):
+            raise ConfigError(
+                'select_by = "auc" needs validation rows of both classes, got one class. Raise '
+                'data.validation, or use select_by = "loss".'
+            )
+        beaten = torch.searchsorted(below, above) + torch.searchsorted(below, above, right=True)
+        out.append(beaten.double().mean() / (2 * len(below)))
+    return torch.stack(out)
 
 
 def run_phases(
@@ -75,7 +101,7 @@ def _train(
             phase.before()
         best: _Best | None = None
         if phase.select and phase.epochs:
-            best = _Best(fed)
+            best = _Best(fed, phase.select_by)
         for epoch in range(phase.epochs):
             fed.epoch = epoch
             for walk in phase.walks():
@@ -97,28 +123,32 @@ def _train(
         if best is not None:
             best.restore()
         fed.extra[f"epochs.{phase.name}"] = best.epochs.tolist() if best else phase.epochs
+        if best is not None:
+            fed.extra[f"kept.{phase.name}"] = best.kept.tolist()
         yield phase
 
 
 class _Best:
-    """The best epoch of every replica by validation loss, and who still trains."""
+    """The best epoch of every replica on validation rows, and who still trains."""
 
-    def __init__(self, fed: Federation) -> None:
-        self.fed = fed
+    def __init__(self, fed: Federation, by: str) -> None:
+        self.fed, self.by = fed, by
         self.rows = fed.stack.rows("validation")
         device = fed.stack.device
-        self.loss = torch.full((fed.replicas,), torch.inf, dtype=torch.float64, device=device)
+        self.least = torch.full((fed.replicas,), torch.inf, dtype=torch.float64, device=device)
         self.since = torch.zeros(fed.replicas, dtype=torch.int64, device=device)
         self.epochs = torch.zeros(fed.replicas, dtype=torch.int64, device=device)
+        self.kept = torch.zeros(fed.replicas, dtype=torch.int64, device=device)
         self.state: Any = fed.state()
 
     def update(self, algorithm: Algorithm, phase: Phase, alive: Tensor) -> Tensor:
         fed = self.fed
-        loss = validation_loss(algorithm, fed, self.rows)
-        better = (loss < self.loss) & alive
-        self.loss = torch.where(better, loss, self.loss)
+        now = regret(algorithm, fed, self.rows, self.by)
+        better = (now < self.least) & alive
+        self.least = torch.where(better, now, self.least)
         self.since = torch.where(better, 0, self.since + 1)
         self.epochs += alive.long()
+        self.kept = torch.where(better, self.epochs, self.kept)
         if bool(better.any()):
             which = better.nonzero().squeeze(1)
             for name, parts in fed.state().items():

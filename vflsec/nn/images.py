@@ -1,4 +1,4 @@
-"""Image layers on the replica axis, and ResNet-18.
+"""Image layers on the replica axis, a small convolutional bottom, and ResNet-18.
 
 Convolution and normalisation of images run replica by replica: their kernels dwarf the cost of a
 Python loop, and one replica's numbers do not depend on which kernel its company would choose.
@@ -9,14 +9,16 @@ Source: He, Zhang, Ren, Sun, "Deep residual learning for image recognition", CVP
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vflsec.nn.replicas import Replicas, apply, stacked
+from vflsec.view import Schema
 
-__all__ = ["BasicBlock", "resnet18"]
+__all__ = ["BasicBlock", "convolutional", "resnet18"]
 
 
 class BasicBlock(nn.Module):
@@ -42,6 +44,34 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.body(x) + self.shortcut(x))
+
+
+def convolutional(
+    schema: Schema, channels: Sequence[int], out: int, *, dropout: float = 0.0
+) -> nn.Sequential:
+    """A small bottom for images: convolutions of 3 x 3, then one linear layer to `out` numbers.
+
+    Every convolution is followed by ReLU and by 2 x 2 max-pooling as long as the image has at least
+    two rows and two columns.
+
+    Args:
+        schema: of rows (c, h, w).
+        channels: output channels of each convolution.
+        out: width of the embedding.
+        dropout: of the numbers that reach the linear layer.
+    """
+    before, height, width = schema.shape
+    layers: list[nn.Module] = []
+    for count in channels:
+        layers += [nn.Conv2d(before, count, 3, padding=1), nn.ReLU()]
+        if min(height, width) >= 2:
+            layers.append(nn.MaxPool2d(2))
+            height, width = height // 2, width // 2
+        before = count
+    layers.append(nn.Flatten())
+    if dropout and channels:
+        layers.append(nn.Dropout(dropout))
+    return nn.Sequential(*layers, nn.Linear(before * height * width, out))
 
 
 def resnet18(

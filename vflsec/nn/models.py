@@ -80,7 +80,7 @@ def bottom(
 ) -> nn.Sequential:
     """A bottom model for `schema`: embeddings for categoricals, then an MLP to `out` numbers.
 
-    Images are flattened; bring an own module for anything better.
+    Images are flattened; :func:`vflsec.nn.images.convolutional` looks at them as such.
     """
     if schema.cardinalities:
         table = TabularInput(schema, width)

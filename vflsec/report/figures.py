@@ -27,12 +27,14 @@ __all__ = [
     "COLORS",
     "advantage_by_strength",
     "attack_by_defense",
+    "cost_utility_leakage",
     "leak_matrix",
     "leakage_over_epochs",
     "leaks",
     "points",
     "privacy_utility",
     "series",
+    "trade_offs",
 ]
 
 COLORS = ("#1f78c8", "#d1580b", "#0f8f6a", "#b0529e", "#8f7000", "#6a6fe0", "#cf4055", "#4c8291")
@@ -295,6 +297,73 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
         ax.set_ylabel(f"attack: {_metric(rows[0]['primary'])}")
         ax.set_title(_name(rows[0]["dataset"]), fontsize="medium", loc="left")
     _legend(ax, len(lines))
+    return _dress(ax)
+
+
+def trade_offs(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
+    """Cost, utility and leakage of every training: what the figure of that name shows.
+
+    Args:
+        data: results, means over seeds, or a summary.
+        dataset: which; None takes the first.
+
+    Returns:
+        rows with ``algorithm``, ``defense``, ``strength``, ``bytes`` and ``messages`` of training,
+        ``utility`` with bounds, ``utility_metric``, and of the attack that gains most ``attack``,
+        ``adversary``, ``advantage`` with bounds. What sent nothing or was not attacked is left out.
+    """
+    best: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for p in _chosen(data, dataset):
+        if p["advantage"] is None or p["utility"] is None or not p.get("bytes"):
+            continue
+        key = p["algorithm"], p["defense"], p["strength"]
+        if key not in best or p["advantage"] > best[key]["advantage"]:
+            best[key] = p
+    return list(best.values())
+
+
+def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
+    """What every training sends, what it is good for, and the most that an attack gains by it.
+
+    Up and to the left is better, and so are small markers: they grow with the largest advantage of
+    any attack, which is also written beside them. Bars are t intervals over seeds.
+
+    Args:
+        data: results, means over seeds, or a summary.
+        dataset: which; None takes the first.
+        ax: where to draw; None makes a figure (``ax.figure``).
+
+    Raises:
+        ConfigError: no attack ran, or there is no such data set.
+    """
+    rows = trade_offs(data, dataset)
+    ax = _axes(ax, (6.4, 4.2))
+    several = len({(p["defense"], p["strength"]) for p in rows}) > 1
+    for i, p in enumerate(rows):
+        down, up = _error(p, "utility")
+        label = p["algorithm"]
+        if several and p["defense"] != "none":
+            label += f", {p['defense']} {_level(p):g}"
+        color, marker = COLORS[i % len(COLORS)], _MARKERS[i % len(_MARKERS)]
+        ax.errorbar(
+            [p["bytes"] / 1e6], [p["utility"]], yerr=[[down], [up]], color=color, marker=marker,
+            linestyle="", markersize=4 + 16 * max(0.0, p["advantage"]) ** 0.5, capsize=2,
+            elinewidth=0.8,
+        )  # fmt: skip
+        ax.plot([], [], marker, markersize=5, color=color, label=_name(label, 60))
+        ax.annotate(
+            f"{p['advantage']:+.2f}", (p["bytes"] / 1e6, p["utility"]), xytext=(9, 5),
+            textcoords="offset points", fontsize="x-small",
+        )  # fmt: skip
+    if rows:
+        sent = [p["bytes"] for p in rows]
+        if max(sent) > 10 * min(sent):
+            ax.set_xscale("log")
+        ax.margins(x=0.12, y=0.12)
+        ax.set_xlabel("sent in training, MB (number and size of a marker: largest advantage)")
+        ax.set_ylabel(f"utility: {_metric(rows[0]['utility_metric'])} of the main task")
+        ax.set_title(_name(rows[0]["dataset"]), fontsize="medium", loc="left")
+    _legend(ax, 4 if rows else 0)
     return _dress(ax)
 
 

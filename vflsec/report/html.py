@@ -121,11 +121,16 @@ def _figures(
     ]
     if not several:
         wanted = wanted[:1]
+    sides = figures.trade_offs(summary, name)
+    sent = [p["bytes"] for p in sides]
+    if len({p["algorithm"] for p in sides}) > 1 or (sent and max(sent) > 1.05 * min(sent)):
+        wanted.append(("Cost, utility and leakage together", figures.cost_utility_leakage))
     if any(r["dataset"] == name for r in summary.get("over_time", [])):
         wanted.append(("Leakage over the epochs", figures.leakage_over_epochs))
     out = []
     for i, (title, draw) in enumerate(wanted):
-        alt = f"{title}, {name}. {_alt(rows, draw)}"
+        words = _together(summary, name) if draw is figures.cost_utility_leakage else ""
+        alt = f"{title}, {name}. {words or _alt(rows, draw)}"
         out.append({"title": title, "alt": alt, "svg": svg(draw, summary, name, f"{prefix}f{i}")})
     return out
 
@@ -143,6 +148,15 @@ def _alt(rows: Sequence[Mapping[str, Any]], draw: Callable[..., Any]) -> str:
             text += f" to {number(b['advantage'], True)} ({place(b)})" if b is not a else ""
         said.append(text)
     return "; ".join(said) + "."
+
+
+def _together(summary: Mapping[str, Any], name: str) -> str:
+    """The figure of cost, utility and leakage in words: one clause for each training."""
+    return "; ".join(
+        f"{p['algorithm']} ({place(p)}): {_bytes(p['bytes'])}, {p['utility_metric']} "
+        f"{number(p['utility'])}, largest advantage {number(p['advantage'], True)}"
+        for p in figures.trade_offs(summary, name)
+    ) + "."  # fmt: skip
 
 
 def svg(draw: Callable[..., Any], data: Any, dataset: str, prefix: str) -> Any:
@@ -229,15 +243,23 @@ def _strongest(
 
 def _utility(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    worst = {
+        (p["algorithm"], p["defense"], p["strength"]): p
+        for p in (figures.trade_offs(summary, name) if _has(summary, name) else [])
+    }
     for p in summary["points"]:
         if p["dataset"] == name:
             key = (p["algorithm"], p["defense"], p["strength"])
+            sent, most = p.get("bytes"), worst.get(key)
             bare = p["defense"] == "none" or p["strength"] == 0
             drop = "-" if bare else interval(p, "utility_drop")
             seen.setdefault(
                 key,
                 {"training": p["algorithm"], "defense": place(p), "metric": p["utility_metric"],
-                 "utility": interval(p, "utility"), "drop": drop, "seeds": p["utility_seeds"]},
+                 "utility": interval(p, "utility"), "drop": drop, "seeds": p["utility_seeds"],
+                 "sent": "-" if sent is None else _bytes(sent),
+                 "advantage": interval(most, "advantage", sign=True) if most else "-",
+                 "attack": f"{most['attack']} by {most['adversary']}" if most else ""},
             )  # fmt: skip
     return list(seen.values())
 

@@ -1,0 +1,117 @@
+"""Cost, utility and leakage together: columns of the results, one table, one figure."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+from audited import Planted, audited
+
+from vflsec.audit.leakage import records
+from vflsec.engine.spec import CellResult, CellSpec, LedgerRow, Measure
+from vflsec.report import figures
+from vflsec.report.html import html
+from vflsec.report.markdown import markdown_summary
+
+LEAKY = {"norm": 0.3, "model_completion": 0.2}
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return audited(tmp_path_factory.mktemp("cost"), Planted(LEAKY))
+
+
+@pytest.fixture(scope="module")
+def one(audit: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((audit.folder / "summary.json").read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def two(one: dict[str, Any]) -> dict[str, Any]:
+    """The same audit with a second algorithm that sends a hundredth and leaks half."""
+    other = copy.deepcopy(one)
+    for p in [p for p in copy.deepcopy(one["points"]) if p["algorithm"] == "splitnn"]:
+        gains = [k for k in p if k.startswith("advantage") and k != "advantage_seeds"]
+        half = {k: p[k] / 2 for k in gains if p[k] is not None}
+        other["points"].append(p | {"algorithm": "oneshot", "bytes": p["bytes"] / 100} | half)
+    return other
+
+
+def test_a_record_counts_training_only() -> None:
+    result = CellResult("k", CellSpec({"name": "toy"}, "splitnn"))
+    result.measures.append(Measure("train", "test", "auc", 0.8))
+    for phase, size in (("train", 100), ("more", 20), ("predict", 3000)):
+        result.ledger.append(LedgerRow(phase, "embedding", "", "a", "b", size // 10, 1, size, 1))
+    (row,) = records(result)
+    assert (row["bytes"], row["messages"]) == (120, 12)
+
+
+def test_every_row_of_the_results_says_what_its_training_sent(audit: Any) -> None:
+    frame = pd.read_parquet(audit.folder / "results.parquet")
+    assert (frame["bytes"] == 12800).all()
+    assert (frame["messages"] == 10).all()
+    again = figures.trade_offs(frame)
+    assert [(p["bytes"], p["messages"]) for p in again] == [(12800, 10)] * 2
+
+
+def test_the_strongest_attack_stands_for_a_training(two: dict[str, Any]) -> None:
+    rows = {(p["algorithm"], p["strength"]): p for p in figures.trade_offs(two)}
+    assert set(rows) == {(a, s) for a in ("splitnn", "oneshot") for s in (0.0, 5.0)}
+    for (algorithm, _), p in rows.items():
+        assert p["attack"] == "norm"
+        share, sent = (1.0, 12800) if algorithm == "splitnn" else (0.5, 128)
+        assert p["advantage"] == pytest.approx(0.3 * share, abs=0.02)
+        assert p["bytes"] == sent
+
+
+def test_the_figure_places_trainings_by_bytes_and_utility(two: dict[str, Any]) -> None:
+    ax = figures.cost_utility_leakage(two)
+    points = {
+        (round(float(line.get_xdata()[0]), 6), float(line.get_ydata()[0])): line.get_markersize()
+        for line in ax.get_lines()
+        if len(line.get_xdata()) == 1 and line.get_marker() in "osD^vPX*"
+    }
+    sides = figures.trade_offs(two)
+    assert set(points) == {(p["bytes"] / 1e6, p["utility"]) for p in sides}
+    cheap, dear = ([s for (x, _), s in points.items() if x == at] for at in (0.000128, 0.0128))
+    assert max(cheap) < min(dear)  # smaller where less leaks
+    assert ax.get_xscale() == "log"
+    shown = {t.get_text() for t in ax.texts}
+    assert shown == {f"{p['advantage']:+.2f}" for p in sides}
+
+
+def test_the_report_shows_it_where_trainings_differ_in_cost(
+    one: dict[str, Any], two: dict[str, Any]
+) -> None:
+    title = "Cost, utility and leakage together"
+    assert title not in html(one)
+    page = html(two)
+    assert page.count(f"<figcaption>{title}</figcaption>") == 1
+    (alt,) = [p for p in page.split('aria-label="') if p.startswith(title)]
+    assert "splitnn (no defense)" not in alt  # strengths of iso
+    assert "oneshot (iso 5): 128 B, auc 0.8" in alt
+    assert "largest advantage +0.1" in alt
+    for text in ("Sent in training", "Largest advantage", "norm by shop"):
+        assert text in page
+
+
+def test_a_summary_of_an_older_version_still_makes_a_report(one: dict[str, Any]) -> None:
+    old = copy.deepcopy(one)
+    for p in old["points"]:
+        del p["bytes"], p["messages"]
+    assert "Cost, utility and leakage together" not in html(old)
+
+
+def test_markdown_names_the_training_only_where_there_are_several(
+    one: dict[str, Any], two: dict[str, Any]
+) -> None:
+    assert "| data | defense | attack |" in markdown_summary(one)
+    text = markdown_summary(two)
+    assert "| data | training | defense | attack |" in text
+    lines = [line for line in text.splitlines() if "| oneshot |" in line]
+    assert len(lines) == 4
+    assert {line.count("|") for line in lines} == {10}

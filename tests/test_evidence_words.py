@@ -1,0 +1,58 @@
+"""The sentences of the evidence on few aligned rows follow from its numbers."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def words(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    if not (root / "benchmarks" / "few_overlap").is_dir():
+        pytest.skip("benchmarks do not come with the package")
+    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+    return importlib.import_module("few_overlap.words")
+
+
+def found(words: Any, **utility: list[float]) -> dict[str, Any]:
+    return {name: words.Found(values) for name, values in utility.items()}
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "equal", "word"),
+    [
+        ([0.8, 0.81, 0.82], [0.7, 0.72, 0.71], False, "confirmed"),
+        ([0.7, 0.72, 0.71], [0.8, 0.81, 0.82], False, "refuted"),
+        ([0.7, 0.9, 0.8], [0.8, 0.81, 0.82], False, "not told apart"),
+        ([0.7, 0.9, 0.8], [0.7, 0.9, 0.8], False, "the same"),
+        ([0.800, 0.811, 0.820], [0.801, 0.810, 0.821], True, "confirmed"),
+        ([0.8, 0.81, 0.82], [0.7, 0.72, 0.71], True, "refuted"),
+        ([0.7, 0.9, 0.8], [0.8, 0.81, 0.82], True, "not told apart"),
+    ],
+)
+def test_a_claim_is_judged_by_its_paired_interval(
+    words: Any, better: list[float], worse: list[float], equal: bool, word: str
+) -> None:
+    claim = words.Claim("a beats b", "", "a", "b", equal)
+    assert words.judge(claim, found(words, a=better, b=worse))[1] == word
+
+
+@pytest.mark.parametrize(
+    ("at", "verdict"),
+    [
+        (["confirmed", "confirmed"], "Confirmed"),
+        (["confirmed", "not told apart"], "Confirmed in part"),
+        (["refuted", "not told apart"], "Refuted in part"),
+        (["refuted", "refuted"], "Refuted"),
+        (["refuted", "confirmed"], "Mixed"),
+        (["the same", "not told apart"], "Neither confirmed nor refuted"),
+    ],
+)
+def test_a_sentence_says_where(words: Any, at: list[str], verdict: str) -> None:
+    claim = words.Claim("a beats b", "somebody, table 1", "a", "b")
+    text = words.sentence(claim, dict(zip(("here", "there"), at, strict=True)))
+    assert f"- a beats b (somebody, table 1). **{verdict}**: " in text
+    assert f"{at[0]} at here" in text
