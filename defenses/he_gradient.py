@@ -20,14 +20,19 @@ replacement attacks in vertical federated learning", IEEE Trans. Big Data (2022)
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec import check, registry
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.policy import Guarantee, Own, Policy, StepCost
 
 if TYPE_CHECKING:
     from vflsec.link import Link
+    from vflsec.visible import Line
+
+SUMMED_COLUMNS = 16
+"""Columns of the passive party that a cost estimate supposes, which knows no data."""
 
 
 @registry.defense
@@ -79,6 +84,28 @@ class HeGradient(Policy):
         both = {("passive", "active"), ("active", "passive")}
         kinds = ("ciphertext", "masked_sum")
         return frozenset(kept | {(kind, *way) for kind in kinds for way in both})
+
+    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> StepCost:
+        from vflsec.he import cost
+        from vflsec.he.ckks import Parameters
+
+        found = cost.summed(
+            batch, int(params.get("cut", 32)), SUMMED_COLUMNS,
+            parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
+        )  # fmt: skip
+        return StepCost(found.by_operation, found.bytes, self.mode == "real")
+
+    def visibility(self) -> Sequence[Line]:
+        from vflsec.he.visibility import gradient_lines
+
+        return gradient_lines()
+
+    def bought(self, params: Mapping[str, Any]) -> tuple[str, str]:
+        return (
+            "the gradient of each row from the passive party",
+            "it the sum over each batch, from which rows can be solved where the batch is small "
+            "beside its model, and its own trained model; and the active party the embeddings",
+        )
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         label = (

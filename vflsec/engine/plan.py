@@ -13,6 +13,7 @@ from vflsec import registry
 from vflsec.data.load import SPLIT_KEYS, load_source
 from vflsec.engine.components import flat_params, natural_strengths
 from vflsec.engine.estimate import estimate
+from vflsec.engine.exposure import tables
 from vflsec.engine.feasible import obstacles, unfit_defenses
 from vflsec.engine.observe import refusal
 from vflsec.engine.problems import Problem, ScenarioError
@@ -122,7 +123,7 @@ class Plan:
         groups: in the order they run.
         refused: attacks that cannot run.
         notes: anything else a reader should know before starting.
-        cost: an estimate: ``trainings``, ``steps``, ``attacks``, ``seconds``.
+        cost: an estimate: ``trainings``, ``steps``, ``attacks``, ``seconds``, ``encryption``.
         base: folder that relative paths start from.
     """
 
@@ -132,7 +133,7 @@ class Plan:
     groups: tuple[Group, ...]
     refused: tuple[Refused, ...]
     notes: tuple[str, ...] = ()
-    cost: Mapping[str, float] = field(default_factory=dict)
+    cost: Mapping[str, Any] = field(default_factory=dict)
     base: Path = field(default_factory=Path)
 
     @property
@@ -164,6 +165,7 @@ class Plan:
             "refused": [asdict(r) for r in self.refused],
             "notes": list(self.notes),
             "cost": dict(self.cost),
+            "visibility": tables(self.groups),
         }
 
 

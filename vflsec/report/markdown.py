@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vflsec.report.console import interval, number
 from vflsec.report.figures import points
 from vflsec.report.text import markdown as esc
 from vflsec.report.verdicts import headline, place, point_of
+from vflsec.visible import Line, markdown
 
 __all__ = ["markdown_summary"]
 
@@ -53,6 +54,7 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
     findings = [f for f in summary["findings"] if f.partition(":")[0] not in _MARK]
     if findings:
         lines += ["### Findings", "", *(f"- {esc(f)}" for f in findings), ""]
+    lines += _visibility(summary.get("visibility", []))
     cells = summary["cells"]
     lines.append(
         f"{cells['finished']} of {cells['planned']} trainings on {esc(summary['device'])}, "
@@ -60,3 +62,16 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         "Details: report.html."
     )
     return "\n".join(lines) + "\n"
+
+
+def _visibility(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each protocol hides and leaves, a sentence a data set, and who sees what."""
+    if not entries:
+        return []
+    out = ["### What encryption hides, and what not", ""]
+    out += [f"- {esc(text)}" for e in entries for _, text in e["sentences"]] + [""]
+    for e in entries:
+        table = markdown([Line(**line) for line in e["lines"]])
+        title = f"Who sees what: {esc(e['defense'])}"
+        out += [f"<details><summary>{title}</summary>", "", table, "", "</details>", ""]
+    return out
