@@ -48,7 +48,8 @@ def estimate(groups: Sequence[Group]) -> dict[str, Any]:
             if found.bytes:
                 per_epoch = math.ceil(min(rows, group.data.rows) / batch) * parties
                 encryption.append(
-                    {"dataset": group.data.name, "defense": defense_point([d])[0],
+                    {"dataset": group.data.name, "algorithm": group.title,
+                     "defense": defense_point([d])[0],
                      "computed": found.computed, "seconds": dict(found.seconds),
                      "bytes": found.bytes, "per_epoch": per_epoch, "in_all": more * parties}
                 )  # fmt: skip

@@ -12,7 +12,15 @@ from typing import Any
 from vflsec import registry
 from vflsec.visible import Line, markdown, sees
 
-__all__ = ["Line", "embedding_lines", "gradient_lines", "markdown", "sees", "visibility"]
+__all__ = [
+    "Line",
+    "embedding_lines",
+    "gradient_lines",
+    "markdown",
+    "plain_lines",
+    "sees",
+    "visibility",
+]
 
 _BOTH, _A, _P = ("active", "passive"), ("active",), ("passive",)
 _IDS = Line("sample ids of the batch", "ids", _BOTH, when="every step")
@@ -28,6 +36,11 @@ def visibility(defenses: Sequence[Any]) -> list[Line]:
         lines = registry.defenses.create(d.name, d.params).visibility()
         if lines:
             return list(lines)
+    return plain_lines()
+
+
+def plain_lines() -> list[Line]:
+    """The table without encryption."""
     return [
         _IDS,
         Line("embedding h", "embedding", _BOTH, when="forward, every batch and prediction"),

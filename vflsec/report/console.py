@@ -234,7 +234,12 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
 
 def print_visibility(entries: Sequence[Mapping[str, Any]], console: Console) -> None:
     """Who sees what, for every protocol that hides something, and what that buys."""
+    shown: list[Any] = []
     for entry in entries:
+        same = entry["defense"], entry["lines"], entry["hides"], entry["leaves"]
+        if same in shown and "sentences" not in entry:
+            continue  # another algorithm, the same protocol
+        shown.append(same)
         console.print(Text(f"\nWhat stays visible: {entry['defense']}", style="bold"))
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in HEADS:
@@ -257,7 +262,9 @@ def _encryption(entries: Sequence[Mapping[str, Any]], console: Console) -> None:
             f"{what} {_duration(seconds * e[n])} and {_size(e['bytes'] * e[n])}"
             for what, n in (("an epoch", "per_epoch"), ("the whole run", "in_all"))
         ]
-        body = f"{e['defense']} on {e['dataset']}" + ("" if e["computed"] else ", if it were real")
+        body = f"{e['algorithm']} with {e['defense']} on {e['dataset']}" + (
+            "" if e["computed"] else ", if it were real"
+        )
         body += f": a batch {seconds:.2g} s ({parts}) and {_size(e['bytes'])}; {'; '.join(more)}."
         console.print(_item("- ", Text(body)))
 
