@@ -119,9 +119,12 @@ def _sentence(
     for m in found:
         labels = m["target"] == "label"
         text = f"{m['attack']} {m['metric']} {m['value']:.3g}"
-        said[labels].append(f"{text}, {m['verdict']}" if labels and m["verdict"] else text)
+        if labels:
+            text += f", its control {m['control']:.3g}" if m["control"] is not None else ""
+            text += f", {m['verdict']}" if m["verdict"] else ""
+        said[labels].append(text)
     unseen = list(dict.fromkeys(r["attack"] for r in gone if r["status"] == "not-observable"))
-    first = f"On {dataset}, {entry['defense']} hides {entry['hides']}"
+    first = f"On {dataset}, {entry['algorithm']} with {entry['defense']} hides {entry['hides']}"
     first += f" ({'; '.join(said[False])})" if said[False] else ""
     first += f"; not observable (not the same as safe): {', '.join(unseen)}" if unseen else ""
     second = f"it leaves {entry['leaves']}"

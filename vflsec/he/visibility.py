@@ -10,17 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from vflsec import registry
-from vflsec.visible import Line, markdown, sees
+from vflsec.visible import Line
 
-__all__ = [
-    "Line",
-    "embedding_lines",
-    "gradient_lines",
-    "markdown",
-    "plain_lines",
-    "sees",
-    "visibility",
-]
+__all__ = ["embedding_lines", "gradient_lines", "plain_lines", "visibility"]
 
 _BOTH, _A, _P = ("active", "passive"), ("active",), ("passive",)
 _IDS = Line("sample ids of the batch", "ids", _BOTH, when="every step")
