@@ -23,7 +23,7 @@ from vflsec.audit.intervals import t_interval
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, DefenseSpec
-from vflsec.he.visibility import sentence
+from vflsec.visible import claim
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs" / "evidence" / "he.md"
@@ -118,7 +118,10 @@ def emulated(scenario: dict[str, Any]) -> list[str]:
             params = {k: v for k, v in d.items() if k not in OWN}
             rows.append((data["name"], params, cells(scenario, data["name"], params, range(5))))
     cut = scenario["algorithm"]["cut"]
-    said = [f"* {name(p)}: {sentence(p, cut)}" for _, p, _ in rows[: len(scenario["defense"])]]
+    said = [
+        f"* {claim(name(p), *registry.defenses.create('he_embedding', p).bought({'cut': cut}))}"
+        for _, p, _ in rows[: len(scenario["defense"])]
+    ]
     return [
         "# What encryption of embeddings hides, and what not",
         "",
@@ -158,8 +161,8 @@ def real(scenario: dict[str, Any]) -> list[str]:
             for a, b in zip(results[0].measures, twin[0].measures, strict=True)
             if a.value is not None and b.value is not None
         )
-        spent = {k: v for k, v in results[0].facts.items() if k.startswith("he.")}
-        parts = ", ".join(f"{k[3:].removesuffix('_seconds')} {v:.0f} s" for k, v in spent.items())
+        spent = results[0].facts["he.seconds"]
+        parts = ", ".join(f"{k} {v:.0f} s" for k, v in spent.items())
         lines.append(
             f"* {name(params)}: {seconds:.0f} s in all ({parts}), {size / 1e9:.2f} GB of "
             f"ciphertexts; largest difference of any figure from emulated mode {gap:.1e}."

@@ -22,16 +22,17 @@ approximate numbers", ASIACRYPT 2017; Benaissa et al., "TenSEAL", arXiv:2104.031
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec import check, registry
 from vflsec.errors import ConfigError
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.policy import Guarantee, Own, Policy, StepCost
 
 if TYPE_CHECKING:
     from vflsec.link import Link
+    from vflsec.visible import Line
 
 ALIASES = ("interactive_layer",)
 
@@ -110,9 +111,9 @@ class HeEmbedding(Policy):
         }
         return frozenset(kept)
 
-    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> tuple[float, int]:
+    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> StepCost:
         if self.mode == "clear":
-            return 0.0, 0
+            return StepCost()
         from vflsec.he import cost
         from vflsec.he.ckks import Parameters
 
@@ -120,7 +121,30 @@ class HeEmbedding(Policy):
             batch, int(params.get("cut", 32)), self.out, shared=self.weights == "shared",
             parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
         )  # fmt: skip
-        return (found.seconds if self.mode == "real" else 0.0), found.bytes
+        return StepCost(found.by_operation, found.bytes, self.mode == "real")
+
+    def visibility(self) -> Sequence[Line]:
+        from vflsec.he.visibility import embedding_lines
+
+        return embedding_lines(shared=self.weights == "shared", sealed=self.mode != "clear")
+
+    def bought(self, params: Mapping[str, Any]) -> tuple[str, str]:
+        cut = int(params.get("cut", 32))
+        leaves = "the passive party its own trained model and the gradient of each row"
+        if self.mode == "clear":
+            return "", leaves
+        if self.weights == "shared":
+            hides = "the embeddings from the active party's linear algebra"
+        elif self.out < cut:
+            hides = (
+                f"the part of the embeddings that {self.out} of {cut} output columns do not carry"
+            )
+        else:
+            hides = (
+                "the embeddings on the wire and from nobody else, for the active party solves "
+                f"{self.out} equations for {cut} unknowns"
+            )
+        return hides, f"the active party z, which a decoder may invert, and {leaves}"
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if self.mode == "clear":

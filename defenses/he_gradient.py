@@ -5,7 +5,8 @@ parameters under encryption, adds a mask, has the sum decrypted and takes the ma
 of a single row is ever in the clear on its side. ``mode = "real"`` does so for a linear bottom, the
 classical vertical linear or logistic regression, [X 1]^T Enc(dL/dz). For deeper bottoms no deployed
 protocol computes the whole backward pass under encryption, so only ``mode = "emulated"`` exists,
-which says so in the results.
+which says so in the results. ``mode = "clear"`` sends gradients as they are: the row to compare
+with.
 
 Hook: link. Owner: every passive party (it is the one that sees less).
 Guarantee: none in the sense of an epsilon. Does not stop: batch label inference from the summed
@@ -20,14 +21,19 @@ replacement attacks in vertical federated learning", IEEE Trans. Big Data (2022)
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec import check, registry
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.policy import Guarantee, Own, Policy, StepCost
 
 if TYPE_CHECKING:
     from vflsec.link import Link
+    from vflsec.visible import Line
+
+SUMMED_COLUMNS = 16
+"""Columns of the passive party that a cost estimate supposes, which knows no data."""
 
 
 @registry.defense
@@ -36,13 +42,13 @@ class HeGradient(Policy):
     """Hyper-parameters.
 
     Attributes:
-        mode: ``real`` (linear bottom only) or ``emulated``.
+        mode: ``real`` (linear bottom only), ``emulated``, or ``clear``.
         mask_bits: masks have standard deviation 2 ** mask_bits.
         degree, bits, scale_bits: CKKS parameters; refused beyond the 128-bit table.
         threads: of TenSEAL.
     """
 
-    mode: Literal["real", "emulated"] = "emulated"
+    mode: Literal["real", "emulated", "clear"] = "emulated"
     mask_bits: int = 16
     degree: int = 8192
     bits: tuple[int, ...] = (60, 40, 60)
@@ -52,7 +58,7 @@ class HeGradient(Policy):
     owner: ClassVar[str] = "passive"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
-        check.one_of("he_gradient.mode", self.mode, ("real", "emulated"))
+        check.one_of("he_gradient.mode", self.mode, ("real", "emulated", "clear"))
         check.integer("he_gradient.threads", self.threads)
         from vflsec.he.ckks import Parameters
         from vflsec.he.interactive import check_mask
@@ -65,6 +71,8 @@ class HeGradient(Policy):
         from vflsec.he.layer import Settings
         from vflsec.he.links import SummedGradientLink
 
+        if self.mode == "clear":
+            return None
         if self.mode == "real":
             tenseal()
         settings = Settings(
@@ -74,13 +82,44 @@ class HeGradient(Policy):
         return SummedGradientLink(own.party, self.mode, settings)
 
     def sends(self, sends: frozenset[tuple[str, str, str]]) -> frozenset[tuple[str, str, str]]:
+        if self.mode == "clear":
+            return sends
         kept = {s for s in sends if s[0] != "gradient"}
         kept.add(("gradient", "active", "nobody"))  # its owner keeps it, nobody else gets it
         both = {("passive", "active"), ("active", "passive")}
         kinds = ("ciphertext", "masked_sum")
         return frozenset(kept | {(kind, *way) for kind in kinds for way in both})
 
+    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> StepCost:
+        if self.mode == "clear":
+            return StepCost()
+        from vflsec.he import cost
+        from vflsec.he.ckks import Parameters
+
+        found = cost.summed(
+            batch, int(params.get("cut", 32)), SUMMED_COLUMNS,
+            parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
+        )  # fmt: skip
+        return StepCost(found.by_operation, found.bytes, self.mode == "real")
+
+    def visibility(self) -> Sequence[Line]:
+        from vflsec.he.visibility import gradient_lines, plain_lines
+
+        return plain_lines() if self.mode == "clear" else gradient_lines()
+
+    def bought(self, params: Mapping[str, Any]) -> tuple[str, str]:
+        own = "its own trained model, and the active party the embeddings"
+        if self.mode == "clear":
+            return "", f"the passive party the gradient of each row and {own}"
+        return (
+            "the gradient of each row from the passive party",
+            "that party the sum over each batch, from which rows can be solved where the batch is "
+            f"small beside its model, and {own}",
+        )
+
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+        if self.mode == "clear":
+            return Guarantee(covers="None: gradients cross in the clear, for comparison.")
         label = (
             ""
             if self.mode == "real"

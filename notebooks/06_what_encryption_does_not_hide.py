@@ -36,10 +36,11 @@ from vflsec.engine.views import make_view
 from vflsec.federation import Federation
 from vflsec.he.ckks import KeyPair, Parameters, PublicKey
 from vflsec.he.interactive import ActiveRole, PassiveRole
-from vflsec.he.visibility import markdown, sentence, visibility
+from vflsec.he.visibility import visibility
 from vflsec.rng import generator, numpy_generator
 from vflsec.task import Stack
 from vflsec.view import as_needs
+from vflsec.visible import claim, markdown
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
@@ -145,7 +146,8 @@ for name, (view, truth) in runs.items():
     true = truth.of_rows(torch.from_numpy(guess.rows)).double().numpy()
     errors[name] = np.linalg.norm(guess.scores - true) / np.linalg.norm(true)
     print(f"{name:16} relative error {errors[name]:.2g}")
-    print(f"{'':16} {sentence(LAYERS[name], 16)}\n")
+    layer = registry.defenses.create("he_embedding", LAYERS[name])
+    print(f"{'':16} {claim('It', *layer.bought({'cut': 16}))}\n")
 
 # %% [markdown]
 # An error of 1 is what guessing zero gives. Shared weights stop the linear algebra: neither party

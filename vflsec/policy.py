@@ -7,7 +7,7 @@ its random streams come in an :class:`Own`. It sees only what its owner owns.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,8 +21,9 @@ from vflsec.rng import Streams
 if TYPE_CHECKING:
     from vflsec.link import Link
     from vflsec.message import Message
+    from vflsec.visible import Line
 
-__all__ = ["Guarantee", "Own", "Policy", "batch"]
+__all__ = ["Guarantee", "Own", "Policy", "StepCost", "batch"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,26 @@ class Guarantee:
     accountant: str = ""
     releases: int = 0
     covers: str = "No guarantee: this is noise without an accountant."
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What one training step costs on top, by estimate.
+
+    Attributes:
+        seconds: by operation.
+        bytes: of ciphertexts.
+        computed: False if the run only counts them (emulation), so that no time is spent.
+    """
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    bytes: int = 0
+    computed: bool = True
+
+    @property
+    def spent(self) -> float:
+        """Seconds that a step of the run takes longer."""
+        return sum(self.seconds.values()) if self.computed else 0.0
 
 
 @dataclass
@@ -201,15 +222,32 @@ class Policy:
         """What a run sends under this policy, (kind, sender role, receiver role), given `sends`."""
         return sends
 
-    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> tuple[float, int]:
-        """Seconds and ciphertext bytes that a training step costs on top, by estimate.
+    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> StepCost:
+        """What a training step costs on top, by estimate.
 
         Args:
             batch: rows of a step.
             classes: number of classes.
             params: hyper-parameters of the algorithm.
         """
-        return 0.0, 0
+        return StepCost()
+
+    def visibility(self) -> Sequence[Line]:
+        """Who holds which message in the clear, masked or opaque under a protocol of its own.
+
+        Empty where messages cross as they are.
+        """
+        return ()
+
+    def bought(self, params: Mapping[str, Any]) -> tuple[str, str]:
+        """What its protocol hides from whom, and what it leaves, in words that end no sentence.
+
+        Nothing hidden (``""``) marks the twin without protection that others are compared with.
+
+        Args:
+            params: hyper-parameters of the algorithm.
+        """
+        return "", ""
 
     @classmethod
     def from_natural(cls, parameter: str, value: float) -> float:

@@ -190,6 +190,30 @@ def test_a_small_batch_is_read_from_its_weight_gradient() -> None:
     assert large > 0.3
 
 
+def test_the_weight_gradient_gives_rows_where_their_gradients_are_independent() -> None:
+    """A batch of 4 at width 16: exact where dL/dz has rank 4; else parallel rows stay mixed."""
+    attack = registry.attacks.create("linear_inversion", {"use": "gradient"})
+    wanted = tuple({w for n in as_needs(attack.needs) if (w := Recorder.wants("active", n))})
+    net = {"batch_size": 4, "epochs": 1, "top": (16,)}
+    trained = run(wanted=wanted, net=net, world={"n": 120}, out=16)
+    view = view_of(trained, "active")
+    guess = attack.infer(view, generator(0, "attack"))
+    found = dict(zip(guess.rows.tolist(), torch.from_numpy(guess.scores), strict=True))
+    truth = trained.fed.link("passive1").embeddings(0, "train")
+    g = view.received("output_gradient", "all")
+    errors: dict[bool, list[float]] = {True: [], False: []}
+    for step in g.step.unique().tolist():
+        rows, mine = g.rows[g.step == step], g.tensor[g.step == step].double()
+        full = int(torch.linalg.matrix_rank(mine, rtol=1e-3)) == len(rows)
+        h = truth.of_rows(rows).double()
+        mine = torch.stack([found[r] for r in rows.tolist()])
+        errors[full].append(float((mine - h).norm() / h.norm()))
+    assert len(errors[True]) >= 5
+    assert max(errors[True]) < 1e-2
+    assert len(errors[False]) >= 3
+    assert min(errors[False]) > 0.05
+
+
 @pytest.mark.parametrize("use", USES)
 def test_shared_weights_leave_linear_inversion_nothing(use: str) -> None:
     """Guessing zero has error 1; the attack is no better."""

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import io
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from vflsec import registry
 from vflsec.attack import Attack
 from vflsec.channel import Recorder
 from vflsec.engine.observe import refusal
-from vflsec.engine.plan import DataInfo
+from vflsec.engine.plan import DataInfo, make_plan
+from vflsec.engine.run import run_audit
+from vflsec.engine.scenario import load_scenario
 from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec
 from vflsec.engine.views import make_view
 from vflsec.errors import ThreatModelError
-from vflsec.he.visibility import markdown, sees, sentence, visibility
+from vflsec.he.visibility import visibility
+from vflsec.report.console import print_plan
 from vflsec.testing import small_stack, train
 from vflsec.view import Need
+from vflsec.visible import claim, markdown, sees
 
 CASES = [
     (),
@@ -94,9 +102,111 @@ def test_gradient_attacks_are_not_observable_under_summed_gradients() -> None:
 
 
 def test_one_sentence() -> None:
-    assert "32 equations for 16 unknowns" in sentence({"out": 32}, 16)
-    assert "8 of 16 output columns" in sentence({"out": 8}, 16)
-    assert "not from a decoder" in sentence({"weights": "shared"}, 16)
-    assert sentence({"mode": "clear"}, 16).startswith("Embeddings crossed in the clear")
+    def said(params: dict[str, Any], cut: int = 16) -> str:
+        return claim("It", *registry.defenses.create("he_embedding", params).bought({"cut": cut}))
+
+    assert "solves 32 equations for 16 unknowns" in said({"out": 32})
+    assert "8 of 16 output columns do not carry" in said({"out": 8})
+    assert "solves 8 equations for 8 unknowns" in said({"out": 8}, cut=8)
+    assert "linear algebra; it leaves the active party z" in said({"weights": "shared"})
+    assert said({"mode": "clear"}).startswith("It hides nothing; it leaves the passive party")
     table = markdown(visibility([DefenseSpec("he_embedding")])).splitlines()
     assert table[0].count("|") == table[2].count("|") == 6
+
+
+SCENARIO: dict[str, Any] = {
+    "name": "sealed",
+    "data": {"name": "control_gaussian", "params": {"rows": 200, "test_rows": 60,
+             "validation_rows": 50, "d_passive": 6, "d_active": 4}},
+    "algorithm": {"name": "splitnn", "hidden": [8], "cut": 4, "top": [4], "epochs": 2,
+                  "batch_size": 50},
+    "defense": [
+        {"name": "he_embedding", "choice": "c", "mode": "clear", "out": 6},
+        {"name": "he_embedding", "choice": "c", "out": 6},
+        {"name": "he_embedding", "choice": "c", "out": 6, "weights": "shared"},
+    ],
+    "attack": [
+        {"name": "linear_inversion", "adversary": "active"},
+        {"name": "embedding_inversion", "adversary": "active", "aux_rows": 40},
+        {"name": "model_completion", "known_rows": 10},
+    ],
+    "audit": {"seeds": 3, "references": []},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sealed")
+    run_audit(SCENARIO, folder)
+    return folder
+
+
+def test_reports_say_what_encryption_hides(audited: Path) -> None:
+    folder = audited
+    stored = json.loads((folder / "summary.json").read_text())["visibility"]
+    clear, plain, shared = stored
+    assert [e["defense"] for e in stored] == [
+        "he_embedding(mode=clear, out=6)", "he_embedding(out=6)",
+        "he_embedding(out=6, weights=shared)",
+    ]  # fmt: skip
+    assert clear["sentences"] == clear["unseen"] == []
+    for entry in (plain, shared):
+        assert [u[:3] for u in entry["unseen"]] == [
+            ["embedding_inversion", "active", "not-observable"]
+        ]
+    found = {m["attack"]: m for m in plain["measured"]}
+    assert found["linear_inversion"]["value"] < 1e-3
+    assert found["linear_inversion"]["control"] > 0.3
+    assert found["model_completion"]["verdict"] == "unchanged"  # the same numbers, bit for bit
+    assert found["model_completion"]["change"] == 0
+    hidden = {m["attack"]: m for m in shared["measured"]}
+    assert hidden["linear_inversion"]["value"] > 0.9
+    assert hidden["model_completion"]["seeds"] == 3
+    change = hidden["model_completion"]
+    inside = change["change_low"] <= 0 <= change["change_high"]
+    assert inside == (change["verdict"] == "change within its interval")
+    [[dataset, text]] = plain["sentences"]
+    assert dataset == "control_gaussian"
+    assert "solves 6 equations for 4 unknowns" in text
+    assert "not observable (not the same as safe): embedding_inversion" in text
+    assert text.count(". ") == 0  # one sentence
+    for name in ("report.html", "summary.md"):
+        page = (folder / name).read_text()
+        assert "solves 6 equations for 4 unknowns" in page
+        assert "opaque for" in page.lower()
+        for line in plain["lines"]:
+            assert line["what"].replace("'", "&#39;") in page or line["what"] in page
+    html = (folder / "report.html").read_text()
+    assert "not-observable" in html
+    assert "What encryption costs" in html
+
+
+def test_a_plan_has_the_tables_and_the_price() -> None:
+    plan = make_plan(load_scenario(SCENARIO), try_out=False).to_json()
+    assert [bool(e["hides"]) for e in plan["visibility"]] == [False, True, True]
+    console = Console(width=200, record=True, file=io.StringIO())
+    print_plan(plan, console)
+    text = console.export_text()
+    assert "What stays visible: he_embedding(out=6, weights=shared)" in text
+    assert "not-observable: embedding_inversion" in text
+    costs = plan["cost"]["encryption"]
+    assert [c["defense"] for c in costs] == [e["defense"] for e in plan["visibility"][1:]]
+    for c in costs:
+        assert set(c["seconds"]) == {"encrypt", "multiply", "decrypt", "transfer"}
+        assert c["in_all"] == c["per_epoch"] * 2 * 3  # epochs and seeds
+        assert not c["computed"]
+    assert "an epoch" in text
+    assert "the whole run" in text
+    assert "if it were real" in text
+
+
+def test_measured_seconds_are_in_the_results(tmp_path: Path) -> None:
+    pytest.importorskip("tenseal")
+    sealed = {"name": "he_embedding", "out": 2, "mode": "real", "processes": False}
+    one = {**SCENARIO, "defense": [sealed], "attack": [], "audit": {"seeds": 1, "references": []}}
+    one["algorithm"] = {**one["algorithm"], "epochs": 1}
+    summary = run_audit(one, tmp_path).summary
+    [point] = summary["cost"]["points"]
+    spent = point["encryption"]
+    assert min(spent[k] for k in ("encrypt", "multiply", "decrypt")) > 0
+    assert sum(spent.values()) < point["seconds"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
+from vflsec.audit.leakage import defense_point
 
 if TYPE_CHECKING:
     from vflsec.engine.plan import Group
@@ -16,9 +17,14 @@ __all__ = ["estimate"]
 _STEPS_PER_SECOND = 1500.0  # small models on one CPU thread, measured: 700 to 9000
 
 
-def estimate(groups: Sequence[Group]) -> dict[str, float]:
-    """A rough estimate: optimiser steps of all replicas at a typical speed of one CPU thread."""
+def estimate(groups: Sequence[Group]) -> dict[str, Any]:
+    """A rough estimate: optimiser steps of all replicas at a typical speed of one CPU thread.
+
+    ``encryption`` has an entry for every defense of a group that costs something on top: seconds
+    by operation and bytes of one batch, batches of an epoch, and of all trainings.
+    """
     steps, sealed, sent = 0, 0.0, 0
+    encryption: list[dict[str, Any]] = []
     for group in groups:
         cls = registry.algorithms.get(group.cells[0].algorithm)
         given = {k: p.default for k, p in registry.parameters(cls).items()}
@@ -35,10 +41,18 @@ def estimate(groups: Sequence[Group]) -> dict[str, float]:
         steps += more
         for d in group.cells[0].defenses:
             policy = registry.defenses.create(d.name, d.params)
-            seconds, size = policy.step_cost(batch, group.data.classes, given)
+            found = policy.step_cost(batch, group.data.classes, given)
             parties = 1 if d.party in group.data.passive else len(group.data.passive)
-            sealed += seconds * more * parties
-            sent += size * more * parties
+            sealed += found.spent * more * parties
+            sent += found.bytes * more * parties
+            if found.bytes:
+                per_epoch = math.ceil(min(rows, group.data.rows) / batch) * parties
+                encryption.append(
+                    {"dataset": group.data.name, "algorithm": group.title,
+                     "defense": defense_point([d])[0],
+                     "computed": found.computed, "seconds": dict(found.seconds),
+                     "bytes": found.bytes, "per_epoch": per_epoch, "in_all": more * parties}
+                )  # fmt: skip
     trainings = sum(len(g.cells) for g in groups)
     attacks = sum(len(g.cells) * len(g.attacks) for g in groups)
     return {
@@ -48,4 +62,5 @@ def estimate(groups: Sequence[Group]) -> dict[str, float]:
         "seconds": round(steps / _STEPS_PER_SECOND + 0.05 * attacks + sealed, 1),
         "encryption_seconds": round(sealed, 1),
         "ciphertext_bytes": sent,
+        "encryption": encryption,
     }

@@ -177,10 +177,20 @@ def costs(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict
             "cells": len(of),
             "seconds": sum(r.seconds for r in of) / len(of),
             "traffic": _traffic(of),
+            "encryption": _encryption(of),
             "guarantees": of[0].guarantees,
         }
         for point, of in by_point.items()
     ]
+
+
+def _encryption(of: Sequence[CellResult]) -> dict[str, float]:
+    """Seconds by operation that ciphertexts took, mean over cells; empty where none was made."""
+    found: dict[str, float] = defaultdict(float)
+    for result in of:
+        for what, seconds in result.facts.get("he.seconds", {}).items():
+            found[what] += seconds / len(of)
+    return dict(found)
 
 
 def _traffic(of: Sequence[CellResult]) -> list[dict[str, Any]]:

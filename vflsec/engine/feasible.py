@@ -71,7 +71,7 @@ def obstacles(
 def _encrypts(cell: CellSpec) -> bool:
     """Whether training takes longer by its defenses, which encryption alone does."""
     policies = [registry.defenses.create(d.name, d.params) for d in cell.defenses]
-    return any(p.step_cost(64, 2, cell.params)[0] > 0 for p in policies)
+    return any(p.step_cost(64, 2, cell.params).spent > 0 for p in policies)
 
 
 def _obstacle(cell: CellSpec, task: Task) -> str:

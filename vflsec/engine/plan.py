@@ -14,6 +14,7 @@ from vflsec.data.load import SPLIT_KEYS, load_source
 from vflsec.data.remarks import missing_by_column, remarks
 from vflsec.engine.components import flat_params, natural_strengths
 from vflsec.engine.estimate import estimate
+from vflsec.engine.exposure import tables
 from vflsec.engine.feasible import obstacles, unfit_defenses
 from vflsec.engine.observe import labelled_rows, refusal
 from vflsec.engine.problems import Problem, ScenarioError
@@ -130,7 +131,7 @@ class Plan:
         groups: in the order they run.
         refused: attacks that cannot run.
         notes: anything else a reader should know before starting.
-        cost: an estimate: ``trainings``, ``steps``, ``attacks``, ``seconds``.
+        cost: an estimate: ``trainings``, ``steps``, ``attacks``, ``seconds``, ``encryption``.
         base: folder that relative paths start from.
     """
 
@@ -140,7 +141,7 @@ class Plan:
     groups: tuple[Group, ...]
     refused: tuple[Refused, ...]
     notes: tuple[str, ...] = ()
-    cost: Mapping[str, float] = field(default_factory=dict)
+    cost: Mapping[str, Any] = field(default_factory=dict)
     base: Path = field(default_factory=Path)
 
     @property
@@ -176,6 +177,7 @@ class Plan:
             "refused": [asdict(r) for r in self.refused],
             "notes": list(self.notes),
             "cost": dict(self.cost),
+            "visibility": tables(self.groups),
         }
 
 

@@ -22,6 +22,7 @@ from vflsec.engine.executor import (
     missing_work,
     run_parallel,
 )
+from vflsec.engine.exposure import tables
 from vflsec.engine.plan import Group, Plan, make_plan
 from vflsec.engine.scenario import Scenario, load_scenario
 from vflsec.engine.spec import Measure
@@ -208,6 +209,7 @@ def _record(store: Store, scenario: Scenario, plan: Plan, device: str, looks: in
             "data": {g.data.name: g.data.digest for g in plan.groups},
             "refused": [asdict(r) for r in plan.refused],
             "notes": list(plan.notes),
+            "visibility": tables(plan.groups),
             "device": device,
             "versions": _versions(),
         },

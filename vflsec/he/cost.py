@@ -17,7 +17,7 @@ from vflsec.errors import ConfigError
 from vflsec.he.blocks import layout
 from vflsec.he.ckks import KeyPair, Parameters, PublicKey
 
-__all__ = ["Batch", "Unit", "batch", "measure", "unit"]
+__all__ = ["Batch", "Unit", "batch", "measure", "summed", "unit"]
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,11 @@ class Batch:
         """All of them."""
         return self.encrypt + self.multiply + self.decrypt + self.transfer
 
+    @property
+    def by_operation(self) -> dict[str, float]:
+        """Seconds of each operation."""
+        return {k: getattr(self, k) for k in ("encrypt", "multiply", "decrypt", "transfer")}
+
     def __add__(self, other: Batch) -> Batch:
         return Batch(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
@@ -182,3 +187,24 @@ def batch(
             decrypt=chunks * u.decrypt, transfer=(chunks + out) * u.load,
         )  # fmt: skip
     return total
+
+
+def summed(
+    rows: int, out: int, columns: int, *,
+    parameters: Parameters | None = None, measured: Unit | None = None,
+) -> Batch:  # fmt: skip
+    """One step of summed gradients, [X 1]^T Enc(g), for X (rows, columns) and g (rows, out).
+
+    Args:
+        rows, out, columns: b, o, d.
+        parameters, measured: as for :func:`batch`.
+    """
+    p = parameters or Parameters()
+    u = measured or unit(p)
+    _, chunks = layout(rows, out, p.slots)
+    sums = columns + 1
+    return Batch(
+        blocks=chunks * u.fresh + HEADER, gradient=sums * u.product + HEADER, masked=8 * sums * out,
+        encrypt=(chunks + sums) * u.encrypt, multiply=chunks * sums * u.slots,
+        decrypt=sums * u.decrypt, transfer=(chunks + sums) * u.load,
+    )  # fmt: skip

@@ -127,7 +127,6 @@ class Emulated:
         self.passive = [
             PassiveDraws(seed, party, s.share_scale, s.share_noise) for seed in seeds
         ]  # fmt: skip
-        self.seconds: dict[str, float] = {}
 
     def share(self, layer: Layer) -> Layer:
         """Turn the active party's U into shares that hide W_0 from both."""
@@ -177,14 +176,23 @@ class Emulated:
 class Real:
     """The layer under encryption, replica by replica; replicas that are equal are computed once.
 
-    Attributes:
-        seconds: spent so far by operation.
+    Args:
+        settings, seeds, party: as for :class:`Emulated`.
+        spent: one dictionary a replica, to which seconds by operation are added: ``encrypt``,
+            ``multiply``, ``decrypt``, and ``transfer`` of bytes between processes. Replicas that
+            are not computed anew have those of the one that was.
     """
 
-    def __init__(self, settings: Settings, seeds: Sequence[int], party: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        seeds: Sequence[int],
+        party: str,
+        spent: Sequence[dict[str, float]] | None = None,
+    ) -> None:
         self.settings, self.seeds, self.party = settings, tuple(seeds), party
         self.roles: dict[int, tuple[Any, Any]] = {}
-        self.seconds = {"encrypt": 0.0, "multiply": 0.0, "decrypt": 0.0}
+        self.spent = [{} for _ in seeds] if spent is None else spent
 
     def _pair(self, r: int) -> tuple[Any, Any]:
         if r not in self.roles:
@@ -219,10 +227,16 @@ class Real:
                     role.close()
         self.roles.clear()
 
-    def _timed(self, what: str, call: Any, *arguments: Any) -> Any:
+    def _timed(self, r: int, what: str, role: Any, name: str, *arguments: Any) -> Any:
+        """Call a method of a role; what a process did not compute in that time is transfer."""
         start = time.perf_counter()
-        out = call(*arguments)
-        self.seconds[what] += time.perf_counter() - start
+        out = getattr(role, name)(*arguments)
+        wall = time.perf_counter() - start
+        computed = min(wall, getattr(role, "computed", wall))
+        twins = [q for q, seed in enumerate(self.seeds) if seed == self.seeds[r]]
+        for mine in (self.spent[q] for q in twins):
+            mine[what] = mine.get(what, 0.0) + computed
+            mine["transfer"] = mine.get("transfer", 0.0) + wall - computed
         return out
 
     def share(self, layer: Layer) -> Layer:
@@ -260,9 +274,9 @@ class Real:
         active.load(_numpy(layer.weight[r]).T, _numpy(layer.bias[r]))
         share = None if layer.share is None else _numpy(layer.share[r]).T
         passive.load(share, self.settings.lr)
-        sealed = self._timed("encrypt", passive.embed, _numpy(h))
-        product = self._timed("multiply", active.forward, sealed)
-        masked = self._timed("decrypt", passive.open, product)
+        sealed = self._timed(r, "encrypt", passive, "embed", _numpy(h))
+        product = self._timed(r, "multiply", active, "forward", sealed)
+        masked = self._timed(r, "decrypt", passive, "open", product)
         out = active.unmask(masked)
         from vflsec.he.envelope import unpack_array
 
@@ -288,18 +302,18 @@ class Real:
 
         active, passive = self._pair(r)
         mine = _numpy(g)
-        blocks = self._timed("encrypt", passive.embed_blocks)
-        product = self._timed("multiply", active.gradient, blocks, mine)
+        blocks = self._timed(r, "encrypt", passive, "embed_blocks")
+        product = self._timed(r, "multiply", active, "gradient", blocks, mine)
         sizes = [len(blocks), len(product)]
         if layer.share is None:
             embedding, before = mine @ _numpy(layer.weight[r]), None
         else:
             before = passive.own_share()
-            share = self._timed("encrypt", passive.encrypt_share, len(mine))
-            sealed = self._timed("multiply", active.embedding_gradient, share, mine)
-            embedding = self._timed("decrypt", passive.open_embedding_gradient, sealed)
+            share = self._timed(r, "encrypt", passive, "encrypt_share", len(mine))
+            sealed = self._timed(r, "multiply", active, "embedding_gradient", share, mine)
+            embedding = self._timed(r, "decrypt", passive, "open_embedding_gradient", sealed)
             sizes += [len(share), len(sealed)]
-        masked = self._timed("decrypt", passive.open_gradient, product)
+        masked = self._timed(r, "decrypt", passive, "open_gradient", product)
         noise = None
         if before is not None:
             noise = (passive.own_share() - before).T / self.settings.lr
@@ -322,8 +336,11 @@ def _same(layer: Layer, r: int, twin: int) -> bool:
     return all(torch.equal(p[r], p[twin]) for p in parts)
 
 
-def backend(mode: str, settings: Settings, seeds: Sequence[int], party: str) -> Emulated | Real:
-    """The backend of a mode; ``clear`` computes as ``emulated`` does.
+def backend(
+    mode: str, settings: Settings, seeds: Sequence[int], party: str,
+    spent: Sequence[dict[str, float]] | None = None,
+) -> Emulated | Real:  # fmt: skip
+    """The backend of a mode; ``clear`` computes as ``emulated`` does, ``real`` fills `spent`.
 
     Raises:
         ConfigError: shared weights without encryption have no meaning.
@@ -333,4 +350,6 @@ def backend(mode: str, settings: Settings, seeds: Sequence[int], party: str) -> 
             "he_embedding: weights must be 'plain' in mode 'clear', got 'shared'. "
             "Shares need encryption."
         )
-    return (Real if mode == "real" else Emulated)(settings, seeds, party)
+    if mode == "real":
+        return Real(settings, seeds, party, spent)
+    return Emulated(settings, seeds, party)

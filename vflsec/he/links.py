@@ -28,6 +28,14 @@ def opaque(replicas: int, size: int) -> Tensor:
     return torch.zeros((1, 1), dtype=torch.uint8).expand(replicas, size)
 
 
+def seconds_spent(fed: Federation) -> list[dict[str, float]]:
+    """Seconds by operation that encryption has taken so far, of all links, one a replica."""
+    if "he.seconds" not in fed.extra:
+        fed.extra["he.seconds"] = [{} for _ in range(fed.replicas)]
+    spent: list[dict[str, float]] = fed.extra["he.seconds"]
+    return spent
+
+
 def refuse_treatment(fed: Federation, kind: Kind, name: str, why: str) -> None:
     """Refuse policies of the active party for a message that it never holds in the clear.
 
@@ -66,7 +74,10 @@ class InteractiveLink(Link):
     def build(self, fed: Federation, cut: int) -> None:
         out = self.settings.out
         module = fed.add(fed.active.name, self.part, lambda: _frozen(nn.Linear(cut, out)))
-        self.backend: Emulated | Real = backend(self.mode, self.settings, fed.seeds, self.party)
+        spent = seconds_spent(fed) if self.mode == "real" else None
+        self.backend: Emulated | Real = backend(
+            self.mode, self.settings, fed.seeds, self.party, spent
+        )
         if not self.settings.shared:
             return
         refuse_treatment(
@@ -166,8 +177,6 @@ class InteractiveLink(Link):
             layer.bias.sub_(self.settings.lr * g.sum(1))
             if layer.share is not None and found.noise is not None:
                 layer.share.add_(self.settings.lr * found.noise)
-        for what, seconds in self.backend.seconds.items():
-            fed.extra[f"he.{what}_seconds"] = seconds
         backward(fed.parties[me], z, delivered, penalty, x=x)
         return delivered
 
@@ -269,7 +278,7 @@ class SummedGradientLink(Link):
 
     def _sizes(self, b: int, o: int, parameters: int) -> tuple[int, int]:
         p = self.settings.parameters
-        c = cost.batch(min(b, p.slots), o, max(1, -(-parameters // o)), parameters=p)
+        c = cost.summed(min(b, p.slots), o, max(0, -(-parameters // o) - 1), parameters=p)
         return c.blocks, c.gradient
 
     def _real(
@@ -288,7 +297,7 @@ class SummedGradientLink(Link):
             pair = self.summed[r]
             assert isinstance(pair, SummedGradient)
             design = x[r][:, columns].double().cpu().numpy()
-            total, sizes = pair.run(g[r].double().cpu().numpy(), design)
+            total, sizes = pair.run(g[r].double().cpu().numpy(), design, seconds_spent(fed)[r])
             out.append(torch.from_numpy(total).to(g))
         stacked = torch.stack(out)  # (R, d + 1, o)
         return [stacked[:, :-1].transpose(1, 2), stacked[:, -1]], sizes

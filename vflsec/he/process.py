@@ -9,6 +9,7 @@ and has no way out.
 from __future__ import annotations
 
 import multiprocessing
+import time
 import weakref
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -34,6 +35,9 @@ _ERRORS = {
 class Remote:
     """A role in a process of its own; its methods are those of the role.
 
+    Attributes:
+        computed: seconds that the process worked for the last answer; the rest was transfer.
+
     Args:
         role: ``active`` or ``passive``.
         wait: seconds to wait for an answer.
@@ -42,6 +46,7 @@ class Remote:
 
     def __init__(self, role: str, *, wait: float = 600.0, **arguments: Any) -> None:
         self.role = check.one_of("role", role, tuple(ALLOWED))
+        self.computed = 0.0
         self.wait = wait
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
@@ -70,7 +75,7 @@ class Remote:
                     f"the {self.role} process must answer within {self.wait:g} s, did not. "
                     "Use smaller batches or a narrower layer."
                 )
-            error, value = self._pipe.recv()
+            error, value, self.computed = self._pipe.recv()
         except (EOFError, ConnectionError) as why:
             self.process.join(5)
             raise ConfigError(
@@ -101,21 +106,22 @@ def _serve(pipe: Connection, role: str, arguments: dict[str, Any]) -> None:
     made: Any = None
     try:
         made = (ActiveRole if role == "active" else PassiveRole)(**arguments)
-        pipe.send(("", None))
+        pipe.send(("", None, 0.0))
     except Exception as why:
-        pipe.send((type(why).__name__, str(why)))
+        pipe.send((type(why).__name__, str(why), 0.0))
         return
     while True:
         try:
             name, given = pipe.recv()
         except (EOFError, ConnectionError):
             return
+        start = time.perf_counter()
         try:
             if name == "holds_secret":
                 key = made.key if role == "active" else made.keys
                 answer: Any = bool(key._context.has_secret_key())
             else:
                 answer = getattr(made, name)(*given)
-            pipe.send(("", answer))
+            pipe.send(("", answer, time.perf_counter() - start))
         except Exception as why:
-            pipe.send((type(why).__name__, str(why)))
+            pipe.send((type(why).__name__, str(why), 0.0))

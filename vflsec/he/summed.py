@@ -14,6 +14,8 @@ arXiv:1911.09824 (2019).
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,22 +43,32 @@ class SummedGradient:
         self.public = PublicKey(self.keys.public_bytes, settings.threads)  # passive party
         self.draws = ActiveDraws(seed, f"{party}/sum", settings.mask_bits)
 
-    def run(self, g: Array, x: Array) -> tuple[Array, tuple[int, int]]:
+    def run(
+        self, g: Array, x: Array, spent: dict[str, float] | None = None
+    ) -> tuple[Array, tuple[int, int]]:
         """Sum of the parameter gradients of a linear bottom, and bytes both ways.
 
         Args:
             g: dL/dz (b, o) at the active party.
             x: columns (b, d) at the passive party.
+            spent: seconds by operation, to which those of this step are added.
 
         Returns:
             (d + 1, o), the bias last; bytes of Enc(g) and of the masked sum.
         """
+        moments = [time.perf_counter()]
         sealed = encrypt_blocks(self.keys, g)
+        moments.append(time.perf_counter())
         design = np.hstack([x, np.ones((len(x), 1))])
         b, o = g.shape
         k, _ = layout(b, o, self.public.parameters.slots)
         mask = self.draws.mask(design.shape[1], k * o)
         product = transposed_product(self.public, sealed, design, mask)
+        moments.append(time.perf_counter())
         masked = block_sum(self.keys, product)  # (o, d + 1), decrypted by the active party
+        moments.append(time.perf_counter())
+        if spent is not None:
+            for what, seconds in zip(("encrypt", "multiply", "decrypt"), np.diff(moments)):
+                spent[what] = spent.get(what, 0.0) + float(seconds)
         own = mask.reshape(len(mask), k, -1).sum(1)
         return masked.T - own, (len(sealed), len(product))

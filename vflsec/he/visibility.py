@@ -1,43 +1,18 @@
-"""What stays visible: for every message of a run, who holds it in the clear and who masked or
-opaque.
+"""What stays visible under encryption: who holds which message in the clear, masked or opaque.
 
-The table is made from the defenses of a cell, not from a claim: tests compare it with what the
-views of a trained run really hold. An attack whose inputs are visible to nobody in its coalition is
-``not-observable``, which is a statement about this attack and never means "safe".
+The tables belong to the defenses `he_embedding` and `he_gradient`; tests compare them with what the
+views of a trained run really hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from vflsec import registry
-from vflsec.view import Need
+from vflsec.visible import Line
 
-__all__ = ["Line", "markdown", "sees", "sentence", "visibility"]
-
-
-@dataclass(frozen=True)
-class Line:
-    """One message, or one thing worked out from messages.
-
-    Attributes:
-        what: in words.
-        kind: message kind, as attacks name it in their needs; ``""`` if no attack can ask for it.
-        clear: roles that hold it in the clear.
-        masked: roles that hold it under somebody else's mask.
-        opaque: roles that hold a ciphertext of it without the key.
-        when: after which step of the protocol.
-    """
-
-    what: str
-    kind: str
-    clear: tuple[str, ...] = ()
-    masked: tuple[str, ...] = ()
-    opaque: tuple[str, ...] = ()
-    when: str = ""
-
+__all__ = ["embedding_lines", "gradient_lines", "plain_lines", "visibility"]
 
 _BOTH, _A, _P = ("active", "passive"), ("active",), ("passive",)
 _IDS = Line("sample ids of the batch", "ids", _BOTH, when="every step")
@@ -50,11 +25,14 @@ def visibility(defenses: Sequence[Any]) -> list[Line]:
         defenses: `DefenseSpec`s (or anything with ``name`` and ``params``) of one cell.
     """
     for d in defenses:
-        name = registry.defenses.entry(d.name).name
-        if name == "he_embedding":
-            return _embedding(dict(d.params))
-        if name == "he_gradient":
-            return _gradient(dict(d.params))
+        lines = registry.defenses.create(d.name, d.params).visibility()
+        if lines:
+            return list(lines)
+    return plain_lines()
+
+
+def plain_lines() -> list[Line]:
+    """The table without encryption."""
     return [
         _IDS,
         Line("embedding h", "embedding", _BOTH, when="forward, every batch and prediction"),
@@ -63,9 +41,8 @@ def visibility(defenses: Sequence[Any]) -> list[Line]:
     ]
 
 
-def _embedding(params: Mapping[str, Any]) -> list[Line]:
-    shared = params.get("weights", "plain") == "shared"
-    sealed = params.get("mode", "emulated") != "clear"
+def embedding_lines(*, shared: bool, sealed: bool) -> list[Line]:
+    """The table of `he_embedding`: with shared or plain weights, encrypted or in the clear."""
     h = (
         Line("embedding h", "embedding", _P, opaque=_A, when="forward, encrypted by its owner")
         if sealed
@@ -85,19 +62,20 @@ def _embedding(params: Mapping[str, Any]) -> list[Line]:
         ]  # fmt: skip
     else:
         masked = _P if sealed else ()
+        when = "backward, after its mask is off" if sealed else "backward"
         weights = [
             Line("layer weights W, bias b", "weights", _A, when="always"),
-            Line("weight gradient h^T g", "weight_gradient", _A, masked=masked,
-                 when="backward, after its mask is off"),
+            Line("weight gradient h^T g", "weight_gradient", _A, masked=masked, when=when),
         ]  # fmt: skip
-    product = "h W_a + b" if shared else "z = h W + b"
+    product = f"product {'h W_a + b' if shared else 'z = h W + b'}, under the active party's mask"
+    once = Line(product, "masked", (), masked=_BOTH, when="forward, after decryption")
+    masked_product = [once] if sealed else []
     return [
         _IDS,
         h,
-        Line(f"product {product}, under the active party's mask", "masked", (),
-             masked=_BOTH if sealed else (), when="forward, after decryption"),
+        *masked_product,
         Line("layer output z", "activation", _A, masked=_P if sealed else (),
-             when="forward, after its mask is off"),
+             when="forward, after its mask is off" if sealed else "forward"),
         *weights,
         Line("gradient dL/dz", "output_gradient", _A, when="backward"),
         Line("gradient dL/dh of each row", "gradient", _P if shared else _BOTH,
@@ -106,7 +84,8 @@ def _embedding(params: Mapping[str, Any]) -> list[Line]:
     ]  # fmt: skip
 
 
-def _gradient(params: Mapping[str, Any]) -> list[Line]:
+def gradient_lines() -> list[Line]:
+    """The table of `he_gradient`."""
     return [
         _IDS,
         Line("embedding h", "embedding", _BOTH, when="forward"),
@@ -115,48 +94,3 @@ def _gradient(params: Mapping[str, Any]) -> list[Line]:
              when="backward, after decryption and without its mask"),
         Line("own trained bottom model", "model", _P, when="after training"),
     ]  # fmt: skip
-
-
-def sees(need: Need, role: str, lines: Sequence[Line]) -> bool:
-    """True if a party in `role` holds what the need names in the clear (grants are no messages)."""
-    if need.is_grant:
-        return True
-    kind = need.kind or need.what
-    found = [line for line in lines if line.kind == kind]
-    return any(role in line.clear for line in found) if found else False
-
-
-def markdown(lines: Sequence[Line]) -> str:
-    """The table as Markdown."""
-    out = ["| what | in the clear to | masked for | opaque for | when |", "|---|---|---|---|---|"]
-    for x in lines:
-        cells = [", ".join(c) or "nobody" for c in (x.clear, x.masked, x.opaque)]
-        out.append(f"| {x.what} | {' | '.join(cells)} | {x.when} |")
-    return "\n".join(out)
-
-
-def sentence(params: Mapping[str, Any], cut: int) -> str:
-    """In one sentence: what encrypting embeddings of width `cut` bought, and what it did not.
-
-    Args:
-        params: of `he_embedding`.
-        cut: width of the embedding.
-    """
-    same = "the passive party's own model and gradients give the labels away as before"
-    if params.get("mode") == "clear":
-        return f"Embeddings crossed in the clear, and {same}."
-    out = int(params.get("out", 32))
-    if params.get("weights", "plain") == "shared":
-        return (
-            "Encryption with shared weights hid the embeddings from the active party's linear "
-            f"algebra, not from a decoder with auxiliary rows, and {same}."
-        )
-    if out >= cut:
-        return (
-            "Encryption hid the embeddings on the wire and from nobody else: the active party "
-            f"solves {out} equations for {cut} unknowns, and {same}."
-        )
-    return (
-        f"Encryption hid the part of the embeddings that {out} of {cut} output columns do not "
-        f"carry, and {same}."
-    )

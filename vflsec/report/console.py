@@ -11,12 +11,14 @@ from rich.text import Text
 
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
+from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
     "WIDTH",
     "print_plan",
     "print_summary",
     "print_verdicts",
+    "print_visibility",
     "results_table",
 ]
 
@@ -141,6 +143,11 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     """Everything of an audit that fits a terminal."""
     console.print(results_table(summary))
     print_verdicts(summary["gates"], console)
+    hidden = [text for e in summary.get("visibility", []) for _, text in e["sentences"]]
+    if hidden:
+        console.print(Text("\nWhat encryption hides, and what not", style="bold"))
+    for sentence in hidden:
+        console.print(_item("- ", Text(sentence)))
     findings = [f for f in summary["findings"] if f.partition(":")[0] not in _STYLE]
     if findings:
         console.print(Text("\nFindings", style="bold"))
@@ -186,7 +193,7 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
     for name in ("what for", "data", "algorithm", "defenses", "cells", "attacks"):
         table.add_column(name, overflow="fold")
     for group in plan["groups"]:
-        defenses = " + ".join(d["name"] for d in group["defenses"]) or "none"
+        defenses = _stack(group["defenses"])
         strengths = [", ".join(f"{s:g}" for s in point) for point in group["strengths"] if point]
         if strengths:
             defenses += f" at {'; '.join(strengths)}"
@@ -195,14 +202,17 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
             str(len(group["cells"])), _names(group["attacks"]),
         )  # fmt: skip
     console.print(table)
+    under = {c: _stack(g["defenses"]) for g in plan["groups"] for c in g["cells"]}
     for refused in plan["refused"]:
+        where = dict.fromkeys(under[c] for c in refused["cells"] if c in under)
         console.print(
             Text.assemble(
-                ("cannot run ", "yellow"),
-                f"{refused['attack']['name']} on {refused['dataset']} ({refused['role']}): "
-                f"{refused['reason']}",
+                (f"{refused['status']}: ", "yellow"),
+                f"{refused['attack']['name']} on {refused['dataset']} ({refused['role']}; "
+                f"{', '.join(where)}): {refused['reason']}",
             )
         )
+    print_visibility(plan["visibility"], console)
     for note in plan["notes"]:
         console.print(Text(f"note: {note}", style="dim"))
     cost = plan["cost"]
@@ -212,6 +222,7 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
         "(an estimate)."
     )
     if cost.get("ciphertext_bytes"):
+        _encryption(cost["encryption"], console)
         steps = max(cost["steps"], 1)
         sealed = cost["encryption_seconds"]
         spent = f"{sealed / steps:.2g} s a step and {_duration(sealed)} in all"
@@ -220,6 +231,56 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
             f"step (mean over all trainings), {cost['ciphertext_bytes'] / 1e9:.3g} GB in all; "
             f"{spent if sealed else 'emulated, so they are counted and not computed'}."
         )
+
+
+def print_visibility(entries: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Who sees what, for every protocol that hides something, and what that buys."""
+    shown: list[Any] = []
+    for entry in entries:
+        same = entry["defense"], entry["lines"], entry["hides"], entry["leaves"]
+        if same in shown and "sentences" not in entry:
+            continue  # another algorithm, the same protocol
+        shown.append(same)
+        console.print(Text(f"\nWhat stays visible: {entry['defense']}", style="bold"))
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in HEADS:
+            table.add_column(name, overflow="fold")
+        for line in entry["lines"]:
+            table.add_row(*map(Text, cells(Line(**line))))
+        console.print(table)
+        said = [text for _, text in entry.get("sentences", [])]
+        for text in said or [claim("It", entry["hides"], entry["leaves"])]:
+            console.print(Text(text))
+
+
+def _encryption(entries: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Seconds by operation and bytes of one batch, an epoch and the whole run."""
+    console.print(Text("\nWhat encryption costs, by estimate", style="bold"))
+    for e in entries:
+        seconds = sum(e["seconds"].values())
+        parts = ", ".join(f"{k} {v:.2g} s" for k, v in e["seconds"].items())
+        more = [
+            f"{what} {_duration(seconds * e[n])} and {_size(e['bytes'] * e[n])}"
+            for what, n in (("an epoch", "per_epoch"), ("the whole run", "in_all"))
+        ]
+        body = f"{e['algorithm']} with {e['defense']} on {e['dataset']}" + (
+            "" if e["computed"] else ", if it were real"
+        )
+        body += f": a batch {seconds:.2g} s ({parts}) and {_size(e['bytes'])}; {'; '.join(more)}."
+        console.print(_item("- ", Text(body)))
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e6:.3g} MB" if count < 1e9 else f"{count / 1e9:.3g} GB"
+
+
+def _stack(defenses: Sequence[Mapping[str, Any]]) -> str:
+    """Names and parameters, without strengths."""
+    shown = []
+    for d in defenses:
+        inner = ", ".join(f"{k}={v}" for k, v in sorted(d["params"].items()))
+        shown.append(f"{d['name']}({inner})" if inner else d["name"])
+    return " + ".join(shown) or "none"
 
 
 def print_changes(found: Mapping[str, Any], console: Console) -> None:

@@ -19,6 +19,7 @@ import pandas as pd
 from vflsec.audit import matrix
 from vflsec.audit.leakage import rows_of
 from vflsec.engine.evaluate import Evaluation, costs
+from vflsec.engine.exposure import outcomes
 from vflsec.engine.spec import CellResult
 from vflsec.errors import ConfigError
 
@@ -117,6 +118,9 @@ def summary_of(
             "findings": list(evaluation.findings),
             "refused": record["refused"],
             "notes": record["notes"],
+            "visibility": outcomes(
+                record.get("visibility", []), evaluation.frame, float(record["confidence"])
+            ),
             "cost": {
                 "training_seconds": sum(r.seconds for r in results),
                 "run_seconds": seconds,

@@ -19,6 +19,7 @@ from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
 from vflsec.report.text import clean
 from vflsec.report.verdicts import beyond, headline, judged, place, point_of
+from vflsec.visible import HEADS, Line, cells
 
 __all__ = ["html", "svg"]
 
@@ -41,7 +42,7 @@ def html(summary: Mapping[str, Any]) -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=lambda x: clean(x) if type(x) is str else x,
     )  # fmt: skip
-    env.filters.update(number=number, bytes=_bytes)
+    env.filters.update(number=number, bytes=_bytes, short=_short, bounds=_bounds)
     found, how = headline(summary)
     return env.get_template(_TEMPLATE).render(
         s=summary,
@@ -56,6 +57,7 @@ def html(summary: Mapping[str, Any]) -> str:
         pointers=placing.POINTERS,
         datasets=_datasets(summary),
         costs=_costs(summary),
+        sealed=_sealed(summary),
         ledger=_ledger(summary),
         guarantees=_guarantees(summary),
         means=(CAP_MEANS, DCS_MEANS),
@@ -63,6 +65,11 @@ def html(summary: Mapping[str, Any]) -> str:
         judged=judged(summary),
         beyond=beyond(summary),
         trainings=sorted({p["algorithm"] for p in summary["points"] if p["attack"]}),
+        visible=[
+            e | {"rows": [cells(Line(**line)) for line in e["lines"]]}
+            for e in summary.get("visibility", [])
+        ],
+        heads=[h.capitalize() for h in HEADS],
         findings=[f for f in summary["findings"] if f.partition(":")[0] not in _VERDICTS],
         raw=_block(summary.get("scenario", "")),
     )
@@ -318,6 +325,22 @@ def _costs(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def _sealed(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What ciphertexts cost, for every point that has any: measured seconds, bytes, batches."""
+    out = []
+    for c in summary["cost"]["points"]:
+        sent = [t for t in c["traffic"] if t["kind"] == "ciphertext"]
+        if sent:
+            batches = max(t["rounds"] for t in sent)
+            size, seconds = sum(t["bytes"] for t in sent), c.get("encryption", {})
+            out.append(
+                {"dataset": c["dataset"], "defense": place(c), "batches": batches, "bytes": size,
+                 "each": size / max(batches, 1), "seconds": seconds,
+                 "all": sum(seconds.values()) if seconds else None}
+            )  # fmt: skip
+    return out
+
+
 def _ledger(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Messages by direction for one training of every (data, algorithm): the first point of each.
 
@@ -345,6 +368,18 @@ def _guarantees(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
             if g["epsilon"] is not None:
                 out.setdefault(str(row), row)
     return list(out.values())
+
+
+def _short(value: float | None) -> str:
+    """Three digits, also of small errors."""
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _bounds(row: Mapping[str, Any], name: str) -> str:
+    """A figure of three digits with its bounds, where it has any."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    text = _short(row[name])
+    return text if low is None or row[name] is None else f"{text} [{_short(low)}, {_short(high)}]"
 
 
 def _bytes(count: float) -> str:

@@ -11,6 +11,7 @@ from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
 from vflsec.report.text import markdown as esc
 from vflsec.report.verdicts import beyond, headline, place, point_of
+from vflsec.visible import Line, markdown
 
 __all__ = ["markdown_summary"]
 
@@ -64,6 +65,7 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
     findings = [f for f in summary["findings"] if f.partition(":")[0] not in _MARK]
     if findings:
         lines += ["### Findings", "", *(f"- {esc(f)}" for f in findings), ""]
+    lines += _visibility(summary.get("visibility", []))
     cells = summary["cells"]
     lines.append(
         f"{cells['finished']} of {cells['planned']} trainings on {esc(summary['device'])}, "
@@ -123,3 +125,16 @@ def _matrix(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     for where, row in table.items():
         lines.append(f"| {esc(where)} | {' | '.join(row.get(a, '') for a in across)} |")
     return [*lines, ""]
+
+
+def _visibility(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each protocol hides and leaves, a sentence a data set, and who sees what."""
+    if not entries:
+        return []
+    out = ["### What encryption hides, and what not", ""]
+    out += [f"- {esc(text)}" for e in entries for _, text in e["sentences"]] + [""]
+    for e in entries:
+        table = markdown([Line(**line) for line in e["lines"]])
+        title = f"Who sees what: {esc(e['defense'])}"
+        out += [f"<details><summary>{title}</summary>", "", table, "", "</details>", ""]
+    return out

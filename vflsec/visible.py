@@ -1,0 +1,66 @@
+"""Who holds what: one line for each message of a protocol, and what follows for attacks.
+
+A defense that puts a protocol of its own in the place of plain messages states in these lines who
+holds what in the clear, under a mask, or as a ciphertext (`Policy.visibility`). Reports print them
+without knowing the defense. An attack whose inputs are visible to nobody in its coalition is
+``not-observable``, which is a statement about this attack and never means "safe".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vflsec.view import Need
+
+__all__ = ["HEADS", "Line", "cells", "claim", "markdown", "sees"]
+
+HEADS = ("what", "in the clear to", "masked for", "opaque for", "when")
+"""Column titles of the table."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One message, or one thing worked out from messages.
+
+    Attributes:
+        what: in words.
+        kind: message kind, as attacks name it in their needs; ``""`` if no attack can ask for it.
+        clear: roles that hold it in the clear.
+        masked: roles that hold it under somebody else's mask.
+        opaque: roles that hold a ciphertext of it without the key.
+        when: after which step of the protocol.
+    """
+
+    what: str
+    kind: str
+    clear: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
+    when: str = ""
+
+
+def sees(need: Need, role: str, lines: Sequence[Line]) -> bool:
+    """True if a party in `role` holds what the need names in the clear (grants are no messages)."""
+    if need.is_grant:
+        return True
+    kind = need.kind or need.what
+    found = [line for line in lines if line.kind == kind]
+    return any(role in line.clear for line in found) if found else False
+
+
+def cells(line: Line) -> tuple[str, ...]:
+    """A line as the cells of a table under :data:`HEADS`."""
+    held = [", ".join(who) or "nobody" for who in (line.clear, line.masked, line.opaque)]
+    return (line.what, *held, line.when)
+
+
+def markdown(lines: Sequence[Line]) -> str:
+    """The table as Markdown."""
+    out = [f"| {' | '.join(HEADS)} |", "|" + "---|" * len(HEADS)]
+    return "\n".join([*out, *(f"| {' | '.join(cells(x))} |" for x in lines)])
+
+
+def claim(what: str, hides: str, leaves: str) -> str:
+    """What a defense claims (`Policy.bought`) as one sentence."""
+    return f"{what} hides {hides or 'nothing'}; it leaves {leaves}."
