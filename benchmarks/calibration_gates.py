@@ -1,7 +1,7 @@
 """How often gates accuse a sealed system and miss a leaking one: writes docs/evidence/gates.md.
 
-Run ``python benchmarks/calibration_gates.py`` (about half an hour on one core); ``--quick`` prints
-a hundredth of it without writing.
+Run ``python benchmarks/calibration_gates.py`` (about fourteen minutes on one core); ``--quick``
+prints a hundredth of it without writing.
 
 Simulated audits: guesses are drawn, scored on their rows by `vflsec.audit.metrics.score`, compared
 with a control that is scored on the same rows, summarised over seeds and judged by `vflsec.gate`.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from scipy import special
 
-from vflsec.audit.intervals import clopper_pearson
+from vflsec.audit.intervals import clopper_pearson, conditional_holm
 from vflsec.audit.leakage import records, results_frame, summarise
 from vflsec.audit.metrics import score
 from vflsec.data.load import load_source
@@ -112,6 +112,38 @@ def simulated(count: int, world: World, first: int) -> Iterator[dict[str, Any]]:
                 }  # fmt: skip
 
 
+def accused(count: int, world: World, limit: float, first: int) -> int:
+    """Audits of `count` that fail, from AUCs by ranks and the gate's test, without its bookkeeping.
+
+    A line of 1000 audits leaves a share of 5 % uncertain by 1.4; this makes twenty times as many.
+    """
+    failed, alpha = 0, LEVEL
+    for start in range(0, count, 1000):
+        rng, size = np.random.default_rng([first, start]), min(1000, count - start)
+        advantage = np.empty((size, world.seeds, len(world.gains)))
+        for seed in range(world.seeds):
+            labels = rng.random((size, ROWS)) < 0.3
+            noise, rest = rng.normal(size=(size, ROWS)), world.draw(rng, size, ROWS)
+            gains = np.array(world.gains)[:, None]
+            real = np.clip(CONTROL + gains + world.spread * world.draw(rng, size), 0.02, 0.995)
+            control = _auc_of_rows(separation(CONTROL) * labels + noise, labels)
+            for k, auc in enumerate(real):
+                apart = np.sqrt(2) * special.ndtri(auc)[:, None]
+                guess = apart * labels + world.shared * noise
+                guess += np.sqrt(1 - world.shared**2) * rest[k]
+                advantage[:, seed, k] = _auc_of_rows(guess, labels) - control
+        mean, sd = advantage.mean(1), advantage.std(1, ddof=1)
+        p = special.stdtr(world.seeds - 1, (limit - mean) * np.sqrt(world.seeds) / sd)
+        failed += sum(conditional_holm(row, 1 - alpha)[0].min() < alpha for row in p)
+    return failed
+
+
+def _auc_of_rows(scores: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    ranks = scores.argsort(axis=1).argsort(axis=1) + 1.0
+    m = positive.sum(axis=1)
+    return ((ranks * positive).sum(axis=1) - m * (m + 1) / 2) / (m * (positive.shape[1] - m))
+
+
 def _auc(scores: np.ndarray, truth: Truth, ids: np.ndarray) -> float:
     found = score(
         Guess("label", ids, scores), truth, ids, classes=2, prior=[0.7, 0.3], metrics=["auc"]
@@ -157,8 +189,12 @@ def trained(name: str, audits: int, shuffle: bool) -> list[dict[str, Any]]:
 
 
 def rate(found: Sequence[Verdict], verdict: str) -> str:
-    """``12 of 600 (2.0 %, 95 % interval 1.0 to 3.5)``."""
-    n, k = len(found), sum(v.verdict == verdict for v in found)
+    """The share of audits with this verdict."""
+    return share(sum(v.verdict == verdict for v in found), len(found))
+
+
+def share(k: int, n: int) -> str:
+    """``12 of 600 (2.0 %, 1.0 to 3.5)``: with the exact 95 % interval."""
     low, high = clopper_pearson(k, n)
     return f"{k} of {n} ({100 * k / n:.1f} %, {100 * low:.1f} to {100 * high:.1f})"
 
@@ -189,14 +225,42 @@ PARTS = (
     ("Leaky worlds: one attack has an advantage of 0.2", "leaky", LEAKY),
 )  # fmt: skip
 
+LARGE = "On the limit, many audits"
+MANY = [(World((0.0,), s), 0.0) for s in SPREADS] + [
+    (World(FOUR, 0.03), 0.0),
+    (World((0.1, 0.0, 0.0, 0.0), 0.03), 0.1),
+    (World((0.0, 0.0), 0.03, alike=-1.0), 0.0),
+]
+
+HEADS = ("worlds", "limit", "FAIL", "INCONCLUSIVE", "PASS")
+
 Table = dict[str, list[tuple[str, ...]]]
+
+
+def add_trained(add: Callable[[str, str, Gate, Sequence[Verdict]], None], audits: int) -> str:
+    """Audits with real training: `audits` sealed ones and a third as many leaky ones.
+
+    Returns:
+        the mean advantage of every attack in the leaky ones.
+    """
+    real = trained("sealed", audits, shuffle=True)
+    for gate in (ZERO, TENTH):
+        add("Trained systems", "sealed, 3 attacks", gate, verdicts(real, gate))
+    real = trained("leaky", max(audits // 3, 1), shuffle=False)
+    add("Trained systems", "leaky, 3 attacks", TENTH, verdicts(real, TENTH))
+    gain = summarise(results_frame(real))
+    gain = gain[gain["metric"] == gain["primary"]].groupby(["attack", "split"])["advantage"].mean()
+    return ", ".join(f"{a} {v:+.2f} ({s} rows)" for (a, s), v in gain.items() if a)
 
 
 def main() -> None:
     """Run everything and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a hundredth, printed only")
-    quick = parser.parse_args().quick
+    parser.add_argument("--trained", type=int, default=60, help="sealed audits that train; a third "
+                        "as many leaky ones")  # fmt: skip
+    given = parser.parse_args()
+    quick = given.quick
     torch.set_num_threads(1)
     scale = 100 if quick else 1
     start = time.process_time()
@@ -216,14 +280,13 @@ def main() -> None:
                 made = list(simulated(count // scale, world, first))
                 for gate in gates:
                     add(part, f"{name}, {world}", gate, verdicts(made, gate))
-    real = trained("sealed", 500 // scale, shuffle=True)
-    for gate in (ZERO, TENTH):
-        add("Trained systems", "sealed, 3 attacks", gate, verdicts(real, gate))
-    real = trained("leaky", 100 // scale, shuffle=False)
-    add("Trained systems", "leaky, 3 attacks", TENTH, verdicts(real, TENTH))
-    gain = summarise(results_frame(real))
-    gain = gain[gain["metric"] == gain["primary"]].groupby(["attack", "split"])["advantage"].mean()
-    note = ", ".join(f"{a} {v:+.2f} ({s} rows)" for (a, s), v in gain.items() if a)
+    for world, limit in MANY:
+        first += 1
+        count = 20_000 // scale
+        text = share(accused(count, world, limit, first), count)
+        table.setdefault(LARGE, []).append((str(world), f"{limit:g}", text))
+        print(" | ".join(table[LARGE][-1]), flush=True)
+    note = add_trained(add, given.trained // min(scale, 10))
     if quick:
         print(note)
         return
@@ -249,8 +312,8 @@ def _text(table: Table, note: str, seconds: float) -> str:
     for part, rows in table.items():
         lines += [
             f"## {part}", "",
-            "| worlds | limit | FAIL | INCONCLUSIVE | PASS |",
-            "|---|---|---|---|---|",
+            f"| {' | '.join(HEADS[: len(rows[0])])} |",
+            "|---" * len(rows[0]) + "|",
             *(f"| {' | '.join(row)} |" for row in rows), "",
         ]  # fmt: skip
     lines += [

@@ -80,15 +80,20 @@ def test_exit_codes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert cli.main(["gate", str(tmp_path / "out")]) == code
 
 
-def test_an_internal_error_is_four(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    class Broken(Planted):
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            raise ZeroDivisionError("a defect")
+def test_an_internal_error_is_four(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise ZeroDivisionError("a defect")
 
-    assert go(Broken({}), tmp_path, gate(max=0.1)) in (3, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "make_plan", broken)
+        assert go(Planted(LEAKS), tmp_path, gate(max=0.1)) == 4
     seen = capsys.readouterr()
-    assert "a defect" in seen.out + seen.err
+    assert seen.err.startswith("internal error: ZeroDivisionError: a defect\n")
     assert "Traceback" not in seen.err
+    assert not (tmp_path / "out" / "summary.json").exists()
+    assert go(Planted(LEAKS), tmp_path, gate(max=0.1)) == 1  # and the next call is none the worse
 
 
 def test_bad_scenario_and_bad_data_are_two(
