@@ -384,8 +384,8 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
         row["undefended_value"], row["undefended_utility"] = bare.get(
             row.pop("_rest"), (None, None)
         )
-        points = zip(row["values"], row["utilities"], strict=True)
-        row["dcs"] = [_dcs(a, u, row["undefended_utility"]) for a, u in points]
+        pairs = zip(row["values"], row["utilities"], strict=True)
+        row["dcs"] = [_dcs(a, u, row["undefended_utility"]) for a, u in pairs]
     return pd.DataFrame(out)
 
 

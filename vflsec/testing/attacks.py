@@ -95,7 +95,7 @@ def _values(
     """The attack's figure on each seed; `permuted` scores it against labels of other rows."""
     views = views_of(name, dataset, null=null)
     guesses = guesses or _guesses(name, dataset, null)
-    out = []
+    out: list[float] = []
     for view, guess, task in zip(views, guesses, _truths(name, dataset, null), strict=True):
         rows = view.targets[_attack(name).splits[0]].numpy()
         y = task.y.clone()
