@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from fedhssl_words import (
     ALGORITHMS,
+    CODE_VIEWS,
     METHODS,
     NONE,
     length_lines,
@@ -245,6 +246,10 @@ def utility(data: Set, seeds: Sequence[int], keep: Kept) -> tuple[dict[str, Any]
                 got[f"{name}-{n}"] = got[f"{name}-simsiam"]
             elif n < 100 or name == "fedcssl":  # the others are dear
                 run(f"{name}-{n}", name, settings(name, "simsiam", pretrain_iterations=n))
+    if data.lengths:
+        n = SMALL["pretrain_iterations"]
+        params = settings("fedlocal_ssl", "simsiam", views="one", corruption="uniform")
+        run(f"{CODE_VIEWS}-{n}", "fedlocal_ssl", params)
     sizes = {k: len(v) for k, v in tasks[seeds[0]].sets.items()}
     batch, n = SMALL["pretrain_batch_size"], SMALL["pretrain_iterations"]
     aligned, own = sizes["aligned"], sizes["local:active"]
@@ -386,7 +391,13 @@ def main() -> None:
         lines += own
     long = {d.name: everything[d.name] for d in chosen if d.lengths}
     if long and not given.quick:
-        lines += ["## Is it trained long enough?", "", LONG, "", *length_lines(long, LENGTHS)]
+        lines += [
+            "## Is it trained long enough, and on which views?",
+            "",
+            LONG,
+            "",
+            *length_lines(long, LENGTHS),
+        ]
     lines += ["## What a passive party learns", "", PRIVACY, ""]
     for data in chosen:
         if data.attacked:
@@ -417,7 +428,8 @@ the paper's, so orderings and gains are compared, not figures. FedSplitNN is Fed
 pre-training: the same encoder from scratch (bit-equal to `splitnn` with that encoder, by test)."""
 
 LONG = """Gain over FedSplitNN by the number of global iterations (SimSiam). The paper trains 40 on
-100,000 rows (Avazu): about 3,100 cross-party and 7,800 local updates at batches of 512."""
+100,000 rows (Avazu): about 3,100 cross-party and 7,800 local updates at batches of 512. Beside it,
+FedLocalSSL with the views of the code: one clean, the other uniform on the column's range."""
 
 PRIVACY = """SimSiam, 20 % of the rows aligned, 200 labels, 80 known rows of the first passive
 party. The attack is model completion (head on the frozen encoder, or encoder trained along; chosen
