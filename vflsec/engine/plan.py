@@ -250,7 +250,8 @@ class _Planner:
 
     def _info(self, data: Data) -> tuple[DataInfo, Source]:
         section = data.model_dump(exclude_defaults=True)
-        section.setdefault("name", Path(data.file or next(iter(data.files.values()), "")).stem)
+        file = Path(data.file or next(iter(data.files.values()), ""))
+        section.setdefault("name", file.name.split(".")[0])
         return self._of_section(section)
 
     def _of_section(self, section: Mapping[str, Any]) -> tuple[DataInfo, Source]:

@@ -97,6 +97,7 @@ def summary_of(
             "scenario": record["scenario_toml"],
             "parties": _parties(record, results),
             "attacks": record.get("attacks", {}),
+            "defenses": record.get("defenses", {}),
             "confidence": record["confidence"],
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
             "curves": _rows(evaluation.curves),

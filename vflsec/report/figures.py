@@ -8,6 +8,7 @@ white and on near-black paper, and every line has its own marker.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -149,9 +150,9 @@ def _dress(ax: Axes) -> Axes:
 
 
 def _legend(ax: Axes, count: int) -> None:
-    if count:
-        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
-        ax.legend(frameon=False, fontsize="small", **(below if count > 3 else {"loc": "best"}))
+    if count:  # below, where no line runs
+        ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.16),
+                  ncols=2)  # fmt: skip
 
 
 def advantage_by_strength(
@@ -187,9 +188,7 @@ def advantage_by_strength(
             label=_name(label), color=COLORS[i % len(COLORS)], marker=_MARKERS[i % len(_MARKERS)],
             markersize=5, linewidth=1.6, capsize=3, elinewidth=1.0,
         )  # fmt: skip
-    ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080")
-    ax.annotate("strongest control", (0, 0), xycoords=("axes fraction", "data"), ha="left",
-                va="bottom", fontsize="small")  # fmt: skip
+    ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
     ax.set_xticks(list(place.values()), ["none" if s == 0 else f"{s:g}" for s in grid])
     ax.set_xlim(-0.5, max(len(grid) - 0.5, 0.5))
     ax.set_xlabel(_strength_name(rows))
@@ -236,7 +235,7 @@ def leakage_over_epochs(
             ax.fill_between(at, [r["advantage_low"] for _, r in of],
                             [r["advantage_high"] for _, r in of], color=color, alpha=0.15,
                             linewidth=0)  # fmt: skip
-    ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080")
+    ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
     ax.set_xlabel("epochs seen")
     ax.set_ylabel(f"advantage in {_metric(rows[0]['primary'])}")
     ax.set_title(_name(rows[0]["dataset"]), fontsize="medium", loc="left")
@@ -288,10 +287,9 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
                 f"{_level(p):g}", (p["utility"], p["value"]), xytext=(4, 4),
                 textcoords="offset points", fontsize="x-small", color=color,
             )  # fmt: skip
-    for control, value in _controls(rows):
-        ax.axhline(value, linestyle="--", linewidth=1.1, color="#808080")
-        ax.annotate(f"control: {_name(control)}", (0, value), xycoords=("axes fraction", "data"),
-                    xytext=(3, 2), textcoords="offset points", fontsize="small")  # fmt: skip
+    for (control, value), style in zip(_controls(rows), itertools.cycle(("--", ":", "-."))):
+        label = f"control: {_name(control)} {value:.2f}"
+        ax.axhline(value, linestyle=style, linewidth=1.1, color="#808080", label=label)
     if rows:
         ax.set_xlabel(f"utility: {_metric(rows[0]['utility_metric'])} of the main task")
         ax.set_ylabel(f"attack: {_metric(rows[0]['primary'])}")

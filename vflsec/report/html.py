@@ -18,7 +18,7 @@ from vflsec.report import figures, placing
 from vflsec.report.numbers import interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
 from vflsec.report.text import clean
-from vflsec.report.verdicts import headline, place, point_of
+from vflsec.report.verdicts import beyond, headline, judged, place, point_of
 
 __all__ = ["html", "svg"]
 
@@ -51,6 +51,7 @@ def html(summary: Mapping[str, Any]) -> str:
         threats=placing.threats(summary),
         steps=placing.next_steps(summary),
         families=placing.families(summary),
+        assumed=placing.assumed(summary),
         outside=placing.OUTSIDE,
         pointers=placing.POINTERS,
         datasets=_datasets(summary),
@@ -58,6 +59,10 @@ def html(summary: Mapping[str, Any]) -> str:
         ledger=_ledger(summary),
         guarantees=_guarantees(summary),
         means=(CAP_MEANS, DCS_MEANS),
+        words=placing.WORDS,
+        judged=judged(summary),
+        beyond=beyond(summary),
+        trainings=sorted({p["algorithm"] for p in summary["points"] if p["attack"]}),
         findings=[f for f in summary["findings"] if f.partition(":")[0] not in _VERDICTS],
         raw=_block(summary.get("scenario", "")),
     )

@@ -10,7 +10,7 @@ from vflsec.report.figures import points
 from vflsec.report.numbers import interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
 from vflsec.report.text import markdown as esc
-from vflsec.report.verdicts import headline, place, point_of
+from vflsec.report.verdicts import beyond, headline, place, point_of
 
 __all__ = ["markdown_summary"]
 
@@ -25,6 +25,10 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         f"## {_MARK.get(found, '')} vflsec: {found} ({esc(summary['name'])})".replace("  ", " ")
     ]
     lines += ["", how, ""]
+    leaks = beyond(summary)
+    if leaks:
+        lines += ["Not judged by any gate, and leaking (advantage over the strongest control):", ""]
+        lines += [*(f"- {esc(line)}" for line in leaks), ""]
     if summary["gates"]:
         lines += ["| verdict | gate | where | value | bounds | why |",
                   "|---|---|---|---:|---|---|"]  # fmt: skip
