@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -237,9 +238,7 @@ def utility(data: Set, seeds: Sequence[int], keep: Kept) -> tuple[dict[str, Any]
             run(f"{name}-{ssl}", name, settings(name, "simsiam" if same else ssl))
     for name in ("pooled_logistic", "pooled_boosting"):
         what = {"reference": data.name, "algorithm": name, "seeds": list(seeds)}
-        got[name] = keep(
-            f"{data.name}: {name}", what, lambda name=name: reference(tasks, name, data.metric)
-        )
+        got[name] = keep(f"{data.name}: {name}", what, partial(reference, tasks, name, data.metric))
     for n in LENGTHS if data.lengths else ():
         for name in ("fedlocal_ssl", "fedcssl", "fedhssl"):
             if n == SMALL["pretrain_iterations"]:
@@ -359,9 +358,7 @@ def privacy(
                 "strength": strength, "steps": steps}  # fmt: skip
         run = keep(
             f"{data.name}: attack on {title}", what,
-            lambda name=name, params=params, strength=strength: attacked(
-                data, tasks, name, params, strength, steps
-            ),
+            partial(attacked, data, tasks, name, params, strength, steps),
         )  # fmt: skip
         found["runs"][title] = run
         found.setdefault("controls", run.get("controls"))
