@@ -9,12 +9,15 @@ import numpy as np
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.summary import cap
 
-__all__ = ["ALGORITHMS", "METHODS", "NONE", "differs", "length_lines", "page", "privacy_lines",
-           "show", "utility_lines"]  # fmt: skip
+__all__ = [
+    "ALGORITHMS", "CODE_VIEWS", "METHODS", "NONE", "differs", "length_lines", "page",
+    "privacy_lines", "show", "utility_lines",
+]  # fmt: skip
 
 METHODS = {"simsiam": "SimSiam", "byol": "BYOL", "moco": "MoCo"}
 ALGORITHMS = ("fedlocal_ssl", "fedcssl", "fedgssl", "fedhssl")
 NONE = "FedSplitNN"
+CODE_VIEWS = "fedlocal_ssl, the code's views"
 WORDS = ("above", "below", "not told apart")
 SETS = ("NUS-WIDE", "Avazu", "BHI", "ModelNet")
 
@@ -73,7 +76,8 @@ def utility_lines(
         for key, title in (("pooled_logistic", "logistic regression"),
                            ("pooled_boosting", "gradient boosting"))
     )  # fmt: skip
-    chosen = ", ".join(f"{k} {v:g}" for k, v in rates.items())
+    by = {a: [f"{rates[f'{a}-{s}']:g}" for s in METHODS] for a in ALGORITHMS}
+    chosen = f"{NONE} {rates[NONE]:g}; " + "; ".join(f"{a} {', '.join(r)}" for a, r in by.items())
     lines = [
         f"### {name}", "",
         f"{about} All columns in one place with the same 200 labels, for reference: {references}.",
@@ -88,7 +92,12 @@ def utility_lines(
     for a, b in STEPS:
         cells = [differs(got[f"{a}-{s}"], got[b if b == NONE else f"{b}-{s}"]) for s in METHODS]
         lines.append(f"| {a} − {b} | " + " | ".join(cells) + " |")
-    return [*lines, "", f"Fine-tuning rates chosen on validation rows: {chosen}.", ""]
+    return [
+        *lines,
+        "",
+        "Fine-tuning rates chosen on validation rows (SimSiam, BYOL, MoCo): " + chosen + ".",
+        "",
+    ]
 
 
 def length_lines(found: Mapping[str, Mapping[str, Seeds]], lengths: Sequence[int]) -> list[str]:
@@ -96,7 +105,7 @@ def length_lines(found: Mapping[str, Mapping[str, Seeds]], lengths: Sequence[int
     lines = ["| data set | algorithm | " + " | ".join(f"{n} iterations" for n in lengths) + " |",
              "|---|---|" + "---|" * len(lengths)]  # fmt: skip
     for data, got in found.items():
-        for a in ("fedlocal_ssl", "fedcssl", "fedhssl"):
+        for a in ("fedlocal_ssl", CODE_VIEWS, "fedcssl", "fedhssl"):
             cells = [
                 differs(got[f"{a}-{n}"], got[NONE]) if f"{a}-{n}" in got else "" for n in lengths
             ]
