@@ -70,3 +70,21 @@ def test_relative_figures() -> None:
     assert relative_improvement(0.7, 0.6) == pytest.approx(1.0)
     with pytest.raises(ConfigError):
         relative_improvement(0.7, 0.5)
+
+
+# Li, Yao, Liu (arXiv:2209.15635): AUC in percent of FPD and of JPL, and the lift as printed.
+LIFTS = [
+    (74.522, 75.064, 2.2), (74.811, 75.130, 1.3), (75.173, 75.373, 0.8), (75.372, 75.588, 0.9),
+    (75.597, 75.759, 0.6), (75.812, 76.286, 1.8), (76.099, 76.371, 1.0), (76.231, 76.459, 0.9),
+    (76.297, 76.551, 1.0), (76.476, 76.631, 0.6), (71.759, 71.860, 0.5), (71.862, 71.933, 0.3),
+    (71.878, 71.997, 0.5), (71.885, 72.037, 0.7), (71.983, 72.044, 0.3), (69.349, 69.478, 0.7),
+    (69.640, 69.675, 0.2), (69.651, 69.741, 0.5), (69.709, 69.779, 0.4), (69.723, 69.743, 0.1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fpd", "jpl", "printed"), LIFTS)
+def test_relative_improvement_gives_the_printed_lifts(
+    fpd: float, jpl: float, printed: float
+) -> None:
+    lift = 100 * relative_improvement(jpl / 100, fpd / 100)
+    assert round(lift, 1) == printed

@@ -18,7 +18,26 @@ if TYPE_CHECKING:
     from vflsec.engine.spec import CellSpec
     from vflsec.task import Task
 
-__all__ = ["obstacles", "unfit_defenses"]
+__all__ = ["obstacles", "unfit_defenses", "unknown_parties"]
+
+
+def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Problem]:
+    """Names of parties that no data set has."""
+    root = scenario.root
+    every = {p for i in infos for p in i.parties}
+    listed = ", ".join(sorted(every))
+    named: list[tuple[tuple[str | int, ...], str]] = [(("parties", p), p) for p in root.parties]
+    for i, attack in enumerate(root.attack):
+        words = [attack.adversary] if isinstance(attack.adversary, str) else attack.adversary
+        if attack.victim:
+            named.append((("attack", i, "victim"), attack.victim))
+        named += [(("attack", i, "adversary"), w) for w in words if w not in ("passive", "active")]
+    for i, defense in enumerate(root.defense):
+        if defense.party not in ("", "passive", "active", "all"):
+            named.append((("defense", i, "party"), defense.party))
+    for path, party in named:
+        if party not in every:
+            yield scenario.error(path, f"must name a party ({listed}), got {party!r}.", party)
 
 
 def unfit_defenses(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Problem]:

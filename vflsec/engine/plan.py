@@ -15,7 +15,7 @@ from vflsec.data.remarks import missing_by_column, remarks
 from vflsec.engine.components import flat_params, natural_strengths
 from vflsec.engine.estimate import estimate
 from vflsec.engine.exposure import tables
-from vflsec.engine.feasible import obstacles, unfit_defenses
+from vflsec.engine.feasible import obstacles, unfit_defenses, unknown_parties
 from vflsec.engine.observe import labelled_rows, refusal
 from vflsec.engine.problems import Problem, ScenarioError
 from vflsec.engine.sections import Data
@@ -234,7 +234,7 @@ class _Planner:
         loaded = [self._info(d) for d in self.root.data]
         infos = _distinct([info for info, _ in loaded])
         self.sources = {i.name: source for i, (_, source) in zip(infos, loaded, strict=True)}
-        self._check_parties(infos)
+        self.problems += unknown_parties(self.scenario, infos)
         self.problems += unfit_defenses(self.scenario, infos)
         if self.problems:
             return
@@ -274,28 +274,6 @@ class _Planner:
             labelled=labelled_rows(source, info.split),
         )
         return info, source
-
-    def _check_parties(self, infos: Sequence[DataInfo]) -> None:
-        every = {p for i in infos for p in i.parties}
-        listed = ", ".join(sorted(every))
-        named: list[tuple[tuple[str | int, ...], str]] = [
-            (("parties", p), p) for p in self.root.parties
-        ]
-        for i, attack in enumerate(self.root.attack):
-            given = attack.adversary
-            words = [given] if isinstance(given, str) else given
-            if attack.victim:
-                named.append((("attack", i, "victim"), attack.victim))
-            named += [
-                (("attack", i, "adversary"), w) for w in words if w not in ("passive", "active")
-            ]
-        for i, defense in enumerate(self.root.defense):
-            if defense.party not in ("", "passive", "active", "all"):
-                named.append((("defense", i, "party"), defense.party))
-        for path, party in named:
-            if party not in every:
-                rule = f"must name a party ({listed}), got {party!r}."
-                self.problems.append(self.scenario.error(path, rule, party))
 
     def _grid(self) -> list[tuple[DefenseSpec, ...]]:
         axes: dict[str, list[DefenseSpec]] = {}
