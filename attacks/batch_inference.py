@@ -85,9 +85,9 @@ class BatchInference(Attack):
                 "recorded in this phase."
             )
         rows, scores, closed = [], [], 0
-        for update in sorted(updates, key=lambda u: u.step):
+        for update in updates:
             if update.epoch > updates[0].epoch:
-                break
+                continue
             system = linear_system(view.models[view.party], view.columns[view.party], update)
             if self.method == "closed" or (self.method == "auto" and system.determined):
                 found, closed = -len(update.rows) * system.solve(), closed + 1
@@ -96,7 +96,15 @@ class BatchInference(Attack):
             rows.append(update.rows)
             scores.append(found)
         notes = {"batches": len(rows), "closed_form": closed}
-        return Guess(self.target, torch.cat(rows), torch.cat(scores), notes=notes)
+        every = torch.cat(rows)
+        last = _last(every)
+        return Guess(self.target, every[last], torch.cat(scores)[last], notes=notes)
+
+
+def _last(rows: Tensor) -> Tensor:
+    """Where each row id stands last: labels released in stages train the model several times."""
+    places = {int(row): place for place, row in enumerate(rows)}
+    return torch.tensor(list(places.values()), dtype=torch.int64)
 
 
 @dataclass(frozen=True)

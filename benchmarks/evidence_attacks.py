@@ -1,9 +1,18 @@
 """Every attack against four kinds of training: writes docs/evidence/attacks.md.
 
-Run ``python benchmarks/evidence_attacks.py``. Worlds: control_gaussian, balanced and with 15 %
-positives, and 6,000 rows of credit_default (the FATE split), which lies in the folder that
-VFLSEC_TEST_DATA names, or in ../shared/data beside the repository; without it that world is left
-out. ``--only NAME`` prints one world without writing.
+Run ``python benchmarks/evidence_attacks.py``: one command writes the whole page. Worlds:
+control_gaussian, balanced and with 15 % positives, and 6,000 rows of credit_default (the FATE
+split), which lies in the folder that VFLSEC_TEST_DATA names, or in ../shared/data beside the
+repository; without it that world is left out.
+
+Finished trainings with their attacks are kept in build/evidence/attacks, so an interrupted run goes
+on where it stopped; parts made with other settings or another version are made again.
+``--fresh`` makes everything again: use it after a change of the code. ``--only NAME`` runs the
+worlds whose name contains this and prints them; ``--quick`` runs two seeds and two epochs and
+prints, to see that everything runs. Neither writes the page.
+
+The script ends with an error if a cell disagrees with the published expectation and
+benchmarks/evidence_attacks_comments.md does not say why.
 """
 
 from __future__ import annotations
@@ -11,25 +20,29 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vflsec import registry
-from vflsec.audit.intervals import t_interval
+from evidence_attacks_page import Cell, page
+
+from vflsec import __version__, registry
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, DefenseSpec
+from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, digest
+from vflsec.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (os.environ.get("VFLSEC_TEST_DATA", ""), "../shared/data", "../../shared/data")
-SEEDS = range(5)
 PARTS = ROOT / "build" / "evidence" / "attacks"
 TARGET = ROOT / "docs" / "evidence" / "attacks.md"
+COMMENTS = Path(__file__).parent / "evidence_attacks_comments.md"
 COLUMNS: dict[str, tuple[DefenseSpec, ...]] = {
     "undefended": (DefenseSpec("iso", strength=0.0),),
     "iso 1": (DefenseSpec("iso", strength=1.0),),
@@ -38,13 +51,22 @@ COLUMNS: dict[str, tuple[DefenseSpec, ...]] = {
 }
 FAMILIES = (("undefended", "iso 1", "iso 25"), ("label-DP ε=1",))
 TOP: dict[str, Any] = {"epochs": 20, "batch_size": 256, "cut": 16, "hidden": [64], "top": [32]}
-LINEAR: dict[str, Any] = {**TOP, "top": []}
 SUM: dict[str, Any] = {**TOP, "top": [], "linear_top": False, "aggregation": "sum"}
+NUMBERS = ("top, numbers", "linear model")
+"""Kinds in which category codes are read as numbers."""
+ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "top": ("splitnn", TOP),
+    "linear": ("splitnn", {**TOP, "top": []}),
+    "sum": ("splitnn", SUM),
+    "U-shaped": ("ushaped", TOP),
+    "top, numbers": ("splitnn", TOP),
+    "linear model": ("splitnn", {**SUM, "hidden": [], "select": False, "patience": 0}),
+}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the matrix: an attack, and the kind of top model it is made behind."""
+    """One line of the matrix: an attack, and the kind of training it is made behind."""
 
     attack: str
     params: dict[str, Any] = field(default_factory=dict)
@@ -58,7 +80,8 @@ class Row:
         return f"{self.attack}({inner})" if inner else self.attack
 
 
-ALGORITHMS = {"top": TOP, "linear": LINEAR, "sum": SUM}
+AUX: dict[str, Any] = {"adversary": "active", "grants": {"aux_rows": 60}}
+WHITE: dict[str, Any] = {"adversary": "active", "grants": {"peer_model": True}}
 ROWS = (
     Row("direct", algorithm="sum"),
     Row("norm"),
@@ -72,6 +95,7 @@ ROWS = (
     Row("similarity"),
     Row("exploit", {"steps": 100, "starts": 1}),
     Row("unsplit", algorithm="linear"),
+    Row("unsplit", algorithm="U-shaped"),
     Row("batch_inference", {"steps": 50, "starts": 2}, algorithm="sum"),
     Row("spectral"),
     Row("similarity", {"on": "embedding"}),
@@ -79,14 +103,20 @@ ROWS = (
     Row("model_completion", {"variants": ("mixmatch_frozen",), "mixmatch": {"epochs": 2}}),
     Row("active_completion"),
     Row("output"),
-    Row("embedding_inversion", {"variants": ("linear",)}, adversary="active",
-        grants={"aux_rows": 60}),
-    Row("attribute", adversary="active", grants={"aux_rows": 60}),
-)  # fmt: skip
+    Row("embedding_inversion", {"variants": ("linear",)}, **AUX),
+    Row("grn", {"match": "embedding"}, algorithm="top, numbers", **WHITE),
+    Row("equation_solving", {"equations": "embedding"}, algorithm="linear model", **WHITE),
+    Row("attribute", **AUX),
+    Row("gradient_replacement", {"value": 6.0}),
+    Row("replay"),
+)
 
 
-def credit() -> Source | None:
-    """6,000 rows of credit_default drawn once, in the split of FATE's example; None without it."""
+def credit(numbers: bool) -> Source | None:
+    """6,000 rows of credit_default drawn once, in the split of FATE's example; None without it.
+
+    With `numbers` the codes of categories are read as numbers.
+    """
     import pandas as pd
 
     found = [ROOT / f / "credit_default" for f in FOLDERS if f]
@@ -104,178 +134,153 @@ def credit() -> Source | None:
     frame[[*kept, meta["label"]]].to_csv(short, index=False)
     section = {
         "file": str(short), "label": meta["label"], "active": "active", "columns": columns,
-        "categorical": [c for c in meta["categorical"] if c in kept], "name": "credit_default",
+        "categorical": [c for c in meta["categorical"] if c in kept and not numbers],
+        "name": "credit_default",
     }  # fmt: skip
     return load_source(section, 0, ROOT)
 
 
-def worlds() -> dict[str, dict[str, Any]]:
-    """Name -> parameters of the data set (None for the table)."""
-    return {
-        "control_gaussian": {},
-        "control_gaussian, 15 % positives": {"positive_rate": 0.15},
-        "credit_default, 6,000 rows": {"table": True},
-    }
+WORLDS: dict[str, dict[str, Any] | None] = {
+    "control_gaussian": {},
+    "control_gaussian, 15 % positives": {"positive_rate": 0.15},
+    "credit_default, 6,000 rows": None,
+}
+"""Name -> parameters of the data set (None for the table)."""
 
 
-def matrix(name: str, params: dict[str, Any]) -> tuple[list[str], float] | None:
-    """The lines of one world's table, and the seconds it took."""
-    started = time.perf_counter()
-    if params.get("table"):
-        source = credit()
-        if source is None:
-            return None
-        tasks = {s: make_task(source, s) for s in SEEDS}
-    else:
-        made = registry.datasets.create("control_gaussian", params)
-        tasks = {s: make_task(made.load(s), s) for s in SEEDS}
-    task = tasks[0]
-    cells: dict[tuple[str, str], dict[str, str]] = {}
-    utility: dict[tuple[str, str], str] = {}
-    for kind, settings in ALGORITHMS.items():
-        rows = [r for r in ROWS if r.algorithm == kind]
-        known: dict[tuple[Any, ...], Any] = {}
-        for group in groups(rows):
-            settings = {**settings, "returns_predictions": any(r.attack == "output" for r in group)}
-            specs = [
-                AttackSpec(
-                    r.attack, r.params,
-                    (task.active if r.adversary == "active" else task.passive[0],), **r.grants,
-                )
-                for r in group
-            ]  # fmt: skip
-            for family in FAMILIES:
-                since = time.perf_counter()
-                grid = [
-                    CellSpec({"name": name}, "splitnn", settings, COLUMNS[c], seed=s)
-                    for c in family
-                    for s in SEEDS
-                ]
-                results = run_cohort(grid, specs, tasks, device="cpu", known_controls=known)
-                names = ", ".join(r.attack for r in group)
-                print(f"  {kind}: {names}: {time.perf_counter() - since:.0f} s", flush=True)
-                for i, column in enumerate(family):
-                    mine = results[i * len(SEEDS) : (i + 1) * len(SEEDS)]
-                    utility.setdefault((kind, column), main_task(mine))
-                    for r, spec in zip(group, specs, strict=True):
-                        cells.setdefault((r.name, kind), {})[column] = advantage(mine, spec)
-    lines = [
-        "| attack | behind | " + " | ".join(COLUMNS) + " |",
-        "|---|---|" + "---|" * len(COLUMNS),
-    ]
-    for r in ROWS:
-        figures = " | ".join(cells[r.name, r.algorithm][c] for c in COLUMNS)
-        lines.append(f"| {r.name} | {r.algorithm} | {figures} |")
-    for kind in ALGORITHMS:
-        figures = " | ".join(utility[kind, c] for c in COLUMNS)
-        lines.append(f"| *main task, test AUC* | {kind} | {figures} |")
-    return lines, time.perf_counter() - started
+def tasks_of(
+    params: Mapping[str, Any] | None, seeds: Sequence[int], numbers: bool
+) -> dict[int, Task] | None:
+    """The task of each seed, None if the table is not there."""
+    if params is None:
+        source = credit(numbers)
+        return None if source is None else {s: make_task(source, s) for s in seeds}
+    made = registry.datasets.create("control_gaussian", params)
+    return {s: make_task(made.load(s), s) for s in seeds}
 
 
 def groups(rows: Sequence[Row]) -> list[list[Row]]:
     """Passive attacks share a training; an active one has a training of its own."""
     active = [r for r in rows if registry.attacks.create(r.attack, r.params).policy() is not None]
     passive = [r for r in rows if r not in active]
-    return [passive, *([r] for r in active)]
+    return [g for g in (passive, *([r] for r in active)) if g]
 
 
-def figure(values: Sequence[float]) -> str:
-    low, high = t_interval(values)
-    mean = sum(values) / len(values)
-    return f"{mean:+.3f} ± {(high - low) / 2:.3f}"
+def parts(
+    world: str, params: Mapping[str, Any] | None, seeds: Sequence[int], quick: bool
+) -> Iterator[dict[str, Any]]:
+    """The parts of one world: kept ones at once, the others as they are made."""
+    for kind, (algorithm, settings) in ALGORITHMS.items():
+        tasks: dict[int, Task] | None = None
+        known: dict[tuple[Any, ...], Any] = {}
+        for group in groups([r for r in ROWS if r.algorithm == kind]):
+            told = {"returns_predictions": any(r.attack == "output" for r in group)}
+            settings = {**settings, **told, **({"epochs": 2} if quick else {})}
+            for family in FAMILIES:
+                what = {
+                    "world": [world, params, kind in NUMBERS], "seeds": list(seeds),
+                    "algorithm": algorithm, "settings": settings, "version": __version__,
+                    "rows": [asdict(r) for r in group],
+                    "defenses": {c: [asdict(d) for d in COLUMNS[c]] for c in family},
+                }  # fmt: skip
+                path = PARTS / f"{digest(what)}.json"
+                if not path.is_file():
+                    tasks = tasks or tasks_of(params, seeds, kind in NUMBERS)
+                    if tasks is None:
+                        return
+                    made = one_part(group, family, algorithm, settings, tasks, world, known)
+                    part = {"what": what, "kind": kind, **made}
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.with_suffix(".tmp").write_text(json.dumps(part), encoding="utf-8")
+                    path.with_suffix(".tmp").replace(path)
+                    names = ", ".join(r.attack for r in group)
+                    print(f"  {kind}: {names}: {part['cpu']:.0f} s of CPU", flush=True)
+                yield json.loads(path.read_text("utf-8"))
 
 
-def advantage(results: Sequence[CellResult], spec: AttackSpec) -> str:
-    """Mean advantage over the control that is best by cross-validation, with its t interval."""
-    values: dict[str, list[float]] = {}
-    reason = ""
-    for result in results:
-        for m in result.measures:
-            if m.attack_key != spec.key:
-                continue
-            reason = m.reason or reason
-            wanted = "r2" if m.target == "feature" else "auc"
-            if m.metric == wanted and m.value is not None:
-                values.setdefault(m.split, []).append(m.value - _control(results, spec, m))
-    split = "test" if "test" in values else "train"
-    return figure(values[split]) if values.get(split) else f"({reason[:40]})"
+def one_part(
+    group: Sequence[Row], family: Sequence[str], algorithm: str, settings: dict[str, Any],
+    tasks: Mapping[int, Task], world: str, known: dict[tuple[Any, ...], Any],
+) -> dict[str, Any]:  # fmt: skip
+    """Train one cohort, make its attacks, and keep what the page needs."""
+    since, seeds = time.process_time(), list(tasks)
+    task = tasks[seeds[0]]
+    party = {"active": task.active, "passive": task.passive[0]}
+    specs = [AttackSpec(r.attack, r.params, (party[r.adversary],), **r.grants) for r in group]
+    grid = [
+        CellSpec({"name": world}, algorithm, settings, COLUMNS[c], seed=s)
+        for c in family
+        for s in seeds
+    ]
+    results = run_cohort(grid, specs, tasks, device="cpu", known_controls=known)
+    cells, main = [], {}
+    for i, column in enumerate(family):
+        mine = results[i * len(seeds) : (i + 1) * len(seeds)]
+        main[column] = {m: main_task(mine, m) for m in ("auc", "accuracy")}
+        for row, spec in zip(group, specs, strict=True):
+            cells.append(asdict(figures(mine, spec, row, column)))
+    return {"cells": cells, "main": main, "cpu": time.process_time() - since}
 
 
-def _control(results: Sequence[CellResult], spec: AttackSpec, measure: Any) -> float:
-    """The value of the control whose mean cross-validated score over seeds is largest."""
+def figures(results: Sequence[CellResult], spec: AttackSpec, row: Row, column: str) -> Cell:
+    """Advantages by seed over the control that is best by cross-validation, on one row set."""
+    mine = [m for r in results for m in r.measures if m.attack_key == spec.key]
+    reason = next((m.reason for m in mine if m.reason), "")
+    target = mine[0].target if mine else ""
+    metric = {"label": "auc", "attribute": "auc", "integrity": "success_rate"}.get(target, "r2")
+    there = [m for m in mine if m.metric == metric and m.value is not None]
+    split = "test" if any(m.split == "test" for m in there) else "train"
+    there = [m for m in there if m.split == split]
+    best = strongest(there)
+    return Cell(
+        row.name, row.attack, row.algorithm, column, target, split, best, reason,
+        [float(m.value or 0.0) - float(m.controls[best]["value"] or 0.0) for m in there],
+        [float(m.value or 0.0) for m in there],
+        [float(m.value or 0.0) for m in mine if m.metric == "clean_accuracy"],
+    )  # fmt: skip
+
+
+def strongest(measures: Sequence[Measure]) -> str:
+    """The control whose mean cross-validated score over seeds is largest."""
     scores: dict[str, list[float]] = {}
-    for result in results:
-        for m in result.measures:
-            if m.attack_key == spec.key and (m.split, m.metric) == (measure.split, measure.metric):
-                for control, v in m.controls.items():
-                    scores.setdefault(control, []).append(v["cv"] or 0.0)
-    best = max(scores, key=lambda c: sum(scores[c]) / len(scores[c]))
-    return float(measure.controls[best]["value"] or 0.5)
+    for m in measures:
+        for control, v in m.controls.items():
+            scores.setdefault(control, []).append(v["cv"] or 0.0)
+    return max(scores, key=lambda c: sum(scores[c]) / len(scores[c])) if scores else ""
 
 
-def main_task(results: Sequence[CellResult]) -> str:
-    values = [
-        m.value for r in results for m in r.measures
-        if not m.attack and m.split == "test" and m.metric == "auc" and m.value is not None
+def main_task(results: Sequence[CellResult], metric: str) -> list[float]:
+    """The main task's figure on test rows by seed."""
+    return [
+        float(m.value) for r in results for m in r.measures
+        if not m.attack and m.split == "test" and m.metric == metric and m.value is not None
     ]  # fmt: skip
-    return f"{sum(values) / len(values):.3f}" if values else ""
 
 
-INTRO = """# Attacks: what each finds, and what noise and label privacy do to it
-
-Written by `python benchmarks/evidence_attacks.py`: FedSplitNN, five seeds (0 to 4), 20 known rows,
-20 epochs of batches of 256, cut width 16, one active and one passive party. Cells are
-**advantages**: AUC of the attack less AUC of its strongest control (the one with the best
-cross-validated score on the known rows), mean over seeds and half width of the 95 % t interval; on
-test rows where the attack can label them, else on training rows. For `embedding_inversion` the
-figure is R² above regression on
-own columns, with 60 auxiliary rows. "Behind" is what stands between the embeddings and the loss: a
-top model with a hidden layer, one linear layer, or a plain sum. Attacks without a hyper-parameter
-in parentheses run with their defaults, which average gradients over epochs.
-"""
-
-EXPECTED = """## Against the expectation from mechanism
-
-Published and derived expectations, with what the tables above say. "Stops" means the interval of
-the advantage touches zero or lies below it.
-
-| attack | iso, strength up to 1 | iso, strength 25 and more | randomised labels, ε up to 1 |
-|---|---|---|---|
-| direct | partly | stops | bounded by tanh(ε/2) |
-| norm | does not stop | stops | bounded |
-| direction, hints | does not stop | partly (averaging) | bounded |
-| spectral, cluster, similarity on gradients | does not stop | partly | bounded |
-| spectral on embeddings | does not stop | partly (no training) | bounded |
-| model_completion, active | does not stop | partly (kills the bottom) | bounded |
-| batch_inference | partly | stops | bounded |
-| exploit | partly | stops | bounded |
-| embedding_inversion, attribute | does not stop | does not stop | does not stop |
-
-{comments}
-"""
-
-
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="run the worlds whose name contains this")
-    only = parser.parse_args().only
-    PARTS.mkdir(parents=True, exist_ok=True)
-    text = [INTRO]
-    for name, params in worlds().items():
-        part = PARTS / f"{name.replace(' ', '_').replace('%', 'pct').replace(',', '')}.md"
-        if only in name:
-            found = matrix(name, params)
-            lines = ["Not run: the table is not there."]
-            if found is not None:
-                lines = [*found[0], "", f"{found[1]:.0f} seconds of a shared machine."]
-            part.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        body = part.read_text("utf-8") if part.is_file() else "Not run.\n"
-        text.append(f"## {name}\n\n{body}")
-    comments = (Path(__file__).parent / "evidence_attacks_comments.md").read_text("utf-8")
-    text.append(EXPECTED.format(comments=comments.strip()))
+    parser.add_argument("--only", default="", help="run and print worlds whose name contains this")
+    parser.add_argument("--quick", action="store_true", help="two seeds, two epochs; print only")
+    parser.add_argument("--fresh", action="store_true", help="make every part again")
+    asked = parser.parse_args()
+    if asked.fresh:
+        shutil.rmtree(PARTS, ignore_errors=True)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for world, params in WORLDS.items():
+        if asked.only in world:
+            print(world, flush=True)
+            found[world] = list(parts(world, params, range(2 if asked.quick else 5), asked.quick))
+    order = [(r.name, r.algorithm) for r in ROWS]
+    text, unexplained = page(found, order, list(COLUMNS), COMMENTS.read_text("utf-8"))
+    if asked.only or asked.quick:
+        print(text)
+        return 0
     TARGET.parent.mkdir(parents=True, exist_ok=True)
-    TARGET.write_text("\n".join(text), encoding="utf-8")
+    TARGET.write_text(text, encoding="utf-8")
+    for cell in unexplained:
+        print(f"{COMMENTS.name}: says nothing about {cell}", file=sys.stderr)
+    return 1 if unexplained else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

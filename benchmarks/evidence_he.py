@@ -182,8 +182,8 @@ def decoders(scenario: dict[str, Any], seeds: Sequence[int]) -> list[str]:
     out += para("""R² of the columns on all other training rows, decoded from z, on
     `control_gaussian` with its 100 independent columns. An embedding of 16 numbers holds at most
     16 % of their variance, and 100 known rows are too few for a regression of that many columns:
-    the decoder needs more rows. Where the embedding can hold the columns (`d_passive=10` and breast cancer,
-    above) it inverts z with 100 rows, under shared weights as well as under plain ones.""")
+    the decoder needs more rows. Where the embedding can hold the columns (`d_passive=10` and breast
+    cancer, above) it inverts z with 100 rows, under shared weights as well as under plain ones.""")
     known = (100, 300, 1000)
     heads = ["layer", *(f"{q} known rows" for q in known)]
     out += ["", f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]

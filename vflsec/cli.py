@@ -425,7 +425,7 @@ def init(
     tables: Annotated[list[Path], typer.Argument(help="One table, or one for each party.")],
     label: Annotated[str, typer.Option(help="The column to predict; its table is active.")],
     out: Annotated[Path, typer.Option(help="The scenario to write.")],
-    id_: Annotated[str, typer.Option("--id", help="The column that links rows.")] = "",
+    id_: Annotated[str, typer.Option("--id", help="Links rows; found if not given.")] = "",
 ) -> None:
     """Write a commented scenario for your own tables.
 

@@ -176,10 +176,13 @@ def judge(
 ) -> list[Verdict]:
     """The verdict of every gate at every point it selects (data, algorithm, defense, strength).
 
-    Several attacks under one gate are one claim about their maximum. A lower bound of the maximum
-    takes each attack's bound at alpha/m, and Holm's correction names the attacks that fail, so
-    that m harmless attacks fail together in at most alpha of audits. The upper bound needs no
-    correction: the claim "all are within" passes only if every one passes at level alpha
+    Several attacks under one gate are one claim about their maximum, and harmless ones fail
+    together in at most alpha of audits. An attack that passes by itself (upper bound within the
+    threshold) cannot be what is beyond it: it is set aside, and the others are tested by Holm at
+    alpha times the confidence, which pays for having looked
+    (:func:`vflsec.audit.intervals.conditional_holm`). The rule is the same for one attack and for
+    many. The lower bound of the maximum is taken at the level of that test. The upper bound needs
+    no correction: the claim "all are within" passes only if every one passes at level alpha
     (intersection-union, Berger 1982).
 
     Args:
@@ -236,9 +239,8 @@ def _point(
     if not found:
         reason = wording.nothing(missing, gate)
         return Verdict(gate, INCONCLUSIVE, None, None, None, gate.threshold, 0, reason, **where)
-    p = intervals.holm([c.p_beyond() for c in found])
-    beyond = [c for c, x in zip(found, p, strict=True) if x < alpha]
-    lows = [c.bound("lower", alpha / len(found)) for c in found]
+    beyond, level = _beyond(found, alpha)
+    lows = [c.bound("lower", level) for c in found]
     highs = [c.bound("upper", alpha) for c in found]
     known = [x for x in lows if x is not None]
     low = max(known) if known else None
@@ -268,8 +270,8 @@ def _point(
         verdict = INCONCLUSIVE
         open_ = [c for c, x in zip(found, highs, strict=True) if x is None or x > c.limit]
         lead = max(open_, key=lambda c: c.value)
-        more = wording.seeds_to_add(open_, alpha)
-        reason = wording.between(lead, more, gate, alpha)
+        more = wording.seeds_to_add(open_, alpha, level)
+        reason = wording.between(lead, more, gate, level if lead.value > lead.limit else alpha)
     sign = 1 if gate.max is not None else -1
     if sign == -1:
         low, high = _minus(high), _minus(low)
@@ -277,6 +279,14 @@ def _point(
     value = sign * lead.value
     where |= {**who, "more_seeds": more}
     return Verdict(gate, verdict, value, low, high, gate.threshold, lead.n, reason, **where)
+
+
+def _beyond(found: Sequence[Candidate], alpha: float) -> tuple[list[Candidate], float]:
+    """The attacks that fail, and the level at which the one most surely beyond is tested."""
+    p = [c.p_beyond() for c in found]
+    adjusted, kept = intervals.conditional_holm(p, 1 - alpha)
+    beyond = [c for c, x in zip(found, adjusted, strict=True) if x < alpha]
+    return beyond, alpha * (1 - alpha) / max(kept, 1)
 
 
 def _blocks(row: Mapping[str, Any], gate: Gate, judged: set[str]) -> bool:

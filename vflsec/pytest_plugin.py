@@ -9,7 +9,8 @@ Three ways, all without importing torch before an audit runs:
   that runs an audit and returns it.
 
 An inconclusive gate fails, for it did not show what was asked, or with
-``--vflsec-inconclusive=skip`` is skipped.
+``--vflsec-inconclusive=skip`` is skipped. Under pytest-xdist one worker audits and the others read
+what it found (:mod:`vflsec.engine.once`).
 """
 
 from __future__ import annotations
@@ -134,15 +135,24 @@ def _run(config: pytest.Config, scenario: str, options: dict[str, Any]) -> Audit
     audits = config.stash[_AUDITS]
     key = repr((scenario, sorted(options.items())))
     if key not in audits:
+        from vflsec.engine.once import audit_once
         from vflsec.engine.run import run_audit
         from vflsec.errors import VflsecError
 
         given = dict(options)
         try:
-            audits[key] = run_audit(scenario, given.pop("out", None) or _out(config, key), **given)
+            out = Path(given.pop("out", None) or _out(config, key))
+            audits[key] = audit_once(
+                out, _session(config), lambda: run_audit(scenario, out, **given)
+            )
         except VflsecError as error:
             raise pytest.UsageError(f"vflsec: {error}") from None
     return audits[key]  # type: ignore[no-any-return]
+
+
+def _session(config: pytest.Config) -> str:
+    """What all workers of one call of pytest-xdist share; empty without workers."""
+    return str(getattr(config, "workerinput", {}).get("testrunuid", ""))
 
 
 def _out(config: pytest.Config, key: str) -> Path:
@@ -151,9 +161,11 @@ def _out(config: pytest.Config, key: str) -> Path:
 
     folder = config.getoption("--vflsec-out")
     name = hashlib.blake2b(key.encode(), digest_size=6).hexdigest()
-    if folder is None:
-        return Path(tempfile.mkdtemp(prefix="vflsec-")) / name
-    return Path(folder) / name
+    if folder is not None:
+        return Path(folder) / name
+    if _session(config):  # a folder that the other workers know as well
+        return Path(tempfile.gettempdir()) / f"vflsec-{_session(config)}" / name
+    return Path(tempfile.mkdtemp(prefix="vflsec-")) / name
 
 
 @pytest.fixture

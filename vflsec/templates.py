@@ -5,7 +5,6 @@ from __future__ import annotations
 import keyword
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -152,31 +151,27 @@ def write_scenario(tables: Sequence[Path], *, label: str, id: str, out: Path) ->
         DataError: a table cannot be read.
         ConfigError: a column is not there, a name is taken twice, or `out` exists.
     """
+    from vflsec.data import guess_roles
     from vflsec.data.reading import read_frame
 
     frames = {path: read_frame(path) for path in tables}
     columns = {path: list(frame.columns) for path, frame in frames.items()}
     holder = next((f for f in frames.values() if label in f.columns), None)
-    known = {} if holder is None else _read_off(holder, label)
+    known: dict[str, Any] = {}
+    if holder is not None:
+        found = "" if id else guess_roles.id_column(list(frames.values()), label)
+        id = id or found
+        known["split"] = guess_roles.split_column(holder, label)
+        known["classes"], known["largest"] = guess_roles.label_shares(holder, label)
+        known["twins"] = guess_roles.label_twins(holder, label, (id, known["split"]))
+        known["found_id"] = bool(found)
     _write_new(out, scenario_text(columns, label=label, id=id, base=out.parent, **known))
-
-
-def _read_off(frame: Any, label: str) -> dict[str, Any]:
-    """What a table says by itself: the class shares, and which column separates train from test."""
-    counts = Counter(str(v) for v in frame.columns[label].to_pylist())
-    split = ""
-    for name in frame.columns:
-        if name != label and name.lower() in ("split", "fold", "partition", "set"):
-            values = {str(v).lower() for v in frame.columns[name].to_pylist()}
-            if values <= {"train", "validation", "valid", "val", "test"} and len(values) > 1:
-                split = name
-    largest = max(counts.values(), default=0) / max(sum(counts.values()), 1)
-    return {"classes": len(counts), "largest": largest, "split": split}
 
 
 def scenario_text(
     columns: Mapping[Path, Sequence[str]], *, label: str, id: str, base: Path,
-    classes: int = 2, largest: float = 0.5, split: str = "",
+    classes: int = 2, largest: float = 0.5, split: str = "", twins: Sequence[str] = (),
+    found_id: bool = False,
 ) -> str:  # fmt: skip
     """A scenario for tables with these columns, paths written relative to `base`.
 
@@ -187,6 +182,8 @@ def scenario_text(
         classes: number of distinct labels; attacks that have no meaning for it are left out.
         largest: share of the largest class, told beside the floor of utility.
         split: column that says train or test, "" for none.
+        twins: columns that give the label away by themselves; they are left out.
+        found_id: whether `id` was read off the tables and not given.
 
     Raises:
         ConfigError: a column is not there or ambiguous, or two tables have one name.
@@ -207,16 +204,26 @@ def scenario_text(
                 f"{check.nearest(id, names)}".rstrip()
             )
     if len(columns) > 1 and not id:
-        raise ConfigError("init: several tables need --id, the column that links their rows.")
+        raise ConfigError(
+            "init: several tables need --id, the column that links their rows; none is in every "
+            "table with another value in every row."
+        )
     if len(columns) == 1:
-        names = [c for c in next(iter(columns.values())) if c != split]
+        names = [c for c in next(iter(columns.values())) if c not in (split, *twins)]
         data = _one_table(next(iter(columns)), names, label, id, base)
     else:
         data = _many_tables(columns, parties, parties[holders[0]], label, id, base)
     if split:
         head, mark, groups = data.partition("\n[data.columns]\n")
         data = f"{head.rstrip()}\n{pair('split', split)}\n{mark}{groups}"
-    known = {"rows": _SPLIT_ROWS if split else _OWN_ROWS}
+    if twins:
+        head, mark, groups = data.partition("\n[data.columns]\n")
+        note = f"# Left out: every value goes with one {_shown(label)} only, as its twin would."
+        data = f"{head.rstrip()}\n{note}\n{pair('drop', list(twins))}\n{mark}{groups}"
+    if found_id:
+        note = f"# {_shown(id)} has another value in every row, so it is taken as the id."
+        data = data.replace("\nid = ", f"\n{note}\nid = ", 1)
+    known = {"rows": _SPLIT_ROWS if split else _OWN_ROWS, "drop": "" if twins else _DROP}
     known["attacks"] = _BINARY if classes == 2 else _MANY
     known["label"] = f"{classes} classes, the largest has {largest:.0%} of the rows"
     return Template(_SCENARIO).substitute(data=data, **known)
@@ -230,6 +237,11 @@ def _parties(paths: Sequence[Path]) -> dict[Path, str]:
             "A party is called by its file; rename one."
         )
     return names
+
+
+def _shown(name: str) -> str:
+    """A column's name inside a comment."""
+    return "".join(c if c.isprintable() else "?" for c in name)
 
 
 def _relative(path: Path, base: Path) -> str:
@@ -274,6 +286,12 @@ _OWN_ROWS = """\
 # test = 0.25
 # validation = 0.15
 # split = "COLUMN"
+# Several rows of one person must stay on one side of the split:
+# group = "COLUMN"
+"""
+
+_DROP = """\
+# drop = ["COLUMN"]
 """
 
 _SPLIT_ROWS = """\
@@ -308,8 +326,7 @@ _SCENARIO = """\
 $data
 $rows# Columns are read as categories when they hold text; say so where numbers are codes.
 # categorical = ["COLUMN"]
-# drop = ["COLUMN"]
-
+$drop
 # How the parties train together. `vflsec list algorithms` names others.
 [algorithm]
 name = "splitnn"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
+import numpy as np
 import pytest
 import torch
 from attack_views import PARTY, make_view, measure, rng
@@ -63,6 +64,18 @@ def test_closed_form_is_exact_while_the_batch_fits_the_width(
     guess = bli().infer(view, rng())
     assert (guess.scores.argmax(1) == y.numpy()[guess.rows]).all()
     assert guess.notes == {"batches": 1, "closed_form": 1}
+
+
+def test_trained_twice_on_labels_in_stages_each_row_is_guessed_once_by_its_last_release() -> None:
+    view, y = one_step(8, 8, 2)
+    (update,) = view.updates[PARTY]
+    flipped = {k: -g for k, g in update.gradients.items()}  # of the other class, for two classes
+    before = replace(update, gradients=flipped)
+    twice = replace(view, updates=MappingProxyType({PARTY: (before, update)}))
+    once, guess = bli().infer(view, rng()), bli().infer(twice, rng())
+    assert np.array_equal(guess.rows, once.rows)
+    assert np.array_equal(guess.scores, once.scores)
+    assert measure(guess, y) == 1.0
 
 
 def test_deeper_bottoms_determine_larger_batches() -> None:

@@ -45,7 +45,8 @@ def one(records: list[dict[str, Any]], gate: Gate, live: Any = LIVE) -> Verdict:
 
 def test_pass_fail_and_between() -> None:
     gate = Gate(max=0.05, attack="direction")
-    low, high = t_interval(STEADY, 0.95, "lower").low, t_interval(STEADY, 0.95, "upper").high
+    high = t_interval(STEADY, 0.95, "upper").high
+    low = t_interval(STEADY, 1 - 0.05 * 0.95, "lower").low  # pays for setting harmless ones aside
     found = one(rows(0.02), gate)
     assert (found.verdict, found.n, found.threshold) == ("PASS", 5, 0.05)
     assert (found.value, found.low, found.high) == pytest.approx((0.02, 0.02 + low, 0.02 + high))
@@ -158,12 +159,24 @@ def test_several_attacks_are_judged_by_the_largest_with_holm() -> None:
     shift = float(stats.t.isf(0.03, 4)) * sd / np.sqrt(5)
     single = one(rows(0.05 + shift, noise, attack="a0"), Gate(max=0.05))
     assert single.verdict == "FAIL"
-    crowd = [r for i in range(1, 4) for r in rows(-0.1, noise, attack=f"a{i}")]
+    crowd = [r for i in range(1, 4) for r in rows(0.045, noise, attack=f"a{i}")]
     four = one([*rows(0.05 + shift, noise, attack="a0"), *crowd], Gate(max=0.05))
     assert four.verdict == "INCONCLUSIVE"
     assert (four.attack, four.value) == ("a0", pytest.approx(0.05 + shift))
-    assert four.low == pytest.approx(0.05 + shift - stats.t.isf(0.0125, 4) * sd / np.sqrt(5))
+    level = 0.05 * 0.95 / 4
+    assert four.low == pytest.approx(0.05 + shift - stats.t.isf(level, 4) * sd / np.sqrt(5))
     assert four.high == pytest.approx(0.05 + shift + stats.t.isf(0.05, 4) * sd / np.sqrt(5))
+    assert four.more_seeds is not None
+    assert four.more_seeds > 3
+    # attacks that pass by themselves cost no more than the look at them
+    crowd = [r for i in range(1, 4) for r in rows(-0.1, noise, attack=f"a{i}")]
+    four = one([*rows(0.05 + shift, noise, attack="a0"), *crowd], Gate(max=0.05))
+    assert four.verdict == "FAIL"
+    assert four.low == pytest.approx(0.05 + shift - stats.t.isf(0.0475, 4) * sd / np.sqrt(5))
+    for p, verdict in ((0.047, "FAIL"), (0.048, "INCONCLUSIVE")):
+        close = rows(0.05 + float(stats.t.isf(p, 4)) * sd / np.sqrt(5), noise, attack="a0")
+        assert one([*close, *crowd], Gate(max=0.05)).verdict == verdict
+        assert one(close, Gate(max=0.05)).verdict == verdict
     # Holm, not Bonferroni: p = .005 and .02 both go beyond among two
     pair = [
         r

@@ -168,3 +168,34 @@ def test_holm_by_hand() -> None:
     assert iv.holm([0.9, 0.6]) == pytest.approx([1, 1])
     with pytest.raises(ConfigError):
         iv.holm([1.2])
+
+
+def test_conditional_holm_by_hand() -> None:
+    p, kept = iv.conditional_holm([0.01, 0.97, 0.019, 0.99], 0.95)
+    assert kept == 2
+    assert p == pytest.approx([0.02 / 0.95, 1, 0.02 / 0.95, 1])
+    p, kept = iv.conditional_holm([0.019], 0.95)
+    assert (list(p), kept) == (pytest.approx([0.02]), 1)
+    p, kept = iv.conditional_holm([0.01, 0.97], 1)
+    assert (list(p), kept) == (pytest.approx([0.02, 0.97]), 2)
+    assert iv.conditional_holm([0.99, 0.98], 0.95)[1] == 0
+    with pytest.raises(ConfigError, match="keep"):
+        iv.conditional_holm([0.1, 0.2], 0)
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("means", [(0, 0, 0, 0), (0, -5, -5, -5), (0, 0, -1, -1), (0, 0, 0, -0.3)])
+def test_conditional_holm_accuses_no_more_than_its_level(
+    means: tuple[float, ...], shared: float
+) -> None:
+    """20000 audits of 5 seeds; four attacks at or below the limit, dependent by what they share."""
+    rng = np.random.default_rng(7)
+    own, common = rng.normal(size=(20_000, 5, 4)), rng.normal(size=(20_000, 5, 1))
+    x = np.sqrt(1 - shared) * own + np.sqrt(shared) * common + np.array(means)
+    t = np.sqrt(5) * x.mean(1) / x.std(1, ddof=1)
+    p = stats.t.sf(t, 4)
+    kept = (p <= 0.95).sum(1)
+    accused = p.min(1) < 0.05 * 0.95 / np.maximum(kept, 1)
+    assert accused.mean() < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 20_000)
+    for row, yes in zip(p[:300], accused, strict=False):
+        assert (iv.conditional_holm(row, 0.95)[0].min() < 0.05) == yes

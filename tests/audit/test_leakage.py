@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsec.audit import cap
+from vflsec.audit import cap, dcs
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import COLUMNS, curves, defense_point, records, results_frame, summarise
 from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
@@ -185,6 +185,7 @@ def test_curve_reproduces_table_xi_to_table_xii(metric: str, chance: float) -> N
     assert iso["metric"] == metric
     assert iso["undefended_value"] == pytest.approx(0.9)
     assert iso["undefended_utility"] == pytest.approx(0.7)
+    assert iso["dcs"] == pytest.approx([dcs(a, u, 0.7) for a, u in zip(attack, main, strict=True)])
     bare = found[found["defense"] == "none"].iloc[0]
     assert bare["cap"] == pytest.approx(0.7 * 0.1)
 
@@ -199,6 +200,8 @@ def test_cap_leaves_strength_zero_out_unless_asked_and_is_missing_rather_than_wr
     assert curves(summary, include_zero=True)["cap"].tolist() == pytest.approx([0.2])
     no_task = summarise(results_frame([r for r in rows if r["attack"]]))
     assert pd.isna(curves(no_task)["cap"][0])
+    assert curves(no_task)["dcs"].tolist() == [[None, None]]
+    assert curves(summary)["dcs"][0] == pytest.approx([dcs(1, 0.9, 0.9), dcs(0.5, 0.8, 0.9)])
 
 
 def test_primary_metric_is_told_from_the_levels_of_chance() -> None:

@@ -71,6 +71,69 @@ def test_each_verdict_is_a_test_and_marks_judge(tmp_path: Path) -> None:
     assert "1 skipped" in skipped.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("out", [[], ["--vflsec-out", "kept"]], ids=["temporary", "kept"])
+def test_workers_share_one_audit(out: list[str], tmp_path: Path) -> None:
+    """Two workers of xdist: every verdict is judged once, every training is trained once."""
+    pytest.importorskip("xdist")
+    (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1) + gate(metric="utility", min=0.5))
+    (tmp_path / "test_it.py").write_text(
+        'def test_a(vflsec): assert vflsec("case.toml").exit_code == 1\n'
+        'def test_b(vflsec): assert vflsec("case.toml").exit_code == 1\n'
+    )
+    (tmp_path / "conftest.py").write_text(
+        FAKE.replace(".backend\n", "")
+        + "\nplanted = run.default_backend\nfirst = type(planted).__call__\n"
+        "def counted(self, cells, *args, **kwargs):\n"
+        '    with open("trained", "a") as log:\n'
+        '        log.writelines(f"{c.key}\\n" for c in cells)\n'
+        "    return first(self, cells, *args, **kwargs)\n"
+        "type(planted).__call__ = counted\n"
+        "run.default_backend = planted.backend\n"
+    )
+    done = pytest_in(
+        tmp_path, "-p", "xdist", "-n", "2", "-rA", "--vflsec", "case.toml", *out, fake=False
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 6 passed" in done.stdout
+    assert "FAILED case.toml::advantage of any attack <= 0.1" in done.stdout
+    trained = (tmp_path / "trained").read_text().split()
+    assert len(trained) == len(set(trained)) == 15
+    if out:
+        assert len(list((tmp_path / "kept").rglob("report.html"))) == 1
+
+
+def test_an_audit_is_made_once_in_a_run_and_again_in_the_next(tmp_path: Path) -> None:
+    from audited import Planted
+
+    from vflsec.engine.once import audit_once
+    from vflsec.engine.run import run_audit
+    from vflsec.errors import ConfigError
+
+    planted, made = Planted({"norm": 0.3, "model_completion": 0.2}), []
+    (tmp_path / "case.toml").write_text(SCENARIO)
+
+    def audit() -> Any:
+        made.append(1)
+        return run_audit(tmp_path / "case.toml", tmp_path / "o", backend=planted.backend())
+
+    def broken() -> Any:
+        raise ConfigError("not this time")
+
+    with pytest.raises(ConfigError, match="not this time"):
+        audit_once(tmp_path / "o", "a", broken)
+    first = audit_once(tmp_path / "o", "a", audit)
+    stamp = (tmp_path / "o" / "summary.json").stat().st_mtime_ns
+    again = audit_once(tmp_path / "o", "a", broken)
+    assert (len(made), stamp) == (1, (tmp_path / "o" / "summary.json").stat().st_mtime_ns)
+    assert again.summary["points"] == first.summary["points"]
+    assert again.exit_code == first.exit_code
+    audit_once(tmp_path / "o", "b", audit)
+    audit_once(tmp_path / "o", "", audit)
+    assert len(made) == 3
+    assert len(set(planted.trained)) == len(planted.trained)  # resumed, never trained again
+
+
 def test_unused_it_costs_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import sys\n"

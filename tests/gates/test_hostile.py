@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +40,12 @@ TABLE = "id,x1,x2,y\n" + ROWS
 BIG = "9" * 400
 
 Case = tuple[str, str | bytes, str | bytes, str]
+
+
+def table_with(cell: str, x2: str = "3") -> str:
+    """The good table with this cell in row 8 of column x1."""
+    assert "\n8,1,3,0\n" in TABLE
+    return TABLE.replace("\n8,1,3,0\n", f"\n8,{cell},{x2},0\n")
 
 
 def changed(old: str, new: str) -> str:
@@ -106,7 +114,14 @@ TABLES: dict[str, tuple[str | bytes, str]] = {
     "empty table": ("", "t.csv"),
     "header only": ("id,x1,x2,y\n", ""),
     "one row": ("id,x1,x2,y\n1,2,3,0\n", ""),
-    "infinite cell": (TABLE.replace("\n8,1,3,0\n", "\n8,inf,3,0\n"), ""),
+    "infinite cell": (
+        table_with("inf"),
+        "column 'x1' must hold finite numbers, got inf in row 10",
+    ),
+    "minus infinite cell": (table_with("-Infinity"), "must hold finite numbers, got -inf"),
+    "a number beyond float64": (table_with("1e999"), "must hold finite numbers, got inf"),
+    "an infinite cell beside nan": (table_with("nan", x2="inf"), "column 'x2' must hold finite"),
+    "a label of nan only": (re.sub(r",\d\n", ",nan\n", TABLE), "'y'"),
     "one class": ("id,x1,x2,y\n" + "".join(f"{i},{i},{i},0\n" for i in range(60)), ""),
     "a class of one row": (TABLE + "99,1,1,2\n", ""),
     "ragged rows": (TABLE + "61,1\n", ""),
@@ -161,6 +176,23 @@ def test_tables(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     path.write_text(GOOD)
     run(capsys, "audit", path, "--out", tmp_path / "out", "-q", words=words)
     nothing_written(tmp_path / "out")
+
+
+@pytest.mark.parametrize("cell", ["nan", "NaN", "", "NA", "null", "?"])
+def test_a_cell_without_a_value_is_counted_and_no_error(
+    cell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NaN is a missing value by design: `vflsec check` accepts it and says how many, where."""
+    (tmp_path / "t.csv").write_text(table_with(cell).replace("\n9,2,4,1\n", f"\n9,2,{cell},1\n"))
+    path = tmp_path / "case.toml"
+    path.write_text(GOOD)
+    assert cli.main(["check", str(path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "t: missing values at a, of 60 rows: x1 1; a missing number becomes" in said
+    assert "t: missing values at b, of 60 rows: x2 1;" in said
+    assert cli.main(["check", str(path), "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["plan"]["data"][0]["missing"] == {"a": {"x1": 1}, "b": {"x2": 1}}
 
 
 def _missing(folder: Path) -> list[object]:

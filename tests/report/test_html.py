@@ -17,7 +17,8 @@ from audited import Planted, audited, gate
 
 from vflsec.report import figures
 from vflsec.report.html import html
-from vflsec.report.placing import FAMILIES, families, next_steps, threats
+from vflsec.report.placing import FAMILIES, WORDS, assumed, families, next_steps, threats
+from vflsec.report.verdicts import beyond, headline, judged
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
 SEALED = {"norm": 0.0, "model_completion": 0.02}
@@ -92,14 +93,55 @@ def test_the_verdict_comes_first_and_every_part_is_there(page: str) -> None:
     wanted = (
         "Recommended next step", "Threat model in words", "Privacy against utility",
         "Every attack against every defense", "Who leaks to whom", "Messages of one training",
-        "What was not observable", "Placing the findings", "all the means reasonably likely",
+        "What was not observable", "Placing the findings",
+        "Leakage over the epochs was not asked for; over_time = true",
+        "all the means reasonably likely",
         "EDPB Opinion 28/2024", "not legal advice", "The resolved scenario", "Cost and messages",
-        "shop wants the labels, may follow the protocol, uses the gradients it receives and was "
+        "shop wants the labels, keeps to the protocol, uses the gradients it receives and was "
         "granted 20 labelled rows and the class shares",
     )  # fmt: skip
     for text in wanted:
         assert text in words
     assert page.count("<svg ") == 3
+
+
+def test_a_pass_does_not_hide_what_no_gate_judges(tmp_path: Path) -> None:
+    """The verdict names what was judged, and what leaks beside it."""
+    one = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.1, defense="defended"))
+    found = one.summary
+    assert headline(found)[0] == "PASS"
+    assert judged(found) == ["advantage of any attack <= 0.1: breast_cancer, splitnn, iso 5"]
+    (line,) = beyond(found)
+    low = max(p["advantage"] for p in found["points"] if p["attack"] == "norm")
+    assert line == f"breast_cancer: splitnn without a defense ({low:+.2f} by norm)"
+    hero = html(found).split('<section class="hero PASS"')[1].split("</section>")[0]
+    assert line in hero
+    assert "Judged: advantage of any attack" in hero
+    everything = copy.deepcopy(found)
+    everything["gates"].append(everything["gates"][0] | {"strength": 0.0})
+    assert beyond(everything) == []
+
+
+def test_the_attackers_means_stand_beside_what_was_not_tried(
+    summary: dict[str, Any], page: str
+) -> None:
+    means = {m["means"]: m["tried"] for m in assumed(summary)}
+    assert means["labels known beforehand"] == "at most 20 rows, and the class shares"
+    assert "the gradients it receives" in means["what is seen"]
+    assert means["behaviour"] == "keeps to the protocol"
+    assert means["joining forces"] == "nobody: every party acts alone"
+    words = " ".join(" ".join(Reader(page).words).split())
+    assert "coalitions, and outsiders who join" in words
+    assert "Isotropic Gaussian noise on outgoing tensors" in words  # what the defense is
+    for word in WORDS:
+        assert word in words
+    two = copy.deepcopy(summary)
+    for spec in two["attacks"].values():
+        spec |= {"active": True, "adversary": ["a", "b"]}
+    means = {m["means"]: m for m in assumed(two)}
+    assert means["behaviour"]["tried"].startswith("departs from the protocol in model_completion")
+    assert means["joining forces"]["tried"] == "up to 2 parties"
+    assert assumed(summary | {"attacks": {}}) == []
 
 
 def test_accessible(page: str) -> None:
@@ -240,7 +282,7 @@ def test_figures_take_results_means_and_summaries(summary: dict[str, Any], tmp_p
         ax = figures.privacy_utility(data, dataset="breast_cancer")
         assert ax.get_xlabel() == "utility: AUC of the main task"
         assert list(ax.containers[0][0].get_xdata()) == pytest.approx([0.9, 0.88], abs=0.02)
-        assert figures.leaks(data) == {("label", "shop"): pytest.approx(0.3, abs=0.02)}
+        assert figures.leaks(data) == {("labels of bank", "shop"): pytest.approx(0.3, abs=0.02)}
         assert len(figures.attack_by_defense(data).patches) == 4
         assert len(figures.leak_matrix(data).patches) == 1
 
@@ -303,3 +345,62 @@ def test_a_browser_is_content(page: str, tmp_path: Path) -> None:
     _, console, requests = browse(bad, tmp_path)
     assert len(console) >= 1
     assert requests == ["http://example.com/x.png"]
+
+
+MEASURE = """<!doctype html><title>x</title><body><script>
+const wide = {};
+for (const width of [320, 390, 1280]) {
+  const frame = document.createElement("iframe");
+  frame.width = width;
+  frame.height = 800;
+  frame.src = "report.html";
+  frame.onload = () => {
+    const page = frame.contentDocument;
+    const style = frame.contentWindow.getComputedStyle(page.body);
+    const svgs = [...page.querySelectorAll("svg")].map(s => s.getBoundingClientRect().width);
+    wide[width] = {scroll: page.documentElement.scrollWidth, figures: svgs,
+                   paper: style.backgroundColor, ink: style.color, size: style.fontSize};
+    document.title = JSON.stringify(wide);
+  };
+  document.body.append(frame);
+}
+</script>"""
+
+
+def chromium(folder: Path, *args: str) -> str:
+    """What headless chromium prints."""
+    return subprocess.run(
+        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync",
+         "--allow-file-access-from-files", f"--user-data-dir={folder / 'profile'}", *args],
+        capture_output=True, text=True, timeout=120, check=True,
+    ).stdout  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
+def test_on_a_phone_in_the_dark_and_on_paper(page: str, tmp_path: Path) -> None:
+    """Nothing is wider than a phone, dark mode is dark, and it prints."""
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    (tmp_path / "measure.html").write_text(MEASURE)
+    where = (tmp_path / "measure.html").as_uri()
+    seen = {}
+    for mode, more in (("light", []), ("dark", ["--force-dark-mode"])):
+        dom = chromium(tmp_path, "--virtual-time-budget=4000", "--dump-dom", *more, where)
+        (text,) = re.findall(r"<title>(\{.*?\})</title>", dom)
+        seen[mode] = json.loads(text.replace("&quot;", '"'))
+    for width in (320, 390, 1280):
+        one = seen["light"][str(width)]
+        assert one["scroll"] <= width
+        assert len(one["figures"]) == 3
+        assert all(100 < f < width for f in one["figures"])
+        assert one["size"] == "16px"
+    colors = {m: (seen[m]["390"]["paper"], seen[m]["390"]["ink"]) for m in seen}
+    assert colors["light"] == ("rgb(255, 255, 255)", "rgb(26, 29, 35)")
+    assert colors["dark"] == ("rgb(20, 23, 28)", "rgb(231, 233, 237)")
+    pdf = tmp_path / "report.pdf"
+    chromium(tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={pdf}",
+             (tmp_path / "report.html").as_uri())  # fmt: skip
+    data = pdf.read_bytes()
+    assert data.startswith(b"%PDF")
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", data)) <= 12

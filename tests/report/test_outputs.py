@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.resources
+import io
 import json
 import re
 from pathlib import Path
@@ -12,12 +13,15 @@ from xml.etree import ElementTree
 
 import pytest
 from audited import Planted, audited, gate
+from rich.console import Console
 
 from vflsec.engine.run import OUR_FILES
+from vflsec.report.console import WIDTH, print_summary
 from vflsec.report.github import workflow_commands, write_step_summary
 from vflsec.report.junit import junit_xml
 from vflsec.report.markdown import markdown_summary
 from vflsec.report.sarif import sarif
+from vflsec.report.scores import CAP_MEANS, DCS_MEANS
 from vflsec.report.text import annotation, clean, markdown
 
 GATES = (
@@ -160,7 +164,34 @@ def test_markdown_says_the_verdict_first(folder: Path) -> None:
     assert "5 judgements" not in text
     assert "1 failed, 1 inconclusive" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {len(re.split(r"(?<!\\)\|", r)) for r in rows} == {8, 10}
+    assert {len(re.split(r"(?<!\\)\|", r)) for r in rows} == {4, 8, 10}
+
+
+def test_cap_and_dcs_stand_in_every_report_with_what_they_mean(
+    folder: Path, summary: dict[str, Any]
+) -> None:
+    """Single figures of each curve, in JSON, Markdown, HTML and on the console; no gate on them."""
+    curve = next(c for c in summary["curves"] if c["defense"] == "iso")
+    (utility,), (attack,) = curve["utilities"][-1:], curve["values"][-1:]
+    lost = max(curve["undefended_utility"] - utility, 0)
+    score = 1 / (1 + (0.5 * attack**2 + 0.5 * lost**2) ** 0.5)
+    assert curve["cap_strengths"] == [5]
+    assert curve["cap"] == pytest.approx(utility * (1 - attack))
+    assert curve["dcs"][-1] == pytest.approx(score)
+    out = io.StringIO()
+    print_summary(summary, Console(file=out, width=WIDTH))
+    pages = {
+        "html": (folder / "report.html").read_text(encoding="utf-8"),
+        "markdown": (folder / "summary.md").read_text(encoding="utf-8"),
+        "console": out.getvalue(),
+    }
+    for kind, page in pages.items():
+        assert f"{curve['cap']:.3f}" in page, kind
+        assert f"{score:.3f}" in page, kind
+        if kind != "console":
+            words = " ".join(page.split()).replace("&#39;", "'")
+            assert all(m in words for m in (CAP_MEANS, DCS_MEANS)), kind
+            assert "never gated" in words
 
 
 def test_markdown_keeps_hostile_names_harmless(hostile: dict[str, Any]) -> None:
@@ -168,7 +199,7 @@ def test_markdown_keeps_hostile_names_harmless(hostile: dict[str, Any]) -> None:
     for bad in ("<script", "\x1b", "\u202e", "\x00", "](http://", " @team"):
         assert bad not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {len(re.split(r"(?<!\\)\|", r)) for r in rows} == {8, 10}
+    assert {len(re.split(r"(?<!\\)\|", r)) for r in rows} == {4, 8, 10}
 
 
 def test_the_step_summary_is_appended_where_asked(

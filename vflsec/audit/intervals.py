@@ -23,6 +23,7 @@ __all__ = [
     "auc_interval",
     "clopper_pearson",
     "cluster_bootstrap",
+    "conditional_holm",
     "delong",
     "delong_difference",
     "hanley_mcneil_se",
@@ -304,3 +305,32 @@ def holm(p: ArrayLike) -> Floats:
     out = np.empty_like(values)
     out[order] = np.minimum(steps, 1.0)
     return out
+
+
+def conditional_holm(p: ArrayLike, keep: float) -> tuple[Floats, int]:
+    """Holm over the p-values that are not surely harmless, and how many those are.
+
+    A one-sided p-value above `keep` speaks for the other side: it is set aside (adjusted to 1), and
+    the others are divided by `keep`, which pays for having looked. The conditionalised procedure of
+    Ellis, Pecanka and Goeman 2020 ("Gaining power in multiple testing of interval hypotheses via
+    conditionalization").
+
+    The error over all true claims together keeps its level where the p-values depend on each other
+    positively, as those of attacks on one training with one control do: given that a p-value is
+    small the others tend to be small, so more of them are kept and the correction is stricter than
+    it is on average. For p-values that are one another's opposite it does not hold.
+
+    Args:
+        p: one-sided p-values (m,); below the limit of the claim they are stochastically larger
+            than uniform.
+        keep: in (0, 1]; 1 is Holm 1979.
+
+    Returns:
+        adjusted p-values (m,) in the given order, and the number kept.
+    """
+    check.in_unit("conditional_holm: keep", keep, low_open=True)
+    values = np.asarray(p, float)
+    kept = values <= keep
+    out = np.ones_like(values)
+    out[kept] = holm(values[kept] / keep)
+    return out, int(kept.sum())

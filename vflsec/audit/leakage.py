@@ -19,8 +19,8 @@ from vflsec import check
 from vflsec.audit import controls as ctl
 from vflsec.audit import intervals
 from vflsec.audit.metrics import METRICS
-from vflsec.audit.summary import cap
-from vflsec.engine.spec import CellResult, DefenseSpec
+from vflsec.audit.summary import cap, dcs
+from vflsec.engine.spec import CellResult, DefenseSpec, Measure, victims
 
 __all__ = ["COLUMNS", "POINT", "UNDEFENDED", "curves", "defense_point", "is_undefended", "records",
            "results_frame", "summarise"]  # fmt: skip
@@ -30,13 +30,13 @@ UNDEFENDED = "none"
 
 COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
-    "attack_key", "known_rows", "target", "split", "metric", "primary", "value", "low", "high", "n",
-    "chance", "control", "control_value", "advantage", "controls", "status", "reason",
+    "attack_key", "known_rows", "target", "victim", "split", "metric", "primary", "value", "low",
+    "high", "n", "chance", "control", "control_value", "advantage", "controls", "status", "reason",
 )  # fmt: skip
 """Columns of the results; texts are never missing (""), numbers are NaN where there is none."""
 
 POINT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
-         "attack_key", "known_rows", "target", "split", "metric")  # fmt: skip
+         "attack_key", "known_rows", "target", "victim", "split", "metric")  # fmt: skip
 """What identifies a point: everything but the seed."""
 
 _NUMBERS = (
@@ -89,7 +89,16 @@ def records(result: CellResult) -> Iterator[dict[str, Any]]:
             "strength": strength,
             "seed": result.spec.seed,
             **vars(m),
+            "victim": m.victim or _victim(m, result.facts.get("parties", ())),
         }
+
+
+def _victim(m: Measure, parties: Sequence[str]) -> str:
+    """Whose secret was attacked, for a measure of an earlier version, which did not say it."""
+    if not m.attack or not parties:
+        return ""
+    named = str(m.notes.get("victim", ""))
+    return named or "+".join(victims(m.target, m.adversary.split("+"), parties))
 
 
 def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -128,9 +137,9 @@ def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 _EMPTY: dict[str, Any] = {
     "algorithm": "", "defense": UNDEFENDED, "strength": None, "phase": "", "adversary": "",
-    "attack": "", "attack_key": "", "known_rows": None, "target": "", "split": "", "primary": "",
-    "low": None, "high": None, "n": 0, "chance": None, "control": "", "control_value": None,
-    "advantage": None, "controls": {}, "status": "ok", "reason": "",
+    "attack": "", "attack_key": "", "known_rows": None, "target": "", "victim": "", "split": "",
+    "primary": "", "low": None, "high": None, "n": 0, "chance": None, "control": "",
+    "control_value": None, "advantage": None, "controls": {}, "status": "ok", "reason": "",
 }  # fmt: skip
 
 
@@ -322,7 +331,8 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
         uses (``auc`` for two classes, ``accuracy`` beyond); lists ``strengths``, ``values``,
         ``advantages``, ``utilities`` over the grid, ascending; ``cap`` (None where a point is
         missing or leaves [0, 1]) and ``cap_strengths``; ``undefended_value`` and
-        ``undefended_utility`` of the same attack.
+        ``undefended_utility`` of the same attack; ``dcs``, the defense capability score at each
+        strength (None where a figure is missing or leaves [0, 1]).
     """
     keys = [k for k in POINT if k not in ("strength", "metric")]
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
@@ -358,6 +368,8 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
         row["undefended_value"], row["undefended_utility"] = bare.get(
             row.pop("_rest"), (None, None)
         )
+        points = zip(row["values"], row["utilities"], strict=True)
+        row["dcs"] = [_dcs(a, u, row["undefended_utility"]) for a, u in points]
     return pd.DataFrame(out)
 
 
@@ -366,3 +378,9 @@ def _cap(points: Sequence[Mapping[str, Any]]) -> float | None:
     if not points or not all(0 <= x <= 1 for x in [*u, *a]):  # NaN compares false
         return None
     return cap(u, a)
+
+
+def _dcs(attack: float, utility: float, undefended: float | None) -> float | None:
+    if undefended is None or not all(0 <= x <= 1 for x in (attack, utility, undefended)):
+        return None
+    return dcs(attack, utility, undefended)

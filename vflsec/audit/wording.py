@@ -123,18 +123,24 @@ def passes(
     return text[0].upper() + text[1:] + "."
 
 
-def seeds_to_add(open_: Sequence[Candidate], alpha: float) -> int | None:
-    """Seeds that would decide all of `open_`; None if too many would."""
-    more = [c.more_seeds(alpha) for c in open_]
+def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int | None:
+    """Seeds that would decide all of `open_`; None if too many would.
+
+    Args:
+        open_: attacks between pass and fail.
+        alpha: level of the bound that passes an attack.
+        level: of the test that fails one, which is stricter where there are several.
+    """
+    more = [c.more_seeds(level if c.value > c.limit else alpha) for c in open_]
     return None if any(m is None for m in more) else max(m for m in more if m is not None)
 
 
-def between(lead: Candidate, more: int | None, gate: Gate, alpha: float) -> str:
+def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
     if more is None:
         cure = f"more than {_MOST_SEEDS} seeds would not decide it"
     else:
         cure = f"about {more} more seed{'s' if more > 1 else ''} would decide it"
-        cure += _rows_instead(lead, alpha)
+        cure += _rows_instead(lead, level)
     text = f"{_figure(lead, gate)}, and its interval holds {gate.threshold:g}; {cure}."
     return text[0].upper() + text[1:]
 

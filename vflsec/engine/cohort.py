@@ -20,7 +20,7 @@ from vflsec.engine.controls import Control
 from vflsec.engine.embeddings import score_embedding
 from vflsec.engine.goals import SCORED, controls_for, goal_of
 from vflsec.engine.integrity import success
-from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
+from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure, victims
 from vflsec.engine.train import predict, run_phases
 from vflsec.engine.views import known_rows, make_view
 from vflsec.errors import ThreatModelError
@@ -260,11 +260,14 @@ class _Cohort:
                 make_view(self.algorithm, self.fed, self.initial, p.spec, r)
                 for r in range(len(self.cells))
             ]
-            unseen = _unseen(p, views[0])
-            if unseen:
-                why = f"{p.spec.name} needs {unseen} in phase {phase.name!r}."
+            status, why = "not-observable", _unseen(p, views[0])
+            if why:
+                why = f"{p.spec.name} needs {why} in phase {phase.name!r}."
+            else:  # the plan has asked too, unless these facts were not known yet
+                status, why = "not-applicable", p.attack.applicable(views[0].facts)
+            if why:
                 for r in range(len(self.cells)):
-                    self._refuse(phase.name, p, r, "not-observable", why)
+                    self._refuse(phase.name, p, r, status, why)
                 continue
             self._infer(phase.name, p, views)
             if p.spec.over_time and any(key[2] == "all" for key in views[0].tables):
@@ -327,9 +330,11 @@ class _Cohort:
 
     def _base(self, phase: str, p: _Prepared) -> dict[str, Any]:
         """What every measure of an attack after a phase has in common."""
+        parties = self.stack.first.parties
+        whose = victims(p.attack.target, p.spec.adversary, parties, p.spec.victim)
         return {
             "phase": phase, "adversary": "+".join(p.spec.adversary), "attack": p.spec.label,
-            "attack_key": p.spec.key, "target": p.attack.target,
+            "attack_key": p.spec.key, "target": p.attack.target, "victim": "+".join(whose),
         }  # fmt: skip
 
     def _refuse(self, phase: str, p: _Prepared, r: int, status: str, why: str) -> None:

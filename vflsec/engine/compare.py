@@ -19,7 +19,7 @@ from vflsec.engine.store import Store
 __all__ = ["compare"]
 
 _POINT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
-          "known_rows", "target", "split", "metric")  # fmt: skip
+          "known_rows", "target", "victim", "split", "metric")  # fmt: skip
 Seeds = Mapping[int, float]
 
 

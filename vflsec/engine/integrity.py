@@ -9,7 +9,7 @@ import torch
 from vflsec.algorithm import Algorithm
 from vflsec.attack import Attack
 from vflsec.audit.intervals import clopper_pearson
-from vflsec.engine.spec import AttackSpec, Measure
+from vflsec.engine.spec import AttackSpec, Measure, victims
 from vflsec.engine.train import predict
 from vflsec.federation import Federation, Phase
 
@@ -29,6 +29,7 @@ def success(
     base: dict[str, Any] = {
         "phase": phase.name, "split": "test", "adversary": "+".join(spec.adversary),
         "attack": spec.label, "attack_key": spec.key, "target": attack.target,
+        "victim": "+".join(victims(attack.target, spec.adversary, fed.stack.first.parties)),
     }  # fmt: skip
     goal = int(getattr(attack, "goal", 1))
     if not phase.predicts or goal >= fed.classes:
@@ -49,7 +50,7 @@ def success(
         right = int((clean[r] == y).sum())
         low, high = clopper_pearson(hits, n)
         floor, top = clopper_pearson(right, len(y))
-        notes = {"goal": goal, "victim": task.active}
+        notes = {"goal": goal}
         out.append(
             [
                 Measure(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.data.load import SPLIT_KEYS, load_source
+from vflsec.data.remarks import missing_by_column, remarks
 from vflsec.engine.components import flat_params, natural_strengths
 from vflsec.engine.estimate import estimate
 from vflsec.engine.exposure import tables
@@ -18,7 +19,7 @@ from vflsec.engine.feasible import obstacles, unfit_defenses
 from vflsec.engine.observe import refusal
 from vflsec.engine.problems import Problem, ScenarioError
 from vflsec.engine.sections import Data
-from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec
+from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec, victims
 
 if TYPE_CHECKING:
     from vflsec.data.source import Source
@@ -43,6 +44,7 @@ class DataInfo:
         parties: names, the active party first.
         classes, rows: sizes.
         digest: of the content.
+        missing: {party: {column: rows without a value}}.
     """
 
     name: str
@@ -51,6 +53,7 @@ class DataInfo:
     classes: int
     rows: int
     digest: str
+    missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def source(self) -> dict[str, Any]:
@@ -101,6 +104,7 @@ class Refused:
         status: ``not-observable`` or ``not-applicable``.
         reason: in words, naming both sides.
         target: what the attack would have guessed.
+        victims: whose secret that is.
         cells: keys of the cells concerned.
     """
 
@@ -111,6 +115,7 @@ class Refused:
     status: str
     reason: str
     target: str
+    victims: tuple[str, ...]
     cells: tuple[str, ...]
 
 
@@ -147,6 +152,10 @@ class Plan:
             "name": self.name,
             "scenario_hash": self.scenario_hash,
             "confidence": self.confidence,
+            "data": [
+                {k: getattr(d, k) for k in ("name", "parties", "classes", "rows", "missing")}
+                for d in {g.data.name: g.data for g in self.groups if g.role == "audit"}.values()
+            ],
             "groups": [
                 {
                     "role": g.role,
@@ -243,19 +252,22 @@ class _Planner:
 
     def _info(self, data: Data) -> tuple[DataInfo, Source]:
         section = data.model_dump(exclude_defaults=True)
-        section.setdefault("name", Path(data.file or next(iter(data.files.values()), "")).stem)
+        file = Path(data.file or next(iter(data.files.values()), ""))
+        section.setdefault("name", file.name.split(".")[0])
         return self._of_section(section)
 
     def _of_section(self, section: Mapping[str, Any]) -> tuple[DataInfo, Source]:
         info = DataInfo(str(section["name"]), section, (), 0, 0, "")
         source = self.load(info.source, 0, self.scenario.base)
         others = [p for p in source.parties if p != source.active]
+        self.notes += [f"{info.name}: {remark}" for remark in remarks(source)]
         info = replace(
             info,
             parties=(source.active, *others),
             classes=len(source.class_names),
             rows=len(source.y),
             digest=source.digest,
+            missing=missing_by_column(source),
         )
         return info, source
 
@@ -334,9 +346,10 @@ class _Planner:
                 status, reason = refusal(attack, spec, info, members[0])
                 if status:
                     keys = tuple(c.key for c in members)
+                    whose = victims(attack.target, spec.adversary, info.parties, spec.victim)
                     self.refused.append(
                         Refused(role, info.name, title, spec, status, reason,
-                                attack.target, keys)
+                                attack.target, whose, keys)
                     )  # fmt: skip
                 elif attack.policy() is None:
                     passive.append(spec)

@@ -199,6 +199,7 @@ def _record(store: Store, scenario: Scenario, plan: Plan, device: str, looks: in
             "wanted": {cell: list(keys) for cell, keys in wanted.items()},
             "known_rows": known_rows,
             "attacks": _threats(plan),
+            "defenses": _defenses(plan),
             "scenario_file": _shown(scenario.origin.file),
             "looks": looks,
             "gate_lines": [
@@ -250,6 +251,15 @@ def _threats(plan: Plan) -> dict[str, dict[str, Any]]:
     return out
 
 
+def _defenses(plan: Plan) -> dict[str, dict[str, str]]:
+    """What every defense of the audit is, by name."""
+    from vflsec import registry
+
+    used = {d.name for g in plan.groups for c in g.cells for d in c.defenses}
+    entries = {name: registry.defenses.entry(name) for name in sorted(used)}
+    return {n: {"summary": e.summary, "source": e.source} for n, e in entries.items()}
+
+
 def _versions() -> dict[str, str]:
     import numpy
     import torch
@@ -268,7 +278,8 @@ def _refuse(store: Store, plan: Plan) -> None:
         measure = Measure(
             phase="", split="", metric="", value=None, attack=refused.attack.label,
             adversary="+".join(refused.attack.adversary), attack_key=refused.attack.key,
-            target=refused.target, status=refused.status, reason=refused.reason,
+            target=refused.target, victim="+".join(refused.victims), status=refused.status,
+            reason=refused.reason,
         )  # fmt: skip
         store.refuse([by_key[k] for k in refused.cells if k in by_key], measure)
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from vflsec._version import __version__
 
-__all__ = ["AttackSpec", "CellResult", "CellSpec", "DefenseSpec", "LedgerRow", "Measure", "digest"]
+__all__ = [
+    "AttackSpec", "CellResult", "CellSpec", "DefenseSpec", "LedgerRow", "Measure", "digest",
+    "victims",
+]  # fmt: skip
 
 
 def digest(value: Any) -> str:
@@ -78,6 +81,23 @@ class AttackSpec:
         return f"{self.name}({inner})" if inner else self.name
 
 
+def victims(
+    target: str, adversary: Sequence[str], parties: Sequence[str], named: str = ""
+) -> tuple[str, ...]:
+    """Whose secret an attack is after.
+
+    Args:
+        target: what is guessed. Labels, and predictions that are forced, are the active party's;
+            anything else is the columns or embeddings of the others.
+        adversary: party names.
+        parties: all party names, the active one first.
+        named: the one party whose columns are attacked, ``""`` for every other one.
+    """
+    if target in ("label", "integrity"):
+        return (parties[0],)
+    return (named,) if named else tuple(p for p in parties if p not in adversary)
+
+
 @dataclass(frozen=True)
 class CellSpec:
     """One training: (data, algorithm, defenses with strengths, seed).
@@ -126,6 +146,7 @@ class Measure:
         attack: the attack's label; ``""`` for main-task metrics.
         attack_key: :attr:`AttackSpec.key`, ``""`` for main-task metrics.
         target: what was attacked (``label``), ``""`` for main-task metrics.
+        victim: the ``"+"``-joined parties whose secret that is; ``""`` for main-task metrics.
         controls: {control name: {"value": same metric on the same rows, "cv": cross-validated score
             on the known rows, or None}}.
         status: ``ok``, ``not-observable``, ``not-applicable`` or ``error``.
@@ -145,6 +166,7 @@ class Measure:
     attack: str = ""
     attack_key: str = ""
     target: str = ""
+    victim: str = ""
     controls: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     status: str = "ok"
     reason: str = ""

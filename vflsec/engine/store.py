@@ -42,6 +42,7 @@ create table if not exists done (
 create table if not exists measures (
     cell text not null, attack_key text not null, phase text not null, split text not null,
     metric text not null, target text not null, adversary text not null, attack text not null,
+    victim text not null default '',
     value real, low real, high real, n integer not null, chance real, controls text not null,
     status text not null, reason text not null, notes text not null,
     primary key (cell, attack_key, phase, split, metric, target, adversary));
@@ -77,6 +78,8 @@ class Store:
             db.execute("pragma journal_mode=wal")
             db.execute("pragma synchronous=full")
             db.executescript(_SCHEMA)
+            if "victim" not in _columns(db):  # a store of an earlier version
+                db.execute("alter table measures add column victim text not null default ''")
             return db
         except sqlite3.Error as error:
             raise ConfigError(
@@ -261,10 +264,14 @@ class Store:
         return out
 
     def _measures(self, cell: str) -> list[Measure]:
-        query = f"select {', '.join(_MEASURE)} from measures where cell = ? order by rowid"
+        there = _columns(
+            self._db
+        )  # a store of an earlier version that may not be written lacks one
+        names = [n for n in _MEASURE if n in there]
+        query = f"select {', '.join(names)} from measures where cell = ? order by rowid"
         out = []
         for row in self._db.execute(query, (cell,)):
-            values = dict(zip(_MEASURE, row, strict=True))
+            values = dict(zip(names, row, strict=True))
             for name in _JSON:
                 values[name] = json.loads(values[name])
             out.append(Measure(**values))
@@ -304,6 +311,11 @@ def make_folder(folder: Path) -> None:
         raise ConfigError(
             f"{folder}: results cannot be written there: {error.strerror}. Choose another --out."
         ) from None
+
+
+def _columns(db: sqlite3.Connection) -> set[str]:
+    """The columns of the table of measures."""
+    return {str(row[1]) for row in db.execute("pragma table_info(measures)")}
 
 
 def _absent(attack: AttackSpec) -> Measure:

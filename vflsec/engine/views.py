@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vflsec.algorithm import Algorithm
 from vflsec.engine.spec import AttackSpec
+from vflsec.engine.spec import victims as whose
 from vflsec.federation import Federation
 from vflsec.rng import generator
 from vflsec.task import Task
@@ -47,9 +48,7 @@ def aux_rows(task: Task, seed: int, count: int, known: Known | None) -> Tensor:
 
 def victims(spec: AttackSpec, task: Task) -> tuple[str, ...]:
     """Parties whose columns are attacked."""
-    if spec.victim:
-        return (spec.victim,)
-    return tuple(p for p in task.parties if p not in spec.adversary)
+    return whose("feature", spec.adversary, task.parties, spec.victim)
 
 
 def make_view(

@@ -9,12 +9,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from vflsec.report.numbers import interval, number
+from vflsec.report.scores import scores
 from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
     "WIDTH",
-    "interval",
-    "number",
     "print_plan",
     "print_summary",
     "print_verdicts",
@@ -24,22 +24,6 @@ __all__ = [
 
 WIDTH = 100
 _STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
-
-
-def number(value: float | None, sign: bool = False) -> str:
-    """Three decimals, or a dash where there is no number."""
-    if value is None:
-        return "-"
-    return f"{value:+.3f}" if sign else f"{value:.3f}"
-
-
-def interval(row: Mapping[str, Any], name: str, sign: bool = False) -> str:
-    """``0.871 [0.850, 0.892]``; without bounds where there are none."""
-    text = number(row.get(name), sign)
-    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
-    if row.get(name) is None or low is None or high is None:
-        return text
-    return f"{text} [{number(low, sign)}, {number(high, sign)}]"
 
 
 def _order(p: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -111,10 +95,9 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> lis
             Text(interval(p, "advantage", sign=True), style=_shade(p)),
         )  # fmt: skip
     out: list[Any] = [Text(""), table]
-    caps = [c for c in summary["curves"] if c["dataset"] == points[0]["dataset"]]
-    caps = [c for c in caps if c.get("cap") is not None and len(c["strengths"]) > 1]
-    if caps:
-        out += [Text(""), _caps(caps)]
+    found = scores(summary, points[0]["dataset"])
+    if found:
+        out += [Text(""), _scores(found)]
     reasons = {f"{p['attack']} by {p['adversary']}: {p['reason']}" for p in rows if p["reason"]}
     out += [Text(f"  {r}", style="yellow") for r in sorted(reasons)]
     return out
@@ -127,14 +110,13 @@ def _shade(p: Mapping[str, Any]) -> str:
     return "green" if high is not None and high <= 0 else ""
 
 
-def _caps(caps: list[Mapping[str, Any]]) -> Table:
+def _scores(found: Sequence[Mapping[str, str]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("privacy and utility over the grid", "rows", "strengths", "CAP"):
+    for name in ("privacy and utility over the grid", "rows", "strengths", "CAP", "DCS"):
         table.add_column(name)
-    for c in caps:
+    for c in found:
         name = f"{c['attack']} by {c['adversary']} against {c['defense']}"
-        grid = ", ".join(f"{s:g}" for s in c["cap_strengths"] if s is not None)
-        table.add_row(name, c["split"], grid, number(c["cap"]))
+        table.add_row(name, c["split"], c["grid"], c["cap"], c["dcs"])
     return table
 
 

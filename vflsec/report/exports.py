@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from vflsec.audit import matrix
 from vflsec.audit.leakage import rows_of
 from vflsec.engine.evaluate import Evaluation, costs
 from vflsec.engine.exposure import outcomes
@@ -97,10 +98,12 @@ def summary_of(
             "scenario": record["scenario_toml"],
             "parties": _parties(record, results),
             "attacks": record.get("attacks", {}),
+            "defenses": record.get("defenses", {}),
             "confidence": record["confidence"],
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
             "curves": _rows(evaluation.curves),
             "points": _rows(evaluation.points),
+            "leaks": matrix.leaks(plain(_rows(evaluation.points))),
             "over_time": _rows(evaluation.over_time),
             "alive": {
                 label: {"alive": shown, "evidence": why}

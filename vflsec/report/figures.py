@@ -8,6 +8,7 @@ white and on near-black paper, and every line has its own marker.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -17,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vflsec import check
+from vflsec.audit import matrix
 from vflsec.audit.leakage import rows_of
 from vflsec.errors import ConfigError
 from vflsec.report.text import clean
@@ -35,7 +37,6 @@ __all__ = [
 
 COLORS = ("#1f78c8", "#d1580b", "#0f8f6a", "#b0529e", "#8f7000", "#6a6fe0", "#cf4055", "#4c8291")
 _MARKERS = "osD^vPX*"
-_SPLITS = ("test", "validation", "train")
 _PAPER, _INK = "#ffffff", "#16181d"
 
 Data: TypeAlias = pd.DataFrame | Mapping[str, Any]
@@ -61,21 +62,7 @@ def points(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
     if dataset is not None:
         check.one_of("figure: dataset", dataset, names)
         rows = [r for r in rows if r["dataset"] == dataset]
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for r in rows:
-        if r["metric"] == r["primary"]:
-            groups[tuple(r[k] for k in _IDENTITY)].append(r)
-    return [_one(of) for of in groups.values()]
-
-
-_IDENTITY = ("dataset", "algorithm", "defense", "strength", "adversary", "attack", "attack_key",
-             "target")  # fmt: skip
-
-
-def _one(of: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    last = [r for r in of if r["phase"] == of[-1]["phase"]]
-    rank = {s: i for i, s in enumerate(_SPLITS)}
-    return min(last, key=lambda r: rank.get(r["split"], len(rank)))
+    return matrix.shown(rows)
 
 
 def _rows(data: Data) -> list[dict[str, Any]]:
@@ -163,9 +150,9 @@ def _dress(ax: Axes) -> Axes:
 
 
 def _legend(ax: Axes, count: int) -> None:
-    if count:
-        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
-        ax.legend(frameon=False, fontsize="small", **(below if count > 3 else {"loc": "best"}))
+    if count:  # below, where no line runs
+        ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.16),
+                  ncols=2)  # fmt: skip
 
 
 def advantage_by_strength(
@@ -201,9 +188,7 @@ def advantage_by_strength(
             label=_name(label), color=COLORS[i % len(COLORS)], marker=_MARKERS[i % len(_MARKERS)],
             markersize=5, linewidth=1.6, capsize=3, elinewidth=1.0,
         )  # fmt: skip
-    ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080")
-    ax.annotate("strongest control", (0, 0), xycoords=("axes fraction", "data"), ha="left",
-                va="bottom", fontsize="small")  # fmt: skip
+    ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
     ax.set_xticks(list(place.values()), ["none" if s == 0 else f"{s:g}" for s in grid])
     ax.set_xlim(-0.5, max(len(grid) - 0.5, 0.5))
     ax.set_xlabel(_strength_name(rows))
@@ -250,7 +235,7 @@ def leakage_over_epochs(
             ax.fill_between(at, [r["advantage_low"] for _, r in of],
                             [r["advantage_high"] for _, r in of], color=color, alpha=0.15,
                             linewidth=0)  # fmt: skip
-    ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080")
+    ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
     ax.set_xlabel("epochs seen")
     ax.set_ylabel(f"advantage in {_metric(rows[0]['primary'])}")
     ax.set_title(_name(rows[0]["dataset"]), fontsize="medium", loc="left")
@@ -302,10 +287,9 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
                 f"{_level(p):g}", (p["utility"], p["value"]), xytext=(4, 4),
                 textcoords="offset points", fontsize="x-small", color=color,
             )  # fmt: skip
-    for control, value in _controls(rows):
-        ax.axhline(value, linestyle="--", linewidth=1.1, color="#808080")
-        ax.annotate(f"control: {_name(control)}", (0, value), xycoords=("axes fraction", "data"),
-                    xytext=(3, 2), textcoords="offset points", fontsize="small")  # fmt: skip
+    for (control, value), style in zip(_controls(rows), itertools.cycle(("--", ":", "-."))):
+        label = f"control: {_name(control)} {value:.2f}"
+        ax.axhline(value, linestyle=style, linewidth=1.1, color="#808080", label=label)
     if rows:
         ax.set_xlabel(f"utility: {_metric(rows[0]['utility_metric'])} of the main task")
         ax.set_ylabel(f"attack: {_metric(rows[0]['primary'])}")
@@ -347,7 +331,8 @@ def attack_by_defense(data: Data, *, dataset: str | None = None, ax: Axes | None
 def leak_matrix(data: Data, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
     """Who learns what from the undefended training: the largest advantage over all attacks.
 
-    Rows are what leaks, columns who learns it; where nothing is undefended, all points count.
+    Rows are whose secret leaks, columns who learns it; where nothing is undefended, all points
+    count.
 
     Raises:
         ConfigError: no attack ran, or there is no such data set.
@@ -357,15 +342,9 @@ def leak_matrix(data: Data, *, dataset: str | None = None, ax: Axes | None = Non
 
 
 def leaks(data: Data, dataset: str | None = None) -> dict[tuple[str, str], float | None]:
-    """{(what leaks, who learns it): largest advantage} behind :func:`leak_matrix`."""
-    rows = _chosen(data, dataset)
-    bare = [r for r in rows if r["defense"] == "none" or r["strength"] == 0] or rows
-    cells: dict[tuple[str, str], float | None] = {}
-    for r in bare:
-        key, value = (r["target"] or "label", r["adversary"]), r["advantage"]
-        known = cells.get(key)
-        cells[key] = value if known is None else known if value is None else max(value, known)
-    return cells
+    """{(whose secret, who learns it): largest advantage} behind :func:`leak_matrix`."""
+    found = matrix.leaks(_chosen(data, dataset))
+    return {(matrix.secret(r), r["adversary"]): r["advantage"] for r in found}
 
 
 def _size(cells: Mapping[tuple[str, str], Any]) -> tuple[float, float]:

@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vflsec.audit import matrix
 from vflsec.report import figures, placing
-from vflsec.report.console import interval, number
+from vflsec.report.numbers import interval, number
+from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
 from vflsec.report.text import clean
-from vflsec.report.verdicts import headline, place, point_of
+from vflsec.report.verdicts import beyond, headline, judged, place, point_of
 from vflsec.visible import HEADS, Line, cells
 
 __all__ = ["html", "svg"]
@@ -50,6 +52,7 @@ def html(summary: Mapping[str, Any]) -> str:
         threats=placing.threats(summary),
         steps=placing.next_steps(summary),
         families=placing.families(summary),
+        assumed=placing.assumed(summary),
         outside=placing.OUTSIDE,
         pointers=placing.POINTERS,
         datasets=_datasets(summary),
@@ -62,6 +65,11 @@ def html(summary: Mapping[str, Any]) -> str:
             for e in summary.get("visibility", [])
         ],
         heads=[h.capitalize() for h in HEADS],
+        means=(CAP_MEANS, DCS_MEANS),
+        words=placing.WORDS,
+        judged=judged(summary),
+        beyond=beyond(summary),
+        trainings=sorted({p["algorithm"] for p in summary["points"] if p["attack"]}),
         findings=[f for f in summary["findings"] if f.partition(":")[0] not in _VERDICTS],
         raw=_block(summary.get("scenario", "")),
     )
@@ -94,7 +102,7 @@ def _datasets(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "attacks": [_attack(p) for p in rows],
                 "phases": _phases(summary, name),
                 "gaps": _gaps(summary, name),
-                "caps": _caps(summary, name),
+                "scores": scores(summary, name),
             }
         )
     return out
@@ -189,23 +197,23 @@ def clean_lines(text: str) -> str:
 def _matrix(
     summary: Mapping[str, Any], name: str, rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Who leaks to whom, on the undefended training: rows what leaks, columns who learns it."""
+    """Who leaks to whom, on the undefended training: rows whose secret, columns who learns it."""
     if not rows:
         return {}
     parties = summary["parties"].get(name, {}).get("parties", [])
-    cells = figures.leaks(summary, name)
+    found = matrix.leaks(rows)
+    cells = {(matrix.secret(r), r["adversary"]): r for r in found}
     across = list(dict.fromkeys([*parties, *(k[1] for k in cells)]))
-    owner = {"label": parties[0]} if parties else {}
     down = []
-    for target in dict.fromkeys(k[0] for k in cells):
+    for held, victim in {matrix.secret(r): r["victim"] or "" for r in found}.items():
         row = []
         for who in across:
-            value = cells.get((target, who))
-            owns = owner.get(target) in who.split("+") if target in owner else False
-            text = number(value, sign=True) if (target, who) in cells else "not attacked"
+            cell = cells.get((held, who))
+            own = bool(victim) and set(victim.split("+")) <= set(who.split("+"))
+            value = None if cell is None else cell["advantage"]
             level = 0 if value is None or value <= 0 else min(4, 1 + int(value * 10))
-            row.append({"text": "has it" if owns else text, "level": 0 if owns else level})
-        held = f"{target} (held by {owner[target]})" if target in owner else target
+            text = number(value, sign=True) if cell else "its own" if own else "not attacked"
+            row.append({"text": text, "level": level, "attack": cell["attack"] if cell else ""})
         down.append({"name": held, "cells": row})
     return {"across": across, "down": down}
 
@@ -265,18 +273,6 @@ def _gaps(summary: Mapping[str, Any], name: str) -> list[dict[str, str]]:
         {"attack": a, "status": s, "reason": r, "adversary": ", ".join(who)}
         for (a, s, r), who in found.items()
     ]
-
-
-def _caps(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "attack": c["attack"], "adversary": c["adversary"], "defense": c["defense"],
-            "split": c["split"], "cap": number(c["cap"]),
-            "grid": ", ".join(f"{x:g}" for x in c["cap_strengths"] if x is not None),
-        }
-        for c in summary["curves"]
-        if c["dataset"] == name and c["cap"] is not None and len(c["strengths"]) > 1
-    ]  # fmt: skip
 
 
 def _costs(summary: Mapping[str, Any]) -> list[dict[str, Any]]:

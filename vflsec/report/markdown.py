@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vflsec.report.console import interval, number
+from vflsec.audit import matrix
 from vflsec.report.figures import points
+from vflsec.report.numbers import interval, number
+from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
 from vflsec.report.text import markdown as esc
-from vflsec.report.verdicts import headline, place, point_of
+from vflsec.report.verdicts import beyond, headline, place, point_of
 from vflsec.visible import Line, markdown
 
 __all__ = ["markdown_summary"]
@@ -24,6 +26,10 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         f"## {_MARK.get(found, '')} vflsec: {found} ({esc(summary['name'])})".replace("  ", " ")
     ]
     lines += ["", how, ""]
+    leaks = beyond(summary)
+    if leaks:
+        lines += ["Not judged by any gate, and leaking (advantage over the strongest control):", ""]
+        lines += [*(f"- {esc(line)}" for line in leaks), ""]
     if summary["gates"]:
         lines += ["| verdict | gate | where | value | bounds | why |",
                   "|---|---|---|---:|---|---|"]  # fmt: skip
@@ -49,8 +55,10 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
             )  # fmt: skip
             lines.append(f"| {' | '.join(line)} |")
         if len(rows) > _MOST:
-            lines.append(f"\n{len(rows) - _MOST} more are in results.csv.")
+            lines.append(f"\n{_more(rows, 'results.csv')}")
         lines.append("")
+    lines += _scores(summary)
+    lines += _matrix(matrix.leaks(summary["points"]))
     findings = [f for f in summary["findings"] if f.partition(":")[0] not in _MARK]
     if findings:
         lines += ["### Findings", "", *(f"- {esc(f)}" for f in findings), ""]
@@ -62,6 +70,41 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         "Details: report.html."
     )
     return "\n".join(lines) + "\n"
+
+
+def _scores(summary: Mapping[str, Any]) -> list[str]:
+    rows = scores(summary)
+    if not rows:
+        return []
+    lines = ["### CAP and DCS (reported, never gated)", "", f"{CAP_MEANS} {DCS_MEANS}", "",
+             "| data | defense | strengths | attack | by | rows | CAP | DCS |",
+             "|---|---|---|---|---|---|---:|---|"]  # fmt: skip
+    names = ("dataset", "defense", "grid", "attack", "adversary", "split", "cap", "dcs")
+    lines += [f"| {' | '.join(esc(r[k]) for k in names)} |" for r in rows[:_MOST]]
+    return [*lines, "", _more(rows, "summary.json"), ""] if len(rows) > _MOST else [*lines, ""]
+
+
+def _more(rows: Sequence[Mapping[str, Any]], where: str) -> str:
+    return f"{len(rows) - _MOST} more are in {where}."
+
+
+def _matrix(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Who leaks to whom: one line for each victim, one column for each adversary."""
+    if not cells:
+        return []
+    across = list(dict.fromkeys(c["adversary"] for c in cells))
+    several = len({c["dataset"] for c in cells}) > 1
+    lines = ["### Who leaks to whom, undefended: the largest advantage over all attacks", "",
+             f"| whose secret | {' | '.join(f'to {esc(a)}' for a in across)} |",
+             f"|---|{'---|' * len(across)}"]  # fmt: skip
+    table: dict[str, dict[str, str]] = {}
+    for c in cells:
+        where = matrix.secret(c) + (f" ({c['dataset']})" if several else "")
+        figure = f"{number(c['advantage'], sign=True)} {esc(c['attack'])}"
+        table.setdefault(where, {})[c["adversary"]] = figure
+    for where, row in table.items():
+        lines.append(f"| {esc(where)} | {' | '.join(row.get(a, '') for a in across)} |")
+    return [*lines, ""]
 
 
 def _visibility(entries: Sequence[Mapping[str, Any]]) -> list[str]:

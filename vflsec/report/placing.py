@@ -8,7 +8,8 @@ from typing import Any
 from vflsec.report.text import clean
 from vflsec.report.verdicts import headline, place
 
-__all__ = ["FAMILIES", "OUTSIDE", "POINTERS", "families", "next_steps", "threats"]
+__all__ = ["FAMILIES", "OUTSIDE", "POINTERS", "WORDS", "assumed", "families", "next_steps",
+           "threats"]  # fmt: skip
 
 FAMILIES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("Labels read off single gradients", ("direct", "norm", "direction", "hints"),
@@ -70,21 +71,18 @@ def threats(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     out = []
     for spec in summary["attacks"].values():
         who = " and ".join(clean(p) for p in spec["adversary"]) or "someone"
-        seen = [
-            _SEES.get(n.partition(":")[0], n.partition(":")[0].replace("_", " "))
-            for n in spec["needs"]
-            if n.partition(":")[0] not in ("known_rows", "prior", "aux_rows")
-        ]
+        seen = [_SEES.get(w, w.replace("_", " ")) for w in _uses(spec)]
         known = [f"{spec['known_rows']} labelled rows"] if spec["known_rows"] else []
         known += ["the class shares"] if spec["prior"] else []
-        verb = "change its own training" if spec["active"] else "follow the protocol"
-        together = ", together," if len(spec["adversary"]) > 1 else ""
         one = len(spec["adversary"]) < 2
+        verb = "keeps to the protocol" if one else "keep to the protocol"
+        verb = "may change its own training" if spec["active"] else verb
+        together = ", together," if len(spec["adversary"]) > 1 else ""
         out.append(
             {
                 "attack": clean(spec["label"]),
                 "words": f"{who}{together} want{'s' if one else ''} "
-                f"{_WANTS.get(spec['target'], clean(spec['target']))}, may {verb}, "
+                f"{_WANTS.get(spec['target'], clean(spec['target']))}, {verb}, "
                 f"use{'s' if one else ''} {_list([*dict.fromkeys(seen)]) or 'nothing it receives'} "
                 f"and was granted {_list(known) or 'no knowledge beyond its own columns'}.",
                 "how": clean(spec["summary"]),
@@ -96,6 +94,59 @@ def threats(summary: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def _list(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+WORDS = {
+    "advantage": "the attack's figure less that of its strongest control, both on the same rows",
+    "strongest control": "the best the same attacker does without the federation, chosen by "
+    "cross-validation on its own known rows: majority (the class shares), logistic (regression on "
+    "its own columns), scratch (its own network, trained on the known rows), alone (an encoder it "
+    "could have pre-trained by itself), mean and linear (for features)",
+    "AUC": "how well scores rank: 0.5 is guessing, 1 is without error",
+    "utility": "how well the trained system does its own task",
+    "strength": "how strong a defense is set; 0 is no defense",
+    "interval": "t interval over seeds; every seed has its own split, training and known rows",
+}
+"""Words of the report that a reader may not know."""
+
+
+def assumed(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The attacker's means that this audit assumed, beside what it did not try.
+
+    For the comparison with all the means reasonably likely to be used.
+    """
+    specs = list(summary["attacks"].values())
+    if not specs:
+        return []
+    known = max(s["known_rows"] for s in specs)
+    seen = sorted({_SEES.get(w, w.replace("_", " ")) for s in specs for w in _uses(s)})
+    together = max(len(s["adversary"]) for s in specs)
+    active = sorted({clean(s["label"]) for s in specs if s["active"]})
+    if together > 1:
+        joined = f"up to {together} parties"
+    else:
+        joined = "nobody: every party acts alone"
+    return [
+        {"means": "labels known beforehand",
+         "tried": f"at most {known} rows" + (", and the class shares" * any(
+             s["prior"] for s in specs)),
+         "beyond": "more rows, for example from an earlier project or a leak"},
+        {"means": "what is seen", "tried": _list(seen) or "nothing that is received",
+         "beyond": "anything that another party stores or logs"},
+        {"means": "behaviour",
+         "tried": f"departs from the protocol in {', '.join(active)}" if active
+         else "keeps to the protocol",
+         "beyond": "other departures from it" if active else "any departure from it"},
+        {"means": "joining forces", "tried": joined,
+         "beyond": "larger coalitions" if together > 1 else "coalitions, and outsiders who join"},
+        {"means": "further knowledge", "tried": "its own columns of the audited rows",
+         "beyond": "other data on the same people, bought or public"},
+    ]  # fmt: skip
+
+
+def _uses(spec: Mapping[str, Any]) -> list[str]:
+    words = [n.partition(":")[0] for n in spec["needs"]]
+    return [w for w in words if w not in ("known_rows", "prior", "aux_rows")]
 
 
 def families(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -145,8 +196,10 @@ def next_steps(summary: Mapping[str, Any]) -> list[str]:
             "Keep these results as the baseline, so that a later rise fails: vflsec gate DIR "
             "--baseline baseline.json --update-baseline."
         )
-    if any(f["state"] == "not tried" for f in families(summary)):
-        out.append("Consider the families of attacks below that were not tried.")
+    untried = [f["family"] for f in families(summary) if f["state"] == "not tried"]
+    if untried:
+        listed = "; ".join(f[0].lower() + f[1:] for f in untried)
+        out.append(f"Consider the families of attacks that were not tried: {listed}.")
     return out
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from vflsec.report.text import clean
 
-__all__ = ["counts", "headline", "identity", "place", "point_of", "title"]
+__all__ = ["beyond", "counts", "headline", "identity", "judged", "place", "point_of", "title"]
 
 Verdict = Mapping[str, Any]
 
@@ -67,3 +67,44 @@ def headline(summary: Mapping[str, Any]) -> tuple[str, str]:
 
 
 _WORDS = (("FAIL", "failed"), ("INCONCLUSIVE", "inconclusive"), ("PASS", "passed"))
+
+
+def judged(summary: Mapping[str, Any]) -> list[str]:
+    """What the gates asked and where, one line for each gate: what the headline speaks of."""
+    where: dict[str, dict[str, None]] = {}
+    for v in summary["gates"]:
+        where.setdefault(clean(v["label"]), {})[point_of(v) or "nowhere"] = None
+    return [f"{label}: {_some(list(points), '; ')}" for label, points in where.items()]
+
+
+def beyond(summary: Mapping[str, Any]) -> list[str]:
+    """Points that no gate judges and at which an attack surely gains, one line for each data set.
+
+    A headline speaks only of what is judged: a passing audit may hold a leak at a strength that
+    nobody means to deploy, and its reader should not have to look for it.
+    """
+    keys = ("dataset", "algorithm", "defense", "strength")
+    seen = {tuple(v[k] for k in keys) for v in summary["gates"]}
+    worst: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for p in summary["points"]:
+        low = p.get("advantage_low")
+        if p["attack"] and p["metric"] == p["primary"] and low is not None and low > 0:
+            if p["defense"] == "none" or p["strength"] == 0:
+                name = "without a defense"
+            else:
+                name = f"with {place(p)}"
+            if tuple(p[k] for k in keys) not in seen:
+                of = worst.setdefault(p["dataset"], {})
+                name = f"{clean(p['algorithm'])} {name}"
+                if name not in of or p["advantage"] > of[name]["advantage"]:
+                    of[name] = p
+    out = []
+    for dataset, of in worst.items():
+        said = [f"{n} ({p['advantage']:+.2f} by {clean(p['attack'])})" for n, p in of.items()]
+        out.append(f"{clean(dataset)}: {_some(said, ', ')}")
+    return out
+
+
+def _some(parts: Sequence[str], comma: str, most: int = 4) -> str:
+    more = len(parts) - most
+    return comma.join(parts[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,262 @@
+"""The page of the attacks: tables, the comparison with the expectation, and the explanations.
+
+Explanations come from evidence_attacks_comments.md and hold no figure: a section is printed if the
+tables call for it. `### FAMILY, COLUMN` explains a disagreement with the expectation, `### below,
+FAMILY` figures that are below their control and not at chance, `### remark, TITLE` stands always.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vflsec.audit.intervals import t_interval
+
+__all__ = ["Cell", "page"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One attack against one kind of training.
+
+    Attributes:
+        name, attack, kind, column: of the row and the column of the table.
+        target, split, control, reason: of the measure; `reason` says why there is none.
+        gains, values, clean: advantage, figure, and accuracy of the clean task by seed.
+    """
+
+    name: str
+    attack: str
+    kind: str
+    column: str
+    target: str
+    split: str
+    control: str
+    reason: str
+    gains: list[float]
+    values: list[float]
+    clean: list[float]
+
+    @property
+    def gain(self) -> tuple[float, float, float]:
+        """Mean advantage and its interval."""
+        return mean_interval(self.gains)
+
+
+FAMILY = {
+    "direct": "direct", "norm": "norm", "direction": "direction, hints",
+    "hints": "direction, hints", "cluster": "on gradients", "similarity": "on gradients",
+    "spectral": "on gradients", "spectral z": "on embeddings", "similarity z": "on embeddings",
+    "model_completion": "completion", "active_completion": "completion",
+    "batch_inference": "batch_inference", "exploit": "exploit", "unsplit": "unsplit",
+    "output": "output", "embedding_inversion": "features", "grn": "features",
+    "equation_solving": "features", "attribute": "features",
+    "gradient_replacement": "backdoors", "replay": "backdoors",
+}  # fmt: skip
+STOPS, PARTLY, NOT, BOUND = "stops", "partly", "does not stop", "within the bound"
+EXPECTED: dict[str, tuple[str, str, str]] = {
+    "direct": (PARTLY, STOPS, BOUND),
+    "norm": (NOT, STOPS, BOUND),
+    "direction, hints": (NOT, PARTLY, BOUND),
+    "on gradients": (NOT, PARTLY, BOUND),
+    "on embeddings": (NOT, PARTLY, BOUND),
+    "completion": (NOT, PARTLY, BOUND),
+    "batch_inference": (PARTLY, STOPS, BOUND),
+    "exploit": (PARTLY, STOPS, BOUND),
+    "features": (NOT, NOT, NOT),
+}
+"""What mechanism and publications let expect of iso 1, iso 25 and label-DP ε = 1, by family."""
+
+INTRO = """# Attacks: what each finds, and what noise and label privacy do to it
+
+Written by `python benchmarks/evidence_attacks.py`: five seeds (0 to 4), 20 known rows, 20 epochs of
+batches of 256, cut width 16, one active and one passive party. Cells are **advantages** with the
+half width of their 95 % t interval over seeds:
+
+- attacks on labels, and `attribute`: AUC less the AUC of the strongest control (the one with the
+  best cross-validated score on the known rows), on test rows where the attack can label them, else
+  on training rows;
+- `embedding_inversion`, `grn`, `equation_solving`: R² above regression on own columns (with 60
+  auxiliary rows for the first, none for the others, which have the victim's model instead);
+- `gradient_replacement`, `replay`: share of test rows of class 0 that are predicted as class 1
+  while the attack runs, less the share while it does not; below them the accuracy of the main task
+  while it does not run.
+
+"Behind" is what stands between the embeddings and the loss: a top model with a hidden layer, one
+linear layer, a plain sum, the U-shaped split (`ushaped`), or linear bottoms and a plain sum (linear
+model); "numbers" means that category codes are read as numbers, for the two attacks that need it.
+Attacks without a hyper-parameter in parentheses run with their defaults, which average gradients
+over epochs. `linear_inversion` needs an encrypted layer and stands in [he.md](he.md).
+"""
+
+RULE = """## Against the expectation from mechanism
+
+A family stands for its strongest attack in each cell. **stops**: the interval of the advantage
+touches zero or lies below it. **does not stop**: 80 % or more of the undefended advantage is left.
+**partly**: less, but the interval is above zero. **-**: the undefended interval touches zero, so
+there is nothing to stop. Under label-DP, **within the bound**: the AUC does not exceed, by its
+interval, the larger of 0.5 + tanh(ε/2)/2 = 0.731, which is the AUC of the released labels for the
+true ones, and the AUC of the undefended main task, which is what all columns tell about the label;
+the guarantee speaks about the gain over that. Cells that disagree are bold and explained below.
+"""
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean and 95 % t interval over seeds; NaN without values."""
+    if not values:
+        return math.nan, math.nan, math.nan
+    low, high = t_interval(values)
+    mean = sum(values) / len(values)
+    return mean, mean if low is None else low, mean if high is None else high
+
+
+def page(
+    found: Mapping[str, Sequence[Mapping[str, Any]]], order: Sequence[tuple[str, str]],
+    columns: Sequence[str], comments: str,
+) -> tuple[str, list[str]]:  # fmt: skip
+    """The whole page, and the cells that disagree without an explanation.
+
+    Args:
+        found: the parts of every world.
+        order: (name, kind) of the table's rows.
+        columns: of the table, undefended first.
+        comments: text of the comments file.
+    """
+    text, cells = [INTRO], {}
+    for world, made in found.items():
+        if not made:
+            text.append(f"## {world}\n\nNot run: the table is not there.\n")
+            continue
+        cells[world] = [Cell(**c) for part in made for c in part["cells"]]
+        minutes = sum(part["cpu"] for part in made) / 60
+        lines = [*_table(cells[world], made, order, columns), "", f"{minutes:.1f} CPU minutes."]
+        text.append(f"## {world}\n\n" + "\n".join(lines) + "\n")
+    mains = {w: _main(found[w], "top", columns[0], "auc")[0] for w in cells}
+    told = _sections(comments)
+    compared, wanted = _compare(cells, mains, columns)
+    below, more = _below(cells, columns)
+    text += [RULE, *compared, "", _explained(told, wanted), "## Below their control", *below, "",
+             _explained(told, more), "## Remarks", ""]  # fmt: skip
+    text += [f"- **{key.split(', ', 1)[1]}**: {t}" for key, t in told.items() if "remark" in key]
+    return "\n".join(text) + "\n", [k for k in (*wanted, *more) if k not in told]
+
+
+def _table(
+    cells: Sequence[Cell], made: Sequence[Mapping[str, Any]],
+    order: Sequence[tuple[str, str]], columns: Sequence[str],
+) -> list[str]:  # fmt: skip
+    by = {(c.name, c.kind, c.column): c for c in cells}
+    lines = [f"| attack | behind | {' | '.join(columns)} |", "|---|---|" + "---|" * len(columns)]
+    for name, kind in order:
+        row = [by[name, kind, c] for c in columns]
+        lines.append(f"| {name} | {kind} | {' | '.join(map(_figure, row))} |")
+        if row[0].target == "integrity":
+            clean = " | ".join(f"{mean_interval(c.clean)[0]:.3f}" for c in row)
+            lines.append(f"| *{name}: clean accuracy* | {kind} | {clean} |")
+    for kind in dict.fromkeys(kind for _, kind in order):
+        for metric in ("auc", "accuracy") if kind == "top" else ("auc",):
+            figures = " | ".join(f"{_main(made, kind, c, metric)[0]:.3f}" for c in columns)
+            label = {"auc": "AUC", "accuracy": "accuracy"}[metric]
+            lines.append(f"| *main task, test {label}* | {kind} | {figures} |")
+    return lines
+
+
+def _figure(cell: Cell) -> str:
+    if not cell.gains:
+        return f"({cell.reason[:60]})"
+    mean, low, high = cell.gain
+    return f"{mean:+.3f} ± {(high - low) / 2:.3f}"
+
+
+def _main(
+    made: Sequence[Mapping[str, Any]], kind: str, column: str, metric: str
+) -> tuple[float, float, float]:
+    """The main task of the first training of a kind, in which no active attacker takes part."""
+    of = next((p["main"] for p in made if p["kind"] == kind and column in p["main"]), {})
+    return mean_interval(of.get(column, {}).get(metric, []))
+
+
+def family(cell: Cell) -> str:
+    on_embeddings = cell.attack in ("spectral", "similarity") and (
+        cell.name == "spectral" or "on=embedding" in cell.name
+    )
+    return FAMILY[f"{cell.attack} z" if on_embeddings else cell.attack]
+
+
+def _compare(
+    cells: Mapping[str, Sequence[Cell]], mains: Mapping[str, float], columns: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The comparison as a table, and the (family, column) pairs that disagree somewhere."""
+    lines = [f"| family | defense | expected | {' | '.join(cells)} |",
+             "|---|---|---|" + "---|" * len(cells)]  # fmt: skip
+    wanted: list[str] = []
+    for name, expected in EXPECTED.items():
+        for column, says in zip(columns[1:], expected, strict=True):
+            row = []
+            for world, of in cells.items():
+                mine = [c for c in of if family(c) == name and c.gains]
+                seen = _verdict(mine, columns[0], column, says, mains[world])
+                row.append(seen if seen in ("-", says) else f"**{seen}**")
+                if row[-1].startswith("**") and f"{name}, {column}" not in wanted:
+                    wanted.append(f"{name}, {column}")
+            lines.append(f"| {name} | {column} | {says} | {' | '.join(row)} |")
+    return lines, wanted
+
+
+def _verdict(cells: Sequence[Cell], bare: str, column: str, expected: str, main: float) -> str:
+    def best(at: str) -> Cell | None:
+        there = [c for c in cells if c.column == at]
+        return max(there, key=lambda c: c.gain[0], default=None)
+
+    before, after = best(bare), best(column)
+    if before is None or after is None or before.gain[1] <= 0:
+        return "-"
+    if expected == BOUND:
+        limit = max(0.5 + math.tanh(0.5) / 2, main)
+        highest = max(mean_interval(c.values)[1] for c in cells if c.column == column)
+        return BOUND if highest <= limit else "beyond the bound"
+    if after.gain[1] <= 0:
+        return STOPS
+    return NOT if after.gain[0] >= 0.8 * before.gain[0] else PARTLY
+
+
+def _below(
+    cells: Mapping[str, Sequence[Cell]], columns: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Cells whose whole interval is below zero: which, and which of them are not at chance."""
+    lines, wanted = [""], []
+    for world, of in cells.items():
+        said: dict[str, list[str]] = {}
+        for c in of:
+            if not c.gains or c.gain[2] >= 0:
+                continue
+            mean, low, high = mean_interval(c.values)
+            chance = low <= (0.5 if c.target in ("label", "attribute") else 0.0) <= high
+            said.setdefault(c.column, []).append(f"{c.name} {'' if chance else f'({mean:.2f})'}")
+            key = f"below, {family(c)}"
+            if not chance and key not in wanted:
+                wanted.append(key)
+        for column in columns:
+            if column in said:
+                names = ", ".join(s.strip() for s in said[column])
+                lines.append(f"- {world}, {column}: {names}")
+    note = (
+        "An attack below its control does not protect anybody: a rational attacker would use the "
+        "control, which needs no message. Most are at chance (their own interval covers 0.5, or 0 "
+        "for R²) beside a control that is not; the figure of each other one is in parentheses."
+    )
+    return ["", note, *(lines if len(lines) > 1 else ["", "None."])], wanted
+
+
+def _sections(comments: str) -> dict[str, str]:
+    """Explanations by key."""
+    parts = re.split(r"^### (.+)$", comments, flags=re.MULTILINE)
+    return {k.strip(): t.strip() for k, t in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def _explained(told: Mapping[str, str], wanted: Sequence[str]) -> str:
+    lines = [f"- **{k}**: {told.get(k, 'UNEXPLAINED.')}" for k in wanted]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,141 @@
+"""Who leaks to whom: one cell for each adversary, victim and target, its strongest attack in it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from vflsec import run_audit
+from vflsec.audit.leakage import records, results_frame, rows_of, summarise
+from vflsec.audit.matrix import leaks, secret
+from vflsec.engine.cohort import run_cohort
+from vflsec.engine.spec import AttackSpec, CellSpec, victims
+from vflsec.report.html import html
+from vflsec.report.markdown import markdown_summary
+from vflsec.testing import small_task
+
+
+def test_labels_are_the_active_partys_and_columns_those_of_the_others() -> None:
+    parties = ("bank", "shop", "telco")
+    assert victims("label", ("shop",), parties) == ("bank",)
+    assert victims("label", ("shop", "telco"), parties) == ("bank",)
+    assert victims("integrity", ("telco",), parties) == ("bank",)
+    assert victims("feature", ("bank",), parties) == ("shop", "telco")
+    assert victims("attribute", ("bank", "shop"), parties) == ("telco",)
+    assert victims("embedding", ("bank",), parties, "telco") == ("telco",)
+
+
+def test_every_measure_names_its_victim() -> None:
+    tasks = {s: small_task(s, n=200, widths=(3, 4, 4)) for s in (0, 1)}
+    cells = [CellSpec({"name": "s"}, "splitnn", {"epochs": 2, "cut": 3}, seed=s) for s in tasks]
+    attacks = [
+        AttackSpec("direction", adversary=("passive1",)),
+        AttackSpec("direction", adversary=("passive1", "passive2")),
+        AttackSpec("embedding_inversion", adversary=("active",), aux_rows=20, victim="passive2"),
+        AttackSpec("attribute", adversary=("passive1",), aux_rows=20, victim="active"),
+        AttackSpec("attribute", adversary=("active", "passive1"), aux_rows=20),
+        AttackSpec("direct", adversary=("passive1",)),
+    ]
+    (result, _) = run_cohort(cells, attacks, tasks, device="cpu")
+    found = {(m.adversary, m.attack, m.victim) for m in result.measures}
+    assert found == {
+        ("", "", ""),
+        ("passive1", "direction", "active"),
+        ("passive1+passive2", "direction", "active"),
+        ("active", "embedding_inversion", "passive2"),
+        ("passive1", "attribute", "active"),
+        ("active+passive1", "attribute", "passive2"),
+        ("passive1", "direct", "active"),
+    }
+    refused = [m for m in result.measures if m.attack == "direct"]
+    assert [(m.status, m.value) for m in refused] == [("not-applicable", None)]
+    assert "trainable top" in refused[0].reason
+    frame = results_frame(records(result))
+    assert set(frame["victim"]) == {"", "active", "passive2"}
+
+
+def point(**changes: Any) -> dict[str, Any]:
+    base = {
+        "cell": "c", "dataset": "d", "algorithm": "splitnn", "seed": 0, "attack": "norm",
+        "attack_key": "k", "adversary": "shop", "victim": "bank", "target": "label",
+        "split": "test", "metric": "auc", "value": 0.7, "chance": 0.5, "phase": "train",
+        "controls": {},
+    }  # fmt: skip
+    return base | changes
+
+
+def found_in(*points: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = rows_of(summarise(results_frame(points)))
+    return leaks([{k: None if v != v else v for k, v in r.items()} for r in rows])
+
+
+def test_the_strongest_attack_stands_for_a_cell() -> None:
+    weak, strong = point(), point(attack="direction", attack_key="l", value=0.9)
+    other = point(adversary="telco", value=0.6)
+    column = point(
+        adversary="bank", victim="shop", target="feature", metric="r2", value=0.2, chance=0.0,
+        attack="grn", split="train",
+    )  # fmt: skip
+    cells = {(c["adversary"], c["victim"], c["target"]): c for c in found_in(
+        weak, strong, other, column)}  # fmt: skip
+    assert set(cells) == {
+        ("shop", "bank", "label"), ("telco", "bank", "label"), ("bank", "shop", "feature"),
+    }  # fmt: skip
+    best = cells["shop", "bank", "label"]
+    assert (best["attack"], best["advantage"]) == ("direction", pytest.approx(0.4))
+    assert cells["telco", "bank", "label"]["advantage"] == pytest.approx(0.1)
+    assert cells["bank", "shop", "feature"]["metric"] == "r2"
+    assert secret(best) == "labels of bank"
+    assert secret({"target": "feature", "victim": "a+b"}) == "columns of a and b"
+    assert secret({"target": "label"}) == "labels"
+
+
+def test_what_a_defense_lets_through_is_not_in_it() -> None:
+    bare, worse = point(value=0.6), point(defense="noise", strength=1.0, value=0.9)
+    (cell,) = found_in(bare, worse)
+    assert (cell["defense"], cell["advantage"]) == ("none", pytest.approx(0.1))
+    (cell,) = found_in(worse)
+    assert cell["defense"] == "noise"
+
+
+def test_an_audit_says_who_leaks_to_whom_everywhere(tmp_path: Path) -> None:
+    audit = run_audit(
+        {
+            "data": {"name": "leaky"},
+            "algorithm": {"name": "splitnn", "epochs": 3, "cut": 8},
+            "attack": [
+                {"name": "norm"},
+                {"name": "norm", "adversary": "active", "known_rows": 0},
+                {"name": "attribute", "adversary": "active", "aux_rows": 40},
+            ],
+            "audit": {"seeds": 2, "positive_control": False, "references": []},
+        },
+        tmp_path,
+        device="cpu",
+    )
+    whose = {"norm": "active", "attribute": "passive"}
+    read = pd.read_parquet(tmp_path / "results.parquet")
+    with (tmp_path / "results.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for table in (rows_of(audit.results), rows_of(read), rows):
+        assert {r["attack"] for r in table} == {"", *whose}
+        for r in table:
+            assert r["victim"] == whose.get(r["attack"], "")
+    summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    cells = {(c["adversary"], c["victim"], c["target"]): c for c in summary["leaks"]}
+    assert set(cells) == {("passive", "active", "label"), ("active", "passive", "attribute")}
+    refused = [r for r in summary["refused"] if r["attack"]["name"] == "norm"]
+    assert [r["victims"] for r in refused] == [["active"]]
+    page, text = html(summary), markdown_summary(summary)
+    assert "Who leaks to whom" in page
+    for words in ("labels of active", "a column of passive"):
+        assert f'<th scope="row">{words}</th>' in page
+        assert f"| {words} |" in text
+    older = {k: v for k, v in summary.items() if k != "leaks"}
+    older["points"] = [{k: v for k, v in p.items() if k != "victim"} for p in older["points"]]
+    assert '<th scope="row">labels</th>' in html(older)

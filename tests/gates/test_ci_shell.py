@@ -1,0 +1,163 @@
+"""The shell of the GitHub action and the GitLab job, run as runners do; figures are planted."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import SCENARIO, gate
+
+HERE = Path(__file__).resolve().parent.parent
+PROGRAM = """
+import os, sys
+from audited import Planted
+from vflsec import cli
+from vflsec.engine import run
+from vflsec.report import html
+
+html.svg = lambda *_: ""
+leaks = {"norm": 0.3, "model_completion": 0.2}
+safe = {"norm": float(os.environ.get("LEFT", 0)), "model_completion": 0.02}
+run.default_backend = Planted(leaks, safe, sd=float(os.environ.get("SD", 0.01))).backend
+args = sys.argv[1:]
+sys.exit(cli.main(args[2:] if args[:2] == ["-m", "vflsec"] else args))
+"""
+DEFENDED = gate(max=0.1, defense="defended")
+CASES: dict[str, tuple[str, dict[str, str], int, str]] = {
+    # name: gates, environment beside the defaults, exit code of the step, verdict
+    "pass": (DEFENDED, {}, 0, "PASS"),
+    "fail": (gate(max=0.1), {}, 1, "FAIL"),
+    "inconclusive": (DEFENDED, {"LEFT": "0.1", "SD": "0.04"}, 3, "INCONCLUSIVE"),
+    "inconclusive, warn": (
+        DEFENDED, {"LEFT": "0.1", "SD": "0.04", "INCONCLUSIVE": "warn"}, 0, "INCONCLUSIVE",
+    ),
+    "bad scenario": ("[[gate]]\nmaxx = 1\n", {}, 2, ""),
+}  # fmt: skip
+
+
+def _yaml(text: str) -> Any:
+    ruamel = pytest.importorskip("ruamel.yaml")
+    return ruamel.YAML(typ="safe", pure=True).load(text)
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> dict[str, str]:
+    """The environment of a step: `python` and `vflsec` with planted figures, a pip that does
+    nothing."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    real = f'#!/bin/bash\nexec "{sys.executable}" "{program}" "$@"\n'
+    for name, text in (("python", real), ("vflsec", real), ("pip", "#!/bin/bash\nexit 0\n")):
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    return {
+        k: v for k, v in os.environ.items() if not k.startswith(("GITHUB_", "CI"))
+    } | {
+        "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]),
+        "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+
+
+def step(
+    root: Path, folder: Path, runner: dict[str, str], **inputs: str
+) -> tuple[subprocess.CompletedProcess[str], dict[str, str], str]:
+    """The action's last step in bash as GitHub calls it: (process, its outputs, its summary)."""
+    action = _yaml((root / "action.yml").read_text(encoding="utf-8"))
+    defaults = {k: str(v.get("default", "")) for k, v in action["inputs"].items()}
+    last = action["runs"]["steps"][-1]
+    named = {
+        k: defaults[m[1]] if (m := re.fullmatch(r"\$\{\{ inputs\.(\S+) \}\}", v)) else v
+        for k, v in last["env"].items()
+    }
+    output, summary = folder / "output", folder / "summary"
+    output.write_text("")
+    summary.write_text("# what stood here before\n")
+    env = runner | named | {
+        "SCENARIO": "case.toml", "GITHUB_ACTIONS": "true", "GITHUB_OUTPUT": str(output),
+        "GITHUB_STEP_SUMMARY": str(summary), "GITHUB_WORKSPACE": str(folder), "CI": "true",
+    } | inputs  # fmt: skip
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", last["run"]],
+        cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    told = dict(line.split("=", 1) for line in output.read_text().splitlines())
+    return done, told, summary.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_the_step_of_the_action(
+    name: str, root: Path, tmp_path: Path, runner: dict[str, str]
+) -> None:
+    gates, extra, code, verdict = CASES[name]
+    (tmp_path / "case.toml").write_text(SCENARIO + gates)
+    done, told, summary = step(root, tmp_path, runner, **extra)
+    assert done.returncode == code, done.stdout + done.stderr
+    asked = 3 if "warn" in name else code
+    assert told == {"exit-code": str(asked)}
+    assert summary.startswith("# what stood here before\n")
+    out = tmp_path / "vflsec-out"
+    if not verdict:
+        assert "maxx is not a known key" in " ".join(done.stderr.split())
+        assert "vflsec: " not in summary
+        assert not (out / "report.html").exists()
+        return
+    assert f"vflsec: {verdict} (case)" in summary
+    assert summary.count("vflsec: ") == 1
+    notices = [line for line in done.stdout.splitlines() if line.startswith("::")]
+    kinds = {line.split(" ")[0] for line in notices}
+    wanted = {"PASS": set(), "FAIL": {"::error"}, "INCONCLUSIVE": {"::warning"}}
+    assert kinds == wanted[verdict]
+    if verdict == "FAIL":
+        lines = (tmp_path / "case.toml").read_text().splitlines()
+        at = lines.index("[[gate]]") + 1
+        assert notices[0].startswith(f"::error title=vflsec FAIL,file=case.toml,line={at}::")
+    for path in ("results.sarif", "junit.xml", "report.html"):
+        assert (out / path).stat().st_size > 500
+
+
+@pytest.mark.slow
+def test_the_step_judges_a_rise_against_a_baseline(
+    root: Path, tmp_path: Path, runner: dict[str, str]
+) -> None:
+    """Two calls inside, one summary: that of the second, which has the baseline."""
+    (tmp_path / "case.toml").write_text(SCENARIO + DEFENDED)
+    env = runner | {"LEFT": "-0.1"}
+    for args in (["audit", "case.toml", "--out", "before", "-q"],
+                 ["gate", "before", "--baseline", "b.json", "--update-baseline"]):  # fmt: skip
+        made = subprocess.run(["vflsec", *args], cwd=tmp_path, env=env, capture_output=True,
+                              text=True, check=False)  # fmt: skip
+        assert made.returncode == 0, made.stderr
+    done, told, summary = step(root, tmp_path, runner, BASELINE="b.json", LEFT="0.05")
+    assert (done.returncode, told) == (1, {"exit-code": "1"}), done.stdout + done.stderr
+    assert summary.count("vflsec: ") == 1
+    assert "vflsec: FAIL (case)" in summary
+    assert "does not rise against the baseline" in summary
+    done, told, _ = step(root, tmp_path, runner, BASELINE="b.json", LEFT="-0.1", OUT="again")
+    assert (done.returncode, told) == (0, {"exit-code": "0"}), done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pass", "fail", "inconclusive"])
+def test_the_gitlab_job(name: str, root: Path, tmp_path: Path, runner: dict[str, str]) -> None:
+    text = (root / "docs" / "ci.md").read_text(encoding="utf-8")
+    (block,) = [b for b in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "image:" in b]
+    (job,) = _yaml(block).values()
+    gates, extra, code, _ = CASES[name]
+    (tmp_path / "privacy.toml").write_text(SCENARIO + gates)
+    script = "set -eo pipefail\n" + "\n".join(job["script"])
+    env = runner | extra | {"CI": "true", "GITLAB_CI": "true"}
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True,
+                          text=True, timeout=300, check=False)  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert (job["allow_failure"]["exit_codes"] == code) == (name == "inconclusive")
+    for path in [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]:
+        assert (tmp_path / path).stat().st_size > 500

@@ -1,0 +1,58 @@
+"""What a reader should know about tables before training on them: what is missing or left out.
+
+An empty cell, NaN and the other spellings of :data:`vflsec.data.reading.MISSING` are a missing
+value, never an error: a missing number becomes the mean of its column over the training rows, and a
+missing category a code of its own (:mod:`vflsec.data.scale`). They are counted here, so that nobody
+trains on gaps unawares. An infinite number has no such meaning and is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vflsec.data.source import Source
+
+__all__ = ["missing_by_column", "remarks"]
+
+_MOST = 12
+
+
+def missing_by_column(source: Source) -> dict[str, dict[str, int]]:
+    """{party: {column: rows without a value}} of the columns that miss some."""
+    out = {}
+    for party, data in source.parties.items():
+        if data.names and data.values.ndim == 2:
+            counts = np.isnan(data.values).sum(axis=0)
+            found = {c: int(k) for c, k in zip(data.names, counts, strict=True) if k}
+            if found:
+                out[party] = found
+    return out
+
+
+def remarks(source: Source) -> list[str]:
+    """One sentence for each thing that was read otherwise than a reader may expect."""
+    out = []
+    for party, counts in missing_by_column(source).items():
+        rows = len(source.parties[party].rows)
+        parts = [f"{c} {k}" for c, k in counts.items()]
+        out.append(
+            f"missing values at {party}, of {rows} rows: {_listed(parts)}; a missing number "
+            "becomes the column's mean, a missing category its own code."
+        )
+    facts = source.facts
+    out += [str(n) for n in facts.get("notes", ())]
+    folded = [f"{c} {k}" for c, k in facts.get("folded_categories", {}).items()]
+    if folded:
+        out.append(f"rare categories folded into one, by column: {_listed(folded)}.")
+    if facts.get("unused_columns"):
+        out.append(f"columns that nobody uses: {_listed(facts['unused_columns'])}.")
+    if facts.get("unlabelled"):
+        out.append(f"{facts['unlabelled']} of {len(source.y)} rows have no label.")
+    return out
+
+
+def _listed(parts: Sequence[str]) -> str:
+    more = len(parts) - _MOST
+    return ", ".join(parts[:_MOST]) + (f" and {more} more" if more > 0 else "")
