@@ -6,8 +6,8 @@ g beside its own g = dL/dz. Three ways to use that:
 
 * ``output``: h = (z - b) W^+. Exact where o >= m and W has full rank; else the component of h in
   the column space of W, which is all that z carries.
-* ``gradient``: h = (G g^+)^T for a batch. Exact where the batch is no larger than the rank of g (at
-  most o).
+* ``gradient``: h = (G g^+)^T for a batch. Exact where the batch is no larger than the rank of g, at
+  most o; rows whose g are parallel (few classes, the same active units of the top) stay mixed.
 * ``joint``: both; and what they leave open from the row's earlier epochs, in which W was another,
   as far as those predict held-out columns of the last z (h moves too, so older is not truer).
 

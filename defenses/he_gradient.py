@@ -65,6 +65,12 @@ class HeGradient(Policy):
 
         check_mask(Parameters(self.degree, tuple(self.bits), self.scale_bits), self.mask_bits)
 
+    def check_task(self, classes: int) -> None:
+        if self.mode == "real":
+            from vflsec.he import tenseal
+
+            tenseal()  # says how to install it, before anything runs
+
     def link(self, own: Own) -> Link | None:
         from vflsec.he import tenseal
         from vflsec.he.ckks import Parameters

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -200,8 +202,23 @@ def test_a_plan_has_the_tables_and_the_price() -> None:
     assert "if it were real" in text
 
 
-def test_measured_seconds_are_in_the_results(tmp_path: Path) -> None:
+def test_a_real_audit_stores_its_seconds_and_no_secret_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     pytest.importorskip("tenseal")
+    from test_interactive import secret_windows
+
+    from vflsec.he import interactive
+
+    caplog.set_level(0)
+    made: list[Any] = []
+
+    class Remembered(interactive.KeyPair):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            made.append(self)
+
+    monkeypatch.setattr(interactive, "KeyPair", Remembered)
     sealed = {"name": "he_embedding", "out": 2, "mode": "real", "processes": False}
     one = {**SCENARIO, "defense": [sealed], "attack": [], "audit": {"seeds": 1, "references": []}}
     one["algorithm"] = {**one["algorithm"], "epochs": 1}
@@ -210,3 +227,13 @@ def test_measured_seconds_are_in_the_results(tmp_path: Path) -> None:
     spent = point["encryption"]
     assert min(spent[k] for k in ("encrypt", "multiply", "decrypt")) > 0
     assert sum(spent.values()) < point["seconds"]
+    files = [p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()]
+    assert len(files) > 5
+    [keys] = made
+    pieces = secret_windows(keys)
+    assert len(pieces) > 20
+    for where in (*files, caplog.text.encode(), repr(dict(os.environ)).encode()):
+        for piece in pieces:
+            assert piece not in where
+            assert piece.hex().encode() not in where
+            assert base64.b64encode(piece)[:30] not in where
