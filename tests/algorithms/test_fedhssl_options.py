@@ -227,7 +227,7 @@ def test_wrong_settings_give_one_clear_error() -> None:
     ],
 )  # fmt: skip
 def test_wrong_values_are_named(key: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"fedhssl(: |\.){key} "):
+    with pytest.raises(ConfigError, match=rf"fedhssl(: |\.){key}"):
         make("fedhssl", **{key: value})
 
 
