@@ -41,7 +41,7 @@ format: $(STAMP)/dev ## put the code into the house format
 	$(BIN)/ruff format .
 
 types: $(STAMP)/dev ## type-check the wheel as a user would install it
-	$(BIN)/python .ci/types.py
+	$(BIN)/python .ci/check_types.py
 
 notebooks: $(STAMP)/notebooks ## execute every notebook (results under build/)
 	@mkdir -p $(NOTEBOOK_OUT)

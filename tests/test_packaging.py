@@ -367,6 +367,6 @@ def test_licence_is_the_whole_apache_licence() -> None:
 
 def test_package_sources_are_named_nowhere() -> None:
     """Which mirror pip uses is the user's business."""
-    for name in ("Makefile", ".ci/run", ".ci/types.py", "constraints.txt", "pyproject.toml"):
+    for name in ("Makefile", ".ci/run", ".ci/check_types.py", "constraints.txt", "pyproject.toml"):
         text = (ROOT / name).read_text(encoding="utf-8")
         assert not re.search(r"--(extra-)?index-url|--find-links|--trusted-host|https?://", text)

@@ -83,7 +83,9 @@ def outcomes(
     for entry in entries:
         bare = _twin(entry, entries)
         datasets = [k[2] for k in by_point if k[:2] == (entry["algorithm"], entry["defense"])]
-        sentences, unseen, measured = [], {}, []
+        sentences: list[list[str]] = []
+        measured: list[dict[str, Any]] = []
+        unseen: dict[tuple[Any, ...], None] = {}
         for dataset in dict.fromkeys(datasets):
             of = by_point[entry["algorithm"], entry["defense"], dataset]
             gone = [r for r in of if r["status"].startswith("not-")]
@@ -182,7 +184,7 @@ def _values(
         wanted = errors or (r["target"] != "embedding" and r["metric"] == r["primary"])
         if r["status"] == "ok" and wanted and "@" not in r["phase"]:
             groups[r["attack"], r["adversary"]].append(r)
-    out = {}
+    out: dict[tuple[str, str], tuple[str, Seeds, float | None, str]] = {}
     for key, of in groups.items():
         split = next((s for s in _SPLITS if any(r["split"] == s for r in of)), of[0]["split"])
         phase = of[-1]["phase"]
