@@ -106,10 +106,8 @@ def test_a_summary_of_an_older_version_still_makes_a_report(one: dict[str, Any])
     assert "Cost, utility and leakage together" not in html(old)
 
 
-def test_markdown_names_the_training_only_where_there_are_several(
-    one: dict[str, Any], two: dict[str, Any]
-) -> None:
-    assert "| data | defense | attack |" in markdown_summary(one)
+def test_markdown_names_the_training(one: dict[str, Any], two: dict[str, Any]) -> None:
+    assert "| data | training | defense | attack |" in markdown_summary(one)
     text = markdown_summary(two)
     assert "| data | training | defense | attack |" in text
     lines = [line for line in text.splitlines() if "| oneshot |" in line]
