@@ -422,9 +422,10 @@ clean and draws from the column's range). Reduced against it: 3,000 rows of a ta
 batch of 512 (0.1, or 0.05 at γ = 0.5), so that 40 iterations are hundreds of updates. The best
 epoch is kept by validation loss; the script chooses nothing on test rows. (The numbers of rows and
 iterations and the form of the views were set beforehand, the last by the paper's text, in trials on
-credit_default and avazu_10k that printed test figures beside validation ones.) Sizes and data differ from
-the paper's, so orderings and gains are compared, not figures. FedSplitNN is FedCSSL without
-pre-training: the same encoder from scratch (bit-equal to `splitnn` with that encoder, by test)."""
+credit_default and avazu_10k that printed test figures beside validation ones.) Sizes and data
+differ from the paper's, so orderings and gains are compared, not figures. FedSplitNN is FedCSSL
+without pre-training: the same encoder from scratch (bit-equal to `splitnn` with that encoder, by
+test)."""
 
 LONG = """Gain over FedSplitNN by the number of global iterations (SimSiam). The paper trains 40 on
 100,000 rows (Avazu): about 3,100 cross-party and 7,800 local updates at batches of 512. Beside it,
