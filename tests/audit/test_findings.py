@@ -125,3 +125,16 @@ def test_verdicts_and_gaps_are_told() -> None:
 
 def test_nothing_to_tell() -> None:
     assert told([]) == []
+
+
+def test_sentences_name_the_training_where_there_are_several() -> None:
+    iso: dict[str, Any] = {"defense": "iso", "strength": 5.0, "cell": "iso"}
+    records = []
+    for algorithm in ("splitnn", "oneshot"):
+        for r in rows(0.9) + rows(0.8, **iso):
+            records.append({**r, "algorithm": algorithm, "cell": algorithm + r["cell"]})
+    found = told(records)
+    for algorithm in ("splitnn", "oneshot"):
+        start = f"On toy trained by {algorithm}, "
+        assert sum(f.startswith(start + "the federation leaks") for f in found) == 1
+        assert sum(f.startswith(start + "iso at strength 5 does not stop") for f in found) == 1

@@ -69,7 +69,7 @@ def _about(rows: Sequence[Row], many: tuple[bool, bool], level: float) -> list[s
         if not is_undefended(r):
             by_defense[r["defense"]].append(r)
     leaks = reference is None or _leaks(reference)
-    out += [_defended(d, of, leaks, level) for d, of in by_defense.items()]
+    out += [_defended(d, of, leaks, many, level) for d, of in by_defense.items()]
     return [sentence for sentence in out if sentence]
 
 
@@ -100,9 +100,14 @@ def _control(r: Row) -> str:
     return f"for its own means ({r['control']})"
 
 
-def _undefended(r: Row, many: tuple[bool, bool], level: float) -> str:
+def _place(r: Row, many: tuple[bool, bool]) -> str:
+    """The data set, and the training and its phase where there are several."""
     start = f"On {r['dataset']}" + (f" trained by {r['algorithm']}" if many[0] else "")
-    start += f" after {r['phase']}" if many[1] and r["phase"] else ""
+    return start + (f" after {r['phase']}" if many[1] and r["phase"] else "")
+
+
+def _undefended(r: Row, many: tuple[bool, bool], level: float) -> str:
+    start = _place(r, many)
     name, value = metric_name(r["metric"]), _plain(r["value"])
     if not _known(r["advantage"]):
         return f"{start}, {_who(r)} reaches {name} {value}; there is no control to compare with."
@@ -144,9 +149,11 @@ def _grid(rows: Sequence[Row]) -> str:
     return f" at strength{'s' if len(s) > 1 else ''} {listed}"
 
 
-def _defended(defense: str, rows: Sequence[Row], leaks: bool, level: float) -> str:
+def _defended(
+    defense: str, rows: Sequence[Row], leaks: bool, many: tuple[bool, bool], level: float
+) -> str:
     rows = sorted(rows, key=lambda r: (r["strength"] != r["strength"], r["strength"]))
-    lead = f"On {rows[0]['dataset']}, "
+    lead = f"{_place(rows[0], many)}, "
     sure = [r for r in rows if _known(r["advantage_low"])]
     if not sure:
         return f"{lead}{defense} against {_who(rows[0])}: one seed gives no interval."
