@@ -103,7 +103,7 @@ class BatchInference(Attack):
 
 def _last(rows: Tensor) -> Tensor:
     """Where each row id stands last: labels released in stages train the model several times."""
-    places = {int(row): place for place, row in enumerate(rows)}
+    places = {row: place for place, row in enumerate(rows.tolist())}
     return torch.tensor(list(places.values()), dtype=torch.int64)
 
 

@@ -180,6 +180,11 @@ def leakage(part: Part, results: Results) -> list[str]:
     return lines
 
 
+def _means(rows: Iterable[Found], probe: str, figure: int) -> list[float]:
+    """Mean over seeds of a probe's value (figure 0) or advantage (1), for every row."""
+    return [float(np.mean(f.leaks[probe][figure])) for f in rows]
+
+
 def downloads(results: Results) -> list[str]:
     """What the single download of one-shot and few-shot VFL gives away, beside split training."""
     lines = []
@@ -187,8 +192,8 @@ def downloads(results: Results) -> list[str]:
         both = [f for t, f in found.items() if t.startswith(("One-shot", "Few-shot"))]
         if not both or BASE not in found:
             continue
-        value = [float(np.mean(f.leaks["cluster"][0])) for f in both]
-        gain = [float(np.mean(f.leaks["cluster"][1])) for f in both]
+        value = _means(both, "cluster", 0)
+        gain = _means(both, "cluster", 1)
         split, more = (float(np.mean(v)) for v in found[BASE].leaks["cluster"])
         lines.append(
             f"- {key}: `cluster` on the single download reaches {span(value)}, the strongest "
@@ -207,9 +212,9 @@ def after_the_teacher(results: Results) -> list[str]:
             continue
         told = sum(sum(f.told) for f in alone.values())
         quiet = sum(any(a.startswith("cluster") for a, _ in f.silent) for f in alone.values())
-        stays = [float(np.mean(f.leaks["embedding inversion"][0])) for f in alone.values()]
-        gain = [float(np.mean(f.leaks["embedding inversion"][1])) for f in alone.values()]
-        first = [float(np.mean(f.leaks["cluster"][0])) for f in alone.values()]
+        stays = _means(alone.values(), "embedding inversion", 0)
+        gain = _means(alone.values(), "embedding inversion", 1)
+        first = _means(alone.values(), "cluster", 0)
         lines.append(
             f"- {key}: `cluster` on the gradients of stage `teacher` {span(first)}; in stage "
             f"`student` passive parties received {told:.0f} bytes in all seeds of {len(alone)} "

@@ -97,13 +97,18 @@ class Tasks:
         return {c.seed: self._tasks[c.seed] for c in work.cells}
 
 
+def importable(base: Path) -> None:
+    """Let the user's own modules, which lie beside the scenario, be imported."""
+    folder = str(base.resolve())
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
 def do_work(
     work: Work, store: Store, tasks: Tasks, device: str, progress: Progress | None = None
 ) -> None:
     """Train, attack, and commit every cell of `work`."""
-    folder = str(tasks.base.resolve())
-    if folder not in sys.path:  # for the user's own modules, which lie beside the scenario
-        sys.path.append(folder)
+    importable(tasks.base)
     results = tasks.backend.run_cohort(
         list(work.cells), list(work.attacks), tasks.of(work), device=device, progress=progress,
         main=work.main,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -66,10 +65,9 @@ def obstacles(
     encryption, whose setup starts processes and makes keys, are left out.
     """
     from vflsec.data.prepare import make_task
+    from vflsec.engine.executor import importable
 
-    folder = str(scenario.base.resolve())
-    if folder not in sys.path:
-        sys.path.append(folder)
+    importable(scenario.base)
     tasks: dict[str, Task] = {}
     for group in groups:
         cell, name = group.cells[-1], group.data.name
