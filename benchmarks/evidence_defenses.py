@@ -58,6 +58,8 @@ GRID: dict[str, tuple[str, dict[str, Any], Sequence[float]]] = {
     "embedding_noise": ("embedding_noise", {}, (0.25, 1, 4, 16)),
     "mixup": ("mixup", {}, (0.1, 0.2, 0.35, 0.5)),
     "dpsgd": ("dpsgd", {"clip_norm": 1.0}, (0.5, 1, 4, 16)),
+    "dpsgd, clip 1, hardly any noise": ("dpsgd", {"clip_norm": 1.0}, (1e-6,)),
+    "dpsgd, clip 10": ("dpsgd", {"clip_norm": 10.0}, (1e-6, 0.5, 4, 16)),
     "he_embedding": ("he_embedding", {}, (1,)),
     "he_gradient": ("he_gradient", {}, (1,)),
 }
