@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from vflsec.audit.alive import place_of
 from vflsec.audit.findings import sentences
 from vflsec.audit.gate import Gate, judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import results_frame, rows_of, summarise
 
 NOISE = (-0.01, 0.0, 0.01, 0.0, 0.0)
 
@@ -32,7 +33,8 @@ def task(value: float, noise: Any = NOISE, **extra: Any) -> list[dict[str, Any]]
 
 def told(records: list[dict[str, Any]], *gates: Gate) -> list[str]:
     summary = summarise(results_frame(records))
-    verdicts = judge(summary, gates, {"direction": (True, "")})
+    shown = {place_of(r): (True, "") for r in rows_of(summary) if r["attack"]}
+    verdicts = judge(summary, gates, shown)
     return sentences(summary, verdicts)
 
 

@@ -11,6 +11,8 @@ import pandas as pd
 
 from vflsec.audit import epsilon, leakage
 from vflsec.audit import gate as gates
+from vflsec.audit.alive import Alive
+from vflsec.audit.alive import alive as alive_at
 from vflsec.audit.baseline import Values, regressions
 from vflsec.audit.findings import sentences
 from vflsec.cell import CellResult
@@ -26,7 +28,7 @@ class Evaluation:
         frame: one row for each measure, with ``role`` (``audit``, ``reference``, ``control``).
         points: one row for each point, means over seeds with intervals.
         curves: one row for each defense and attack, with CAP.
-        alive: {attack label: (shown to work, evidence)}.
+        alive: what is shown to work at every place, and the evidence.
         verdicts: of every gate.
         exit_code: of the verdicts.
         findings: one sentence each.
@@ -37,7 +39,7 @@ class Evaluation:
     frame: pd.DataFrame
     points: pd.DataFrame
     curves: pd.DataFrame
-    alive: Mapping[str, tuple[bool, str]] = field(default_factory=dict)
+    alive: Alive = field(default_factory=dict)
     verdicts: Sequence[gates.Verdict] = ()
     exit_code: int = 0
     findings: Sequence[str] = ()
@@ -76,7 +78,7 @@ def evaluate(
     points = leakage.summarise(own, confidence)
     control = leakage.summarise(planted, confidence) if len(planted) else None
     curves = leakage.curves(points) if len(points) else pd.DataFrame()
-    alive = gates.alive(points, control, confidence)
+    alive = alive_at(points, control, confidence, _active(record, results))
     asked = [] if only else [_gate(g, confidence, looks) for g in record["gates"]]
     verdicts = [] if partial else gates.judge(points, [*asked, *also], alive)
     if not partial and not only:
@@ -110,6 +112,18 @@ def _records(
                 known = record["known_rows"].get(row["attack_key"])
                 yield row | {"dataset": dataset, "algorithm": algorithm, "known_rows": known}
             break
+
+
+def _active(record: Mapping[str, Any], results: Sequence[CellResult]) -> dict[str, str]:
+    """Name of the active party of every data set."""
+    out: dict[str, str] = {}
+    for result in results:
+        parties = result.facts.get("parties", ())
+        for role in ("audit", "reference", "control"):
+            dataset = record["datasets"].get(f"{role}:{result.key}")
+            if dataset is not None and parties:
+                out.setdefault(dataset, str(parties[0]))
+    return out
 
 
 def _title(record: Mapping[str, Any], role: str, result: CellResult) -> str:

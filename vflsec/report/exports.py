@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from vflsec.audit import matrix
+from vflsec.audit.alive import titles
 from vflsec.audit.evaluate import Evaluation, costs
 from vflsec.audit.exposure import outcomes
 from vflsec.audit.leakage import rows_of
@@ -109,7 +110,7 @@ def summary_of(
             "over_time": _rows(evaluation.over_time),
             "alive": {
                 label: {"alive": shown, "evidence": why}
-                for label, (shown, why) in evaluation.alive.items()
+                for label, (shown, why) in titles(evaluation.alive).items()
             },
             "gates": [
                 asdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}
