@@ -14,7 +14,9 @@ from vflsec.audit.metrics import score
 from vflsec.errors import ConfigError
 from vflsec.guess import Guess, Truth
 
-LIVE: dict[str, tuple[bool, str]] = dict.fromkeys(("direction", "norm", "a0", "a1", "a2", "a3"), (True, "planted leak found"))
+LIVE: dict[str, tuple[bool, str]] = dict.fromkeys(
+    ("direction", "norm", "a0", "a1", "a2", "a3"), (True, "planted leak found")
+)
 STEADY = (-0.01, 0.0, 0.01, 0.0, 0.0)
 
 
@@ -328,7 +330,9 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     gate = Gate(max=0.1)
     two = one(rows(0.0, (0.001, -0.001)), gate)
     assert two.verdict == "INCONCLUSIVE"
-    assert two.reason == "Too little to pass on: direction has 2 seeds, and a pass takes at least 3."
+    assert (
+        two.reason == "Too little to pass on: direction has 2 seeds, and a pass takes at least 3."
+    )
     assert two.more_seeds == 1
     assert one(rows(0.0, (0.001, 0.0, -0.001)), gate).verdict == "PASS"
     few = one(rows(0.0, n=19), gate)

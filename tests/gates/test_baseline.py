@@ -20,7 +20,6 @@ from vflsec.engine.previous import compare_folders
 from vflsec.errors import ConfigError
 
 
-
 def live(*attacks: str, shown: tuple[bool, str] = (True, "planted")) -> dict[Place, Any]:
     return {Place("toy", "splitnn", "bank", a, None): shown for a in attacks}
 
