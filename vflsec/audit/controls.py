@@ -109,9 +109,11 @@ class Leakage:
 
     @classmethod
     def between(
-        cls, advantage: Mapping[str, Mapping[int, float]], figure: Mapping[str, Mapping[int, float]],
+        cls,
+        advantage: Mapping[str, Mapping[int, float]],
+        figure: Mapping[str, Mapping[int, float]],
         named: str,
-    ) -> Leakage | None:  # fmt: skip
+    ) -> Leakage | None:
         """From the advantages of :func:`advantages` and the controls' figures, by name and seed.
 
         A control that is missing on some seeds takes part with those it has, if they are two or

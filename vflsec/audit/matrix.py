@@ -86,8 +86,9 @@ def strongest(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, A
 
     Returns:
         rows with dataset, algorithm, defense, strength, adversary, victim, target, attack, metric,
-        split, ``control`` (the one with the least advantage), ``advantage`` (mean over seeds) with its corrected bounds ``low`` and ``high``,
-        ``p``, and ``tried`` (m); numbers are None where there is no advantage or only one seed.
+        split, ``control`` (the one with the least advantage), ``advantage`` (mean over seeds) with
+        its corrected bounds ``low`` and ``high``, ``p``, and ``tried`` (m); numbers are None where
+        there is no advantage or only one seed.
     """
     by = ("dataset", "algorithm", "defense", "strength", "victim", "target")
     return _best(shown(rows), by, confidence)
