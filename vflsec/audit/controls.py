@@ -29,13 +29,16 @@ from vflsec.audit import intervals
 from vflsec.audit.metrics import METRICS
 
 __all__ = ["CHANCE", "FALLBACK", "Against", "Leakage", "advantages", "control_set", "figures",
-           "named_by_set", "strongest"]  # fmt: skip
+           "leaks", "named_by_set", "strongest"]  # fmt: skip
 
 FALLBACK = "majority"
 """The control that needs no known row; named where no control could be cross-validated."""
 
 CHANCE = "chance"
 """The level of chance of the metric, which is a control of every attack."""
+
+LEAST = 0.005
+"""A mean advantage below this prints as 0.00 and is not called a leak, however sure its sign."""
 
 Controls = Mapping[str, Mapping[str, float | None]]
 _MOST_SEEDS = 1000
@@ -197,6 +200,13 @@ class Leakage:
             a.name: {"control": a.control, "advantage": a.mean, "sd": a.sd, "seeds": a.n}
             for a in self.against
         }
+
+
+def leaks(advantage: float | None, low: float | None) -> bool:
+    """Whether this is called a leak: the lower bound above 0, and a mean that can be seen."""
+    if advantage is None or low is None:
+        return False
+    return low > 0 and advantage >= LEAST
 
 
 def _ordered(found: Iterable[Against]) -> tuple[Against, ...]:

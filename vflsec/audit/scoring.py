@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -88,7 +89,8 @@ def _by_split(
         beside: dict[str, dict[str, dict[str, float | None]]] = {}
         for control in answer.controls():
             for s in score(control.guess, goal.truth, rows, metrics=names, **common):
-                figures = {"value": s.value, "cv": control.cv}
+                cv = control.cv if math.isfinite(control.cv) else None
+                figures = {"value": s.value, "cv": cv}
                 beside.setdefault(s.metric, {})[control.name] = figures
         for s in found:
             yield Measure(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.audit import matrix
+from vflsec.audit.controls import leaks
 from vflsec.report import figures, placing
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
@@ -242,7 +243,7 @@ def _strongest(
             "secret": matrix.secret(r), "training": r["algorithm"], "defense": place(r),
             "attack": r["attack"], "by": r["adversary"],
             "advantage": corrected(r).partition(", of")[0], "tried": r["tried"],
-            "leaks": r["low"] is not None and r["low"] > 0,
+            "leaks": leaks(r["advantage"], r["low"]),
         }
         for r in matrix.strongest(rows, summary["confidence"])
     ]  # fmt: skip
@@ -281,8 +282,11 @@ def _attack(p: Mapping[str, Any]) -> dict[str, Any]:
         "metric": p["primary"],
         "value": interval(p, "value"),
         "control": f"{number(p['control_value'])} ({p['control']})",
+        "controls": ", ".join(
+            f"{clean(k)} {number(v['control'])}" for k, v in (p.get("controls") or {}).items()
+        ),
         "advantage": interval(p, "advantage", sign=True),
-        "leaks": p["advantage_low"] is not None and p["advantage_low"] > 0,
+        "leaks": leaks(p["advantage"], p["advantage_low"]),
         "rows": p["n"],
     }
 
