@@ -154,8 +154,8 @@ def test_the_largest_leak_comes_first_and_is_told_in_people() -> None:
     found = told(records)
     assert [f.split(":")[-1].split()[0] for f in found] == ["direction", "norm", "On"]
     assert found[0].endswith(
-        " Of 100 rows of class 1 bank could name 63, against 12 by itself, at one false alarm among "
-        "100 others."
+        " Of 100 rows of class 1 bank could name 63, against 12 by itself, at one false alarm "
+        "among 100 others."
     )
     assert "Of 100" not in found[1]
 

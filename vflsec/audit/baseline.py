@@ -1,9 +1,10 @@
 """Did leakage rise against stored results? A regression gate on the mean advantage.
 
-A baseline holds the advantage of every attack over every control by seed. The same point (data, algorithm, defense,
-strength, phase, adversary, attack, rows, metric) is compared, paired by seed where both have the
-seed. A rise is beyond what is tolerated if it exceeds max(0.03, 2.5 sd / sqrt(n)) with the
-baseline's spread over seeds: libraries drift, and the noise of a few seeds is no change.
+A baseline holds the advantage of every attack over every control by seed. The same point (data,
+algorithm, defense, strength, phase, adversary, attack, rows, metric) is compared, paired by seed
+where both have the seed. A rise is beyond what is tolerated if it exceeds max(0.03, 2.5 sd /
+sqrt(n)) with the baseline's spread over seeds: libraries drift, and the noise of a few seeds is no
+change.
 
 FAIL: beyond that, and above 0 for sure over all controls (:mod:`vflsec.audit.change`, Holm over all
 points). INCONCLUSIVE: beyond that but not for sure, or the attack is gone, failed, is no longer
@@ -115,7 +116,8 @@ def read_baseline(path: Path) -> Values:
     version = found.get("baseline_version") if isinstance(found, dict) else None
     if version not in _READABLE:
         raise ConfigError(
-            f"{path}: baseline_version must be at most {BASELINE_VERSION}, got {version!r}. {advice}"
+            f"{path}: baseline_version must be {' or '.join(map(str, _READABLE))}, "
+            f"got {version!r}. {advice}"
         )
     try:
         out: dict[Key, dict[str, dict[int, float]]] = {}

@@ -78,14 +78,17 @@ class Change:
 
     @property
     def mean(self) -> float:
+        """After less before."""
         return self.after - self.before
 
     @property
     def seeds(self) -> int:
+        """The fewest behind a step."""
         return min(s.seeds for s in self.now)
 
     @property
     def paired(self) -> bool:
+        """Whether every step is paired by seed."""
         return all(s.paired for s in self.now)
 
     def lower(self, alpha: float) -> float | None:

@@ -171,8 +171,8 @@ def _undefended(r: Row, many: tuple[bool, bool], level: float) -> str:
     if _known(r.get("mirrored_low")) and leaks(r["mirrored"], r["mirrored_low"]):
         return (
             f"{start}, {_who(r)} ranks in reverse ({name} {value}): turned round it is "
-            f"{_plain(1 - r['value'])} against {own} {_control(r)}, so whoever knows which way round "
-            "it is has the labels."
+            f"{_plain(1 - r['value'])} against {own} {_control(r)}, so whoever knows which way "
+            "round it is has the labels."
         )
     below = (
         "does worse than that" if r["advantage_high"] <= -LEAST else "is not shown to add to that"

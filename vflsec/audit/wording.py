@@ -46,10 +46,12 @@ class Candidate:
 
     @property
     def name(self) -> str:
+        """Of the attack, or of the main task's metric."""
         return str(self.row["attack"] or self.row["utility_metric"])
 
     @property
     def value(self) -> float:
+        """Mean over seeds, turned."""
         return self.sign * self.leak.least.mean
 
     @property
@@ -59,9 +61,11 @@ class Candidate:
 
     @property
     def n(self) -> int:
+        """Seeds behind the value."""
         return self.leak.least.n
 
     def bound(self, side: str, alpha: float) -> float | None:
+        """One-sided bound at level `alpha`, turned; None for one seed."""
         upper = (side == "upper") == (self.sign > 0)
         found = self.leak.upper(alpha) if upper else self.leak.lower(alpha)
         return None if found is None else self.sign * found
@@ -72,6 +76,7 @@ class Candidate:
 
     @property
     def mirrored(self) -> float:
+        """Mean of the answer turned round; minus infinity where there is no such thing."""
         return -math.inf if self.mirror is None else self.mirror.mean
 
     def turned(self, alpha: float) -> bool:
@@ -130,6 +135,7 @@ def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
 
 
 def nothing(missing: Sequence[Mapping[str, Any]], gate: Gate) -> str:
+    """Why there was nothing to judge, by attack."""
     said = []
     for r in missing:
         why = r["reason"]
@@ -140,6 +146,7 @@ def nothing(missing: Sequence[Mapping[str, Any]], gate: Gate) -> str:
 
 
 def broken(failed: Sequence[Mapping[str, Any]], blocked: Sequence[Mapping[str, Any]]) -> str:
+    """Which attacks have failed, and why."""
     names = {r["attack"] or r["metric"]: r for r in [*blocked, *failed]}
     said = []
     for name, r in names.items():
@@ -161,6 +168,7 @@ def _side(gate: Gate) -> tuple[str, str]:
 
 
 def fails(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
+    """What is beyond the threshold, and how surely."""
     others = len({c.name for c in beyond}) - 1
     rest = f", and {others} more beyond it" if others else ""
     where = "above" if gate.max is not None else "below"
@@ -175,6 +183,7 @@ def passes(
     missing: Sequence[Mapping[str, Any]],
     gate: Gate,
 ) -> str:
+    """What is within the threshold, and by how much."""
     bound = high if gate.max is not None else -high
     text = (
         f"{_figure(lead, gate)}, its {_side(gate)[0]} bound {bound:.3f} within {gate.threshold:g}"
@@ -237,6 +246,7 @@ def would_have_found(least: Mapping[str, float], gate: Gate) -> str:
 
 
 def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
+    """What is open, and what would decide it."""
     if more is None:
         cure = "more than 1000 seeds would not decide it"
     else:

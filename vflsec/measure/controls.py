@@ -2,10 +2,10 @@
 
 Every leakage figure stands beside its controls, and is a leak only over all of them: the class
 majority; learners on the adversary's own columns (:mod:`vflsec.measure.own_columns`); the
-adversary's own architecture trained from scratch on the known rows; the same attack on the bottom as
-it was before training, where the attack needs no message (it may work on what a random network makes
-of own columns). Where the algorithm pre-trains without labels, also model completion on the bottom
-that the adversary could have pre-trained alone (the prior attacker of He, Kang et al.,
+adversary's own architecture trained from scratch on the known rows; the same attack on the bottom
+as it was before training, where the attack needs no message (it may work on what a random network
+makes of own columns). Where the algorithm pre-trains without labels, also model completion on the
+bottom that the adversary could have pre-trained alone (the prior attacker of He, Kang et al.,
 arXiv:2208.08934, section VI). A control sees own columns, the known rows and the class shares, and
 no message at all.
 """
@@ -133,8 +133,8 @@ def untrained(
 ) -> list[list[Control]]:
     """The same attack on each adversary's bottom as it was before training.
 
-    Empty lists where there is no such thing: the attack needs more than its own bottom and grants, or
-    the bottom is not kept.
+    Empty lists where there is no such thing: the attack needs more than its own bottom and grants,
+    or the bottom is not kept.
     """
     none: list[list[Control]] = [[] for _ in views]
     whats = {n.what for n in as_needs(attack.needs)}
