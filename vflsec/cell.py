@@ -57,6 +57,8 @@ class AttackSpec:
         victim: whose columns are attacked; ``""`` means every party that is not the adversary.
         over_time: also score what the attack knew after every epoch (messages only): measures whose
             phase is ``PHASE@EPOCH``, with the epoch in their notes.
+        dosing: shares of rows over which a planted leak is laid, to learn what the attack would
+            have found: measures whose phase is ``PHASE@dose=SHARE``.
     """
 
     name: str
@@ -68,11 +70,12 @@ class AttackSpec:
     peer_model: bool = False
     victim: str = ""
     over_time: bool = False
+    dosing: tuple[float, ...] = ()
 
     @property
     def key(self) -> str:
         """Identity of this attack within a cell."""
-        return digest(asdict(self))
+        return digest({k: v for k, v in asdict(self).items() if k != "dosing" or v})
 
     @property
     def label(self) -> str:

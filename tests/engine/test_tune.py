@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from vflsec.audit.leakage import results_frame
 from vflsec.engine import tune as module
-from vflsec.engine.tune import Trial, pareto, tune
+from vflsec.engine.tune import Trial, pareto, trials, tune
 from vflsec.errors import ConfigError
 
 

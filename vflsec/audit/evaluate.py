@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec.audit import epsilon, leakage
+from vflsec.audit import dosing, epsilon, leakage
 from vflsec.audit import gate as gates
 from vflsec.audit.alive import alive as alive_at
 from vflsec.audit.baseline import Values, regressions
@@ -45,13 +45,18 @@ def evaluate(
     every = leakage.results_frame(_records(record, results, ("audit", "reference")))
     moments = every.phase.str.contains("@") if len(every) else pd.Series(dtype=bool)
     own, timed = (every[~moments], every[moments]) if len(every) else (every, every)
+    marked = timed.phase.str.contains(dosing.MARK, regex=False) if len(timed) else moments[:0]
+    doses, timed = (timed[marked], timed[~marked]) if len(timed) else (timed, timed)
     planted = leakage.results_frame(_records(record, results, ("control",)))
     points = leakage.summarise(own, confidence)
     control = leakage.summarise(planted, confidence) if len(planted) else None
     curves = leakage.curves(points) if len(points) else pd.DataFrame()
     alive = alive_at(points, control, confidence, _active(record, results))
+    found = dosing.curve(leakage.summarise(doses, confidence), confidence) if len(doses) else []
     asked = [] if only else [_gate(g, confidence, looks) for g in record["gates"]]
-    verdicts = [] if partial else gates.judge(points, [*asked, *also], alive)
+    verdicts = [] if partial else gates.judge(
+        points, [*asked, *also], alive, dosing.least_found(found)
+    )  # fmt: skip
     if not partial and not only:
         verdicts += epsilon.contradictions(own, _claims(record, results), confidence)
     if before is not None:
@@ -67,6 +72,7 @@ def evaluate(
         findings=[] if partial else _findings(points, verdicts, confidence),
         partial=partial,
         asked=asked,
+        dosing=found,
     )
 
 

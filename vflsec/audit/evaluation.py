@@ -33,6 +33,8 @@ class Evaluation:
         findings: one sentence each.
         partial: more cells are to come.
         asked: the gates of the scenario, in its order.
+        over_time: points as the attacks would have been after each epoch.
+        dosing: what was found of each planted dose, see :func:`vflsec.audit.dosing.curve`.
     """
 
     frame: pd.DataFrame
@@ -45,6 +47,7 @@ class Evaluation:
     partial: bool = False
     asked: Sequence[Gate] = ()
     over_time: pd.DataFrame = field(default_factory=pd.DataFrame)
+    dosing: Sequence[Mapping[str, Any]] = ()
 
 
 def title_of(record: Mapping[str, Any], role: str, result: CellResult) -> str:

@@ -21,6 +21,7 @@ from vflsec import check
 from vflsec.audit import intervals, wording
 from vflsec.audit.alive import Alive, Place, place_of
 from vflsec.audit.controls import Leakage
+from vflsec.audit.dosing import Doses
 from vflsec.audit.leakage import UNDEFENDED, is_undefended, reversible, rows_of
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.wording import TASK, Candidate
@@ -146,6 +147,8 @@ class Verdict:
             missing, or too many are.
         detectable: by attack, the least leakage that would have been shown to be above 0 with a
             chance of 0.8, from the spread over seeds; empty where the gate asks about no attack.
+        dosed: the same by planted leaks laid over what the attack saw; None where none was found,
+            without the attacks that were not dosed.
     """
 
     gate: Gate
@@ -166,6 +169,7 @@ class Verdict:
     split: str = ""
     more_seeds: int | None = None
     detectable: Mapping[str, float] = field(default_factory=dict)
+    dosed: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def _named(label: str, wanted: str) -> bool:
@@ -198,7 +202,9 @@ def _selected(row: Mapping[str, Any], gate: Gate) -> bool:
     return bool(row["metric"] == wanted)
 
 
-def judge(summary: pd.DataFrame, gates: Iterable[Gate], alive: Alive) -> list[Verdict]:
+def judge(
+    summary: pd.DataFrame, gates: Iterable[Gate], alive: Alive, doses: Doses | None = None
+) -> list[Verdict]:
     """The verdict of every gate at every point it selects (data, algorithm, defense, strength).
 
     An attack's advantage is a statement about all controls, see
@@ -215,12 +221,16 @@ def judge(summary: pd.DataFrame, gates: Iterable[Gate], alive: Alive) -> list[Ve
         summary: of :func:`vflsec.audit.leakage.summarise`.
         gates: what to judge; a gate that selects nothing is INCONCLUSIVE.
         alive: what is shown to work where, of :func:`vflsec.audit.alive.alive`.
+        doses: the least planted leaks that were found, of
+            :func:`vflsec.audit.dosing.least_found`.
     """
     rows = rows_of(summary)
-    return [v for gate in gates for v in _judge(rows, gate, alive)]
+    return [v for gate in gates for v in _judge(rows, gate, alive, doses or {})]
 
 
-def _judge(rows: Sequence[Mapping[str, Any]], gate: Gate, alive: Alive) -> list[Verdict]:
+def _judge(
+    rows: Sequence[Mapping[str, Any]], gate: Gate, alive: Alive, doses: Doses
+) -> list[Verdict]:
     points: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for r in rows:
         if _selected(r, gate):
@@ -229,7 +239,7 @@ def _judge(rows: Sequence[Mapping[str, Any]], gate: Gate, alive: Alive) -> list[
     if not points:
         reason = f"Nothing that was measured answers the gate '{gate.label}'."
         return [Verdict(gate, INCONCLUSIVE, None, None, None, gate.threshold, 0, reason)]
-    return [_point(key, of, gate, alive) for key, of in points.items()]
+    return [_point(key, of, gate, alive, doses) for key, of in points.items()]
 
 
 def _candidate(row: Mapping[str, Any], gate: Gate, alive: Alive) -> Candidate | None:
@@ -255,7 +265,11 @@ def _candidate(row: Mapping[str, Any], gate: Gate, alive: Alive) -> Candidate | 
 
 
 def _point(
-    key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], gate: Gate, alive: Alive
+    key: tuple[Any, ...],
+    rows: Sequence[Mapping[str, Any]],
+    gate: Gate,
+    alive: Alive,
+    doses: Doses,
 ) -> Verdict:
     pairs = [(r, _candidate(r, gate, alive)) for r in rows]
     found = [c for _, c in pairs if c is not None]
@@ -277,6 +291,7 @@ def _point(
     within = [c for c, x in zip(found, highs, strict=True) if x is not None and x <= c.most]
     turned = [c for c in within if c.turned(alpha)]
     detectable = wording.detectable(found, alpha * gate.confidence) if gate.needs_alive else {}
+    laid = wording.dosed(found, doses) if gate.needs_alive else {}
     more: int | None = None
     if beyond:
         lead = max(beyond, key=lambda c: c.value)
@@ -311,13 +326,13 @@ def _point(
         lead = found[int(np.argmax([x for x in highs if x is not None]))]
         verdict = PASS
         reason = wording.passes(lead, high, found, missing, gate) + wording.would_have_found(
-            detectable, gate
+            detectable, laid, gate
         )
     sign = 1 if gate.max is not None else -1
     if sign == -1:
         low, high = _minus(high), _minus(low)
     who: dict[str, Any] = {k: lead.row[k] for k in ("attack", "adversary", "phase", "split")}
-    where |= {**who, "more_seeds": more, "detectable": detectable}
+    where |= {**who, "more_seeds": more, "detectable": detectable, "dosed": laid}
     value = sign * lead.value
     return Verdict(gate, verdict, value, low, high, gate.threshold, lead.n, reason, **where)
 

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec.audit import intervals
 from vflsec.audit.controls import Against, Leakage
+from vflsec.audit.dosing import Doses, place_key
 
 if TYPE_CHECKING:
     from vflsec.audit.gate import Gate
 
-__all__ = ["TASK", "Candidate", "between", "broken", "detectable", "fails", "mirror", "nothing",
-           "passes", "reach", "reversed_", "seeds_to_add", "single", "thin",
-           "would_have_found"]  # fmt: skip
+__all__ = [
+    "TASK", "Candidate", "between", "broken", "detectable", "dosed", "fails", "mirror", "nothing",
+    "passes", "reach", "reversed_", "seeds_to_add", "single", "thin", "would_have_found",
+]  # fmt: skip
 
 TASK = ("utility", "utility_drop")
 """Gate metrics that speak of the main task, not of an attack."""
@@ -230,7 +232,20 @@ def detectable(found: Sequence[Candidate], alpha: float) -> dict[str, float]:
     return out
 
 
-def would_have_found(least: Mapping[str, float], gate: Gate) -> str:
+def dosed(found: Sequence[Candidate], doses: Doses) -> dict[str, float | None]:
+    """By attack the least planted leak that was found; None where none was, on some rows."""
+    out: dict[str, float | None] = {}
+    for c in found:
+        key = place_key(c.row)
+        if key in doses:
+            least, before = doses[key], out.get(c.name, 0.0)
+            out[c.name] = None if least is None or before is None else max(least, before)
+    return out
+
+
+def would_have_found(
+    least: Mapping[str, float], laid: Mapping[str, float | None], gate: Gate
+) -> str:
     """What a PASS would have found: half of what it says."""
     if not least:
         return ""
@@ -241,8 +256,15 @@ def would_have_found(least: Mapping[str, float], gate: Gate) -> str:
     which = "one" if gate.metric == "advantage" else "an advantage"
     return (
         f" No {what} above {gate.threshold:g} was found; this audit would have found {which} of "
-        f"{said}."
+        f"{said}{_of_doses(laid)}."
     )
+
+
+def _of_doses(laid: Mapping[str, float | None]) -> str:
+    if not laid:
+        return ""
+    said = ", ".join(f"{'none' if v is None else f'{v:.2g}'} ({k})" for k, v in laid.items())
+    return f". Of the leaks that were planted it finds those from {said} on"
 
 
 def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:

@@ -106,6 +106,7 @@ class Attack(_Section):
     peer_model: bool = False
     victim: str = ""
     over_time: bool = False
+    dosing: list[Annotated[float, Field(gt=0, lt=1)]] = []
 
 
 class Audit(_Section):

@@ -6,20 +6,25 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from vflsec.audit.dosing import MARK, dosed
 from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec
 from vflsec.engine.claims import claims
 from vflsec.engine.integrity import success
 from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation
+from vflsec.guess import Truth
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.controls import Control
 from vflsec.nn.replicas import LEAST
+from vflsec.rng import generator
 from vflsec.task import Task
 from vflsec.train.cohort import Moment, Progress, Training
 from vflsec.train.demand import Demand
 from vflsec.train.device import pick_device
-from vflsec.view import Table
+from vflsec.view import Table, View
 
 __all__ = ["run_cohort"]
 
@@ -93,6 +98,28 @@ def _attack(bench: Bench, moment: Moment, p: Prepared, results: Sequence[CellRes
         for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
             sent = _sent(training.fed, answer, r) if p.attack.target == "embedding" else None
             result.measures += scored(answer, training.task(r), sent)
+    if p.attack.target == "label":
+        _dose(bench, moment, p, views, results)
+
+
+def _dose(
+    bench: Bench, moment: Moment, p: Prepared, views: Sequence[View], results: Sequence[CellResult]
+) -> None:
+    """The same attack with planted leaks of known size laid over its views."""
+    training = moment.training
+    tasks = [training.task(r) for r in range(len(views))]
+    for share in p.spec.dosing:
+        laid = [
+            dosed(
+                view, Truth("label", np.arange(len(task.y)), task.y), task.prior.tolist(), share,
+                generator(seed, "dosing"),
+            )
+            for view, task, seed in zip(views, tasks, training.seeds, strict=True)
+        ]  # fmt: skip
+        phase = f"{moment.phase.name}{MARK}{share:g}"
+        for answers in bench.attack(p, laid, training.seeds, phase):
+            for result, answer, task in zip(results, answers, tasks, strict=True):
+                result.measures += scored(answer, task, None)
 
 
 def _sent(fed: Federation, answer: Answer, r: int) -> Table:

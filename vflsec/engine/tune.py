@@ -2,12 +2,12 @@
 
 Strengths are tried over whole cohorts (all seeds of a strength train together) in one results
 directory, so nothing is trained twice. A strength *meets* the target if the upper bound of every
-attack's advantage over the controls is within it, turned round or not, and is *affordable* if the upper bound of the utility drop is
-within the given drop; bounds are those of the audit's t intervals. The search halves the interval
-between the strongest strength that fails and the weakest that meets, on a logarithmic scale, which
-takes for granted that a stronger setting never leaks more. A strength picked because its bounds
-look good looks better than it is, so the choice is then judged once more on seeds that had no part
-in it.
+attack's advantage over the controls is within it, turned round or not, and is *affordable* if the
+upper bound of the utility drop is within the given drop; bounds are those of the audit's t
+intervals. The search halves the interval between the strongest strength that fails and the weakest
+that meets, on a logarithmic scale, which takes for granted that a stronger setting never leaks
+more. A strength picked because its bounds look good looks better than it is, so the choice is then
+judged once more on seeds that had no part in it.
 """
 
 from __future__ import annotations

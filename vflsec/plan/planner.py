@@ -208,6 +208,7 @@ class _Planner:
                     peer_model=section.peer_model,
                     victim=_victim(section.victim, info, like),
                     over_time=section.over_time and info is like,
+                    dosing=tuple(sorted(section.dosing)) if info is like else (),
                 )
                 out.setdefault(spec.key, spec)
         return list(out.values())

@@ -84,6 +84,7 @@ def summary_of(
             "leaks": matrix.leaks(points, record["confidence"]),
             "strongest": matrix.strongest(points, record["confidence"]),
             "over_time": _rows(evaluation.over_time),
+            "dosing": list(evaluation.dosing),
             "alive": {
                 label: {"alive": shown, "evidence": why}
                 for label, (shown, why) in titles(evaluation.alive).items()
