@@ -139,7 +139,7 @@ def test_trained_worlds_find_a_large_dose_and_not_a_small_one() -> None:
     points = summarise(doses[doses["metric"] == doses["primary"]])
     own = float(points[points["phase"] == large["phase"] + MARK + "0.6"]["control_value"].iloc[0])
     assert large["planted"] == pytest.approx((1 - 0.4**2) * (1 - own))
-    assert 0.5 < large["advantage"] / large["planted"] < 1.05  # it cannot gain more than there is
+    assert 0.3 < large["advantage"] / large["planted"] < 1.05  # it cannot gain more than there is
 
 
 def test_specs_without_doses_keep_their_key() -> None:

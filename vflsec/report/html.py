@@ -100,6 +100,7 @@ def _datasets(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "figures": _figures(summary, name, rows, f"d{i}"),
                 "matrix": _matrix(summary, name, rows),
                 "strongest": _strongest(summary, rows),
+                "dosing": [_dose(r) for r in summary.get("dosing", []) if r["dataset"] == name],
                 "utility": _utility(summary, name),
                 "attacks": [_attack(p) for p in rows],
                 "phases": _phases(summary, name),
@@ -289,6 +290,16 @@ def _attack(p: Mapping[str, Any]) -> dict[str, Any]:
         "leaks": leaks(p["advantage"], p["advantage_low"]),
         "rows": p["n"],
     }
+
+
+def _dose(r: Mapping[str, Any]) -> dict[str, Any]:
+    bounds = {"advantage_low": r["low"], "advantage_high": r["high"]}
+    return {
+        "training": r["algorithm"], "defense": place(r), "attack": r["attack"],
+        "by": r["adversary"], "rows": f"{100 * r['share']:g} % {r['split']}",
+        "planted": number(r["planted"]), "chance": number(r["chance"]),
+        "found": interval({**r, **bounds}, "advantage", sign=True), "shown": r["found"],
+    }  # fmt: skip
 
 
 def _phases(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
