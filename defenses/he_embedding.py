@@ -48,7 +48,9 @@ class HeEmbedding(Policy):
         out: output width of the interactive layer.
         lr: of the layer's plain SGD.
         mask_bits: masks have standard deviation 2 ** mask_bits.
-        degree, bits, scale_bits: CKKS parameters; refused beyond the 128-bit table.
+        flood_bits: the key holder adds noise of standard deviation 2 ** -flood_bits to answers.
+        degree, bits, scale_bits: CKKS parameters; refused beyond the 128-bit table, or with less
+            room than masks and flooding need.
         threads: of TenSEAL.
         processes: real mode with both roles in processes of their own.
     """
@@ -58,9 +60,10 @@ class HeEmbedding(Policy):
     out: int = 32
     lr: float = 0.1
     mask_bits: int = 16
+    flood_bits: int = 12
     degree: int = 8192
-    bits: tuple[int, ...] = (60, 40, 60)
-    scale_bits: int = 40
+    bits: tuple[int, ...] = (60, 50, 50, 58)
+    scale_bits: int = 50
     threads: int = 1
     processes: bool = True
     strengths: ClassVar[str] = ""
@@ -78,9 +81,10 @@ class HeEmbedding(Policy):
                 "Shares need encryption."
             )
         from vflsec.he.ckks import Parameters
-        from vflsec.he.interactive import check_mask
+        from vflsec.he.flood import check_answers
 
-        check_mask(Parameters(self.degree, tuple(self.bits), self.scale_bits), self.mask_bits)
+        parameters = Parameters(self.degree, tuple(self.bits), self.scale_bits)
+        check_answers(parameters, self.mask_bits, self.flood_bits)
 
     def check_task(self, classes: int) -> None:
         if self.mode == "real":
@@ -98,6 +102,7 @@ class HeEmbedding(Policy):
             tenseal()
         settings = Settings(
             weights=self.weights, out=self.out, lr=self.lr, mask_bits=self.mask_bits,
+            flood_bits=self.flood_bits, flooded=self.mode != "clear",
             parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
             threads=self.threads, processes=self.processes,
         )  # fmt: skip

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from vflsec.errors import CiphertextError, ConfigError
-from vflsec.he.ckks import KeyPair, Parameters
+from vflsec.he.ckks import KeyPair
 from vflsec.he.envelope import unpack_array
-from vflsec.he.interactive import ActiveRole, PassiveRole, check_mask
+from vflsec.he.interactive import ActiveRole, PassiveRole
 
 pytest.importorskip("tenseal")
 RNG = np.random.default_rng(1)
 B, M, O = 24, 5, 4  # noqa: E741
+FLOODED = 5 * 2.0**-12  # standard deviations of an answer's noise
 H, W, BIAS = RNG.normal(size=(B, M)), RNG.normal(size=(M, O)), RNG.normal(size=O)
 Y = torch.from_numpy(RNG.integers(0, O, size=B))
 
@@ -42,10 +43,10 @@ def test_plain_weights_agree_with_autograd() -> None:
     active = ActiveRole(passive.public(), 0, "p")
     active.load(W, BIAS)
     z = active.unmask(passive.open(active.forward(passive.embed(H))))
-    assert np.abs(z - expected["z"]).max() < 1e-4
+    assert np.abs(z - expected["z"]).max() < FLOODED
     product = active.gradient(passive.embed_blocks(), expected["g"])
     weight = active.unmask(passive.open_gradient(product))
-    assert relative(weight, expected["w"]) < 1e-4
+    assert np.abs(weight - expected["w"]).max() < FLOODED
     assert relative(expected["g"] @ active.weight.T, expected["h"]) < 1e-12
 
 
@@ -58,13 +59,13 @@ def test_shared_weights_agree_with_autograd_and_hide_w() -> None:
     mine = active.unmask(passive.open_rotated(active.forward(passive.rotate(M))))
     assert passive.share is not None
     first = mine + passive.share
-    assert np.abs(first.T @ first - u.T @ u).max() < 1e-4  # a rotation of U: same geometry
+    assert np.abs(first.T @ first - u.T @ u).max() < 1e-2  # a rotation of U: same geometry
     assert np.abs(first - u).max() > 0.1  # but not U
     assert passive.share.std() > 4  # large from the start, not zero
     passive.load(W - mine, 0.5)
     active.load(mine, BIAS)
     z = active.unmask(passive.open(active.forward(passive.embed(H))))
-    assert np.abs(z - expected["z"]).max() < 1e-4
+    assert np.abs(z - expected["z"]).max() < FLOODED
     sealed = active.embedding_gradient(passive.encrypt_share(B), expected["g"])
     assert relative(passive.open_embedding_gradient(sealed), expected["h"]) < 1e-4
     before = passive.share
@@ -118,17 +119,11 @@ def test_gradient_masks_hide_what_they_cover() -> None:
 def test_without_the_mask_the_passive_party_would_see_z() -> None:
     """The test above can fail: with a mask of standard deviation 2 the rows are told apart."""
     passive = PassiveRole(None, 3, "p")
-    active = ActiveRole(passive.public(), 3, "p", mask_bits=1)
+    active = ActiveRole(passive.public(), 3, "p", mask_bits=1)  # no role checks the other's draws
     active.load(np.full((1, 40), 5.0), np.zeros(40))
     sealed = passive.embed(np.array([[1.0], [-1.0]]))
     seen = unpack_array(passive.open(active.forward(sealed)), "masked")
     assert seen[0].mean() - seen[1].mean() > 4 * 2 * np.sqrt(2 / 40)
-
-
-def test_masks_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ConfigError, match="at most 16 for N=8192"):
-        check_mask(Parameters(), 17)
-    check_mask(Parameters(8192, (60, 40, 40, 60)), 30)
 
 
 def test_an_answer_under_another_key_is_refused() -> None:
@@ -187,10 +182,10 @@ def test_two_processes() -> None:
         sent.append(active.forward(sent[0]))
         sent.append(passive.open(sent[1]))
         assert all(type(s) is bytes for s in sent)
-        assert np.abs(active.unmask(sent[2]) - (H @ W + BIAS)).max() < 1e-4
+        assert np.abs(active.unmask(sent[2]) - (H @ W + BIAS)).max() < FLOODED
         with pytest.raises(CiphertextError, match="truncated"):
             active.forward(sent[0][:-10])
-        assert np.abs(active.unmask(sent[2]) - (H @ W + BIAS)).max() < 1e-4  # still alive
+        assert np.abs(active.unmask(sent[2]) - (H @ W + BIAS)).max() < FLOODED  # still alive
         with pytest.raises(AttributeError, match="no 'keys'"):
             _ = passive.keys
         environment = Path(f"/proc/{active.process.pid}/environ")

@@ -157,10 +157,9 @@ def test_reports_say_what_encryption_hides(audited: Path) -> None:
             ["embedding_inversion", "active", "not-observable"]
         ]
     found = {m["attack"]: m for m in plain["measured"]}
-    assert found["linear_inversion"]["value"] < 1e-3
+    assert found["linear_inversion"]["value"] < 1e-2
     assert found["linear_inversion"]["control"] > 0.3
-    assert found["model_completion"]["verdict"] == "unchanged"  # the same numbers, bit for bit
-    assert found["model_completion"]["change"] == 0
+    assert abs(found["model_completion"]["change"]) < 0.05  # what flooding does to the training
     hidden = {m["attack"]: m for m in shared["measured"]}
     assert hidden["linear_inversion"]["value"] > 0.9
     assert hidden["model_completion"]["seeds"] == 3

@@ -30,10 +30,10 @@ def layout(rows: int, columns: int, slots: int) -> tuple[int, int]:
     """(rows in one ciphertext, number of ciphertexts) for a matrix (rows, columns).
 
     Raises:
-        ShapeError: a single row does not fit.
+        ShapeError: a single row takes more than half the slots (:attr:`Parameters.rows`).
     """
-    if columns > slots:
-        raise ShapeError(f"a row must be at most {slots} numbers wide, got {columns}.")
+    if columns > slots // 2:
+        raise ShapeError(f"a row must be at most {slots // 2} numbers wide, got {columns}.")
     k = min(rows, slots // columns)
     return k, -(-rows // k)
 

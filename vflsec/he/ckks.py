@@ -50,8 +50,8 @@ class Parameters:
     """
 
     degree: int = 8192
-    bits: tuple[int, ...] = (60, 40, 60)
-    scale_bits: int = 40
+    bits: tuple[int, ...] = (60, 50, 50, 58)
+    scale_bits: int = 50
 
     def __post_init__(self) -> None:
         check.one_of("ckks.degree", self.degree, tuple(MAX_BITS))
@@ -83,9 +83,16 @@ class Parameters:
         return self.degree // 2
 
     @property
-    def largest(self) -> float:
-        """Numbers of this size still decrypt correctly after one product."""
-        return 2.0 ** (sum(self.bits[:-2]) - self.scale_bits - 1)
+    def rows(self) -> int:
+        """How many numbers of one ciphertext may be answered in the clear: half of them, so that
+        the rest leaves any equation about its noise open.
+        """
+        return self.slots // 2
+
+    @property
+    def room(self) -> int:
+        """Bits that a number times its scale may have after one product to decrypt correctly."""
+        return sum(self.bits[:-2]) - 1
 
     @property
     def label(self) -> str:
