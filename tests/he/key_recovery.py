@@ -34,7 +34,9 @@ def blobs(data: bytes) -> list[bytes]:
     while at >= 0:
         packed, size = data[at + 5], struct.unpack_from("<Q", data, at + 8)[0]
         body = data[at + 16 : at + size]
-        out.append(pa.input_stream(pa.py_buffer(body), compression="zstd").read() if packed else body)
+        out.append(
+            pa.input_stream(pa.py_buffer(body), compression="zstd").read() if packed else body
+        )
         at = data.find(MAGIC, at + size)
     return out
 

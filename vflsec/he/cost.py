@@ -43,7 +43,9 @@ class Unit:
 
 
 _MEASURED = {
-    Parameters(8192, (60, 40, 60), 40): Unit(235050, 131205, 0.0040, 0.00050, 0.0015, 0.0006, 0.0015),
+    Parameters(8192, (60, 40, 60), 40): Unit(
+        235050, 131205, 0.0040, 0.00050, 0.0015, 0.0006, 0.0015
+    ),
     Parameters(): Unit(368400, 251070, 0.0049, 0.00080, 0.0022, 0.0010, 0.0025),
 }
 """Measured by :func:`measure`; seconds depend on degree and number of primes."""

@@ -180,9 +180,7 @@ class Emulated:
         c = self._cost(b, m, o)
         sizes = [c.blocks, c.gradient]
         sizes += [c.share, c.embedding_gradient] if layer.share is not None else []
-        return Return(
-            weight, noise, g @ layer.whole, weight.double() + mask, tuple(sizes)
-        )
+        return Return(weight, noise, g @ layer.whole, weight.double() + mask, tuple(sizes))
 
     def _cost(self, b: int, m: int, o: int, *, train: bool = True) -> cost.Batch:
         s = self.settings
@@ -290,9 +288,7 @@ class Real:
         masked = _stack([o[1] for o in outs], h, torch.float64)
         return Forward(out, masked, (max(o[2] for o in outs), max(o[3] for o in outs)))
 
-    def _forward(
-        self, r: int, h: Tensor, layer: Layer, answer: int
-    ) -> tuple[Any, Any, int, int]:
+    def _forward(self, r: int, h: Tensor, layer: Layer, answer: int) -> tuple[Any, Any, int, int]:
         active, passive = self._pair(r)
         active.load(_numpy(layer.weight[r]).T, _numpy(layer.bias[r]))
         share = None if layer.share is None else _numpy(layer.share[r]).T
