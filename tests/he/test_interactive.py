@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from vflsec.errors import CiphertextError, ConfigError
+from vflsec.errors import CiphertextError
+from vflsec.he.blocks import block_sum
 from vflsec.he.ckks import KeyPair
 from vflsec.he.envelope import unpack_array
 from vflsec.he.interactive import ActiveRole, PassiveRole
@@ -97,6 +98,20 @@ def test_masks_hide_what_they_cover() -> None:
     assert len(np.unique(seen)) == seen.size  # fresh every time
 
 
+def test_masks_hide_the_low_bits_too() -> None:
+    """A mask on the grid of the answers would show its key holder the product modulo the grid."""
+    passive = PassiveRole(None, 3, "p")
+    active = ActiveRole(passive.public(), 3, "p")
+    h = RNG.normal(size=(2000, 1))
+    active.load(np.ones((1, 2)), np.zeros(2))
+    exact = passive.keys.decrypt(active.forward(passive.embed(h)))
+    grid = 2.0**-22
+    turns = [np.exp(2j * np.pi * x / grid) for x in (exact, np.hstack([h, h]))]
+    assert abs(np.mean(turns[0] * turns[1].conj())) < 4 / np.sqrt(exact.size)
+    on_grid = np.rint(active.draws.mask(2000, 2) / grid) * grid + h  # it would be seen
+    assert abs(np.mean(np.exp(2j * np.pi * on_grid / grid) * turns[1].conj())) > 0.9
+
+
 def test_gradient_masks_hide_what_they_cover() -> None:
     """The same for the weight gradient, for each block that the key holder decrypts."""
     passive = PassiveRole(None, 4, "p")
@@ -124,6 +139,32 @@ def test_without_the_mask_the_passive_party_would_see_z() -> None:
     sealed = passive.embed(np.array([[1.0], [-1.0]]))
     seen = unpack_array(passive.open(active.forward(sealed)), "masked")
     assert seen[0].mean() - seen[1].mean() > 4 * 2 * np.sqrt(2 / 40)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_every_answer_is_flooded_before_it_leaves(shared: bool) -> None:
+    """What is sent is not what was decrypted: 2^-12 away, N = 1 for a gradient beside shares."""
+    passive = PassiveRole(None, 0, "p", shared=shared)
+    active = ActiveRole(passive.public(), 0, "p")
+    wide = RNG.normal(size=(M, 40))
+    active.load(wide, np.zeros(40))
+    away = []
+    if shared:
+        product = active.forward(passive.rotate(M))
+        sent = unpack_array(passive.open_rotated(product), "masked")
+        away.append(sent - (passive.keys.decrypt(product) - passive.share))
+    passive.load(0 * wide if shared else None, 0.1)
+    passive.number(1)
+    product = active.forward(passive.embed(H))
+    away.append(unpack_array(passive.open(product), "masked") - passive.keys.decrypt(product))
+    passive.number(2)
+    product = active.gradient(passive.embed_blocks(), RNG.normal(size=(B, 40)))
+    sent = unpack_array(passive.open_gradient(product), "masked")
+    last = sent - block_sum(passive.keys, product)
+    away.append(last * (2.0**-12 if shared else 1))
+    for d in away:
+        assert abs(d.std() * 2.0**12 - 1) < 4 / np.sqrt(2 * d.size)
+    assert len(np.unique(np.concatenate([d.ravel() for d in away]))) > 0.9 * sum(map(np.size, away))
 
 
 def test_an_answer_under_another_key_is_refused() -> None:

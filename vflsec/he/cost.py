@@ -164,8 +164,8 @@ def batch(
     u = measured or unit(p)
     if rows > p.rows:
         raise ConfigError(
-            f"a batch under encryption must be at most {p.rows} rows (half of {p.slots} slots), got "
-            f"{rows}. Use a smaller batch_size."
+            f"a batch under encryption must be at most {p.rows} rows (half of {p.slots} slots), "
+            f"got {rows}. Use a smaller batch_size."
         )
     forward = Batch(
         embedding=width * u.fresh + HEADER, product=out * u.product + HEADER, masked=8 * rows * out,

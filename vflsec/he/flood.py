@@ -6,9 +6,9 @@ So the key holder answers with a multiple of a grid near v + e + F, F ~ N(0, 2^(
 
 The bits. With real parts of slots in units of the encoding scale, a rounding of a ciphertext of
 degree N (after encryption, and after every rescaling) adds noise of standard deviation
-sqrt((1 + 2 N / 3) / 12) sqrt(N / 2), 2^10.4 for N = 8192: uniform errors times 1 and a ternary key.
-An answer adds up at most 256 such (GROWTH = 4: |w|^2 + m + 1 for a column w of m weights, so |w| = 4
-and m = 239), e at most ``noise_bits`` in all. Flooding is larger by
+sqrt((1 + 2 N / 3) / 12) sqrt(N / 2), 2^10.4 for N = 8192: uniform errors times one and times a
+ternary key. An answer adds up at most 256 such (GROWTH = 4: |w|^2 + m + 1 for a column w of m
+weights, so |w| = 4 and m = 239), e at most ``noise_bits`` in all. Flooding is larger by
 
     margin = scale_bits - noise_bits - flood_bits   (bits; at least MARGIN)
 
@@ -40,7 +40,7 @@ from vflsec.rng import numpy_generator
 
 __all__ = [
     "FLOOD_BITS", "MARGIN", "MASK_BITS", "Flood", "advantage", "check_answers", "divergence",
-    "margin", "noise_bits", "snap",
+    "margin", "noise_bits",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -112,15 +112,6 @@ def check_answers(parameters: Parameters, mask_bits: int, flood_bits: int) -> No
         )  # fmt: skip
 
 
-def snap(x: Array, flood_bits: int) -> Array:
-    """The nearest multiples of 2 ** -(flood_bits + GRID).
-
-    Masks are on the same grid, so that an answer without its mask does not depend on the mask.
-    """
-    step = 2.0 ** -(flood_bits + GRID)
-    return np.asarray(np.rint(x / step) * step)
-
-
 class Flood:
     """Answers of one key holder.
 
@@ -145,5 +136,6 @@ class Flood:
         return self.snap(x + self.noise(answer, *x.shape))
 
     def snap(self, x: Array) -> Array:
-        """The nearest multiples of the grid: no low bits of a sum of floats leave."""
-        return snap(x, self.bits)
+        """The nearest multiples of 2 ** -(bits + GRID): no low bits of a sum of floats leave."""
+        step = 2.0 ** -(self.bits + GRID)
+        return np.asarray(np.rint(x / step) * step)

@@ -13,16 +13,19 @@ flooding F, F' drawn by the passive party:
 with g = dL/dz (b, o). R and M keep the product from the passive party, which decrypts it. They keep
 nothing from the active party, which drew them: what decrypts approximately tells it the noise of
 its ciphertext and so, without F, the secret key. F is `vflsec.he.flood`; no answer carries more
-than half the slots of a ciphertext. In weight mode ``plain`` W is the active party's own. In mode ``shared``
-W = W_a + W_p: the passive party adds h W_p to the decrypted forward result, adds a fresh N to every
-decrypted weight gradient and takes lr N into its own share,
+than half the slots of a ciphertext.
+
+In weight mode ``plain`` W is the active party's own. In mode ``shared`` W = W_a + W_p: the passive
+party adds h W_p to the decrypted forward result, adds a fresh N to every decrypted weight gradient
+and takes lr N into its own share,
 
     W_a <- W_a - lr (h^T g + N),   W_p <- W_p + lr N,   so W <- W - lr h^T g,
 
-which holds for plain SGD only; N is far larger than F' and stands in its place. The embedding gradient g W^T needs W_p, which travels encrypted.
-The first W must be unknown to both: the active party draws U, the passive party a rotation Q and a
-large share S, and one run of the forward protocol on Q gives W_a = Q U + F - S, W_p = S. So the active
-party knows W_0 up to a rotation of the embedding space, and the passive party nothing of U.
+which holds for plain SGD only; N is far larger than F' and stands in its place. The embedding
+gradient g W^T needs W_p, which travels encrypted. The first W must be unknown to both: the active
+party draws U, the passive party a rotation Q and a large share S, and one run of the forward
+protocol on Q gives W_a = Q U + F - S, W_p = S. So the active party knows W_0 up to a rotation of
+the embedding space, and the passive party nothing of U.
 
 Masks are Gaussian of standard deviation 2 ** mask_bits. They hide a value v up to a total variation
 distance of |v| / (sigma sqrt(2 pi)) per release; see docs/he.md for what that does not promise.
@@ -48,7 +51,7 @@ from vflsec.he.blocks import (
 )
 from vflsec.he.ckks import KeyPair, Parameters, PublicKey
 from vflsec.he.envelope import pack_array, unpack, unpack_array
-from vflsec.he.flood import FLOOD_BITS, MASK_BITS, Flood, check_answers, snap
+from vflsec.he.flood import FLOOD_BITS, MASK_BITS, Flood, check_answers
 from vflsec.rng import numpy_generator
 
 __all__ = ["ActiveDraws", "ActiveRole", "PassiveDraws", "PassiveRole"]
@@ -59,17 +62,18 @@ SHARE_NOISE = 1.0
 
 
 class ActiveDraws:
-    """The active party's masks, in the order the protocol draws them, on the grid of answers."""
+    """The active party's masks, in the order the protocol draws them.
 
-    def __init__(
-        self, seed: int, party: str, mask_bits: int = MASK_BITS, flood_bits: int = FLOOD_BITS
-    ) -> None:
+    They are on no grid but that of float64: on a grid, low bits of what they hide would show.
+    """
+
+    def __init__(self, seed: int, party: str, mask_bits: int = MASK_BITS) -> None:
         self.rng = numpy_generator(seed, "he", party, "active")
-        self.sigma, self.flood_bits = 2.0**mask_bits, flood_bits
+        self.sigma = 2.0**mask_bits
 
     def mask(self, *shape: int) -> Array:
         """A fresh mask."""
-        return snap(self.rng.standard_normal(shape) * self.sigma, self.flood_bits)
+        return self.rng.standard_normal(shape) * self.sigma
 
 
 class PassiveDraws:
@@ -102,7 +106,6 @@ class ActiveRole:
         public: bytes of the other side's public context.
         seed, party: name the stream of masks.
         mask_bits: masks have standard deviation 2 ** mask_bits.
-        flood_bits: of the other side's flooding, whose grid the masks are on.
         threads: of TenSEAL.
 
     Attributes:
@@ -111,16 +114,10 @@ class ActiveRole:
     """
 
     def __init__(
-        self,
-        public: bytes,
-        seed: int,
-        party: str,
-        mask_bits: int = MASK_BITS,
-        flood_bits: int = FLOOD_BITS,
-        threads: int = 1,
+        self, public: bytes, seed: int, party: str, mask_bits: int = MASK_BITS, threads: int = 1
     ) -> None:
         self.key = PublicKey(public, threads)
-        self.draws = ActiveDraws(seed, party, mask_bits, flood_bits)
+        self.draws = ActiveDraws(seed, party, mask_bits)
         self.weight: Array = np.zeros((0, 0))
         self.bias: Array = np.zeros(0)
         self._mask: Array = np.zeros((0, 0))

@@ -128,7 +128,7 @@ class Emulated:
 
     def __init__(self, settings: Settings, seeds: Sequence[int], party: str) -> None:
         s = self.settings = settings
-        self.active = [ActiveDraws(seed, party, s.mask_bits, s.flood_bits) for seed in seeds]
+        self.active = [ActiveDraws(seed, party, s.mask_bits) for seed in seeds]
         self.passive = [
             PassiveDraws(seed, party, s.share_scale, s.share_noise) for seed in seeds
         ]  # fmt: skip
@@ -165,7 +165,7 @@ class Emulated:
         return Forward(out, out.double() + mask, (c.embedding, c.product))
 
     def back(self, h: Tensor, g: Tensor, layer: Layer, answers: Sequence[int]) -> Return:
-        """The way back for h (R, b, m) and g = dL/dz (R, b, o); `answers` as for the forward pass."""
+        """The way back for h (R, b, m) and g = dL/dz (R, b, o); `answers` as in :meth:`forward`."""
         weight = g.transpose(1, 2) @ h
         b, m, o = *h.shape[1:], g.shape[2]
         k, _ = layout(b, m, self.settings.parameters.slots)
@@ -218,11 +218,10 @@ class Real:
                 "party": self.party,
                 "threads": s.threads,
                 "mask_bits": s.mask_bits,
-                "flood_bits": s.flood_bits,
             }
             keys: dict[str, Any] = {
                 "parameters": s.parameters, "shared": s.shared, "scale": s.share_scale,
-                "noise": s.share_noise,
+                "noise": s.share_noise, "flood_bits": s.flood_bits,
             }  # fmt: skip
             if s.processes:
                 from vflsec.he.process import Remote

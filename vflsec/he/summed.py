@@ -46,7 +46,7 @@ class SummedGradient:
         self.flood = Flood(seed, f"{party}/sum", settings.flood_bits)  # active party
         self.keys = KeyPair(settings.parameters, settings.threads)  # active party
         self.public = PublicKey(self.keys.public_bytes, settings.threads)  # passive party
-        self.draws = ActiveDraws(seed, f"{party}/sum", settings.mask_bits, settings.flood_bits)
+        self.draws = ActiveDraws(seed, f"{party}/sum", settings.mask_bits)
 
     def run(
         self, g: Array, x: Array, answer: int = 0, spent: dict[str, float] | None = None
