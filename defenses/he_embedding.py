@@ -2,7 +2,10 @@
 
 The passive party encrypts its embedding h under CKKS; the active party computes z = h W + b and the
 weight gradient under encryption and gets both back masked (protocol: `vflsec.he.interactive`). The
-gradient of the embedding reaches the passive party in the clear, as in deployed systems.
+gradient of the embedding reaches the passive party in the clear, as in deployed systems. The active
+party's masks hide the products from the passive party that decrypts them; the passive party's
+flooding, noise of standard deviation 2^-flood_bits on every answer, hides its key from the active
+party (`vflsec.he.flood` derives the bits).
 
 ``weights = "plain"``: the active party owns W. ``weights = "shared"``: W = W_a + W_p, and neither
 party knows it. ``mode = "real"`` computes under encryption, ``"emulated"`` gives the same numbers
@@ -14,10 +17,13 @@ Guarantee: none in the sense of an epsilon. Does not stop: with plain weights, s
 for h (exact where the output is as wide as the embedding) and the weight gradient for a small
 batch; with any weights, a decoder fitted to auxiliary rows on z, and everything the passive party
 does with its own trained bottom and with the gradients it receives: completion, direction, norm.
+Nor does it stop an active party that sends a ciphertext it did not compute as prescribed: what the
+passive party decrypts of it can be its key.
 
 Source: Zhang, Zhu et al. and the FATE project, interactive layer of hetero neural networks
 (github.com/FederatedAI/FATE); Cheon, Kim, Kim, Song, "Homomorphic encryption for arithmetic of
-approximate numbers", ASIACRYPT 2017; Benaissa et al., "TenSEAL", arXiv:2104.03152 (2021).
+approximate numbers", ASIACRYPT 2017; Li and Micciancio, "On the security of homomorphic encryption
+on approximate numbers", EUROCRYPT 2021; Benaissa et al., "TenSEAL", arXiv:2104.03152 (2021).
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 The active party holds the key and sends Enc(dL/dz). The passive party computes the gradient of its
 parameters under encryption, adds a mask, has the sum decrypted and takes the mask off: no gradient
-of a single row is ever in the clear on its side. ``mode = "real"`` does so for a linear bottom, the
+of a single row is ever in the clear on its side. The active party adds flooding noise of standard
+deviation 2^-flood_bits to what it decrypts, or the passive party, which knows the mask, could solve
+for the active party's key (`vflsec.he.flood`). ``mode = "real"`` does so for a linear bottom, the
 classical vertical linear or logistic regression, [X 1]^T Enc(dL/dz). For deeper bottoms no deployed
 protocol computes the whole backward pass under encryption, so only ``mode = "emulated"`` exists,
 which says so in the results. ``mode = "clear"`` sends gradients as they are: the row to compare
