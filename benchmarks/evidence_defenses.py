@@ -25,10 +25,10 @@ import torch
 
 from vflsec import registry
 from vflsec.audit import leakage
+from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec
 from vflsec.errors import VflsecError
 from vflsec.rng import generator
 from vflsec.task import Task

@@ -16,8 +16,8 @@ from few_overlap.parts import KNOWN, Part, Probe, Row
 from few_overlap.worlds import BUILD, World, tasks_of
 from vflsec._version import __version__
 from vflsec.audit.leakage import records, results_frame, summarise
+from vflsec.cell import AttackSpec, CellResult, CellSpec
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.spec import AttackSpec, CellResult, CellSpec
 from vflsec.task import Task
 
 STORE = BUILD / "few_overlap.json"

@@ -10,8 +10,8 @@ from attack_views import PARTY, iso, make_view, rng, tables
 from torch import nn
 
 from vflsec import registry
+from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
 from vflsec.nn.joint import Joint
 from vflsec.nn.replicas import Replicas
 from vflsec.testing import small_task

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vflsec import registry
+from vflsec.cell import AttackSpec, CellSpec
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.spec import AttackSpec, CellSpec
 from vflsec.testing import small_task
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from vflsec import registry
-from vflsec.engine.plan import make_plan
-from vflsec.engine.scenario import load_scenario
+from vflsec.config.scenario import load_scenario
+from vflsec.engine.rehearse import make_plan
 from vflsec.errors import ConfigError
 
 

@@ -1,0 +1,157 @@
+"""What an algorithm, its data or a defense refuses is an error of the plan, with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vflsec import cli
+from vflsec.config.problems import ScenarioError
+from vflsec.config.scenario import load_scenario
+from vflsec.engine.rehearse import make_plan
+
+PART: dict[str, Any] = {"name": "breast_cancer", "aligned": 60}
+SMALL: dict[str, Any] = {"epochs": 1, "hidden": [6], "cut": 4}
+CVT: dict[str, Any] = {**SMALL, "name": "fedcvt", "block": 16, "nl_batch_size": 16}
+ONE: dict[str, Any] = {**SMALL, "name": "oneshot", "local_epochs": 1}
+NOISE = {"name": "dpsgd", "strength": [1.0]}
+LAYER, SUMS = {"name": "he_embedding"}, {"name": "he_gradient"}
+
+
+def said(algorithm: dict[str, Any], *defenses: dict[str, Any], **data: Any) -> list[str]:
+    scenario = {
+        "data": [PART | data], "algorithm": [algorithm], "defense": list(defenses),
+        "audit": {"seeds": [0], "references": []},
+    }  # fmt: skip
+    try:
+        make_plan(load_scenario(scenario))
+    except ScenarioError as error:
+        return [p.rule for p in error.problems]
+    return []
+
+
+def bcd(**more: Any) -> dict[str, Any]:
+    return {**SMALL, "name": "fedbcd", **more}
+
+
+def of(name: str) -> dict[str, Any]:
+    return {**SMALL, "name": name}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "defense"),
+    [
+        (bcd(), NOISE), (bcd(), NOISE | {"party": "passive"}), (bcd(), LAYER),
+        (bcd(proximal=1.0), LAYER), (of("fpd"), NOISE | {"party": "passive"}), (of("fpd"), LAYER),
+        (of("fpd"), SUMS), (of("jpl"), NOISE | {"party": "passive"}), (of("jpl"), LAYER),
+        (of("jpl"), SUMS), (of("vflhlp"), LAYER), (of("vflhlp"), SUMS),
+        (of("vflhlp") | {"constrain": False}, NOISE),
+        (of("vflhlp") | {"scarf": False}, NOISE | {"party": "passive"}),
+        (of("vflhlp") | {"constrain": False}, {"name": "mid", "strength": [1.0]}),
+        (CVT | {"side_heads": False}, {"name": "mid", "strength": [1.0]}),
+        (of("fpd"), {"name": "lp_mst", "epsilon": [2.0]}),
+    ],
+)  # fmt: skip
+def test_natural_pairs_start(algorithm: dict[str, Any], defense: dict[str, Any]) -> None:
+    assert said(algorithm, defense) == []
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "defense", "why"),
+    [
+        (bcd(proximal=1.0), NOISE, "cannot be split into rows"),
+        (bcd(), SUMS, "needs gradients by row for its local updates, and gets their sum only"),
+        (of("vflhlp"), NOISE, "the constraint is no sum over rows"),
+        (of("vflhlp"), NOISE | {"party": "passive"}, "the loss of SCARF couples the rows"),
+        (of("vflhlp"), {"name": "mid", "strength": [1.0]}, "the first layer of the head, which"),
+        (CVT, NOISE, "cannot be split into rows"),
+        (CVT, NOISE | {"party": "passive"}, "cannot be split into rows"),
+        (CVT, LAYER, "embedding messages must pass encrypted"),
+        (CVT, SUMS, "gradient messages must pass encrypted"),
+        (CVT, {"name": "marvell", "strength": [1.0]}, "the class of every row, and these have no"),
+        (CVT, {"name": "mid", "strength": [1.0]}, "would press on the last use only"),
+        (ONE, NOISE, "cannot be split into rows"),
+        (ONE, NOISE | {"party": "passive"}, "cannot be split into rows"),
+        (ONE, LAYER, "embedding messages must pass encrypted"),
+        (ONE, SUMS, "gradient messages must pass encrypted"),
+        (ONE, {"name": "mid", "strength": [1.0]}, "or trains without it"),
+        (ONE | {"name": "fewshot"}, LAYER, "embedding messages must pass encrypted"),
+        (of("fpd"), NOISE, "cannot be split into rows"),
+        (of("jpl"), NOISE, "cannot be split into rows"),
+    ],
+)
+def test_other_pairs_are_refused_with_the_reason(
+    algorithm: dict[str, Any], defense: dict[str, Any], why: str
+) -> None:
+    (found,) = said(algorithm, defense)
+    assert why in found
+    assert found.startswith(f"cannot be trained ({algorithm['name']} with {defense['name']} on ")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "data", "why"),
+    [
+        (CVT, {"params": {"parties": 3}}, "fedcvt: the number of parties must be 2, got 3"),
+        (of("jpl"), {"params": {"parties": 3}}, "jpl: the number of parties must be 2, got 3"),
+        (CVT, {"aligned": 1.0}, "fedcvt: needs unaligned rows of 'passive', there are none"),
+        (of("fewshot"), {"aligned": 1.0}, "fewshot: needs unaligned rows"),
+        (of("fpd"), {"aligned": 1.0}, "fpd: needs labelled rows of the active party"),
+        (of("jpl"), {"aligned": 1.0}, "jpl: needs labelled rows of the active party"),
+        (of("jpl"), {"name": "digits"}, "jpl: the number of classes must be 2, got 10"),
+        (ONE | {"encoder_kind": "conv"}, {}, "'conv' needs a party whose rows are images"),
+    ],
+)
+def test_wrong_data_is_refused(algorithm: dict[str, Any], data: dict[str, Any], why: str) -> None:
+    (found,) = said(algorithm, **data)
+    assert why in found
+
+
+FEDCVT = """\
+[data]
+name = "breast_cancer"
+params = { parties = 3 }
+aligned = 60
+[[algorithm]]
+name = "splitnn"
+[[algorithm]]
+name = "fedcvt"
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["--format", "json"]])
+def test_check_exits_2_with_one_line(
+    more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "three.toml"
+    path.write_text(FEDCVT)
+    assert cli.main(["check", str(path), *more]) == 2
+    err = capsys.readouterr().err
+    assert err.count("error:") == 1
+    assert "three.toml:7: algorithm.1 cannot be trained (fedcvt on breast_cancer): " in err
+    assert "fedcvt: the number of parties must be 2, got 3." in err
+    path.write_text(FEDCVT.replace("params = { parties = 3 }\n", ""))
+    assert cli.main(["check", str(path), *more]) == 0
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "why"),
+    [
+        ('name = "fewshot"\nconfidence = 1.0', "fewshot.confidence must be a number in (0, 1)"),
+        ('name = "fewshot"\nconfidence = 0.0', "fewshot.confidence must be a number in (0, 1)"),
+        ('name = "fedcvt"\nt_fed = 1.5', "fedcvt.t_fed must be a number in (0, 1)"),
+        ('name = "fedbcd"\nlocal_updates = 0', "fedbcd.local_updates must be an integer >= 1"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["check", "audit"])
+def test_a_wrong_number_is_one_error_with_its_line(
+    verb: str, algorithm: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(f'[data]\nname = "breast_cancer"\naligned = 60\n[algorithm]\n{algorithm}\n')
+    assert cli.main([verb, str(path)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("error:") == 1
+    assert why in err
+    assert "wrong.toml:6: algorithm." in err

@@ -1,0 +1,261 @@
+"""What will run, what cannot and why."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_fakes import SCENARIO, source
+
+from vflsec import load_scenario
+from vflsec.config.problems import ScenarioError
+from vflsec.engine.rehearse import make_plan
+from vflsec.plan.values import Plan, chunks
+
+PASSIVE = ("passive1", "passive2")
+
+
+def plan(change: dict[str, Any] | None = None, sets: list[str] | None = None) -> Plan:
+    sections = tomllib.loads(SCENARIO) | (change or {})
+    return make_plan(load_scenario(sections, sets or []), load=source, try_out=False)
+
+
+def test_cells_are_data_times_strengths_times_seeds_plus_references() -> None:
+    found = plan()
+    assert [(g.role, g.cells[0].algorithm, len(g.cells)) for g in found.groups] == [
+        ("audit", "splitnn", 6),
+        ("reference", "local", 3),
+    ]
+    audit = found.groups[0]
+    assert {(c.seed, c.defenses[0].strength) for c in audit.cells} == {
+        (seed, strength) for seed in range(3) for strength in (0.0, 5.0)
+    }
+    assert len({c.key for c in audit.cells}) == 6
+    assert len({c.cohort for c in audit.cells}) == 1
+    assert found.cost["trainings"] == 9
+    assert found.cost["attacks"] == 6 * 4
+
+
+def test_grids_of_several_defenses_and_data_sets_multiply() -> None:
+    data = [{"name": "breast_cancer"}, {"name": "digits", "labelled": 40}]
+    defense = [
+        {"name": "iso", "strength": [0, 1, 2]},
+        {"name": "iso", "on": "embedding", "strength": [0, 1]},
+    ]
+    found = plan({"data": data, "defense": defense})
+    audit = [g for g in found.groups if g.role == "audit"]
+    assert [(g.data.name, len(g.cells)) for g in audit] == [("breast_cancer", 18), ("digits", 18)]
+    assert audit[1].data.split == {"labelled": 40}
+    assert audit[1].data.source == {"name": "digits"}
+
+
+def test_data_sets_of_one_name_are_told_apart() -> None:
+    data = [{"name": "breast_cancer"}, {"name": "breast_cancer", "labelled": 40}]
+    names = {g.data.name for g in plan({"data": data}).groups}
+    assert names == {"breast_cancer", "breast_cancer(labelled=40)"}
+
+
+def test_algorithms_of_one_name_are_told_apart_by_what_differs() -> None:
+    """In results too: their seeds must not count as seeds of one algorithm."""
+    sections = [
+        {"name": "splitnn", "epochs": 3},
+        {"name": "splitnn", "epochs": 3, "lr": 0.1},
+        {"name": "fedbcd", "epochs": 3},
+        {"name": "local", "epochs": 3, "own_labels": True},
+    ]
+    groups = plan({"algorithm": sections}).groups
+    assert [g.title for g in groups if g.role == "audit"] == [
+        "splitnn", "splitnn(lr=0.1)", "fedbcd", "local(own_labels=True)",
+    ]  # fmt: skip
+    assert [g.title for g in groups if g.role == "reference"] == ["local"]
+    assert len({c.key for g in groups for c in g.cells}) == sum(len(g.cells) for g in groups)
+
+
+def test_who_does_not_train_has_no_model_to_attack_with() -> None:
+    found = plan({"algorithm": [{"name": "local"}], "attack": [{"name": "model_completion"}]})
+    assert {(r.status, r.reason) for r in found.refused} == {
+        ("not-observable",
+         f"model_completion needs an own model; {p} trains none under local.")
+        for p in PASSIVE
+    }  # fmt: skip
+    assert all(not g.attacks for g in found.groups)
+
+
+def test_every_passive_party_attacks_unless_it_is_said_otherwise() -> None:
+    specs = plan().groups[0].attacks
+    assert [(a.name, a.adversary) for a in specs] == [
+        (name, (party,)) for name in ("norm", "model_completion") for party in PASSIVE
+    ]
+    attack = [
+        {"name": "norm", "adversary": "passive2"},
+        {"name": "norm", "adversary": ["passive1", "passive2"]},
+        {"name": "norm", "adversary": ["passive"]},
+    ]
+    specs = plan({"attack": attack}).groups[0].attacks
+    assert [a.adversary for a in specs] == [("passive2",), PASSIVE]  # the third is the second
+
+
+def test_aliases_and_defaults_do_not_make_another_attack() -> None:
+    attack = [{"name": "norm"}, {"name": "ns"}]
+    assert len(plan({"attack": attack}).groups[0].attacks) == 2  # one for each passive party
+
+
+def test_what_cannot_be_observed_is_refused_with_both_sides_named() -> None:
+    attack = [
+        {"name": "norm", "adversary": "active"},
+        {"name": "model_completion", "known_rows": 0, "adversary": "passive1"},
+        {"name": "norm", "adversary": "passive1"},
+    ]
+    found = plan({"attack": attack})
+    assert [(r.attack.name, r.status) for r in found.refused] == [
+        ("norm", "not-observable"),
+        ("model_completion", "not-applicable"),
+    ]
+    assert "'gradient'" in found.refused[0].reason
+    assert "active never receives one under splitnn" in found.refused[0].reason
+    assert "known_rows" in found.refused[1].reason
+    assert len(found.refused[0].cells) == 6
+    assert [a.name for a in found.groups[0].attacks] == ["norm"]
+
+
+def test_an_attack_without_meaning_under_the_public_facts_is_refused() -> None:
+    found = plan({"attack": [{"name": "direct", "adversary": "passive1"}]})
+    assert [r.status for r in found.refused] == ["not-applicable"]
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"attack": [{"name": "norm", "adversary": "bureau"}]}, "attack.0.adversary"),
+        ({"defense": [{"name": "iso", "party": "bureau"}]}, "defense.0.party"),
+        ({"parties": {"bureau": {"cut": 3}}}, "parties.bureau"),
+    ],
+)
+def test_parties_that_are_not_there_are_refused(change: dict[str, Any], path: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        plan(change)
+    (problem,) = caught.value.problems
+    assert problem.path == path
+    assert "active, passive1, passive2" in problem.rule
+    assert problem.value == "bureau"
+
+
+def test_settings_of_parties_reach_the_cells() -> None:
+    found = plan({"parties": {"passive1": {"hidden": [8], "cut": 3}}})
+    assert found.groups[0].cells[0].params["parties"] == {"passive1": {"hidden": [8], "cut": 3}}
+    assert found.groups[0].cells[0].key != plan().groups[0].cells[0].key
+
+
+def test_the_positive_control_runs_undefended_where_a_gate_asks() -> None:
+    gate = {"gate": [{"max": 0.1}]}
+    assert all(g.role != "control" for g in plan(gate).groups)
+    found = plan(gate, ["audit.positive_control=true", "algorithm.epochs=2"])
+    control = [g for g in found.groups if g.role == "control"]
+    assert [g.data.name for g in control] == [
+        "control_gaussian",
+        "control_gaussian(positive_rate=0.15)",
+    ]
+    for g in control:
+        assert [c.seed for c in g.cells] == [0, 1, 2, 3, 4]
+        assert all(c.defenses == () and c.params == {"epochs": 2} for c in g.cells)
+        assert {a.label for a in g.attacks} == {a.label for a in found.groups[0].attacks}
+    assert all(
+        g.role != "control" for g in plan(None, ["audit.positive_control=true"]).groups
+    )  # no gate
+
+
+def test_a_party_stands_for_its_role_on_the_control(tmp_path: Path) -> None:
+    def two_worlds(section: Any, seed: int, base: Path) -> Any:
+        found = source(section, seed, base)
+        if section["name"] != "control_gaussian":
+            return found
+        parties = {"active": found.parties["active"], "passive": found.parties["passive1"]}
+        return type(found)("control_gaussian", parties, "active", found.y, found.class_names)
+
+    sections = tomllib.loads(SCENARIO) | {
+        "attack": [{"name": "norm", "adversary": ["passive1", "passive2"]}],
+        "gate": [{"max": 0.1}],
+        "audit": {"positive_control": True},
+    }
+    found = make_plan(load_scenario(sections), load=two_worlds, try_out=False)
+    control = next(g for g in found.groups if g.role == "control")
+    assert [a.adversary for a in control.attacks] == [("passive",)]
+
+
+def test_a_defense_without_a_grid_runs_at_zero_and_says_so() -> None:
+    found = plan({"defense": [{"name": "iso"}]})
+    assert {d.strength for g in found.groups for c in g.cells for d in c.defenses} == {0.0}
+    assert any("runs at 0" in n for n in found.notes)
+
+
+def test_active_attackers_train_by_themselves(install: Any, monkeypatch: Any) -> None:
+    install(
+        {"vflsec.attacks": {"meddler": "meddler"}},
+        meddler='''"""Meddles."""
+from dataclasses import dataclass
+from vflsec import registry
+from vflsec.attack import Attack
+from vflsec.policy import Policy
+
+class Push(Policy):
+    pass
+
+@registry.attack
+@dataclass(frozen=True)
+class Meddler(Attack):
+    needs = frozenset({"model"})
+    def infer(self, view, rng): raise NotImplementedError
+    def policy(self): return Push()
+''',
+    )
+    found = plan({"attack": [{"name": "norm"}, {"name": "meddler"}]})
+    audit = [g for g in found.groups if g.role == "audit"]
+    assert [(len(g.attacks), g.main) for g in audit] == [(2, True), (1, False), (1, False)]
+    assert {c.key for c in audit[0].cells} == {c.key for c in audit[1].cells}
+
+
+def test_the_plan_is_plain_json() -> None:
+    text = json.dumps(plan().to_json())
+    groups = json.loads(text)["groups"]
+    assert groups[0]["strengths"] == [[0.0], [5.0]]
+    assert groups[0]["seeds"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "lengths"), [(10, 4, [3, 4, 3]), (8, 8, [8]), (3, 1, [1] * 3)]
+)
+def test_chunks_are_even_and_complete(n: int, size: int, lengths: list[int]) -> None:
+    cells: Any = list(range(n))
+    parts = chunks(cells, size)
+    assert sorted(len(p) for p in parts) == sorted(lengths)
+    assert [c for p in parts for c in p] == cells
+
+
+def test_a_defense_that_cannot_protect_a_data_set_is_an_error_before_anything_runs() -> None:
+    data = [{"name": "breast_cancer"}, {"name": "digits"}]
+    rules = "marvell", "rr_prior"
+    defense: list[dict[str, Any]] = [{"name": "marvell", "strength": [1]}]
+    defense += [{"name": "rr_prior", "prior": [0.5, 0.5], "epsilon": [1]}]
+    sections = tomllib.loads(SCENARIO) | {"data": data, "defense": defense}
+    with pytest.raises(ScenarioError) as caught:
+        make_plan(load_scenario(sections, []))
+    found = [(p.path, p.rule) for p in caught.value.problems]
+    assert [path for path, _ in found] == ["defense.0", "defense.1"]
+    for (_, rule), name in zip(found, rules, strict=True):
+        assert rule.startswith(f"cannot be put on data digits: {name}")
+
+
+def test_what_cannot_be_set_up_is_an_error_of_the_plan() -> None:
+    algorithm = {"name": "splitnn", "top": [], "linear_top": False, "aggregation": "sum"}
+    defense = [{"name": "mid", "strength": [0, 1]}]
+    sections = tomllib.loads(SCENARIO) | {"algorithm": algorithm, "defense": defense}
+    with pytest.raises(ScenarioError) as caught:
+        make_plan(load_scenario(sections, []))
+    (problem,) = caught.value.problems
+    assert problem.path == "algorithm"
+    assert problem.rule.startswith("cannot be trained (splitnn")
+    assert "mid: needs a top model" in problem.rule
+    assert len(make_plan(load_scenario(sections, []), try_out=False).groups) == 2

@@ -1,0 +1,126 @@
+"""From stored cells to figures, verdicts and findings: the one place that calls the statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import pandas as pd
+
+from vflsec.audit import epsilon, leakage
+from vflsec.audit import gate as gates
+from vflsec.audit.baseline import Values, regressions
+from vflsec.audit.evaluation import Evaluation, title_of
+from vflsec.audit.findings import sentences
+from vflsec.cell import CellResult
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    record: Mapping[str, Any],
+    results: Sequence[CellResult],
+    *,
+    partial: bool = False,
+    also: Sequence[gates.Gate] = (),
+    only: bool = False,
+    before: Values | None = None,
+) -> Evaluation:
+    """Judge stored cells.
+
+    Args:
+        record: what the store keeps about the audit.
+        results: its finished cells.
+        partial: leave the gates out.
+        also: gates beside those of the scenario.
+        only: leave the gates of the scenario out.
+        before: a baseline that advantages must not exceed, of
+            :func:`vflsec.audit.baseline.read_baseline`.
+    """
+    confidence = float(record["confidence"])
+    looks = int(record.get("looks", 1))
+    strict = 1 - (1 - confidence) / looks
+    every = leakage.results_frame(_records(record, results, ("audit", "reference")))
+    moments = every.phase.str.contains("@") if len(every) else pd.Series(dtype=bool)
+    own, timed = (every[~moments], every[moments]) if len(every) else (every, every)
+    planted = leakage.results_frame(_records(record, results, ("control",)))
+    points = leakage.summarise(own, confidence)
+    control = leakage.summarise(planted, confidence) if len(planted) else None
+    curves = leakage.curves(points) if len(points) else pd.DataFrame()
+    alive = gates.alive(points, control, confidence)
+    asked = [] if only else [_gate(g, confidence, looks) for g in record["gates"]]
+    verdicts = [] if partial else gates.judge(points, [*asked, *also], alive)
+    if not partial and not only:
+        verdicts += epsilon.contradictions(own, _claims(record, results), confidence)
+    if before is not None:
+        verdicts += regressions(own, before, alive, strict)
+    return Evaluation(
+        frame=_with_roles(record, every, planted),
+        points=points,
+        over_time=leakage.summarise(timed, confidence) if len(timed) else pd.DataFrame(),
+        curves=curves,
+        alive=alive,
+        verdicts=verdicts,
+        exit_code=gates.exit_code(verdicts),
+        findings=[] if partial else _findings(points, verdicts, confidence),
+        partial=partial,
+        asked=asked,
+    )
+
+
+def _records(
+    record: Mapping[str, Any], results: Sequence[CellResult], roles: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    for result in results:
+        for role in roles:
+            dataset = record["datasets"].get(f"{role}:{result.key}")
+            if dataset is None:
+                continue
+            algorithm = title_of(record, role, result)
+            for row in leakage.records(result):
+                known = record["known_rows"].get(row["attack_key"])
+                yield row | {"dataset": dataset, "algorithm": algorithm, "known_rows": known}
+            break
+
+
+def _with_roles(
+    record: Mapping[str, Any], own: pd.DataFrame, planted: pd.DataFrame
+) -> pd.DataFrame:
+    """Both frames in one; a cell that is both audited and a control is shown once."""
+    here = own.assign(
+        role=["audit" if f"audit:{c}" in record["datasets"] else "reference" for c in own["cell"]]
+    )
+    there = planted[~planted["cell"].isin(set(own["cell"]))].assign(role="control")
+    both = [f for f in (here, there) if len(f)]
+    return pd.concat(both, ignore_index=True) if both else here
+
+
+def _gate(section: Mapping[str, Any], confidence: float, looks: int = 1) -> gates.Gate:
+    """A gate of the scenario; each of several looks at it gets its share of the error."""
+    known = {f.name for f in fields(gates.Gate)}
+    given = {"confidence": confidence} | {k: v for k, v in section.items() if k in known}
+    return gates.Gate(**given | {"confidence": 1 - (1 - given["confidence"]) / looks})
+
+
+def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict[str, Any]]:
+    """Every claimed epsilon with its point, once."""
+    out: dict[str, dict[str, Any]] = {}
+    for result in results:
+        dataset = record["datasets"].get(f"audit:{result.key}")
+        if dataset is None:
+            continue
+        defense, strength = leakage.defense_point(result.spec.defenses)
+        point = {"dataset": dataset, "algorithm": result.spec.algorithm, "defense": defense,
+                 "strength": strength}  # fmt: skip
+        for g in result.guarantees:
+            if g.get("epsilon") is not None:
+                claim = point | {"epsilon": float(g["epsilon"])}
+                out.setdefault(str(claim), claim)
+    return list(out.values())
+
+
+def _findings(
+    points: pd.DataFrame, verdicts: Sequence[gates.Verdict], confidence: float
+) -> list[str]:
+    return sentences(points, verdicts, confidence) if len(points) else []

@@ -1,0 +1,48 @@
+"""The truth an attack is scored against: labels, columns of other parties, or one attribute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vflsec.attack import Attack
+from vflsec.cell import AttackSpec, victims
+from vflsec.guess import Truth
+from vflsec.task import Task
+
+__all__ = ["SCORED", "Goal", "goal_of"]
+
+SCORED = ("label", "feature", "attribute")
+"""Targets of attacks whose answers are compared with a truth."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The truth of one attack on one task, and what chance knows.
+
+    `truth.target` is ``label`` (also for an attribute, whose classes it holds) or ``feature``.
+    """
+
+    truth: Truth
+    classes: int
+    prior: NDArray[np.float64]
+
+
+def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
+    """What `attack` is to be compared with."""
+    rows = np.arange(len(task.y))
+    if attack.target == "feature":
+        whose = victims("feature", spec.adversary, task.parties, spec.victim)
+        parts = [task.schema[p].design(task.x[p]) for p in whose]
+        truth = Truth("feature", rows, torch.cat(parts, dim=1).double().numpy())
+        return Goal(truth, task.classes, task.prior.numpy())
+    if attack.target == "attribute":
+        victim = victims("feature", spec.adversary, task.parties, spec.victim)[0]
+        column = str(getattr(attack, "column", ""))
+        codes, classes = task.schema[victim].attribute(task.x[victim], column)
+        train = torch.bincount(codes[task.sets["labelled"]], minlength=classes).double()
+        return Goal(Truth("label", rows, codes), classes, (train / train.sum()).numpy())
+    return Goal(Truth("label", rows, task.y), task.classes, task.prior.numpy())

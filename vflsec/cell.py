@@ -1,0 +1,217 @@
+"""What is run, as values: a cell is identified by a hash of its whole specification.
+
+Nothing here imports torch, so that planning and listing stay fast.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from vflsec._version import __version__
+
+__all__ = [
+    "AttackSpec", "CellResult", "CellSpec", "DefenseSpec", "LedgerRow", "Measure", "digest",
+    "exhausted", "victims",
+]  # fmt: skip
+
+
+def digest(value: Any) -> str:
+    """Hash of a plain value: 24 hexadecimal digits, the same in every process."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=list)
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+@dataclass(frozen=True)
+class DefenseSpec:
+    """One defense at one strength.
+
+    Attributes:
+        name: registered name.
+        params: hyper-parameters except the strength.
+        party: whose policy it is; ``""`` means the party the defense is made for.
+        strength: the swept number, None if the defense has none.
+    """
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    party: str = ""
+    strength: float | None = None
+
+
+@dataclass(frozen=True)
+class AttackSpec:
+    """One attack by one adversary with its grants.
+
+    Attributes:
+        name: registered name.
+        params: hyper-parameters.
+        adversary: party names; more than one is a coalition.
+        known_rows: how many labelled rows the adversary was granted (also to its controls).
+        prior: whether the class shares are granted.
+        aux_rows: how many training rows of the victims' columns the adversary was granted.
+        peer_model: whether it was granted the victims' models (white box).
+        victim: whose columns are attacked; ``""`` means every party that is not the adversary.
+        over_time: also score what the attack knew after every epoch (messages only): measures whose
+            phase is ``PHASE@EPOCH``, with the epoch in their notes.
+    """
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    adversary: tuple[str, ...] = ()
+    known_rows: int = 20
+    prior: bool = True
+    aux_rows: int = 0
+    peer_model: bool = False
+    victim: str = ""
+    over_time: bool = False
+
+    @property
+    def key(self) -> str:
+        """Identity of this attack within a cell."""
+        return digest(asdict(self))
+
+    @property
+    def label(self) -> str:
+        """Name with the parameters that were set, for tables."""
+        inner = ", ".join(f"{k}={v}" for k, v in sorted(self.params.items()))
+        return f"{self.name}({inner})" if inner else self.name
+
+
+def victims(
+    target: str, adversary: Sequence[str], parties: Sequence[str], named: str = ""
+) -> tuple[str, ...]:
+    """Whose secret an attack is after.
+
+    Args:
+        target: what is guessed. Labels, and predictions that are forced, are the active party's;
+            anything else is the columns or embeddings of the others.
+        adversary: party names.
+        parties: all party names, the active one first.
+        named: the one party whose columns are attacked, ``""`` for every other one.
+    """
+    if target in ("label", "integrity"):
+        return (parties[0],)
+    return (named,) if named else tuple(p for p in parties if p not in adversary)
+
+
+def exhausted(spec: AttackSpec, labelled: int) -> str:
+    """Why the grants leave no training row to guess, or ''; `labelled` is 0 if it is not known."""
+    granted = spec.known_rows + spec.aux_rows
+    if not labelled or granted < labelled:
+        return ""
+    of = "known_rows" if not spec.aux_rows else "known_rows + aux_rows"
+    return (
+        f"{spec.name}: {of} must be < {labelled}, the number of labelled training rows, got "
+        f"{granted}: no row would be left to guess. Grant fewer."
+    )
+
+
+@dataclass(frozen=True)
+class CellSpec:
+    """One training: (data, algorithm, defenses with strengths, seed).
+
+    Attributes:
+        data: the resolved ``[data]`` section with ``name`` and the content's ``digest``.
+        algorithm: registered name.
+        params: hyper-parameters of the algorithm.
+        defenses: applied in this order.
+        seed: drives split, initialisation, batches and every stream of the cell.
+        dtype: of the training.
+    """
+
+    data: Mapping[str, Any]
+    algorithm: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    defenses: tuple[DefenseSpec, ...] = ()
+    seed: int = 0
+    dtype: str = "float32"
+
+    @property
+    def key(self) -> str:
+        """Hash of the whole specification and the package version."""
+        return digest({"cell": asdict(self), "version": __version__})
+
+    @property
+    def cohort(self) -> str:
+        """Cells with the same cohort differ in seed and strengths only and train as one model."""
+        spec = asdict(self)
+        spec.pop("seed")
+        for d in spec["defenses"]:
+            d["strength"] = None if d["strength"] is None else "swept"
+        return digest(spec)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number of a cell: a main-task metric, or an attack's score, with its interval.
+
+    Attributes:
+        phase: training phase after which it was taken.
+        split: ``train``, ``validation`` or ``test``.
+        metric: see `vflsec.audit.metrics`.
+        value, low, high, n, chance: the figure, its exact interval, rows, and the level of chance.
+        adversary: ``"+"``-joined parties; ``""`` for main-task metrics.
+        attack: the attack's label; ``""`` for main-task metrics.
+        attack_key: :attr:`AttackSpec.key`, ``""`` for main-task metrics.
+        target: what was attacked (``label``), ``""`` for main-task metrics.
+        victim: the ``"+"``-joined parties whose secret that is; ``""`` for main-task metrics.
+        controls: {control name: {"value": same metric on the same rows, "cv": cross-validated score
+            on the known rows, or None}}.
+        status: ``ok``, ``not-observable``, ``not-applicable`` or ``error``.
+        reason: why the status is not ``ok``.
+        notes: how the answer came about.
+    """
+
+    phase: str
+    split: str
+    metric: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    chance: float | None = None
+    adversary: str = ""
+    attack: str = ""
+    attack_key: str = ""
+    target: str = ""
+    victim: str = ""
+    controls: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    status: str = "ok"
+    reason: str = ""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """Messages of one kind from one party to another in one phase of one cell.
+
+    `rounds` counts distinct steps at which such a message passed.
+    """
+
+    phase: str
+    kind: str
+    name: str
+    sender: str
+    receiver: str
+    messages: int
+    elements: int
+    bytes: int
+    rounds: int
+
+
+@dataclass
+class CellResult:
+    """Everything a finished cell leaves behind."""
+
+    key: str
+    spec: CellSpec
+    measures: list[Measure] = field(default_factory=list)
+    ledger: list[LedgerRow] = field(default_factory=list)
+    guarantees: list[Mapping[str, Any]] = field(default_factory=list)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    device: str = "cpu"

@@ -1,0 +1,434 @@
+"""Read a scenario: strict TOML, every problem at once, each with file, line, key path and remedy.
+
+``--set a.b=value`` overrides go through the same door. Imports neither torch nor any component
+unless the hyper-parameters are to be checked (`components=True`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from vflsec import check
+from vflsec.cell import digest
+from vflsec.config.problems import Origin, Problem, ScenarioError, unknown_key
+from vflsec.config.sections import Data, Root
+from vflsec.config.toml_text import Path as KeyPath
+from vflsec.config.toml_text import dumps, key_lines
+
+__all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
+
+_FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
+_LISTS = ("data", "algorithm")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A valid scenario.
+
+    Attributes:
+        name: of the file, unless the scenario names itself.
+        root: the validated sections.
+        base: folder that relative paths start from.
+        origin: where each value stands, for later error messages.
+    """
+
+    name: str
+    root: Root
+    base: Path
+    origin: Origin = field(default_factory=Origin, compare=False)
+
+    def resolved(self) -> dict[str, Any]:
+        """Every section with every default filled in, as plain values (None left out)."""
+        dumped = self.root.model_dump(exclude={"name"}, exclude_none=True)
+        audit = dumped.pop("audit")
+        return {"name": self.name, **_without_empty(dumped), "audit": audit}
+
+    @property
+    def hash(self) -> str:
+        """Identity of the resolved scenario."""
+        return digest(self.resolved())
+
+    def to_toml(self) -> str:
+        """The resolved scenario as TOML that loads to the same scenario."""
+        resolved = self.resolved()
+        for name in _LISTS:
+            if name in self.origin.singles:
+                resolved[name] = resolved[name][0]
+        return dumps(resolved)
+
+    def error(self, path: KeyPath, rule: str, value: Any = None) -> Problem:
+        """A problem found after loading, with its place in the file."""
+        return self.origin.problem(path, rule, value)
+
+
+def _without_empty(value: Any) -> Any:
+    """Nested tables and lists without their empty strings, lists and tables."""
+    if isinstance(value, Mapping):
+        kept = {k: _without_empty(v) for k, v in value.items()}
+        return {k: v for k, v in kept.items() if v not in ("", [], {})}
+    return [_without_empty(v) for v in value] if isinstance(value, list) else value
+
+
+def packaged_scenarios() -> dict[str, Path]:
+    """Scenarios that come with the package, by name."""
+    return {p.stem: p for p in sorted(_FOLDER.glob("*.toml"))}
+
+
+def find_scenario(name: str | Path) -> Path:
+    """The file of a scenario named by path or by its packaged name.
+
+    Raises:
+        ScenarioError: there is no such file.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    packaged = packaged_scenarios()
+    if str(name) in packaged:
+        return packaged[str(name)]
+    what = "is a folder, not a scenario file" if path.is_dir() else "is not a file"
+    hint = check.nearest(name, packaged)
+    raise ScenarioError(
+        [
+            Problem(
+                str(name), 0, "", None,
+                f"{what}, and no scenario of that name comes with vflsec. {hint} "
+                f"Packaged: {', '.join(packaged) or 'none'}.".replace("  ", " "),
+            )
+        ]
+    )  # fmt: skip
+
+
+def load_scenario(
+    source: str | Path | Mapping[str, Any] | Scenario,
+    overrides: Iterable[str] = (),
+    *,
+    components: bool = True,
+) -> Scenario:
+    """Read, override, validate.
+
+    Args:
+        source: a path, the name of a packaged scenario, or the sections as a dictionary.
+        overrides: ``a.b=value`` texts; values in TOML syntax, list elements by index.
+        components: also check names and hyper-parameters of algorithms, attacks, defenses and
+            data sets (imports them, and so torch).
+
+    Raises:
+        ScenarioError: with all problems.
+    """
+    if isinstance(source, Scenario):
+        if not list(overrides):
+            return source
+        base, default = source.base, source.name
+        raw, file, lines = source.resolved(), source.origin.file, source.origin.lines
+    elif isinstance(source, Mapping):
+        base, default = Path.cwd(), "scenario"
+        raw, file, lines = _plain(source), "<scenario>", {}
+    else:
+        path = find_scenario(source)
+        base, default, file = path.resolve().parent, path.stem, str(source)
+        if path != Path(source):
+            file = f"{path.stem}.toml"
+        raw, lines = _read(path, file)
+    problems: list[Problem] = []
+    touched = _override(raw, overrides, problems)
+    singles = frozenset(s for s in _LISTS if isinstance(raw.get(s), Mapping))
+    normal, scalars = _normalise(raw)
+    origin = Origin(file, lines, frozenset(touched), singles, scalars)
+    problems += _bad_values(origin, normal)
+    problems += _across(origin, normal)
+    root = _validate(origin, normal, problems)
+    if components:
+        from vflsec.config.components import check_components
+
+        problems += check_components(origin, normal)
+    if problems or root is None:
+        raise ScenarioError(sorted(problems, key=lambda p: (p.file, p.line)))
+    return Scenario(root.name or default, root, base, origin)
+
+
+def _plain(source: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return dict(json.loads(json.dumps(source, default=str)))
+    except (TypeError, ValueError) as error:
+        raise ScenarioError([Problem("<scenario>", 0, "", None, str(error))]) from None
+
+
+def _read(path: Path, file: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
+    try:
+        text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        return tomllib.loads(text), key_lines(text)
+    except UnicodeDecodeError as error:
+        rule = f"must be UTF-8 text, but byte {error.start} is not. Save the file as UTF-8."
+        raise ScenarioError([Problem(file, 0, "", None, rule)]) from None
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
+        line = int(found.group(1)) if found else text.count("\n") + 1
+        rule = f"not valid TOML: {error}. Strings need quotes; lists need [ ]."
+        raise ScenarioError([Problem(file, line, "", None, rule)]) from None
+    except OSError as error:
+        raise ScenarioError(
+            [Problem(file, 0, "", None, f"cannot be read: {error.strerror}.")]
+        ) from None
+
+
+def _override(raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]) -> list[KeyPath]:
+    """Apply ``--set`` texts in order; what cannot be applied becomes a problem."""
+    touched = []
+    for text in texts:
+        key, equals, written = text.partition("=")
+        try:
+            tree = tomllib.loads(f"{key} = 0")
+        except tomllib.TOMLDecodeError:
+            tree = {}
+        names: list[str] = []
+        while isinstance(tree, dict) and len(tree) == 1:
+            name, tree = next(iter(tree.items()))
+            names.append(name)
+        if not equals or not names or "\n" in text:
+            rule = "must be KEY.PATH=VALUE, for example audit.seeds=3 or defense.0.strength=[0, 1]"
+            problems.append(Problem("--set", 0, repr(text), text, f"{rule}."))
+            continue
+        try:
+            value = tomllib.loads(f"v = {written}")["v"]
+        except tomllib.TOMLDecodeError:
+            value = written.strip()  # a bare word is a string: shells eat quotes
+        why = _assign(raw, names, value)
+        path: KeyPath = tuple(int(n) if n.isdecimal() else n for n in names)
+        if why:
+            problems.append(Problem("--set", 0, key.strip(), value, why))
+        else:
+            touched.append(path)
+    return touched
+
+
+def _assign(raw: dict[str, Any], names: list[str], value: Any) -> str:
+    """Put `value` where `names` point; '' or why it cannot be done."""
+    spot: Any = raw
+    for i, name in enumerate(names):
+        last = i == len(names) - 1
+        key: Any = name
+        if isinstance(spot, list):
+            if not name.isdecimal() or int(name) >= len(spot):
+                where = ".".join(names[:i])
+                most = f"from 0 to {len(spot) - 1}" if spot else "but it is empty"
+                return f"needs an index: {where} is a list of {len(spot)}, {most}, got {name!r}."
+            key = int(name)
+        elif not isinstance(spot, dict):
+            return f"goes into {'.'.join(names[:i])}, which is a value and has no keys."
+        if last:
+            spot[key] = value
+        else:
+            spot = spot.setdefault(key, {}) if isinstance(spot, dict) else spot[key]
+    return ""
+
+
+def _normalise(raw: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[KeyPath]]:
+    """Short forms spelled out: one table for a list of one, a number for a grid or for n seeds.
+
+    Also returns the paths of the numbers that became lists.
+    """
+    out = dict(raw)
+    scalars: set[KeyPath] = set()
+    for name in _LISTS:
+        if isinstance(out.get(name), Mapping):
+            out[name] = [out[name]]
+    if isinstance(out.get("defense"), list):
+        out["defense"] = list(out["defense"])
+        for i, defense in enumerate(out["defense"]):
+            if isinstance(defense, Mapping) and _is_number(defense.get("strength")):
+                out["defense"][i] = {**defense, "strength": [defense["strength"]]}
+                scalars.add(("defense", i, "strength"))
+    audit = out.get("audit")
+    if isinstance(audit, Mapping):
+        seeds = audit.get("seeds")
+        if isinstance(seeds, int) and not isinstance(seeds, bool) and 1 <= seeds <= 10_000:
+            out["audit"] = {**audit, "seeds": list(range(seeds))}
+            scalars.add(("audit", "seeds"))
+    return out, frozenset(scalars)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _bad_values(origin: Origin, value: Any, path: KeyPath = ()) -> list[Problem]:
+    """Numbers that are not finite or too large for TOML, and dates, wherever they stand."""
+    if isinstance(value, Mapping):
+        return [p for k, v in value.items() for p in _bad_values(origin, v, (*path, k))]
+    if isinstance(value, list):
+        return [p for i, v in enumerate(value) for p in _bad_values(origin, v, (*path, i))]
+    if isinstance(value, float) and not math.isfinite(value):
+        return [origin.problem(path, f"must be a finite number, got {value!r}.", value)]
+    if isinstance(value, int) and abs(value) >= 2**63:
+        shown = f"an integer of {len(str(abs(value)))} digits" if abs(value) < 10**4000 else "more"
+        return [origin.problem(path, f"must be an integer of 64 bits, got {shown}.", 0)]
+    if isinstance(value, datetime.date | datetime.time):
+        return [origin.problem(path, f"must not be a date, got {value!s}.", str(value))]
+    return []
+
+
+def _validate(origin: Origin, normal: dict[str, Any], problems: list[Problem]) -> Root | None:
+    try:
+        return Root.model_validate(normal)
+    except ValidationError as error:
+        grouped: dict[KeyPath, list[Any]] = {}
+        for item in error.errors(include_url=False):
+            grouped.setdefault(_fitting(normal, item["loc"]), []).append(item)
+        for path, items in grouped.items():
+            problem = origin.problem(path, *_rule(path, items))
+            if problem.path not in {p.path for p in problems if p.value is not None}:
+                problems.append(problem)
+        return None
+
+
+def _fitting(value: Any, loc: Sequence[str | int]) -> KeyPath:
+    """The part of pydantic's location that is a key path (it adds names of union members)."""
+    path: list[str | int] = []
+    for i, part in enumerate(loc):
+        in_list = isinstance(value, list) and isinstance(part, int) and part < len(value)
+        if in_list or (isinstance(value, Mapping) and part in value):
+            value = value[part]
+        elif isinstance(value, Mapping) and i == len(loc) - 1:
+            return (*path, part)
+        else:
+            return tuple(path)
+        path.append(part)
+    return tuple(path)
+
+
+_TYPES = {
+    "int_type": "an integer", "int_from_float": "an integer", "float_type": "a number",
+    "string_type": "a string in quotes", "bool_type": "true or false", "list_type": "a list",
+    "dict_type": "a table", "model_type": "a table", "model_attributes_type": "a table",
+    "finite_number": "a finite number", "string_too_short": "a name", "none_required": "",
+}  # fmt: skip
+
+
+_SHORT = {
+    "strength": "a number >= 0 or a list of them",
+    "seeds": "a number of seeds or a list of seeds",
+}
+
+
+def _rule(path: KeyPath, items: Sequence[Any]) -> tuple[str, Any]:
+    """One sentence for what pydantic says at one path."""
+    first = items[0]
+    if first["type"] == "extra_forbidden":
+        known = list(_model_at(path[:-1]).model_fields)
+        return unknown_key(str(path[-1]), first["input"], known), first["input"]
+    if first["type"] == "missing":
+        example = {"data": '[data] with name = "..."', "algorithm": '[algorithm] name = "..."'}
+        return f"is missing. Add {example.get(str(path[-1]), f'{path[-1]} = ...')}.", None
+    value = first["input"]
+    rule = _SHORT.get(str(path[-1])) if first["type"] == "list_type" else ""
+    rule = rule or " or ".join(dict.fromkeys(w for w in map(_allowed, items) if w))
+    hint = ""
+    if first["type"] == "literal_error":
+        hint = " " + check.nearest(value, re.findall(r"'([^']+)'", first["ctx"]["expected"]))
+    return f"must be {rule}, got {value!r}.{hint.rstrip()}", value
+
+
+def _allowed(item: Mapping[str, Any]) -> str:
+    kind, ctx = item["type"], item.get("ctx", {})
+    for key, sign in (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<")):
+        if key in ctx:
+            return f"a number {sign} {ctx[key]:g}"
+    if kind == "literal_error":
+        return f"one of {ctx['expected']}"
+    if kind == "too_short":
+        return f"a list of at least {ctx['min_length']}"
+    return _TYPES.get(kind, str(item["msg"]))
+
+
+def _model_at(path: KeyPath) -> type[BaseModel]:
+    """The model of the section at `path`."""
+    from vflsec.config import sections
+
+    if not path:
+        return Root
+    by_name: dict[str, type[BaseModel]] = {
+        "data": sections.Data,
+        "parties": sections.Party,
+        "gate": sections.Gate,
+        "audit": sections.Audit,
+    }
+    return by_name.get(str(path[0]), Root)
+
+
+def _across(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
+    """Rules that tie several keys together."""
+    out: list[Problem] = []
+    for i, data in enumerate(_tables(normal, "data")):
+        out += _data_rules(origin, i, data)
+    for i, gate in enumerate(_tables(normal, "gate")):
+        if (gate.get("max") is None) == (gate.get("min") is None):
+            has = "neither" if gate.get("max") is None else "both"
+            rule = f"needs one of max = ... and min = ..., it has {has}."
+            out.append(origin.problem(("gate", i), rule))
+    audit = normal.get("audit")
+    seeds = audit.get("seeds") if isinstance(audit, Mapping) else None
+    if isinstance(seeds, list):
+        for i, seed in enumerate(seeds):
+            if seed in seeds[:i]:
+                rule = f"must differ from the other seeds, got {seed!r} twice."
+                out.append(origin.problem(("audit", "seeds", i), rule, seed))
+    elif isinstance(seeds, int) and not isinstance(seeds, bool):
+        rule = f"must be an integer from 1 to 10000 or a list of seeds, got {seeds!r}."
+        out.append(origin.problem(("audit", "seeds"), rule, seeds))
+    for i, attack in enumerate(_tables(normal, "attack")):
+        parties = attack.get("adversary")
+        if isinstance(parties, list) and len(set(map(str, parties))) != len(parties):
+            rule = f"must name each party once, got {parties!r}."
+            out.append(origin.problem(("attack", i, "adversary"), rule, parties))
+    return out
+
+
+def _tables(normal: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
+    found = normal.get(section)
+    return [t if isinstance(t, Mapping) else {} for t in found] if isinstance(found, list) else []
+
+
+_TABLE_KEYS = ("columns", "id", "label", "active", "categorical", "numeric", "drop", "split",
+               "group")  # fmt: skip
+
+
+def _data_rules(origin: Origin, i: int, data: Mapping[str, Any]) -> list[Problem]:
+    here: KeyPath = ("data", i)
+    has = [k for k in ("file", "files") if data.get(k)]
+    if len(has) == 2:
+        return [origin.problem((*here, "files"), "and file exclude each other; keep one.")]
+    if not has:
+        if not data.get("name"):
+            known = list(Data.model_fields)
+            if any(k not in known for k in data):
+                return []  # the unknown key is reported, and may be the misspelt name
+            rule = 'needs name = "..." (a registered data set), file = "..." or files = {...}.'
+            return [origin.problem(here, rule)]
+        return [
+            origin.problem((*here, k), "is for your own tables (file or files) only.", data[k])
+            for k in _TABLE_KEYS
+            if k in data
+        ]
+    out = []
+    if data.get("params"):
+        rule = "is for registered data sets only; this section has own tables."
+        out.append(origin.problem((*here, "params"), rule, data["params"]))
+    if not data.get("label"):
+        out.append(origin.problem(here, f"with {has[0]} needs label = ..., the column to predict."))
+    if has == ["files"] and not data.get("id"):
+        out.append(origin.problem(here, "with files needs id = ..., the column that links rows."))
+    if has == ["file"] and not data.get("columns"):
+        rule = "with one file needs [data.columns]: which party holds which columns."
+        out.append(origin.problem(here, rule))
+    return out

@@ -1,0 +1,165 @@
+"""Controls: what the same attacker reaches without the federation, on the same known rows.
+
+Every leakage figure stands beside its controls: the class majority, logistic regression on the
+adversary's own columns, and the adversary's own architecture trained from scratch on the known
+rows. Where the algorithm pre-trains without labels, also model completion on the bottom that the
+adversary could have pre-trained alone (the prior attacker of He, Kang et al., arXiv:2208.08934,
+section VI). A control sees own columns, the known rows and the class shares, and no message at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from torch import nn
+
+from vflsec import registry
+from vflsec.attack import Attack
+from vflsec.guess import Guess
+from vflsec.nn.completion import Fit, fit_networks, logistic_cv
+from vflsec.nn.joint import own_model, own_rows
+from vflsec.nn.regression import ridge
+from vflsec.view import View
+
+__all__ = ["Control", "controls", "controls_for", "feature_controls"]
+
+
+@dataclass(frozen=True)
+class Control:
+    """One control's answer.
+
+    Attributes:
+        name: ``majority``, ``logistic``, ``scratch`` or ``alone``; ``mean`` or ``linear`` for
+            features.
+        guess: log class shares (n, C) of all target rows, or features (n, d).
+        cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
+            which the strongest control is chosen without the truth of the target rows.
+    """
+
+    name: str
+    guess: Guess
+    cv: float
+
+
+def controls_for(
+    attack: Attack,
+    views: Sequence[View],
+    rngs: Sequence[torch.Generator],
+    alone: Sequence[nn.Module] = (),
+) -> list[list[Control]]:
+    """The controls of `attack` for each view: the same grants, and no message.
+
+    `alone` gives the bottoms that adversaries could have trained without the federation.
+    """
+    if attack.target == "feature":
+        return [feature_controls(v) for v in views]
+    if attack.target == "attribute":
+        column = str(getattr(attack, "column", ""))
+        return controls([v.for_attribute(column) for v in views], rngs, alone)
+    return controls(views, rngs, alone)
+
+
+def controls(
+    views: Sequence[View],
+    rngs: Sequence[torch.Generator],
+    alone: Sequence[nn.Module] = (),
+) -> list[list[Control]]:
+    """The controls of each view, in the same order; known rows must be equal in number.
+
+    Without known rows only the majority remains. `alone` gives for each view the bottom that its
+    adversary could have trained without the federation; empty if there is no such thing.
+    """
+    out = [[majority(v)] for v in views]
+    if not views or views[0].known is None or len(views[0].known) < 2:
+        return out
+    for view, mine in zip(views, out, strict=True):
+        mine.append(_control(view, _logistic(view)))
+    for view, mine, fit in zip(views, out, _scratch(views, rngs), strict=True):
+        if fit is not None:
+            mine.append(_control(view, fit))
+    if alone:
+        for mine, control in zip(out, _alone(views, rngs, alone), strict=True):
+            mine.append(control)
+    return out
+
+
+def _control(view: View, fit: Fit) -> Control:
+    rows = view.target_rows.cpu().numpy()
+    return Control(fit.variant, Guess("label", rows, fit.scores), fit.cv)
+
+
+def majority(view: View) -> Control:
+    """Every row gets the class shares, which ranks nothing and decides for the largest class."""
+    classes = view.facts.classes
+    rows = view.target_rows.cpu().numpy()
+    prior = np.full(classes, 1.0 / classes) if view.prior is None else view.prior.cpu().numpy()
+    scores = np.broadcast_to(np.log(np.clip(prior, 1e-12, None)), (len(rows), classes))
+    cv = 0.5 if classes == 2 else float(prior.max())
+    return Control("majority", Guess("label", rows, scores.copy()), cv)
+
+
+def _logistic(view: View) -> Fit:
+    known = view.require_known()
+    rows = view.target_rows
+    own = view.design(torch.cat([known.rows, rows])).double().cpu().numpy()
+    q = len(known)
+    return logistic_cv(own[:q], known, own[q:], view.facts.classes, "logistic")
+
+
+def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> Sequence[Fit | None]:
+    bottoms = [m for v in views if (m := own_model(v, "initial")) is not None]
+    if len(bottoms) < len(views):
+        return [None] * len(views)
+    knowns = [v.require_known() for v in views]
+    return fit_networks(
+        "scratch",
+        bottoms,
+        [own_rows(v, k.rows) for v, k in zip(views, knowns, strict=True)],
+        knowns,
+        [own_rows(v, v.target_rows) for v in views],
+        rngs,
+        views[0].facts.classes,
+        hidden=(32,),
+        lr_bottom=1e-2,
+    )
+
+
+def _alone(
+    views: Sequence[View], rngs: Sequence[torch.Generator], bottoms: Sequence[nn.Module]
+) -> list[Control]:
+    """Model completion, with all its variants, on bottoms trained without the federation."""
+    attack = registry.attacks.create("model_completion")
+    own = [
+        replace(
+            v,
+            models=MappingProxyType({**v.models, v.party: {"bottom": bottom}}),
+            encoders=MappingProxyType({}),
+        )
+        for v, bottom in zip(views, bottoms, strict=True)
+    ]
+    guesses = attack.infer_many(own, rngs)
+    return [Control("alone", g, max(g.notes["cv"].values())) for g in guesses]
+
+
+def feature_controls(view: View) -> list[Control]:
+    """Controls of a feature attack: means of the granted rows, and regression on own columns.
+
+    Raises:
+        ThreatModelError: no victim is in the view.
+    """
+    rows = view.target_rows
+    if not view.aux:
+        width = sum(view.schema[p].design(torch.zeros(1, *view.schema[p].shape)).shape[1]
+                    for p in view.victims)  # fmt: skip
+        return [Control("mean", Guess("feature", rows, torch.zeros(len(rows), width)), 0.0)]
+    known, values = view.require_aux()
+    means = values.mean(0).expand(len(rows), -1)
+    found = ridge("linear", view.design(known), values, view.design(rows))
+    return [
+        Control("mean", Guess("feature", rows, means), 0.0),
+        Control("linear", Guess("feature", rows, found.values), found.cv),
+    ]

@@ -1,0 +1,66 @@
+"""About how much a plan will cost, before it is run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vflsec import registry
+from vflsec.audit.leakage import defense_point
+
+if TYPE_CHECKING:
+    from vflsec.plan.values import Group
+
+__all__ = ["estimate"]
+
+_STEPS_PER_SECOND = 1500.0  # small models on one CPU thread, measured: 700 to 9000
+
+
+def estimate(groups: Sequence[Group]) -> dict[str, Any]:
+    """A rough estimate: optimiser steps of all replicas at a typical speed of one CPU thread.
+
+    ``encryption`` has an entry for every defense of a group that costs something on top: seconds
+    by operation and bytes of one batch, batches of an epoch, and of all trainings.
+    """
+    steps, sealed, sent = 0, 0.0, 0
+    encryption: list[dict[str, Any]] = []
+    for group in groups:
+        cls = registry.algorithms.get(group.cells[0].algorithm)
+        given = {k: p.default for k, p in registry.parameters(cls).items()}
+        given |= dict(group.cells[0].params)
+        epochs = sum(
+            v for k, v in given.items() if k.endswith("epochs") and isinstance(v, int | float)
+        )
+        batch = given.get("batch_size")
+        if not epochs or not isinstance(batch, int) or batch < 1:
+            continue
+        labelled = group.data.section.get("labelled", 0.7)
+        rows = labelled if isinstance(labelled, int) else labelled * group.data.rows
+        more = int(epochs * math.ceil(min(rows, group.data.rows) / batch)) * len(group.cells)
+        steps += more
+        for d in group.cells[0].defenses:
+            policy = registry.defenses.create(d.name, d.params)
+            found = policy.step_cost(batch, group.data.classes, given)
+            parties = 1 if d.party in group.data.passive else len(group.data.passive)
+            sealed += found.spent * more * parties
+            sent += found.bytes * more * parties
+            if found.bytes:
+                per_epoch = math.ceil(min(rows, group.data.rows) / batch) * parties
+                encryption.append(
+                    {"dataset": group.data.name, "algorithm": group.title,
+                     "defense": defense_point([d])[0],
+                     "computed": found.computed, "seconds": dict(found.seconds),
+                     "bytes": found.bytes, "per_epoch": per_epoch, "in_all": more * parties}
+                )  # fmt: skip
+    trainings = sum(len(g.cells) for g in groups)
+    attacks = sum(len(g.cells) * len(g.attacks) for g in groups)
+    return {
+        "trainings": trainings,
+        "steps": steps,
+        "attacks": attacks,
+        "seconds": round(steps / _STEPS_PER_SECOND + 0.05 * attacks + sealed, 1),
+        "encryption_seconds": round(sealed, 1),
+        "ciphertext_bytes": sent,
+        "encryption": encryption,
+    }

@@ -1,0 +1,48 @@
+"""What a scenario names that its data sets do not have or cannot be protected by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from vflsec import registry
+from vflsec.config.components import natural_strengths
+from vflsec.config.problems import Problem
+from vflsec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from vflsec.config.scenario import Scenario
+    from vflsec.plan.values import DataInfo
+
+__all__ = ["unfit_defenses", "unknown_parties"]
+
+
+def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Problem]:
+    """Names of parties that no data set has."""
+    root = scenario.root
+    every = {p for i in infos for p in i.parties}
+    listed = ", ".join(sorted(every))
+    named: list[tuple[tuple[str | int, ...], str]] = [(("parties", p), p) for p in root.parties]
+    for i, attack in enumerate(root.attack):
+        words = [attack.adversary] if isinstance(attack.adversary, str) else attack.adversary
+        if attack.victim:
+            named.append((("attack", i, "victim"), attack.victim))
+        named += [(("attack", i, "adversary"), w) for w in words if w not in ("passive", "active")]
+    for i, defense in enumerate(root.defense):
+        if defense.party not in ("", "passive", "active", "all"):
+            named.append((("defense", i, "party"), defense.party))
+    for path, party in named:
+        if party not in every:
+            yield scenario.error(path, f"must name a party ({listed}), got {party!r}.", party)
+
+
+def unfit_defenses(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Problem]:
+    """Defenses that cannot protect a data set, as they say themselves."""
+    for i, section in enumerate(scenario.root.defense):
+        policy = registry.defenses.create(section.name, natural_strengths(section)[1])
+        for info in infos:
+            try:
+                policy.check_task(info.classes)
+            except ConfigError as error:
+                rule = f"cannot be put on data {info.name}: {error}"
+                yield scenario.error(("defense", i), rule, section.name)

@@ -1,0 +1,106 @@
+"""Can an attack run at all? Its needs against what the algorithm sends and the scenario grants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from vflsec import registry
+from vflsec.cell import exhausted
+from vflsec.errors import VflsecError
+
+if TYPE_CHECKING:
+    from vflsec.attack import Attack
+    from vflsec.cell import AttackSpec, CellSpec
+    from vflsec.data.source import Source
+    from vflsec.plan.values import DataInfo
+
+__all__ = ["labelled_rows", "refusal"]
+
+
+def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) -> tuple[str, str]:
+    """(status, reason) if the attack cannot run on this cell, else two empty strings.
+
+    ``not-observable``: the adversary never holds a message the attack needs.
+    ``not-applicable``: a grant is missing, or the attack has no meaning under the public facts.
+    What cannot be decided without training is left to the engine.
+    """
+    from vflsec.view import as_needs
+
+    why = exhausted(spec, info.labelled)
+    if why:
+        return "not-applicable", why
+    algorithm = registry.algorithms.create(cell.algorithm, cell.params)
+    sends = getattr(algorithm, "sends", None)
+    if sends is not None:
+        sends = rerouted(sends, info, cell)
+    who = "+".join(spec.adversary)
+    roles = {"active" if p == info.active else "passive" for p in spec.adversary}
+    for need in as_needs(attack.needs):
+        if need.is_grant:
+            if need.what == "known_rows" and spec.known_rows < 1:
+                return "not-applicable", f"{spec.name} needs known_rows; the scenario grants none."
+            if need.what == "prior" and not spec.prior:
+                return "not-applicable", f"{spec.name} needs the class prior; it is not granted."
+            if need.what == "aux_rows" and spec.aux_rows < 1:
+                return "not-applicable", f"{spec.name} needs aux_rows; the scenario grants none."
+            if need.what == "peer_model" and not spec.peer_model:
+                reason = "the victim's model (peer_model = true); the scenario does not grant it."
+                return "not-applicable", f"{spec.name} needs {reason}"
+        elif need.kind and sends is not None:
+            end = 1 if need.sent else 2
+            if not any(s[0] == need.kind and s[end] in roles for s in sends):
+                verb = "sends" if need.sent else "receives"
+                under = " with ".join([cell.algorithm, *(d.name for d in cell.defenses)])
+                other = f"{who} never {verb} one under {under}"
+                return "not-observable", f"{spec.name} needs {need.kind!r} messages; {other}."
+        elif not need.kind and "active" not in roles and not algorithm.federated:
+            other = f"{who} trains none under {cell.algorithm}"
+            return "not-observable", f"{spec.name} needs an own model; {other}."
+    try:
+        facts = algorithm.planned_facts(info.active, info.parties, info.classes)
+        reason = attack.applicable(replace(facts, sends=_named(info, sends or ())))
+    except (NotImplementedError, VflsecError):
+        reason = ""  # depends on facts that only the run knows
+    return ("not-applicable", reason) if reason else ("", "")
+
+
+def labelled_rows(source: Source, split: Mapping[str, Any]) -> int:
+    """How many labelled training rows every seed has; 0 if the split fails: training says why."""
+    from vflsec.data.split import row_sets
+
+    sizes = {k: split[k] for k in ("validation", "test", "labelled", "aligned") if k in split}
+    try:
+        return len(row_sets(source, 0, **sizes).labelled)
+    except VflsecError:
+        return 0
+
+
+def rerouted(
+    sends: frozenset[tuple[str, str, str]], info: DataInfo, cell: CellSpec
+) -> frozenset[tuple[str, str, str]]:
+    """What the cell sends when its defenses put another protocol in the place of some messages.
+
+    A defense of one of several passive parties adds to what the others still send.
+    """
+    for d in cell.defenses:
+        policy = registry.defenses.create(d.name, d.params)
+        changed = policy.sends(sends)
+        everyone = d.party in ("", "passive", "all") or len(info.passive) < 2
+        sends = changed if everyone else sends | changed
+    return sends
+
+
+def _named(
+    info: DataInfo, sends: Iterable[tuple[str, str, str]]
+) -> frozenset[tuple[str, str, str]]:
+    """Message kinds by role as message kinds by party."""
+    by_role = {"active": (info.active,), "passive": info.passive}
+    return frozenset(
+        (kind, s, r)
+        for kind, sender, receiver in sends
+        for s in by_role.get(sender, ())
+        for r in by_role.get(receiver, ())
+        if s != r
+    )

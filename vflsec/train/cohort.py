@@ -1,0 +1,248 @@
+"""Trains the cells of one cohort as one stacked model; ends where a View begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vflsec import check, registry
+from vflsec.algorithm import Algorithm
+from vflsec.cell import AttackSpec, CellSpec, LedgerRow
+from vflsec.channel import Recorder
+from vflsec.federation import Federation, Phase
+from vflsec.nn.replicas import LEAST, Replicas
+from vflsec.policy import Policy
+from vflsec.task import Stack, Task
+from vflsec.train.demand import Demand, recordings
+from vflsec.train.loop import predict, run_phases
+from vflsec.train.stages import staged
+from vflsec.train.views import known_rows, make_view
+from vflsec.view import View
+
+__all__ = ["Moment", "Progress", "Training", "first_step"]
+
+Progress = Callable[[str, float], None]
+_SHOWN = ("epochs.", "kept.", "he.")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A cohort after one phase: what can be looked at before the next one begins.
+
+    Attributes:
+        training: the cohort.
+        phase: that has ended.
+        predictions: by split, if asked for: sample ids (R, n) and log shares (R, n, C).
+    """
+
+    training: Training
+    phase: Phase
+    predictions: Mapping[str, tuple[Tensor, Tensor]]
+
+    def view(self, spec: AttackSpec, r: int) -> View:
+        """What `spec.adversary` has in replica `r`, with the grants of `spec`."""
+        t = self.training
+        return make_view(t.algorithm, t.fed, t.initial, spec, r)
+
+    def views(self, spec: AttackSpec) -> list[View]:
+        """The views of all replicas."""
+        return [self.view(spec, r) for r in range(len(self.training.cells))]
+
+
+class Training:
+    """Cells that differ in seed and strengths only, trained side by side.
+
+    Args:
+        cells: of one cohort, at least two (`vflsec.nn.replicas.LEAST`).
+        demands: what the attacks ask for.
+        tasks: the task of each seed.
+        device: where.
+        progress: called with (what is being done, share done in [0, 1]).
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[CellSpec],
+        demands: Sequence[Demand],
+        tasks: Mapping[int, Task],
+        device: torch.device,
+        progress: Progress = lambda *_: None,
+    ) -> None:
+        self.cells, self.demands, self.progress, self.device = cells, demands, progress, device
+        first = cells[0]
+        self.algorithm: Algorithm = registry.algorithms.create(first.algorithm, first.params)
+        self.seeds = [c.seed for c in cells]
+        self.stack = Stack.build(tasks, self.seeds, device, getattr(torch, first.dtype))
+        self.initial: dict[str, dict[str, Tensor]] = {}
+        self._alone: dict[str, Replicas | None] = {}
+
+    def build(self) -> Federation:
+        """The parties with their policies and models."""
+        wanted = recordings(self.demands)
+        recorder = Recorder(wanted, self.stack.replicas, len(self.stack.first.y))
+        self.fed = fed = Federation.create(
+            self.stack, self.seeds, self._policies(), recorder, self.facts
+        )
+        self._grant()
+        self.algorithm.build(fed)
+        return fed
+
+    def run(self, predictions: bool = True) -> Iterator[Moment]:
+        """Train; yields after every phase, before the next one begins.
+
+        Args:
+            predictions: whether the moments hold predictions for the main task.
+        """
+        fed = self.build()
+        self.initial = {
+            name: party.modules["bottom"].state()
+            for name, party in fed.parties.items()
+            if "bottom" in party.modules
+        }
+        for phase in run_phases(self.algorithm, fed, self._epoch):
+            yield Moment(self, phase, self._predict(phase, predictions))
+
+    def task(self, r: int) -> Task:
+        """The task of replica `r`."""
+        return self.stack.tasks[int(self.stack.of[r])]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Public facts for policies and accountants."""
+        task = self.stack.first
+        facts = {k: v for k, v in self.cells[0].params.items() if isinstance(v, int | float | str)}
+        facts |= {"labelled": len(task.sets["labelled"]), "classes": task.classes}
+        for name in ("epochs", "batch_size", "local_updates"):
+            if hasattr(self.algorithm, name):
+                facts.setdefault(name, getattr(self.algorithm, name))
+        return facts
+
+    def ledger(self, r: int) -> list[LedgerRow]:
+        """What crossed in replica `r`."""
+        return [LedgerRow(**row) for row in self.fed.channel.ledger.of(r)]
+
+    def guarantees(self, r: int) -> list[Mapping[str, Any]]:
+        """What the defenses of replica `r` promise, in their order."""
+        return [
+            {"defense": spec.name, "strength": spec.strength,
+             **asdict(policy.guarantee(spec.strength or 0.0, self.facts))}
+            for spec, policy in zip(self.cells[r].defenses, self.defenses, strict=True)
+        ]  # fmt: skip
+
+    def outcome(self, r: int) -> dict[str, Any]:
+        """Facts of the finished training of replica `r`, for the results."""
+        epochs = {k: v for k, v in self.fed.extra.items() if k.startswith(_SHOWN)}
+        return {
+            "parties": list(self.stack.first.parties),
+            "classes": self.stack.first.classes,
+            "rows": {k: len(v) for k, v in self.stack.first.sets.items()},
+            **{k: (v[r] if isinstance(v, list) else v) for k, v in epochs.items()},
+        }
+
+    def alone(self, seed: int, adversary: Sequence[str]) -> nn.Module | None:
+        """The bottom that a lone adversary could train without the federation, once a seed."""
+        if len(adversary) != 1:
+            return None
+        (party,) = adversary
+        seeds = list(dict.fromkeys(self.seeds))
+        if party not in self._alone:
+            algorithm = self.algorithm.alone(party)
+            self._alone[party] = None
+            if algorithm is not None:
+                of = torch.arange(len(seeds), device=self.device)
+                twins = of if len(seeds) >= LEAST else of.repeat(LEAST)
+                stack = Stack(self.stack.tasks, twins, self.device, self.stack.dtype)
+                fed = Federation.create(stack, [seeds[i] for i in twins.tolist()])
+                algorithm.build(fed)
+                for _ in run_phases(algorithm, fed):
+                    pass
+                self._alone[party] = fed.parties[party].modules["bottom"]
+        bottom = self._alone[party]
+        return None if bottom is None else bottom.one(seeds.index(seed))
+
+    def _epoch(self, phase: str, done: int, total: int) -> None:
+        self.progress(f"{phase}: epoch {done}/{total}", 0.8 * done / total)
+
+    def _predict(self, phase: Phase, wanted: bool) -> dict[str, tuple[Tensor, Tensor]]:
+        """Predictions for the main task; attackers may see what is returned to them."""
+        if not (phase.predicts and (wanted or any(d.returned for d in self.demands))):
+            return {}
+        out = {}
+        for split in ("test", "validation"):
+            rows = self.stack.rows(split)
+            logits = self.fed.decode(predict(self.algorithm, self.fed, rows))
+            out[split] = rows, torch.log_softmax(logits, dim=-1)
+        return out if wanted else {}
+
+    def _policies(self) -> dict[str, list[tuple[Policy, Tensor]]]:
+        task = self.stack.first
+        out: dict[str, list[tuple[Policy, Tensor]]] = {p: [] for p in task.parties}
+        self.defenses: list[Policy] = []
+        for i, spec in enumerate(self.cells[0].defenses):
+            policy: Policy = registry.defenses.create(spec.name, spec.params)
+            strengths = [c.defenses[i].strength or 0.0 for c in self.cells]
+            if policy.strengths:
+                for s in strengths:
+                    policy.check_strength(s)
+            strength = torch.tensor(strengths, dtype=torch.float64)
+            for party in owners(spec.party or policy.owner, task):
+                out[party].append((policy, strength))
+            self.defenses.append(policy)
+        for d in self.demands:
+            if d.policy is not None:
+                on = torch.ones(len(self.cells), dtype=torch.float64)
+                for party in d.adversary:
+                    out[party].append((d.policy, on))
+        return out
+
+    def _grant(self) -> None:
+        """Give active attackers the rows whose labels they know, which they may use in training."""
+        for d in self.demands:
+            if d.policy is None:
+                continue
+            known = [known_rows(self.task(r), s, d.known_rows) for r, s in enumerate(self.seeds)]
+            for party in d.adversary:
+                for b in self.fed.parties[party].bindings:
+                    if b.policy == d.policy:
+                        b.own.memory["known"] = known
+
+
+def first_step(cell: CellSpec, task: Task) -> None:
+    """Build one cell on the CPU as for training, take the first step of every phase, drop it.
+
+    A policy that releases labels in stages holds them back at first: then it is only built.
+
+    Raises:
+        VflsecError: it cannot be trained.
+    """
+    training = Training([cell] * LEAST, (), {cell.seed: task}, torch.device("cpu"))
+    fed = training.build()
+    if staged(fed) is not None:
+        return
+    for phase in training.algorithm.phases(fed):
+        fed.phase = phase.name
+        if phase.before is not None:
+            phase.before()
+        for walk in phase.walks() if phase.epochs else ():
+            fed.batch = next(iter(fed.batches(walk)), None)
+            if fed.batch is not None:
+                walk.step(fed.batch)
+
+
+def owners(party: str, task: Task) -> tuple[str, ...]:
+    """The parties that a role or a name means.
+
+    Raises:
+        ConfigError: no such party.
+    """
+    if party == "active":
+        return (task.active,)
+    if party == "passive":
+        return tuple(task.passive)
+    if party == "all":
+        return tuple(task.parties)
+    return (check.one_of("the party of a defense", party, task.parties),)
