@@ -1,8 +1,8 @@
 """Key recovery from decrypted CKKS answers, with what the receiver of the answers holds.
 
 The receiver knows a ciphertext (c0, c1) modulo one prime q, the public context, and the real parts
-of all N / 2 slots of d = c0 + c1 s. If the slots are exact enough, d(X) + d(1/X) rounds to integers,
-and at every pair of conjugate roots z, 1/z of X^N + 1
+of all N / 2 slots of d = c0 + c1 s. If the slots are exact enough, d(X) + d(1/X) rounds to
+integers, and at every pair of conjugate roots z, 1/z of X^N + 1
 
     d(z) + d(1/z) = c0(z) + c0(1/z) + c1(z) s(z) + c1(1/z) s(1/z)   (mod q),
 

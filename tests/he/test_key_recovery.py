@@ -10,6 +10,7 @@ from vflsec import registry
 from vflsec.errors import CiphertextError, ConfigError, ShapeError
 from vflsec.he.blocks import layout
 from vflsec.he.ckks import KeyPair, Parameters, PublicKey
+from vflsec.he.envelope import pack
 from vflsec.he.flood import (
     MARGIN,
     Flood,
@@ -27,6 +28,17 @@ RNG = np.random.default_rng(5)
 N = 4096
 
 
+def rescaled(public: PublicKey, sealed: bytes, w: np.ndarray, mask: np.ndarray) -> bytes:
+    """Enc(h W + R) as it was once made: each product rescaled, left with a single prime."""
+    ts, context = pytest.importorskip("tenseal"), public._context
+    _, x = public._load(sealed)
+    context.auto_rescale = True
+    product = x.mm(ts.plain_tensor(w.tolist()))
+    product = product + ts.ckks_tensor(context, mask.reshape(len(mask), 1, -1), batch=True)
+    context.auto_rescale = False
+    return pack("rows", public.key, mask.shape, [product.serialize()])
+
+
 @pytest.mark.parametrize(
     ("mask_bits", "scale_bits", "own"),
     [(8, 40, 1.0), (14, 40, 1.0), (16, 30, 1.0), (16, 36, 1.0), (16, 40, 0.0)],
@@ -40,7 +52,7 @@ def test_unflooded_answers_give_key_and_embeddings(
     h, w = RNG.normal(size=(N, 3)), RNG.normal(size=(3, 2))
     mask = own * RNG.normal(size=(N, 2)) * 2.0**mask_bits
     sealed = keys.encrypt(h)  # passive -> active
-    product = public.matmul(sealed, w, mask)  # active -> passive
+    product = rescaled(public, sealed, w, mask)  # active -> passive
     answer = keys.decrypt(product)  # passive -> active
     ring, key = attack(keys.public_bytes, product, answer)
     assert is_ternary(key)
@@ -77,14 +89,18 @@ def test_flooded_answers_do_not(
     public = PublicKey(keys.public_bytes)
     n = parameters.slots
     h, w = RNG.normal(size=(n, 3)), RNG.normal(size=(3, 2))
-    product = public.matmul(keys.encrypt(h), w, own * RNG.normal(size=(n, 2)) * 2.0**mask_bits)
-    exact = keys.decrypt(product)
+    mask = own * RNG.normal(size=(n, 2)) * 2.0**mask_bits
+    sealed = keys.encrypt(h)
+    once, now = rescaled(public, sealed, w, mask), public.matmul(sealed, w, mask)
+    exact = keys.decrypt(once)
     flooded = Flood(0, "p", flood_bits).answer(exact, 0)
     off = [symmetric((flooded - exact)[:, j] * 2.0**scale_bits, degree) for j in range(2)]
     assert np.std(off) > 2.0 ** (MARGIN + 4)
-    assert not is_ternary(attack(keys.public_bytes, product, flooded)[1])
+    assert not is_ternary(attack(keys.public_bytes, once, flooded)[1])
+    answer = Flood(0, "p", flood_bits).answer(keys.decrypt(now), 1)
+    assert not is_ternary(attack(keys.public_bytes, now, answer)[1])
     if own == 0 or mask_bits + scale_bits <= 54:
-        assert is_ternary(attack(keys.public_bytes, product, exact)[1])
+        assert is_ternary(attack(keys.public_bytes, once, exact)[1])
 
 
 @pytest.mark.parametrize("degree", [4096, 8192, pytest.param(16384, marks=pytest.mark.slow)])

@@ -114,7 +114,7 @@ def test_one_sentence() -> None:
     assert "linear algebra; it leaves the active party z" in said({"weights": "shared"})
     assert said({"mode": "clear"}).startswith("It hides nothing; it leaves the passive party")
     table = markdown(visibility([DefenseSpec("he_embedding")])).splitlines()
-    assert table[0].count("|") == table[2].count("|") == 6
+    assert table[0].count("|") == table[2].count("|") == 7
 
 
 SCENARIO: dict[str, Any] = {

@@ -4,11 +4,11 @@ A CKKS result decrypts to v + e, where e is the noise of its ciphertext: small, 
 function of the secret key. Whoever made the ciphertext and learns v + e exactly solves for the key.
 So the key holder answers with a multiple of a grid near v + e + F, F ~ N(0, 2^(-2 flood_bits)).
 
-The bits. With real parts of slots in units of the encoding scale, a rounding of a ciphertext of
-degree N (after encryption, and after every rescaling) adds noise of standard deviation
-sqrt((1 + 2 N / 3) / 12) sqrt(N / 2), 2^10.4 for N = 8192: uniform errors times one and times a
-ternary key. An answer adds up at most 256 such (GROWTH = 4: |w|^2 + m + 1 for a column w of m
-weights, so |w| = 4 and m = 239), e at most ``noise_bits`` in all. Flooding is larger by
+The bits. With real parts of slots in units of the encoding scale, rounding a fresh ciphertext of
+degree N adds noise of standard deviation sqrt((1 + 2 N / 3) / 12) sqrt(N / 2), 2^10.4 for N = 8192:
+uniform errors times one and times a ternary key. A product with a column w multiplies it by |w|; it
+is not rescaled, and the mask is encrypted at the square of the scale, which adds next to nothing.
+GROWTH = 4 bits allow |w| = 16, and e is at most 2^``noise_bits`` in all. Flooding is larger by
 
     margin = scale_bits - noise_bits - flood_bits   (bits; at least MARGIN)
 
