@@ -183,6 +183,20 @@ class Table:
         """The rows that `mask` (bool or indices) names."""
         return Table(self.tensor[mask], self.rows[mask], self.epoch[mask], self.step[mask])
 
+    def scaled(self) -> Table:
+        """The rows divided by the root mean square row norm of the batch they came in.
+
+        A batch is what passed in one step. A batch of zeros stays zero.
+        """
+        _, batch = self.step.unique(return_inverse=True)
+        flat = self.tensor.flatten(1)
+        square = flat.double().square().sum(1)
+        total = torch.zeros(int(batch.max()) + 1, dtype=square.dtype, device=square.device)
+        size = (total.index_add(0, batch, square) / torch.bincount(batch)).sqrt()
+        size = torch.where(size > 0, size, torch.ones_like(size))
+        wide = size[batch].to(flat).reshape(-1, *([1] * (self.tensor.dim() - 1)))
+        return Table(self.tensor / wide, self.rows, self.epoch, self.step)
+
     def folded(self, form: str) -> Table:
         """A table in the form ``all`` as one of the other forms: each sample id once, ascending."""
         order = torch.argsort(self.step, stable=True)

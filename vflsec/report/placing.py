@@ -16,7 +16,7 @@ FAMILIES: tuple[tuple[str, tuple[str, ...], str], ...] = (
      "Li et al. 2022 (arXiv:2102.08504); Fu et al. 2022"),
     ("Labels by grouping gradients or embeddings", ("spectral", "cluster", "similarity"),
      "Sun et al. 2022 (arXiv:2203.01451)"),
-    ("Labels by completing the own model", ("model_completion", "active_completion"),
+    ("Labels by completing the own model", ("model_completion", "active_completion", "gradient_completion"),
      "Fu et al. 2022 (USENIX Security)"),
     ("Labels by imitating the label owner", ("exploit", "unsplit"),
      "Kariyappa and Qureshi 2023 (arXiv:2112.01299); Erdogan et al. 2022"),
