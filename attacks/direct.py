@@ -31,8 +31,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
+from vflsec import registry
+from vflsec.attack import Accumulate, Attack, gradient_form
 from vflsec.guess import Guess
 from vflsec.nn.points import assign
 from vflsec.view import Facts, Known, View
@@ -47,20 +47,21 @@ class Direct(Attack):
     """Hyper-parameters.
 
     Attributes:
-        accumulate: average each row's gradients over epochs first.
+        accumulate: average each row's gradients over epochs first; ``"scaled"``: after
+            dividing by its batch's root mean square row norm.
         epoch: which epoch is used if not: ``first`` or ``last``.
     """
 
-    accumulate: bool = True
+    accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     world: ClassVar[dict[str, Any]] = {"top": (), "linear_top": False, "aggregation": "sum"}
 
     def __post_init__(self) -> None:
-        check.one_of("direct.epoch", self.epoch, ("first", "last"))
+        gradient_form("direct", self.accumulate, self.epoch)
 
     @property
     def form(self) -> str:
-        return "mean" if self.accumulate else self.epoch
+        return gradient_form("direct", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

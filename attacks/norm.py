@@ -24,8 +24,8 @@ from typing import ClassVar, Literal
 
 import torch
 
-from vflsec import check, registry
-from vflsec.attack import Attack
+from vflsec import registry
+from vflsec.attack import Accumulate, Attack, gradient_form
 from vflsec.guess import Guess
 from vflsec.nn.orient import orientation, within_groups
 from vflsec.view import View
@@ -39,20 +39,21 @@ class Norm(Attack):
     """Hyper-parameters.
 
     Attributes:
-        accumulate: average each row's gradients over epochs before taking the norm.
+        accumulate: average each row's gradients over epochs before taking the norm; ``"scaled"``:
+            after dividing by its batch's root mean square row norm.
         epoch: which epoch is used if not: ``first`` or ``last``.
     """
 
-    accumulate: bool = True
+    accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check.one_of("norm.epoch", self.epoch, ("first", "last"))
+        gradient_form("norm", self.accumulate, self.epoch)
 
     @property
     def form(self) -> str:
-        return "mean" if self.accumulate else self.epoch
+        return gradient_form("norm", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

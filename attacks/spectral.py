@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from vflsec import check, registry
-from vflsec.attack import Attack
+from vflsec.attack import Accumulate, Attack, gradient_form
 from vflsec.guess import Guess
 from vflsec.nn.orient import orientation
 from vflsec.nn.points import first_direction, lower_cluster, points
@@ -48,14 +48,15 @@ class Spectral(Attack):
         on: ``embedding`` (own, after training) or ``gradient`` (received).
         score: ``signed`` projection, or ``squared``.
         orient: ``known`` (by known rows) or ``size`` (the smaller cluster is the rare class).
-        accumulate: gradients only: average each row's gradients over epochs first.
+        accumulate: gradients only: average each row's gradients over epochs first;
+            ``"scaled"``: after dividing by its batch's root mean square row norm.
         epoch: gradients only: which epoch is used if not: ``first`` or ``last``.
     """
 
     on: Literal["embedding", "gradient"] = "embedding"
     score: Literal["signed", "squared"] = "signed"
     orient: Literal["known", "size"] = "known"
-    accumulate: bool = True
+    accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
 
@@ -63,11 +64,11 @@ class Spectral(Attack):
         check.one_of("spectral.on", self.on, ("embedding", "gradient"))
         check.one_of("spectral.score", self.score, ("signed", "squared"))
         check.one_of("spectral.orient", self.orient, ("known", "size"))
-        check.one_of("spectral.epoch", self.epoch, ("first", "last"))
+        gradient_form("spectral", self.accumulate, self.epoch)
 
     @property
     def form(self) -> str:
-        return "mean" if self.accumulate else self.epoch
+        return gradient_form("spectral", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -12,7 +12,7 @@ from vflsec import registry
 from vflsec.attack import Attack
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.data.prepare import make_task
-from vflsec.train.cohort import run_cohort
+from vflsec.engine.cohort import run_cohort
 from vflsec.view import Facts, Known
 
 
