@@ -90,11 +90,12 @@ class _Dense:
         index = message.rows + self.offset
         if alive is not None:
             x, index = x[alive], index[alive]
-        if self.form == "scaled":
-            x = _by_batch(x)
         index = index.reshape(-1)
-        x = x.reshape(len(index), *x.shape[2:])
-        x = x * message.scale if message.scale != 1.0 else x
+        if self.form == "scaled":
+            x = _by_batch(x).reshape(len(index), *x.shape[2:])
+        else:
+            x = x.reshape(len(index), *x.shape[2:])
+            x = x * message.scale if message.scale != 1.0 else x
         if self.sums:
             self.value.index_add_(0, index, x)
             self.count.index_add_(0, index, torch.ones_like(index, dtype=torch.int32))
