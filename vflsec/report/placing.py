@@ -14,6 +14,8 @@ __all__ = ["FAMILIES", "OUTSIDE", "POINTERS", "WORDS", "assumed", "families", "n
 FAMILIES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("Labels read off single gradients", ("direct", "norm", "direction", "hints"),
      "Li et al. 2022 (arXiv:2102.08504); Fu et al. 2022"),
+    ("Labels from zeros, signs, sizes and visits", ("zero_pattern",),
+     "Politis 2026 (arXiv:2609.04382)"),
     ("Labels by grouping gradients or embeddings", ("spectral", "cluster", "similarity"),
      "Sun et al. 2022 (arXiv:2203.01451)"),
     ("Labels by completing the own model",
