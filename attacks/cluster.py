@@ -67,6 +67,7 @@ class Cluster(Attack):
 
     @property
     def form(self) -> str:
+        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
         return gradient_form("cluster", self.accumulate, self.epoch)
 
     @property

@@ -61,6 +61,7 @@ class Direct(Attack):
 
     @property
     def form(self) -> str:
+        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
         return gradient_form("direct", self.accumulate, self.epoch)
 
     @property

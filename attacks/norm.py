@@ -53,6 +53,7 @@ class Norm(Attack):
 
     @property
     def form(self) -> str:
+        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
         return gradient_form("norm", self.accumulate, self.epoch)
 
     @property

@@ -70,6 +70,7 @@ class Similarity(Attack):
 
     @property
     def form(self) -> str:
+        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
         return gradient_form("similarity", self.accumulate, self.epoch)
 
     @property

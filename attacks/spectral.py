@@ -68,6 +68,7 @@ class Spectral(Attack):
 
     @property
     def form(self) -> str:
+        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
         return gradient_form("spectral", self.accumulate, self.epoch)
 
     @property

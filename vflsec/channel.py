@@ -40,6 +40,7 @@ class Ledger:
         self.entries: dict[tuple[str, str, str, str, str], dict[str, Any]] = {}
 
     def count(self, message: Message, alive: np.ndarray) -> None:
+        """Add one delivered message for the replicas that are `alive`, (R,) 0 or 1."""
         key = (message.phase, message.kind, message.name, message.sender, message.receiver)
         entry = self.entries.get(key)
         if entry is None:
@@ -126,7 +127,9 @@ class _Dense:
 
 def _by_batch(x: Tensor) -> Tensor:
     """Rows (R, b, ...) divided by the root mean square row norm of their batch, zeros by 1."""
-    size = x.flatten(2).square().sum(2).mean(1).sqrt()
+    if not x.is_floating_point():
+        return x
+    size = x.reshape(*x.shape[:2], -1).square().sum(2).mean(1).sqrt()
     size = torch.where(size > 0, size, torch.ones_like(size))
     return x / size.reshape(-1, *([1] * (x.dim() - 1)))
 
@@ -235,13 +238,13 @@ class Recorder:
         self._updates.setdefault((phase, party), []).append((update, alive))
 
     def updates(self, r: int, parties: Sequence[str], phase: str) -> dict[str, list[Update]]:
-        """Replica `r`'s recorded optimisation steps of one phase by party."""
+        """Replica `r`'s recorded optimisation steps of one phase by party, as copies."""
         return {
             party: [
                 Update(
-                    u.epoch, u.step, u.rows[r],
-                    {k: v[r] for k, v in u.gradients.items()},
-                    {k: v[r] for k, v in u.weights.items()},
+                    u.epoch, u.step, u.rows[r].clone(),
+                    {k: v[r].clone() for k, v in u.gradients.items()},
+                    {k: v[r].clone() for k, v in u.weights.items()},
                 )
                 for u, alive in kept
                 if alive is None or bool(alive[r])

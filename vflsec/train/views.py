@@ -60,13 +60,15 @@ def make_view(
 ) -> View:
     """The view of `spec.adversary` in replica `r` after the phase that just ended.
 
+    Every tensor in it is a copy of its own: nothing leads to another replica, party, or the truth.
+
     Args:
         initial: initial bottom weights by party, (R, ...) each, for the own-architecture control.
     """
     task = fed.stack.tasks[int(fed.stack.of[r])]
     device, dtype = fed.stack.device, fed.stack.dtype
     known = known_rows(task, fed.seeds[r], spec.known_rows) if spec.known_rows else None
-    labelled = task.sets["labelled"]
+    labelled, test = task.sets["labelled"], task.sets["test"]
     if known is not None:
         labelled = labelled[~torch.isin(labelled, known.rows)]
         known = Known(known.rows.to(device), known.labels.to(device))
@@ -91,17 +93,17 @@ def make_view(
             encoders[p] = encoder
     return View(
         adversary=mine,
-        columns=MappingProxyType({p: task.x[p].to(device, dtype) for p in mine}),
-        present=MappingProxyType({p: task.present[p] for p in mine}),
+        columns=MappingProxyType({p: task.x[p].to(device, dtype, copy=True) for p in mine}),
+        present=MappingProxyType({p: task.present[p].clone() for p in mine}),
         schema=MappingProxyType({p: task.schema[p] for p in seen}),
         tables=MappingProxyType(fed.channel.recorder.tables(r, mine, fed.phase)),
         models=MappingProxyType(models),
         facts=algorithm.facts(fed),
         targets=MappingProxyType(
-            {"train": labelled.to(device), "test": task.sets["test"].to(device)}
+            {k: of.to(device, copy=True) for k, of in (("train", labelled), ("test", test))}
         ),
         known=known,
-        prior=task.prior if spec.prior else None,
+        prior=task.prior.clone() if spec.prior else None,
         encoders=MappingProxyType(encoders),
         updates=MappingProxyType(fed.channel.recorder.updates(r, mine, fed.phase)),
         aux=None if aux is None else MappingProxyType(aux),
