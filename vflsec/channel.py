@@ -141,7 +141,8 @@ class _All:
         self.kept: list[tuple[Message, Tensor | None]] = []
 
     def add(self, message: Message, alive: Tensor | None) -> None:
-        self.kept.append((message, alive))
+        # The receiver may ask for gradients of what it got: those are not the observer's.
+        self.kept.append((replace(message, tensor=message.tensor.detach()), alive))
 
     def table(self, r: int) -> Table:
         tensors, rows, epochs, steps = [], [], [], []

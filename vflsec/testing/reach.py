@@ -1,4 +1,4 @@
-"""What can be reached from a view: every object, by attributes, items, closures and base tensors."""
+"""What can be reached from a view, by attributes, items, closures and base tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vflsec.view import View
 
-__all__ = ["foreign", "reached"]
+__all__ = ["foreign", "reached", "tensors"]
 
 _PLAIN = (str, bytes, int, float, bool, complex, type(None), type, types.ModuleType)
 
@@ -31,10 +31,16 @@ def reached(thing: Any) -> Iterator[tuple[str, Any]]:
         stack += [(f"{path}{step}", inner) for step, inner in _inside(one)]
 
 
+def tensors(thing: Any) -> list[Tensor]:
+    """Every tensor that is reachable from `thing`."""
+    return [one for _, one in reached(thing) if isinstance(one, Tensor)]
+
+
 def _inside(one: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(one, Tensor):
-        for name in ("_base", "grad", "grad_fn"):
-            yield f".{name}", getattr(one, name)
+        yield "._base", one._base
+        if one.is_leaf:
+            yield ".grad", one.grad
     elif isinstance(one, Mapping):
         for k, v in one.items():
             yield f"[{k!r}]", v
@@ -63,8 +69,8 @@ def _inside(one: Any) -> Iterator[tuple[str, Any]]:
 def foreign(view: View) -> list[str]:
     """Paths to what a view must not hold: empty if it is closed.
 
-    That is any object of the package beside values, networks and Views; a tensor with a gradient
-    graph; and a tensor whose storage is larger than itself, for the rest is somebody else's.
+    That is any object of the package beside networks and the values of a View; a tensor with a
+    gradient graph; and a tensor whose storage is larger than itself: the rest is somebody else's.
     """
     found = []
     for path, one in reached(view):
@@ -75,10 +81,8 @@ def foreign(view: View) -> list[str]:
                 found.append(f"{path}: has a gradient graph")
             elif one.untyped_storage().nbytes() > used:
                 found.append(f"{path}: {one.untyped_storage().nbytes()} bytes behind {used}")
-        elif module.startswith("vflsec.") and not isinstance(one, nn.Module):
-            if module not in ("vflsec.view", "vflsec.task") or type(one).__name__ in _CLOSED:
-                found.append(f"{path}: {module}.{type(one).__name__}")
+        elif isinstance(one, nn.Module) or module == "vflsec.view":
+            continue
+        elif module.startswith("vflsec."):
+            found.append(f"{path}: {module}.{type(one).__name__}")
     return found
-
-
-_CLOSED = ("Task", "Stack")
