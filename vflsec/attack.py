@@ -64,6 +64,13 @@ class Attack:
             return f"{self.name} has a meaning for two classes only; there are {facts.classes}."
         return ""
 
+    def declines(self, view: View) -> str:
+        """'' if this view is enough to answer, else why any answer would be arbitrary.
+
+        Beyond what `needs` and :meth:`applicable` can say, for it may depend on what was granted.
+        """
+        return ""
+
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         """The attack on one replica. Larger score = more certain, always."""
         raise NotImplementedError("abstract")

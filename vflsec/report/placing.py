@@ -16,7 +16,7 @@ FAMILIES: tuple[tuple[str, tuple[str, ...], str], ...] = (
      "Li et al. 2022 (arXiv:2102.08504); Fu et al. 2022"),
     ("Labels from zeros, signs, sizes and visits", ("zero_pattern",),
      "Politis 2026 (arXiv:2609.04382)"),
-    ("Labels by grouping gradients or embeddings", ("spectral", "cluster", "similarity"),
+    ("Labels by grouping gradients or embeddings", ("spectral", "cluster", "similarity", "lea"),
      "Sun et al. 2022 (arXiv:2203.01451)"),
     ("Labels by completing the own model",
      ("model_completion", "active_completion", "gradient_completion"),

@@ -15,7 +15,7 @@ from vflsec.rng import generator
 from vflsec.task import Task
 from vflsec.view import Known, View
 
-__all__ = ["aux_rows", "known_rows", "make_view", "victims"]
+__all__ = ["aux_rows", "initial_states", "known_rows", "make_view", "victims"]
 
 
 def known_rows(task: Task, seed: int, count: int) -> Known:
@@ -51,6 +51,16 @@ def victims(spec: AttackSpec, task: Task) -> tuple[str, ...]:
     return whose("feature", spec.adversary, task.parties, spec.victim)
 
 
+def initial_states(fed: Federation) -> dict[str, dict[str, Tensor]]:
+    """Weights before training: of bottoms by ``PARTY``, of top models by ``PARTY.top``."""
+    found = {}
+    for p in fed.parties.values():
+        for part, key in (("bottom", p.name), ("top", f"{p.name}.top")):
+            if part in p.modules:
+                found[key] = p.modules[part].state()
+    return found
+
+
 def make_view(
     algorithm: Algorithm,
     fed: Federation,
@@ -63,7 +73,8 @@ def make_view(
     Every tensor in it is a copy of its own: nothing leads to another replica, party, or the truth.
 
     Args:
-        initial: initial bottom weights by party, (R, ...) each, for the own-architecture control.
+        initial: what :func:`initial_states` found, for the own-architecture control and for whoever
+            is granted a peer's model.
     """
     task = fed.stack.tasks[int(fed.stack.of[r])]
     device, dtype = fed.stack.device, fed.stack.dtype
@@ -85,6 +96,10 @@ def make_view(
             models[p]["initial"] = fed.parties[p].modules["bottom"].one(r, initial[p])
     if spec.peer_model:
         models |= {p: {k: m.one(r) for k, m in fed.parties[p].modules.items()} for p in others}
+        for p in others:
+            if f"{p}.top" in initial:
+                top = fed.parties[p].modules["top"]
+                models[p]["initial_top"] = top.one(r, initial[f"{p}.top"])
     seen = (*mine, *others) if spec.aux_rows or spec.peer_model else mine
     encoders = {}
     for p in mine:
