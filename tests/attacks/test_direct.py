@@ -166,6 +166,6 @@ def test_confusing_soft_labels_of_a_trained_system_are_read_with_known_rows_only
     passive = (tasks[0].passive[0],)
     attacks = [AttackSpec("direct", {}, passive, known_rows=k) for k in (0, 20)]
     for result in run_cohort(cells, attacks, tasks, device="cpu", main=False):
-        auc = [m.value for m in result.measures if m.metric == "auc" and m.split == "train"]
-        assert auc[0] < 0.02
+        auc = [m.value if m.value is not None else -1 for m in result.measures if m.metric == "auc"]
+        assert -1 < auc[0] < 0.02
         assert auc[1] > 0.98

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -232,12 +233,12 @@ def test_behind_defenses_it_at_least_equals_every_single_attack(
         )
         for s in seeds
     ]  # fmt: skip
-    single = [
+    single: list[tuple[str, dict[str, Any]]] = [
         ("norm", {}), ("direction", {"positives": 5}), ("hints", {}), ("similarity", {}),
         ("spectral", {"on": "gradient"}), ("spectral", {}), ("similarity", {"on": "embedding"}),
         ("model_completion", {"variants": ("logistic",)}),
     ]  # fmt: skip
-    fused = [{"kind": k} for k in ("head", "em", "average")]
+    fused: list[dict[str, Any]] = [{"kind": k} for k in ("head", "em", "average")]
     fused += [randomised_form] if randomised_form else []
     named = [*single, *(("gradient_completion", f) for f in fused)]
     attacks = [AttackSpec(n, p, (tasks[0].passive[0],)) for n, p in named]

@@ -129,8 +129,11 @@ def test_in_an_audit_it_answers_with_a_grant_and_is_not_applicable_without() -> 
     params = {"epochs": 2, "patience": 0, "top": ()}
     cells = [CellSpec({"name": "control_gaussian"}, "splitnn", params, seed=s) for s in seeds]
     passive = (tasks[0].passive[0],)
-    grants: dict[str, dict[str, Any]] = {"rows": {"known_rows": 4}, "start": {"known_rows": 0, "peer_model": True},
-              "none": {"known_rows": 0}}  # fmt: skip
+    grants: dict[str, dict[str, Any]] = {
+        "rows": {"known_rows": 4},
+        "start": {"known_rows": 0, "peer_model": True},
+        "none": {"known_rows": 0},
+    }
     for grant, given in grants.items():
         attacks = [AttackSpec("lea", {}, passive, **given)]
         for result in run_cohort(cells, attacks, tasks, device="cpu", main=False):
