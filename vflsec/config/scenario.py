@@ -24,6 +24,7 @@ from vflsec.config.problems import Origin, Problem, ScenarioError, unknown_key
 from vflsec.config.sections import Data, Root
 from vflsec.config.toml_text import Path as KeyPath
 from vflsec.config.toml_text import dumps, key_lines
+from vflsec.data.load import TABLE_KEYS
 
 __all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
 
@@ -353,7 +354,7 @@ def _allowed(item: Mapping[str, Any]) -> str:
 
 def _model_at(path: KeyPath) -> type[BaseModel]:
     """The model of the section at `path`."""
-    from vflsec.engine import sections
+    from vflsec.config import sections
 
     if not path:
         return Root
@@ -399,8 +400,7 @@ def _tables(normal: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
     return [t if isinstance(t, Mapping) else {} for t in found] if isinstance(found, list) else []
 
 
-_TABLE_KEYS = ("columns", "id", "label", "active", "categorical", "numeric", "drop", "split",
-               "group")  # fmt: skip
+_TABLE_KEYS = tuple(k for k in TABLE_KEYS if k not in ("file", "files"))
 
 
 def _data_rules(origin: Origin, i: int, data: Mapping[str, Any]) -> list[Problem]:
@@ -427,7 +427,8 @@ def _data_rules(origin: Origin, i: int, data: Mapping[str, Any]) -> list[Problem
     if not data.get("label"):
         out.append(origin.problem(here, f"with {has[0]} needs label = ..., the column to predict."))
     if has == ["files"] and not data.get("id"):
-        out.append(origin.problem(here, "with files needs id = ..., the column that links rows."))
+        rule = "with files needs id = ..., the column that links rows (by party where it differs)."
+        out.append(origin.problem(here, rule))
     if has == ["file"] and not data.get("columns"):
         rule = "with one file needs [data.columns]: which party holds which columns."
         out.append(origin.problem(here, rule))

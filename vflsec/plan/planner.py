@@ -29,6 +29,7 @@ __all__ = ["DataInfo", "Group", "Plan", "Refused", "chunks", "make_plan"]
 
 _REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
 _ABSENT = object()
+_SHOWN = ("name", "parties", "classes", "rows", "missing", "tables", "overlap")
 _CONTROLS: tuple[Mapping[str, Any], ...] = ({}, {"positive_rate": 0.15})
 _CONTROL_SEEDS = 5
 _CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that have no partner
@@ -47,6 +48,9 @@ class DataInfo:
             that cannot be told before training.
         digest: of the content.
         missing: {party: {column: rows without a value}}.
+        tables: of the user's own tables, one entry for each file; see
+            :func:`vflsec.data.profile.table_facts`.
+        overlap: {party: rows, rows in common, of these labelled, rows only here}.
     """
 
     name: str
@@ -57,6 +61,8 @@ class DataInfo:
     digest: str
     missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     labelled: int = 0
+    tables: Sequence[Mapping[str, Any]] = ()
+    overlap: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def source(self) -> dict[str, Any]:
@@ -156,7 +162,7 @@ class Plan:
             "scenario_hash": self.scenario_hash,
             "confidence": self.confidence,
             "data": [
-                {k: getattr(d, k) for k in ("name", "parties", "classes", "rows", "missing")}
+                {k: getattr(d, k) for k in _SHOWN}
                 for d in {g.data.name: g.data for g in self.groups if g.role == "audit"}.values()
             ],
             "groups": [
@@ -271,6 +277,8 @@ class _Planner:
             rows=len(source.y),
             digest=source.digest,
             missing=missing_by_column(source),
+            tables=tuple(source.facts.get("tables", ())),
+            overlap=source.facts.get("parties", {}),
             labelled=labelled_rows(source, info.split),
         )
         return info, source
