@@ -395,10 +395,14 @@ def list_(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A registered name, an alias, or a scenario.")],
+    name: Annotated[
+        str, typer.Argument(help="A registered name, an alias, a scenario, or a section of one.")
+    ],
     format_: FormatOption = Format.text,
 ) -> None:
     """Show what something does, its parameters, its needs and its source.
+
+    Sections of a scenario: data, parties, algorithm, defense, attack, audit, gate.
 
     Example: vflsec show norm
     """
@@ -411,10 +415,13 @@ def show(
     for item in found:
         typer.echo(f"{item['kind']} {item['name']}\n\n{item['doc'].strip()}\n")
         if item.get("parameters"):
-            typer.echo("Parameters:")
+            typer.echo("Keys:" if item["kind"] == "section" else "Parameters:")
         for p in item.get("parameters", []):
-            default = f" = {p['default']}" if p["default"] else " (required)"
+            needed = "" if item["kind"] == "section" else " (required)"
+            default = f" = {p['default']}" if p["default"] else needed
             typer.echo(f"  {p['name']}: {p['type']}{default}")
+            if p.get("meaning"):
+                typer.echo(f"      {p['meaning']}")
         for key in ("needs", "target", "strengths"):
             if item.get(key):
                 typer.echo(f"{key}: {item[key]}")
@@ -422,20 +429,48 @@ def show(
             typer.echo(f"also called: {', '.join(item['aliases'])}")
 
 
+PartyOption = Annotated[list[str] | None, typer.Option(metavar="TEXT | PARTY=TEXT")]
+
+
 @app.command()
 def init(
     tables: Annotated[list[Path], typer.Argument(help="One table, or one for each party.")],
     label: Annotated[str, typer.Option(help="The column to predict; its table is active.")],
     out: Annotated[Path, typer.Option(help="The scenario to write.")],
-    id_: Annotated[str, typer.Option("--id", help="Links rows; found if not given.")] = "",
+    id_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id",
+            metavar="COLUMN | PARTY=COLUMN",
+            help="Links rows; found if not given. Repeat it where it differs.",
+        ),
+    ] = None,
+    rare: Annotated[
+        str, typer.Option(help="Classes of too few rows: drop or merge.", metavar="drop | merge")
+    ] = "",
+    bins: Annotated[int, typer.Option(help="Cut a quantity into so many classes.")] = 0,
+    separator: PartyOption = None,
+    decimal: PartyOption = None,
+    encoding: PartyOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace --out if it exists.")] = False,
 ) -> None:
-    """Write a commented scenario for your own tables.
+    """Write a commented scenario for your own tables, and print what is in them.
 
     Example: vflsec init bank.csv bureau.csv --id customer --label default --out credit.toml
     """
-    from vflsec.templates import write_scenario
+    from vflsec.draft import Wishes, draft_scenario
+    from vflsec.files import write_new
+    from vflsec.report.tables import print_tables
 
-    write_scenario(tables, label=label, id=id_, out=out)
+    wishes = Wishes(
+        label, tuple(id_ or ()), tuple(separator or ()), tuple(decimal or ()),
+        tuple(encoding or ()), rare, bins,
+    )  # fmt: skip
+    draft = draft_scenario(tables, wishes, out.parent)
+    write_new(out, draft.text, force=force)
+    print_tables(draft.facts, _console())
+    for note in draft.notes:
+        typer.echo(f"note: {note}")
     typer.echo(f"Wrote {out}. Next: vflsec check {out}")
 
 
