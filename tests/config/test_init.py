@@ -209,7 +209,7 @@ def test_several_classes_get_attacks_that_exist_for_them(
     [
         (["--rare", "keep"], "init: --rare must be one of 'drop', 'merge', got 'keep'"),
         (["--bins", "1"], "init: --bins must be an integer in [2, 100], got 1"),
-        (["--separator", "ab"], "data: separator must be one character"),
+        (["--separator", "ab"], "data: separator must be one ASCII character"),
         (["--encoding", "rot13"], "data: encoding must be a text encoding"),
         (["--id", "nobody"], "init: --id must be a column of every table, got 'nobody'"),
         (["--id", "a", "--id", "b"], "init: --id must be PARTY=TEXT"),

@@ -144,8 +144,9 @@ def test_an_encoding_is_named_and_its_option_reads_it(tmp_path: Path, case: str)
     [
         ({"encoding": "klingon"}, "data: encoding must be a text encoding"),
         ({"encoding": "base64"}, "data: encoding must be a text encoding"),
-        ({"separator": ";;"}, "data: separator must be one character"),
-        ({"separator": '"'}, "data: separator must be one character"),
+        ({"separator": ";;"}, "data: separator must be one ASCII character"),
+        ({"separator": '"'}, "data: separator must be one ASCII character"),
+        ({"separator": "é"}, "data: separator must be one ASCII character"),
         ({"decimal": "·"}, "data: decimal must be '.' or ','"),
     ],
 )

@@ -46,8 +46,9 @@ class Dialect:
     encoding: str = ""
 
     def __post_init__(self) -> None:
-        if self.separator and (len(self.separator) != 1 or self.separator in '"\r\n\0'):
-            rule = "one character, such as ',' ';' '|' or a tab"
+        wrong = len(self.separator) != 1 or self.separator in '"\r\n\0'
+        if self.separator and (wrong or not self.separator.isascii()):
+            rule = "one ASCII character, such as ',' ';' '|' or a tab"
             raise check.fail("data: separator", rule, self.separator)
         if self.decimal not in ("", ".", ","):
             raise check.fail("data: decimal", "'.' or ','", self.decimal)
@@ -114,7 +115,9 @@ def _not_utf8(path: Path, raw: bytes, error: UnicodeDecodeError, given: str) -> 
             f"{path}: table must be text in the encoding {given!r}, got {got}. "
             "Correct `encoding`, or leave it out for UTF-8."
         )
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if raw.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        hint, name = "It begins like UTF-32", "utf-32"
+    elif raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         hint, name = "It begins like UTF-16", "utf-16"
     elif any(0x80 <= b <= 0x9F for b in raw[error.start : error.start + 4096]):
         shown = byte.decode("cp1252", "replace")

@@ -127,8 +127,8 @@ def _measured(frame: Frame, name: str, declared: bool) -> tuple[str, NDArray[np.
         shown = f"{len(bad)} values, such as {array[int(bad[0])].as_py()!r}"
         return "", found, f"{shown}, that are no numbers; correct them and declare it numeric"
     if all(number_of(t, ",") is not None for t in _some(array) if t) and any(_some(array)):
-        comma = 'its numbers have commas; add decimal = "," under [data] if they are decimal marks'
-        return "", found, comma
+        hint = 'add decimal = "," under [data] if they are decimal marks'
+        return "", found, f"numbers with commas; {hint}"
     return "", found, ""
 
 

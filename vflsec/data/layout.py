@@ -9,10 +9,10 @@ from pathlib import Path
 from vflsec import check
 from vflsec.data.dialect import Dialect
 from vflsec.data.limits import Limits
+from vflsec.data.names import unshowable
 from vflsec.data.reading import Frame, data_error, listed, read_frame
 
 __all__ = [
-    "FORMULA",
     "Reader",
     "Roles",
     "assign_columns",
@@ -22,9 +22,6 @@ __all__ = [
     "declared_kinds",
     "separate_tables",
 ]
-
-FORMULA = "=+-@"
-"""A text that begins so is a formula to spreadsheets that open ``results.csv``."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +179,7 @@ def check_parties(
 ) -> None:
     """Refuse party names that would clash with how coalitions, roles and row sets are written."""
     for p in parties:
-        if not p or set(p) & set("+:/. ") or not p.isprintable() or p[0] in FORMULA:
+        if not p or set(p) & set("+:/. ") or unshowable(p):
             raise data_error(
                 "data", "party name",
                 "be a word without '+', ':', '/', '.' or spaces that begins with a letter or digit",

@@ -50,7 +50,8 @@ FORMATS = (".csv", ".csv.gz", ".parquet", ".pq")
 
 def data_error(where: object, name: str, rule: str, got: str, remedy: str = "") -> DataError:
     """The one phrasing of table errors: ``where: name must be rule, got value. remedy``."""
-    return DataError(f"{where}: {name} must {rule}, got {got}.{' ' + remedy if remedy else ''}")
+    place = str(where) if str(where).isprintable() else repr(str(where))
+    return DataError(f"{place}: {name} must {rule}, got {got}.{' ' + remedy if remedy else ''}")
 
 
 @dataclass(frozen=True)

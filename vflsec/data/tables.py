@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from vflsec.data.classes import Relabel, labels
 from vflsec.data.features import Features, features, ids
 from vflsec.data.layout import (
-    FORMULA,
     Reader,
     Roles,
     assign_columns,
@@ -28,6 +27,7 @@ from vflsec.data.layout import (
     separate_tables,
 )
 from vflsec.data.limits import Limits
+from vflsec.data.names import unshowable
 from vflsec.data.profile import holders, overlaps, table_facts
 from vflsec.data.reading import Frame, data_error, listed, texts
 from vflsec.data.source import PartyData, Source
@@ -110,11 +110,8 @@ def load_tables(
         frames, active = common_table(files, roles, columns, active, reader)
     check_parties(list(frames), active, columns)
     name = name or frames[active].path.name.split(".")[0]
-    if name[:1] in (*FORMULA, "\t", "\r"):
-        raise data_error(
-            "data", "name", "begin with a letter or a digit (it is written to results.csv, which "
-            "spreadsheets read as formulas)", repr(name), 'Add name = "..." under [data].',
-        )  # fmt: skip
+    if why := unshowable(name):
+        raise data_error("data", "name", why, repr(name), 'Add name = "..." under [data].')
     order = [active, *(p for p in frames if p != active)]
     used = assign_columns(frames, roles, columns, drop, single=not isinstance(files, Mapping))
     declared = declared_kinds(frames, used, categorical, numeric)
