@@ -1,7 +1,6 @@
 """The command line: parses, calls, prints, and turns outcomes into exit codes.
 
-0 done, gates passed; 1 a gate failed; 2 usage, scenario or data error; 3 inconclusive; 4 internal
-error; 130 interrupted, resumable. Nothing here imports torch before a command needs it.
+Nothing here imports torch before a command needs it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,17 @@ from vflsec._version import __version__
 from vflsec.cli_new import new_app
 from vflsec.errors import VflsecError
 
-__all__ = ["app", "main"]
+__all__ = ["EXIT_CODES", "app", "main"]
+
+EXIT_CODES = {
+    0: "done, gates passed",
+    1: "a gate failed",
+    2: "the command, the scenario or the data cannot be used",
+    3: "inconclusive, and no gate failed",
+    4: "internal error",
+    130: "interrupted; the same command resumes",
+}
+"""What each exit code means, in the words of the README."""
 
 app = typer.Typer(
     name="vflsec",
