@@ -14,10 +14,16 @@ from typing import Any
 import typer
 
 import vflsec
-from vflsec import cli
+from vflsec import cli, registry
 from vflsec.audit.leakage import COLUMNS
 from vflsec.catalog import KINDS, SECTION_NAMES, listing, lookup
 
+_REGISTRIES = {
+    "attack": registry.attacks,
+    "defense": registry.defenses,
+    "algorithm": registry.algorithms,
+    "dataset": registry.datasets,
+}
 TITLES = {
     "attacks": "Attacks",
     "defenses": "Defenses",
@@ -93,7 +99,7 @@ def _kind(kind: str) -> str:
         if found.get("aliases"):
             lines += [f"Also called: {', '.join(f'`{a}`' for a in found['aliases'])}.", ""]
         facts = [
-            f"{key.replace('_', ' ')}: `{_cell(str(found[key]))}`"
+            f"{key.replace('_', ' ')}: {_code(str(found[key]))}"
             for key in ("target", "needs", "strengths", "covers", "owner", "binary_only")
             if found.get(key) not in (None, "", "''")
         ]
@@ -105,12 +111,15 @@ def _kind(kind: str) -> str:
 def _parameters(found: Mapping[str, Any]) -> list[str]:
     if not found.get("parameters"):
         return ["No parameters."]
-    meaning = _attributes(found.get("parameters_doc", ""))
+    cls = _REGISTRIES[found["kind"]].get(found["name"])
+    meaning: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        meaning |= _attributes(base.__doc__ or "")
     lines = ["| parameter | type | default | meaning |", "|---|---|---|---|"]
     for p in found["parameters"]:
-        default = f"`{_cell(p['default'])}`" if p["default"] else "required"
-        told = _cell(p.get("meaning") or meaning.get(p["name"], ""))
-        lines.append(f"| `{p['name']}` | `{_cell(p['type'])}` | {default} | {told} |")
+        default = _code(p["default"]) if p["default"] else "required"
+        told = _cell(meaning.get(p["name"], ""))
+        lines.append(f"| `{p['name']}` | {_code(p['type'])} | {default} | {told} |")
     return lines
 
 
@@ -133,15 +142,20 @@ def _attributes(doc: str) -> dict[str, str]:
 
 def _sections() -> str:
     lines = ["# Sections of a scenario", ""]
-    lines += ["`vflsec show data` prints the first of these tables on a terminal. Editors that know"]
-    lines += ["JSON schemas complete and check these keys: `vflsec init` writes the line they need.", ""]
+    lines += [
+        "`vflsec show data` prints the first of these tables on a terminal. Editors that know"
+    ]
+    lines += [
+        "JSON schemas complete and check these keys: `vflsec init` writes the line they need.",
+        "",
+    ]
     for name in SECTION_NAMES:
         (found,) = (d for d in lookup(name) if d["kind"] == "section")
         head, _, doc = found["doc"].partition("\n\n")
         lines += ["", f"## `{head}` {{ #{name} }}", "", doc, ""]
         lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
         for p in found["parameters"]:
-            default = f"`{_cell(p['default'])}`" if p["default"] else ""
+            default = _code(p["default"]) if p["default"] else ""
             lines.append(
                 f"| `{p['name']}` | {_cell(p['type'])} | {default} | {_cell(p['meaning'])} |"
             )
@@ -176,7 +190,7 @@ def _commands() -> str:
         for p in command.params:
             record = p.get_help_record(usage)
             shown, told = record if record else (p.make_metavar(usage), getattr(p, "help", ""))
-            lines.append(f"| `{_cell(shown)}` | {_cell(told or '')} |")
+            lines.append(f"| {_code(shown)} | {_cell(told or '')} |")
     return "\n".join(lines) + "\n"
 
 
@@ -198,7 +212,12 @@ def _columns() -> str:
 
 
 def _python() -> str:
-    lines = ["# Python", "", "What `import vflsec` offers. It imports torch when it is first used.", ""]
+    lines = [
+        "# Python",
+        "",
+        "What `import vflsec` offers. It imports torch when it is first used.",
+        "",
+    ]
     for name in sorted(set(vflsec.__all__) - {"__version__"}):
         thing = getattr(vflsec, name)
         doc = inspect.getdoc(thing) or ""
@@ -220,17 +239,32 @@ def _unquoted(signature: str) -> str:
 
 def _cell(text: str) -> str:
     """Text inside a table."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    return _plain(" ".join(text.split())).replace("|", "\\|")
+
+
+def _code(text: str) -> str:
+    """Code inside a table; nothing needs escaping there."""
+    return f"`{' '.join(text.split())}`"
+
+
+def _plain(line: str) -> str:
+    """A line in which nothing outside of code is markup."""
+    parts = line.split("`")
+    for i in range(0, len(parts), 2):
+        text = parts[i].replace("<", "&lt;").replace("](", "]\\(")
+        parts[i] = re.sub(r"(?<=\S)\*|\*(?=\S)", r"\\*", text)
+    return "`".join(parts)
 
 
 def _rst(doc: str) -> str:
     """A docstring as Markdown: literals, roles, and the blocks ``Args:`` and the like."""
     text = inspect.cleandoc(doc)
     text = re.sub(r":\w+:`~?\.?([^`]*)`", r"`\1`", text)
-    text = text.replace("``", "`").replace("<", "&lt;")
+    text = text.replace("``", "`")
     out: list[str] = []
     block = False
     for line in text.splitlines():
+        line = line if line.startswith("    ") and not block else _plain(line)
         if re.fullmatch(r"(Args|Attributes|Returns|Raises|Example|Yields):", line):
             out += ["", f"**{line[:-1]}**", ""]
             block = True
@@ -250,4 +284,3 @@ def _rst(doc: str) -> str:
                 out.append("")
             out.append(line)
     return "\n".join(out)
-

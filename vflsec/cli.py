@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 
 from vflsec._version import __version__
+from vflsec.cli_init import init
 from vflsec.cli_new import new_app
 from vflsec.errors import VflsecError
 
@@ -44,6 +45,7 @@ app = typer.Typer(
     "cost to stop it?\n\nExample: vflsec audit quickstart",
 )
 app.add_typer(new_app, name="new")
+app.command()(init)
 
 
 class Format(StrEnum):
@@ -73,12 +75,9 @@ FolderArg = Annotated[Path, typer.Argument(help="A results directory that `vflse
 
 
 def _console(stderr: bool = False) -> Console:
-    from vflsec.report.console import WIDTH
+    from vflsec.report.console import make_console
 
-    console = Console(stderr=stderr, soft_wrap=False, highlight=False)
-    if not console.is_terminal or console.width > WIDTH:
-        console.width = WIDTH
-    return console
+    return make_console(stderr)
 
 
 def _json(value: Any) -> None:
@@ -436,51 +435,6 @@ def show(
                 typer.echo(f"{key}: {item[key]}")
         if item.get("aliases"):
             typer.echo(f"also called: {', '.join(item['aliases'])}")
-
-
-PartyOption = Annotated[list[str] | None, typer.Option(metavar="TEXT | PARTY=TEXT")]
-
-
-@app.command()
-def init(
-    tables: Annotated[list[Path], typer.Argument(help="One table, or one for each party.")],
-    label: Annotated[str, typer.Option(help="The column to predict; its table is active.")],
-    out: Annotated[Path, typer.Option(help="The scenario to write.")],
-    id_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--id",
-            metavar="COLUMN | PARTY=COLUMN",
-            help="Links rows; found if not given. Repeat it where it differs.",
-        ),
-    ] = None,
-    rare: Annotated[
-        str, typer.Option(help="Classes of too few rows: drop or merge.", metavar="drop | merge")
-    ] = "",
-    bins: Annotated[int, typer.Option(help="Cut a quantity into so many classes.")] = 0,
-    separator: PartyOption = None,
-    decimal: PartyOption = None,
-    encoding: PartyOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace --out if it exists.")] = False,
-) -> None:
-    """Write a commented scenario for your own tables, and print what is in them.
-
-    Example: vflsec init bank.csv bureau.csv --id customer --label default --out credit.toml
-    """
-    from vflsec.draft import Wishes, draft_scenario
-    from vflsec.files import write_new
-    from vflsec.report.tables import print_tables
-
-    wishes = Wishes(
-        label, tuple(id_ or ()), tuple(separator or ()), tuple(decimal or ()),
-        tuple(encoding or ()), rare, bins,
-    )  # fmt: skip
-    draft = draft_scenario(tables, wishes, out.parent)
-    write_new(out, draft.text, force=force)
-    print_tables(draft.facts, _console())
-    for note in draft.notes:
-        typer.echo(f"note: {note}")
-    typer.echo(f"Wrote {out}. Next: vflsec check {out}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,6 +16,7 @@ from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
     "WIDTH",
+    "make_console",
     "print_plan",
     "print_summary",
     "print_verdicts",
@@ -25,6 +26,14 @@ __all__ = [
 
 WIDTH = 100
 _STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
+
+
+def make_console(stderr: bool = False) -> Console:
+    """A terminal of at most :data:`WIDTH` columns, and just that width where it is none."""
+    console = Console(stderr=stderr, soft_wrap=False, highlight=False)
+    if not console.is_terminal or console.width > WIDTH:
+        console.width = WIDTH
+    return console
 
 
 def _order(p: Mapping[str, Any]) -> tuple[Any, ...]:
