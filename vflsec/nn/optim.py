@@ -25,7 +25,7 @@ class Adam(torch.optim.Adam):
 
     add_param_group = _ADD
 
-    def step(self, closure: None = None) -> Any:
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
         with torch.no_grad():
             return _ADAM(self)
 
@@ -35,7 +35,7 @@ class SGD(torch.optim.SGD):
 
     add_param_group = _ADD
 
-    def step(self, closure: None = None) -> Any:
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
         with torch.no_grad():
             return _SGD(self)
 
@@ -45,6 +45,6 @@ class Adagrad(torch.optim.Adagrad):
 
     add_param_group = _ADD
 
-    def step(self, closure: None = None) -> Any:
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
         with torch.no_grad():
             return _ADAGRAD(self)
