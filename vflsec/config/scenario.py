@@ -20,10 +20,12 @@ from pydantic import BaseModel, ValidationError
 
 from vflsec import check
 from vflsec.cell import digest
+from vflsec.config.bounds import bad_names, beyond, deep_key
 from vflsec.config.problems import Origin, Problem, ScenarioError, unknown_key
 from vflsec.config.sections import Data, Root
 from vflsec.config.toml_text import Path as KeyPath
 from vflsec.config.toml_text import dumps, key_lines
+from vflsec.data.load import TABLE_KEYS
 
 __all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
 
@@ -142,6 +144,9 @@ def load_scenario(
         raw, lines = _read(path, file)
     problems: list[Problem] = []
     touched = _override(raw, overrides, problems)
+    deep = deep_key(raw)
+    if deep:
+        raise ScenarioError([Problem(file, 0, deep[:80], None, beyond(RecursionError()))])
     singles = frozenset(s for s in _LISTS if isinstance(raw.get(s), Mapping))
     normal, scalars = _normalise(raw)
     origin = Origin(file, lines, frozenset(touched), singles, scalars)
@@ -167,7 +172,8 @@ def _plain(source: Mapping[str, Any]) -> dict[str, Any]:
 def _read(path: Path, file: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     try:
         text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
-        return tomllib.loads(text), key_lines(text)
+        raw = tomllib.loads(text)
+        return raw, {} if deep_key(raw) else key_lines(text)
     except UnicodeDecodeError as error:
         rule = f"must be UTF-8 text, but byte {error.start} is not. Save the file as UTF-8."
         raise ScenarioError([Problem(file, 0, "", None, rule)]) from None
@@ -176,6 +182,10 @@ def _read(path: Path, file: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
         line = int(found.group(1)) if found else text.count("\n") + 1
         rule = f"not valid TOML: {error}. Strings need quotes; lists need [ ]."
         raise ScenarioError([Problem(file, line, "", None, rule)]) from None
+    except (RecursionError, ValueError) as error:
+        long = None if isinstance(error, RecursionError) else re.search(r"\d{1000}", text)
+        line = text.count("\n", 0, long.start()) + 1 if long else 0
+        raise ScenarioError([Problem(file, line, "", None, beyond(error))]) from None
     except OSError as error:
         raise ScenarioError(
             [Problem(file, 0, "", None, f"cannot be read: {error.strerror}.")]
@@ -189,7 +199,7 @@ def _override(raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]
         key, equals, written = text.partition("=")
         try:
             tree = tomllib.loads(f"{key} = 0")
-        except tomllib.TOMLDecodeError:
+        except (tomllib.TOMLDecodeError, RecursionError, ValueError):
             tree = {}
         names: list[str] = []
         while isinstance(tree, dict) and len(tree) == 1:
@@ -203,6 +213,9 @@ def _override(raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]
             value = tomllib.loads(f"v = {written}")["v"]
         except tomllib.TOMLDecodeError:
             value = written.strip()  # a bare word is a string: shells eat quotes
+        except (RecursionError, ValueError) as error:
+            problems.append(Problem("--set", 0, key.strip()[:80], None, beyond(error)))
+            continue
         why = _assign(raw, names, value)
         path: KeyPath = tuple(int(n) if n.isdecimal() else n for n in names)
         if why:
@@ -368,7 +381,7 @@ def _model_at(path: KeyPath) -> type[BaseModel]:
 
 def _across(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
     """Rules that tie several keys together."""
-    out: list[Problem] = []
+    out = bad_names(origin, normal)
     for i, data in enumerate(_tables(normal, "data")):
         out += _data_rules(origin, i, data)
     for i, gate in enumerate(_tables(normal, "gate")):
@@ -399,8 +412,7 @@ def _tables(normal: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
     return [t if isinstance(t, Mapping) else {} for t in found] if isinstance(found, list) else []
 
 
-_TABLE_KEYS = ("columns", "id", "label", "active", "categorical", "numeric", "drop", "split",
-               "group")  # fmt: skip
+_TABLE_KEYS = tuple(k for k in TABLE_KEYS if k not in ("file", "files"))
 
 
 def _data_rules(origin: Origin, i: int, data: Mapping[str, Any]) -> list[Problem]:
@@ -427,7 +439,8 @@ def _data_rules(origin: Origin, i: int, data: Mapping[str, Any]) -> list[Problem
     if not data.get("label"):
         out.append(origin.problem(here, f"with {has[0]} needs label = ..., the column to predict."))
     if has == ["files"] and not data.get("id"):
-        out.append(origin.problem(here, "with files needs id = ..., the column that links rows."))
+        rule = "with files needs id = ..., the column that links rows (by party where it differs)."
+        out.append(origin.problem(here, rule))
     if has == ["file"] and not data.get("columns"):
         rule = "with one file needs [data.columns]: which party holds which columns."
         out.append(origin.problem(here, rule))
