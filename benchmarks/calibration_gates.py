@@ -4,7 +4,7 @@ Run ``python benchmarks/calibration_gates.py`` (about fourteen minutes on one co
 prints a hundredth of it without writing.
 
 Simulated audits: guesses are drawn, scored on their rows by `vflsec.audit.metrics.score`, compared
-with a control that is scored on the same rows, summarised over seeds and judged by `vflsec.gate`.
+with a control scored on the same rows, summarised over seeds and judged by `vflsec.audit.gate`.
 Trained audits: split networks are trained and attacked by the engine. In a sealed world the active
 party trains on shuffled labels, so what the passive party sees says nothing about the truth.
 """
@@ -22,15 +22,15 @@ import numpy as np
 import torch
 from scipy import special
 
+from vflsec.audit.gate import Gate, Verdict, judge
 from vflsec.audit.intervals import clopper_pearson, conditional_holm
 from vflsec.audit.leakage import records, results_frame, summarise
 from vflsec.audit.metrics import score
+from vflsec.cell import AttackSpec, CellSpec
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
-from vflsec.engine.cohort import run_cohort
-from vflsec.engine.spec import AttackSpec, CellSpec
-from vflsec.gate import Gate, Verdict, judge
 from vflsec.guess import Guess, Truth
+from vflsec.train.cohort import run_cohort
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "evidence" / "gates.md"
 SEEDS = 5

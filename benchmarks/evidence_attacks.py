@@ -31,12 +31,12 @@ from typing import Any
 from evidence_attacks_page import Cell, page
 
 from vflsec import __version__, registry
+from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, digest
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
-from vflsec.engine.cohort import run_cohort
-from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, digest
 from vflsec.task import Task
+from vflsec.train.cohort import run_cohort
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (os.environ.get("VFLSEC_TEST_DATA", ""), "../shared/data", "../../shared/data")

@@ -22,9 +22,9 @@ import numpy as np
 
 from vflsec import registry
 from vflsec.audit.intervals import t_interval
+from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec
 from vflsec.data.prepare import make_task
-from vflsec.engine.cohort import run_cohort
-from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, DefenseSpec
+from vflsec.train.cohort import run_cohort
 from vflsec.visible import claim
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -29,8 +29,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.audit import accounting
+from vflsec import accounting, check, registry
 from vflsec.policy import Guarantee, Own, Policy
 
 ALIASES = ("dp_sgd",)

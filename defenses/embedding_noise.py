@@ -21,8 +21,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.audit import accounting
+from vflsec import accounting, check, registry
 from vflsec.defenses.noise import shorten
 from vflsec.message import Message
 from vflsec.policy import Guarantee, Own, Policy, batch

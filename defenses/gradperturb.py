@@ -27,8 +27,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.audit import accounting
+from vflsec import accounting, check, registry
 from vflsec.defenses.alibi import one_hot
 from vflsec.policy import Guarantee, Own, Policy
 

@@ -36,14 +36,14 @@ from sklearn.linear_model import LogisticRegression
 import vflsec
 from vflsec import registry
 from vflsec.audit import cap
+from vflsec.cell import AttackSpec
 from vflsec.data.prepare import make_task
-from vflsec.engine.spec import AttackSpec
-from vflsec.engine.train import run_phases
-from vflsec.engine.views import make_view
 from vflsec.federation import Federation
 from vflsec.report import figures
 from vflsec.rng import generator
 from vflsec.task import Stack
+from vflsec.train.loop import run_phases
+from vflsec.train.views import make_view
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)

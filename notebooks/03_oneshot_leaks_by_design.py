@@ -31,14 +31,14 @@ from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 
 from vflsec import registry
+from vflsec.cell import AttackSpec
 from vflsec.channel import Recorder
 from vflsec.data.prepare import make_task
-from vflsec.engine.spec import AttackSpec
-from vflsec.engine.train import predict, run_phases
-from vflsec.engine.views import make_view
 from vflsec.federation import Federation
 from vflsec.rng import generator
 from vflsec.task import Stack
+from vflsec.train.loop import predict, run_phases
+from vflsec.train.views import make_view
 
 torch.set_num_threads(1)
 

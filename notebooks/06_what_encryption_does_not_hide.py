@@ -28,17 +28,17 @@ import numpy as np
 import torch
 
 from vflsec import registry
+from vflsec.cell import AttackSpec, DefenseSpec
 from vflsec.channel import Recorder
 from vflsec.data.prepare import make_task
-from vflsec.engine.spec import AttackSpec, DefenseSpec
-from vflsec.engine.train import run_phases
-from vflsec.engine.views import make_view
 from vflsec.federation import Federation
 from vflsec.he.ckks import KeyPair, Parameters, PublicKey
 from vflsec.he.interactive import ActiveRole, PassiveRole
 from vflsec.he.visibility import visibility
 from vflsec.rng import generator, numpy_generator
 from vflsec.task import Stack
+from vflsec.train.loop import run_phases
+from vflsec.train.views import make_view
 from vflsec.view import as_needs
 from vflsec.visible import claim, markdown
 

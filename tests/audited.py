@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from vflsec.cell import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 from vflsec.data.source import PartyData, Source
 from vflsec.engine.executor import Backend
 from vflsec.engine.run import Audit, run_audit
-from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 
 SCENARIO = """\
 [data]

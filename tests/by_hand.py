@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.algorithm import Algorithm
-from vflsec.engine.train import run_phases
 from vflsec.federation import Federation
 from vflsec.message import Message
 from vflsec.nn.models import bottom
 from vflsec.nn.twin import Twin
 from vflsec.task import Stack, Task
+from vflsec.train.loop import run_phases
 from vflsec.view import Schema
 
 State = dict[str, dict[str, dict[str, Tensor]]]

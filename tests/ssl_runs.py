@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from vflsec import registry
-from vflsec.engine.train import run_phases
 from vflsec.federation import Federation
 from vflsec.testing import small_stack
+from vflsec.train.loop import run_phases
 
 SEEDS = [0, 1]
 SMALL = {

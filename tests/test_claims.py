@@ -11,9 +11,9 @@ from scipy import stats
 
 from vflsec import registry
 from vflsec.audit.leakage import records, results_frame
+from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.data.prepare import make_task
-from vflsec.engine.cohort import run_cohort
-from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec
+from vflsec.train.cohort import run_cohort
 
 ATTACKS = (
     AttackSpec("model_completion", adversary=("passive",)),

@@ -72,7 +72,7 @@ def test_importing_vflsec_makes_no_second_copy() -> None:
 
 def test_importing_vflsec_does_not_import_torch() -> None:
     done = python(
-        "import sys, vflsec, vflsec.registry, vflsec.engine.spec; print(sorted(\n"
+        "import sys, vflsec, vflsec.registry, vflsec.cell; print(sorted(\n"
         "{'torch', 'pandas', 'opacus', 'matplotlib'} & set(sys.modules)))"
     )
     assert done.stdout == "[]\n", done.stderr

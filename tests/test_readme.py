@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsec.engine.plan import make_plan
-from vflsec.engine.scenario import load_scenario
+from vflsec.config.scenario import load_scenario
+from vflsec.plan.planner import make_plan
 
 
 @pytest.fixture

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 from vflsec._version import __version__
 
 if TYPE_CHECKING:
-    from vflsec.engine.plan import make_plan
+    from vflsec.config.scenario import Scenario, load_scenario
     from vflsec.engine.run import Audit, run_audit
-    from vflsec.engine.scenario import Scenario, load_scenario
+    from vflsec.plan.planner import make_plan
 
 __all__ = ["Audit", "Scenario", "__version__", "load_scenario", "make_plan", "run_audit"]
 
 _HOME = {
     "Audit": "vflsec.engine.run",
     "run_audit": "vflsec.engine.run",
-    "Scenario": "vflsec.engine.scenario",
-    "load_scenario": "vflsec.engine.scenario",
-    "make_plan": "vflsec.engine.plan",
+    "Scenario": "vflsec.config.scenario",
+    "load_scenario": "vflsec.config.scenario",
+    "make_plan": "vflsec.plan.planner",
 }
 
 

@@ -35,7 +35,7 @@ def listing(kind: str) -> list[dict[str, str]]:
     """
     check.one_of("list: KIND", kind, KINDS)
     if kind == "scenarios":
-        from vflsec.engine.scenario import packaged_scenarios
+        from vflsec.config.scenario import packaged_scenarios
 
         return [
             {"name": name, "summary": scenario_summary(path), "source": f"scenarios/{path.name}"}
@@ -73,7 +73,7 @@ def lookup(name: str) -> list[dict[str, Any]]:
     for item in listing("scenarios"):
         every.append(item["name"])
         if item["name"] == name:
-            from vflsec.engine.scenario import packaged_scenarios
+            from vflsec.config.scenario import packaged_scenarios
 
             text = packaged_scenarios()[name].read_text(encoding="utf-8")
             found.append({"kind": "scenario", **item, "doc": text})

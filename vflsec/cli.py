@@ -179,8 +179,8 @@ def check_(
 
     Example: vflsec check quickstart --set audit.seeds=3
     """
-    from vflsec.engine.plan import make_plan
-    from vflsec.engine.scenario import find_scenario, load_scenario
+    from vflsec.config.scenario import find_scenario, load_scenario
+    from vflsec.plan.planner import make_plan
     from vflsec.report.console import print_plan
     from vflsec.report.exports import plain
 
@@ -287,7 +287,7 @@ def gate(
 
     Example: vflsec gate out/quickstart --max 0.05 --attack direction
     """
-    from vflsec import gate as gates
+    from vflsec.audit import gate as gates
     from vflsec.engine import baseline as stored
     from vflsec.engine.run import judge
     from vflsec.engine.store import Store, make_folder
@@ -361,7 +361,7 @@ def compare(
 
     Example: vflsec compare out/before out/after
     """
-    from vflsec.engine.compare import compare as compared
+    from vflsec.audit.compare import compare as compared
     from vflsec.report.console import print_changes
 
     found = compared(before, after)

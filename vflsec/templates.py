@@ -11,7 +11,7 @@ from string import Template
 from typing import Any
 
 from vflsec import check, registry
-from vflsec.engine.toml_text import pair
+from vflsec.config.toml_text import pair
 from vflsec.errors import ConfigError
 
 __all__ = ["component_text", "is_registered", "scenario_text", "write_component", "write_scenario"]

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from vflsec import registry
 from vflsec.algorithms._pretraining import Pretraining
-from vflsec.engine.train import predict, run_phases
 from vflsec.federation import Federation
 from vflsec.nn.encoders import mlp_encoder, towers
+from vflsec.train.loop import predict, run_phases
 from vflsec.view import Schema
 
 # Reductions

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from vflsec import registry
-from vflsec.engine.cohort import run_cohort
-from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, Measure
-from vflsec.engine.train import run_phases
+from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure
 from vflsec.federation import Federation
 from vflsec.message import Message
 from vflsec.policy import Own
 from vflsec.rng import Streams
 from vflsec.testing import small_stack, small_task
+from vflsec.train.cohort import run_cohort
+from vflsec.train.loop import run_phases
 
 SMALL = {
     "hidden": [16], "cut": 16, "projector_hidden": 16, "projector_out": 16,

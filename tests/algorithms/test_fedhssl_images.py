@@ -15,9 +15,9 @@ from sklearn.linear_model import RidgeClassifier
 from vflsec import registry
 from vflsec.data.prepare import make_task
 from vflsec.data.source import PartyData, Source
-from vflsec.engine.train import predict, run_phases
 from vflsec.federation import Federation
 from vflsec.task import Stack, Task
+from vflsec.train.loop import predict, run_phases
 
 ROOT = Path(__file__).resolve().parents[2]
 

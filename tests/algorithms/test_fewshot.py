@@ -11,13 +11,13 @@ from by_hand import assert_same, federation, trained
 
 from vflsec.algorithms.fewshot import FewShot, estimate, selection
 from vflsec.algorithms.oneshot import OneShot
-from vflsec.engine.plan import make_plan
-from vflsec.engine.scenario import load_scenario
-from vflsec.engine.train import run_phases
+from vflsec.config.scenario import load_scenario
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation
+from vflsec.plan.planner import make_plan
 from vflsec.rng import generator
 from vflsec.testing import small_stack
+from vflsec.train.loop import run_phases
 
 SMALL: dict[str, Any] = {
     "hidden": (7,), "cut": 3, "top": (5,), "batch_size": 32, "epochs": 2, "local_epochs": 2,

@@ -11,11 +11,11 @@ from torch import nn
 
 from vflsec import registry
 from vflsec.data.prepare import make_task
-from vflsec.engine.train import predict
 from vflsec.errors import ConfigError
 from vflsec.nn.fixmatch import ImageViews
 from vflsec.task import Stack, Task
 from vflsec.testing import small_stack
+from vflsec.train.loop import predict
 
 CONV: dict[str, Any] = {
     "encoder_kind": "conv", "hidden": [8, 8], "cut": 16, "batch_size": 32, "patience": 0,

@@ -15,12 +15,12 @@ from vflsec import registry
 from vflsec.algorithms.fpd import FPD
 from vflsec.algorithms.jpl import JPL
 from vflsec.data.prepare import make_task
-from vflsec.engine.train import predict, run_phases
 from vflsec.errors import ConfigError
 from vflsec.nn.imitation import cross_matrix, csi, imitation, order_matrix, prc
 from vflsec.rng import generator
 from vflsec.task import Stack
 from vflsec.testing import small_stack
+from vflsec.train.loop import predict, run_phases
 
 SMALL: dict[str, Any] = {
     "hidden": (7,), "cut": 3, "top": (5,), "batch_size": 32, "epochs": 2, "patience": 0,

@@ -10,13 +10,13 @@ from by_hand import assert_same, federation, trained
 from torch import Tensor, nn
 
 from vflsec.algorithms.oneshot import OneShot
-from vflsec.engine.train import predict, run_phases
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation
 from vflsec.nn.clusters import clusters
 from vflsec.nn.fixmatch import ImageViews, TabularViews, column_centres
 from vflsec.rng import Streams, generator
 from vflsec.testing import small_stack, train
+from vflsec.train.loop import predict, run_phases
 from vflsec.view import Schema
 
 SMALL: dict[str, Any] = {

@@ -14,7 +14,6 @@ from worlds import small_task, stack
 from vflsec import registry
 from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import SplitNN
-from vflsec.engine.train import predict
 from vflsec.errors import ConfigError
 from vflsec.link import backward
 from vflsec.message import Message
@@ -22,6 +21,7 @@ from vflsec.nn.replicas import LEAST
 from vflsec.policy import Own, Policy
 from vflsec.rng import generator
 from vflsec.task import Stack
+from vflsec.train.loop import predict
 
 WORLDS = {2: (4, 6), 3: (4, 6, 5)}
 FUSIONS: list[dict[str, Any]] = [

@@ -14,11 +14,8 @@ from vflsec import registry
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.algorithms.ushaped import UShaped
 from vflsec.audit.metrics import score
+from vflsec.cell import AttackSpec, CellSpec
 from vflsec.data.prepare import make_task
-from vflsec.engine.cohort import run_cohort
-from vflsec.engine.spec import AttackSpec, CellSpec
-from vflsec.engine.train import predict
-from vflsec.engine.views import make_view
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation
 from vflsec.guess import Guess, Truth
@@ -26,6 +23,9 @@ from vflsec.rng import generator
 from vflsec.task import Stack, Task
 from vflsec.testing import small_task
 from vflsec.testing.worlds import small_stack, train
+from vflsec.train.cohort import run_cohort
+from vflsec.train.loop import predict
+from vflsec.train.views import make_view
 from vflsec.view import View
 
 SMALL: dict[str, Any] = {"hidden": (7,), "cut": 3, "top": (12, 9), "batch_size": 16, "lr": 1e-2}

@@ -16,7 +16,6 @@ from worlds import few_aligned, small_task, stack
 from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.algorithms.vflhlp import VFLHLP
-from vflsec.engine.train import run_phases
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation
 from vflsec.nn.augment import Corruption
@@ -25,6 +24,7 @@ from vflsec.nn.scarf import scarf_loss
 from vflsec.policy import Own, Policy
 from vflsec.rng import Streams, generator
 from vflsec.task import Stack
+from vflsec.train.loop import run_phases
 from vflsec.view import Schema
 
 SMALL: dict[str, Any] = {

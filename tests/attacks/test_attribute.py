@@ -7,10 +7,10 @@ import torch
 from attack_views import PARTY, feature_view, rng
 
 from vflsec import registry
-from vflsec.engine.cohort import run_cohort
-from vflsec.engine.spec import AttackSpec, CellSpec
+from vflsec.cell import AttackSpec, CellSpec
 from vflsec.errors import ThreatModelError
 from vflsec.testing import small_task
+from vflsec.train.cohort import run_cohort
 from vflsec.view import Schema
 
 

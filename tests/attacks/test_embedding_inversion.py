@@ -9,11 +9,11 @@ from attack_views import feature_view, r2, rng
 
 from vflsec import registry
 from vflsec.attack import Attack
-from vflsec.engine.cohort import run_cohort
-from vflsec.engine.controls import feature_controls
-from vflsec.engine.spec import AttackSpec, CellSpec
+from vflsec.cell import AttackSpec, CellSpec
 from vflsec.errors import ThreatModelError
+from vflsec.measure.controls import feature_controls
 from vflsec.testing import small_task
+from vflsec.train.cohort import run_cohort
 
 
 def inversion(**params: object) -> Attack:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from vflsec import registry
-from vflsec.engine.cohort import run_cohort
-from vflsec.engine.spec import AttackSpec, CellSpec
+from vflsec.cell import AttackSpec, CellSpec
 from vflsec.testing import small_task
+from vflsec.train.cohort import run_cohort
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from vflsec.audit.findings import sentences
+from vflsec.audit.gate import Gate, judge
 from vflsec.audit.leakage import results_frame, summarise
-from vflsec.gate import Gate, judge
 
 NOISE = (-0.01, 0.0, 0.01, 0.0, 0.0)
 

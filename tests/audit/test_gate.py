@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from vflsec.audit.gate import Gate, Verdict, alive, exit_code, judge
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.metrics import score
 from vflsec.errors import ConfigError
-from vflsec.gate import Gate, Verdict, alive, exit_code, judge
 from vflsec.guess import Guess, Truth
 
 LIVE = dict.fromkeys(("direction", "norm", "a0", "a1", "a2", "a3"), (True, "planted leak found"))

@@ -9,7 +9,7 @@ import pytest
 from vflsec.audit import cap, dcs
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import COLUMNS, curves, defense_point, records, results_frame, summarise
-from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
+from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
 from vflsec.errors import ConfigError
 
 SPEC = AttackSpec("direction", adversary=("bank",))

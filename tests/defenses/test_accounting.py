@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from vflsec.audit import accounting
+from vflsec import accounting
 from vflsec.errors import ConfigError
 
 

@@ -11,16 +11,15 @@ from bench import alone_as_in_company, owner
 from scipy import stats
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.audit import accounting
+from vflsec import accounting, registry
 from vflsec.defenses.alibi import posterior
 from vflsec.defenses.label_dp import keep_probability
 from vflsec.defenses.rr_prior import draw, matrix, top
-from vflsec.engine.train import run_phases
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation
 from vflsec.policy import Own
 from vflsec.testing import small_stack
+from vflsec.train.loop import run_phases
 
 
 def make(name: str, **params: Any) -> Any:
@@ -409,7 +408,7 @@ def test_coae_refuses_to_start_without_an_exact_decoder() -> None:
 def test_coae_predictions_are_decoded_in_the_main_task() -> None:
     fed = trained(make("coae"), [0.0, 1.0], [0, 0])
     algorithm = registry.algorithms.create("splitnn", {"epochs": 4, "batch_size": 32, "lr": 0.01})
-    from vflsec.engine.train import predict
+    from vflsec.train.loop import predict
 
     rows = fed.stack.rows("test")
     raw = predict(algorithm, fed, rows)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from vflsec import registry
-from vflsec.engine.plan import make_plan
-from vflsec.engine.scenario import load_scenario
+from vflsec.config.scenario import load_scenario
 from vflsec.errors import ConfigError
+from vflsec.plan.planner import make_plan
 
 
 def scenario(**defense: Any) -> dict[str, Any]:

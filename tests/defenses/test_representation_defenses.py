@@ -14,10 +14,10 @@ from vflsec import registry
 from vflsec.algorithm import Algorithm
 from vflsec.defenses.dcor import distance_correlation
 from vflsec.defenses.mid import divergence
-from vflsec.engine.train import run_phases
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation
 from vflsec.testing import small_stack
+from vflsec.train.loop import run_phases
 
 
 def make(name: str, **params: Any) -> Any:
@@ -330,7 +330,7 @@ def test_dpsgd_guarantee_by_accountant() -> None:
     facts = {"epochs": 10, "labelled": 60_000, "batch_size": 600}
     shuffled = make("dpsgd").guarantee(1.0, facts)
     assert shuffled.releases == 10
-    from vflsec.audit import accounting
+    from vflsec import accounting
 
     assert shuffled.epsilon == accounting.gaussian(1.0, 10, 1e-5).epsilon
     pytest.importorskip("opacus")

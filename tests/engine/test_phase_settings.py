@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from vflsec.engine.plan import make_plan
+from vflsec.config.scenario import load_scenario
 from vflsec.engine.run import run_audit
-from vflsec.engine.scenario import load_scenario
+from vflsec.plan.planner import make_plan
 
 SCENARIO = """\
 data = { name = "breast_cancer", aligned = 60 }

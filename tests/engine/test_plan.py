@@ -11,8 +11,8 @@ import pytest
 from engine_fakes import SCENARIO, source
 
 from vflsec import load_scenario
-from vflsec.engine.plan import Plan, chunks, make_plan
-from vflsec.engine.problems import ScenarioError
+from vflsec.config.problems import ScenarioError
+from vflsec.plan.planner import Plan, chunks, make_plan
 
 PASSIVE = ("passive1", "passive2")
 

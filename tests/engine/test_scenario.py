@@ -10,8 +10,8 @@ import pytest
 from engine_fakes import SCENARIO
 
 from vflsec import load_scenario
-from vflsec.engine.problems import ScenarioError
-from vflsec.engine.scenario import packaged_scenarios
+from vflsec.config.problems import ScenarioError
+from vflsec.config.scenario import packaged_scenarios
 from vflsec.errors import VflsecError
 
 
@@ -212,7 +212,7 @@ def test_one_table_of_data_is_written_back_as_one_table(tmp_path: Path) -> None:
 
 def test_phases_are_another_way_to_write_parameters(tmp_path: Path) -> None:
     text = SCENARIO.replace('"splitnn"', '"splitnn"\n[algorithm.phases.batch]\nsize = 16')
-    from vflsec.engine.components import flat_params
+    from vflsec.config.components import flat_params
 
     section = load_scenario(write(tmp_path, text)).root.algorithm[0]
     assert flat_params(section) == {"batch_size": 16}
@@ -232,8 +232,8 @@ def test_a_dictionary_is_a_scenario_too() -> None:
 def test_gate_keys_are_those_of_the_gate() -> None:
     from dataclasses import fields
 
-    from vflsec.engine.sections import Gate
-    from vflsec.gate import Gate as Judged
+    from vflsec.audit.gate import Gate as Judged
+    from vflsec.config.sections import Gate
 
     assert set(Gate.model_fields) == {f.name for f in fields(Judged)}
     defaults = {f.name: f.default for f in fields(Judged) if f.name != "confidence"}

@@ -13,11 +13,11 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from vflsec.algorithms.splitnn import SplitNN
-from vflsec.engine.train import auc, predict, regret, run_phases
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation, Phase
 from vflsec.rng import generator
 from vflsec.testing import small_stack
+from vflsec.train.loop import auc, predict, regret, run_phases
 
 SMALL: dict[str, Any] = {"hidden": (7,), "cut": 3, "batch_size": 32, "patience": 0}
 

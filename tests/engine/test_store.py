@@ -11,10 +11,10 @@ from engine_fakes import SCENARIO, result_of, source
 
 from vflsec import load_scenario
 from vflsec.audit.leakage import records
-from vflsec.engine.plan import Group, make_plan
-from vflsec.engine.spec import Measure
+from vflsec.cell import Measure
 from vflsec.engine.store import STORE_NAME, Store
 from vflsec.errors import ConfigError
+from vflsec.plan.planner import Group, make_plan
 
 
 @pytest.fixture(scope="module")

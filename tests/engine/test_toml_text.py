@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflsec.engine.toml_text import dumps, key_lines, line_of
+from vflsec.config.toml_text import dumps, key_lines, line_of
 
 TEXT = '''# comment = 1
 name = "a # not a comment"

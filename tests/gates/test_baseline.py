@@ -12,10 +12,10 @@ import pytest
 from audited import Planted, audited
 from scipy import stats
 
+from vflsec.audit.baseline import baseline_of, read_baseline, regressions
+from vflsec.audit.compare import compare
 from vflsec.audit.epsilon import contradictions
 from vflsec.audit.leakage import results_frame
-from vflsec.engine.baseline import baseline_of, read_baseline, regressions
-from vflsec.engine.compare import compare
 from vflsec.errors import ConfigError
 
 LIVE = dict.fromkeys(("a0", "a1", "a2"), (True, "planted"))

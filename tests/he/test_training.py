@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from vflsec import registry
+from vflsec.cell import AttackSpec
 from vflsec.channel import Recorder
-from vflsec.engine.spec import AttackSpec
-from vflsec.engine.train import predict
-from vflsec.engine.views import make_view
 from vflsec.errors import ConfigError, MissingDependencyError, PolicyError, ThreatModelError
 from vflsec.rng import generator
 from vflsec.testing import Trained, small_stack, train
+from vflsec.train.loop import predict
+from vflsec.train.views import make_view
 from vflsec.view import View, as_needs
 
 NET = {"epochs": 3, "batch_size": 48, "hidden": (8,), "cut": 6, "top": (8,), "patience": 0}

@@ -16,17 +16,17 @@ from rich.console import Console
 
 from vflsec import registry
 from vflsec.attack import Attack
+from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.channel import Recorder
-from vflsec.engine.observe import refusal
-from vflsec.engine.plan import DataInfo, make_plan
+from vflsec.config.scenario import load_scenario
 from vflsec.engine.run import run_audit
-from vflsec.engine.scenario import load_scenario
-from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec
-from vflsec.engine.views import make_view
 from vflsec.errors import ThreatModelError
 from vflsec.he.visibility import visibility
+from vflsec.plan.observe import refusal
+from vflsec.plan.planner import DataInfo, make_plan
 from vflsec.report.console import print_plan
 from vflsec.testing import small_stack, train
+from vflsec.train.views import make_view
 from vflsec.view import Need
 from vflsec.visible import claim, markdown, sees
 

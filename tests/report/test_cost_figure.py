@@ -11,7 +11,7 @@ import pytest
 from audited import Planted, audited
 
 from vflsec.audit.leakage import records
-from vflsec.engine.spec import CellResult, CellSpec, LedgerRow, Measure
+from vflsec.cell import CellResult, CellSpec, LedgerRow, Measure
 from vflsec.report import figures
 from vflsec.report.html import html
 from vflsec.report.markdown import markdown_summary

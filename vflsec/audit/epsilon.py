@@ -15,8 +15,8 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
+from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
 from vflsec.audit.leakage import rows_of
-from vflsec.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
 
 __all__ = ["METRIC", "contradictions"]
 

@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 
 from vflsec.audit.controls import CHANCE, FALLBACK
+from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import is_undefended, rows_of
-from vflsec.gate import Verdict
 
 __all__ = ["metric_name", "sentences"]
 
@@ -39,7 +39,7 @@ def sentences(summary: pd.DataFrame, verdicts: Iterable[Verdict], level: float =
 
     Args:
         summary: of :func:`vflsec.audit.leakage.summarise`, at confidence `level`.
-        verdicts: of :func:`vflsec.gate.judge`.
+        verdicts: of :func:`vflsec.audit.gate.judge`.
         level: printed with the intervals.
     """
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)

@@ -20,7 +20,7 @@ from vflsec.audit import controls as ctl
 from vflsec.audit import intervals
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.summary import cap, dcs
-from vflsec.engine.spec import CellResult, DefenseSpec, Measure, victims
+from vflsec.cell import CellResult, DefenseSpec, Measure, victims
 
 __all__ = ["COLUMNS", "POINT", "UNDEFENDED", "curves", "defense_point", "is_undefended", "records",
            "results_frame", "summarise"]  # fmt: skip
@@ -116,7 +116,7 @@ def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     The strongest control is chosen over all records given, so give those of the whole audit.
 
     Args:
-        records: cell fields and fields of :class:`vflsec.engine.spec.Measure`. Needed: cell,
+        records: cell fields and fields of :class:`vflsec.cell.Measure`. Needed: cell,
             dataset, seed, metric, value. Optional beside the rest: ``known_rows``, and ``primary``
             (the metric that verdicts rest on; told from the levels of chance if not given).
 

@@ -12,7 +12,7 @@ from scipy import special
 from vflsec.audit import intervals
 
 if TYPE_CHECKING:
-    from vflsec.gate import Gate
+    from vflsec.audit.gate import Gate
 
 __all__ = ["TASK", "Candidate", "between", "broken", "fails", "nothing", "passes",
            "seeds_to_add"]  # fmt: skip

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vflsec import check
+from vflsec.config.scenario import load_scenario
 from vflsec.engine.run import Audit, Reporter, run_audit
-from vflsec.engine.scenario import load_scenario
 
 __all__ = ["looks", "run_until_decided"]
 

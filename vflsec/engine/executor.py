@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vflsec.engine.plan import DataInfo, Group, chunks
-from vflsec.engine.spec import AttackSpec, CellResult, CellSpec
+from vflsec.cell import AttackSpec, CellResult, CellSpec
 from vflsec.engine.store import Store
 from vflsec.errors import VflsecError
+from vflsec.plan.planner import DataInfo, Group, chunks
 
 __all__ = ["Backend", "Work", "default_backend", "do_work", "missing_work", "run_parallel"]
 
@@ -38,7 +38,7 @@ def default_backend() -> Backend:
     """The real data layer and trainer."""
     from vflsec.data.load import load_source
     from vflsec.data.prepare import make_task
-    from vflsec.engine.cohort import run_cohort
+    from vflsec.train.cohort import run_cohort
 
     return Backend(load_source, make_task, run_cohort)
 

@@ -9,9 +9,9 @@ import torch
 from vflsec.algorithm import Algorithm
 from vflsec.attack import Attack
 from vflsec.audit.intervals import clopper_pearson
-from vflsec.engine.spec import AttackSpec, Measure, victims
-from vflsec.engine.train import predict
+from vflsec.cell import AttackSpec, Measure, victims
 from vflsec.federation import Federation, Phase
+from vflsec.train.loop import predict
 
 __all__ = ["success"]
 

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import check
 from vflsec._version import __version__
+from vflsec.audit.exposure import tables
+from vflsec.cell import Measure
+from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.engine.executor import (
     Backend,
     Tasks,
@@ -22,12 +25,9 @@ from vflsec.engine.executor import (
     missing_work,
     run_parallel,
 )
-from vflsec.engine.exposure import tables
-from vflsec.engine.plan import Group, Plan, make_plan
-from vflsec.engine.scenario import Scenario, load_scenario
-from vflsec.engine.spec import Measure
 from vflsec.engine.store import STORE_NAME, Store, make_folder
 from vflsec.errors import ConfigError
+from vflsec.plan.planner import Group, Plan, make_plan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,7 +160,7 @@ def run_audit(
 
 
 def _device(name: str) -> str:
-    from vflsec.engine.cohort import pick_device
+    from vflsec.train.cohort import pick_device
 
     return pick_device(name).type
 
@@ -343,9 +343,9 @@ def judge(
         seconds: of the run, for the summary.
         partial: more is to come, so no gate is judged.
         export: whether to write files.
-        how: see `vflsec.engine.evaluate.evaluate`.
+        how: see `vflsec.audit.evaluate.evaluate`.
     """
-    from vflsec.engine.evaluate import evaluate
+    from vflsec.audit.evaluate import evaluate
     from vflsec.report.exports import summary_of, write_exports
     from vflsec.report.outputs import write_reports
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from vflsec.engine.spec import (
+from vflsec.cell import (
     AttackSpec,
     CellResult,
     CellSpec,

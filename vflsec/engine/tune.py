@@ -23,8 +23,8 @@ import pandas as pd
 
 from vflsec import check, registry
 from vflsec.audit import leakage
+from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.engine.run import run_audit
-from vflsec.engine.scenario import Scenario, load_scenario
 from vflsec.errors import ConfigError
 
 __all__ = ["Trial", "Tuned", "pareto", "trials", "tune"]

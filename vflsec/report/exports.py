@@ -17,10 +17,10 @@ from typing import Any
 import pandas as pd
 
 from vflsec.audit import matrix
+from vflsec.audit.evaluate import Evaluation, costs
+from vflsec.audit.exposure import outcomes
 from vflsec.audit.leakage import rows_of
-from vflsec.engine.evaluate import Evaluation, costs
-from vflsec.engine.exposure import outcomes
-from vflsec.engine.spec import CellResult
+from vflsec.cell import CellResult
 from vflsec.errors import ConfigError
 
 __all__ = [

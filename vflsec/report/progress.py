@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from vflsec.engine.executor import Work
-    from vflsec.engine.plan import Plan
+    from vflsec.plan.planner import Plan
 
 __all__ = ["Lines", "Terminal", "reporter_for"]
 

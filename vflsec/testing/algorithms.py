@@ -9,11 +9,11 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.algorithm import Algorithm
-from vflsec.engine.train import predict, run_phases
 from vflsec.federation import Federation
 from vflsec.message import Message
 from vflsec.nn.replicas import LEAST
 from vflsec.testing.worlds import Check, small_stack, train
+from vflsec.train.loop import predict, run_phases
 
 
 def _algorithm(name: str) -> tuple[Algorithm, dict[str, Any]]:

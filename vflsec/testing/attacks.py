@@ -17,16 +17,16 @@ import torch
 from vflsec import registry
 from vflsec.attack import Attack
 from vflsec.audit.metrics import primary, score
+from vflsec.cell import AttackSpec
 from vflsec.channel import Recorder
 from vflsec.data.prepare import make_task
-from vflsec.engine.spec import AttackSpec
-from vflsec.engine.train import predict
-from vflsec.engine.views import make_view
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess, Truth
 from vflsec.rng import generator
 from vflsec.task import Stack, Task
 from vflsec.testing.worlds import SEEDS, Check, Trained, train
+from vflsec.train.loop import predict
+from vflsec.train.views import make_view
 from vflsec.view import View, as_needs
 
 

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.channel import Binding, Channel, Ledger, Recorder
-from vflsec.engine.train import predict
 from vflsec.errors import PolicyError
 from vflsec.message import Message
 from vflsec.policy import Guarantee, Own, Policy
 from vflsec.rng import Streams, generator
 from vflsec.testing.worlds import SEEDS, Check, small_stack, train
+from vflsec.train.loop import predict
 
 
 def _own(policy: Policy, strengths: tuple[float, ...], seeds: tuple[int, ...], dtype: Any) -> Own:

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from vflsec.algorithm import Algorithm
 from vflsec.channel import Recorder
-from vflsec.engine.train import run_phases
 from vflsec.federation import Federation
 from vflsec.policy import Policy
 from vflsec.rng import generator
 from vflsec.task import Stack, Task
+from vflsec.train.loop import run_phases
 from vflsec.view import Schema
 
 __all__ = ["SEEDS", "Check", "Trained", "small_stack", "small_task", "train"]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vflsec.algorithm import Algorithm
-from vflsec.engine.spec import AttackSpec
-from vflsec.engine.spec import victims as whose
+from vflsec.cell import AttackSpec
+from vflsec.cell import victims as whose
 from vflsec.federation import Federation
 from vflsec.rng import generator
 from vflsec.task import Task

@@ -19,11 +19,11 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from vflsec import check
-from vflsec.engine.problems import Origin, Problem, ScenarioError, unknown_key
-from vflsec.engine.sections import Data, Root
-from vflsec.engine.spec import digest
-from vflsec.engine.toml_text import Path as KeyPath
-from vflsec.engine.toml_text import dumps, key_lines
+from vflsec.cell import digest
+from vflsec.config.problems import Origin, Problem, ScenarioError, unknown_key
+from vflsec.config.sections import Data, Root
+from vflsec.config.toml_text import Path as KeyPath
+from vflsec.config.toml_text import dumps, key_lines
 
 __all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
 
@@ -149,7 +149,7 @@ def load_scenario(
     problems += _across(origin, normal)
     root = _validate(origin, normal, problems)
     if components:
-        from vflsec.engine.components import check_components
+        from vflsec.config.components import check_components
 
         problems += check_components(origin, normal)
     if problems or root is None:

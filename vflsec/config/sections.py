@@ -119,7 +119,7 @@ class Audit(_Section):
 
 
 class Gate(_Section):
-    """A limit on one figure; see `vflsec.gate`."""
+    """A limit on one figure; see `vflsec.audit.gate`."""
 
     metric: str = "advantage"
     max: float | None = None

@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec import gate as gates
 from vflsec.audit import epsilon, leakage
+from vflsec.audit import gate as gates
+from vflsec.audit.baseline import Values, regressions
 from vflsec.audit.findings import sentences
-from vflsec.engine.baseline import Values, regressions
-from vflsec.engine.spec import CellResult
+from vflsec.cell import CellResult
 
 __all__ = ["Evaluation", "costs", "evaluate"]
 
@@ -64,7 +64,7 @@ def evaluate(
         also: gates beside those of the scenario.
         only: leave the gates of the scenario out.
         before: a baseline that advantages must not exceed, of
-            :func:`vflsec.engine.baseline.read_baseline`.
+            :func:`vflsec.audit.baseline.read_baseline`.
     """
     confidence = float(record["confidence"])
     looks = int(record.get("looks", 1))

@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from vflsec import check, registry
-from vflsec.engine.problems import Origin, Problem, unknown_key
-from vflsec.engine.sections import Algorithm, Attack, Defense
-from vflsec.engine.toml_text import Path
+from vflsec.config.problems import Origin, Problem, unknown_key
+from vflsec.config.sections import Algorithm, Attack, Defense
+from vflsec.config.toml_text import Path
 from vflsec.errors import ConfigError, VflsecError
 
 __all__ = ["check_components", "flat_params", "natural_strengths"]
@@ -80,7 +80,7 @@ def check_components(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]
 
 
 def _gates(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
-    from vflsec import gate as gates
+    from vflsec.audit import gate as gates
 
     out = []
     for i, section in _tables(normal, "gate"):

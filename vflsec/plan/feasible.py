@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vflsec import registry
-from vflsec.engine.components import natural_strengths
-from vflsec.engine.problems import Problem
+from vflsec.config.components import natural_strengths
+from vflsec.config.problems import Problem
 from vflsec.errors import ConfigError, VflsecError
 
 if TYPE_CHECKING:
+    from vflsec.cell import CellSpec
+    from vflsec.config.scenario import Scenario
     from vflsec.data.source import Source
-    from vflsec.engine.plan import DataInfo, Group
-    from vflsec.engine.scenario import Scenario
-    from vflsec.engine.spec import CellSpec
+    from vflsec.plan.planner import DataInfo, Group
     from vflsec.task import Task
 
 __all__ = ["obstacles", "unfit_defenses", "unknown_parties"]
@@ -92,7 +92,7 @@ def _encrypts(cell: CellSpec) -> bool:
 
 
 def _obstacle(cell: CellSpec, task: Task) -> str:
-    from vflsec.engine.cohort import first_step
+    from vflsec.train.cohort import first_step
 
     try:
         first_step(cell, task)

@@ -24,9 +24,9 @@ import pandas as pd
 from scipy import special
 
 from vflsec.audit import intervals
+from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
 from vflsec.audit.leakage import rows_of
 from vflsec.errors import ConfigError
-from vflsec.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
 
 if TYPE_CHECKING:
     from vflsec.engine.run import Audit
@@ -201,7 +201,7 @@ def regressions(
     Args:
         frame: results as they are now, of :func:`vflsec.audit.leakage.results_frame`.
         before: of :func:`read_baseline`.
-        alive: of :func:`vflsec.gate.alive`.
+        alive: of :func:`vflsec.audit.gate.alive`.
         confidence: of the one-sided bounds.
     """
     now = _values(frame)

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
+from vflsec.audit.exposure import tables
+from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, victims
+from vflsec.config.components import flat_params, natural_strengths
+from vflsec.config.problems import Problem, ScenarioError
+from vflsec.config.sections import Data
 from vflsec.data.load import SPLIT_KEYS, load_source
 from vflsec.data.remarks import missing_by_column, remarks
-from vflsec.engine.components import flat_params, natural_strengths
-from vflsec.engine.estimate import estimate
-from vflsec.engine.exposure import tables
-from vflsec.engine.feasible import obstacles, unfit_defenses, unknown_parties
-from vflsec.engine.observe import labelled_rows, refusal
-from vflsec.engine.problems import Problem, ScenarioError
-from vflsec.engine.sections import Data
-from vflsec.engine.spec import AttackSpec, CellSpec, DefenseSpec, victims
+from vflsec.plan.estimate import estimate
+from vflsec.plan.feasible import obstacles, unfit_defenses, unknown_parties
+from vflsec.plan.observe import labelled_rows, refusal
 
 if TYPE_CHECKING:
+    from vflsec.config.scenario import Scenario
     from vflsec.data.source import Source
-    from vflsec.engine.scenario import Scenario
 
 __all__ = ["DataInfo", "Group", "Plan", "Refused", "chunks", "make_plan"]
 

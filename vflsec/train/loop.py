@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from vflsec.algorithm import Algorithm
-from vflsec.engine.stages import rehearse, staged
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation, Phase
+from vflsec.train.stages import rehearse, staged
 
 __all__ = ["predict", "run_phases"]
 

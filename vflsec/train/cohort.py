@@ -14,24 +14,24 @@ from torch import Tensor, nn
 from vflsec import registry
 from vflsec.algorithm import Algorithm
 from vflsec.attack import Attack
+from vflsec.audit.embeddings import score_embedding
 from vflsec.audit.metrics import score
+from vflsec.cell import AttackSpec, CellResult, CellSpec, LedgerRow, Measure, victims
 from vflsec.channel import Recorder
-from vflsec.engine.controls import Control
-from vflsec.engine.embeddings import score_embedding
-from vflsec.engine.goals import SCORED, controls_for, goal_of
 from vflsec.engine.integrity import success
-from vflsec.engine.observe import exhausted
-from vflsec.engine.spec import AttackSpec, CellResult, CellSpec, LedgerRow, Measure, victims
-from vflsec.engine.stages import staged
-from vflsec.engine.train import predict, run_phases
-from vflsec.engine.views import known_rows, make_view
 from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation, Phase
 from vflsec.guess import Guess, Truth
+from vflsec.measure.controls import Control
+from vflsec.measure.goals import SCORED, controls_for, goal_of
 from vflsec.nn.replicas import LEAST, Replicas
+from vflsec.plan.observe import exhausted
 from vflsec.policy import Policy
 from vflsec.rng import generator
 from vflsec.task import Stack, Task
+from vflsec.train.loop import predict, run_phases
+from vflsec.train.stages import staged
+from vflsec.train.views import known_rows, make_view
 from vflsec.view import View, as_needs
 
 __all__ = ["Progress", "pick_device", "run_cohort"]

@@ -11,9 +11,9 @@ from vflsec.errors import VflsecError
 
 if TYPE_CHECKING:
     from vflsec.attack import Attack
+    from vflsec.cell import AttackSpec, CellSpec
     from vflsec.data.source import Source
-    from vflsec.engine.plan import DataInfo
-    from vflsec.engine.spec import AttackSpec, CellSpec
+    from vflsec.plan.planner import DataInfo
 
 __all__ = ["exhausted", "labelled_rows", "refusal"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vflsec import check
-from vflsec.engine.toml_text import Path, line_of, path_text
+from vflsec.config.toml_text import Path, line_of, path_text
 from vflsec.errors import ConfigError
 
 __all__ = ["Origin", "Problem", "ScenarioError", "unknown_key"]

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from vflsec.attack import Attack
-from vflsec.engine.controls import Control, controls, feature_controls
-from vflsec.engine.spec import AttackSpec
-from vflsec.engine.views import victims
+from vflsec.cell import AttackSpec
 from vflsec.guess import Truth
+from vflsec.measure.controls import Control, controls, feature_controls
 from vflsec.task import Task
+from vflsec.train.views import victims
 from vflsec.view import View
 
 __all__ = ["SCORED", "Goal", "controls_for", "goal_of"]

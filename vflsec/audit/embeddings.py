@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vflsec.audit.metrics import Score, score
-from vflsec.engine.spec import AttackSpec
+from vflsec.cell import AttackSpec
 from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation
 from vflsec.guess import Guess, Truth

@@ -1,0 +1,1 @@
+"""Runs attacks and their controls: a View in, guesses out."""

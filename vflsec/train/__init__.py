@@ -1,0 +1,1 @@
+"""Trains cohorts of cells: specifications in, recorded Views out."""
