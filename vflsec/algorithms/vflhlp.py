@@ -168,7 +168,7 @@ class VFLHLP(SplitNN):
             if stop is None or stop.over:
                 return
             pairs = [[head(bottom(v, train=False), train=False) for v in pair] for pair in held]
-            losses = [scarf_loss(*pair, self.temperature) for pair in pairs]
+            losses = [scarf_loss(z, other, self.temperature) for z, other in pairs]
             stop.see(torch.stack(losses).mean(0))
             if stop.over or epoch == self.scarf_epochs - 1:
                 stop.restore()
