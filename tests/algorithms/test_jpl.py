@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 import torch
 from by_hand import federation, trained
 from torch import Tensor
+from worlds import with_category
 
 from vflsec import registry
 from vflsec.algorithms.fpd import FPD
@@ -235,21 +235,9 @@ def test_every_term_has_a_share_of_the_gradient(student_epochs: int) -> None:
     assert old["own.similarity"] < LEAST_SHARE / 10
 
 
-def categorical(stack: Stack) -> Stack:
-    """The same rows with the active party's first column as a category of four codes."""
-    tasks = {}
-    for s, task in zip((0, 1), stack.tasks, strict=True):
-        x = task.x["active"].clone()
-        x[:, 0] = sum((x[:, 0] > cut).to(x) for cut in (-0.5, 0.0, 0.5))
-        schema = task.schema["active"]
-        coded = replace(schema, cardinalities=(4, *schema.cardinalities[1:]))
-        tasks[s] = replace(task, x={**task.x, "active": x}, schema={**task.schema, "active": coded})
-    return Stack.build(tasks, [0, 1], dtype=torch.float64)
-
-
 def test_one_shared_table_serves_both_bottoms() -> None:
-    stack = categorical(world())
-    shared, own = (JPL(**SMALL, embedding=e) for e in ("shared", "own"))  # type: ignore[arg-type]
+    stack = with_category(world())
+    shared, own = (JPL(**SMALL, shared_embedding=e) for e in (True, False))
     a, b = trained(shared, stack, [0, 1]), trained(own, stack, [0, 1])
     tables = {
         kind: [
@@ -264,11 +252,11 @@ def test_one_shared_table_serves_both_bottoms() -> None:
         "shared": ["embedding.tables.0.weight"],
         "own": ["student.0.tables.0.weight", "imitation.0.tables.0.weight"],
     }
-    fresh = trained(JPL(**SMALL | {"student_epochs": 0}, embedding="shared"), stack, [0, 1])
+    fresh = trained(JPL(**SMALL | {"student_epochs": 0}, shared_embedding=True), stack, [0, 1])
     weights = [f.active.modules["embedding"].params["tables.0.weight"] for f in (a, fresh)]
     assert not torch.equal(*weights)
     warm = trained(
-        JPL(**SMALL | {"student_epochs": 0}, embedding="shared", warm_start=True), stack, [0, 1]
+        JPL(**SMALL | {"student_epochs": 0}, shared_embedding=True, warm_start=True), stack, [0, 1]
     )
     x = warm.columns("active", stack.rows("test"))
     mine, _ = shared.imagine(warm, stack.rows("test"), train=False)
@@ -279,14 +267,14 @@ def test_without_categories_a_shared_table_changes_nothing() -> None:
     stack = world()
     a, b = (
         predict(algorithm, trained(algorithm, stack, [0, 1]), stack.rows("test"))
-        for algorithm in (JPL(**SMALL), JPL(**SMALL, embedding="shared"))
+        for algorithm in (JPL(**SMALL), JPL(**SMALL, shared_embedding=True))
     )
     assert torch.equal(a, b)
 
 
 def test_a_bottom_of_ones_own_cannot_share_a_table() -> None:
-    algorithm = JPL(**SMALL, embedding="shared", parties={"active": {"module": "a:b"}})
-    with pytest.raises(ConfigError, match="embedding = 'shared' needs a table"):
+    algorithm = JPL(**SMALL, shared_embedding=True, parties={"active": {"module": "a:b"}})
+    with pytest.raises(ConfigError, match="shared_embedding needs a table"):
         federation(algorithm, world(), [0, 1])
 
 
@@ -295,7 +283,7 @@ def test_a_bottom_of_ones_own_cannot_share_a_table() -> None:
     [
         ({"tau": 0.0}, "jpl.tau"),
         ({"csi_reduction": "max"}, "jpl.csi_reduction"),
-        ({"embedding": "none"}, "jpl.embedding"),
+        ({"embedding_rows": 1}, "jpl.embedding_rows"),
         ({"cme": "acme"}, "jpl.cme"),
         ({"answer": "b"}, "jpl.answer"),
         ({"ranking": -1.0}, "jpl.ranking"),

@@ -158,7 +158,7 @@ class FPD(SplitNN):
         fed.extra["kept"] = kept
         fed.extra["teacher"] = self.logits(fed, kept, train=False)
         self.add_student(fed)
-        fed.active.start(self.optimizer, self.lr, self.weight_decay)
+        fed.active.start(self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2)
 
     def recall(self, fed: Federation, what: Tensor, rows: Tensor) -> Tensor:
         """Kept values (R, N_o, d) of aligned rows (R, b), (R, b, d)."""

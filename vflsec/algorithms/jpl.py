@@ -69,8 +69,8 @@ class JPL(FPD):
             opposite directions.
         printed_prc: PRC's last term without normalisation.
         warm_start: f_A^S starts from the teacher's f_A instead of fresh weights.
-        embedding: learned vectors e_A of the categorical columns: each of f_A^S and f_B^S has its
-            ``own``, or both read one ``shared`` table.
+        shared_embedding: f_A^S and f_B^S read one table of learned vectors e_A of the categorical
+            columns instead of one each.
         answer: which logits predict: ``mean`` of A and Fed, ``a`` or ``fed``.
     """
 
@@ -90,7 +90,7 @@ class JPL(FPD):
     teacher_first: bool = False
     printed_prc: bool = False
     warm_start: bool = False
-    embedding: Literal["own", "shared"] = "own"
+    shared_embedding: bool = False
     answer: Literal["mean", "a", "fed"] = "mean"
 
     def __post_init__(self) -> None:
@@ -98,7 +98,6 @@ class JPL(FPD):
         check.positive("jpl.tau", self.tau)
         check.one_of("jpl.cme", self.cme, ("dcme", "bcme", "cme"))
         check.one_of("jpl.csi_reduction", self.csi_reduction, ("sum", "mean"))
-        check.one_of("jpl.embedding", self.embedding, ("own", "shared"))
         check.one_of("jpl.answer", self.answer, ("mean", "a", "fed"))
         for name in _WEIGHTS:
             check.non_negative(f"jpl.{name}", getattr(self, name))
@@ -113,16 +112,16 @@ class JPL(FPD):
             raise check.fail("jpl: the number of classes", "2", fed.classes, "Use fpd for more.")
         active = fed.active.name
         table = bool(fed.stack.first.schema[active].cardinalities)
-        if self.embedding == "shared" and ("module" in self.parties.get(active, {}) or not table):
+        if self.shared_embedding and ("module" in self.parties.get(active, {}) or not table):
             raise ConfigError(
-                f"jpl: embedding = 'shared' needs a table and the built-in bottom at {active!r}, "
-                'got images or a module of your own. Set embedding = "own".'
+                f"jpl: shared_embedding needs a table and the built-in bottom at {active!r}, "
+                'got images or a module of your own. Set shared_embedding = false.".'
             )
         super().build(fed)
 
     @property
     def student_parts(self) -> tuple[str, ...]:
-        shared = ("embedding",) if self.embedding == "shared" else ()
+        shared = ("embedding",) if self.shared_embedding else ()
         return (*shared, *super().student_parts, "imitation", "imitation_top", "joint_top")
 
     def add_student(self, fed: Federation) -> None:
@@ -130,9 +129,13 @@ class JPL(FPD):
         active, passive = fed.active.name, fed.passive[0].name
         mine, theirs = (self.width(p, fed.classes) for p in (active, passive))
         theirs = fed.link(passive).width(theirs)
-        if self.embedding == "shared":
+        if self.shared_embedding:
             schema = fed.stack.first.schema[active]
-            fed.add(active, "embedding", lambda: TabularInput(schema))
+            fed.add(
+                active,
+                "embedding",
+                lambda: TabularInput(schema, self.embedding or None, self.embedding_rows),
+            )
         fed.add(active, "imitation", self.student_bottom(fed, theirs))
         fed.add(active, "imitation_top", lambda: mlp([theirs, *self.top, fed.classes]))
         fed.add(active, "joint_top", lambda: mlp([mine + theirs, *self.top, fed.classes]))
@@ -141,13 +144,13 @@ class JPL(FPD):
 
     def student_bottom(self, fed: Federation, width: int) -> Callable[[], nn.Module]:
         build = super().student_bottom(fed, width)
-        if self.embedding == "own":
+        if not self.shared_embedding:
             return build
         return lambda: build()[1:]  # type: ignore[index]  # without the table, which is shared
 
     def _warm(self, modules: dict[str, Replicas]) -> None:
         taught = modules["bottom"].state()
-        if self.embedding == "shared":
+        if self.shared_embedding:
             table = {k.removeprefix("0."): taught.pop(k) for k in list(taught) if k[:2] == "0."}
             modules["embedding"].load(table)
         modules["student"].load(taught)
@@ -221,7 +224,7 @@ class JPL(FPD):
         """The student's h_A (R, b, d_A) and its imitation of h_B (R, b, d_B), from x_A alone."""
         x = fed.columns(fed.active.name, rows, train=train)
         modules = fed.active.modules
-        if self.embedding == "shared":
+        if self.shared_embedding:
             x = modules["embedding"](x, train=train)
         return modules["student"](x, train=train), modules["imitation"](x, train=train)
 

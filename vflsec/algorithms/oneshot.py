@@ -160,7 +160,7 @@ class OneShot(SplitNN):
     def restart(self, fed: Federation) -> None:
         """Fresh optimizers for a new phase."""
         for party in self.clients(fed):
-            party.start(self.optimizer, self.lr, self.weight_decay)
+            party.start(self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2)
 
     def drop_heads(self, fed: Federation) -> None:
         """Forget the local heads, which split training does not use."""
