@@ -97,20 +97,35 @@ def of(name: str) -> Tensor:
     ("better", "worse"),
     [
         ("FedCSSL", "FedSplitNN"), ("FedHSSL", "FedSplitNN"), ("FedHSSL", "FedLocalSSL"),
-        ("teacher", "Local"), ("FPD", "Local"), ("JPL", "Local"), ("FPD", "FPD, beta 1"),
-        ("JPL", "FPD, beta 1"),
+        ("teacher", "Local"), ("FPD", "Local"), ("FPD", "FPD, beta 1"), ("JPL", "FPD, beta 1"),
     ],
 )  # fmt: skip
 def test_the_ordering_holds(better: str, worse: str) -> None:
-    """"""
+    """Measured, in this order: +0.045 [0.029, 0.061], +0.034 [0.019, 0.050], +0.076 [0.053, 0.099]
+    accuracy; +0.047 [0.038, 0.056], +0.013 [0.008, 0.018], +0.021 [0.009, 0.034], +0.015
+    [0.006, 0.024] AUC.
+
+    On the seeds 0 to 4 FedHSSL - FedSplitNN was +0.029 [-0.002, 0.059] and, with a patience of 10
+    epochs, FPD - Local +0.011 [-0.001, 0.023].
+    """
     assert interval(of(better), of(worse))[0] > 0
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("FedHSSL", "FedCSSL"), ("JPL", "FPD"), ("FPD, no teacher", "Local")],
-)
+    [
+        ("FedHSSL", "FedCSSL"), ("JPL", "Local"), ("JPL", "FPD"), ("FPD, beta 1", "Local"),
+        ("FPD, no teacher", "Local"),
+    ],
+)  # fmt: skip
 def test_no_difference_is_told_apart(one: str, other: str) -> None:
-    """"""
+    """Measured, in this order: -0.011 [-0.028, 0.007] accuracy; +0.007 [-0.005, 0.018], -0.006
+    [-0.015, 0.002], -0.009 [-0.024, 0.007], -0.003 [-0.013, 0.006] AUC.
+
+    The first three are orderings that the papers claim, and these worlds do not show them; a change
+    that makes one of them clear, either way, should be noticed. On the seeds 0 to 4 JPL - Local was
+    +0.016 [0.003, 0.029] (patience 10). The last is a null: without its teacher FPD has nothing
+    that Local has not.
+    """
     low, high = interval(of(one), of(other))
     assert low < 0 < high

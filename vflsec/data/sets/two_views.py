@@ -9,7 +9,9 @@ views without labels (FedCSSL, FedHSSL) tells which part matters, and 100 labels
 a network trained on the 100 labels alone has to find it among 60 columns. 3,000 rows train, 100
 validate and 3,000 test; set ``aligned = 0.4`` and ``labelled = 100`` in ``[data]``.
 
-What a sound audit finds: see the figures in ``docs/data.md``.
+What a sound audit finds: an accuracy of 0.71 for split training on 100 labels, 0.67 after local
+self-supervision alone, 0.76 and 0.75 after FedCSSL and FedHSSL with small encoders and 15 global
+iterations; chance is 0.125.
 
 Source: this package's own design, for the claims of He, Kang et al., "A hybrid self-supervised
 learning framework for vertical federated learning", arXiv:2208.08934 (2022).
