@@ -13,10 +13,8 @@ from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec
 from vflsec.engine.claims import claims
 from vflsec.engine.integrity import success
-from vflsec.errors import ThreatModelError
-from vflsec.federation import Federation
 from vflsec.guess import Truth
-from vflsec.measure.attack import Answer, Bench, Prepared, prepared
+from vflsec.measure.attack import Bench, Prepared, prepared
 from vflsec.measure.controls import Control
 from vflsec.nn.replicas import LEAST
 from vflsec.rng import generator
@@ -24,7 +22,7 @@ from vflsec.task import Task
 from vflsec.train.cohort import Moment, Progress, Training
 from vflsec.train.demand import Demand
 from vflsec.train.device import pick_device
-from vflsec.view import Table, View
+from vflsec.view import View
 
 __all__ = ["run_cohort"]
 
@@ -96,7 +94,7 @@ def _attack(bench: Bench, moment: Moment, p: Prepared, results: Sequence[CellRes
     views = moment.views(p.spec)
     for answers in bench.attack(p, views, training.seeds, phase.name, phase.epochs):
         for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
-            sent = _sent(training.fed, answer, r) if p.attack.target == "embedding" else None
+            sent = moment.embeddings(p.spec, r) if p.attack.target == "embedding" else None
             result.measures += scored(answer, training.task(r), sent)
     if p.attack.target == "label":
         _dose(bench, moment, p, views, results)
@@ -120,17 +118,3 @@ def _dose(
         for answers in bench.attack(p, laid, training.seeds, phase):
             for result, answer, task in zip(results, answers, tasks, strict=True):
                 result.measures += scored(answer, task, None)
-
-
-def _sent(fed: Federation, answer: Answer, r: int) -> Table:
-    """What each row's embedding was when it was last sent behind an encrypted layer.
-
-    Raises:
-        ThreatModelError: no encrypted layer recorded embeddings.
-    """
-    victims = [p.name for p in fed.passive if p.name not in answer.of.spec.adversary]
-    links = [fed.link(p) for p in victims]
-    if len(links) != 1 or getattr(links[0], "truth", None) is None:
-        raise ThreatModelError("embeddings are scored for one passive party behind he_embedding.")
-    table: Table = links[0].embeddings(r, fed.phase)  # type: ignore[attr-defined]
-    return table
