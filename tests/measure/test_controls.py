@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vflsec.cell import AttackSpec, CellSpec, Measure
+from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, Measure
 from vflsec.engine.cohort import run_cohort
 from vflsec.testing import small_task
 
@@ -34,3 +34,16 @@ def test_where_training_changes_nothing_the_untrained_bottom_is_the_bottom() -> 
     moved = next(m for a, m in auc(1e-2, [SPECTRAL]).items() if a)
     assert moved.controls["untrained"]["value"] == still.value
     assert moved.value != still.value
+
+
+def test_randomised_labels_bring_a_control_of_their_own() -> None:
+    tasks = {s: small_task(s, n=300, widths=(3, 6)) for s in (0, 1)}
+    norm = AttackSpec("norm", adversary=("passive1",))
+    for strength, there in ((1.0, True), (0.0, False)):
+        defense = (DefenseSpec("label_dp", strength=strength),)
+        cells = [
+            CellSpec({"name": "s"}, "splitnn", {"epochs": 2, "cut": 4}, defense, s) for s in tasks
+        ]
+        (result, _) = run_cohort(cells, [norm], tasks, device="cpu")
+        (found,) = [m for m in result.measures if m.attack and m.metric == "auc"]
+        assert ("randomised" in found.controls) is there

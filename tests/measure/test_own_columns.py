@@ -11,7 +11,13 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from vflsec.measure.own_columns import BOOST_FROM, PENALTIES, learners, ridge_logistic
+from vflsec.measure.own_columns import (
+    BOOST_FROM,
+    PENALTIES,
+    from_randomised,
+    learners,
+    ridge_logistic,
+)
 from vflsec.view import Known, View
 
 
@@ -113,3 +119,28 @@ def test_known_rows_of_one_class_and_more_than_two_classes() -> None:
     )
     assert len(lone) == len(PENALTIES)
     assert all((f.scores[:, 1] > f.scores[:, 0]).all() for f in lone)
+
+
+def test_n_randomised_labels_tell_of_the_population_and_not_of_a_row() -> None:
+    """Randomised response at epsilon 1: better than 20 clean labels, and blind to a row's own."""
+    g, _ = balanced(2000, 6)
+    x = torch.randn(2000, 20, generator=g)
+    y = ((x[:, :5].sum(1) + 1.5 * torch.randn(2000, generator=g)) > 0).long()
+    flip = torch.rand(2000, generator=g) > float(np.e / (1 + np.e))
+    noisy = torch.where(flip, 1 - y, y)
+    view = fake(x, y, 20)
+    seen = cast(View, SimpleNamespace(**{**vars(view), "known": Known(torch.arange(20), y[:20])}))
+    found = from_randomised(seen, noisy)
+    margin = found.scores[:, 1] - found.scores[:, 0]
+    auc = float(roc_auc_score(y[20:], margin))
+    assert auc > aucs(x, y, 20)["logistic"] + 0.05
+    blind = from_randomised(
+        cast(View, SimpleNamespace(**{**vars(seen), "design": lambda rows: x[rows] * 0})), noisy
+    )
+    flat = blind.scores[:, 1] - blind.scores[:, 0]
+    assert abs(float(roc_auc_score(noisy[20:], flat)) - 0.5) < 0.05
+    other = noisy.clone()
+    other[100] = 1 - other[100]
+    moved = from_randomised(seen, other).scores
+    assert moved[80] == pytest.approx(found.scores[80], abs=1e-9)  # row 100 is the 80th target
+    assert (moved != found.scores).any()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from vflsec.cell import AttackSpec, CellResult, CellSpec
 from vflsec.engine.claims import claims
 from vflsec.engine.integrity import success
 from vflsec.guess import Truth
-from vflsec.measure.attack import Bench, Prepared, prepared
-from vflsec.measure.controls import Control
+from vflsec.measure.attack import Answer, Bench, Prepared, prepared
+from vflsec.measure.controls import Control, randomised
 from vflsec.nn.replicas import LEAST
 from vflsec.rng import generator
 from vflsec.task import Task
@@ -92,16 +93,38 @@ def _attack(bench: Bench, moment: Moment, p: Prepared, results: Sequence[CellRes
             result.measures += measures
         return
     views = moment.views(p.spec)
+    beside = _Population(moment, p)
     for answers in bench.attack(p, views, training.seeds, phase.name, phase.epochs):
         for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
             sent = moment.embeddings(p.spec, r) if p.attack.target == "embedding" else None
-            result.measures += scored(answer, training.task(r), sent)
+            result.measures += scored(beside(answer, r), training.task(r), sent)
     if p.attack.target == "label":
-        _dose(bench, moment, p, views, results)
+        _dose(bench, moment, p, views, results, beside)
+
+
+class _Population:
+    """Adds to an answer what the randomised labels of all other rows would tell by themselves."""
+
+    def __init__(self, moment: Moment, p: Prepared) -> None:
+        self.moment, self.on = moment, p.attack.target == "label"
+        self.made: dict[int, Control] = {}
+
+    def __call__(self, answer: Answer, r: int) -> Answer:
+        labels = self.moment.randomised(r) if self.on and answer.guess is not None else None
+        if labels is None:
+            return answer
+        if r not in self.made:
+            self.made[r] = randomised(answer.view, labels)
+        return replace(answer, controls=lambda: [*answer.controls(), self.made[r]])
 
 
 def _dose(
-    bench: Bench, moment: Moment, p: Prepared, views: Sequence[View], results: Sequence[CellResult]
+    bench: Bench,
+    moment: Moment,
+    p: Prepared,
+    views: Sequence[View],
+    results: Sequence[CellResult],
+    beside: _Population,
 ) -> None:
     """The same attack with planted leaks of known size laid over its views."""
     training = moment.training
@@ -116,5 +139,5 @@ def _dose(
         ]  # fmt: skip
         phase = f"{moment.phase.name}{MARK}{share:g}"
         for answers in bench.attack(p, laid, training.seeds, phase):
-            for result, answer, task in zip(results, answers, tasks, strict=True):
-                result.measures += scored(answer, task, None)
+            for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
+                result.measures += scored(beside(answer, r), tasks[r], None)

@@ -25,13 +25,14 @@ from vflsec import registry
 from vflsec.attack import Attack
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
-from vflsec.measure.own_columns import learners
+from vflsec.measure.own_columns import from_randomised, learners
 from vflsec.nn.completion import Fit, fit_networks
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.regression import ridge
 from vflsec.view import View, as_needs
 
-__all__ = ["Control", "controls", "controls_for", "feature_controls", "untrained"]
+__all__ = ["Control", "controls", "controls_for", "feature_controls", "randomised",
+           "untrained"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Control:
 
     Attributes:
         name: ``majority``, ``logistic`` (C = 1, others in brackets), ``principal``, ``trees``,
-            ``boosting``, ``scratch``, ``untrained`` or ``alone``; ``mean`` or ``linear`` for
-            features.
+            ``boosting``, ``scratch``, ``untrained``, ``randomised`` or ``alone``; ``mean`` or
+            ``linear`` for features.
         guess: log class shares (n, C) of all target rows, or features (n, d).
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
             which one control is named beforehand, without the truth of the target rows; NaN where
@@ -126,6 +127,11 @@ def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> Sequence
         hidden=(32,),
         lr_bottom=1e-2,
     )
+
+
+def randomised(view: View, labels: torch.Tensor) -> Control:
+    """Own columns trained on the randomised labels (N,) of all other rows; -1 where unknown."""
+    return _control(view, from_randomised(view, labels))
 
 
 def untrained(

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
+from torch import Tensor
 
 from vflsec.nn.completion import Fit, cv_score, folds_of
 from vflsec.view import View
 
-__all__ = ["BOOST_FROM", "PENALTIES", "learners"]
+__all__ = ["BOOST_FROM", "PENALTIES", "from_randomised", "learners", "ridge_logistic"]
 
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Inverse strengths of the penalty of logistic regression; 1 is called plain ``logistic``."""
@@ -30,6 +31,7 @@ BOOST_FROM = 200
 
 TREES = 50
 _STEPS, _HALVINGS = 30, 12
+_FOLDS, _POPULATION = 5, 1e-2
 _NEVER = -30.0  # log share of a class that was never seen
 
 Floats = NDArray[np.float64]
@@ -58,6 +60,39 @@ def learners(view: View, rng: torch.Generator) -> Iterator[Fit]:
         yield _trees(own[:q], y, own[q:], classes, seed)
         if q >= BOOST_FROM:
             yield _boosting(own[:q], y, own[q:], classes, seed)
+
+
+def from_randomised(view: View, labels: Tensor) -> Fit:
+    """What own columns tell to one who learns from the randomised labels of everybody else.
+
+    Part of what an attack recovers under randomised response is inference about the population,
+    which any n randomised answers allow, and no leak of a row's own (Wu et al., arXiv:2202.12968).
+    Every row is answered by a fit that did not see its own label.
+
+    Args:
+        view: of the adversary; its known rows keep their true labels.
+        labels: (N,) randomised labels by sample id, -1 where there is none.
+    """
+    rows, classes = view.target_rows, view.facts.classes
+    labels = labels.clone()
+    if view.known is not None:
+        labels[view.known.rows.cpu()] = view.known.labels.cpu()
+    given = (labels >= 0).nonzero().squeeze(1)
+    every = torch.cat([given.to(rows.device), rows])
+    own = view.design(every).double().cpu().numpy()
+    own = (own - own.mean(0)) / np.maximum(own.std(0), 1e-9)
+    q, y = len(given), labels[given].numpy()
+    fold = np.arange(q) % _FOLDS
+    keep = np.stack([fold != f for f in range(_FOLDS)] + [np.ones(q, bool)]).astype(float)
+    seen = np.unique(y)
+    ask = seen[1:] if classes == 2 else seen
+    x = np.hstack([own, np.ones((len(own), 1))])
+    hit = (y == ask[:, None]).astype(float) if len(seen) > 1 else np.zeros((0, q))
+    (w,) = ridge_logistic(x[:q], hit, keep, (_POPULATION,))
+    place = {int(i): int(f) for i, f in zip(given, fold, strict=True)}
+    of = np.array([place.get(int(i), _FOLDS) for i in rows.cpu()])
+    margin = np.einsum("np,nap->na", x[q:], w[of])
+    return Fit("randomised", float("nan"), _log_shares(margin, seen, classes))
 
 
 def _logistic(own: Floats, y: Ints, fold: Ints, classes: int) -> Iterator[Fit]:
