@@ -153,6 +153,7 @@ class VFLHLP(SplitNN):
         bottom, head = party.modules["bottom"], party.modules["projector"]
         params = [*bottom.parameters(), *head.parameters()]
         optimizer = torch.optim.Adam(groups(params), lr=self.scarf_lr)
+        party.bare("pre-training")
 
         def one(batch: Tensor) -> None:
             x = fed.columns(party.name, batch)
