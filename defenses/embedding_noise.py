@@ -7,8 +7,9 @@ released by at most 2 C.
 Hook: outgoing, on embeddings (training and prediction). Owner: every passive party.
 Guarantee: (epsilon, delta) of a row's features against the active party, for its own embeddings
 given the bottom, over all messages of the row, as counted in training, validation and inference
-(and `predictions` more): the exact analytic Gaussian mechanism. Does not stop: label inference by the passive party that adds the noise itself, and what
-the bottom's weights, which were trained on the rows, carry into other rows' embeddings.
+(and `predictions` more): the exact analytic Gaussian mechanism. Does not stop: label inference by
+the passive party that adds the noise itself, and what the bottom's weights, which were trained on
+the rows, carry into other rows' embeddings.
 
 Source: clipping and noise as GaussianEmbeddingDP in SecretFlow (Apache-2.0); Balle and Wang,
 "Improving the Gaussian mechanism for differential privacy", ICML 2018, arXiv:1805.06530, theorem 8.

@@ -9,10 +9,11 @@ eps; the noise is drawn afresh in every loss, and T uses of a label, as counted,
 strength is 1 / eps of one use. Validation labels are weighed with noise too.
 
 Hook: loss. Owner: the active party.
-Guarantee: label-DP over all uses, T eps or, at `delta` > 0, the Renyi bound of Laplace noise if
-it is smaller. None where labels are used beside the loss, which is found out: early stopping by AUC
-(``select_by = "auc"``), fedcvt's attention over labels, jpl's ranking loss. Does not stop: inference of what features predict, and at a small eps per step the
-many epochs still add up; the weights may be negative, which makes training unstable.
+Guarantee: label-DP over all uses, T eps or, at `delta` > 0, the Renyi bound of Laplace noise if it
+is smaller. None where labels are used beside the loss, which is found out: early stopping by AUC
+(``select_by = "auc"``), fedcvt's attention over labels, jpl's ranking loss. Does not stop:
+inference of what features predict, and at a small eps per step the many epochs still add up; the
+weights may be negative, which makes training unstable.
 
 Source: Yang, Sun, Yao, Xie, Wang (2022), "Differentially private label protection in split
 learning", arXiv:2203.02073 (transcript privacy, TPSL); Mironov, "Renyi differential privacy", CSF

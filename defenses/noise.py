@@ -7,9 +7,9 @@ else.
 
 With ``clip = C > 0`` each row, multiplied by the batch size where the loss is a mean, is first
 shortened to length C (in the 2-norm for Gaussian, in the 1-norm for Laplace noise); the noise has
-standard deviation or scale strength x C. Replacing one row's label then moves that row by at most
-2 C, and an accountant adds up the row's messages, as counted: the analytic Gaussian mechanism for T releases of a
-Gaussian, T x 2 / strength or the Renyi bound of Laplace noise, whichever is smaller.
+standard deviation or scale strength x C. Replacing one row's label then moves that row by at most 2
+C, and an accountant adds up the row's messages, as counted: the analytic Gaussian mechanism for T
+releases of a Gaussian, T x 2 / strength or the Renyi bound of Laplace noise, whichever is smaller.
 
 Hook: outgoing, on gradients. Owner: the active party.
 Guarantee: none without clipping. With clipping, epsilon-label-DP of a row's own gradient messages

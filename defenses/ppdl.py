@@ -4,16 +4,17 @@ With c = share x numbers in the batch, entries are visited in random order; one 
 |clip(g)| + Laplace(4 c S / e1) >= threshold + Laplace(2 c S / e1), where clip limits to [-limit,
 limit], S is the sensitivity and the threshold's noise is drawn again after each acceptance; it is
 sent as clip(clip(g) + Laplace(2 c S / e2)): without the inner clip, which the published formula
-leaves out, an entry far beyond the limit comes through whatever the noise. After c acceptances the visit ends. **Everything that was not
-accepted is zero**: the public code that the field copies leaves the loop early and sends those
-entries raw, which makes the defense look weaker than it is. With e1 = 8/9 epsilon and e2 = 2/9
-epsilon the choice costs e1 and the c answers e2 / 2, together epsilon for one message. The swept
-strength is 1 / epsilon.
+leaves out, an entry far beyond the limit comes through whatever the noise. After c acceptances the
+visit ends. **Everything that was not accepted is zero**: the public code that the field copies
+leaves the loop early and sends those entries raw, which makes the defense look weaker than it is.
+With e1 = 8/9 epsilon and e2 = 2/9 epsilon the choice costs e1 and the c answers e2 / 2, together
+epsilon for one message. The swept strength is 1 / epsilon.
 
 Hook: outgoing, on gradients. Owner: the active party.
 Guarantee: pure epsilon-DP of each message if S is at least 2 limit (the default), for whatever
-changes in it, and T times that over T messages of a row, as counted. Does not stop: what the top model's weights tell,
-which was trained on true labels; at usual settings it stops training of the passive bottom.
+changes in it, and T times that over T messages of a row, as counted. Does not stop: what the top
+model's weights tell, which was trained on true labels; at usual settings it stops training of the
+passive bottom.
 
 Source: Shokri and Shmatikov, "Privacy-preserving deep learning", CCS 2015, section 5; Dwork and
 Roth, "The algorithmic foundations of differential privacy", 2014, section 3.6 (sparse vector);

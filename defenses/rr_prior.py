@@ -8,8 +8,9 @@ or it is bought: a tenth of epsilon (`share`) goes to the class counts of the tr
 Laplace noise, and the rest to the answers. The swept strength is 1 / epsilon.
 
 Hook: labels. Owner: the active party.
-Guarantee: epsilon-label-DP for each sample, the prior's price included. Does not stop: inference of what features predict; at small epsilon on skewed classes k* = 1, the labels
-carry nothing at all and the model learns nothing.
+Guarantee: epsilon-label-DP for each sample, the prior's price included. Does not stop: inference of
+what features predict; at small epsilon on skewed classes k* = 1, the labels carry nothing at all
+and the model learns nothing.
 
 Source: Ghazi, Golowich, Kumar, Manurangsi, Zhang, "Deep learning with label differential privacy",
 NeurIPS 2021, arXiv:2102.06062, algorithm 2 and theorem 3.

@@ -27,11 +27,11 @@ __all__ = [
 
 FINEST = 36.0
 """The largest epsilon of a coin that is stated: one of 53 bits knows no chance below 2^-53."""
-GRID = 2.0**-20
+GRID = 2.0**-24
 
 
 def on_grid(value: Tensor, noise: Tensor) -> Tensor:
-    """`value` + `noise` on a grid of 2^-20, both in units of the noised quantity's bound, float64.
+    """`value` + `noise` on a grid of 2^-24, both in units of the noised quantity's bound, float64.
 
     The value is cut off towards zero, so no norm grows, and the noise is rounded; for a value on
     the grid this is the rounded sum, so what is released is computed from a release with ideal

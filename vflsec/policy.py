@@ -47,6 +47,7 @@ class Guarantee:
         provided: what has to be so for it to hold; ``""`` if nothing.
         leaves: what is not covered.
         reason: why nothing is claimed; ``""`` where an epsilon is.
+        covers: whole sentences instead of the above, for a policy that protects without an epsilon.
     """
 
     protects: str = "none"
@@ -62,10 +63,13 @@ class Guarantee:
     provided: str = ""
     leaves: str = ""
     reason: str = "it is noise without an accountant"
+    covers: str = ""
 
     def sentence(self) -> str:
         """The claim, or why there is none, as reports print it."""
         leaves = f" Not covered: {self.leaves}." if self.leaves else ""
+        if self.epsilon is None and self.covers:
+            return self.covers
         if self.epsilon is None:
             return f"No epsilon is claimed: {self.reason}.{leaves}"
         delta = f", delta {self.delta:g}" if self.delta else ""

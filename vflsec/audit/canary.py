@@ -30,6 +30,7 @@ from torch import Tensor
 
 from vflsec import check
 from vflsec.audit.intervals import clopper_pearson
+from vflsec.counts import Uses
 from vflsec.message import Message
 from vflsec.policy import Own, Policy
 from vflsec.rng import Streams, generator
@@ -239,7 +240,8 @@ def audit_labels(
         delta: of the claim.
     """
     check.integer("canary: canaries", canaries, low=20)
-    facts = {"epochs": epochs, "classes": classes, "labelled": canaries, "batch_size": canaries}
+    counted = epochs if policy.counted == "loss" else 1
+    facts: dict[str, Any] = {"classes": classes, "uses": Uses(counted=counted)}
     own = _own(policy, strength, seed, classes, facts)
     if prior is not None:
         own.prior = torch.tensor([list(prior)], dtype=torch.float64)
@@ -305,7 +307,7 @@ def audit_rows(
     Parameter gradients (hook `gradients`): each canary adds a large number in a parameter of its
     own if its coin says so, and the attacker reads that parameter's sum.
     """
-    facts = {"epochs": epochs, "labelled": canaries, "batch_size": canaries, "classes": 2}
+    facts: dict[str, Any] = {"classes": 2, "uses": Uses(counted=epochs)}
     own = _own(policy, strength, seed, 2, facts)
     made = policy.guarantee(strength, facts)
     coins = (torch.rand(canaries, generator=generator(seed, "canary", "coins")) < 0.5).long()

@@ -104,8 +104,8 @@ def _gate(section: Mapping[str, Any], confidence: float, looks: int = 1) -> gate
 
 
 def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict[str, Any]]:
-    """Every claimed epsilon with its point, once."""
-    out: dict[str, dict[str, Any]] = {}
+    """The claimed epsilon of every point and defense; counts differ by seed, so the largest."""
+    out: dict[tuple[Any, ...], dict[str, Any]] = {}
     for result in results:
         dataset = record["datasets"].get(f"audit:{result.key}")
         if dataset is None:
@@ -115,8 +115,9 @@ def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[di
                  "strength": strength}  # fmt: skip
         for g in result.guarantees:
             if g.get("epsilon") is not None:
-                claim = point | {"epsilon": float(g["epsilon"])}
-                out.setdefault(str(claim), claim)
+                key = (*point.values(), g.get("defense", ""))
+                best = max(float(g["epsilon"]), out.get(key, {"epsilon": 0.0})["epsilon"])
+                out[key] = point | {"epsilon": best}
     return list(out.values())
 
 

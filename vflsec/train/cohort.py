@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,8 +15,9 @@ from vflsec.cell import AttackSpec, CellSpec, LedgerRow
 from vflsec.channel import Recorder
 from vflsec.federation import Federation, Phase
 from vflsec.nn.replicas import LEAST, Replicas
-from vflsec.policy import Policy
+from vflsec.policy import Guarantee, Policy
 from vflsec.task import Stack, Task
+from vflsec.train.claims import uses_in
 from vflsec.train.demand import Demand, recordings
 from vflsec.train.loop import predict, run_phases
 from vflsec.train.stages import staged
@@ -128,10 +129,14 @@ class Training:
     def guarantees(self, r: int) -> list[Mapping[str, Any]]:
         """What the defenses of replica `r` promise, in their order."""
         return [
-            {"defense": spec.name, "strength": spec.strength,
-             **asdict(policy.guarantee(spec.strength or 0.0, self.facts))}
+            {"defense": spec.name, "strength": spec.strength, "claims": bool(policy.counted),
+             **self.guarantee(policy, spec.strength or 0.0, r).fields()}
             for spec, policy in zip(self.cells[r].defenses, self.defenses, strict=True)
         ]  # fmt: skip
+
+    def guarantee(self, policy: Policy, strength: float, r: int) -> Guarantee:
+        """What one of the defenses promises in replica `r`, by what was counted there."""
+        return policy.guarantee(strength, {**self.facts, "uses": uses_in(self.fed, policy, r)})
 
     def outcome(self, r: int) -> dict[str, Any]:
         """Facts of the finished training of replica `r`, for the results."""
