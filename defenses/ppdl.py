@@ -93,7 +93,7 @@ class PPDL(Policy):
             query = clipped.abs() + of_query * queries[r]
             bar = self.threshold + of_threshold * thresholds[r]
             taken = accepted(query.cpu().numpy(), bar.cpu().numpy(), max(1, int(self.share * n)))
-            chosen = torch.as_tensor(taken, device=g.device)
+            chosen = torch.as_tensor(taken, dtype=torch.int64, device=g.device)
             noisy = accounting.on_grid(clipped / self.limit, of_answer / self.limit * answers[r])
             sent = noisy.clamp(-1.0, 1.0) * self.limit
             out[r, visited[chosen]] = (sent[chosen] / message.scale).to(g.dtype)
