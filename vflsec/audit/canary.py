@@ -36,8 +36,8 @@ from vflsec.policy import Own, Policy
 from vflsec.rng import Streams, generator
 
 __all__ = [
-    "Measured", "audit", "audit_labels", "audit_policy", "audit_rows", "epsilon_from_rates",
-    "one_run",
+    "Measured", "audit", "audit_labels", "audit_rows", "epsilon_from_rates", "one_run",
+    "summarised",
 ]  # fmt: skip
 
 SHARES = (1.0, 0.5, 0.2, 0.1, 0.05)  # of the canaries on which the attacker dares to guess
@@ -161,6 +161,23 @@ def epsilon_from_rates(
     return best
 
 
+def summarised(looks: Sequence[Tensor], coins: Tensor) -> Tensor:
+    """One feature for each look (m, d): along the difference of the two coins' means, (m, k).
+
+    The means are those of the first half of the canaries, from which the attacker learns; for
+    isotropic noise of one scale this is the best linear test.
+    """
+    half = len(coins) // 2
+    first = coins[:half] == 1
+    out = []
+    for look in looks:
+        x = look.double()
+        x = torch.nan_to_num((x - x[:half].mean(0)) / x[:half].std(0).clamp_min(1e-12))
+        apart = x[:half][first].mean(0) - x[:half][~first].mean(0)
+        out.append(torch.nan_to_num(x @ apart))
+    return torch.stack(out, dim=1)
+
+
 def audit(
     seen: Tensor, coins: Tensor, *, claimed: float | None, delta: float = 0.0,
     confidence: float = 0.95,
@@ -263,32 +280,6 @@ def audit_labels(
         total -= slope[0]
     claimed = policy.guarantee(strength, facts).epsilon
     return audit(total[known], coins[known], claimed=claimed, delta=delta, confidence=confidence)
-
-
-def audit_policy(
-    policy: Policy,
-    strength: float,
-    *,
-    classes: int,
-    prior: Sequence[float],
-    facts: dict[str, Any],
-    seed: int,
-) -> Measured | None:
-    """Measure whatever claims an epsilon, by the audit that fits it; None where nothing is claimed.
-
-    Canaries of a label policy carry the most or the least frequent class, which is what a prior
-    tells apart the most. The bound holds at 99 %.
-    """
-    if policy.guarantee(strength, facts).epsilon is None:
-        return None
-    epochs = int(facts.get("epochs", 1))
-    if policy.overrides("gradients") or policy.covers:
-        return audit_rows(policy, strength, epochs=epochs, seed=seed, confidence=0.99)
-    order = np.argsort(prior, kind="stable")
-    return audit_labels(
-        policy, strength, classes=classes, candidates=(int(order[-1]), int(order[0])), prior=prior,
-        canaries=2000, epochs=epochs, seed=seed, confidence=0.99,
-    )  # fmt: skip
 
 
 def audit_rows(

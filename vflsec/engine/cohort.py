@@ -71,8 +71,9 @@ def run_cohort(
         result.ledger = training.ledger(r)
         result.guarantees = training.guarantees(r)
         result.facts = training.outcome(r)
-        if main:
-            result.measures += claims(training, r)
+    if main:
+        for result, found in zip(results, claims(training), strict=True):
+            result.measures += found
     results = results[: len(cells)]
     seconds = (time.perf_counter() - started) / len(cells)
     for result in results:

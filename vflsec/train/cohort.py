@@ -138,6 +138,11 @@ class Training:
         """What one of the defenses promises in replica `r`, by what was counted there."""
         return policy.guarantee(strength, {**self.facts, "uses": uses_in(self.fed, policy, r)})
 
+    def owners(self, i: int) -> tuple[str, ...]:
+        """The parties whose policy the cells' defense number `i` is."""
+        spec, policy = self.cells[0].defenses[i], self.defenses[i]
+        return owners(spec.party or policy.owner, self.stack.first)
+
     def outcome(self, r: int) -> dict[str, Any]:
         """Facts of the finished training of replica `r`, for the results."""
         epochs = {k: v for k, v in self.fed.extra.items() if k.startswith(_SHOWN)}
