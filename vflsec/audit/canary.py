@@ -290,13 +290,15 @@ def audit_rows(
     epochs: int = 10,
     seed: int = 0,
     confidence: float = 0.95,
+    claimed: float | None = None,
 ) -> Measured:
     """Measure a policy that clips and noises rows, or parameter gradients of rows.
 
     Rows that are sent (hook `outgoing`): each canary is one of two opposite rows far outside the
     clipping length, sent once an epoch; the attacker projects the sum on their difference.
     Parameter gradients (hook `gradients`): each canary adds a large number in a parameter of its
-    own if its coin says so, and the attacker reads that parameter's sum.
+    own if its coin says so, and the attacker reads that parameter's sum. `claimed` is the epsilon
+    to compare with; the policy's own for so many `epochs` if None.
     """
     facts: dict[str, Any] = {"classes": 2, "uses": Uses(counted=epochs)}
     own = _own(policy, strength, seed, 2, facts)
@@ -320,6 +322,7 @@ def audit_rows(
             sent = Message(kind, "active", "passive", x, rows, epoch=epoch)  # type: ignore[arg-type]
             own.labels = coins.unsqueeze(0)
             total += policy.outgoing(sent, own)[0, :, 0]
+    promised = made.epsilon if claimed is None else claimed
     return audit(
-        total.unsqueeze(1), coins, claimed=made.epsilon, delta=made.delta, confidence=confidence
+        total.unsqueeze(1), coins, claimed=promised, delta=made.delta, confidence=confidence
     )

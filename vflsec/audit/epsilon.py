@@ -34,9 +34,11 @@ def contradictions(
 
     Args:
         frame: of :func:`vflsec.audit.leakage.results_frame`, with rows of :data:`METRIC`.
-        claims: {dataset, algorithm, defense, strength, epsilon}, one for each point.
+        claims: {dataset, algorithm, defense, strength, epsilon}, one for each point; `idle` names
+            a defense whose hook was never called, which fails.
         confidence: at which each measured lower bound holds.
     """
+    claims = list(claims)
     measured = frame[(frame["metric"] == METRIC) & (frame["status"] == "ok")]
     rows = [r for r in rows_of(measured) if r["value"] == r["value"]]
     found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
@@ -50,7 +52,18 @@ def contradictions(
         if claim["epsilon"] is not None and all(claim[k] == of[0][k] for k in _POINT)
     ]
     alpha = (1 - confidence) / max(len(pairs), 1)
-    return [_judged(key, of, float(c["epsilon"]), alpha, confidence, awake) for key, of, c in pairs]
+    found_idle = [_idle(c) for c in claims if c.get("idle")]
+    return found_idle + [
+        _judged(key, of, float(c["epsilon"]), alpha, confidence, awake) for key, of, c in pairs
+    ]
+
+
+def _idle(claim: Mapping[str, Any]) -> Verdict:
+    name = claim["idle"]
+    gate = Gate(metric=METRIC, max=0.0, name=f"{name} does what it claims")
+    reason = f"{name} is there to protect, and its hook was never called: it protects nothing here."
+    where = {k: claim[k] for k in _POINT}
+    return Verdict(gate, FAIL, None, None, None, 0.0, 0, reason, **where)
 
 
 def _judged(

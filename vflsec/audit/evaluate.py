@@ -111,12 +111,15 @@ def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[di
         if dataset is None:
             continue
         defense, strength = leakage.defense_point(result.spec.defenses)
-        point = {"dataset": dataset, "algorithm": result.spec.algorithm, "defense": defense,
-                 "strength": strength}  # fmt: skip
+        title = title_of(record, "audit", result)
+        point = {"dataset": dataset, "algorithm": title, "defense": defense, "strength": strength}
         for g in result.guarantees:
+            if g.get("called") is False:
+                key = (*point.values(), g.get("defense", ""))
+                out[key] = point | {"epsilon": None, "idle": g.get("defense", "")}
             if g.get("epsilon") is not None:
                 key = (*point.values(), g.get("defense", ""))
-                best = max(float(g["epsilon"]), out.get(key, {"epsilon": 0.0})["epsilon"])
+                best = max(float(g["epsilon"]), out.get(key, {}).get("epsilon") or 0.0)
                 out[key] = point | {"epsilon": best}
     return list(out.values())
 

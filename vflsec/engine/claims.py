@@ -48,7 +48,7 @@ def claims(training: Training) -> list[list[Measure]]:
                 if g.epsilon is not None:
                     found = canary.audit_rows(
                         policy, strengths[r], epochs=g.releases, seed=training.seeds[r],
-                        confidence=CONFIDENCE,
+                        confidence=CONFIDENCE, claimed=g.epsilon,
                     )  # fmt: skip
                     out[r].append(_measure(training, policy, found))
             continue

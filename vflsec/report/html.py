@@ -365,7 +365,7 @@ def _guarantees(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "epsilon": g["epsilon"], "delta": g["delta"], "accountant": g["accountant"],
                 "says": g.get("says") or g.get("covers", ""),
             }  # fmt: skip
-            if g["epsilon"] is not None or (g.get("claims") and g["strength"]):
+            if g["epsilon"] is not None or "called" in g:
                 out.setdefault(str(row), row)
     return list(out.values())
 

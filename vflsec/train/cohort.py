@@ -127,12 +127,17 @@ class Training:
         return [LedgerRow(**row) for row in self.fed.channel.ledger.of(r)]
 
     def guarantees(self, r: int) -> list[Mapping[str, Any]]:
-        """What the defenses of replica `r` promise, in their order."""
-        return [
-            {"defense": spec.name, "strength": spec.strength, "claims": bool(policy.counted),
-             **self.guarantee(policy, spec.strength or 0.0, r).fields()}
-            for spec, policy in zip(self.cells[r].defenses, self.defenses, strict=True)
-        ]  # fmt: skip
+        """What the defenses of replica `r` promise, in their order.
+
+        For those made to claim an epsilon, ``called`` says whether their hook was called at all.
+        """
+        out = []
+        for spec, policy in zip(self.cells[r].defenses, self.defenses, strict=True):
+            row: dict[str, Any] = {"defense": spec.name, "strength": spec.strength}
+            if policy.counted and spec.strength:
+                row["called"] = uses_in(self.fed, policy, r).most > 0
+            out.append(row | self.guarantee(policy, spec.strength or 0.0, r).fields())
+        return out
 
     def guarantee(self, policy: Policy, strength: float, r: int) -> Guarantee:
         """What one of the defenses promises in replica `r`, by what was counted there."""
