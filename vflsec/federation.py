@@ -66,6 +66,7 @@ class Phase:
         listeners: passive parties that are told each epoch whether training goes on.
         passes: what an epoch consists of, in order; empty means one pass over `rows` by `step`.
         before: called once before the first epoch, for example to drop modules; may be None.
+        drawn: row sets (R, n) from which steps draw further rows, with replacement; for the plan.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Phase:
     listeners: tuple[str, ...] = ()
     passes: tuple[Pass, ...] = ()
     before: Callable[[], None] | None = None
+    drawn: tuple[Tensor, ...] = ()
 
     def walks(self) -> tuple[Pass, ...]:
         """The passes of an epoch."""

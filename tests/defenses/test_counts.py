@@ -206,3 +206,47 @@ def test_a_claim_is_one_sentence_of_its_values() -> None:
     )
     assert Guarantee(reason="it is off").sentence() == "No epsilon is claimed: it is off."
     assert made.fields()["says"] == made.sentence()
+
+
+@pytest.mark.parametrize("defense", ["gradperturb", "embedding_noise"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["splitnn", "jpl", "fedcvt", "fpd", "fewshot", "fedbcd", "oneshot", "vflhlp", "fedhssl",
+     "ushaped"],
+)  # fmt: skip
+def test_the_plan_predicts_what_the_run_counts(algorithm: str, defense: str) -> None:
+    """Exactly where every step is planned; as a bound where rows are drawn with replacement."""
+    cls: Any = registry.algorithms.get(algorithm)
+    world = dict(cls.world)
+    task = small_task(0, **world.pop("task", {}))
+    known = registry.parameters(cls)
+    params = {k: v for k, v in {**world, **QUICK}.items() if k in known}
+    cells = [CellSpec({"name": "small"}, algorithm, params, (DefenseSpec(defense, strength=1.0),))]
+    made = Training(cells * 2, (), {0: task}, torch.device("cpu"))
+    expected = dict(made.rehearse())
+    made = Training(cells * 2, (), {0: task}, torch.device("cpu"))
+    for _ in made.run():
+        pass
+    uses = uses_in(made.fed, made.defenses[0], 0)
+    found = made.guarantee(made.defenses[0], 1.0, 0)
+    said = expected[defense]
+    assert (said.epsilon is None) == (found.epsilon is None) == bool(uses.past)
+    if found.epsilon is None:
+        return
+    if algorithm in ("fedcvt", "fpd", "jpl") and uses.most > 4:
+        assert uses.most <= said.releases <= 2.5 * uses.most
+    else:
+        assert said.releases == uses.most
+
+
+def test_a_count_beyond_the_plan_withdraws_the_claim() -> None:
+    from vflsec.engine.claims import verified
+
+    row = {"defense": "noise", **Guarantee("label", 2.0, releases=7, reason="").fields()}
+    (kept,) = verified([row], {"noise": 7})
+    assert (kept["epsilon"], kept["planned"]) == (2.0, 7)
+    (gone,) = verified([row], {"noise": 6})
+    assert gone["epsilon"] is None
+    assert gone["says"] == (
+        "No epsilon is claimed: 7 uses of a row were counted, and 6 were planned."
+    )

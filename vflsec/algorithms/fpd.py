@@ -90,6 +90,7 @@ class FPD(SplitNN):
             "student", rows, self.batch_size, self.student_epochs, walk.step,
             select=self.select, select_by=self.select_by, patience=self.patience, passes=(walk,),
             before=lambda: self.begin(fed),
+            drawn=(aligned if rows is own else own,),
         )  # fmt: skip
 
     @property

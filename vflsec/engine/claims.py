@@ -10,22 +10,24 @@ measured at the policy's hook (:func:`vflsec.audit.canary.audit_rows`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from vflsec import registry
 from vflsec.audit import canary
-from vflsec.cell import AttackSpec, Measure
+from vflsec.cell import AttackSpec, CellSpec, Measure
 from vflsec.policy import Guarantee, Policy
 from vflsec.task import Task
-from vflsec.train.cohort import Training
+from vflsec.train.cohort import Training, first_step
 from vflsec.train.demand import Demand
 from vflsec.train.loop import predict
 from vflsec.train.planted import Planted, plant_labels, plant_rows
 from vflsec.view import Need, Table
 
-__all__ = ["claims", "measured"]
+__all__ = ["claims", "measured", "planned", "verified"]
 
 LEAST_CANARIES = 20
 FORMS = ("mean", "first")
@@ -58,6 +60,38 @@ def claims(training: Training) -> list[list[Measure]]:
         for r, found in measured(training, party, policies):
             i, policy = policies[found[0]]
             out[r].append(_measure(training, policy, found[1]))
+    return out
+
+
+def planned(cells: Sequence[CellSpec], tasks: Mapping[int, Task]) -> dict[str, int]:
+    """How many uses of a row each defense will compose over at most, by the phases' plans.
+
+    Defenses for which nothing can be predicted are left out.
+    """
+    for cell in cells:
+        policies = [registry.defenses.create(d.name, d.params) for d in cell.defenses]
+        if any(p.counted for p in policies) and all(d.strength for d in cell.defenses):
+            if any(p.step_cost(64, 2, cell.params).spent > 0 for p in policies):
+                return {}
+            return {name: made.releases for name, made in first_step(cell, tasks[cell.seed])}
+    return {}
+
+
+def verified(
+    rows: Sequence[Mapping[str, Any]], expected: Mapping[str, int]
+) -> list[Mapping[str, Any]]:
+    """Guarantees with what was planned beside what was counted; withdrawn where it was exceeded."""
+    out: list[Mapping[str, Any]] = []
+    for row in rows:
+        most = expected.get(row["defense"], 0)
+        if row["epsilon"] is None or not most:
+            out.append(row)
+            continue
+        more = {**row, "planned": most}
+        if row["releases"] > most:
+            why = f"{row['releases']} uses of a row were counted, and {most} were planned"
+            more |= Guarantee(reason=why).fields()
+        out.append(more)
     return out
 
 
