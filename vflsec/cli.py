@@ -257,7 +257,9 @@ def tune(
             typer.echo(f"{f.defense}: strength {chosen}. {f.reason}")
         typer.echo("Pareto front (utility, worst advantage):")
         for t in front:
-            typer.echo(f"  {t.defense} {t.strength:g}: {t.utility:.3f}, {t.leak:+.3f}")
+            typer.echo(
+                f"  {t.defense} {t.strength:g}: {t.utility:.3f}, {t.leak:+.3f}.{t.epsilons()}"
+            )
     lost = any(f.strength is None or f.confirmed is False for f in found)
     raise typer.Exit(3 if lost else 0)
 
