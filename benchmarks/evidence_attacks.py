@@ -33,7 +33,7 @@ from evidence_attacks_page import Cell, page
 from vflsec import __version__, registry
 from vflsec.audit.change import least
 from vflsec.audit.controls import advantages
-from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, digest
+from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, digest
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
