@@ -288,7 +288,9 @@ def gate(
     Example: vflsec gate out/quickstart --max 0.05 --attack direction
     """
     from vflsec.audit import gate as gates
-    from vflsec.engine import baseline as stored
+    from vflsec.audit import baseline as stored
+    from vflsec.audit.answerable import unanswerable, unfailable
+    from vflsec.audit.leakage import rows_of
     from vflsec.engine.run import judge
     from vflsec.engine.store import Store, make_folder
     from vflsec.report.console import print_verdicts
@@ -302,11 +304,19 @@ def gate(
             gates.Gate(metric=metric, max=max_, min=min_, attack=attack, adversary=adversary,
                        split=split, dataset=dataset, defense=defense)
         ]  # fmt: skip
+    for given in also:
+        wrong = unfailable(given)
+        if wrong is not None:
+            raise VflsecError(f"gate: --{wrong[0]} {wrong[2]}")
     before = None
     if baseline is not None and not update_baseline:
         before = stored.read_any(baseline)
     with Store(folder, readonly=True) as store:
         result = judge(store, export=False, also=also, only=bool(also), before=before)
+    rows = [r for r in rows_of(result.results) if r["role"] != "control"]
+    for given in also if result.summary["complete"] else ():
+        for key, _, rule in unanswerable(given, rows):
+            raise VflsecError(f"gate: {'--' + key + ' ' if key else ''}{rule}")
     console = _console()
     if not result.verdicts and baseline is None:
         raise VflsecError(

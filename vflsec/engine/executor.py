@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from vflsec.cell import AttackSpec, CellResult, CellSpec
 from vflsec.engine.store import Store
 from vflsec.errors import VflsecError
+from vflsec.foreign import contained, importable
 from vflsec.plan.planner import DataInfo, Group, chunks
 
 __all__ = ["Backend", "Work", "default_backend", "do_work", "missing_work", "run_parallel"]
@@ -97,22 +97,16 @@ class Tasks:
         return {c.seed: self._tasks[c.seed] for c in work.cells}
 
 
-def importable(base: Path) -> None:
-    """Let the user's own modules, which lie beside the scenario, be imported."""
-    folder = str(base.resolve())
-    if folder not in sys.path:
-        sys.path.append(folder)
-
-
 def do_work(
     work: Work, store: Store, tasks: Tasks, device: str, progress: Progress | None = None
 ) -> None:
     """Train, attack, and commit every cell of `work`."""
     importable(tasks.base)
-    results = tasks.backend.run_cohort(
-        list(work.cells), list(work.attacks), tasks.of(work), device=device, progress=progress,
-        main=work.main,
-    )  # fmt: skip
+    with contained(f"the training of {work.title}"):
+        results = tasks.backend.run_cohort(
+            list(work.cells), list(work.attacks), tasks.of(work), device=device, progress=progress,
+            main=work.main,
+        )  # fmt: skip
     for result in results:
         store.commit(result, work.attacks, main=work.main)
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from vflsec import check
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, VflsecError
+from vflsec.foreign import contained, place_of, said
 from vflsec.nn.replicas import Replicas, apply, stacked
 from vflsec.view import Schema
 
@@ -103,28 +104,46 @@ def from_path(path: str, schema: Schema, out: int) -> nn.Module:
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
         raise check.fail("module", "of the form 'package.module:Name'", path)
-    try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as why:
-        raise ConfigError(
-            f"module {path!r} cannot be imported ({why}). Is its folder on PYTHONPATH, or the "
-            "package installed?"
-        ) from why
-    made = _construct(factory, schema, out)
-    if not isinstance(made, nn.Module):
-        raise ConfigError(
-            f"module {path!r} must make a torch.nn.Module, got {type(made).__name__}."
-        )
-    with torch.no_grad():
+    if module_name.startswith("."):
+        raise check.fail("module", "an absolute import path 'package.module:Name'", path)
+    what = f"module {path!r}"
+    with contained(what):
         try:
-            trial = made.eval()(torch.zeros(3, *schema.shape))
-        except Exception as why:
+            factory = getattr(importlib.import_module(module_name), attribute)
+        except (ImportError, AttributeError) as why:
             raise ConfigError(
-                f"module {path!r} fails on a batch of 3 rows of shape {schema.shape}: {why}"
+                f"{what} cannot be imported ({why}). Is its folder on PYTHONPATH, or the "
+                "package installed?"
             ) from why
+        except Exception as why:
+            place = place_of(why)
+            at = f" at {place}" if place else ""
+            raise ConfigError(f"{what} cannot be imported{at}: {said(why)}.") from why
+        if not callable(factory):
+            raise ConfigError(
+                f"{what} must be a class or a function that makes a torch.nn.Module, got "
+                f"{type(factory).__name__}."
+            )
+        try:
+            made = _construct(factory, schema, out)
+        except VflsecError:
+            raise
+        except Exception as why:
+            raise ConfigError(f"{what} cannot be made: {said(why)}.") from why
+        if not isinstance(made, nn.Module):
+            raise ConfigError(f"{what} must make a torch.nn.Module, got {type(made).__name__}.")
+        with torch.no_grad():
+            try:
+                trial = made.eval()(torch.zeros(3, *schema.shape))
+            except Exception as why:
+                raise ConfigError(
+                    f"{what} fails on a batch of 3 rows of shape {schema.shape}: {said(why)}"
+                ) from why
+    if not isinstance(trial, Tensor):
+        raise ConfigError(f"{what} must return a tensor, got {type(trial).__name__}.")
     if trial.shape != (3, out):
         raise ConfigError(
-            f"module {path!r} must map a batch to (b, {out}), got {tuple(trial.shape)} for b = 3. "
+            f"{what} must map a batch to (b, {out}), got {tuple(trial.shape)} for b = 3. "
             "Set the cut width of this party to match."
         )
     return made.train()

@@ -52,22 +52,23 @@ def unfit_defenses(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Pr
 
 
 def obstacles(
-    scenario: Scenario, groups: Sequence[Group], sources: Mapping[str, Source]
+    scenario: Scenario,
+    groups: Sequence[Group],
+    sources: Mapping[str, Source],
+    phases: dict[str, tuple[str, ...]],
 ) -> Iterator[Problem]:
     """Audited groups whose training cannot begin.
 
     Args:
-        scenario: what was planned; the user's own modules lie in its folder.
+        scenario: what was planned.
         groups: of its plan.
         sources: the loaded data by `DataInfo.name`.
+        phases: is filled with the names of the attacked phases, by cohort.
 
     What only shows later than in the first step of a phase is not found. Cells under real
     encryption, whose setup starts processes and makes keys, are left out.
     """
     from vflsec.data.prepare import make_task
-    from vflsec.engine.executor import importable
-
-    importable(scenario.base)
     tasks: dict[str, Task] = {}
     for group in groups:
         cell, name = group.cells[-1], group.data.name
@@ -75,7 +76,7 @@ def obstacles(
             continue
         if name not in tasks:
             tasks[name] = make_task(sources[name], 0, **group.data.split)
-        reason = _obstacle(cell, tasks[name])
+        reason = _obstacle(cell, tasks[name], phases)
         if reason:
             under = " with ".join([group.title, *(d.name for d in cell.defenses)])
             rule = f"cannot be trained ({under} on {name}): {reason}"
@@ -91,11 +92,11 @@ def _encrypts(cell: CellSpec) -> bool:
     return any(p.step_cost(64, 2, cell.params).spent > 0 for p in policies)
 
 
-def _obstacle(cell: CellSpec, task: Task) -> str:
+def _obstacle(cell: CellSpec, task: Task, phases: dict[str, tuple[str, ...]]) -> str:
     from vflsec.train.cohort import first_step
 
     try:
-        first_step(cell, task)
+        phases[cell.cohort] = first_step(cell, task)
     except VflsecError as error:
         return str(error)
     return ""

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.audit.exposure import tables
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, victims
+from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, digest, victims
 from vflsec.config.components import flat_params, natural_strengths
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Data
 from vflsec.data.load import SPLIT_KEYS, load_source
 from vflsec.data.remarks import missing_by_column, remarks
+from vflsec.foreign import contained, importable, source_key
 from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import obstacles, unfit_defenses, unknown_parties
+from vflsec.plan.gates import unanswered
 from vflsec.plan.observe import labelled_rows, refusal
 
 if TYPE_CHECKING:
@@ -203,10 +205,14 @@ def make_plan(
             data set, or a training cannot begin.
         DataError: a table cannot be used.
     """
+    importable(scenario.base)
     planner = _Planner(scenario, load or load_source)
-    groups = tuple(planner.groups())
-    if try_out and not planner.problems:
-        planner.problems += obstacles(scenario, groups, planner.sources)
+    with contained("planning the audit"):
+        groups = tuple(planner.groups())
+        if try_out and not planner.problems:
+            phases: dict[str, tuple[str, ...]] = {}
+            planner.problems += obstacles(scenario, groups, planner.sources, phases)
+            planner.problems += unanswered(scenario, groups, planner.refused, phases)
     if planner.problems:
         raise ScenarioError(planner.problems)
     return Plan(
@@ -229,6 +235,7 @@ class _Planner:
         self.notes: list[str] = []
         self.seen: set[tuple[str, str]] = set()
         self.sources: dict[str, Source] = {}
+        self.codes: dict[tuple[str, ...], str] = {}
 
     def groups(self) -> Iterator[Group]:
         loaded = [self._info(d) for d in self.root.data]
@@ -315,7 +322,30 @@ class _Planner:
             defenses=defenses,
             seed=seed,
             dtype=self.root.audit.dtype,
+            code=self._code(info, algorithm, params, defenses),
         )
+
+    def _code(
+        self,
+        info: DataInfo,
+        algorithm: str,
+        params: Mapping[str, Any],
+        defenses: Sequence[DefenseSpec],
+    ) -> str:
+        """Identity of the source that a cell runs and that does not come with the package."""
+        own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
+        modules = [str(p["module"]).partition(":")[0] for p in own if p.get("module")]
+        asked = (
+            "" if info.section.get("file") or info.section.get("files") else info.section["name"],
+            algorithm, *dict.fromkeys(d.name for d in defenses), *modules,
+        )  # fmt: skip
+        if asked not in self.codes:
+            entries = [registry.algorithms.entry(algorithm)]
+            entries += [registry.datasets.entry(asked[0])] if asked[0] else []
+            entries += [registry.defenses.entry(d.name) for d in defenses]
+            found = [c for c in (*(e.code for e in entries), source_key(modules)) if c]
+            self.codes[asked] = digest(found) if found else ""
+        return self.codes[asked]
 
     def _attacked(
         self, role: str, info: DataInfo, cells: Sequence[CellSpec], like: DataInfo, title: str
@@ -355,6 +385,7 @@ class _Planner:
                     peer_model=section.peer_model,
                     victim=_victim(section.victim, info, like),
                     over_time=section.over_time and info is like,
+                    code=registry.attacks.entry(section.name).code,
                 )
                 out.setdefault(spec.key, spec)
         return list(out.values())

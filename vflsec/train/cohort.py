@@ -102,10 +102,13 @@ def run_cohort(
     return results
 
 
-def first_step(cell: CellSpec, task: Task) -> None:
+def first_step(cell: CellSpec, task: Task) -> tuple[str, ...]:
     """Build one cell on the CPU as for training, take the first step of every phase, drop it.
 
     A policy that releases labels in stages holds them back at first: then it is only built.
+
+    Returns:
+        names of the phases after which attacks are made; empty where only training can tell.
 
     Raises:
         VflsecError: it cannot be trained.
@@ -114,8 +117,9 @@ def first_step(cell: CellSpec, task: Task) -> None:
     cohort = _Cohort(cells, (), tasks, torch.device("cpu"), lambda *_: None, True)
     fed = cohort.build()
     if staged(fed) is not None:
-        return
-    for phase in cohort.algorithm.phases(fed):
+        return ()
+    phases = cohort.algorithm.phases(fed)
+    for phase in phases:
         fed.phase = phase.name
         if phase.before is not None:
             phase.before()
@@ -123,6 +127,7 @@ def first_step(cell: CellSpec, task: Task) -> None:
             fed.batch = next(iter(fed.batches(walk)), None)
             if fed.batch is not None:
                 walk.step(fed.batch)
+    return tuple(p.name for p in phases if p.audited)
 
 
 class _Cohort:
