@@ -22,6 +22,7 @@ from rich.console import Console
 from vflsec._version import __version__
 from vflsec.cli_new import new_app
 from vflsec.errors import VflsecError
+from vflsec.foreign import last_place
 
 __all__ = ["app", "main"]
 
@@ -60,6 +61,16 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override one value, e.g. audit.seeds=3."),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="Text for people, or JSON.")]
+
+
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise VflsecError(
+            "the folder to write must have a name, got ''. Leave the option out, or name one."
+        )
+    return Path(text)
+
+
 FolderArg = Annotated[Path, typer.Argument(help="A results directory that `vflsec audit` wrote.")]
 
 
@@ -98,7 +109,8 @@ def _root(
 def audit(
     scenario: ScenarioArg,
     out: Annotated[
-        Path | None, typer.Option(help="Results directory.", show_default="out/NAME")
+        Path | None,
+        typer.Option(help="Results directory.", show_default="out/NAME", parser=_folder),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -212,7 +224,8 @@ def tune(
     rounds: Annotated[int, typer.Option(min=0, help="Halvings of the interval.")] = 5,
     confirm: Annotated[bool, typer.Option(help="Judge the choice on fresh seeds too.")] = True,
     out: Annotated[
-        Path | None, typer.Option(help="Results directory.", show_default="out/tune")
+        Path | None,
+        typer.Option(help="Results directory.", show_default="out/tune", parser=_folder),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -280,15 +293,16 @@ def gate(
         bool, typer.Option("--update-baseline", help="Write --baseline from these results.")
     ] = False,
     report_to: Annotated[
-        Path | None, typer.Option("--report", help="Write the reports of this judgement there.")
+        Path | None,
+        typer.Option("--report", help="Write the reports of this judgement there.", parser=_folder),
     ] = None,
 ) -> None:
     """Judge stored results again, against the scenario's gates or other thresholds.
 
     Example: vflsec gate out/quickstart --max 0.05 --attack direction
     """
-    from vflsec.audit import gate as gates
     from vflsec.audit import baseline as stored
+    from vflsec.audit import gate as gates
     from vflsec.audit.answerable import unanswerable, unfailable
     from vflsec.audit.leakage import rows_of
     from vflsec.engine.run import judge
@@ -341,7 +355,8 @@ def gate(
 def report(
     folder: FolderArg,
     to: Annotated[
-        Path | None, typer.Option(help="Write HTML, Markdown, JUnit and SARIF there again.")
+        Path | None,
+        typer.Option(help="Write HTML, Markdown, JUnit and SARIF there again.", parser=_folder),
     ] = None,
 ) -> None:
     """Print stored results again; write their reports again.
@@ -460,6 +475,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"error: {error}", 2, show_traceback)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("Interrupted.", 130, False)
+    except SystemExit as stop:  # the parser raises none: code of the user's did
+        where = last_place(stop)
+        return _fail(
+            f"error: {where}: sys.exit({stop.code!r}) was called, which would have ended vflsec "
+            "without a result. Code that it runs must return, or raise an error.",
+            2, show_traceback,
+        )  # fmt: skip
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

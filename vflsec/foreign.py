@@ -24,11 +24,13 @@ from typing import Any, NoReturn
 
 from vflsec.errors import ConfigError, VflsecError
 
-__all__ = ["contained", "importable", "place_of", "said", "source_key"]
+__all__ = ["contained", "importable", "last_place", "place_of", "said", "source_key"]
 
 _OURS = "vflsec"
 _FORKED = 70  # exit code of a process that user code forked and did not end
-_known: dict[str, str] = {}  # modules from elsewhere by name, and their source's hash when first seen
+_known: dict[
+    str, str
+] = {}  # modules from elsewhere by name, and their source's hash when first seen
 
 
 def importable(base: Path) -> None:
@@ -189,7 +191,7 @@ def contained(what: str, passing: tuple[type[Exception], ...] = ()) -> Iterator[
     except (SystemExit, _Ended) as stop:
         how = "os._exit" if isinstance(stop, _Ended) else "sys.exit"
         code = stop.args[0] if stop.args else ""
-        where = _last(stop.__traceback__)
+        where = last_place(stop)
         raise ConfigError(
             f"{where}: {what} called {how}({code}), which would have ended the audit without a "
             "result. Code that an audit runs must return, or raise an error."
@@ -236,12 +238,12 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[Any, int]]:
         trace = trace.tb_next
 
 
-def _last(trace: TracebackType | None) -> str:
-    """The innermost place that is neither this file nor the standard library's."""
+def last_place(error: BaseException) -> str:
+    """``FILE:LINE`` of the innermost call that is neither here nor in the standard library."""
     skipped = (__file__, sysconfig.get_path("stdlib"), "<")
     places = [
         f"{f.f_code.co_filename}:{line}"
-        for f, line in _frames(trace)
+        for f, line in _frames(error.__traceback__)
         if not f.f_code.co_filename.startswith(skipped)
     ]
     return places[-1] if places else "?"

@@ -44,9 +44,17 @@ def unfailable(gate: Gate) -> Found | None:
     low, high = reach(gate)
     name = f"{gate.metric} of {gate.of}" if gate.of else gate.metric
     if gate.max is not None and gate.max >= high:
-        return "max", gate.max, f"must be below {high:g}, the most that {name} can be: no result could fail it."
+        return (
+            "max",
+            gate.max,
+            f"must be below {high:g}, the most that {name} can be: no result could fail it.",
+        )
     if gate.min is not None and gate.min <= low:
-        return "min", gate.min, f"must be above {low:g}, the least that {name} can be: no result could fail it."
+        return (
+            "min",
+            gate.min,
+            f"must be above {low:g}, the least that {name} can be: no result could fail it.",
+        )
     return None
 
 
@@ -79,7 +87,9 @@ def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
             rule = f"is no strength of this audit, got {gate.strength:g}. There are: "
             found.append(("strength", gate.strength, f"{rule}{_listed(f'{s:g}' for s in grid)}."))
     if not found and not any(selected(_open(r), gate) for r in there):
-        keys = [k for k in ("dataset", "algorithm", "defense", *_OF_ATTACKS) if getattr(gate, k) != "*"]
+        keys = [
+            k for k in ("dataset", "algorithm", "defense", *_OF_ATTACKS) if getattr(gate, k) != "*"
+        ]
         keys += ["strength"] if gate.strength is not None else []
         said = ", ".join(f"{k} = {getattr(gate, k)!r}" for k in keys)
         found.append(("", None, f"asks for {said}: each is there, but nothing is all of that."))

@@ -29,6 +29,8 @@ __all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
 
 _FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 _LISTS = ("data", "algorithm")
+_DEPTH = 20  # of tables and lists in each other
+_NAME = 100  # characters of a scenario's name
 
 
 @dataclass(frozen=True)
@@ -90,18 +92,22 @@ def find_scenario(name: str | Path) -> Path:
     Raises:
         ScenarioError: there is no such file.
     """
-    path = Path(name)
-    if path.is_file():
-        return path
+    path, shown = Path(name), str(name)
+    try:
+        if path.is_file():
+            return path
+        what = "is a folder, not a scenario file" if path.is_dir() else "is not a file"
+    except OSError as error:  # for example a name that is too long
+        what = f"is not a file ({error.strerror})"
     packaged = packaged_scenarios()
-    if str(name) in packaged:
-        return packaged[str(name)]
-    what = "is a folder, not a scenario file" if path.is_dir() else "is not a file"
+    if shown in packaged:
+        return packaged[shown]
     hint = check.nearest(name, packaged)
+    shown = shown if len(shown) < 200 else f"{shown[:200]}..."
     raise ScenarioError(
         [
             Problem(
-                str(name), 0, "", None,
+                shown, 0, "", None,
                 f"{what}, and no scenario of that name comes with vflsec. {hint} "
                 f"Packaged: {', '.join(packaged) or 'none'}.".replace("  ", " "),
             )
@@ -145,9 +151,14 @@ def load_scenario(
     singles = frozenset(s for s in _LISTS if isinstance(raw.get(s), Mapping))
     normal, scalars = _normalise(raw)
     origin = Origin(file, lines, frozenset(touched), singles, scalars)
-    problems += _bad_values(origin, normal)
+    deep = _bad_values(origin, normal)
+    problems += deep
+    if any("nested deeper" in p.rule for p in deep):
+        raise ScenarioError(problems)
     problems += _across(origin, normal)
     root = _validate(origin, normal, problems)
+    if root is not None:
+        problems += _naming(origin, root.name, default)
     if components:
         from vflsec.config.components import check_components
 
@@ -160,8 +171,8 @@ def load_scenario(
 def _plain(source: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return dict(json.loads(json.dumps(source, default=str)))
-    except (TypeError, ValueError) as error:
-        raise ScenarioError([Problem("<scenario>", 0, "", None, str(error))]) from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ScenarioError([Problem("<scenario>", 0, "", None, f"{error}.")]) from None
 
 
 def _read(path: Path, file: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
@@ -176,10 +187,20 @@ def _read(path: Path, file: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
         line = int(found.group(1)) if found else text.count("\n") + 1
         rule = f"not valid TOML: {error}. Strings need quotes; lists need [ ]."
         raise ScenarioError([Problem(file, line, "", None, rule)]) from None
+    except (ValueError, RecursionError) as error:
+        rule = f"must be a scenario that can be read: {_unreadable(error)}"
+        raise ScenarioError([Problem(file, 0, "", None, rule)]) from None
     except OSError as error:
         raise ScenarioError(
             [Problem(file, 0, "", None, f"cannot be read: {error.strerror}.")]
         ) from None
+
+
+def _unreadable(error: Exception) -> str:
+    """What TOML allows and nobody needs: endless integers, and tables in tables in tables."""
+    if isinstance(error, RecursionError):
+        return f"lists or tables are nested deeper than {_DEPTH}."
+    return "an integer has thousands of digits; it must be of 64 bits."
 
 
 def _override(raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]) -> list[KeyPath]:
@@ -189,7 +210,7 @@ def _override(raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]
         key, equals, written = text.partition("=")
         try:
             tree = tomllib.loads(f"{key} = 0")
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             tree = {}
         names: list[str] = []
         while isinstance(tree, dict) and len(tree) == 1:
@@ -203,6 +224,9 @@ def _override(raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]
             value = tomllib.loads(f"v = {written}")["v"]
         except tomllib.TOMLDecodeError:
             value = written.strip()  # a bare word is a string: shells eat quotes
+        except (ValueError, RecursionError) as error:
+            problems.append(Problem("--set", 0, key.strip(), None, f"{_unreadable(error)}"))
+            continue
         why = _assign(raw, names, value)
         path: KeyPath = tuple(int(n) if n.isdecimal() else n for n in names)
         if why:
@@ -264,6 +288,8 @@ def _is_number(value: Any) -> bool:
 
 def _bad_values(origin: Origin, value: Any, path: KeyPath = ()) -> list[Problem]:
     """Numbers that are not finite or too large for TOML, and dates, wherever they stand."""
+    if isinstance(value, Mapping | list) and len(path) > _DEPTH:
+        return [origin.problem(path[:4], f"must not be nested deeper than {_DEPTH}.", "...")]
     if isinstance(value, Mapping):
         return [p for k, v in value.items() for p in _bad_values(origin, v, (*path, k))]
     if isinstance(value, list):
@@ -392,6 +418,22 @@ def _across(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
             rule = f"must name each party once, got {parties!r}."
             out.append(origin.problem(("attack", i, "adversary"), rule, parties))
     return out
+
+
+def _naming(origin: Origin, name: str, default: str) -> list[Problem]:
+    """A scenario's name becomes a folder's: it must not lead anywhere else."""
+    shown = name or default
+    if (
+        len(shown) <= _NAME
+        and shown.isprintable()
+        and shown.strip(" .")
+        and not set(shown) & set("/\\:")
+    ):
+        return []
+    rule = f"must be a plain name of at most {_NAME} characters without / \\ : and line breaks"
+    if not name:
+        rule = f'is missing, and the file\'s own name is none. Add name = "...": it {rule}'
+    return [origin.problem(("name",), f"{rule}, got {shown[:_NAME]!r}.", name or None)]
 
 
 def _tables(normal: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:

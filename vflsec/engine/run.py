@@ -26,7 +26,6 @@ from vflsec.engine.executor import (
     run_parallel,
 )
 from vflsec.engine.store import STORE_NAME, Store, make_folder
-from vflsec.errors import ConfigError
 from vflsec.plan.planner import Group, Plan, make_plan
 
 if TYPE_CHECKING:
@@ -349,9 +348,7 @@ def judge(
     from vflsec.report.exports import summary_of, write_exports
     from vflsec.report.outputs import write_reports
 
-    record = store.meta("audit")
-    if record is None:
-        raise ConfigError(f"{store.folder}: no audit was started here.")
+    record = store.record()
     results = store.results(record["wanted"])
     evaluation = evaluate(record, results, partial=partial, **how)
     missing = store.unfinished(record["wanted"])

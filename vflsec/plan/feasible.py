@@ -69,6 +69,7 @@ def obstacles(
     encryption, whose setup starts processes and makes keys, are left out.
     """
     from vflsec.data.prepare import make_task
+
     tasks: dict[str, Task] = {}
     for group in groups:
         cell, name = group.cells[-1], group.data.name

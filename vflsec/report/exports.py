@@ -10,7 +10,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ import pandas as pd
 from vflsec.audit import matrix
 from vflsec.audit.evaluate import Evaluation, costs
 from vflsec.audit.exposure import outcomes
-from vflsec.audit.leakage import rows_of
+from vflsec.audit.gate import Verdict
+from vflsec.audit.leakage import POINT, rows_of
 from vflsec.cell import CellResult
 from vflsec.errors import ConfigError
 
@@ -176,9 +177,41 @@ def read_summary(folder: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: cannot be read ({error}). Name a folder that `vflsec audit` wrote."
         ) from None
-    if found.get("schema_version") != SUMMARY_VERSION:
+    version = found.get("schema_version") if isinstance(found, dict) else None
+    if version != SUMMARY_VERSION:
         raise ConfigError(
-            f"{path}: has schema version {found.get('schema_version')!r}, this vflsec reads "
+            f"{path}: has schema version {version!r}, this vflsec reads "
             f"{SUMMARY_VERSION}. Run `vflsec audit` again."
         )
+    wrong = _damage(found)
+    if wrong:
+        raise ConfigError(
+            f"{path}: is not what vflsec wrote: {wrong}. Run the same `vflsec audit` again: what is "
+            "stored is not trained twice, and the summary is written anew."
+        )
     return dict(found)
+
+
+_KINDS: dict[str, Any] = {
+    "name": str, "scenario_hash": str, "data": dict, "versions": dict, "device": str,
+    "parties": dict, "confidence": float, "cells": dict, "curves": list, "points": list,
+    "alive": dict, "gates": list, "findings": list, "refused": list, "notes": list, "cost": dict,
+    "complete": bool, "exit_code": int,
+}  # fmt: skip
+
+
+def _damage(summary: Mapping[str, Any]) -> str:
+    """What keeps a summary from being shown, or ''."""
+    for key, kind in _KINDS.items():
+        if not isinstance(summary.get(key), kind):
+            return f"{key!r} is missing or no {kind.__name__}"
+    needed = {
+        "gates": {f.name for f in fields(Verdict)},
+        "points": {*POINT, "primary", "status", "value", "advantage", "utility", "utility_metric"},
+    }
+    for key, names in needed.items():
+        for i, entry in enumerate(summary[key]):
+            lost = sorted(names - set(entry)) if isinstance(entry, Mapping) else ["everything"]
+            if lost:
+                return f"{key}.{i} lacks {', '.join(lost)}"
+    return ""
