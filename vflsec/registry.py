@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from vflsec import check
 from vflsec.cell import digest
 from vflsec.errors import ConfigError, MissingDependencyError, VflsecError
-from vflsec.foreign import contained, said, source_key
+from vflsec.plugins import contained, said, source_key
 
 __all__ = [
     "Entry",

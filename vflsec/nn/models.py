@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from vflsec import check
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.foreign import contained, place_of, said
 from vflsec.nn.replicas import Replicas, apply, stacked
+from vflsec.plugins import contained, place_of, said
 from vflsec.view import Schema
 
 __all__ = ["TabularInput", "bottom", "from_path", "mlp"]

@@ -14,7 +14,7 @@ from vflsec.config.problems import Problem
 if TYPE_CHECKING:
     from vflsec.cell import AttackSpec
     from vflsec.config.scenario import Scenario
-    from vflsec.plan.planner import Group, Refused
+    from vflsec.plan.values import Group, Refused
 
 __all__ = ["unanswered"]
 
