@@ -27,8 +27,9 @@ def digest(value: Any) -> str:
 
 
 def _identity(spec: Any) -> dict[str, Any]:
-    """All fields; without `code` where there is none, so that adding it renamed nothing."""
+    """All fields that a result depends on; `code` only where there is some."""
     out = asdict(spec)
+    out.pop("timeout", None)
     return out if out["code"] else {k: v for k, v in out.items() if k != "code"}
 
 
@@ -65,6 +66,8 @@ class AttackSpec:
         over_time: also score what the attack knew after every epoch (messages only): measures whose
             phase is ``PHASE@EPOCH``, with the epoch in their notes.
         code: hash of the source of an attack that does not come with the package.
+        timeout: seconds after which the attack on one cell is given up, 0 = never; no part of the
+            key.
     """
 
     name: str
@@ -77,6 +80,7 @@ class AttackSpec:
     victim: str = ""
     over_time: bool = False
     code: str = ""
+    timeout: float = 0.0
 
     @cached_property
     def key(self) -> str:

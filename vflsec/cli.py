@@ -12,7 +12,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +19,17 @@ import typer
 from rich.console import Console
 
 from vflsec._version import __version__
+from vflsec.cli_args import (
+    FolderArg,
+    Format,
+    FormatOption,
+    Kind,
+    ScenarioArg,
+    SetOption,
+    folder_name,
+)
 from vflsec.cli_new import new_app
+from vflsec.cli_streams import heard, plain_output
 from vflsec.errors import VflsecError
 from vflsec.plugins import last_place
 
@@ -38,46 +47,13 @@ app = typer.Typer(
 app.add_typer(new_app, name="new")
 
 
-class Format(StrEnum):
-    """How a command prints."""
-
-    text = "text"
-    json = "json"
-
-
-class Kind(StrEnum):
-    """What `list` lists."""
-
-    attacks = "attacks"
-    defenses = "defenses"
-    algorithms = "algorithms"
-    datasets = "datasets"
-    scenarios = "scenarios"
-
-
-ScenarioArg = Annotated[str, typer.Argument(help="A scenario file, or the name of a packaged one.")]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override one value, e.g. audit.seeds=3."),
-]
-FormatOption = Annotated[Format, typer.Option("--format", help="Text for people, or JSON.")]
-
-
-def _folder(text: str) -> Path:
-    if not text.strip():
-        raise VflsecError(
-            "the folder to write must have a name, got ''. Leave the option out, or name one."
-        )
-    return Path(text)
-
-
-FolderArg = Annotated[Path, typer.Argument(help="A results directory that `vflsec audit` wrote.")]
-
-
 def _console(stderr: bool = False) -> Console:
     from vflsec.report.console import WIDTH
 
-    console = Console(stderr=stderr, soft_wrap=False, highlight=False)
+    console = Console(
+        stderr=stderr, soft_wrap=False, highlight=False, markup=False, emoji=False,
+        force_terminal=False if plain_output() else None,
+    )  # fmt: skip
     if not console.is_terminal or console.width > WIDTH:
         console.width = WIDTH
     return console
@@ -110,7 +86,7 @@ def audit(
     scenario: ScenarioArg,
     out: Annotated[
         Path | None,
-        typer.Option(help="Results directory.", show_default="out/NAME", parser=_folder),
+        typer.Option(help="Results directory.", show_default="out/NAME", parser=folder_name),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -226,7 +202,7 @@ def tune(
     confirm: Annotated[bool, typer.Option(help="Judge the choice on fresh seeds too.")] = True,
     out: Annotated[
         Path | None,
-        typer.Option(help="Results directory.", show_default="out/tune", parser=_folder),
+        typer.Option(help="Results directory.", show_default="out/tune", parser=folder_name),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -293,9 +269,15 @@ def gate(
     update_baseline: Annotated[
         bool, typer.Option("--update-baseline", help="Write --baseline from these results.")
     ] = False,
+    scenario: Annotated[
+        str | None,
+        typer.Option("--scenario", help="Judge the gates of this edited scenario instead."),
+    ] = None,
     report_to: Annotated[
         Path | None,
-        typer.Option("--report", help="Write the reports of this judgement there.", parser=_folder),
+        typer.Option(
+            "--report", help="Write the reports of this judgement there.", parser=folder_name
+        ),
     ] = None,
 ) -> None:
     """Judge stored results again, against the scenario's gates or other thresholds.
@@ -307,9 +289,11 @@ def gate(
     from vflsec.audit.baseline import write_baseline
     from vflsec.audit.leakage import rows_of
     from vflsec.engine.previous import read_any
+    from vflsec.engine.record import edited, regated
     from vflsec.engine.run import judge
-    from vflsec.engine.store import Store, make_folder
-    from vflsec.report.console import print_verdicts
+    from vflsec.engine.store import Store
+    from vflsec.files import make_folder
+    from vflsec.report.console import judged_line, print_verdicts
     from vflsec.report.outputs import write_reports
 
     if update_baseline and baseline is None:
@@ -328,12 +312,17 @@ def gate(
     if baseline is not None and not update_baseline:
         before = read_any(baseline)
     with Store(folder, readonly=True) as store:
-        result = judge(store, export=False, also=also, only=bool(also), before=before)
+        record = store.record() if scenario is None else regated(store.record(), scenario)
+        result = judge(store, record, export=False, also=also, only=bool(also), before=before)
     rows = [r for r in rows_of(result.results) if r["role"] != "control"]
-    for given in also if result.summary["complete"] else ():
+    asked = also or ([gates.Gate(**g) for g in record["gates"]] if scenario is not None else [])
+    for given in asked if result.summary["complete"] else ():
         for key, _, rule in unanswerable(given, rows):
             raise VflsecError(f"gate: {'--' + key + ' ' if key else ''}{rule}")
     console = _console()
+    if not also:
+        newer = None if scenario is not None else edited(record, folder)
+        console.print(judged_line(record, newer, folder), soft_wrap=True)
     if not result.verdicts and baseline is None:
         raise VflsecError(
             f"{folder}: the scenario has no gate. Give one: vflsec gate {folder} --max 0.1"
@@ -358,7 +347,7 @@ def report(
     folder: FolderArg,
     to: Annotated[
         Path | None,
-        typer.Option(help="Write HTML, Markdown, JUnit and SARIF there again.", parser=_folder),
+        typer.Option(help="Write HTML, Markdown, JUnit and SARIF there again.", parser=folder_name),
     ] = None,
 ) -> None:
     """Print stored results again; write their reports again.
@@ -370,7 +359,7 @@ def report(
 
     summary = read_summary(folder)
     if to is not None:
-        from vflsec.engine.store import make_folder
+        from vflsec.files import make_folder
         from vflsec.report.outputs import write_reports
 
         make_folder(to)
@@ -469,6 +458,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     show_traceback = "--traceback" in args or bool(os.environ.get("VFLSEC_TRACEBACK"))
     args = [a for a in args if a != "--traceback"]
+    with heard() as lost:
+        code = _run(args, show_traceback)
+    if lost.why and args[:1] not in (["audit"], ["gate"]):  # their verdict stands, heard or not
+        return _fail(f"error: the output cannot be written: {lost.why}.", 2, False)
+    return code
+
+
+def _run(args: list[str], show_traceback: bool) -> int:
     command = typer.main.get_command(app)
     try:
         code = command.main(args=args, prog_name="vflsec", standalone_mode=False)
@@ -484,9 +481,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             "without a result. Code that it runs must return, or raise an error.",
             2, show_traceback,
         )  # fmt: skip
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error of the parser
             error.show()

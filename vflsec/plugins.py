@@ -13,20 +13,33 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import signal
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from vflsec.errors import ConfigError, VflsecError
 
-__all__ = ["contained", "importable", "last_place", "place_of", "said", "source_key"]
+__all__ = [
+    "TIMEOUT",
+    "attempted",
+    "contained",
+    "importable",
+    "last_place",
+    "place_of",
+    "said",
+    "source_key",
+]
 
+T = TypeVar("T")
 _OURS = "vflsec"
+TIMEOUT = "took longer than its timeout"
 _FORKED = 70  # exit code of a process that user code forked and did not end
 _known: dict[
     str, str
@@ -166,17 +179,47 @@ class _Ended(BaseException):
     """``os._exit`` was called."""
 
 
+class _TimeUp(BaseException):
+    """The time limit was reached; no Exception, so that code which catches those ends too."""
+
+
 @contextmanager
-def contained(what: str, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def _limited(seconds: float) -> Iterator[None]:
+    """Interrupt what runs after so many seconds, where the system can: in a main thread, on POSIX.
+
+    Python code is interrupted, and what waits; a single long call into compiled code is not.
+    """
+    able = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if not seconds or not able:
+        yield
+        return
+
+    def stop(*_: object) -> NoReturn:
+        raise _TimeUp
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def contained(
+    what: str, passing: tuple[type[Exception], ...] = (), seconds: float = 0.0
+) -> Iterator[None]:
     """Run code that does not come with the package.
 
     Args:
         what: what runs, for the message.
         passing: errors that the caller tells in its own words.
+        seconds: after which it is interrupted; 0 = never.
 
     Raises:
-        ConfigError: it tried to end the process, or an error came out of a user's module or a
-            plug-in; the message has file and line. Errors of vflsec pass as they are.
+        ConfigError: it tried to end the process, took too long, or an error came out of a user's
+            module or a plug-in; the message has file and line. Errors of vflsec pass as they are.
     """
     pid, real = os.getpid(), os._exit
 
@@ -187,7 +230,10 @@ def contained(what: str, passing: tuple[type[Exception], ...] = ()) -> Iterator[
 
     os._exit = ended  # type: ignore[assignment]
     try:
-        yield
+        with _limited(seconds):
+            yield
+    except _TimeUp:
+        raise ConfigError(f"{what} {TIMEOUT} of {seconds:g} s.") from None
     except (SystemExit, _Ended) as stop:
         how = "os._exit" if isinstance(stop, _Ended) else "sys.exit"
         code = stop.args[0] if stop.args else ""
@@ -236,6 +282,17 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[Any, int]]:
     while trace is not None:
         yield trace.tb_frame, trace.tb_lineno
         trace = trace.tb_next
+
+
+def attempted(call: Callable[[], T], what: str, seconds: float = 0.0) -> tuple[T | None, str]:
+    """What `call` returns, and ""; or None, and what went wrong in one sentence."""
+    try:
+        with contained(what, seconds=seconds):
+            return call(), ""
+    except VflsecError as error:
+        return None, str(error)
+    except Exception as error:
+        return None, said(error)
 
 
 def last_place(error: BaseException) -> str:

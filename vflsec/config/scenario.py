@@ -42,12 +42,14 @@ class Scenario:
         root: the validated sections.
         base: folder that relative paths start from.
         origin: where each value stands, for later error messages.
+        overrides: texts of ``--set`` that were applied.
     """
 
     name: str
     root: Root
     base: Path
     origin: Origin = field(default_factory=Origin, compare=False)
+    overrides: tuple[str, ...] = field(default=(), compare=False)
 
     def resolved(self) -> dict[str, Any]:
         """Every section with every default filled in, as plain values (None left out)."""
@@ -132,8 +134,9 @@ def load_scenario(
     Raises:
         ScenarioError: with all problems.
     """
+    overrides = tuple(overrides)
     if isinstance(source, Scenario):
-        if not list(overrides):
+        if not overrides:
             return source
         base, default = source.base, source.name
         raw, file, lines = source.resolved(), source.origin.file, source.origin.lines
@@ -165,7 +168,7 @@ def load_scenario(
         problems += check_components(origin, normal)
     if problems or root is None:
         raise ScenarioError(sorted(problems, key=lambda p: (p.file, p.line)))
-    return Scenario(root.name or default, root, base, origin)
+    return Scenario(root.name or default, root, base, origin, overrides)
 
 
 def _plain(source: Mapping[str, Any]) -> dict[str, Any]:

@@ -109,13 +109,17 @@ class Attack(_Section):
 
 
 class Audit(_Section):
-    """How often, how sure, and against which references."""
+    """How often, how sure, and against which references.
+
+    `timeout`: seconds after which an attack on one cell is given up and counts as failed.
+    """
 
     seeds: Annotated[list[Seed], Field(min_length=1)] = [0, 1, 2, 3, 4]
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     references: list[Literal["local", "logistic", "boosting"]] = ["local", "logistic", "boosting"]
     dtype: Literal["float32", "float64"] = "float32"
     positive_control: bool = True
+    timeout: Annotated[float, Field(gt=0)] = 3600.0
 
 
 class Gate(_Section):

@@ -24,6 +24,7 @@ from vflsec.cell import (
     Measure,
 )
 from vflsec.errors import ConfigError, DataError
+from vflsec.files import make_folder
 
 __all__ = ["SCHEMA_VERSION", "STORE_NAME", "Store"]
 
@@ -339,29 +340,6 @@ class Store:
         """How many of these cells are finished."""
         query = "select 1 from done where cell = ? and attack_key = '' and status != 'error'"
         return sum(bool(self._rows(query, (c,))) for c in cells)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a results directory and make sure it can be written.
-
-    Raises:
-        ConfigError: it cannot, with the reason.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".vflsec-write-test"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except FileExistsError:
-        raise ConfigError(f"{folder}: is a file, not a folder. Choose another --out.") from None
-    except NotADirectoryError:
-        raise ConfigError(
-            f"{folder}: a part of this path is a file. Choose another --out."
-        ) from None
-    except OSError as error:
-        raise ConfigError(
-            f"{folder}: results cannot be written there: {error.strerror}. Choose another --out."
-        ) from None
 
 
 def _columns(db: sqlite3.Connection) -> set[str]:

@@ -244,6 +244,7 @@ class _Planner:
                     victim=_victim(section.victim, info, like),
                     over_time=section.over_time and info is like,
                     code=registry.attacks.entry(section.name).code,
+                    timeout=self.root.audit.timeout,
                 )
                 out.setdefault(spec.key, spec)
         return list(out.values())

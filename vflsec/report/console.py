@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
@@ -15,6 +16,7 @@ from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
     "WIDTH",
+    "judged_line",
     "print_plan",
     "print_summary",
     "print_verdicts",
@@ -185,6 +187,17 @@ def _item(head: str, body: Text, style: str = "") -> Table:
 
 def _point(verdict: Mapping[str, Any]) -> str:
     return _strength(verdict) if verdict.get("defense") else ""
+
+
+def judged_line(record: Mapping[str, Any], edited: Path | None, folder: Path) -> str:
+    """Whose gates are judged, and how to judge those of a file that was edited since."""
+    file = record.get("scenario_file") or record["name"]
+    when = f", audited {record['when']} UTC" if record.get("when") else ""
+    text = f"Gates of {file}{when} (scenario {str(record['scenario_hash'])[:8]})."
+    if edited is None:
+        return text
+    again = f"vflsec gate {folder} --scenario {edited}"
+    return f"{text} {edited} was edited since; these are the gates before. To judge it: {again}"
 
 
 def print_plan(plan: Mapping[str, Any], console: Console) -> None:
