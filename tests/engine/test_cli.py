@@ -60,7 +60,7 @@ def with_gate(scenario: Path, limit: float) -> Path:
     return scenario
 
 
-@pytest.mark.parametrize(("limit", "code"), [(0.0, 0), (1.5, 1), (0.7, 3)])
+@pytest.mark.parametrize(("limit", "code"), [(0.01, 0), (1.5, 1), (0.7, 3)])
 def test_gates_set_the_exit_code(
     vflsec: Cli, scenario: Path, tmp_path: Path, limit: float, code: int
 ) -> None:
