@@ -172,7 +172,9 @@ class Federation:
         for b in parties[task.active].bindings:
             if b.policy.overrides("labels"):
                 b.own.context = {name: stack.rows(name) for name in ("labelled", "validation")}
+                true = labels.clone()
                 labels = b.policy.labels(labels, b.own)
+                b.check_off("labels", true, labels)
         fed = cls(stack, tuple(seeds), parties, channel, labels)
         for name in recorder.observed:
             parties[name].observer = fed._observer(name)
@@ -245,7 +247,9 @@ class Federation:
             for b in self.parties[party].bindings:
                 if b.policy.overrides("columns"):
                     b.own.context = {"rows": rows, "schema": self.stack.first.schema[party]}
-                    x = b.policy.columns(x, b.own)
+                    changed = b.policy.columns(x, b.own)
+                    b.check_off("columns", x, changed, self.phase, self.epoch)
+                    x = changed
         return x
 
     def send(
@@ -362,7 +366,9 @@ class Federation:
         """Logits (R, b, C) as the active party uses them for prediction, after its policies."""
         for b in reversed(self.active.bindings):
             if b.policy.overrides("decode"):
-                logits = b.policy.decode(logits, b.own)
+                decoded = b.policy.decode(logits, b.own)
+                b.check_off("predictions", logits, decoded, self.phase)
+                logits = decoded
         return logits
 
     def penalty(

@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 SUMMARY_VERSION = 1
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_exports(
@@ -47,10 +48,23 @@ def write_exports(
     """
     text = json.dumps(summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     write_atomic(folder / "results.parquet", lambda p: frame.to_parquet(p, index=False))
-    write_atomic(folder / "results.csv", lambda p: frame.to_csv(p, index=False))
+    write_atomic(folder / "results.csv", lambda p: _harmless(frame).to_csv(p, index=False))
     write_atomic(folder / "summary.json", lambda p: p.write_text(text, encoding="utf-8"))
     resolved = folder / "scenario.resolved.toml"
     write_atomic(resolved, lambda p: p.write_text(scenario, encoding="utf-8"))
+
+
+def _harmless(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame whose texts no spreadsheet takes for formulas: such a text gets a quote before it.
+
+    ``results.parquet`` holds the texts as they are.
+    """
+    texts = [c for c in frame.columns if not pd.api.types.is_numeric_dtype(frame[c])]
+    return frame.assign(**{c: frame[c].map(_quoted) for c in texts})
+
+
+def _quoted(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def summary_of(
