@@ -221,7 +221,7 @@ def contained(
         ConfigError: it tried to end the process, took too long, or an error came out of a user's
             module or a plug-in; the message has file and line. Errors of vflsec pass as they are.
     """
-    pid, real = os.getpid(), os._exit
+    pid, real, here = os.getpid(), os._exit, _folder_now()
 
     def ended(code: int = 0) -> NoReturn:
         if os.getpid() != pid:  # a child process may end
@@ -242,9 +242,9 @@ def contained(
             f"{where}: {what} called {how}({code}), which would have ended the audit without a "
             "result. Code that an audit runs must return, or raise an error."
         ) from None
-    except VflsecError:
+    except (VflsecError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # one that is no Exception, too
         where = place_of(error)
         if not where or isinstance(error, passing):
             raise
@@ -256,6 +256,15 @@ def contained(
         if os.getpid() != pid:
             real(_FORKED)
         os._exit = real
+        if here and _folder_now() != here:  # relative paths would lead elsewhere
+            os.chdir(here)
+
+
+def _folder_now() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def place_of(error: BaseException) -> str:

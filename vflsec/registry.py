@@ -101,6 +101,7 @@ class Entry:
 
 @cache
 def _load(kind: str, name: str, module: str, path: str) -> type:
+    source_key([module])  # from here on it is known as code from elsewhere
     try:
         with contained(f"importing {kind} {name!r}", passing=(SyntaxError, ImportError)):
             loaded = importlib.import_module(module)

@@ -237,6 +237,12 @@ class Update:
     gradients: Mapping[str, Tensor]
     weights: Mapping[str, Tensor]
 
+    def copied(self, copy: Callable[[Tensor], Tensor]) -> Update:
+        """The same step, every tensor passed through `copy`."""
+        gradients = {k: copy(v) for k, v in self.gradients.items()}
+        weights = {k: copy(v) for k, v in self.weights.items()}
+        return replace(self, rows=copy(self.rows), gradients=gradients, weights=weights)
+
 
 @dataclass(frozen=True)
 class Known:

@@ -116,24 +116,21 @@ class Bench:
         what, limit = f"attack {of.spec.label!r}", of.spec.timeout
         rngs = [generator(s, *names) for s in seeds]
         many = partial(of.attack.infer_many, views, rngs)
-        found, why = attempted(lambda: list(many()), what, limit * len(views))
-        reasons = [why] * len(views)
-        guesses: Sequence[Guess | None] = found or [None] * len(views)
-        if found is None and TIMEOUT not in why:
+        found, broke = attempted(many, what, limit * len(views))
+        if broke and TIMEOUT not in broke:
             # one by one, so that one bad cell does not take its company along
-            pairs = [
+            pairs: Sequence[tuple[Any, str]] = [
                 attempted(partial(of.attack.infer, v, generator(s, *names)), what, limit)
                 for v, s in zip(views, seeds, strict=True)
             ]
-            guesses, reasons = [g for g, _ in pairs], [why for _, why in pairs]
-        elif found is not None and len(found) != len(views):
-            guesses = [None] * len(views)
-            reasons = [f"{what} returned {len(found)} guesses for {len(views)} views."] * len(views)
+        else:
+            wrong = broke or _unlisted(found, len(views), what)
+            pairs = [(None, wrong)] * len(views) if wrong else [(g, "") for g in found or ()]
         at = phase if epoch is None else f"{phase}@{epoch}"
         out = []
-        for r, (view, guess) in enumerate(zip(views, guesses, strict=True)):
-            why = reasons[r] or _unfit(guess, of)
-            if why or guess is None:
+        for r, (view, (guess, wrong)) in enumerate(zip(views, pairs, strict=True)):
+            why = wrong or _unfit(guess, of)
+            if why:
                 out.append(Answer(of, at, view, status="error", reason=why))
                 continue
             if epoch is not None:
@@ -202,6 +199,13 @@ def _refusal(of: Prepared, view: View, phase: str) -> tuple[str, str]:
     # the plan has asked too, unless these facts were not known yet
     why = exhausted(of.spec, _labelled(view)) or of.attack.applicable(view.facts)
     return ("not-applicable", str(why)) if why else ("", "")
+
+
+def _unlisted(found: Any, count: int, what: str) -> str:
+    """Why what several views gave is no list of answers, or ''."""
+    if not isinstance(found, list | tuple):
+        return f"{what} returned {type(found).__name__}, no list of guesses."
+    return "" if len(found) == count else f"{what} returned {len(found)} guesses for {count} views."
 
 
 def _unfit(guess: Any, of: Prepared) -> str:

@@ -89,20 +89,25 @@ def make_view(
         encoder = algorithm.encoder(fed, p, models[p])
         if encoder is not None:
             encoders[p] = encoder
+    steps = fed.channel.recorder.updates(r, mine, fed.phase)
+    # what a plug-in gets is a copy, so that what it does in place reaches nobody else
+    own = torch.clone if spec.code else torch.Tensor.detach
     return View(
         adversary=mine,
-        columns=MappingProxyType({p: task.x[p].to(device, dtype) for p in mine}),
-        present=MappingProxyType({p: task.present[p] for p in mine}),
+        columns=MappingProxyType({p: own(task.x[p].to(device, dtype)) for p in mine}),
+        present=MappingProxyType({p: own(task.present[p]) for p in mine}),
         schema=MappingProxyType({p: task.schema[p] for p in seen}),
         tables=MappingProxyType(fed.channel.recorder.tables(r, mine, fed.phase)),
         models=MappingProxyType(models),
         facts=algorithm.facts(fed),
         targets=MappingProxyType(
-            {"train": labelled.to(device), "test": task.sets["test"].to(device)}
+            {"train": own(labelled.to(device)), "test": own(task.sets["test"].to(device))}
         ),
         known=known,
-        prior=task.prior if spec.prior else None,
+        prior=own(task.prior) if spec.prior else None,
         encoders=MappingProxyType(encoders),
-        updates=MappingProxyType(fed.channel.recorder.updates(r, mine, fed.phase)),
+        updates=MappingProxyType(
+            {p: [u.copied(own) for u in of] for p, of in steps.items()} if spec.code else steps
+        ),
         aux=None if aux is None else MappingProxyType(aux),
     )
