@@ -10,13 +10,11 @@ import json
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from vflsec._version import __version__
 from vflsec.cli_args import (
@@ -29,7 +27,7 @@ from vflsec.cli_args import (
     folder_name,
 )
 from vflsec.cli_new import new_app
-from vflsec.cli_streams import heard, plain_output
+from vflsec.cli_streams import console_for, defect, fail, heard
 from vflsec.errors import VflsecError
 from vflsec.plugins import last_place
 
@@ -45,18 +43,6 @@ app = typer.Typer(
     "cost to stop it?\n\nExample: vflsec audit quickstart",
 )
 app.add_typer(new_app, name="new")
-
-
-def _console(stderr: bool = False) -> Console:
-    from vflsec.report.console import WIDTH
-
-    console = Console(
-        stderr=stderr, soft_wrap=False, highlight=False, markup=False, emoji=False,
-        force_terminal=False if plain_output() else None,
-    )  # fmt: skip
-    if not console.is_terminal or console.width > WIDTH:
-        console.width = WIDTH
-    return console
 
 
 def _json(value: Any) -> None:
@@ -114,7 +100,7 @@ def audit(
     from vflsec.report.progress import reporter_for
     from vflsec.reporter import Reporter
 
-    console = _console()
+    console = console_for()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         how: dict[str, Any] = {
@@ -185,7 +171,7 @@ def check_(
             about = {"name": loaded.name, "summary": scenario_summary(path), "source": source}
             found.append(about | {"plan": plan})
         else:
-            print_plan(plan, _console())
+            print_plan(plan, console_for())
     if format_ is Format.json:
         _json(found)
 
@@ -288,6 +274,7 @@ def gate(
     from vflsec.audit.answerable import unanswerable, unfailable
     from vflsec.audit.baseline import write_baseline
     from vflsec.audit.leakage import rows_of
+    from vflsec.engine.folder import only_ours
     from vflsec.engine.previous import read_any
     from vflsec.engine.record import edited, regated
     from vflsec.engine.run import judge
@@ -319,7 +306,7 @@ def gate(
     for given in asked if result.summary["complete"] else ():
         for key, _, rule in unanswerable(given, rows):
             raise VflsecError(f"gate: {'--' + key + ' ' if key else ''}{rule}")
-    console = _console()
+    console = console_for()
     if not also:
         newer = None if scenario is not None else edited(record, folder)
         console.print(judged_line(record, newer, folder), soft_wrap=True)
@@ -336,6 +323,7 @@ def gate(
         write_baseline(baseline, result)
         console.print(f"Wrote the baseline {baseline}.", markup=False, soft_wrap=True)
     if report_to is not None:
+        only_ours(report_to)
         make_folder(report_to)
         write_reports(report_to, result.summary)
     _tell_github(result.summary)
@@ -359,12 +347,14 @@ def report(
 
     summary = read_summary(folder)
     if to is not None:
+        from vflsec.engine.folder import only_ours
         from vflsec.files import make_folder
         from vflsec.report.outputs import write_reports
 
+        only_ours(to)
         make_folder(to)
         write_reports(to, summary)
-    print_summary(summary, _console())
+    print_summary(summary, console_for())
 
 
 @app.command()
@@ -384,7 +374,7 @@ def compare(
     if format_ is Format.json:
         _json(found)
         return
-    print_changes(found, _console())
+    print_changes(found, console_for())
 
 
 @app.command("list")
@@ -461,7 +451,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with heard() as lost:
         code = _run(args, show_traceback)
     if lost.why and args[:1] not in (["audit"], ["gate"]):  # their verdict stands, heard or not
-        return _fail(f"error: the output cannot be written: {lost.why}.", 2, False)
+        return fail(f"error: the output cannot be written: {lost.why}.", 2, False)
     return code
 
 
@@ -471,33 +461,25 @@ def _run(args: list[str], show_traceback: bool) -> int:
         code = command.main(args=args, prog_name="vflsec", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except VflsecError as error:
-        return _fail(f"error: {error}", 2, show_traceback)
+        return fail(f"error: {error}", 2, show_traceback)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("Interrupted.", 130, False)
+        return fail("Interrupted.", 130, False)
     except SystemExit as stop:  # the parser raises none: code of the user's did
         where = last_place(stop)
-        return _fail(
+        return fail(
             f"error: {where}: sys.exit({stop.code!r}) was called, which would have ended vflsec "
             "without a result. Code that it runs must return, or raise an error.",
             2, show_traceback,
         )  # fmt: skip
+    except OSError as error:
+        if not error.filename:
+            return defect(error, show_traceback)
+        return fail(f"error: {error.filename}: {error.strerror}.", 2, show_traceback)
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error of the parser
             error.show()
             return 2
-        text = (
-            f"internal error: {type(error).__name__}: {error}\n"
-            "This is a defect of vflsec. Please report it with the command, the scenario and the "
-            "output of the same command with --traceback."
-        )
-        return _fail(text, 4, show_traceback)
-
-
-def _fail(text: str, code: int, show_traceback: bool) -> int:
-    if show_traceback:
-        traceback.print_exc()
-    typer.echo(text, err=True)
-    return code
+        return defect(error, show_traceback)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Lost", "heard", "plain_output"]
+import typer
+from rich.console import Console
+
+__all__ = ["Lost", "console_for", "defect", "fail", "heard"]
 
 
 @dataclass
@@ -67,6 +72,38 @@ def heard() -> Iterator[Lost]:
         sys.stdout, sys.stderr = before
 
 
-def plain_output() -> bool:
+def _plain() -> bool:
     """Whether the user asked for text without colours; then no escape sequence is written."""
     return bool(os.environ.get("NO_COLOR"))
+
+
+def console_for(stderr: bool = False) -> Console:
+    """Where people read; as wide as the terminal, up to a limit."""
+    from vflsec.report.console import WIDTH
+
+    console = Console(
+        stderr=stderr, soft_wrap=False, highlight=False, markup=False, emoji=False,
+        force_terminal=False if _plain() else None,
+    )  # fmt: skip
+    if not console.is_terminal or console.width > WIDTH:
+        console.width = WIDTH
+    return console
+
+
+def defect(error: Exception, show_traceback: bool) -> int:
+    """Say that vflsec itself is wrong; returns the exit code."""
+    text = (
+        f"internal error: {type(error).__name__}: {error}\n"
+        "This is a defect of vflsec. Please report it with the command, the scenario and the "
+        "output of the same command with --traceback."
+    )
+    return fail(text, 4, show_traceback)
+
+
+def fail(text: str, code: int, show_traceback: bool) -> int:
+    """Say what is wrong; returns the exit code."""
+    if show_traceback:
+        traceback.print_exc()
+    text = re.sub(r"\S{400,}", lambda m: f"{m[0][:200]}...{m[0][-40:]}", text)
+    typer.echo(text, err=True)
+    return code

@@ -1,7 +1,7 @@
 """The corpus: hostile input as data, and the one generator that makes cases of it.
 
-A case is what lies in a folder, a command, the exit code that must come, and a fragment of what must
-be said. Most are one change to a sound scenario.
+A case is what lies in a folder, a command, the exit code that must come, and a fragment of what
+must be said. Most are one change to a sound scenario.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def only_ours(folder: Path) -> None:
     if store.is_file() and store.stat().st_size:
         if not _is_store(store):
             raise _foreign(store, "is no result store of vflsec")
-        return
+        return  # what an audit wrote into its own folder
     for name in OUR_FILES:
         path = folder / name
         if name != LOCK_NAME and path.exists() and not _is_ours(path):

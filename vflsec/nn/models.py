@@ -6,14 +6,17 @@ import importlib
 import inspect
 import itertools
 import math
+import os
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from vflsec import check
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.nn.replicas import Replicas, apply, stacked
+from vflsec.nn.replicas import LEAST, Replicas, apply, stacked
 from vflsec.plugins import contained, place_of, said
 from vflsec.view import Schema
 
@@ -60,7 +63,12 @@ def _module_list(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: 
 
 
 def mlp(widths: Sequence[int], *, dropout: float = 0.0, last: bool = False) -> nn.Sequential:
-    """Linear layers of these widths with ReLU between; `last` adds one after the last layer too."""
+    """Linear layers of these widths with ReLU between; `last` adds one after the last layer too.
+
+    Raises:
+        ConfigError: training them takes more memory than there is.
+    """
+    _fits(widths)
     layers: list[nn.Module] = []
     for i, (a, b) in enumerate(itertools.pairwise(widths)):
         layers.append(nn.Linear(a, b))
@@ -69,6 +77,29 @@ def mlp(widths: Sequence[int], *, dropout: float = 0.0, last: bool = False) -> n
             if dropout:
                 layers.append(nn.Dropout(dropout))
     return nn.Sequential(*layers)
+
+
+def _fits(widths: Sequence[int]) -> None:
+    """Weights, gradients and two moments of the optimizer, for the least number of replicas."""
+    weights = sum((a + 1) * b for a, b in itertools.pairwise(widths))
+    needed, there = 4 * 4 * LEAST * weights, _memory()
+    if needed > there:
+        shown = ", ".join(map(str, widths))
+        raise ConfigError(
+            f"layers of widths {shown} must fit into memory: training their {weights:.3g} weights "
+            f"takes about {needed / 2**30:,.0f} GiB, and there are {there / 2**30:,.0f}. Choose "
+            "smaller hidden or cut."
+        )
+
+
+def _memory() -> int:
+    """Bytes of memory that this process may use at most, as far as the system says."""
+    found = [2**40]
+    with suppress(AttributeError, OSError, ValueError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with suppress(OSError, ValueError):
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(found)
 
 
 def bottom(
