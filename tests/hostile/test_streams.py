@@ -36,8 +36,8 @@ class Broken(io.StringIO):
             raise OSError(self.error, os.strerror(self.error))
 
 
-@pytest.mark.parametrize("error", [errno.EPIPE, errno.ENOSPC, errno.EIO])
-@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize("error", [errno.EPIPE, errno.ENOSPC])
+@pytest.mark.parametrize("after", [0, 2])
 @pytest.mark.parametrize(("limit", "code"), [(0.9, 0), (0.1, 1)])
 def test_lost_output_never_changes_a_verdict(
     error: int, after: int, limit: float, code: int, tmp_path: Path,
@@ -66,7 +66,7 @@ def test_a_full_disk_under_a_listing_is_an_error_and_a_closed_pipe_is_none(
         assert cli.main(["list", "attacks"]) == 0
 
 
-@pytest.mark.parametrize("name", ["[red]x", "[/]", "[link=file:///]x", ":smile:", "a b"])
+@pytest.mark.parametrize("name", ["[red]x", "[/]", "[link=file:]x", ":smile:", "a b"])
 def test_markup_in_a_name_is_text(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

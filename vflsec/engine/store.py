@@ -323,6 +323,8 @@ class Store:
             values = dict(zip(names, row, strict=True))
             for name in _JSON:
                 values[name] = self._load(values[name])
+                if not isinstance(values[name], dict):
+                    raise self.damaged(f"cell {cell} has {name} that are no table")
             numbers = [values[k] for k in _FLOATS if values[k] is not None]
             if not all(isinstance(x, float) for x in numbers) or not isinstance(values["n"], int):
                 raise self.damaged(f"cell {cell} has a figure that is no number")
