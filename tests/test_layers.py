@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -68,3 +69,12 @@ def test_a_planted_upward_import_is_found(copy: Path, file: str, line: str, brok
     done = _lint(copy)
     assert done.returncode == 1, done.stdout + done.stderr
     assert any(row.startswith(broken) and "BROKEN" in row for row in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "journey.md"])
+def test_the_files_that_a_page_names_are_there(root: Path, page: str) -> None:
+    text = (root / "docs" / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", text))
+    assert len(named) >= 5
+    lost = [n for n in named if not any((root / at / n).exists() for at in (".", "vflsec"))]
+    assert not lost, f"docs/{page} names files that are not there: {lost}"

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vflsec.channel import Binding
 from vflsec.errors import PolicyError
+from vflsec.nn import optim
 from vflsec.nn.replicas import Replicas
 
 __all__ = ["Party", "clipped", "groups", "step"]
@@ -54,13 +55,11 @@ class Party:
             self.optimizer = None
             return
         if optimizer == "adam":
-            made: Any = torch.optim.Adam(groups(params), lr=lr, weight_decay=weight_decay)
+            made: Any = optim.Adam(groups(params), lr=lr, weight_decay=weight_decay)
         elif optimizer == "sgd":
-            made = torch.optim.SGD(
-                groups(params), lr=lr, weight_decay=weight_decay, momentum=momentum
-            )
+            made = optim.SGD(groups(params), lr=lr, weight_decay=weight_decay, momentum=momentum)
         else:
-            made = torch.optim.Adagrad(params, lr=lr, weight_decay=weight_decay)
+            made = optim.Adagrad(params, lr=lr, weight_decay=weight_decay)
         self.optimizer = self.wrap(made)
 
     def wrap(self, optimizer: Any) -> Any:

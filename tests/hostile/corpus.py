@@ -388,7 +388,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "new keyword": ("new attack class", "class"),
     "show nothing": ("show nothing_of_that_name", "nothing"),
     "list nothing": ("list everything", "everything"),
-    "tune without a strength": ("tune {}/case.toml --defense max_norm", "max_norm"),
     "tune an unknown defense": ("tune {}/case.toml --defense isso", "iso"),
     "tune backwards": ("tune {}/case.toml --defense iso --low 5 --high 1", "low"),
 }  # fmt: skip

@@ -32,6 +32,7 @@ from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import Exchange, SplitNN
 from vflsec.errors import PolicyError
 from vflsec.federation import Federation, Pass, Phase
+from vflsec.nn import optim
 from vflsec.nn.augment import Corruption
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
@@ -152,7 +153,7 @@ class VFLHLP(SplitNN):
         )
         bottom, head = party.modules["bottom"], party.modules["projector"]
         params = [*bottom.parameters(), *head.parameters()]
-        optimizer = torch.optim.Adam(groups(params), lr=self.scarf_lr)
+        optimizer = optim.Adam(groups(params), lr=self.scarf_lr)
 
         def one(batch: Tensor) -> None:
             x = fed.columns(party.name, batch)

@@ -11,9 +11,7 @@ from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, victims
 from vflsec.engine.claims import claims
 from vflsec.engine.integrity import success
-from vflsec.errors import ThreatModelError
-from vflsec.federation import Federation
-from vflsec.measure.attack import Answer, Bench, Prepared, prepared
+from vflsec.measure.attack import Bench, Prepared, prepared
 from vflsec.measure.controls import Control
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import attempted
@@ -21,7 +19,6 @@ from vflsec.task import Task
 from vflsec.train.cohort import Moment, Progress, Training
 from vflsec.train.demand import Demand
 from vflsec.train.device import pick_device
-from vflsec.view import Table
 
 __all__ = ["run_cohort"]
 
@@ -99,7 +96,7 @@ def _attack(bench: Bench, moment: Moment, p: Prepared, results: Sequence[CellRes
     for answers in bench.attack(p, views, training.seeds, phase.name, phase.epochs):
         for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
             task = training.task(r)
-            sent = _sent(training.fed, answer, r) if p.attack.target == "embedding" else None
+            sent = moment.embeddings(p.spec, r) if p.attack.target == "embedding" else None
             scores = partial(scored, answer, task, sent)
             measures, why = attempted(lambda scores=scores: list(scores()), f"scoring {what}")
             result.measures += measures or [_failed(p, answer.phase, task, why)]
@@ -113,17 +110,3 @@ def _failed(p: Prepared, phase: str, task: Task, why: str) -> Measure:
         attack=p.spec.label, attack_key=p.spec.key, target=str(p.attack.target),
         victim="+".join(whose), status="error", reason=why or "no figure came out.",
     )  # fmt: skip
-
-
-def _sent(fed: Federation, answer: Answer, r: int) -> Table:
-    """What each row's embedding was when it was last sent behind an encrypted layer.
-
-    Raises:
-        ThreatModelError: no encrypted layer recorded embeddings.
-    """
-    victims = [p.name for p in fed.passive if p.name not in answer.of.spec.adversary]
-    links = [fed.link(p) for p in victims]
-    if len(links) != 1 or getattr(links[0], "truth", None) is None:
-        raise ThreatModelError("embeddings are scored for one passive party behind he_embedding.")
-    table: Table = links[0].embeddings(r, fed.phase)  # type: ignore[attr-defined]
-    return table

@@ -135,15 +135,16 @@ def probe(folder: Path) -> None:
     """
     made = []
     spot = folder
-    while not os.path.lexists(spot) and spot != spot.parent:
-        made.append(spot)
-        spot = spot.parent
+    with suppress(ValueError):  # a null character; told below
+        while not os.path.lexists(spot) and spot != spot.parent:
+            made.append(spot)
+            spot = spot.parent
     try:
         make_folder(folder)
         only_ours(folder)
     finally:
         for path in made:
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 path.rmdir()
 
 

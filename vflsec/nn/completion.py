@@ -20,6 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
+from vflsec.nn import optim
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas, apply, stacked
 from vflsec.party import groups, step
@@ -197,7 +198,7 @@ def fit_networks(
     ).to(device, dtype)
     heads_only = [p for k, p in stack.params.items() if k.startswith("head.")]
     body = [p for k, p in stack.params.items() if not k.startswith("head.")]
-    optimizer = torch.optim.Adam(
+    optimizer = optim.Adam(
         groups(heads_only, lr=lr_head) + groups(body, lr=lr_bottom), weight_decay=weight_decay
     )
     share = weight / weight.sum(1, keepdim=True)

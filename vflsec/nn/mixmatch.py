@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsec import check
+from vflsec.nn import optim
 from vflsec.nn.completion import Fit, cv_score, folds_of
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
@@ -74,6 +75,7 @@ class MixMatch:
 
     @property
     def steps(self) -> int:
+        """Optimisation steps in all."""
         return self.epochs * self.iterations
 
 
@@ -171,7 +173,7 @@ def fit_mixmatch(
     top = Replicas(heads, device=device, dtype=dtype)
     trained = top.parameters() + (body.parameters() if finetune else [])
     average = [p.detach().clone() for p in trained]
-    optimizer = torch.optim.Adam(trained, lr=settings.lr, fused=True)
+    optimizer = optim.Adam(trained, lr=settings.lr, fused=True)
     draws = _draw(rngs, settings, len(unlabelled[0]))
     x_known = torch.stack(list(inputs)).repeat_interleave(copies, 0)
     y_known = torch.stack([k.labels for k in knowns]).repeat_interleave(copies, 0).to(device)
