@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -27,9 +27,11 @@ def digest(value: Any) -> str:
 
 
 def _identity(spec: Any) -> dict[str, Any]:
-    """All fields that a result depends on; `code` only where there is some."""
-    out = asdict(spec)
+    """All fields that a result depends on, in new dictionaries; `code` only where there is some."""
+    out = {f.name: getattr(spec, f.name) for f in fields(spec)}
     out.pop("timeout", None)
+    if "defenses" in out:
+        out["defenses"] = [{f.name: getattr(d, f.name) for f in fields(d)} for d in spec.defenses]
     return out if out["code"] else {k: v for k, v in out.items() if k != "code"}
 
 

@@ -53,11 +53,12 @@ def _rows(
         for cell in group.cells:
             defense, strength = defense_point(cell.defenses)
             points[cell.key] = {**where, "defense": defense, "strength": strength}
+        splits = {spec.key: _splits(spec) for spec in group.attacks}
         distinct = {tuple(p.items()): p for p in (points[c.key] for c in group.cells)}
         for point in distinct.values():
             yield {**point, "attack": "", "adversary": "", "phase": "", "split": ""}
             for spec in group.attacks:
-                for split in _splits(spec):
+                for split in splits[spec.key]:
                     for phase in phases.get(group.cells[0].cohort) or ("",):
                         yield {**point, **_who(spec), "phase": phase, "split": split}
     for r in refused:

@@ -94,6 +94,7 @@ class _Planner:
         self.seen: set[tuple[str, str]] = set()
         self.sources: dict[str, Source] = {}
         self.codes: dict[tuple[str, ...], str] = {}
+        self.registered: dict[str, str] = {}
 
     def groups(self) -> Iterator[Group]:
         loaded = [self._info(d) for d in self.root.data]
@@ -175,13 +176,19 @@ class _Planner:
                 params["parties"] = {**set_, **params.get("parties", {})}
         return CellSpec(
             data={**info.section, "digest": info.digest},
-            algorithm=registry.algorithms.entry(algorithm).name,
+            algorithm=self._registered(algorithm),
             params=params,
             defenses=defenses,
             seed=seed,
             dtype=self.root.audit.dtype,
             code=self._code(info, algorithm, params, defenses),
         )
+
+    def _registered(self, algorithm: str) -> str:
+        """The registered name; looked up once, for grids may have thousands of cells."""
+        if algorithm not in self.registered:
+            self.registered[algorithm] = registry.algorithms.entry(algorithm).name
+        return self.registered[algorithm]
 
     def _code(
         self,
