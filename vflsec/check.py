@@ -9,13 +9,29 @@ from typing import Any
 
 from vflsec.errors import ConfigError
 
-__all__ = ["fail", "finite", "in_unit", "integer", "nearest", "non_negative", "one_of", "positive"]
+__all__ = [
+    "fail",
+    "finite",
+    "in_unit",
+    "integer",
+    "nearest",
+    "non_negative",
+    "one_of",
+    "positive",
+    "shown",
+]
 
 
 def fail(name: str, rule: str, value: Any, remedy: str = "") -> ConfigError:
     """The error to raise when `name` breaks `rule`."""
     tail = f" {remedy}" if remedy else ""
-    return ConfigError(f"{name} must be {rule}, got {value!r}.{tail}")
+    return ConfigError(f"{name} must be {rule}, got {shown(value)}.{tail}")
+
+
+def shown(value: Any) -> str:
+    """A value as it is shown in a message; a long one is cut."""
+    text = repr(value)
+    return text if len(text) < 200 else f"{text[:200]}..."
 
 
 def _is_number(value: Any) -> bool:

@@ -91,7 +91,31 @@ def _gates(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
             except ConfigError as error:
                 rule = re.sub(r"^gate: \w+ ", "", str(error))
                 out.append(origin.problem(("gate", i, key), rule, value))
+                break
+        else:
+            out += _unfailable(origin, i, known, section)
     return out
+
+
+def _unfailable(
+    origin: Origin, i: int, known: Mapping[str, str], section: Mapping[str, Any]
+) -> list[Problem]:
+    from vflsec.audit import gate as gates
+    from vflsec.audit.answerable import unfailable
+
+    limits = {k: section[k] for k in ("max", "min") if _finite(section.get(k))}
+    if len(limits) != 1:
+        return []  # reported by its type or its number
+    asked: dict[str, Any] = {**known, **limits}
+    found = unfailable(gates.Gate(**asked))
+    if found is None:
+        return []
+    key, value, rule = found
+    return [origin.problem(("gate", i, key), rule, value)]
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _tables(normal: Mapping[str, Any], key: str) -> list[tuple[int, Mapping[str, Any]]]:
@@ -143,6 +167,9 @@ def _check(
             else:
                 rule = unknown_key(key, value, [*_OWN[str(here[0])].model_fields, *parameters])
         out.append(origin.problem((*here, *place), rule, value))
+    if here[0] == "algorithm" and given.get("epochs") == 0:
+        rule = "must be >= 1, got 0: what is not trained leaks nothing and would pass every gate."
+        out.append(origin.problem((*here, *params["epochs"][0]), rule, 0))
     if wrong:
         return out
     try:
