@@ -284,7 +284,7 @@ def gate(
     Example: vflsec gate out/quickstart --max 0.05 --attack direction
     """
     from vflsec.audit import gate as gates
-    from vflsec.audit.answerable import unanswerable, unfailable
+    from vflsec.audit.answerable import unanswerable
     from vflsec.audit.baseline import write_baseline
     from vflsec.audit.leakage import rows_of
     from vflsec.engine.folder import only_ours
@@ -304,10 +304,6 @@ def gate(
             gates.Gate(metric=metric, max=max_, min=min_, attack=attack, adversary=adversary,
                        split=split, dataset=dataset, defense=defense)
         ]  # fmt: skip
-    for given in also:
-        wrong = unfailable(given)
-        if wrong is not None:
-            raise VflsecError(f"gate: --{wrong[0]} {wrong[2]}")
     before = None
     if baseline is not None and not update_baseline:
         before = read_any(baseline)

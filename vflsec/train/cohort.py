@@ -54,6 +54,18 @@ class Moment:
         """The views of all replicas."""
         return [self.view(spec, r) for r in range(len(self.training.cells))]
 
+    def randomised(self, r: int) -> Tensor | None:
+        """The labels (N,) that replica `r` trained on, -1 where unknown.
+
+        None where they are the true ones, or shares of classes.
+        """
+        labels, y = self.training.fed.labels, self.training.task(r).y
+        if labels.dim() != 2:
+            return None
+        mine = labels[r].cpu()
+        known = mine >= 0
+        return None if bool((mine[known] == y[known]).all()) else mine
+
     def embeddings(self, spec: AttackSpec, r: int) -> Table:
         """What each row's embedding was when its owner last sent it behind an encrypted layer.
 
