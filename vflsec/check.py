@@ -10,13 +10,19 @@ from typing import Any, TypeGuard
 from vflsec.errors import ConfigError
 
 __all__ = ["fail", "finite", "in_unit", "integer", "is_number", "nearest", "non_negative", "one_of",
-           "positive"]  # fmt: skip
+           "positive", "shown"]  # fmt: skip
 
 
 def fail(name: str, rule: str, value: Any, remedy: str = "") -> ConfigError:
     """The error to raise when `name` breaks `rule`."""
     tail = f" {remedy}" if remedy else ""
-    return ConfigError(f"{name} must be {rule}, got {value!r}.{tail}")
+    return ConfigError(f"{name} must be {rule}, got {shown(value)}.{tail}")
+
+
+def shown(value: Any) -> str:
+    """A value as it is shown in a message; a long one is cut."""
+    text = repr(value)
+    return text if len(text) < 200 else f"{text[:200]}..."
 
 
 def is_number(value: Any) -> TypeGuard[float]:

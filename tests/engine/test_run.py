@@ -19,7 +19,8 @@ from engine_fakes import SCENARIO, Trainer, backend
 
 import vflsec
 from vflsec.audit.result import Audit
-from vflsec.engine.run import OUR_FILES, Interrupted
+from vflsec.engine.folder import OUR_FILES
+from vflsec.engine.run import Interrupted
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.reporter import Reporter
 

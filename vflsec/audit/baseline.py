@@ -147,6 +147,8 @@ def write_baseline(path: Path, audit: Audit) -> None:
             f"{audit.folder}: not all that was planned is measured, so this is no baseline. "
             "Run the audit again first."
         )
+    if path.exists():
+        read_baseline(path)  # nothing else is overwritten
     version = audit.summary["versions"]["vflsec"]
     found = baseline_of(audit.results, audit.summary["scenario_hash"], version)
     text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

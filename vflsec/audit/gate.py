@@ -26,11 +26,12 @@ from vflsec.audit.leakage import UNDEFENDED, is_undefended, reversible, rows_of
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.wording import TASK, Candidate
 
-__all__ = ["LEAST_CONFIDENCE", "MIN_ROWS", "MIN_SEEDS", "Gate", "Verdict", "exit_code",
-           "judge"]  # fmt: skip
+__all__ = ["LEAST_CONFIDENCE", "MIN_ROWS", "MIN_SEEDS", "Gate", "Verdict", "exit_code", "judge",
+           "selected"]  # fmt: skip
 
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
 REPORTED = ("cap", "dcs")
+PLANNED = "planned"
 MIN_SEEDS, MIN_ROWS = 3, 20
 """The least evidence that a PASS on an attack's figure rests on."""
 LEAST_CONFIDENCE = 0.8
@@ -176,7 +177,12 @@ def _named(label: str, wanted: str) -> bool:
     return wanted in ("*", label, label.split("(")[0])
 
 
-def _selected(row: Mapping[str, Any], gate: Gate) -> bool:
+def selected(row: Mapping[str, Any], gate: Gate) -> bool:
+    """Whether a gate asks about a row of results.
+
+    One that is not ``ok`` needs no figure of the gate's metric; one that is only planned may name
+    neither phase nor split.
+    """
     bare = is_undefended(row)
     if gate.defense == "defended" and bare:
         return False
@@ -188,14 +194,18 @@ def _selected(row: Mapping[str, Any], gate: Gate) -> bool:
         return False
     if any(getattr(gate, k) not in ("*", row[k]) for k in ("dataset", "algorithm")):
         return False
+    planned = row["status"] == PLANNED
+    if planned and gate.metric in (*TASK, "epsilon_lower"):
+        return True
     if gate.metric == "epsilon_lower":
         return bool(row["metric"] == gate.metric)
     if gate.metric in TASK:
         return not row["attack"] and row["metric"] == row["utility_metric"]
     if not row["attack"] or not _named(row["attack"], gate.attack):
         return False
-    if any(getattr(gate, k) not in ("*", row[k]) for k in ("adversary", "phase", "split")):
-        return False
+    for key in ("adversary", "phase", "split"):
+        if getattr(gate, key) not in ("*", row[key]) and not (planned and not row[key]):
+            return False
     if row["status"] != "ok":
         return True
     wanted = gate.metric if gate.metric != "advantage" else gate.of or row["primary"]
@@ -233,7 +243,7 @@ def _judge(
 ) -> list[Verdict]:
     points: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for r in rows:
-        if _selected(r, gate):
+        if selected(r, gate):
             strength = None if r["strength"] != r["strength"] else r["strength"]
             points[r["dataset"], r["algorithm"], r["defense"], strength].append(r)
     if not points:

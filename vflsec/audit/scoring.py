@@ -82,7 +82,7 @@ def _by_split(
     goal = goal_of(answer.of.attack, answer.of.spec, task)
     guess = replace(guess, target=goal.truth.target)
     common: dict[str, Any] = {"classes": goal.classes, "prior": goal.prior, "quota": True}
-    for split in answer.of.attack.splits:
+    for split in dict.fromkeys(answer.of.attack.splits):
         rows = answer.view.targets[split].cpu().numpy()
         found = score(guess, goal.truth, rows, **common)
         names = [_same(s.metric) for s in found]

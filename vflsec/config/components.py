@@ -162,6 +162,9 @@ def _check(
             else:
                 rule = unknown_key(key, value, [*_OWN[str(here[0])].model_fields, *parameters])
         out.append(origin.problem((*here, *place), rule, value))
+    if here[0] == "algorithm" and given.get("epochs") == 0:
+        rule = "must be >= 1, got 0: what is not trained leaks nothing and would pass every gate."
+        out.append(origin.problem((*here, *params["epochs"][0]), rule, 0))
     if wrong:
         return out
     try:
