@@ -29,8 +29,8 @@ from vflsec.audit.metrics import score
 from vflsec.cell import AttackSpec, CellSpec
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
+from vflsec.engine.cohort import run_cohort
 from vflsec.guess import Guess, Truth
-from vflsec.train.cohort import run_cohort
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "evidence" / "gates.md"
 SEEDS = 5

@@ -35,8 +35,8 @@ from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, 
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
+from vflsec.engine.cohort import run_cohort
 from vflsec.task import Task
-from vflsec.train.cohort import run_cohort
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (os.environ.get("VFLSEC_TEST_DATA", ""), "../shared/data", "../../shared/data")

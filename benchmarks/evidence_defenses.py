@@ -28,10 +28,10 @@ from vflsec.audit import leakage
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
+from vflsec.engine.cohort import run_cohort
 from vflsec.errors import VflsecError
 from vflsec.rng import generator
 from vflsec.task import Task
-from vflsec.train.cohort import run_cohort
 
 SEEDS = range(5)
 EPOCHS = 10

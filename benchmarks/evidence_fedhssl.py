@@ -40,10 +40,10 @@ from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, digest
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import PartyData, Source
+from vflsec.engine.cohort import run_cohort
 from vflsec.federation import Federation
 from vflsec.guess import Guess, Truth
 from vflsec.task import Stack, Task
-from vflsec.train.cohort import run_cohort
 from vflsec.train.loop import predict, run_phases
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -24,7 +24,7 @@ from vflsec import registry
 from vflsec.audit.intervals import t_interval
 from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec
 from vflsec.data.prepare import make_task
-from vflsec.train.cohort import run_cohort
+from vflsec.engine.cohort import run_cohort
 from vflsec.visible import claim
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -30,7 +30,7 @@ from vflsec import registry
 from vflsec.audit.intervals import t_interval
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.data.prepare import make_task
-from vflsec.train.cohort import run_cohort
+from vflsec.engine.cohort import run_cohort
 
 torch.set_num_threads(1)
 SEEDS = range(5)

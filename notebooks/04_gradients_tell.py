@@ -33,7 +33,7 @@ import torch
 from vflsec import registry
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.data.prepare import make_task
-from vflsec.train.cohort import run_cohort
+from vflsec.engine.cohort import run_cohort
 
 warnings.filterwarnings("ignore")
 torch.set_num_threads(1)

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from vflsec.audit.result import Audit
 from vflsec.cell import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 from vflsec.data.source import PartyData, Source
 from vflsec.engine.executor import Backend
-from vflsec.engine.run import Audit, run_audit
+from vflsec.engine.run import run_audit
 
 SCENARIO = """\
 [data]

@@ -13,7 +13,7 @@ from vflsec import registry
 from vflsec.audit.leakage import records, results_frame
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.data.prepare import make_task
-from vflsec.train.cohort import run_cohort
+from vflsec.engine.cohort import run_cohort
 
 ATTACKS = (
     AttackSpec("model_completion", adversary=("passive",)),

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 from vflsec._version import __version__
 
 if TYPE_CHECKING:
+    from vflsec.audit.result import Audit
     from vflsec.config.scenario import Scenario, load_scenario
-    from vflsec.engine.run import Audit, run_audit
-    from vflsec.plan.planner import make_plan
+    from vflsec.engine.rehearse import make_plan
+    from vflsec.engine.run import run_audit
 
 __all__ = ["Audit", "Scenario", "__version__", "load_scenario", "make_plan", "run_audit"]
 
 _HOME = {
-    "Audit": "vflsec.engine.run",
+    "Audit": "vflsec.audit.result",
     "run_audit": "vflsec.engine.run",
     "Scenario": "vflsec.config.scenario",
     "load_scenario": "vflsec.config.scenario",
-    "make_plan": "vflsec.plan.planner",
+    "make_plan": "vflsec.engine.rehearse",
 }
 
 

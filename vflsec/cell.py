@@ -15,7 +15,7 @@ from vflsec._version import __version__
 
 __all__ = [
     "AttackSpec", "CellResult", "CellSpec", "DefenseSpec", "LedgerRow", "Measure", "digest",
-    "victims",
+    "exhausted", "victims",
 ]  # fmt: skip
 
 
@@ -96,6 +96,18 @@ def victims(
     if target in ("label", "integrity"):
         return (parties[0],)
     return (named,) if named else tuple(p for p in parties if p not in adversary)
+
+
+def exhausted(spec: AttackSpec, labelled: int) -> str:
+    """Why the grants leave no training row to guess, or ''; `labelled` is 0 if it is not known."""
+    granted = spec.known_rows + spec.aux_rows
+    if not labelled or granted < labelled:
+        return ""
+    of = "known_rows" if not spec.aux_rows else "known_rows + aux_rows"
+    return (
+        f"{spec.name}: {of} must be < {labelled}, the number of labelled training rows, got "
+        f"{granted}: no row would be left to guess. Grant fewer."
+    )
 
 
 @dataclass(frozen=True)

@@ -121,9 +121,10 @@ def audit(
     Example: vflsec audit quickstart --seeds 3 --out out/first
     """
     from vflsec.engine.decide import run_until_decided
-    from vflsec.engine.run import Interrupted, Reporter, run_audit
+    from vflsec.engine.run import Interrupted, run_audit
     from vflsec.report.console import print_summary
     from vflsec.report.progress import reporter_for
+    from vflsec.reporter import Reporter
 
     console = _console()
     signal.signal(signal.SIGTERM, _interrupt)
@@ -180,7 +181,7 @@ def check_(
     Example: vflsec check quickstart --set audit.seeds=3
     """
     from vflsec.config.scenario import find_scenario, load_scenario
-    from vflsec.plan.planner import make_plan
+    from vflsec.engine.rehearse import make_plan
     from vflsec.report.console import print_plan
     from vflsec.report.exports import plain
 
@@ -288,7 +289,8 @@ def gate(
     Example: vflsec gate out/quickstart --max 0.05 --attack direction
     """
     from vflsec.audit import gate as gates
-    from vflsec.engine import baseline as stored
+    from vflsec.audit.baseline import write_baseline
+    from vflsec.engine.previous import read_any
     from vflsec.engine.run import judge
     from vflsec.engine.store import Store, make_folder
     from vflsec.report.console import print_verdicts
@@ -304,7 +306,7 @@ def gate(
         ]  # fmt: skip
     before = None
     if baseline is not None and not update_baseline:
-        before = stored.read_any(baseline)
+        before = read_any(baseline)
     with Store(folder, readonly=True) as store:
         result = judge(store, export=False, also=also, only=bool(also), before=before)
     console = _console()
@@ -318,7 +320,7 @@ def gate(
             "Not all that was planned is measured, so nothing passes; run the audit again."
         )
     if update_baseline and baseline is not None:
-        stored.write_baseline(baseline, result)
+        write_baseline(baseline, result)
         console.print(f"Wrote the baseline {baseline}.", markup=False, soft_wrap=True)
     if report_to is not None:
         make_folder(report_to)
@@ -361,10 +363,10 @@ def compare(
 
     Example: vflsec compare out/before out/after
     """
-    from vflsec.audit.compare import compare as compared
+    from vflsec.engine.previous import compare_folders
     from vflsec.report.console import print_changes
 
-    found = compared(before, after)
+    found = compare_folders(before, after)
     if format_ is Format.json:
         _json(found)
         return

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from vflsec.engine.run import Audit
+    from vflsec.audit.result import Audit
 
 __all__: list[str] = []
 

@@ -17,8 +17,8 @@ from few_overlap.worlds import BUILD, World, tasks_of
 from vflsec._version import __version__
 from vflsec.audit.leakage import records, results_frame, summarise
 from vflsec.cell import AttackSpec, CellResult, CellSpec
+from vflsec.engine.cohort import run_cohort
 from vflsec.task import Task
-from vflsec.train.cohort import run_cohort
 
 STORE = BUILD / "few_overlap.json"
 FIELDS = ("cell", "dataset", "seed", "metric", "value", "chance", "phase", "adversary", "attack",

@@ -11,8 +11,8 @@ from by_hand import assert_same, federation, largest_difference, trained
 from vflsec import registry
 from vflsec.algorithms.fedbcd import FedBCD
 from vflsec.cell import CellSpec, DefenseSpec
+from vflsec.engine.cohort import run_cohort
 from vflsec.testing import small_stack, small_task
-from vflsec.train.cohort import run_cohort
 
 SMALL: dict[str, Any] = {"hidden": (5,), "cut": 3, "batch_size": 32, "epochs": 1, "patience": 0}
 

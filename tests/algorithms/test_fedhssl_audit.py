@@ -9,12 +9,12 @@ import torch
 
 from vflsec import registry
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure
+from vflsec.engine.cohort import run_cohort
 from vflsec.federation import Federation
 from vflsec.message import Message
 from vflsec.policy import Own
 from vflsec.rng import Streams
 from vflsec.testing import small_stack, small_task
-from vflsec.train.cohort import run_cohort
 from vflsec.train.loop import run_phases
 
 SMALL = {

@@ -13,12 +13,12 @@ from vflsec.algorithms.fpd import FPD
 from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation
 from vflsec.nn.imitation import kl
 from vflsec.task import Stack
 from vflsec.testing import small_stack, small_task
-from vflsec.train.cohort import run_cohort
 from vflsec.train.loop import predict, run_phases
 
 SMALL: dict[str, Any] = {

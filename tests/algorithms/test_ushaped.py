@@ -16,6 +16,7 @@ from vflsec.algorithms.ushaped import UShaped
 from vflsec.audit.metrics import score
 from vflsec.cell import AttackSpec, CellSpec
 from vflsec.data.prepare import make_task
+from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation
 from vflsec.guess import Guess, Truth
@@ -23,7 +24,6 @@ from vflsec.rng import generator
 from vflsec.task import Stack, Task
 from vflsec.testing import small_task
 from vflsec.testing.worlds import small_stack, train
-from vflsec.train.cohort import run_cohort
 from vflsec.train.loop import predict
 from vflsec.train.views import make_view
 from vflsec.view import View

@@ -8,9 +8,9 @@ from attack_views import PARTY, feature_view, rng
 
 from vflsec import registry
 from vflsec.cell import AttackSpec, CellSpec
+from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
 from vflsec.testing import small_task
-from vflsec.train.cohort import run_cohort
 from vflsec.view import Schema
 
 

@@ -11,10 +11,10 @@ from torch import nn
 
 from vflsec import registry
 from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
+from vflsec.engine.cohort import run_cohort
 from vflsec.nn.joint import Joint
 from vflsec.nn.replicas import Replicas
 from vflsec.testing import small_task
-from vflsec.train.cohort import run_cohort
 
 
 def auc(result: CellResult, adversary: str, split: str, attack: str = "") -> Measure:

@@ -12,8 +12,8 @@ from vflsec import registry
 from vflsec.attack import Attack
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.data.prepare import make_task
+from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.train.cohort import run_cohort
 from vflsec.view import Known
 
 

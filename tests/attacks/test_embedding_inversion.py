@@ -10,10 +10,10 @@ from attack_views import feature_view, r2, rng
 from vflsec import registry
 from vflsec.attack import Attack
 from vflsec.cell import AttackSpec, CellSpec
+from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
 from vflsec.measure.controls import feature_controls
 from vflsec.testing import small_task
-from vflsec.train.cohort import run_cohort
 
 
 def inversion(**params: object) -> Attack:

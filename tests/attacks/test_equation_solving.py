@@ -12,9 +12,9 @@ from torch import nn
 from vflsec import registry
 from vflsec.attack import Attack
 from vflsec.cell import AttackSpec, CellSpec
+from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
 from vflsec.testing import small_task
-from vflsec.train.cohort import run_cohort
 from vflsec.view import View
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from vflsec import registry
 from vflsec.cell import AttackSpec, CellSpec
+from vflsec.engine.cohort import run_cohort
 from vflsec.testing import small_task
-from vflsec.train.cohort import run_cohort
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -18,11 +18,11 @@ from vflsec import run_audit
 from vflsec.audit.leakage import records, results_frame, rows_of, summarise
 from vflsec.audit.matrix import leaks, secret, strongest
 from vflsec.cell import AttackSpec, CellSpec, victims
+from vflsec.engine.cohort import run_cohort
 from vflsec.report.console import print_summary
 from vflsec.report.html import html
 from vflsec.report.markdown import markdown_summary
 from vflsec.testing import small_task
-from vflsec.train.cohort import run_cohort
 
 
 def test_labels_are_the_active_partys_and_columns_those_of_the_others() -> None:

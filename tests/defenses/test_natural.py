@@ -8,8 +8,8 @@ import pytest
 
 from vflsec import registry
 from vflsec.config.scenario import load_scenario
+from vflsec.engine.rehearse import make_plan
 from vflsec.errors import ConfigError
-from vflsec.plan.planner import make_plan
 
 
 def scenario(**defense: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from vflsec import cli
 from vflsec.config.problems import ScenarioError
 from vflsec.config.scenario import load_scenario
-from vflsec.plan.planner import make_plan
+from vflsec.engine.rehearse import make_plan
 
 PART: dict[str, Any] = {"name": "breast_cancer", "aligned": 60}
 SMALL: dict[str, Any] = {"epochs": 1, "hidden": [6], "cut": 4}

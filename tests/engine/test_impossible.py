@@ -10,9 +10,9 @@ import pytest
 from vflsec import run_audit
 from vflsec.cell import AttackSpec, CellSpec
 from vflsec.config.scenario import load_scenario
-from vflsec.plan.planner import make_plan
+from vflsec.engine.cohort import run_cohort
+from vflsec.engine.rehearse import make_plan
 from vflsec.testing import small_task
-from vflsec.train.cohort import run_cohort
 
 SUMMED: dict[str, Any] = {"top": [], "linear_top": False, "aggregation": "sum"}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str, str]] = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from vflsec.config.scenario import load_scenario
+from vflsec.engine.rehearse import make_plan
 from vflsec.engine.run import run_audit
-from vflsec.plan.planner import make_plan
 
 SCENARIO = """\
 data = { name = "breast_cancer", aligned = 60 }

@@ -12,7 +12,8 @@ from engine_fakes import SCENARIO, source
 
 from vflsec import load_scenario
 from vflsec.config.problems import ScenarioError
-from vflsec.plan.planner import Plan, chunks, make_plan
+from vflsec.engine.rehearse import make_plan
+from vflsec.plan.values import Plan, chunks
 
 PASSIVE = ("passive1", "passive2")
 

@@ -18,8 +18,10 @@ import pytest
 from engine_fakes import SCENARIO, Trainer, backend
 
 import vflsec
-from vflsec.engine.run import OUR_FILES, Audit, Interrupted, Reporter
+from vflsec.audit.result import Audit
+from vflsec.engine.run import OUR_FILES, Interrupted
 from vflsec.errors import ConfigError, VflsecError
+from vflsec.reporter import Reporter
 
 CONTRACT = {
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",

@@ -12,9 +12,10 @@ from engine_fakes import SCENARIO, result_of, source
 from vflsec import load_scenario
 from vflsec.audit.leakage import records
 from vflsec.cell import Measure
+from vflsec.engine.rehearse import make_plan
 from vflsec.engine.store import STORE_NAME, Store
 from vflsec.errors import ConfigError
-from vflsec.plan.planner import Group, make_plan
+from vflsec.plan.values import Group
 
 
 @pytest.fixture(scope="module")

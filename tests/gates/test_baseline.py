@@ -13,9 +13,9 @@ from audited import Planted, audited
 from scipy import stats
 
 from vflsec.audit.baseline import baseline_of, read_baseline, regressions
-from vflsec.audit.compare import compare
 from vflsec.audit.epsilon import contradictions
 from vflsec.audit.leakage import results_frame
+from vflsec.engine.previous import compare_folders
 from vflsec.errors import ConfigError
 
 LIVE = dict.fromkeys(("a0", "a1", "a2"), (True, "planted"))
@@ -149,7 +149,7 @@ def test_compare_pairs_cells(tmp_path: Path) -> None:
     leaks = {"norm": 0.3, "model_completion": 0.2}
     old = audited(tmp_path / "a", Planted(leaks)).folder
     new = audited(tmp_path / "b", Planted({**leaks, "norm": 0.2}, utility=0.85)).folder
-    found = compare(old, new)
+    found = compare_folders(old, new)
     rows = {(r["quantity"], r["attack"], r["strength"]): r for r in found["rows"]
             if r["algorithm"] == "splitnn"}  # fmt: skip
     norm = rows["advantage", "norm", 0.0]
@@ -162,7 +162,7 @@ def test_compare_pairs_cells(tmp_path: Path) -> None:
     assert found["facts"] == []
     other = audited(tmp_path / "c", Planted({**leaks, "direction": 0.3}, shift=1), seeds=[7, 8, 9],
                     set=["attack.0.name=direction"])  # fmt: skip
-    found = compare(old, other.folder)
+    found = compare_folders(old, other.folder)
     assert {r["attack"] for r in found["gone"]} == {"norm"}
     assert {r["attack"] for r in found["new"]} == {"direction"}
     assert [f[0] for f in found["facts"]] == ["scenario hash"]

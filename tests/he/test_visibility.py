@@ -19,11 +19,12 @@ from vflsec.attack import Attack
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.channel import Recorder
 from vflsec.config.scenario import load_scenario
+from vflsec.engine.rehearse import make_plan
 from vflsec.engine.run import run_audit
 from vflsec.errors import ThreatModelError
 from vflsec.he.visibility import visibility
 from vflsec.plan.observe import refusal
-from vflsec.plan.planner import DataInfo, make_plan
+from vflsec.plan.values import DataInfo
 from vflsec.report.console import print_plan
 from vflsec.testing import small_stack, train
 from vflsec.train.views import make_view

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from vflsec import check
-from vflsec.algorithm import Algorithm
 from vflsec.algorithms._pretraining import Member, Pretraining, Recipe, Tower
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.errors import ConfigError
@@ -356,13 +355,6 @@ class SelfSupervised(SplitNN):
             for party in fed.parties.values():
                 for group in getattr(party.optimizer, "param_groups", ()):
                     group["lr"] = self.lr * factor
-
-    def alone(self, party: str) -> Algorithm | None:
-        if not (self.own_control and self.pretrain_iterations):
-            return None
-        from vflsec.algorithms.fedlocal_ssl import Alone
-
-        return Alone.of(self, party)
 
 
 def _least(rows: Tensor, size: int) -> int:

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from vflsec import registry
+from vflsec.algorithms._ssl_alone import OwnControl
 from vflsec.algorithms._ssl_options import CrossParty
 from vflsec.algorithms.splitnn import SplitNN
 
 
 @registry.algorithm
 @dataclass(frozen=True)
-class FedCSSL(CrossParty):
+class FedCSSL(OwnControl, CrossParty):
     """Hyper-parameters: those of its ingredients."""
 
     sends: ClassVar[frozenset[tuple[str, str, str]]] = SplitNN.sends | {

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from vflsec import registry
+from vflsec.algorithms._ssl_alone import OwnControl
 from vflsec.algorithms._ssl_options import CrossParty, Guided, LocalViews
 from vflsec.algorithms.fedcssl import FedCSSL
 
 
 @registry.algorithm
 @dataclass(frozen=True)
-class FedGSSL(Guided, CrossParty, LocalViews):
+class FedGSSL(OwnControl, Guided, CrossParty, LocalViews):
     """Hyper-parameters: those of its ingredients."""
 
     sends: ClassVar[frozenset[tuple[str, str, str]]] = FedCSSL.sends

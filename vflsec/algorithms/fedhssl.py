@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from vflsec import registry
+from vflsec.algorithms._ssl_alone import OwnControl
 from vflsec.algorithms._ssl_options import Averaging, CrossParty, Guided, LocalViews
 from vflsec.algorithms.fedgssl import FedGSSL
 
 
 @registry.algorithm
 @dataclass(frozen=True)
-class FedHSSL(Averaging, Guided, CrossParty, LocalViews):
+class FedHSSL(OwnControl, Averaging, Guided, CrossParty, LocalViews):
     """Hyper-parameters: those of its ingredients."""
 
     sends: ClassVar[frozenset[tuple[str, str, str]]] = FedGSSL.sends | {

@@ -13,50 +13,18 @@ learning", arXiv:2208.08934 (2022), section IV, tables IV and V (FedLocalSimSiam
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from dataclasses import dataclass
 
 from vflsec import registry
-from vflsec.algorithms._ssl import SelfSupervised
+from vflsec.algorithms._ssl_alone import OwnControl
 from vflsec.algorithms._ssl_options import Averaging, LocalViews
-from vflsec.federation import Federation, Phase
 
 ALIASES = ("fedlocalssl",)
 
 
 @registry.algorithm
 @dataclass(frozen=True)
-class FedLocalSSL(Averaging, LocalViews):
+class FedLocalSSL(OwnControl, Averaging, LocalViews):
     """Hyper-parameters: those of its ingredients; nothing is averaged by default."""
 
     average: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Alone(FedLocalSSL):
-    """Pre-training by one party, and nothing else: the attacker without the federation.
-
-    Attributes:
-        only: that party.
-    """
-
-    only: str = ""
-
-    sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
-
-    @classmethod
-    def of(cls, algorithm: SelfSupervised, party: str) -> Alone:
-        """With the encoder and the pre-training settings of another algorithm of the family."""
-        same = {
-            f.name: getattr(algorithm, f.name) for f in fields(cls) if hasattr(algorithm, f.name)
-        }
-        batch = algorithm.pretrain_batch_size
-        if not algorithm.has_local and algorithm.ssl == "moco":
-            same["queue"] = max(1, cls.queue // batch) * batch
-        return cls(**same | {"average": (), "own_control": False, "only": party})
-
-    def members(self, fed: Federation) -> list[str]:
-        return [self.only]
-
-    def phases(self, fed: Federation) -> list[Phase]:
-        return [self.pretraining(fed)]

@@ -27,11 +27,12 @@ from vflsec.audit import intervals
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
 from vflsec.audit.leakage import rows_of
 from vflsec.errors import ConfigError
+from vflsec.files import write_atomic
 
 if TYPE_CHECKING:
-    from vflsec.engine.run import Audit
+    from vflsec.audit.result import Audit
 
-__all__ = ["BASELINE_VERSION", "LEAST", "baseline_of", "read_any", "read_baseline", "regressions",
+__all__ = ["BASELINE_VERSION", "LEAST", "advantages", "baseline_of", "read_baseline", "regressions",
            "write_baseline"]  # fmt: skip
 
 BASELINE_VERSION = 1
@@ -54,7 +55,7 @@ def baseline_of(frame: pd.DataFrame, scenario_hash: str, version: str) -> dict[s
     Raises:
         ConfigError: no attack has an advantage.
     """
-    values = _values(frame)
+    values = advantages(frame)
     if not values:
         raise ConfigError("baseline: these results hold no advantage to compare with later.")
     points = [
@@ -69,7 +70,8 @@ def baseline_of(frame: pd.DataFrame, scenario_hash: str, version: str) -> dict[s
     }
 
 
-def _values(frame: pd.DataFrame) -> dict[Key, dict[int, float]]:
+def advantages(frame: pd.DataFrame) -> dict[Key, dict[int, float]]:
+    """The advantage of every attack by point and seed, in its primary metric."""
     if "role" in frame.columns:
         frame = frame[frame["role"] != "control"]
     found: dict[Key, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -111,29 +113,12 @@ def read_baseline(path: Path) -> Values:
         raise ConfigError(f"{path}: a point of this baseline is malformed. {advice}") from None
 
 
-def read_any(path: Path) -> Values:
-    """The values in a baseline file, or in the results directory of an earlier audit.
-
-    Raises:
-        ConfigError: it is neither.
-    """
-    if not path.is_dir():
-        return read_baseline(path)
-    from vflsec.engine.run import judge
-    from vflsec.engine.store import Store
-
-    with Store(path, readonly=True) as store:
-        return _values(judge(store, export=False, partial=True).results)
-
-
 def write_baseline(path: Path, audit: Audit) -> None:
     """Keep the advantages of an audit as the file to compare later ones with.
 
     Raises:
         ConfigError: the audit is unfinished or has no advantage, or the file cannot be written.
     """
-    from vflsec.report.exports import write_atomic
-
     if not audit.summary["complete"]:
         raise ConfigError(
             f"{audit.folder}: not all that was planned is measured, so this is no baseline. "
@@ -204,7 +189,7 @@ def regressions(
         alive: of :func:`vflsec.audit.gate.alive`.
         confidence: of the one-sided bounds.
     """
-    now = _values(frame)
+    now = advantages(frame)
     changes = [_change(k, now[k], before[k]) for k in before if k in now]
     p = intervals.holm([c.p_above_zero() for c in changes])
     alpha = 1 - confidence

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ import pandas as pd
 from scipy import special
 
 from vflsec.audit.leakage import rows_of
-from vflsec.engine.run import Audit, judge
-from vflsec.engine.store import Store
+from vflsec.audit.result import Audit
 
 __all__ = ["compare"]
 
@@ -23,38 +21,29 @@ _POINT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "
 Seeds = Mapping[int, float]
 
 
-def compare(before: Path, after: Path, confidence: float | None = None) -> dict[str, Any]:
-    """The change of every advantage and of the utility from one results directory to another.
+def compare(old: Audit, new: Audit, confidence: float | None = None) -> dict[str, Any]:
+    """The change of every advantage and of the utility from one audit to another.
 
     Args:
-        before, after: results directories.
-        confidence: of the two-sided t intervals; None takes that of `after`.
+        old, new: audits.
+        confidence: of the two-sided t intervals; None takes that of `new`.
 
     Returns:
         ``rows``: points in both with ``before``, ``after``, ``change``, ``low``, ``high``,
         ``seeds`` and ``paired``; ``gone`` and ``new``: points in one only; ``facts``: what else
         differs (scenario, data, versions, device) as [name, before, after].
-
-    Raises:
-        ConfigError: a directory holds no audit.
     """
-    old, new = _load(before), _load(after)
     level = confidence or float(new.summary["confidence"])
     a, b = _values(old.results), _values(new.results)
     return {
-        "before": str(before),
-        "after": str(after),
+        "before": str(old.folder),
+        "after": str(new.folder),
         "confidence": level,
         "rows": [_named(k) | _change(a[k], b[k], level) for k in a if k in b],
         "gone": [_named(k) for k in a if k not in b],
         "new": [_named(k) for k in b if k not in a],
         "facts": _facts(old.summary, new.summary),
     }
-
-
-def _load(folder: Path) -> Audit:
-    with Store(folder, readonly=True) as store:
-        return judge(store, export=False, only=True)
 
 
 def _named(key: tuple[Any, ...]) -> dict[str, Any]:

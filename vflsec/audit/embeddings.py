@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 
 from vflsec.audit.metrics import Score, score
-from vflsec.cell import AttackSpec
-from vflsec.errors import ThreatModelError
-from vflsec.federation import Federation
 from vflsec.guess import Guess, Truth
-from vflsec.view import View
+from vflsec.view import Table, View
 
 __all__ = ["Scored", "score_embedding"]
 
@@ -19,24 +16,14 @@ METRICS = ("r2", "relative_error")
 Scored = tuple[Score, dict[str, dict[str, float | None]], dict[str, Any]]
 
 
-def score_embedding(
-    fed: Federation, spec: AttackSpec, view: View, guess: Guess, r: int
-) -> list[Scored]:
+def score_embedding(table: Table, view: View, guess: Guess) -> list[Scored]:
     """Scores with controls and notes, on the rows that were guessed.
 
-    The truth is what each row's embedding was when it was last sent. Controls: the constant 0, and
-    the column means (which no attacker knows, so the comparison is conservative). The notes give
-    the error of the best linear guess from the layer's output, fitted to the truth itself: what no
-    linear attack on z alone can beat.
-
-    Raises:
-        ThreatModelError: no encrypted layer recorded embeddings.
+    The truth is `table`: what each row's embedding was when it was last sent. Controls: the
+    constant 0, and the column means (which no attacker knows, so the comparison is conservative).
+    The notes give the error of the best linear guess from the layer's output, fitted to the truth
+    itself: what no linear attack on z alone can beat.
     """
-    victims = [p.name for p in fed.passive if p.name not in spec.adversary]
-    links = [fed.link(p) for p in victims]
-    if len(links) != 1 or getattr(links[0], "truth", None) is None:
-        raise ThreatModelError("embeddings are scored for one passive party behind he_embedding.")
-    table = links[0].embeddings(r, fed.phase)  # type: ignore[attr-defined]
     held = table.tensor.double().cpu().numpy()
     truth = Truth("feature", table.rows, held)
     rows = guess.rows

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from typing import Any
 
 import pandas as pd
@@ -12,38 +11,11 @@ import pandas as pd
 from vflsec.audit import epsilon, leakage
 from vflsec.audit import gate as gates
 from vflsec.audit.baseline import Values, regressions
+from vflsec.audit.evaluation import Evaluation, title_of
 from vflsec.audit.findings import sentences
 from vflsec.cell import CellResult
 
-__all__ = ["Evaluation", "costs", "evaluate"]
-
-
-@dataclass
-class Evaluation:
-    """What the stored figures say.
-
-    Attributes:
-        frame: one row for each measure, with ``role`` (``audit``, ``reference``, ``control``).
-        points: one row for each point, means over seeds with intervals.
-        curves: one row for each defense and attack, with CAP.
-        alive: {attack label: (shown to work, evidence)}.
-        verdicts: of every gate.
-        exit_code: of the verdicts.
-        findings: one sentence each.
-        partial: more cells are to come.
-        asked: the gates of the scenario, in its order.
-    """
-
-    frame: pd.DataFrame
-    points: pd.DataFrame
-    curves: pd.DataFrame
-    alive: Mapping[str, tuple[bool, str]] = field(default_factory=dict)
-    verdicts: Sequence[gates.Verdict] = ()
-    exit_code: int = 0
-    findings: Sequence[str] = ()
-    partial: bool = False
-    asked: Sequence[gates.Gate] = ()
-    over_time: pd.DataFrame = field(default_factory=pd.DataFrame)
+__all__ = ["evaluate"]
 
 
 def evaluate(
@@ -105,17 +77,11 @@ def _records(
             dataset = record["datasets"].get(f"{role}:{result.key}")
             if dataset is None:
                 continue
-            algorithm = _title(record, role, result)
+            algorithm = title_of(record, role, result)
             for row in leakage.records(result):
                 known = record["known_rows"].get(row["attack_key"])
                 yield row | {"dataset": dataset, "algorithm": algorithm, "known_rows": known}
             break
-
-
-def _title(record: Mapping[str, Any], role: str, result: CellResult) -> str:
-    """What the algorithm of a cell is called in results; its name in stores of older versions."""
-    titles: Mapping[str, str] = record.get("algorithms", {})
-    return titles.get(f"{role}:{result.key}", result.spec.algorithm)
 
 
 def _with_roles(
@@ -158,51 +124,3 @@ def _findings(
     points: pd.DataFrame, verdicts: Sequence[gates.Verdict], confidence: float
 ) -> list[str]:
     return sentences(points, verdicts, confidence) if len(points) else []
-
-
-def costs(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict[str, Any]]:
-    """What each point cost: seconds and traffic by direction, means over its seeds."""
-    by_point: dict[tuple[Any, ...], list[CellResult]] = defaultdict(list)
-    for result in results:
-        for role in ("audit", "reference", "control"):
-            dataset = record["datasets"].get(f"{role}:{result.key}")
-            if dataset is not None:
-                defense, strength = leakage.defense_point(result.spec.defenses)
-                point = (role, dataset, _title(record, role, result), defense, strength)
-                by_point[point].append(result)
-                break
-    return [
-        dict(zip(("role", "dataset", "algorithm", "defense", "strength"), point, strict=True))
-        | {
-            "cells": len(of),
-            "seconds": sum(r.seconds for r in of) / len(of),
-            "traffic": _traffic(of),
-            "encryption": _encryption(of),
-            "guarantees": of[0].guarantees,
-        }
-        for point, of in by_point.items()
-    ]
-
-
-def _encryption(of: Sequence[CellResult]) -> dict[str, float]:
-    """Seconds by operation that ciphertexts took, mean over cells; empty where none was made."""
-    found: dict[str, float] = defaultdict(float)
-    for result in of:
-        for what, seconds in result.facts.get("he.seconds", {}).items():
-            found[what] += seconds / len(of)
-    return dict(found)
-
-
-def _traffic(of: Sequence[CellResult]) -> list[dict[str, Any]]:
-    total: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0] * 4)
-    for result in of:
-        for row in result.ledger:
-            sums = total[row.phase, row.kind, row.name, row.sender, row.receiver]
-            for i, value in enumerate((row.messages, row.elements, row.bytes, row.rounds)):
-                sums[i] += value / len(of)
-    names = ("phase", "kind", "name", "sender", "receiver")
-    units = ("messages", "elements", "bytes", "rounds")
-    return [
-        dict(zip(names, key, strict=True)) | dict(zip(units, sums, strict=True))
-        for key, sums in total.items()
-    ]

@@ -21,7 +21,7 @@ from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import UNDEFENDED, defense_point, rows_of
 
 if TYPE_CHECKING:
-    from vflsec.plan.planner import Group
+    from vflsec.plan.values import Group
 
 __all__ = ["outcomes", "tables"]
 

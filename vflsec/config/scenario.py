@@ -353,7 +353,7 @@ def _allowed(item: Mapping[str, Any]) -> str:
 
 def _model_at(path: KeyPath) -> type[BaseModel]:
     """The model of the section at `path`."""
-    from vflsec.engine import sections
+    from vflsec.config import sections
 
     if not path:
         return Root

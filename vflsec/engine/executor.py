@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vflsec.cell import AttackSpec, CellResult, CellSpec
+from vflsec.cell import CellResult, CellSpec
 from vflsec.engine.store import Store
 from vflsec.errors import VflsecError
-from vflsec.plan.planner import DataInfo, Group, chunks
+from vflsec.plan.values import Group, Work, chunks
+from vflsec.plugins import importable
 
-__all__ = ["Backend", "Work", "default_backend", "do_work", "missing_work", "run_parallel"]
+__all__ = ["Backend", "default_backend", "do_work", "missing_work", "run_parallel"]
 
 Progress = Callable[[str, float], None]
 _ROUNDS = 3  # of workers dying without any progress in between
@@ -38,26 +38,9 @@ def default_backend() -> Backend:
     """The real data layer and trainer."""
     from vflsec.data.load import load_source
     from vflsec.data.prepare import make_task
-    from vflsec.train.cohort import run_cohort
+    from vflsec.engine.cohort import run_cohort
 
     return Backend(load_source, make_task, run_cohort)
-
-
-@dataclass(frozen=True)
-class Work:
-    """One call of the trainer: cells that share a cohort and the attacks they lack."""
-
-    data: DataInfo
-    cells: tuple[CellSpec, ...]
-    attacks: tuple[AttackSpec, ...]
-    main: bool
-
-    @property
-    def title(self) -> str:
-        """What a progress bar shows."""
-        cell = self.cells[0]
-        defenses = "+".join(d.name for d in cell.defenses) or "no defense"
-        return f"{self.data.name} · {cell.algorithm} · {defenses}"
 
 
 def missing_work(store: Store, group: Group, replicas: int, *, retry: bool = True) -> list[Work]:
@@ -95,13 +78,6 @@ class Tasks:
                 source = self.backend.load_source(work.data.source, seed, self.base)
                 self._tasks[seed] = self.backend.make_task(source, seed, **work.data.split)
         return {c.seed: self._tasks[c.seed] for c in work.cells}
-
-
-def importable(base: Path) -> None:
-    """Let the user's own modules, which lie beside the scenario, be imported."""
-    folder = str(base.resolve())
-    if folder not in sys.path:
-        sys.path.append(folder)
 
 
 def do_work(

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from vflsec.engine.run import Audit, judge
+from vflsec.audit.result import Audit
+from vflsec.engine.run import judge
 from vflsec.engine.store import Store, make_folder
 from vflsec.errors import ConfigError
 

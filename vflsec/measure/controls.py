@@ -18,13 +18,14 @@ import torch
 from torch import nn
 
 from vflsec import registry
+from vflsec.attack import Attack
 from vflsec.guess import Guess
 from vflsec.nn.completion import Fit, fit_networks, logistic_cv
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.regression import ridge
 from vflsec.view import View
 
-__all__ = ["Control", "controls", "feature_controls"]
+__all__ = ["Control", "controls", "controls_for", "feature_controls"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,24 @@ class Control:
     name: str
     guess: Guess
     cv: float
+
+
+def controls_for(
+    attack: Attack,
+    views: Sequence[View],
+    rngs: Sequence[torch.Generator],
+    alone: Sequence[nn.Module] = (),
+) -> list[list[Control]]:
+    """The controls of `attack` for each view: the same grants, and no message.
+
+    `alone` gives the bottoms that adversaries could have trained without the federation.
+    """
+    if attack.target == "feature":
+        return [feature_controls(v) for v in views]
+    if attack.target == "attribute":
+        column = str(getattr(attack, "column", ""))
+        return controls([v.for_attribute(column) for v in views], rngs, alone)
+    return controls(views, rngs, alone)
 
 
 def controls(

@@ -10,7 +10,7 @@ from vflsec import registry
 from vflsec.audit.leakage import defense_point
 
 if TYPE_CHECKING:
-    from vflsec.plan.planner import Group
+    from vflsec.plan.values import Group
 
 __all__ = ["estimate"]
 

@@ -1,23 +1,20 @@
-"""What keeps cells from being trained, found before anything runs: each takes its first steps."""
+"""What a scenario names that its data sets do not have or cannot be protected by."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from vflsec import registry
 from vflsec.config.components import natural_strengths
 from vflsec.config.problems import Problem
-from vflsec.errors import ConfigError, VflsecError
+from vflsec.errors import ConfigError
 
 if TYPE_CHECKING:
-    from vflsec.cell import CellSpec
     from vflsec.config.scenario import Scenario
-    from vflsec.data.source import Source
-    from vflsec.plan.planner import DataInfo, Group
-    from vflsec.task import Task
+    from vflsec.plan.values import DataInfo
 
-__all__ = ["obstacles", "unfit_defenses", "unknown_parties"]
+__all__ = ["unfit_defenses", "unknown_parties"]
 
 
 def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Problem]:
@@ -49,53 +46,3 @@ def unfit_defenses(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Pr
             except ConfigError as error:
                 rule = f"cannot be put on data {info.name}: {error}"
                 yield scenario.error(("defense", i), rule, section.name)
-
-
-def obstacles(
-    scenario: Scenario, groups: Sequence[Group], sources: Mapping[str, Source]
-) -> Iterator[Problem]:
-    """Audited groups whose training cannot begin.
-
-    Args:
-        scenario: what was planned; the user's own modules lie in its folder.
-        groups: of its plan.
-        sources: the loaded data by `DataInfo.name`.
-
-    What only shows later than in the first step of a phase is not found. Cells under real
-    encryption, whose setup starts processes and makes keys, are left out.
-    """
-    from vflsec.data.prepare import make_task
-    from vflsec.engine.executor import importable
-
-    importable(scenario.base)
-    tasks: dict[str, Task] = {}
-    for group in groups:
-        cell, name = group.cells[-1], group.data.name
-        if group.role != "audit" or _encrypts(cell):
-            continue
-        if name not in tasks:
-            tasks[name] = make_task(sources[name], 0, **group.data.split)
-        reason = _obstacle(cell, tasks[name])
-        if reason:
-            under = " with ".join([group.title, *(d.name for d in cell.defenses)])
-            rule = f"cannot be trained ({under} on {name}): {reason}"
-            i = [registry.algorithms.entry(a.name).name for a in scenario.root.algorithm].index(
-                cell.algorithm
-            )
-            yield scenario.error(("algorithm", i), rule, group.title)
-
-
-def _encrypts(cell: CellSpec) -> bool:
-    """Whether training takes longer by its defenses, which encryption alone does."""
-    policies = [registry.defenses.create(d.name, d.params) for d in cell.defenses]
-    return any(p.step_cost(64, 2, cell.params).spent > 0 for p in policies)
-
-
-def _obstacle(cell: CellSpec, task: Task) -> str:
-    from vflsec.train.cohort import first_step
-
-    try:
-        first_step(cell, task)
-    except VflsecError as error:
-        return str(error)
-    return ""

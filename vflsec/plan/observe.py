@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
+from vflsec.cell import exhausted
 from vflsec.errors import VflsecError
 
 if TYPE_CHECKING:
     from vflsec.attack import Attack
     from vflsec.cell import AttackSpec, CellSpec
     from vflsec.data.source import Source
-    from vflsec.plan.planner import DataInfo
+    from vflsec.plan.values import DataInfo
 
-__all__ = ["exhausted", "labelled_rows", "refusal"]
+__all__ = ["labelled_rows", "refusal"]
 
 
 def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) -> tuple[str, str]:
@@ -63,18 +64,6 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
     except (NotImplementedError, VflsecError):
         reason = ""  # depends on facts that only the run knows
     return ("not-applicable", reason) if reason else ("", "")
-
-
-def exhausted(spec: AttackSpec, labelled: int) -> str:
-    """Why the grants leave no training row to guess, or ''; `labelled` is 0 if it is not known."""
-    granted = spec.known_rows + spec.aux_rows
-    if not labelled or granted < labelled:
-        return ""
-    of = "known_rows" if not spec.aux_rows else "known_rows + aux_rows"
-    return (
-        f"{spec.name}: {of} must be < {labelled}, the number of labelled training rows, got "
-        f"{granted}: no row would be left to guess. Grant fewer."
-    )
 
 
 def labelled_rows(source: Source, split: Mapping[str, Any]) -> int:

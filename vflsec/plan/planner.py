@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +14,21 @@ from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, victims
 from vflsec.config.components import flat_params, natural_strengths
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Data
-from vflsec.data.load import SPLIT_KEYS, load_source
+from vflsec.data.load import load_source
 from vflsec.data.remarks import missing_by_column, remarks
 from vflsec.plan.estimate import estimate
-from vflsec.plan.feasible import obstacles, unfit_defenses, unknown_parties
+from vflsec.plan.feasible import unfit_defenses, unknown_parties
 from vflsec.plan.observe import labelled_rows, refusal
+from vflsec.plan.values import DataInfo, Group, Plan, Refused
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
     from vflsec.data.source import Source
 
-__all__ = ["DataInfo", "Group", "Plan", "Refused", "chunks", "make_plan"]
+__all__ = ["Trial", "make_plan"]
+
+Trial = Callable[["Scenario", Sequence[Group], Mapping[str, "Source"]], Iterable[Problem]]
+"""Tries out whether the trainings of a plan can begin; given by the engine, which can train."""
 
 _REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
 _ABSENT = object()
@@ -34,169 +37,18 @@ _CONTROL_SEEDS = 5
 _CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that have no partner
 
 
-@dataclass(frozen=True)
-class DataInfo:
-    """What planning needs to know of a data set.
-
-    Attributes:
-        name: shown in reports; different for every data section of an audit.
-        section: the ``[data]`` section: what is not default.
-        parties: names, the active party first.
-        classes, rows: sizes.
-        labelled: training rows with a label, at least one fewer than which may be granted; 0 if
-            that cannot be told before training.
-        digest: of the content.
-        missing: {party: {column: rows without a value}}.
-    """
-
-    name: str
-    section: Mapping[str, Any]
-    parties: tuple[str, ...]
-    classes: int
-    rows: int
-    digest: str
-    missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    labelled: int = 0
-
-    @property
-    def source(self) -> dict[str, Any]:
-        """What `load_source` gets: the section without the options of the split."""
-        return {k: v for k, v in self.section.items() if k not in SPLIT_KEYS}
-
-    @property
-    def split(self) -> dict[str, Any]:
-        """What `make_task` gets beside the source and the seed."""
-        return {k: v for k, v in self.section.items() if k in SPLIT_KEYS}
-
-    @property
-    def active(self) -> str:
-        return self.parties[0]
-
-    @property
-    def passive(self) -> tuple[str, ...]:
-        return self.parties[1:]
-
-
-@dataclass(frozen=True)
-class Group:
-    """Cells of one cohort with the attacks that are made on each of them.
-
-    Attributes:
-        role: ``audit``, ``reference`` or ``control``.
-        data: the data set.
-        cells: differ in seed and strengths only.
-        attacks: those that can run.
-        main: False if an active attacker changes the training, so that its main-task figures are
-            not those of the cell.
-        title: of the algorithm in results; tells sections apart that share its name.
-    """
-
-    role: str
-    data: DataInfo
-    cells: tuple[CellSpec, ...]
-    attacks: tuple[AttackSpec, ...] = ()
-    main: bool = True
-    title: str = ""
-
-
-@dataclass(frozen=True)
-class Refused:
-    """An attack that cannot run on some cells.
-
-    Attributes:
-        status: ``not-observable`` or ``not-applicable``.
-        reason: in words, naming both sides.
-        target: what the attack would have guessed.
-        victims: whose secret that is.
-        cells: keys of the cells concerned.
-    """
-
-    role: str
-    dataset: str
-    algorithm: str
-    attack: AttackSpec
-    status: str
-    reason: str
-    target: str
-    victims: tuple[str, ...]
-    cells: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What an audit will do.
-
-    Attributes:
-        name, scenario_hash, confidence: of the scenario.
-        groups: in the order they run.
-        refused: attacks that cannot run.
-        notes: anything else a reader should know before starting.
-        cost: an estimate: ``trainings``, ``steps``, ``attacks``, ``seconds``, ``encryption``.
-        base: folder that relative paths start from.
-    """
-
-    name: str
-    scenario_hash: str
-    confidence: float
-    groups: tuple[Group, ...]
-    refused: tuple[Refused, ...]
-    notes: tuple[str, ...] = ()
-    cost: Mapping[str, Any] = field(default_factory=dict)
-    base: Path = field(default_factory=Path)
-
-    @property
-    def cells(self) -> dict[str, str]:
-        """Role of every cell, by key."""
-        return {c.key: g.role for g in self.groups for c in g.cells}
-
-    def to_json(self) -> dict[str, Any]:
-        """The plan as plain values."""
-        return {
-            "name": self.name,
-            "scenario_hash": self.scenario_hash,
-            "confidence": self.confidence,
-            "data": [
-                {k: getattr(d, k) for k in ("name", "parties", "classes", "rows", "missing")}
-                for d in {g.data.name: g.data for g in self.groups if g.role == "audit"}.values()
-            ],
-            "groups": [
-                {
-                    "role": g.role,
-                    "dataset": g.data.name,
-                    "algorithm": g.title,
-                    "params": dict(g.cells[0].params),
-                    "defenses": [asdict(d) | {"strength": None} for d in g.cells[0].defenses],
-                    "strengths": sorted({_strengths(c) for c in g.cells}),
-                    "seeds": sorted({c.seed for c in g.cells}),
-                    "cells": [c.key for c in g.cells],
-                    "attacks": [asdict(a) | {"key": a.key} for a in g.attacks],
-                    "main": g.main,
-                }
-                for g in self.groups
-            ],
-            "refused": [asdict(r) for r in self.refused],
-            "notes": list(self.notes),
-            "cost": dict(self.cost),
-            "visibility": tables(self.groups),
-        }
-
-
-def _strengths(cell: CellSpec) -> tuple[float, ...]:
-    return tuple(d.strength for d in cell.defenses if d.strength is not None)
-
-
 def make_plan(
     scenario: Scenario,
     *,
     load: Callable[[Mapping[str, Any], int, Path], Source] | None = None,
-    try_out: bool = True,
+    trial: Trial | None = None,
 ) -> Plan:
-    """Plan an audit; loads the data sets and tries out whether every training can begin.
+    """Plan an audit; loads the data sets.
 
     Args:
         scenario: a valid scenario.
         load: instead of `vflsec.data.load.load_source`.
-        try_out: whether to set every training up and take its first step.
+        trial: finds trainings that cannot begin; None takes it on trust that all can.
 
     Raises:
         ScenarioError: a party is named that a data set does not have, a defense cannot protect a
@@ -205,8 +57,8 @@ def make_plan(
     """
     planner = _Planner(scenario, load or load_source)
     groups = tuple(planner.groups())
-    if try_out and not planner.problems:
-        planner.problems += obstacles(scenario, groups, planner.sources)
+    if trial is not None and not planner.problems:
+        planner.problems += trial(scenario, groups, planner.sources)
     if planner.problems:
         raise ScenarioError(planner.problems)
     return Plan(
@@ -218,6 +70,7 @@ def make_plan(
         notes=tuple(dict.fromkeys(planner.notes)),
         cost=estimate(groups),
         base=scenario.base,
+        visibility=tables(groups),
     )
 
 
@@ -471,10 +324,3 @@ def _adversaries(
 def _victim(given: str, info: DataInfo, like: DataInfo) -> str:
     """The victim on a data set; on the control (`info` differs from `like`) any other party."""
     return given if info is like and given in info.parties else ""
-
-
-def chunks(cells: Sequence[CellSpec], size: int) -> list[tuple[CellSpec, ...]]:
-    """Cells in runs of at most `size`, of nearly equal length."""
-    count = max(1, math.ceil(len(cells) / size))
-    edges = [round(i * len(cells) / count) for i in range(count + 1)]
-    return [tuple(cells[a:b]) for a, b in itertools.pairwise(edges) if b > a]

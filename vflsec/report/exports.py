@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,18 +15,18 @@ from typing import Any
 import pandas as pd
 
 from vflsec.audit import matrix
-from vflsec.audit.evaluate import Evaluation, costs
+from vflsec.audit.evaluation import Evaluation, costs
 from vflsec.audit.exposure import outcomes
 from vflsec.audit.leakage import rows_of
 from vflsec.cell import CellResult
 from vflsec.errors import ConfigError
+from vflsec.files import write_atomic
 
 __all__ = [
     "SUMMARY_VERSION",
     "plain",
     "read_summary",
     "summary_of",
-    "write_atomic",
     "write_exports",
 ]
 
@@ -52,28 +50,6 @@ def write_exports(
     write_atomic(folder / "summary.json", lambda p: p.write_text(text, encoding="utf-8"))
     resolved = folder / "scenario.resolved.toml"
     write_atomic(resolved, lambda p: p.write_text(scenario, encoding="utf-8"))
-
-
-def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write` with a temporary path in the same folder, then move it to `path`.
-
-    Raises:
-        ConfigError: the folder cannot be written.
-    """
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(handle)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
-    temporary = Path(name)
-    try:
-        write(temporary)
-        temporary.chmod(0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def summary_of(

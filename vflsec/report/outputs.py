@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vflsec.report.exports import write_atomic
+from vflsec.files import write_atomic
 
 __all__ = ["write_reports"]
 

@@ -12,13 +12,12 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from vflsec.engine.run import Reporter
+from vflsec.reporter import Reporter
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vflsec.engine.executor import Work
-    from vflsec.plan.planner import Plan
+    from vflsec.plan.values import Plan, Work
 
 __all__ = ["Lines", "Terminal", "reporter_for"]
 

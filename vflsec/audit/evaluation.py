@@ -1,0 +1,100 @@
+"""What the stored figures say, and what it cost to get them, as values."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from vflsec.audit import leakage
+from vflsec.cell import CellResult
+
+if TYPE_CHECKING:
+    from vflsec.audit.gate import Gate, Verdict
+
+__all__ = ["Evaluation", "costs", "title_of"]
+
+
+@dataclass
+class Evaluation:
+    """What the stored figures say.
+
+    Attributes:
+        frame: one row for each measure, with ``role`` (``audit``, ``reference``, ``control``).
+        points: one row for each point, means over seeds with intervals.
+        curves: one row for each defense and attack, with CAP.
+        alive: {attack label: (shown to work, evidence)}.
+        verdicts: of every gate.
+        exit_code: of the verdicts.
+        findings: one sentence each.
+        partial: more cells are to come.
+        asked: the gates of the scenario, in its order.
+    """
+
+    frame: pd.DataFrame
+    points: pd.DataFrame
+    curves: pd.DataFrame
+    alive: Mapping[str, tuple[bool, str]] = field(default_factory=dict)
+    verdicts: Sequence[Verdict] = ()
+    exit_code: int = 0
+    findings: Sequence[str] = ()
+    partial: bool = False
+    asked: Sequence[Gate] = ()
+    over_time: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+
+def title_of(record: Mapping[str, Any], role: str, result: CellResult) -> str:
+    """What the algorithm of a cell is called in results; its name in stores of older versions."""
+    titles: Mapping[str, str] = record.get("algorithms", {})
+    return titles.get(f"{role}:{result.key}", result.spec.algorithm)
+
+
+def costs(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict[str, Any]]:
+    """What each point cost: seconds and traffic by direction, means over its seeds."""
+    by_point: dict[tuple[Any, ...], list[CellResult]] = defaultdict(list)
+    for result in results:
+        for role in ("audit", "reference", "control"):
+            dataset = record["datasets"].get(f"{role}:{result.key}")
+            if dataset is not None:
+                defense, strength = leakage.defense_point(result.spec.defenses)
+                point = (role, dataset, title_of(record, role, result), defense, strength)
+                by_point[point].append(result)
+                break
+    return [
+        dict(zip(("role", "dataset", "algorithm", "defense", "strength"), point, strict=True))
+        | {
+            "cells": len(of),
+            "seconds": sum(r.seconds for r in of) / len(of),
+            "traffic": _traffic(of),
+            "encryption": _encryption(of),
+            "guarantees": of[0].guarantees,
+        }
+        for point, of in by_point.items()
+    ]
+
+
+def _encryption(of: Sequence[CellResult]) -> dict[str, float]:
+    """Seconds by operation that ciphertexts took, mean over cells; empty where none was made."""
+    found: dict[str, float] = defaultdict(float)
+    for result in of:
+        for what, seconds in result.facts.get("he.seconds", {}).items():
+            found[what] += seconds / len(of)
+    return dict(found)
+
+
+def _traffic(of: Sequence[CellResult]) -> list[dict[str, Any]]:
+    total: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0] * 4)
+    for result in of:
+        for row in result.ledger:
+            sums = total[row.phase, row.kind, row.name, row.sender, row.receiver]
+            for i, value in enumerate((row.messages, row.elements, row.bytes, row.rounds)):
+                sums[i] += value / len(of)
+    names = ("phase", "kind", "name", "sender", "receiver")
+    units = ("messages", "elements", "bytes", "rounds")
+    return [
+        dict(zip(names, key, strict=True)) | dict(zip(units, sums, strict=True))
+        for key, sums in total.items()
+    ]

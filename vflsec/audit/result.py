@@ -1,0 +1,32 @@
+"""A finished audit, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Audit"]
+
+
+@dataclass
+class Audit:
+    """A finished audit.
+
+    Attributes:
+        folder: the results directory.
+        results: one row for each measure, see `vflsec.audit.leakage.COLUMNS`, and ``role``.
+        summary: what ``summary.json`` holds.
+        verdicts: one for each gate.
+        exit_code: 0 passed, 1 a gate failed, 3 inconclusive (or not all was measured).
+    """
+
+    folder: Path
+    results: pd.DataFrame
+    summary: dict[str, Any]
+    verdicts: Sequence[Any]
+    exit_code: int

@@ -1,0 +1,103 @@
+"""Where a Guess meets the Truth: an attack's answer and those of its controls become measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from vflsec.audit.embeddings import score_embedding
+from vflsec.audit.goals import SCORED, goal_of
+from vflsec.audit.metrics import score
+from vflsec.cell import Measure, victims
+from vflsec.guess import Guess, Truth
+from vflsec.measure.attack import Answer
+from vflsec.task import Task
+from vflsec.view import Table
+
+__all__ = ["main_task", "scored"]
+
+
+def main_task(
+    phase: str, predictions: Mapping[str, tuple[Tensor, Tensor]], tasks: Sequence[Task]
+) -> list[list[Measure]]:
+    """Main-task figures of each replica after a phase.
+
+    Args:
+        phase: that has ended.
+        predictions: by split: sample ids (R, n) and log shares (R, n, C).
+        tasks: of each replica.
+    """
+    out: list[list[Measure]] = [[] for _ in tasks]
+    for split, (rows, logits) in predictions.items():
+        for r, (task, found) in enumerate(zip(tasks, out, strict=True)):
+            guess = Guess("label", rows[r], logits[r])
+            truth = Truth("label", np.arange(len(task.y)), task.y)
+            prior = task.prior.numpy()
+            found += [
+                Measure(phase, split, s.metric, s.value, s.low, s.high, s.n, s.chance)
+                for s in score(guess, truth, guess.rows, classes=task.classes, prior=prior)
+            ]
+    return out
+
+
+def scored(answer: Answer, task: Task, embeddings: Table | None = None) -> Iterator[Measure]:
+    """The measures of one answer: every metric on every split, or why there is none.
+
+    Args:
+        answer: with the controls beside it.
+        task: where the truth is.
+        embeddings: what the victim sent, for attacks that recover it.
+    """
+    spec, attack, guess = answer.of.spec, answer.of.attack, answer.guess
+    whose = victims(attack.target, spec.adversary, task.parties, spec.victim)
+    base: dict[str, Any] = {
+        "phase": answer.phase, "adversary": "+".join(spec.adversary), "attack": spec.label,
+        "attack_key": spec.key, "target": attack.target, "victim": "+".join(whose),
+    }  # fmt: skip
+    status, why = answer.status, answer.reason
+    if guess is not None and attack.target not in (*SCORED, "embedding"):
+        status = "not-applicable"
+        why = f"no truth about {attack.target!r} is kept to compare an answer with."
+    if guess is None or why:
+        yield Measure(split="", metric="", value=None, status=status, reason=why, **base)
+    elif attack.target == "embedding":
+        assert embeddings is not None
+        for one, beside, notes in score_embedding(embeddings, answer.view, guess):
+            yield Measure(
+                split="train", metric=one.metric, value=one.value, low=one.low, high=one.high,
+                n=one.n, chance=one.chance, controls=beside, notes=notes, **base,
+            )  # fmt: skip
+    else:
+        yield from _by_split(answer, guess, task, base)
+
+
+def _by_split(
+    answer: Answer, guess: Guess, task: Task, base: Mapping[str, Any]
+) -> Iterator[Measure]:
+    goal = goal_of(answer.of.attack, answer.of.spec, task)
+    guess = replace(guess, target=goal.truth.target)
+    common: dict[str, Any] = {"classes": goal.classes, "prior": goal.prior}
+    for split in answer.of.attack.splits:
+        rows = answer.view.targets[split].cpu().numpy()
+        found = score(guess, goal.truth, rows, **common)
+        names = [_same(s.metric) for s in found]
+        beside: dict[str, dict[str, dict[str, float | None]]] = {}
+        for control in answer.controls():
+            for s in score(control.guess, goal.truth, rows, metrics=names, **common):
+                figures = {"value": s.value, "cv": control.cv}
+                beside.setdefault(s.metric, {})[control.name] = figures
+        for s in found:
+            yield Measure(
+                split=split, metric=s.metric, value=s.value, low=s.low, high=s.high, n=s.n,
+                chance=s.chance, controls=beside.get(_same(s.metric), {}), notes=guess.notes,
+                **base,
+            )  # fmt: skip
+
+
+def _same(metric: str) -> str:
+    """The metric in which a control is scored beside one of an attack."""
+    return "auc" if metric == "leak_auc" else metric

@@ -1,0 +1,109 @@
+"""One cohort from cells to results: train, attack after every phase, score, claim."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vflsec.audit.scoring import main_task, scored
+from vflsec.cell import AttackSpec, CellResult, CellSpec
+from vflsec.engine.claims import claims
+from vflsec.engine.integrity import success
+from vflsec.errors import ThreatModelError
+from vflsec.federation import Federation
+from vflsec.measure.attack import Answer, Bench, Prepared, prepared
+from vflsec.measure.controls import Control
+from vflsec.nn.replicas import LEAST
+from vflsec.task import Task
+from vflsec.train.cohort import Moment, Progress, Training
+from vflsec.train.demand import Demand
+from vflsec.train.device import pick_device
+from vflsec.view import Table
+
+__all__ = ["run_cohort"]
+
+
+def run_cohort(
+    cells: Sequence[CellSpec],
+    attacks: Sequence[AttackSpec],
+    tasks: Mapping[int, Task],
+    *,
+    device: str = "auto",
+    progress: Progress | None = None,
+    main: bool = True,
+    known_controls: dict[tuple[Any, ...], list[Control]] | None = None,
+) -> list[CellResult]:
+    """Train cells that differ in seed and strengths only, and audit each.
+
+    Args:
+        cells: of one cohort.
+        attacks: to make on each cell after each audited phase.
+        tasks: the task of each seed.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        progress: called with (what is being done, share done in [0, 1]).
+        main: False leaves main-task figures out.
+        known_controls: controls of earlier cohorts with the same tasks and architecture, which do
+            not depend on the defense; those that are computed here are added.
+
+    Returns:
+        One result for each cell, in order; a cell's result does not depend on the other cells.
+    """
+    started = time.perf_counter()
+    stacked = list(cells) * LEAST if len(cells) < LEAST else list(cells)
+    asked = prepared(attacks)
+    tell = progress or (lambda *_: None)
+    demands = [Demand.of(p.spec, p.attack) for p in asked]
+    training = Training(stacked, demands, tasks, pick_device(device), tell)
+    bench = Bench(known_controls, training.alone)
+    results = [CellResult(c.key, c, device=str(training.device)) for c in stacked]
+    of = [training.task(r) for r in range(len(stacked))]
+    for moment in training.run(predictions=main):
+        for result, found in zip(
+            results, main_task(moment.phase.name, moment.predictions, of), strict=True
+        ):
+            result.measures += found
+        if moment.phase.audited:
+            for i, p in enumerate(asked):
+                tell(f"{moment.phase.name}: {p.spec.label}", 0.8 + 0.2 * i / len(asked))
+                _attack(bench, moment, p, results)
+    for r, result in enumerate(results):
+        result.ledger = training.ledger(r)
+        result.guarantees = training.guarantees(r)
+        result.facts = training.outcome(r)
+        if main:
+            result.measures += claims(training, r)
+    results = results[: len(cells)]
+    seconds = (time.perf_counter() - started) / len(cells)
+    for result in results:
+        result.seconds = seconds
+    return results
+
+
+def _attack(bench: Bench, moment: Moment, p: Prepared, results: Sequence[CellResult]) -> None:
+    """Make one attack after a phase and add its measures to the results."""
+    training, phase = moment.training, moment.phase
+    if p.attack.target == "integrity":  # it needs the trained system itself
+        found = success(training.algorithm, training.fed, p.attack, p.spec, phase)
+        for result, measures in zip(results, found, strict=True):
+            result.measures += measures
+        return
+    views = moment.views(p.spec)
+    for answers in bench.attack(p, views, training.seeds, phase.name, phase.epochs):
+        for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
+            sent = _sent(training.fed, answer, r) if p.attack.target == "embedding" else None
+            result.measures += scored(answer, training.task(r), sent)
+
+
+def _sent(fed: Federation, answer: Answer, r: int) -> Table:
+    """What each row's embedding was when it was last sent behind an encrypted layer.
+
+    Raises:
+        ThreatModelError: no encrypted layer recorded embeddings.
+    """
+    victims = [p.name for p in fed.passive if p.name not in answer.of.spec.adversary]
+    links = [fed.link(p) for p in victims]
+    if len(links) != 1 or getattr(links[0], "truth", None) is None:
+        raise ThreatModelError("embeddings are scored for one passive party behind he_embedding.")
+    table: Table = links[0].embeddings(r, fed.phase)  # type: ignore[attr-defined]
+    return table

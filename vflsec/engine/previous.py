@@ -1,0 +1,49 @@
+"""Earlier audits, read back from their results directories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vflsec.audit.baseline import Values, advantages, read_baseline
+from vflsec.audit.compare import compare
+from vflsec.audit.result import Audit
+from vflsec.engine.run import judge
+from vflsec.engine.store import Store
+
+__all__ = ["compare_folders", "read_any", "read_audit"]
+
+
+def read_audit(folder: Path, **how: Any) -> Audit:
+    """The audit in a results directory, judged again; nothing is written.
+
+    Args:
+        folder: where `vflsec audit` wrote.
+        how: see `vflsec.engine.run.judge`.
+
+    Raises:
+        ConfigError: the directory holds no audit.
+    """
+    with Store(folder, readonly=True) as store:
+        return judge(store, export=False, **how)
+
+
+def read_any(path: Path) -> Values:
+    """The values in a baseline file, or in the results directory of an earlier audit.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if not path.is_dir():
+        return read_baseline(path)
+    return advantages(read_audit(path, partial=True).results)
+
+
+def compare_folders(before: Path, after: Path, confidence: float | None = None) -> dict[str, Any]:
+    """What changed between two results directories, see `vflsec.audit.compare.compare`.
+
+    Raises:
+        ConfigError: a directory holds no audit.
+    """
+    old, new = (read_audit(folder, only=True) for folder in (before, after))
+    return compare(old, new, confidence)

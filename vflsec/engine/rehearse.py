@@ -1,0 +1,86 @@
+"""The planner with a trial: every audited training is built and takes its first steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vflsec import registry
+from vflsec.config.problems import Problem
+from vflsec.errors import VflsecError
+from vflsec.plan import planner
+from vflsec.plugins import importable
+
+if TYPE_CHECKING:
+    from vflsec.cell import CellSpec
+    from vflsec.config.scenario import Scenario
+    from vflsec.data.source import Source
+    from vflsec.plan.values import Group, Plan
+    from vflsec.task import Task
+
+__all__ = ["make_plan", "obstacles"]
+
+
+def make_plan(scenario: Scenario, *, try_out: bool = True, **options: Any) -> Plan:
+    """Plan an audit; loads the data sets and tries out whether every training can begin.
+
+    Args:
+        scenario: a valid scenario.
+        try_out: whether to set every training up and take its first step.
+        options: further ones of :func:`vflsec.plan.planner.make_plan`.
+
+    Raises:
+        ScenarioError: a party is named that a data set does not have, a defense cannot protect a
+            data set, or a training cannot begin.
+        DataError: a table cannot be used.
+    """
+    return planner.make_plan(scenario, trial=obstacles if try_out else None, **options)
+
+
+def obstacles(
+    scenario: Scenario, groups: Sequence[Group], sources: Mapping[str, Source]
+) -> Iterator[Problem]:
+    """Audited groups whose training cannot begin.
+
+    Args:
+        scenario: what was planned; the user's own modules lie in its folder.
+        groups: of its plan.
+        sources: the loaded data by `DataInfo.name`.
+
+    What only shows later than in the first step of a phase is not found. Cells under real
+    encryption, whose setup starts processes and makes keys, are left out.
+    """
+    from vflsec.data.prepare import make_task
+
+    importable(scenario.base)
+    tasks: dict[str, Task] = {}
+    for group in groups:
+        cell, name = group.cells[-1], group.data.name
+        if group.role != "audit" or _encrypts(cell):
+            continue
+        if name not in tasks:
+            tasks[name] = make_task(sources[name], 0, **group.data.split)
+        reason = _obstacle(cell, tasks[name])
+        if reason:
+            under = " with ".join([group.title, *(d.name for d in cell.defenses)])
+            rule = f"cannot be trained ({under} on {name}): {reason}"
+            i = [registry.algorithms.entry(a.name).name for a in scenario.root.algorithm].index(
+                cell.algorithm
+            )
+            yield scenario.error(("algorithm", i), rule, group.title)
+
+
+def _encrypts(cell: CellSpec) -> bool:
+    """Whether training takes longer by its defenses, which encryption alone does."""
+    policies = [registry.defenses.create(d.name, d.params) for d in cell.defenses]
+    return any(p.step_cost(64, 2, cell.params).spent > 0 for p in policies)
+
+
+def _obstacle(cell: CellSpec, task: Task) -> str:
+    from vflsec.train.cohort import first_step
+
+    try:
+        first_step(cell, task)
+    except VflsecError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,34 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from vflsec.errors import ConfigError
+
+__all__ = ["write_atomic"]
+
+
+def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
+    """Call `write` with a temporary path in the same folder, then move it to `path`.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
+    temporary = Path(name)
+    try:
+        write(temporary)
+        temporary.chmod(0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,192 @@
+"""A plan as values: data sets, groups of cells with their attacks, refusals, pieces of work."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vflsec.cell import AttackSpec, CellSpec
+from vflsec.data.load import SPLIT_KEYS
+
+__all__ = ["DataInfo", "Group", "Plan", "Refused", "Work", "chunks"]
+
+
+@dataclass(frozen=True)
+class DataInfo:
+    """What planning needs to know of a data set.
+
+    Attributes:
+        name: shown in reports; different for every data section of an audit.
+        section: the ``[data]`` section: what is not default.
+        parties: names, the active party first.
+        classes, rows: sizes.
+        labelled: training rows with a label, at least one fewer than which may be granted; 0 if
+            that cannot be told before training.
+        digest: of the content.
+        missing: {party: {column: rows without a value}}.
+    """
+
+    name: str
+    section: Mapping[str, Any]
+    parties: tuple[str, ...]
+    classes: int
+    rows: int
+    digest: str
+    missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    labelled: int = 0
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """What `load_source` gets: the section without the options of the split."""
+        return {k: v for k, v in self.section.items() if k not in SPLIT_KEYS}
+
+    @property
+    def split(self) -> dict[str, Any]:
+        """What `make_task` gets beside the source and the seed."""
+        return {k: v for k, v in self.section.items() if k in SPLIT_KEYS}
+
+    @property
+    def active(self) -> str:
+        return self.parties[0]
+
+    @property
+    def passive(self) -> tuple[str, ...]:
+        return self.parties[1:]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells of one cohort with the attacks that are made on each of them.
+
+    Attributes:
+        role: ``audit``, ``reference`` or ``control``.
+        data: the data set.
+        cells: differ in seed and strengths only.
+        attacks: those that can run.
+        main: False if an active attacker changes the training, so that its main-task figures are
+            not those of the cell.
+        title: of the algorithm in results; tells sections apart that share its name.
+    """
+
+    role: str
+    data: DataInfo
+    cells: tuple[CellSpec, ...]
+    attacks: tuple[AttackSpec, ...] = ()
+    main: bool = True
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An attack that cannot run on some cells.
+
+    Attributes:
+        status: ``not-observable`` or ``not-applicable``.
+        reason: in words, naming both sides.
+        target: what the attack would have guessed.
+        victims: whose secret that is.
+        cells: keys of the cells concerned.
+    """
+
+    role: str
+    dataset: str
+    algorithm: str
+    attack: AttackSpec
+    status: str
+    reason: str
+    target: str
+    victims: tuple[str, ...]
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an audit will do.
+
+    Attributes:
+        name, scenario_hash, confidence: of the scenario.
+        groups: in the order they run.
+        refused: attacks that cannot run.
+        notes: anything else a reader should know before starting.
+        cost: an estimate: ``trainings``, ``steps``, ``attacks``, ``seconds``, ``encryption``.
+        base: folder that relative paths start from.
+        visibility: what stays visible under each stack of defenses, see `vflsec.audit.exposure`.
+    """
+
+    name: str
+    scenario_hash: str
+    confidence: float
+    groups: tuple[Group, ...]
+    refused: tuple[Refused, ...]
+    notes: tuple[str, ...] = ()
+    cost: Mapping[str, Any] = field(default_factory=dict)
+    base: Path = field(default_factory=Path)
+    visibility: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """Role of every cell, by key."""
+        return {c.key: g.role for g in self.groups for c in g.cells}
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain values."""
+        return {
+            "name": self.name,
+            "scenario_hash": self.scenario_hash,
+            "confidence": self.confidence,
+            "data": [
+                {k: getattr(d, k) for k in ("name", "parties", "classes", "rows", "missing")}
+                for d in {g.data.name: g.data for g in self.groups if g.role == "audit"}.values()
+            ],
+            "groups": [
+                {
+                    "role": g.role,
+                    "dataset": g.data.name,
+                    "algorithm": g.title,
+                    "params": dict(g.cells[0].params),
+                    "defenses": [asdict(d) | {"strength": None} for d in g.cells[0].defenses],
+                    "strengths": sorted({_strengths(c) for c in g.cells}),
+                    "seeds": sorted({c.seed for c in g.cells}),
+                    "cells": [c.key for c in g.cells],
+                    "attacks": [asdict(a) | {"key": a.key} for a in g.attacks],
+                    "main": g.main,
+                }
+                for g in self.groups
+            ],
+            "refused": [asdict(r) for r in self.refused],
+            "notes": list(self.notes),
+            "cost": dict(self.cost),
+            "visibility": list(self.visibility),
+        }
+
+
+def _strengths(cell: CellSpec) -> tuple[float, ...]:
+    return tuple(d.strength for d in cell.defenses if d.strength is not None)
+
+
+@dataclass(frozen=True)
+class Work:
+    """One call of the trainer: cells that share a cohort and the attacks they lack."""
+
+    data: DataInfo
+    cells: tuple[CellSpec, ...]
+    attacks: tuple[AttackSpec, ...]
+    main: bool
+
+    @property
+    def title(self) -> str:
+        """What a progress bar shows."""
+        cell = self.cells[0]
+        defenses = "+".join(d.name for d in cell.defenses) or "no defense"
+        return f"{self.data.name} · {cell.algorithm} · {defenses}"
+
+
+def chunks(cells: Sequence[CellSpec], size: int) -> list[tuple[CellSpec, ...]]:
+    """Cells in runs of at most `size`, of nearly equal length."""
+    count = max(1, math.ceil(len(cells) / size))
+    edges = [round(i * len(cells) / count) for i in range(count + 1)]
+    return [tuple(cells[a:b]) for a, b in itertools.pairwise(edges) if b > a]

@@ -1,0 +1,36 @@
+"""Who is told what happens during an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vflsec.plan.values import Plan, Work
+
+__all__ = ["Reporter"]
+
+
+class Reporter:
+    """Told what happens during an audit; this one is silent."""
+
+    def plan(self, plan: Plan, folder: Path, works: Sequence[Work]) -> None:
+        """Called before the first training with the work that is missing."""
+
+    def begin(self, work: Work) -> None:
+        """A piece of work starts."""
+
+    def step(self, work: Work, event: str, fraction: float) -> None:
+        """It is `fraction` done; `event` says what it is at."""
+
+    def finish(self, work: Work) -> None:
+        """A piece of work is in the store."""
+
+    def results(self, frame: pd.DataFrame) -> None:
+        """The exports were rewritten with this summary."""
+
+    def close(self) -> None:
+        """Nothing more will come."""

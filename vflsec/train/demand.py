@@ -1,0 +1,61 @@
+"""What attacks ask of a training: what is recorded for them, and what an active one puts in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from vflsec.attack import Attack
+from vflsec.cell import AttackSpec
+from vflsec.channel import Key, Recorder
+from vflsec.policy import Policy
+from vflsec.view import Need, as_needs
+
+__all__ = ["Demand", "recordings"]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """All that training knows of one attack.
+
+    Attributes:
+        adversary: party names.
+        needs: what its View must hold.
+        known_rows: how many labelled rows it was granted.
+        over_time: whether every epoch's messages are wanted.
+        policy: what an active attacker puts on its own parties, None for a passive one.
+    """
+
+    adversary: tuple[str, ...]
+    needs: tuple[Need, ...] = ()
+    known_rows: int = 0
+    over_time: bool = False
+    policy: Policy | None = None
+
+    @classmethod
+    def of(cls, spec: AttackSpec, attack: Attack) -> Demand:
+        """What `attack` asks for when it is made as `spec` says."""
+        return cls(
+            spec.adversary, as_needs(attack.needs), spec.known_rows, spec.over_time,
+            attack.policy(),
+        )  # fmt: skip
+
+    @property
+    def returned(self) -> bool:
+        """Whether it looks at predictions that are returned after training."""
+        return any(n.what == "prediction" and n.form == "last" for n in self.needs)
+
+    def _kept(self) -> Iterator[Key]:
+        for party in self.adversary:
+            for need in self.needs:
+                key = Recorder.wants(party, need)
+                if key is None:
+                    continue
+                yield key
+                if self.over_time and need.kind:
+                    yield (*key[:3], "all")
+
+
+def recordings(demands: Iterable[Demand]) -> list[Key]:
+    """The union of what is to be kept of messages: (party, way, kind, form), sorted."""
+    return sorted({key for d in demands for key in d._kept()})
