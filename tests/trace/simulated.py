@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from vflsec import registry
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.cell import AttackSpec, DefenseSpec
 from vflsec.channel import Recorder
+from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation
 from vflsec.guess import Guess
 from vflsec.rng import generator
@@ -28,7 +29,7 @@ from vflsec.view import View, as_needs
 class Live:
     """What a live audit of replica 0 found: guesses and views by (attack index, phase)."""
 
-    guesses: dict[tuple[int, str], Guess] = field(default_factory=dict)
+    guesses: dict[tuple[int, str], Guess | str] = field(default_factory=dict)
     views: dict[tuple[int, str], View] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -40,6 +41,14 @@ def attack_of(spec: AttackSpec) -> Any:
 def guess_of(spec: AttackSpec, view: View, phase: str, seed: int = 0) -> Guess:
     """By the generator that a live audit uses."""
     return attack_of(spec).infer(view, generator(seed, "attack", spec.key, phase))
+
+
+def _live(spec: AttackSpec, view: View, phase: str, seed: int) -> Guess | str:
+    """The guess, or why a live audit has none."""
+    try:
+        return guess_of(spec, view, phase, seed)
+    except ThreatModelError as why:
+        return str(why)
 
 
 def simulate(
@@ -85,10 +94,6 @@ def simulate(
         for i, spec in enumerate(specs):
             view = make_view(method, fed, initial, spec, 0)
             live.views[i, phase.name] = view
-            live.guesses[i, phase.name] = guess_of(spec, view, phase.name, seed)
+            live.guesses[i, phase.name] = _live(spec, view, phase.name, seed)
     live.notes = export.close()
     return live
-
-
-def cell(seed: int = 0) -> CellSpec:
-    return CellSpec({"name": "small"}, "splitnn", seed=seed)

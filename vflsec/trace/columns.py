@@ -142,14 +142,15 @@ def _batches(
         or int.from_bytes(tail[:4], "little") > min(size, 16 * limits.header_bytes)
     ):
         raise TraceError(f"{name}: is no whole Parquet file (its end is missing or damaged).")
-    source.seek(0)
+    how: dict[str, Any] = {
+        "page_checksum_verification": True, "pre_buffer": False,
+        "thrift_string_size_limit": 16 << 20, "thrift_container_size_limit": 1_000_000,
+    }  # fmt: skip
     try:
-        file = pq.ParquetFile(
-            source, read_dictionary=_texts(schema), page_checksum_verification=True,
-            memory_map=False, pre_buffer=False, thrift_string_size_limit=16 << 20,
-            thrift_container_size_limit=1_000_000,
-        )  # fmt: skip
-        _fits(file, name, schema, limits, row_bytes)
+        source.seek(0)
+        _fits(pq.ParquetFile(source, **how), name, schema, limits, row_bytes)
+        source.seek(0)
+        file = pq.ParquetFile(source, read_dictionary=_texts(schema), **how)
         for group in range(file.metadata.num_row_groups):
             table = file.read_row_group(group, columns=schema.names, use_threads=False)
             table = table.select(schema.names).combine_chunks()

@@ -1,4 +1,4 @@
-"""The JSON files of a trace: what it is, and what one observer has. No secret values in the first."""
+"""The JSON files of a trace: what it is (no secret values there), and what one observer has."""
 
 from __future__ import annotations
 

@@ -194,6 +194,7 @@ def from_batch(
     row = ids.to_numpy()
     if len(row) and (row.min() < 0 or row.max() >= rows):
         raise TraceError(
-            f"{where}: row ids go from {row.min()} to {row.max()}; this trace has rows 0..{rows - 1}."
+            f"{where}: row ids go from {row.min()} to {row.max()}; this trace has rows "
+            f"0..{rows - 1}."
         )
     return x, row.astype(np.int64)

@@ -117,12 +117,14 @@ class Observer:
                     raise TraceError(f"{path}: msg must count 0, 1, ..., got {meta['msg']!r:.20}.")
                 expected += 1
                 yield meta, self._payload(meta, cursors)
+        self.trace.counted(path, expected)
         for store, cursor in cursors.items():
+            name = self._path(f"tensors-{store}.parquet")
             if cursor.more():
                 raise TraceError(
-                    f"{self._path(f'tensors-{store}.parquet')}: holds rows of messages that "
-                    "are not in messages.parquet."
+                    f"{name}: holds rows of messages that are not in messages.parquet."
                 )
+            self.trace.counted(name, cursor.rows)
         for name in self.trace.files:
             start = self._path("tensors-")
             if name.startswith(start) and name[len(start) : -8] not in cursors:
@@ -164,6 +166,7 @@ class Observer:
         table = pa.Table.from_batches(parts, schema=schema).combine_chunks()
         out = {n: table.column(n).combine_chunks() for n in schema.names}
         rows = out["row"].to_numpy()
+        self.trace.counted(path, len(rows))
         if len(rows) and (rows.min() < 0 or rows.max() >= self.trace.manifest.rows):
             raise TraceError(
                 f"{path}: row ids go from {rows.min()} to {rows.max()}; this trace has rows "
@@ -215,7 +218,7 @@ class Observer:
         if name is None:
             return None
         rows, x = self._vectors(name, self._layout(self.name))
-        index = torch.from_numpy(rows)
+        index = torch.from_numpy(rows.copy())
         n = self.trace.manifest.rows
         if n * x[:1].numel() * x.element_size() > 16 * self.trace.limits.batch_bytes:
             raise TraceError(f"{self._path(name)}: {n} rows of own columns are too many to hold.")
@@ -265,6 +268,17 @@ class Observer:
             return None
         return torch.from_numpy(self._table(f"targets-{split}.parquet", ROWS)["rows"].copy())
 
+    def weights(self, entry: ModelFile) -> dict[str, Tensor]:
+        """The numbers of one module.
+
+        Raises:
+            TraceError: the file is missing or no such file.
+        """
+        where = self._path(entry.file)
+        if where not in self.trace.files:
+            raise TraceError(f"{where}: is missing; observer.json names it.")
+        return read_weights(self.trace.folder, where, self.trace.limits)
+
     def model(self, entry: ModelFile, factory: Any = None) -> nn.Module:
         """One module of a moment, in eval mode.
 
@@ -276,9 +290,7 @@ class Observer:
             TraceError: its layers are not described and nobody named its class.
         """
         where = self._path(entry.file)
-        if where not in self.trace.files:
-            raise TraceError(f"{where}: is missing; observer.json names it.")
-        weights = read_weights(self.trace.folder, where, self.trace.limits)
+        weights = self.weights(entry)
         schema = self._layout(entry.party).as_schema()
         if factory is not None:
             module: nn.Module = factory(schema)
@@ -325,7 +337,7 @@ class _Cursor:
         self.source = source
         self.batch: pa.RecordBatch | None = None
         self.ids: NDArray[np.int64] = np.empty(0, np.int64)
-        self.at = 0
+        self.at, self.rows = 0, 0
 
     def more(self) -> bool:
         """Whether a row is left."""
@@ -334,6 +346,7 @@ class _Cursor:
             if batch is None:
                 return False
             self.batch, self.at = batch, 0
+            self.rows += len(batch)
             self.ids = batch.column("msg").fill_null(-1).to_numpy(zero_copy_only=False)
         return True
 

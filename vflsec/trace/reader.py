@@ -38,6 +38,7 @@ class Trace:
     sealed: bool
     limits: Limits
     notes: list[str] = field(default_factory=list)
+    _rows: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -66,7 +67,8 @@ class Trace:
         truth = [f for f in files if f.startswith("truth/")]
         trace.files = {f: s for f, s in files.items() if f not in truth}
         if trace.sealed:
-            check_seal(folder, trace.files, limits, verify=verify)
+            seal = check_seal(folder, trace.files, limits, verify=verify)
+            trace._rows = {f.path: f.rows for f in seal.files}
         else:
             trace.notes.append(
                 "not sealed: nothing says how much was recorded, and damage cannot be told from "
@@ -75,6 +77,15 @@ class Trace:
         if manifest.status == "partial":
             trace.notes.append("recording stopped before the run did; what is there is whole.")
         return trace
+
+    def counted(self, path: str, rows: int) -> None:
+        """Compare the rows of a table with the seal.
+
+        Raises:
+            TraceError: they differ.
+        """
+        if self._rows.get(path, rows) != rows:
+            raise TraceError(f"{path}: has {rows} rows; the seal says {self._rows[path]}.")
 
     def _public(self) -> None:
         names = self.manifest.names

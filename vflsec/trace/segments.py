@@ -53,15 +53,14 @@ def read_segments(
         by_process.setdefault(int(match[1]), []).append(name)
     for process in sorted(by_process):
         streams = [_segment(folder, n, limits, torn) for n in sorted(by_process[process])]
-        expected = 0
-        for meta, batch in heapq.merge(*streams, key=lambda pair: pair[0]["msg"]):
+        merged = heapq.merge(*streams, key=lambda pair: pair[0]["msg"])
+        for expected, (meta, batch) in enumerate(merged):
             if meta["msg"] != expected:
                 torn.notes.append(
                     f"message {expected} of segment {process:04d} is missing; what follows it is "
                     "left out."
                 )
                 break
-            expected += 1
             yield meta, batch
 
 
