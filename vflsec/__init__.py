@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario, load_scenario
     from vflsec.engine.rehearse import make_plan
     from vflsec.engine.run import run_audit
+    from vflsec.trace.record import record
 
-__all__ = ["Audit", "Scenario", "__version__", "load_scenario", "make_plan", "run_audit"]
+__all__ = ["Audit", "Scenario", "__version__", "load_scenario", "make_plan", "record", "run_audit"]
 
 _HOME = {
     "Audit": "vflsec.audit.result",
     "run_audit": "vflsec.engine.run",
     "Scenario": "vflsec.config.scenario",
     "load_scenario": "vflsec.config.scenario",
+    "record": "vflsec.trace.record",
     "make_plan": "vflsec.engine.rehearse",
 }
 

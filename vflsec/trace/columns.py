@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ def _list(stored: Stored) -> pa.DataType:
     return pa.list_(pa.from_numpy_dtype(np.dtype(stored.numpy)), stored.width)
 
 
+@lru_cache(maxsize=64)
 def tensors(stored: Stored) -> pa.Schema:
     """One row for each sample of each message: ``msg``, ``pos``, ``row`` (null = unknown)."""
     return pa.schema(

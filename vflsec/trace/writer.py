@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,13 @@ META = b"vflsec.message"
 """Key of a record batch's metadata under which its message stands, as JSON."""
 RAW = re.compile(r"raw-([0-9]{4})-(d[0-9]+-f[248])\.arrows")
 
-_NARROW = {"float16": "f2", "bfloat16": "f4", "float32": "f4", "float64": "f8"}
+_STORE = {"e": "f2", "f": "f4"}
+_TYPE = {"e": "float16", "f": "float32", "d": "float64"}
+
+
+@lru_cache(maxsize=16)
+def _positions(n: int) -> pa.Array:
+    return pa.array(np.arange(n, dtype=np.int32))
 
 
 def begin(folder: Path, manifest: Manifest) -> None:
@@ -129,7 +136,7 @@ class Writer:
         else:
             flat = payload.reshape(n if n is not None else 1, -1) if payload.size else payload
             flat = flat.reshape(len(flat), -1)
-            store = _NARROW.get(str(payload.dtype), "f8")
+            store = _STORE.get(payload.dtype.char, "f8")
             stored = Stored(max(1, flat.shape[1]), store)
         if rows is not None and n is not None and len(rows) != n:
             raise ConfigError(
@@ -139,7 +146,7 @@ class Writer:
         meta = {
             "t": time.time_ns(), "phase": phase, "epoch": epoch, "step": step, "micro": micro,
             "kind": kind, "name": name, "sender": sender, "receiver": receiver, "n_rows": n,
-            "shape": list(whole), "wire_dtype": wire_dtype or str(flat.dtype),
+            "shape": list(whole), "wire_dtype": wire_dtype or _TYPE.get(flat.dtype.char, "other"),
             "wire_bytes": wire_bytes if wire_bytes is not None else int(flat.nbytes),
             "loss_reduction": loss_reduction, "grad_scale": grad_scale, "pair": pair,
             "protection": protection, "has_values": payload is not None, "store": str(stored),
@@ -163,8 +170,8 @@ class Writer:
         schema, n = tensors(stored), len(flat)
         row = pa.nulls(n, pa.int64()) if ids is None else pa.array(ids, pa.int64())
         batch = pa.RecordBatch.from_arrays(
-            [pa.array(np.full(n, number, np.int64)), pa.array(np.arange(n, dtype=np.int32)), row,
-             values(flat, stored)], schema=schema,
+            [pa.array(np.full(n, number, np.int64)), _positions(n), row, values(flat, stored)],
+            schema=schema,
         )  # fmt: skip
         if stored not in self._streams:
             path = self.folder / f"raw-{self._segment:04d}-{stored}.arrows"
