@@ -32,9 +32,10 @@ test: $(STAMP)/test ## run the tests (PYTEST_ARGS="-k rng"); slow ones: make tes
 test-slow: $(STAMP)/test ## run the tests marked slow
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
 
-lint: $(STAMP)/dev ## style, imports and forbidden calls
+lint: $(STAMP)/dev ## style, layers of imports and forbidden calls
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 
 format: $(STAMP)/dev ## put the code into the house format
 	$(BIN)/ruff check --fix .

@@ -66,6 +66,7 @@ class Cluster(Attack):
 
     @property
     def form(self) -> str:
+        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
         return "mean" if self.accumulate else self.epoch
 
     @property

@@ -48,6 +48,7 @@ class Direct(Attack):
 
     @property
     def form(self) -> str:
+        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
         return "mean" if self.accumulate else self.epoch
 
     @property

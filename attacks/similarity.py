@@ -69,6 +69,7 @@ class Similarity(Attack):
 
     @property
     def form(self) -> str:
+        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
         return "mean" if self.accumulate else self.epoch
 
     @property

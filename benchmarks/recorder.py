@@ -1,9 +1,9 @@
 """What recording costs a split training step: embeddings 512 x 64, with and without the recorder.
 
 One step is that of two parties in one process: the passive bottom, the active bottom and top, the
-loss, both backward passes and both optimisers. Steps with and without `vflsec.record` at the passive
-party alternate; printed are medians of the processor time (other work on the machine does not count)
-and what recording adds. One thread.
+loss, both backward passes and both optimisers. Steps with and without `vflsec.record` at the
+passive party alternate; printed are medians of the processor time, so that other work on the
+machine counts less, and what recording adds. One thread.
 
     python benchmarks/recorder.py [STEPS]
 """

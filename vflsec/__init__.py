@@ -2,7 +2,8 @@
 
 Reading order for the mental model: `message`, `channel`, `policy`, `view`, `guess`.
 `run_audit` and the other public names are imported when they are first used, so that
-``import vflsec`` stays light.
+``import vflsec`` stays light. `vflsec.train` and `vflsec.measure` are packages that can be called:
+see `vflsec.api`.
 """
 
 from __future__ import annotations
@@ -13,15 +14,21 @@ from typing import TYPE_CHECKING, Any
 from vflsec._version import __version__
 
 if TYPE_CHECKING:
+    from vflsec.api import Trained, infer
     from vflsec.audit.result import Audit
     from vflsec.config.scenario import Scenario, load_scenario
     from vflsec.engine.rehearse import make_plan
     from vflsec.engine.run import run_audit
     from vflsec.trace.record import record
 
-__all__ = ["Audit", "Scenario", "__version__", "load_scenario", "make_plan", "record", "run_audit"]
+__all__ = [
+    "Audit", "Scenario", "Trained", "__version__", "infer", "load_scenario", "make_plan", "measure",
+    "record", "run_audit", "train",
+]  # fmt: skip
 
 _HOME = {
+    "Trained": "vflsec.api",
+    "infer": "vflsec.api",
     "Audit": "vflsec.audit.result",
     "run_audit": "vflsec.engine.run",
     "Scenario": "vflsec.config.scenario",
@@ -32,6 +39,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("train", "measure"):
+        return import_module(f"vflsec.{name}")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'vflsec' has no attribute {name!r}")

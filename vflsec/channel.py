@@ -43,6 +43,7 @@ class Ledger:
         self.entries: dict[tuple[str, str, str, str, str], dict[str, Any]] = {}
 
     def count(self, message: Message, alive: np.ndarray) -> None:
+        """Add one delivered message for the replicas that are `alive`, (R,) 0 or 1."""
         key = (message.phase, message.kind, message.name, message.sender, message.receiver)
         entry = self.entries.get(key)
         if entry is None:

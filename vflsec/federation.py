@@ -192,18 +192,22 @@ class Federation:
 
     @property
     def replicas(self) -> int:
+        """R."""
         return self.stack.replicas
 
     @property
     def active(self) -> Party:
+        """The party that holds the labels."""
         return self.parties[self.stack.first.active]
 
     @property
     def passive(self) -> list[Party]:
+        """The other parties, in order."""
         return [p for p in self.parties.values() if not p.active]
 
     @property
     def classes(self) -> int:
+        """Number of classes C."""
         return self.stack.first.classes
 
     def add(

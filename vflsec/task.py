@@ -118,6 +118,7 @@ class Stack:
 
     @property
     def replicas(self) -> int:
+        """R."""
         return len(self.of)
 
     @property

@@ -40,6 +40,11 @@ class Need:
 
     @classmethod
     def parse(cls, text: str) -> Need:
+        """The need that a text such as ``gradient:mean`` says.
+
+        Raises:
+            ThreatModelError: there is no such form.
+        """
         what, _, form = text.partition(":")
         if form and form not in FORMS:
             raise ThreatModelError(
@@ -49,6 +54,7 @@ class Need:
 
     @property
     def is_grant(self) -> bool:
+        """Whether it is a grant of the threat model."""
         return self.what in GRANTS
 
     @property
@@ -60,6 +66,7 @@ class Need:
 
     @property
     def sent(self) -> bool:
+        """Whether it is about messages that the adversary sent."""
         return self.what.startswith("sent.")
 
     def __str__(self) -> str:
@@ -83,10 +90,12 @@ class Schema:
 
     @property
     def numeric(self) -> tuple[int, ...]:
+        """Places of the numeric columns."""
         return tuple(i for i, c in enumerate(self.cardinalities) if c == 0)
 
     @property
     def categorical(self) -> tuple[int, ...]:
+        """Places of the categorical columns."""
         return tuple(i for i, c in enumerate(self.cardinalities) if c > 0)
 
     def design(self, x: Tensor, *, most: int = 64) -> Tensor:

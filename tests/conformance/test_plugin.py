@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from vflsec import registry, testing
+from vflsec.templates import component_text
 from vflsec.testing import Check
+from vflsec.testing.filled import PLACEHOLDERS, assert_filled
 
 
 @pytest.mark.parametrize("check", testing.attack_checks(), ids=lambda c: c.__name__)
@@ -34,3 +37,23 @@ def test_a_broken_attack_does_not_pass(plugin: Path, monkeypatch: pytest.MonkeyP
     finds = next(c for c in testing.attack_checks() if c.__name__ == "attack_finds_the_leak")
     with pytest.raises(AssertionError, match="mean_embedding: AUC"):
         finds("mean_embedding")
+
+
+@pytest.mark.parametrize("kind", ["attack", "defense"])
+def test_a_template_left_as_it_is_does_not_pass(kind: str, tmp_path: Path) -> None:
+    text = component_text(kind, "tail_score")
+    marks = [mark for mark in PLACEHOLDERS if mark in text]
+    assert len(marks) >= 8, "the template and the list of its marks have drifted apart"
+    path = tmp_path / "tail_score.py"
+    for mark in marks:  # any one that is left is found, with its line and what to write
+        left = text
+        for other in marks:
+            left = left if other == mark else left.replace(other, "filled in")
+        path.write_text(left, encoding="utf-8")
+        line = next(i for i, row in enumerate(left.splitlines(), 1) if mark in row)
+        with pytest.raises(AssertionError, match=re.escape(f":{line}: replace {mark!r} by ")):
+            assert_filled(path)
+    for mark in marks:
+        text = text.replace(mark, "filled in")
+    path.write_text(text, encoding="utf-8")
+    assert_filled(path)

@@ -18,7 +18,7 @@ from vflsec.guess import Guess
 from vflsec.rng import generator
 from vflsec.task import Stack
 from vflsec.testing.worlds import small_task
-from vflsec.trace.export import Export
+from vflsec.train.export import Export
 from vflsec.trace.manifest import Run
 from vflsec.train.loop import predict, run_phases
 from vflsec.train.views import make_view

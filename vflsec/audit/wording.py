@@ -39,6 +39,7 @@ class Candidate:
         self.name = self.row["attack"] or self.row["utility_metric"]
 
     def bound(self, side: str, alpha: float) -> float | None:
+        """The one-sided t bound of the mean at level `alpha`; None with fewer than two seeds."""
         factor = intervals.t_half_width(self.n, 1 - alpha, "upper")
         if factor is None or self.sd is None:
             return None
@@ -66,6 +67,7 @@ class Candidate:
 
 
 def nothing(missing: Sequence[Mapping[str, Any]], gate: Gate) -> str:
+    """Why there was nothing to judge, by attack."""
     said = []
     for r in missing:
         why = r["reason"]
@@ -76,6 +78,7 @@ def nothing(missing: Sequence[Mapping[str, Any]], gate: Gate) -> str:
 
 
 def broken(failed: Sequence[Mapping[str, Any]], blocked: Sequence[Mapping[str, Any]]) -> str:
+    """Which attacks have failed, and why."""
     names = {r["attack"] or r["metric"]: r for r in [*blocked, *failed]}
     said = []
     for name, r in names.items():
@@ -98,6 +101,7 @@ def _side(gate: Gate) -> tuple[str, str]:
 
 
 def fails(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
+    """What is beyond the threshold, and how surely."""
     others = len({c.name for c in beyond}) - 1
     rest = f", and {others} more beyond it" if others else ""
     where = "above" if gate.max is not None else "below"
@@ -112,6 +116,7 @@ def passes(
     missing: Sequence[Mapping[str, Any]],
     gate: Gate,
 ) -> str:
+    """What is within the threshold, and by how much."""
     bound = high if gate.max is not None else -high
     text = (
         f"{_figure(lead, gate)}, its {_side(gate)[0]} bound {bound:.3f} within {gate.threshold:g}"
@@ -136,6 +141,7 @@ def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int 
 
 
 def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
+    """What is open, and what would decide it."""
     if more is None:
         cure = f"more than {_MOST_SEEDS} seeds would not decide it"
     else:

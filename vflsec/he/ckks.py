@@ -89,6 +89,7 @@ class Parameters:
 
     @property
     def label(self) -> str:
+        """The parameters in words, for reports."""
         return f"N={self.degree}, primes {','.join(map(str, self.bits))}, scale 2^{self.scale_bits}"
 
 

@@ -61,6 +61,7 @@ class Settings:
 
     @property
     def shared(self) -> bool:
+        """Whether both parties hold shares of the weights."""
         return self.weights == "shared"
 
 

@@ -1,1 +1,8 @@
-"""Runs attacks and their controls: a View in, guesses out."""
+"""Runs attacks and their controls: a View in, guesses out.
+
+Called itself, the package measures a trained system: see `vflsec.api.measure`.
+"""
+
+from vflsec._callable import callable_as
+
+callable_as(__name__)

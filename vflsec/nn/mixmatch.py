@@ -74,6 +74,7 @@ class MixMatch:
 
     @property
     def steps(self) -> int:
+        """Optimisation steps in all."""
         return self.epochs * self.iterations
 
 

@@ -51,10 +51,12 @@ class DataInfo:
 
     @property
     def active(self) -> str:
+        """The party that holds the labels."""
         return self.parties[0]
 
     @property
     def passive(self) -> tuple[str, ...]:
+        """The other parties."""
         return self.parties[1:]
 
 

@@ -14,6 +14,7 @@ from vflsec.errors import PolicyError
 from vflsec.message import Message
 from vflsec.policy import Guarantee, Own, Policy
 from vflsec.rng import Streams, generator
+from vflsec.testing.filled import assert_filled
 from vflsec.testing.worlds import SEEDS, Check, small_stack, train
 from vflsec.train.loop import predict
 
@@ -163,6 +164,7 @@ def defense_file_rules(name: str) -> None:
         "columns", "labels", "model", "loss", "penalty", "gradients", "optimizer", "outgoing",
         "incoming", "link",
     )  # fmt: skip
+    assert_filled(entry.path)
     assert entry.source, f"{entry.path}: the docstring needs a 'Source:' paragraph"
     assert "not stop" in entry.doc, f"{entry.path}: say what it does not stop"
     assert any(policy.overrides(h) for h in hooks), f"{name} does nothing"

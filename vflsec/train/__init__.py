@@ -1,1 +1,8 @@
-"""Trains cohorts of cells: specifications in, recorded Views out."""
+"""Trains cohorts of cells: specifications in, recorded Views out.
+
+Called itself, the package trains one system: see `vflsec.api.train`.
+"""
+
+from vflsec._callable import callable_as
+
+callable_as(__name__)

@@ -81,7 +81,7 @@ class Export:
             format="vflsec-trace", version=VERSION, status="recording",
             created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             framework=Software(name="vflsec", version=__version__),
-            adapter=Software(name="vflsec.trace.export", version=__version__),
+            adapter=Software(name="vflsec.train.export", version=__version__),
             tap="after_defense", parties=parties, rows=len(task.y), classes=task.classes,
             loss_reduction="mean", amp=False, shuffle="by seed", run=run or Run(seed=seed),
         )  # fmt: skip

@@ -1,0 +1,321 @@
+"""The pipeline as functions for notebooks: train a system, look through a party's eyes, measure.
+
+`vflsec.train` and `vflsec.measure` are these functions. A whole audit with gates, reports and a
+store is `vflsec.run_audit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from vflsec import check, registry
+from vflsec.audit import leakage
+from vflsec.audit.scoring import main_task, scored
+from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec
+from vflsec.data.load import load_source, split_options
+from vflsec.data.prepare import make_task
+from vflsec.measure.attack import Bench, prepared
+from vflsec.nn.replicas import LEAST
+from vflsec.rng import generator
+from vflsec.train.cohort import Moment, Training
+from vflsec.train.demand import Demand
+from vflsec.train.device import pick_device
+from vflsec.view import as_needs
+
+if TYPE_CHECKING:
+    from vflsec.guess import Guess
+    from vflsec.task import Task
+    from vflsec.view import View
+
+__all__ = ["Trained", "infer", "measure", "train"]
+
+
+class Trained:
+    """One system trained with several seeds, as it stands after a phase.
+
+    Attributes:
+        tasks: by seed: who holds which rows, and the labels (the audit's; no attack sees them).
+        phases: names of the phases that were trained, in order.
+    """
+
+    def __init__(self, moment: Moment, tasks: Mapping[int, Task], phases: Sequence[str]) -> None:
+        self._moment, self.tasks, self.phases = moment, tasks, tuple(phases)
+        training = moment.training
+        self._cells = list(dict.fromkeys(c.key for c in training.cells))
+        self._at = [next(r for r, c in enumerate(training.cells) if c.key == k)
+                    for k in self._cells]  # fmt: skip
+        self._bench = Bench(alone=training.alone)
+
+    def __repr__(self) -> str:
+        first = self._moment.training.cells[0]
+        return (
+            f"<{first.algorithm} on {first.data['name']} after {self.phases[-1]!r}: "
+            f"{len(self._cells)} trainings>"
+        )
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that were trained."""
+        return tuple(self.tasks)
+
+    def view(
+        self,
+        adversary: str | Sequence[str] = "passive",
+        *,
+        seed: int | None = None,
+        strength: float | None = None,
+        **grants: Any,
+    ) -> View:
+        """What a party, or a coalition of parties, legitimately has in one of the trainings.
+
+        Args:
+            adversary: a party's name, ``active``, ``passive`` (the first one), or several names.
+            seed: of the training; None takes the first.
+            strength: of its first swept defense; None takes the first.
+            grants: ``known_rows`` (20), ``prior`` (True), ``aux_rows``, ``peer_model``,
+                ``victim``: see :class:`vflsec.cell.AttackSpec`.
+
+        Raises:
+            ConfigError: no such party or training.
+        """
+        spec = AttackSpec("", adversary=self._party(adversary), **grants)
+        return self._moment.view(spec, self._replica(seed, strength))
+
+    @property
+    def main(self) -> pd.DataFrame:
+        """Main-task figures: one row for each training, split and metric."""
+        results = self._results()
+        tasks = [self._moment.training.task(r) for r in self._at]
+        predictions = {
+            split: (rows[self._at], logits[self._at])
+            for split, (rows, logits) in self._moment.predictions.items()
+        }
+        found = main_task(self._moment.phase.name, predictions, tasks)
+        for result, measures in zip(results, found, strict=True):
+            result.measures += measures
+        frame = _frame(results)
+        return frame[["defense", "strength", "seed", "split", "metric", "value", "low", "high"]]
+
+    @property
+    def messages(self) -> pd.DataFrame:
+        """What crossed: one row for each training, phase, kind of message and direction."""
+        training = self._moment.training
+        return pd.DataFrame(
+            [
+                {"seed": training.cells[r].seed,
+                 "strength": leakage.defense_point(training.cells[r].defenses)[1], **vars(row)}
+                for r in self._at
+                for row in training.ledger(r)
+            ]
+        )  # fmt: skip
+
+    def _party(self, adversary: str | Sequence[str]) -> tuple[str, ...]:
+        task = self._moment.training.stack.first
+        roles = {"active": task.active, "passive": task.passive[0]}
+        names = [adversary] if isinstance(adversary, str) else list(adversary)
+        parties = [
+            roles.get(n) or check.one_of("adversary", n, (*task.parties, *roles)) for n in names
+        ]
+        return tuple(dict.fromkeys(parties))
+
+    def _replica(self, seed: int | None, strength: float | None) -> int:
+        cells = self._moment.training.cells
+        for r in self._at:
+            at = leakage.defense_point(cells[r].defenses)[1]
+            if seed in (None, cells[r].seed) and strength in (None, at):
+                return r
+        there = sorted({(c.seed, leakage.defense_point(c.defenses)[1]) for c in cells}, key=str)
+        raise check.fail("view: seed and strength", "those of a training", (seed, strength),
+                         f"There are {there}.")  # fmt: skip
+
+    def _results(self) -> list[CellResult]:
+        cells = self._moment.training.cells
+        return [CellResult(cells[r].key, cells[r]) for r in self._at]
+
+
+def train(
+    data: str | Mapping[str, Any],
+    algorithm: str = "splitnn",
+    *,
+    defenses: Mapping[str, Any] | Sequence[DefenseSpec] = (),
+    seeds: int | Iterable[int] = 5,
+    until: str = "",
+    attacks: Sequence[str] | None = None,
+    device: str = "auto",
+    base: str | Path = ".",
+    **params: Any,
+) -> Trained:
+    """Train one system with several seeds (and strengths) side by side.
+
+    Args:
+        data: a packaged data set's name, or a ``[data]`` section as a mapping (``files``, ``id``,
+            ``label``, and the options of the split such as ``labelled`` and ``aligned``).
+        algorithm: registered name.
+        defenses: ``{name: strength}``, ``{name: [strengths]}`` or ``{name: {"strength": ...,
+            "party": ..., hyper-parameters}}``; or specifications, taken as they are.
+        seeds: their number, or the seeds.
+        until: stop after this phase; by default the last one that can be audited.
+        attacks: names of the attacks whose messages are recorded; None records what any attack
+            on messages needs (those on own parameter gradients have to be named).
+        device: ``auto``, ``cpu`` or ``cuda``.
+        base: folder that relative paths start from.
+        params: hyper-parameters of the algorithm.
+
+    Raises:
+        VflsecError: data, a name or a hyper-parameter cannot be used, or there is no such phase.
+    """
+    section = {"name": data} if isinstance(data, str) else dict(data)
+    chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    tasks = {}
+    for seed in chosen:
+        split = split_options(section)
+        source = load_source({k: v for k, v in section.items() if k not in split}, seed, Path(base))
+        tasks[seed] = make_task(source, seed, **split)
+    section.setdefault("name", tasks[chosen[0]].name)
+    cells = [
+        CellSpec(section, registry.algorithms.entry(algorithm).name, params, stack, seed)
+        for stack in _stacks(defenses)
+        for seed in chosen
+    ]
+    stacked = cells * LEAST if len(cells) < LEAST else cells
+    demands = _demands(tasks[chosen[0]].parties, attacks)
+    training = Training(stacked, demands, tasks, pick_device(device))
+    phases: list[str] = []
+    last: Moment | None = None
+    for moment in training.run():
+        phases.append(moment.phase.name)
+        if moment.phase.audited or not until:
+            last = moment
+        if moment.phase.name == until:
+            break
+    if last is None or (until and phases[-1] != until):
+        raise check.fail("train: until", f"one of the phases {', '.join(phases)}", until)
+    return Trained(last, tasks, phases)
+
+
+def measure(
+    trained: Trained,
+    attacks: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
+    *,
+    adversary: str | Sequence[str] = "passive",
+    confidence: float = 0.95,
+    by_seed: bool = False,
+    **grants: Any,
+) -> pd.DataFrame:
+    """Make attacks on every training and compare them with their controls.
+
+    Args:
+        trained: of :func:`train`.
+        attacks: names, or mappings with ``name`` and hyper-parameters.
+        adversary: as in :meth:`Trained.view`.
+        confidence: of the two-sided t intervals over seeds.
+        by_seed: one row for each training instead of means over seeds.
+        grants: as in :meth:`Trained.view`.
+
+    Returns:
+        one row for each strength, attack, split and metric: ``value``, ``control`` (the control
+        that it is compared with) and ``control_value``, ``advantage`` with its interval
+        ``advantage_low``, ``advantage_high``, and the level of ``chance``; what could not be
+        measured has a ``status`` and a ``reason``.
+
+    Raises:
+        VflsecError: an attack or a hyper-parameter does not exist.
+    """
+    training = trained._moment.training
+    results = trained._results()
+    seeds = [training.seeds[r] for r in trained._at]
+    phase = trained._moment.phase
+    for p in prepared(_specs(attacks, trained._party(adversary), grants)):
+        views = [trained._moment.view(p.spec, r) for r in trained._at]
+        for answers in trained._bench.attack(p, views, seeds, phase.name, phase.epochs):
+            for r, result, answer in zip(trained._at, results, answers, strict=True):
+                result.measures += scored(answer, training.task(r))
+    frame = _frame(results)
+    if by_seed:
+        return frame
+    found = leakage.summarise(frame, confidence)
+    return found[[c for c in _SHOWN if c in found.columns]]
+
+
+def infer(view: View, attack: str, *, seed: int = 0, **params: Any) -> Guess:
+    """What one attack answers to one View.
+
+    Args:
+        view: of :meth:`Trained.view`.
+        attack: registered name.
+        seed: of the attack's own random draws.
+        params: its hyper-parameters.
+
+    Raises:
+        ThreatModelError: the view lacks what the attack needs.
+    """
+    made = registry.attacks.create(attack, params)
+    return made.infer(view, generator(seed, "attack", attack))
+
+
+_SHOWN = (
+    "defense", "strength", "phase", "adversary", "attack", "split", "metric", "value", "value_low",
+    "value_high", "control", "control_value", "advantage", "advantage_low", "advantage_high",
+    "seeds", "chance", "n", "status", "reason",
+)  # fmt: skip
+
+
+def _frame(results: Sequence[CellResult]) -> pd.DataFrame:
+    return leakage.results_frame(row for result in results for row in leakage.records(result))
+
+
+def _specs(
+    attacks: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
+    adversary: tuple[str, ...],
+    grants: Mapping[str, Any],
+) -> list[AttackSpec]:
+    given = [attacks] if isinstance(attacks, str | Mapping) else list(attacks)
+    out = []
+    for one in given:
+        settings = {"name": one} if isinstance(one, str) else dict(one)
+        name = registry.attacks.entry(str(settings.pop("name"))).name
+        own = {f for f in AttackSpec.__dataclass_fields__ if f not in ("name", "params")}
+        mine = {k: settings.pop(k) for k in list(settings) if k in own}
+        out.append(AttackSpec(name, settings, **{"adversary": adversary, **grants, **mine}))
+    return out
+
+
+def _stacks(defenses: Mapping[str, Any] | Sequence[DefenseSpec]) -> list[tuple[DefenseSpec, ...]]:
+    """Every combination of strengths, as one stack of defenses each."""
+    if not isinstance(defenses, Mapping):
+        return [tuple(defenses)]
+    stacks: list[tuple[DefenseSpec, ...]] = [()]
+    for name, given in defenses.items():
+        settings = dict(given) if isinstance(given, Mapping) else {"strength": given}
+        swept = settings.pop("strength", None)
+        party = str(settings.pop("party", ""))
+        strengths = list(swept) if isinstance(swept, Iterable) else [swept]
+        spec = DefenseSpec(registry.defenses.entry(name).name, settings, party)
+        stacks = [
+            (*stack, replace(spec, strength=None if s is None else float(s)))
+            for stack in stacks
+            for s in strengths
+        ]
+    return stacks
+
+
+def _demands(parties: Sequence[str], attacks: Sequence[str] | None) -> list[Demand]:
+    """What is recorded for every party: what the passive attacks of these names need."""
+    out = []
+    for name in registry.attacks.names() if attacks is None else attacks:
+        attack = registry.attacks.create(name)
+        if attacks is not None and attack.policy() is not None:
+            raise check.fail(
+                "train: attacks", "passive ones", name,
+                "Active attackers change the training: use vflsec.run_audit.",
+            )  # fmt: skip
+        own = any(n.what == "parameter_gradient" for n in as_needs(attack.needs))
+        if attack.policy() is None and (attacks is not None or not own):
+            specs = [AttackSpec(name, adversary=(p,), over_time=True) for p in parties]
+            out += [Demand.of(spec, attack) for spec in specs]
+    return out
