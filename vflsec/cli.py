@@ -21,6 +21,7 @@ from rich.console import Console
 
 from vflsec._version import __version__
 from vflsec.cli_new import new_app
+from vflsec.cli_trace import trace_app
 from vflsec.errors import VflsecError
 
 __all__ = ["app", "main"]
@@ -35,6 +36,7 @@ app = typer.Typer(
     "cost to stop it?\n\nExample: vflsec audit quickstart",
 )
 app.add_typer(new_app, name="new")
+app.add_typer(trace_app, name="trace")
 
 
 class Format(StrEnum):

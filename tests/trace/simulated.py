@@ -18,8 +18,8 @@ from vflsec.guess import Guess
 from vflsec.rng import generator
 from vflsec.task import Stack
 from vflsec.testing.worlds import small_task
-from vflsec.train.export import Export
 from vflsec.trace.manifest import Run
+from vflsec.train.export import Export
 from vflsec.train.loop import predict, run_phases
 from vflsec.train.views import make_view
 from vflsec.view import View, as_needs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec._version import __version__
+from vflsec.cell import AttackSpec
 from vflsec.plan.values import Plan
 from vflsec.view import as_needs
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
 
-__all__ = ["record_of"]
+__all__ = ["record_of", "threats", "versions"]
 
 
 def record_of(scenario: Scenario, plan: Plan, device: str, looks: int) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int) -> dict[s
         "notes": list(plan.notes),
         "visibility": list(plan.visibility),
         "device": device,
-        "versions": _versions(),
+        "versions": versions(),
     }
 
 
@@ -78,11 +80,16 @@ def _shown(file: str) -> str:
 
 
 def _threats(plan: Plan) -> dict[str, dict[str, Any]]:
-    """What every attack is and needs, by key, so that a report can say it without importing it."""
+    """What every attack of the audit is and needs, by key."""
     every = [a for g in plan.groups if g.role == "audit" for a in g.attacks]
     every += [r.attack for r in plan.refused if r.role == "audit"]
+    return threats(every)
+
+
+def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
+    """What attacks are and need, by key, so that a report can say it without importing them."""
     out = {}
-    for spec in every:
+    for spec in specs:
         entry = registry.attacks.entry(spec.name)
         attack = registry.attacks.create(spec.name, spec.params)
         out[spec.key] = {
@@ -107,7 +114,8 @@ def _defenses(plan: Plan) -> dict[str, dict[str, str]]:
     return {n: {"summary": e.summary, "source": e.source} for n, e in entries.items()}
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of what figures depend on."""
     import numpy
     import torch
 

@@ -129,7 +129,8 @@ def record(
             run=Run(**dict(run or {})),
         )  # fmt: skip
         public = PublicFacts(
-            reduction=loss_reduction, **dict(facts or {})  # type: ignore[arg-type]
+            reduction=loss_reduction,
+            **dict(facts or {}),  # type: ignore[arg-type]
         )
     except ValueError as why:
         first = str(why).splitlines()
