@@ -225,7 +225,8 @@ def _told(guesses: Path) -> None:
     from vflsec.measure.guesses import thaw
 
     frozen = thaw(guesses)
-    ran, lines = set(), {}
+    ran: set[tuple[str, str]] = set()
+    lines: dict[tuple[str, str], str] = {}
     for of in frozen.answers:
         for a in of:
             key = (a.of.spec.label, "+".join(a.of.spec.adversary))
@@ -254,7 +255,6 @@ def _score(
     if not console.is_terminal or console.width > WIDTH:
         console.width = WIDTH
     print_summary(result.summary, console)
-    _told(guesses)
     console.print(f"Results: {result.folder}", soft_wrap=True)
     raise typer.Exit(result.exit_code)
 

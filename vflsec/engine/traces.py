@@ -71,7 +71,7 @@ def specs_for(
             if attack.policy() is not None or attack.target == "integrity":
                 continue
             needs = {n.what for n in as_needs(attack.needs)}
-            more = {"aux_rows": aux} if "aux_rows" in needs else {}
+            more: dict[str, Any] = {"aux_rows": aux} if "aux_rows" in needs else {}
             more |= {"peer_model": peers} if "peer_model" in needs else {}
             out.append(AttackSpec(name, **grants, **more))
     return out

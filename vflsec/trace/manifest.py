@@ -16,7 +16,7 @@ __all__ = [
     "PartyInfo", "PublicFacts", "Run", "Seal", "SealedFile", "Software", "dump", "load",
 ]  # fmt: skip
 
-FORMAT = "vflsec-trace"
+FORMAT: Literal["vflsec-trace"] = "vflsec-trace"
 VERSION = "1.0"
 
 Name = Annotated[str, StringConstraints(pattern=rf"^{NAME.pattern}$")]

@@ -129,7 +129,7 @@ def record(
             run=Run(**dict(run or {})),
         )  # fmt: skip
         public = PublicFacts(
-            reduction=loss_reduction,
+            reduction=loss_reduction,  # type: ignore[arg-type]
             **dict(facts or {}),  # type: ignore[arg-type]
         )
     except ValueError as why:

@@ -188,7 +188,9 @@ def have_of(
     seen: Mapping[tuple[str, ...], Mapping[str, Any]], declared: Iterable[Have]
 ) -> list[Have]:
     """What is there: as counted, with what the recorder declared about completeness."""
-    said = {(h.kind, h.sender, h.receiver, h.phase): h.epochs for h in declared}
+    said: dict[tuple[str, ...], Any] = {
+        (h.kind, h.sender, h.receiver, h.phase): h.epochs for h in declared
+    }
     found = [
         Have(
             kind=k[0], sender=k[1], receiver=k[2], phase=k[3], messages=e["messages"],

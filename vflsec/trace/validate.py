@@ -74,13 +74,14 @@ def validate(
 
 
 def _last(kinds: dict[tuple[str, Any, Any], set[tuple[str, str]]]) -> Any:
-    """The last step with as many kinds of messages as the fullest step of its phase."""
+    """The last training step with as many kinds of messages as the fullest of its phase."""
     full: dict[str, int] = defaultdict(int)
     for (phase, _, step), found in kinds.items():
         if step is not None:
             full[phase] = max(full[phase], len(found))
     whole = [at for at, found in kinds.items() if len(found) == full[at[0]] and at[2] is not None]
-    return whole[-1] if whole else None
+    trained = [at for at in whole if at[0] not in ("eval", "predict")]
+    return (trained or whole)[-1] if whole else None
 
 
 def _agrees(trace: Trace, name: str, seen: dict[Any, dict[str, Any]], declared: Any) -> None:
