@@ -36,6 +36,7 @@ from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
+from vflsec.nn import optim
 from vflsec.view import Facts, Update, View
 
 ALIASES = ("bli", "batch_label_inference")
@@ -200,7 +201,7 @@ def search(system: System, rng: torch.Generator, steps: int, lr: float, starts: 
     shape = (2, starts, *system.logits.shape)
     draw = torch.randn(shape, generator=rng, dtype=torch.float64).to(system.logits)
     peers, labels = draw[0].requires_grad_(), draw[1].requires_grad_()
-    optimizer = torch.optim.Adam([peers, labels], lr=lr)
+    optimizer = optim.Adam([peers, labels], lr=lr)
     for _ in range(steps):
         p = torch.softmax(system.logits + peers, dim=-1)
         loss = system.misfit((p - torch.softmax(labels, dim=-1)) / shape[2]).sum()

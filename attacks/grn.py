@@ -31,6 +31,7 @@ from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
+from vflsec.nn import optim
 from vflsec.nn.joint import Joint
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
@@ -96,7 +97,7 @@ class Grn(Attack):
             with as_global(g):
                 generators.append(self._generator(own.shape[2] + self.noise, width))
         made = Replicas(generators, device=own.device, dtype=own.dtype)
-        optimizer = torch.optim.Adam(made.parameters(), lr=self.lr, fused=True)
+        optimizer = optim.Adam(made.parameters(), lr=self.lr, fused=True)
         goal = sent if self.match == "embedding" else top(sent, slice(None))
         n = rows.shape[1]
         noise = torch.stack([torch.randn((n, self.noise), generator=g) for g in rngs]).to(own)

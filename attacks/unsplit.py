@@ -30,6 +30,7 @@ from torch import Tensor
 from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.guess import Guess
+from vflsec.nn import optim
 from vflsec.nn.points import Points
 from vflsec.view import Facts, View
 
@@ -121,7 +122,7 @@ class Unsplit(Attack):
 
     def _fit(self, clone: tuple[Tensor, Tensor], z: Tensor, g: Tensor, y: Tensor) -> Tensor:
         """Adam on the relative squared distance of replayed gradients; returns it, (R,)."""
-        optimizer = torch.optim.Adam(list(clone), lr=self.lr)
+        optimizer = optim.Adam(list(clone), lr=self.lr)
         size = g.square().sum(2).mean(1).clamp_min(1e-300)
         hot = torch.nn.functional.one_hot(y, clone[0].shape[1]).to(z)
         loss = torch.full_like(size, torch.inf)

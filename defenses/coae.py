@@ -29,6 +29,7 @@ from torch import Tensor
 from vflsec import check, registry
 from vflsec.defenses.alibi import one_hot
 from vflsec.errors import PolicyError
+from vflsec.nn import optim
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.party import groups, step
@@ -100,7 +101,7 @@ class CoAE(Policy):
             made.append(net)
         encoder, decoder = made
         params = [*encoder.parameters(), *decoder.parameters()]
-        optimizer = torch.optim.Adam(groups(params), lr=self.lr)
+        optimizer = optim.Adam(groups(params), lr=self.lr)
         weight = own.strength.to(dtype=dtype, device=device)
         for _ in range(self.steps):
             y = sharpened(own.rng, c)

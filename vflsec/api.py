@@ -146,6 +146,7 @@ def train(
     seeds: int | Iterable[int] = 5,
     until: str = "",
     attacks: Sequence[str] | None = None,
+    record: Sequence[str] = (),
     device: str = "auto",
     base: str | Path = ".",
     **params: Any,
@@ -162,6 +163,7 @@ def train(
         until: stop after this phase; by default the last one that can be audited.
         attacks: names of the attacks whose messages are recorded; None records what any attack
             on messages needs (those on own parameter gradients have to be named).
+        record: further messages to record for every party, such as ``sent.embedding:last``.
         device: ``auto``, ``cpu`` or ``cuda``.
         base: folder that relative paths start from.
         params: hyper-parameters of the algorithm.
@@ -183,7 +185,7 @@ def train(
         for seed in chosen
     ]
     stacked = cells * LEAST if len(cells) < LEAST else cells
-    demands = _demands(tasks[chosen[0]].parties, attacks)
+    demands = _demands(tasks[chosen[0]].parties, attacks, record)
     training = Training(stacked, demands, tasks, pick_device(device))
     phases: list[str] = []
     last: Moment | None = None
@@ -234,7 +236,9 @@ def measure(
         views = [trained._moment.view(p.spec, r) for r in trained._at]
         for answers in trained._bench.attack(p, views, seeds, phase.name, phase.epochs):
             for r, result, answer in zip(trained._at, results, answers, strict=True):
-                result.measures += scored(answer, training.task(r))
+                of_embedding = p.attack.target == "embedding"
+                sent = trained._moment.embeddings(p.spec, r) if of_embedding else None
+                result.measures += scored(answer, training.task(r), sent)
     frame = _frame(results)
     if by_seed:
         return frame
@@ -304,9 +308,11 @@ def _stacks(defenses: Mapping[str, Any] | Sequence[DefenseSpec]) -> list[tuple[D
     return stacks
 
 
-def _demands(parties: Sequence[str], attacks: Sequence[str] | None) -> list[Demand]:
-    """What is recorded for every party: what the passive attacks of these names need."""
-    out = []
+def _demands(
+    parties: Sequence[str], attacks: Sequence[str] | None, record: Sequence[str]
+) -> list[Demand]:
+    """What is recorded for every party: what the passive attacks of these names need, and more."""
+    out = [Demand((p,), as_needs(record)) for p in parties]
     for name in registry.attacks.names() if attacks is None else attacks:
         attack = registry.attacks.create(name)
         if attacks is not None and attack.policy() is not None:

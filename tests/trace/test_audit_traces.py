@@ -105,7 +105,7 @@ def test_what_was_not_recorded_is_not_called_safe(tmp_path: Path) -> None:
     assert result.exit_code == 3
     by_attack = result.results.set_index("attack")["status"]
     assert by_attack["norm"] == "not-observable"
-    assert by_attack["model_completion"] == "not-observable"
+    assert by_attack["model_completion"] == "not-applicable"
     assert not (result.results.status == "ok").any()
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from vflsec.federation import Federation
+from vflsec.nn import optim
 from vflsec.nn.augment import Corruption, ImageViews
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.ssl import Queue, byol_distance, ema, info_nce, negative_cosine, nt_xent
@@ -118,10 +119,10 @@ def _optimizer(name: str, annealed: list[Tensor], constant: list[Tensor], recipe
             made += groups(params, **own)
     decay = recipe.weight_decay
     if name == "adam":
-        return torch.optim.Adam(made, lr=recipe.lr, weight_decay=decay)
+        return optim.Adam(made, lr=recipe.lr, weight_decay=decay)
     if name == "adagrad":
-        return torch.optim.Adagrad(made, lr=recipe.lr, weight_decay=decay)
-    return torch.optim.SGD(made, lr=recipe.lr, momentum=recipe.momentum, weight_decay=decay)
+        return optim.Adagrad(made, lr=recipe.lr, weight_decay=decay)
+    return optim.SGD(made, lr=recipe.lr, momentum=recipe.momentum, weight_decay=decay)
 
 
 @dataclass

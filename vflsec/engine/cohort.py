@@ -10,16 +10,13 @@ from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec
 from vflsec.engine.claims import claims
 from vflsec.engine.integrity import success
-from vflsec.errors import ThreatModelError
-from vflsec.federation import Federation
-from vflsec.measure.attack import Answer, Bench, Prepared, prepared
+from vflsec.measure.attack import Bench, Prepared, prepared
 from vflsec.measure.controls import Control
 from vflsec.nn.replicas import LEAST
 from vflsec.task import Task
 from vflsec.train.cohort import Moment, Progress, Training
 from vflsec.train.demand import Demand
 from vflsec.train.device import pick_device
-from vflsec.view import Table
 
 __all__ = ["run_cohort"]
 
@@ -91,19 +88,5 @@ def _attack(bench: Bench, moment: Moment, p: Prepared, results: Sequence[CellRes
     views = moment.views(p.spec)
     for answers in bench.attack(p, views, training.seeds, phase.name, phase.epochs):
         for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
-            sent = _sent(training.fed, answer, r) if p.attack.target == "embedding" else None
+            sent = moment.embeddings(p.spec, r) if p.attack.target == "embedding" else None
             result.measures += scored(answer, training.task(r), sent)
-
-
-def _sent(fed: Federation, answer: Answer, r: int) -> Table:
-    """What each row's embedding was when it was last sent behind an encrypted layer.
-
-    Raises:
-        ThreatModelError: no encrypted layer recorded embeddings.
-    """
-    victims = [p.name for p in fed.passive if p.name not in answer.of.spec.adversary]
-    links = [fed.link(p) for p in victims]
-    if len(links) != 1 or getattr(links[0], "truth", None) is None:
-        raise ThreatModelError("embeddings are scored for one passive party behind he_embedding.")
-    table: Table = links[0].embeddings(r, fed.phase)  # type: ignore[attr-defined]
-    return table

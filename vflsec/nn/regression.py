@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vflsec.nn import optim
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
@@ -112,7 +113,7 @@ def fit_regressors(
         with as_global(g):
             modules += [mlp(widths) for _ in range(copies)]
     stack = Replicas(modules, device=inputs[0].device, dtype=inputs[0].dtype)
-    optimizer = torch.optim.Adam(stack.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
+    optimizer = optim.Adam(stack.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
     x = torch.stack(known).repeat_interleave(copies, 0)
     y = torch.stack([v.to(x.dtype) for v in values]).repeat_interleave(copies, 0)
     weight = torch.stack([(fold != c).to(x.dtype) for c in range(copies)])

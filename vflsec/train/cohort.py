@@ -13,6 +13,7 @@ from vflsec import check, registry
 from vflsec.algorithm import Algorithm
 from vflsec.cell import AttackSpec, CellSpec, LedgerRow
 from vflsec.channel import Recorder, Tap
+from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation, Phase
 from vflsec.nn.replicas import LEAST, Replicas
 from vflsec.policy import Policy
@@ -20,8 +21,8 @@ from vflsec.task import Stack, Task
 from vflsec.train.demand import Demand, recordings
 from vflsec.train.loop import predict, run_phases
 from vflsec.train.stages import staged
-from vflsec.train.views import known_rows, make_view
-from vflsec.view import View
+from vflsec.train.views import initial_states, known_rows, make_view
+from vflsec.view import Table, View
 
 __all__ = ["Moment", "Progress", "Training", "first_step"]
 
@@ -51,6 +52,21 @@ class Moment:
     def views(self, spec: AttackSpec) -> list[View]:
         """The views of all replicas."""
         return [self.view(spec, r) for r in range(len(self.training.cells))]
+
+    def embeddings(self, spec: AttackSpec, r: int) -> Table:
+        """What each row's embedding was when its owner last sent it behind an encrypted layer.
+
+        Raises:
+            ThreatModelError: no encrypted layer recorded embeddings.
+        """
+        fed = self.training.fed
+        links = [fed.link(p.name) for p in fed.passive if p.name not in spec.adversary]
+        if len(links) != 1 or getattr(links[0], "truth", None) is None:
+            raise ThreatModelError(
+                "embeddings are scored for one passive party behind he_embedding."
+            )
+        table: Table = links[0].embeddings(r, fed.phase)  # type: ignore[attr-defined]
+        return table
 
 
 class Training:
@@ -103,11 +119,7 @@ class Training:
             predictions: whether the moments hold predictions for the main task.
         """
         fed = self.build()
-        self.initial = {
-            name: party.modules["bottom"].state()
-            for name, party in fed.parties.items()
-            if "bottom" in party.modules
-        }
+        self.initial = initial_states(fed)
         for phase in run_phases(self.algorithm, fed, self._epoch):
             yield Moment(self, phase, self._predict(phase, predictions))
 
