@@ -52,6 +52,7 @@ class Stored:
 
     @classmethod
     def parse(cls, text: str) -> Stored | None:
+        """``"d64-f4"`` as 64 numbers of 4 bytes; None if it is not written so."""
         found = _STORED.fullmatch(text)
         return cls(int(found[1]), found[2]) if found else None
 
@@ -60,6 +61,7 @@ class Stored:
 
     @property
     def numpy(self) -> Any:
+        """The NumPy type of the numbers."""
         return STORES[self.store]
 
     @property

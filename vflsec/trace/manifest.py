@@ -110,12 +110,14 @@ class Layout(_Plain):
 
     @classmethod
     def of(cls, schema: Schema) -> Layout:
+        """The layout of a party's prepared rows."""
         return cls(
             names=list(schema.names), cardinalities=list(schema.cardinalities),
             shape=list(schema.shape),
         )  # fmt: skip
 
     def as_schema(self) -> Schema:
+        """The same as attacks see it."""
         return Schema(tuple(self.names), tuple(self.cardinalities), tuple(self.shape))
 
 
@@ -133,6 +135,7 @@ class PublicFacts(_Plain):
 
     @classmethod
     def of(cls, facts: Facts) -> PublicFacts:
+        """What of `facts` JSON can hold; the rest is not kept."""
         kept = {k: v for k, v in facts.extra.items() if _is_plain(v)}
         return cls(
             aggregation=facts.aggregation,  # type: ignore[arg-type]
