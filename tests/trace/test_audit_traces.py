@@ -87,7 +87,7 @@ def test_frozen_guesses_come_back_as_they_were(folder: Path, tmp_path: Path) -> 
     norm, output = frozen.answers[0]
     assert norm.guess is not None
     assert norm.guess.scores.ndim == 1
-    assert [c.name for c in norm.controls()] == ["majority", "logistic", "scratch"]
+    assert {"majority", "logistic", "scratch"} <= {c.name for c in norm.controls()}
     assert output.guess is None
     assert output.status == "not-observable"
     assert "'prediction' messages" in output.reason
