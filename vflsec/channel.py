@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflsec.counts import Counter
 from vflsec.errors import PolicyError
 from vflsec.message import Message
 from vflsec.policy import Own, Policy
@@ -291,6 +292,25 @@ class Channel:
         """Which replicas still train; the others' messages are neither counted nor kept."""
         self.alive = alive.cpu().numpy().astype(np.int64)
         self.alive_mask = None if bool(alive.all()) else alive
+        for counter in self._counters():
+            counter.alive = self.alive_mask
+
+    def _counters(self) -> Iterator[Counter]:
+        for bound in self.bindings.values():
+            for b in bound:
+                if b.own.uses is not None:
+                    yield b.own.uses
+
+    def begin(self, phase: str, epochs: int) -> None:
+        """A phase of so many planned epochs begins; policies' counts go under its name."""
+        for counter in self._counters():
+            counter.phase = phase
+            counter.planned[phase] = counter.planned.get(phase, 0) + epochs
+
+    def end(self, phase: str, ran: Tensor, epochs: int) -> None:
+        """A phase has ended after `ran` (R,) of its planned epochs."""
+        for counter in self._counters():
+            counter.stop(phase, ran, epochs)
 
     def send(self, message: Message, labels: Tensor | None = None, **context: Any) -> Tensor:
         """Deliver a message and return what the receiver may use, without a gradient graph.
@@ -318,12 +338,31 @@ class Channel:
         )  # fmt: skip
         for b in self.bindings.get(message.sender, ()):
             if out.kind in b.policy.covers:
+                if b.own.uses is not None and b.policy.counted == "outgoing":
+                    self._count(b, out)
                 b.own.labels, b.own.context = labels, context
                 changed = b.policy.outgoing(out, b.own).detach()
                 b.own.labels, b.own.context = None, {}
                 _same(b.policy.name, out.tensor, changed)
                 out = out.with_tensor(changed, b.policy.name)
         return out
+
+    def _count(self, binding: Binding, message: Message) -> None:
+        """One use of every row of a message, and of the rows that its sender mixed into them."""
+        counter = binding.own.uses
+        assert counter is not None
+        if message.rows is None:
+            counter.passed(f"{message.kind} messages of no single rows pass")
+            return
+        counter.add(message.rows, message.phase)
+        if message.phase == "predict":
+            return
+        for b in self.bindings.get(message.sender, ()):
+            mixed = b.policy.carries(message.rows) if b.policy.overrides("carries") else None
+            if mixed is not None:
+                on = torch.tensor(b.own.active, device=mixed.device)
+                flat = mixed.flatten(1)
+                counter.add(flat, message.phase, on=on.unsqueeze(1).expand_as(flat))
 
     def derive(self, message: Message, *, own: bool = False) -> None:
         """Record for one party alone what it has in the clear although it did not cross so.

@@ -8,7 +8,7 @@ from typing import Any
 
 from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec
-from vflsec.engine.claims import claims
+from vflsec.engine.claims import claims, planned, verified
 from vflsec.engine.integrity import success
 from vflsec.measure.attack import Bench, Prepared, prepared
 from vflsec.measure.controls import Control
@@ -64,12 +64,14 @@ def run_cohort(
             for i, p in enumerate(asked):
                 tell(f"{moment.phase.name}: {p.spec.label}", 0.8 + 0.2 * i / len(asked))
                 _attack(bench, moment, p, results)
+    expected = planned(cells, tasks) if main else {}
     for r, result in enumerate(results):
         result.ledger = training.ledger(r)
-        result.guarantees = training.guarantees(r)
+        result.guarantees = verified(training.guarantees(r), expected)
         result.facts = training.outcome(r)
-        if main:
-            result.measures += claims(training, r)
+    if main:
+        for result, found in zip(results, claims(training), strict=True):
+            result.measures += found
     results = results[: len(cells)]
     seconds = (time.perf_counter() - started) / len(cells)
     for result in results:
