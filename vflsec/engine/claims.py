@@ -57,9 +57,8 @@ def claims(training: Training) -> list[list[Measure]]:
         label = made[0].protects == "label" or any(g.protects == "label" for g in made)
         wanted["" if label else training.owners(i)[0]].append((i, policy))
     for party, policies in wanted.items():
-        for r, found in measured(training, party, policies):
-            i, policy = policies[found[0]]
-            out[r].append(_measure(training, policy, found[1]))
+        for r, (which, seen) in measured(training, party, policies):
+            out[r].append(_measure(training, policies[which][1], seen))
     return out
 
 
@@ -73,7 +72,8 @@ def planned(cells: Sequence[CellSpec], tasks: Mapping[int, Task]) -> dict[str, i
         if any(p.counted for p in policies) and all(d.strength for d in cell.defenses):
             if any(p.step_cost(64, 2, cell.params).spent > 0 for p in policies):
                 return {}
-            return {name: made.releases for name, made in first_step(cell, tasks[cell.seed])}
+            promised = first_step(cell, tasks[cell.seed])[1]
+            return {name: made.releases for name, made in promised}
     return {}
 
 

@@ -54,6 +54,18 @@ class Moment:
         """The views of all replicas."""
         return [self.view(spec, r) for r in range(len(self.training.cells))]
 
+    def randomised(self, r: int) -> Tensor | None:
+        """The labels (N,) that replica `r` trained on, -1 where unknown.
+
+        None where they are the true ones, or shares of classes.
+        """
+        labels, y = self.training.fed.labels, self.training.task(r).y
+        if labels.dim() != 2:
+            return None
+        mine = labels[r].cpu()
+        known = mine >= 0
+        return None if bool((mine[known] == y[known]).all()) else mine
+
     def embeddings(self, spec: AttackSpec, r: int) -> Table:
         """What each row's embedding was when its owner last sent it behind an encrypted layer.
 
@@ -143,7 +155,7 @@ class Training:
 
         For those made to claim an epsilon, ``called`` says whether their hook was called at all.
         """
-        out = []
+        out: list[Mapping[str, Any]] = []
         for spec, policy in zip(self.cells[r].defenses, self.defenses, strict=True):
             row: dict[str, Any] = {"defense": spec.name, "strength": spec.strength}
             if policy.counted and spec.strength:
@@ -155,13 +167,15 @@ class Training:
         """What one of the defenses promises in replica `r`, by what was counted there."""
         return policy.guarantee(strength, {**self.facts, "uses": uses_in(self.fed, policy, r)})
 
-    def rehearse(self) -> list[tuple[str, Guarantee]]:
+    def rehearse(self) -> tuple[tuple[str, ...], list[tuple[str, Guarantee]]]:
         """Set up, take the first step of every phase, and say what would be claimed; no training.
+
+        Returns what :func:`first_step` does.
 
         Raises:
             VflsecError: it cannot be trained.
         """
-        predicted = first_steps(self.algorithm, self.build())
+        phases, predicted = first_steps(self.algorithm, self.build())
         out = []
         for spec, policy in zip(self.cells[0].defenses, self.defenses, strict=True):
             uses = predicted(policy) if policy.counted and spec.strength else None
@@ -171,7 +185,7 @@ class Training:
                 uses = replace(uses, past=seen.past, peers=peers)
                 made = policy.guarantee(spec.strength or 0.0, {**self.facts, "uses": uses})
                 out.append((policy.name, made))
-        return out
+        return phases, out
 
     def owners(self, i: int) -> tuple[str, ...]:
         """The parties whose policy the cells' defense number `i` is."""
@@ -256,13 +270,14 @@ class Training:
                         b.own.memory["known"] = known
 
 
-def first_step(cell: CellSpec, task: Task) -> list[tuple[str, Guarantee]]:
+def first_step(cell: CellSpec, task: Task) -> tuple[tuple[str, ...], list[tuple[str, Guarantee]]]:
     """Build one cell on the CPU as for training, take the first step of every phase, drop it.
 
     A policy that releases labels in stages holds them back at first: then it is only built.
 
     Returns:
-        What each defense that is made to claim something would claim of the uses that are
+        Names of the phases after which attacks are made, empty where only training can tell; and
+        what each defense that is made to claim something would claim of the uses that are
         predicted, by name.
 
     Raises:
