@@ -27,7 +27,7 @@ def digest(value: Any) -> str:
 
 
 def _identity(spec: Any) -> dict[str, Any]:
-    """All fields that a result depends on, in new dictionaries; late ones only where they are set."""
+    """All fields that a result depends on, in new dictionaries; later ones only if set."""
     out = {f.name: getattr(spec, f.name) for f in fields(spec)}
     out.pop("timeout", None)
     if "defenses" in out:

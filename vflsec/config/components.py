@@ -96,7 +96,7 @@ def _gates(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
         own = section.get("confidence")
         place: Path = ("audit", "confidence") if own is None else (*here, "confidence")
         sure = default if own is None else own
-        if check.is_number(sure) and 0.5 < sure < 1:
+        if isinstance(sure, int | float) and 0.5 < sure < 1:
             wrong += _gate(origin, place, sure, {"max": 0.0, "confidence": sure})
         out += [p for p in wrong if p not in out]
     return out

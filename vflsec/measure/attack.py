@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from vflsec import registry

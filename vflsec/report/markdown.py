@@ -140,7 +140,7 @@ def _dosing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         line = (
             esc(r["dataset"]), esc(r["algorithm"]), esc(place(r)), esc(r["attack"]),
             esc(r["adversary"]), f"{100 * r['share']:g} % {esc(r['split'])}", number(r["planted"]),
-            interval(r | {"advantage_low": r["low"], "advantage_high": r["high"]}, "advantage",
+            interval({**r, "advantage_low": r["low"], "advantage_high": r["high"]}, "advantage",
                      sign=True),
             number(r["chance"]),
         )  # fmt: skip
