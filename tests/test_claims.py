@@ -70,7 +70,7 @@ def test_noise_of_25_leaves_completion_a_trace(split: str) -> None:
     frame = audit("control_gaussian", (0.0, 25.0), 10)
     for metric in ("auc", "accuracy"):
         low, high = bounds(advantages(frame, "model_completion", split, 25.0, metric))
-        assert 0 < low
+        assert low > 0
         assert high <= 0.1
 
 
