@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and folders that can be written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vflsec.errors import ConfigError
 
-__all__ = ["write_atomic"]
+__all__ = ["make_folder", "write_atomic", "write_new"]
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
@@ -32,3 +32,46 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_new(path: Path, text: str, *, force: bool = False) -> None:
+    """Write a file that is not there yet; with `force`, replace it.
+
+    Raises:
+        ConfigError: it exists, or cannot be written.
+    """
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        hint = "Name another file, remove it, or say --force where there is such an option."
+        raise ConfigError(f"{path}: exists already. {hint}") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{path}: cannot be written: {why}.") from None
+
+
+def make_folder(folder: Path) -> None:
+    """Make a results directory and make sure it can be written.
+
+    Raises:
+        ConfigError: it cannot, with the reason.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".vflsec-write-test"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except FileExistsError:
+        raise ConfigError(f"{folder}: is a file, not a folder. Choose another --out.") from None
+    except NotADirectoryError:
+        raise ConfigError(
+            f"{folder}: a part of this path is a file. Choose another --out."
+        ) from None
+    except OSError as error:
+        shown = str(folder) if len(str(folder)) < 200 else f"{str(folder)[:200]}..."
+        raise ConfigError(
+            f"{shown}: results cannot be written there: {error.strerror}. Choose another --out."
+        ) from None
+    except ValueError as error:  # a null character
+        raise ConfigError(f"{str(folder)!r}: is no path: {error}. Choose another --out.") from None

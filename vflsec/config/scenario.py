@@ -20,16 +20,20 @@ from pydantic import BaseModel, ValidationError
 
 from vflsec import check
 from vflsec.cell import digest
+from vflsec.config.bounds import bad_names, beyond, deep_key
 from vflsec.config.inherit import Written, chosen_form, expand, inherited
 from vflsec.config.problems import Origin, Problem, ScenarioError, unknown_key
 from vflsec.config.sections import Data, Root
 from vflsec.config.toml_text import Path as KeyPath
 from vflsec.config.toml_text import dumps, key_lines
+from vflsec.data.load import TABLE_KEYS
 
 __all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
 
 _FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 _LISTS = ("data", "algorithm")
+_DEPTH = 20  # of tables and lists in each other
+_NAME = 100  # characters of a scenario's name
 
 
 @dataclass(frozen=True)
@@ -41,12 +45,14 @@ class Scenario:
         root: the validated sections.
         base: folder that relative paths start from.
         origin: where each value stands, for later error messages.
+        overrides: texts of ``--set`` that were applied.
     """
 
     name: str
     root: Root
     base: Path
     origin: Origin = field(default_factory=Origin, compare=False)
+    overrides: tuple[str, ...] = field(default=(), compare=False)
 
     def resolved(self) -> dict[str, Any]:
         """Every section with every default filled in, as plain values (None left out)."""
@@ -91,18 +97,22 @@ def find_scenario(name: str | Path) -> Path:
     Raises:
         ScenarioError: there is no such file.
     """
-    path = Path(name)
-    if path.is_file():
-        return path
+    path, shown = Path(name), str(name)
+    try:
+        if path.is_file():
+            return path
+        what = "is a folder, not a scenario file" if path.is_dir() else "is not a file"
+    except OSError as error:  # for example a name that is too long
+        what = f"is not a file ({error.strerror})"
     packaged = packaged_scenarios()
-    if str(name) in packaged:
-        return packaged[str(name)]
-    what = "is a folder, not a scenario file" if path.is_dir() else "is not a file"
+    if shown in packaged:
+        return packaged[shown]
     hint = check.nearest(name, packaged)
+    shown = shown if len(shown) < 200 else f"{shown[:200]}..."
     raise ScenarioError(
         [
             Problem(
-                str(name), 0, "", None,
+                shown, 0, "", None,
                 f"{what}, and no scenario of that name comes with vflsec. {hint} "
                 f"Packaged: {', '.join(packaged) or 'none'}.".replace("  ", " "),
             )
@@ -128,7 +138,7 @@ def load_scenario(
     Raises:
         ScenarioError: with all problems.
     """
-    overrides = list(overrides)
+    asked = overrides = tuple(overrides)
     places: Mapping[KeyPath, KeyPath] = {}
     chain: tuple[Path, ...] = ()
     if isinstance(source, Scenario):
@@ -149,9 +159,11 @@ def load_scenario(
         found = Written(*_read(path, file))
     problems: list[Problem] = []
     form, overrides = _asked_form(overrides)
+    _refuse_deep(found.raw, found.file)
     found = inherited(found, base, packaged_scenarios(), _read, chain)
     found = chosen_form(found, form)
     touched = _override(found.raw, overrides, problems)
+    _refuse_deep(found.raw, found.file)
     singles = frozenset(s for s in _LISTS if isinstance(found.raw.get(s), Mapping))
     written = Origin(found.file, found.lines, frozenset(touched), singles, files=found.files)
     flat, moved = expand(found.raw, lambda *at: problems.append(written.problem(*at)))
@@ -160,26 +172,40 @@ def load_scenario(
     problems += _bad_values(origin, normal)
     problems += _across(origin, normal)
     root = _validate(origin, normal, problems)
+    if root is not None:
+        problems += _naming(origin, root.name, default)
     if components:
         from vflsec.config.components import check_components
 
         problems += check_components(origin, normal)
     if problems or root is None:
         raise ScenarioError(sorted(problems, key=lambda p: (p.file, p.line)))
-    return Scenario(root.name or default, root, base, origin)
+    return Scenario(root.name or default, root, base, origin, asked)
+
+
+def _refuse_deep(raw: Mapping[str, Any], file: str) -> None:
+    """Before anything walks it: tables and lists without end.
+
+    Raises:
+        ScenarioError: naming the key.
+    """
+    deep = deep_key(raw)
+    if deep:
+        raise ScenarioError([Problem(file, 0, deep[:80], None, beyond(RecursionError()))])
 
 
 def _plain(source: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return dict(json.loads(json.dumps(source, default=str)))
-    except (TypeError, ValueError) as error:
-        raise ScenarioError([Problem("<scenario>", 0, "", None, str(error))]) from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ScenarioError([Problem("<scenario>", 0, "", None, f"{error}.")]) from None
 
 
 def _read(path: Path, file: str) -> tuple[dict[str, Any], str, dict[KeyPath, int]]:
     try:
         text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
-        return tomllib.loads(text), file, key_lines(text)
+        raw = tomllib.loads(text)
+        return raw, file, {} if deep_key(raw) else key_lines(text)
     except UnicodeDecodeError as error:
         rule = f"must be UTF-8 text, but byte {error.start} is not. Save the file as UTF-8."
         raise ScenarioError([Problem(file, 0, "", None, rule)]) from None
@@ -188,6 +214,10 @@ def _read(path: Path, file: str) -> tuple[dict[str, Any], str, dict[KeyPath, int
         line = int(found.group(1)) if found else text.count("\n") + 1
         rule = f"not valid TOML: {error}. Strings need quotes; lists need [ ]."
         raise ScenarioError([Problem(file, line, "", None, rule)]) from None
+    except (RecursionError, ValueError) as error:
+        long = None if isinstance(error, RecursionError) else re.search(r"\d{1000}", text)
+        line = text.count("\n", 0, long.start()) + 1 if long else 0
+        raise ScenarioError([Problem(file, line, "", None, beyond(error))]) from None
     except OSError as error:
         raise ScenarioError(
             [Problem(file, 0, "", None, f"cannot be read: {error.strerror}.")]
@@ -209,7 +239,7 @@ def _override(raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]
         key, equals, written = text.partition("=")
         try:
             tree = tomllib.loads(f"{key} = 0")
-        except tomllib.TOMLDecodeError:
+        except (tomllib.TOMLDecodeError, RecursionError, ValueError):
             tree = {}
         names: list[str] = []
         while isinstance(tree, dict) and len(tree) == 1:
@@ -223,6 +253,9 @@ def _override(raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]
             value = tomllib.loads(f"v = {written}")["v"]
         except tomllib.TOMLDecodeError:
             value = written.strip()  # a bare word is a string: shells eat quotes
+        except (RecursionError, ValueError) as error:
+            problems.append(Problem("--set", 0, key.strip()[:80], None, beyond(error)))
+            continue
         why = _assign(raw, names, value)
         path = _indexed(raw, names)
         if why:
@@ -297,6 +330,8 @@ def _is_number(value: Any) -> bool:
 
 def _bad_values(origin: Origin, value: Any, path: KeyPath = ()) -> list[Problem]:
     """Numbers that are not finite or too large for TOML, and dates, wherever they stand."""
+    if isinstance(value, Mapping | list) and len(path) > _DEPTH:
+        return [origin.problem(path[:4], f"must not be nested deeper than {_DEPTH}.", "...")]
     if isinstance(value, Mapping):
         return [p for k, v in value.items() for p in _bad_values(origin, v, (*path, k))]
     if isinstance(value, list):
@@ -401,7 +436,7 @@ def _model_at(path: KeyPath) -> type[BaseModel]:
 
 def _across(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
     """Rules that tie several keys together."""
-    out: list[Problem] = []
+    out = bad_names(origin, normal)
     for i, data in enumerate(_tables(normal, "data")):
         out += _data_rules(origin, i, data)
     for i, gate in enumerate(_tables(normal, "gate")):
@@ -427,13 +462,28 @@ def _across(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
     return out
 
 
+def _naming(origin: Origin, name: str, default: str) -> list[Problem]:
+    """A scenario's name becomes a folder's: it must not lead anywhere else."""
+    shown = name or default
+    if (
+        len(shown) <= _NAME
+        and shown.isprintable()
+        and shown.strip(" .")
+        and not set(shown) & set("/\\:")
+    ):
+        return []
+    rule = f"must be a plain name of at most {_NAME} characters without / \\ : and line breaks"
+    if not name:
+        rule = f'is missing, and the file\'s own name is none. Add name = "...": it {rule}'
+    return [origin.problem(("name",), f"{rule}, got {shown[:_NAME]!r}.", name or None)]
+
+
 def _tables(normal: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
     found = normal.get(section)
     return [t if isinstance(t, Mapping) else {} for t in found] if isinstance(found, list) else []
 
 
-_TABLE_KEYS = ("columns", "id", "label", "active", "categorical", "numeric", "drop", "split",
-               "group")  # fmt: skip
+_TABLE_KEYS = tuple(k for k in TABLE_KEYS if k not in ("file", "files"))
 
 
 def _data_rules(origin: Origin, i: int, data: Mapping[str, Any]) -> list[Problem]:
@@ -460,7 +510,8 @@ def _data_rules(origin: Origin, i: int, data: Mapping[str, Any]) -> list[Problem
     if not data.get("label"):
         out.append(origin.problem(here, f"with {has[0]} needs label = ..., the column to predict."))
     if has == ["files"] and not data.get("id"):
-        out.append(origin.problem(here, "with files needs id = ..., the column that links rows."))
+        rule = "with files needs id = ..., the column that links rows (by party where it differs)."
+        out.append(origin.problem(here, rule))
     if has == ["file"] and not data.get("columns"):
         rule = "with one file needs [data.columns]: which party holds which columns."
         out.append(origin.problem(here, rule))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
@@ -11,10 +12,12 @@ from rich.text import Text
 
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
+from vflsec.report.tables import print_tables
 from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
     "WIDTH",
+    "judged_line",
     "print_plan",
     "print_summary",
     "print_verdicts",
@@ -114,7 +117,9 @@ def _strongest(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> T
         table.add_column(name, overflow="fold", max_width=26)
     table.add_column("advantage, Holm-corrected")
     for r in matrix.strongest(points, summary["confidence"]):
-        shade = _shade({"advantage_low": r["low"], "advantage_high": r["high"]})
+        shade = _shade(
+            {"advantage": r["advantage"], "advantage_low": r["low"], "advantage_high": r["high"]}
+        )
         table.add_row(
             matrix.secret(r), f"{r['algorithm']}, {_strength(r)}", r["attack"], r["adversary"],
             Text(corrected(r), style=shade),
@@ -123,8 +128,10 @@ def _strongest(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> T
 
 
 def _shade(p: Mapping[str, Any]) -> str:
+    from vflsec.audit.controls import leaks
+
     low, high = p.get("advantage_low"), p.get("advantage_high")
-    if low is not None and low > 0:
+    if leaks(p.get("advantage"), low):
         return "red"
     return "green" if high is not None and high <= 0 else ""
 
@@ -187,8 +194,21 @@ def _point(verdict: Mapping[str, Any]) -> str:
     return _strength(verdict) if verdict.get("defense") else ""
 
 
+def judged_line(record: Mapping[str, Any], edited: Path | None, folder: Path) -> str:
+    """Whose gates are judged, and how to judge those of a file that was edited since."""
+    file = record.get("scenario_file") or record["name"]
+    when = f", audited {record['when']} UTC" if record.get("when") else ""
+    text = f"Gates of {file}{when} (scenario {str(record['scenario_hash'])[:8]})."
+    if edited is None:
+        return text
+    again = f"vflsec gate {folder} --scenario {edited}"
+    return f"{text} {edited} was edited since; these are the gates before. To judge it: {again}"
+
+
 def print_plan(plan: Mapping[str, Any], console: Console) -> None:
-    """What will run, what cannot and why, and the estimate."""
+    """What is in the tables, what will run, what cannot and why, and the estimate."""
+    for data in plan["data"]:
+        print_tables(data, console, warn=False)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("what for", "data", "algorithm", "defenses", "cells", "attacks"):
         table.add_column(name, overflow="fold")
