@@ -28,6 +28,7 @@ from vflsec.cli_args import (
 from vflsec.cli_init import init
 from vflsec.cli_new import new_app
 from vflsec.cli_streams import console_for, defect, fail, heard
+from vflsec.cli_trace import trace_app
 from vflsec.errors import VflsecError
 from vflsec.plugins import last_place
 
@@ -53,6 +54,7 @@ app = typer.Typer(
     "cost to stop it?\n\nExample: vflsec audit quickstart",
 )
 app.add_typer(new_app, name="new")
+app.add_typer(trace_app, name="trace")
 app.command()(init)
 
 

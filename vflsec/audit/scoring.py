@@ -84,6 +84,8 @@ def _by_split(
     common: dict[str, Any] = {"classes": goal.classes, "prior": goal.prior, "quota": True}
     for split in dict.fromkeys(answer.of.attack.splits):
         rows = answer.view.targets[split].cpu().numpy()
+        if not len(rows):
+            continue
         found = score(guess, goal.truth, rows, **common)
         names = [_same(s.metric) for s in found]
         beside: dict[str, dict[str, dict[str, float | None]]] = {}
