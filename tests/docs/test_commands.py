@@ -108,7 +108,7 @@ def test_commands_work(page: Path, folder: Path, capsys: pytest.CaptureFixture[s
 
 def test_wrong_commands_would_be_found() -> None:
     for text in ("vflsec adit x", "vflsec audit x --outt y", "vflsec gate out --max high"):
-        with pytest.raises(Exception) as caught:  # noqa: PT011
+        with pytest.raises(Exception) as caught:
             parse(shlex.split(text))
         assert getattr(caught.value, "exit_code", None) == 2
 
