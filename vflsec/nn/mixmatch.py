@@ -193,11 +193,11 @@ def fit_mixmatch(
     held, answer = _answers(body, top, pool, targets, copies)
     fits = []
     for r, (known, fold) in enumerate(zip(knowns, folds, strict=True)):
-        cv = 0.5 if classes == 2 else 1.0 / classes
+        cv, of = 0.5 if classes == 2 else 1.0 / classes, None
         if int(fold.max()) >= 1:
             of = held[r * copies + fold, torch.arange(len(fold))].double().cpu().numpy()
             cv = cv_score(of, known.labels.cpu().numpy())
-        fits.append(Fit(variant, cv, answer[r].double().cpu().numpy()))
+        fits.append(Fit(variant, cv, answer[r].double().cpu().numpy(), of))
     return fits
 
 
