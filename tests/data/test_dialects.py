@@ -155,6 +155,21 @@ def test_a_dialect_that_is_none(options: dict[str, str], text: str) -> None:
     assert text in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["1", "-2.5", "+3", ".5", "5.", "1e5", "1E-300", "1e309", "-0", "007", "inf", "Infinity", "1_0",
+     "0x10", "nan(1)", "١", "1 2", "1e", "1,5", "--1", "4.9e-324", "0.1", "9007199254740993",
+     "123456789012345678901234567890.5"],
+)  # fmt: skip
+def test_fast_and_slow_numbers_agree(text: str) -> None:
+    """A column is read at once where it can be; one word of text beside it takes the slow way."""
+    fast, bad_fast = numbers(pa.array([text, None]))
+    slow, bad_slow = numbers(pa.array([text, "word"]))
+    assert len(bad_slow) == 1 + len(bad_fast)
+    np.testing.assert_array_equal(fast[0], slow[0])
+    assert np.isnan(fast[1])
+
+
 # Dates: days since 1970-01-01
 
 
