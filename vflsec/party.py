@@ -33,6 +33,7 @@ class Party:
             0 = no limit.
         observer: told the gradients and the weights by name before every step; None if nobody
             asked to record them.
+        unprotected: own training that no policy of gradients saw, in words.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Party:
     optimizer: Any = None
     clip_norm: float = 0.0
     observer: Callable[[dict[str, Tensor], dict[str, Tensor]], None] | None = None
+    unprotected: list[str] = field(default_factory=list)
 
     def parameters(self, parts: Sequence[str] | None = None) -> list[Tensor]:
         """Trainable stacked tensors of all (or the given) parts, in a fixed order."""
@@ -91,6 +93,11 @@ class Party:
             if p.requires_grad and "tables" in name.split(".")
         ]
 
+    def bare(self, what: str) -> None:
+        """Own models are trained where no policy limits what a row does to them."""
+        if what not in self.unprotected:
+            self.unprotected.append(what)
+
     def wrap(self, optimizer: Any) -> Any:
         """An optimizer of this party as its own policies will have it."""
         for b in self.bindings:
@@ -103,12 +110,14 @@ class Party:
         gradients: Sequence[Tensor | None],
         parts: Sequence[str] | None = None,
         rows: Callable[[], list[Tensor]] | None = None,
+        ids: Tensor | None = None,
     ) -> None:
         """One optimizer step with these gradients of :meth:`parameters`.
 
         Args:
             gradients: (R, ...) each.
             parts: whose; all by default.
+            ids: sample ids (R, b) of the batch, for policies that claim something of its rows.
             rows: computes what each row of the batch adds to them, (R, b, ...) each, for policies
                 that change gradients row by row; None if this step cannot say.
 
@@ -123,7 +132,13 @@ class Party:
                         "split into rows, so it cannot be protected. Use splitnn without own "
                         "penalties, or leave the defense out."
                     )
+                if b.own.uses is not None and ids is None:
+                    b.own.uses.passed(f"{self.name} takes steps on rows that are not told")
+                elif b.own.uses is not None and ids is not None:
+                    b.own.uses.add(ids, on=b.own.sample and b.own.sample[0])
                 gradients = b.policy.gradients(list(gradients), rows, b.own)
+        if all(not b.policy.overrides("gradients") for b in self.bindings):
+            self.bare("its steps")
         if self.clip_norm:
             gradients = clipped(gradients, self.clip_norm)
         if self.observer is not None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from vflsec.audit.leakage import results_frame
 from vflsec.engine import tune as module
-from vflsec.engine.tune import Trial, pareto, tune
+from vflsec.engine.tune import Trial, pareto, trials, tune
 from vflsec.errors import ConfigError
 
 
@@ -102,6 +103,35 @@ def test_the_choice_is_judged_on_seeds_that_had_no_part_in_it(
     assert found.reason.endswith("confirmed." if holds else "not confirmed.")
 
 
+def test_both_epsilons_of_a_claiming_defense(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is claimed of the chosen strength, and what canaries measured there."""
+    from vflsec.audit.gate import Gate, Verdict
+
+    def verdict(strength: float) -> Verdict:
+        gate = Gate(metric="epsilon_lower", max=1 / strength, name="claimed epsilon is held")
+        return Verdict(
+            gate, "PASS", 0.4 / strength, 0.0, None, 1 / strength, 5, "", defense="label_dp",
+            strength=strength,
+        )  # fmt: skip
+
+    def audit(scenario: Any, folder: Path, **_: Any) -> Any:
+        grid = scenario.resolved()["defense"][0]["strength"]
+        other = Verdict(Gate(metric="epsilon_lower", max=9.0), "PASS", 8, 0, None, 9, 5, "")
+        made = [verdict(s) for s in grid if s]
+        return type("A", (), {"results": grid, "verdicts": [other, *made]})
+
+    monkeypatch.setattr(module, "run_audit", audit)
+    monkeypatch.setattr(
+        module, "trials", lambda grid: [trial(s, 0.0 if s >= 7 else 0.3, 0.0) for s in grid]
+    )
+    found = tune("quickstart", "label_dp", low=1, high=10, rounds=0, confirm=False, out=tmp_path)
+    assert found.strength == 10
+    assert found.reason.endswith("It claims epsilon 0.1; at least 0.04 is measured.")
+    assert [(t.claimed, t.measured) for t in found.trials] == [(None, None), (1, 0.4), (0.1, 0.04)]
+
+
 @pytest.mark.slow
 def test_a_real_search(tmp_path: Path) -> None:
     scenario = {
@@ -116,3 +146,25 @@ def test_a_real_search(tmp_path: Path) -> None:
     assert found.strength is not None
     assert found.strength > 0
     assert by[found.strength].leak_high <= 0.2
+
+
+def test_a_strength_that_turns_the_ranking_round_meets_no_target() -> None:
+    """AUC 0 is no protection: the upper bound is that of the answer turned round."""
+
+    def at(value: float, **extra: Any) -> list[dict[str, Any]]:
+        common = {"dataset": "toy", "algorithm": "splitnn", "adversary": "bank", "split": "test",
+                  "metric": "auc", "n": 500, "chance": 0.5}  # fmt: skip
+        return [
+            common | {"cell": f"{extra}{s}", "seed": s, "attack": a, "value": v + 0.001 * s,
+                      "target": "label" if a else ""} | extra
+            for s in range(3)
+            for a, v in (("norm", value), ("", 0.9))
+        ]  # fmt: skip
+
+    records = [*at(0.9)]
+    for strength, value in ((1.0, 0.01), (2.0, 0.5)):
+        records += at(value, defense="coae", strength=strength)
+    found = {t.strength: t for t in trials(results_frame(records))}
+    assert found[1.0].leak < -0.4
+    assert found[1.0].leak_high > 0.48
+    assert found[2.0].leak_high < 0.01

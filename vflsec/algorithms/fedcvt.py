@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from vflsec import check, registry
 from vflsec.algorithms.splitnn import Exchange, SplitNN
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.federation import Federation
+from vflsec.federation import Federation, Phase
 from vflsec.nn.attention import attend
 from vflsec.nn.models import mlp
 from vflsec.nn.twin import Twin
@@ -149,6 +149,10 @@ class FedCVT(SplitNN):
             for name, (rows, size) in sets.items()
             if rows.shape[1]
         }
+
+    def phases(self, fed: Federation) -> list[Phase]:
+        drawn = tuple(draw.rows for draw in fed.extra["draws"].values())
+        return [replace(phase, drawn=drawn) for phase in super().phases(fed)]
 
     def step(self, fed: Federation, rows: Tensor) -> None:
         """One split training step on aligned labelled rows (R, b) and what is drawn beside them."""

@@ -114,6 +114,7 @@ class FPD(SplitNN):
             "student", rows, size, self.student_epochs, walk.step,
             select=self.select, select_by=self.select_by, patience=self.patience, passes=(walk,),
             before=lambda: self.begin(fed),
+            drawn=(aligned if rows is own else own,),
         )  # fmt: skip
 
     def _walks_own(self, fed: Federation) -> bool:

@@ -262,7 +262,7 @@ class SplitNN(Algorithm):
         batch = self.up(fed, rows)
         own, cut = self.differentiate(fed, batch)
         self.down(fed, batch, cut)
-        fed.active.update(own, rows=lambda: self.own_rows(fed, batch))
+        fed.active.update(own, rows=lambda: self.own_rows(fed, batch), ids=rows)
 
     def up(self, fed: Federation, rows: Tensor) -> Exchange:
         """Embeddings of sample ids (R, b) of all parties meet at the active one."""

@@ -156,6 +156,7 @@ class VFLHLP(SplitNN):
         optimizer = optim.Adam(groups(params), lr=self.scarf_lr)
         stop = EarlyStop([bottom, head], self.scarf_patience) if self.scarf_patience else None
         held = self._held_out(fed, party) if stop is not None else []
+        party.bare("pre-training")
 
         def one(batch: Tensor) -> None:
             if stop is not None and stop.over:
