@@ -74,6 +74,7 @@ class _Dense:
 
     def __init__(self, form: str, replicas: int, rows: int) -> None:
         self.form, self.replicas, self.n = form, replicas, rows
+        self.sums = form in ("mean", "scaled")
         self.value: Tensor | None = None
 
     def add(self, message: Message, alive: Tensor | None) -> None:
@@ -84,7 +85,7 @@ class _Dense:
             self.value = torch.zeros(shape, dtype=x.dtype, device=x.device)
             where = (self.replicas * self.n,)
             self.count = torch.zeros(where, dtype=torch.int32, device=x.device)
-            moments = (self.replicas,) if self.form == "mean" else where
+            moments = (self.replicas,) if self.sums else where
             self.epoch = torch.zeros(moments, dtype=torch.int32, device=x.device)
             self.step = torch.zeros(moments, dtype=torch.int32, device=x.device)
             self.offset = (torch.arange(self.replicas, device=x.device) * self.n).unsqueeze(1)
@@ -92,9 +93,12 @@ class _Dense:
         if alive is not None:
             x, index = x[alive], index[alive]
         index = index.reshape(-1)
-        x = x.reshape(len(index), *x.shape[2:])
-        x = x * message.scale if message.scale != 1.0 else x
-        if self.form == "mean":
+        if self.form == "scaled":
+            x = _by_batch(x).reshape(len(index), *x.shape[2:])
+        else:
+            x = x.reshape(len(index), *x.shape[2:])
+            x = x * message.scale if message.scale != 1.0 else x
+        if self.sums:
             self.value.index_add_(0, index, x)
             self.count.index_add_(0, index, torch.ones_like(index, dtype=torch.int32))
             still = slice(None) if alive is None else alive
@@ -114,12 +118,21 @@ class _Dense:
         count = self.count[part]
         rows = torch.nonzero(count > 0).squeeze(1)
         value = self.value[part][rows]
-        if self.form == "mean":
+        if self.sums:
             weight = count[rows].to(value.dtype)
             value = value / weight.reshape(-1, *([1] * (value.dim() - 1)))
             epoch, step = (torch.full_like(rows, int(t[r])) for t in (self.epoch, self.step))
             return Table(value, rows, epoch, step)
         return Table(value, rows, self.epoch[part][rows].long(), self.step[part][rows].long())
+
+
+def _by_batch(x: Tensor) -> Tensor:
+    """Rows (R, b, ...) divided by the root mean square row norm of their batch, zeros by 1."""
+    if not x.is_floating_point():
+        return x
+    size = x.reshape(*x.shape[:2], -1).square().sum(2).mean(1).sqrt()
+    size = torch.where(size > 0, size, torch.ones_like(size))
+    return x / size.reshape(-1, *([1] * (x.dim() - 1)))
 
 
 class _All:
@@ -129,7 +142,8 @@ class _All:
         self.kept: list[tuple[Message, Tensor | None]] = []
 
     def add(self, message: Message, alive: Tensor | None) -> None:
-        self.kept.append((message, alive))
+        # The receiver may ask for gradients of what it got: those are not the observer's.
+        self.kept.append((replace(message, tensor=message.tensor.detach()), alive))
 
     def table(self, r: int) -> Table:
         tensors, rows, epochs, steps = [], [], [], []
@@ -226,13 +240,13 @@ class Recorder:
         self._updates.setdefault((phase, party), []).append((update, alive))
 
     def updates(self, r: int, parties: Sequence[str], phase: str) -> dict[str, list[Update]]:
-        """Replica `r`'s recorded optimisation steps of one phase by party."""
+        """Replica `r`'s recorded optimisation steps of one phase by party, as copies."""
         return {
             party: [
                 Update(
-                    u.epoch, u.step, u.rows[r],
-                    {k: v[r] for k, v in u.gradients.items()},
-                    {k: v[r] for k, v in u.weights.items()},
+                    u.epoch, u.step, u.rows[r].clone(),
+                    {k: v[r].clone() for k, v in u.gradients.items()},
+                    {k: v[r].clone() for k, v in u.weights.items()},
                 )
                 for u, alive in kept
                 if alive is None or bool(alive[r])

@@ -1,7 +1,6 @@
 """The command line: parses, calls, prints, and turns outcomes into exit codes.
 
-0 done, gates passed; 1 a gate failed; 2 usage, scenario or data error; 3 inconclusive; 4 internal
-error; 130 interrupted, resumable. Nothing here imports torch before a command needs it.
+Nothing here imports torch before a command needs it.
 """
 
 from __future__ import annotations
@@ -20,10 +19,21 @@ import typer
 from rich.console import Console
 
 from vflsec._version import __version__
+from vflsec.cli_init import init
 from vflsec.cli_new import new_app
 from vflsec.errors import VflsecError
 
-__all__ = ["app", "main"]
+__all__ = ["EXIT_CODES", "app", "main"]
+
+EXIT_CODES = {
+    0: "done, gates passed",
+    1: "a gate failed",
+    2: "the command, the scenario or the data cannot be used",
+    3: "inconclusive, and no gate failed",
+    4: "internal error",
+    130: "interrupted; the same command resumes",
+}
+"""What each exit code means, in the words of the README."""
 
 app = typer.Typer(
     name="vflsec",
@@ -35,6 +45,7 @@ app = typer.Typer(
     "cost to stop it?\n\nExample: vflsec audit quickstart",
 )
 app.add_typer(new_app, name="new")
+app.command()(init)
 
 
 class Format(StrEnum):
@@ -64,12 +75,9 @@ FolderArg = Annotated[Path, typer.Argument(help="A results directory that `vflse
 
 
 def _console(stderr: bool = False) -> Console:
-    from vflsec.report.console import WIDTH
+    from vflsec.report.console import make_console
 
-    console = Console(stderr=stderr, soft_wrap=False, highlight=False)
-    if not console.is_terminal or console.width > WIDTH:
-        console.width = WIDTH
-    return console
+    return make_console(stderr)
 
 
 def _json(value: Any) -> None:
@@ -397,10 +405,14 @@ def list_(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A registered name, an alias, or a scenario.")],
+    name: Annotated[
+        str, typer.Argument(help="A registered name, an alias, a scenario, or a section of one.")
+    ],
     format_: FormatOption = Format.text,
 ) -> None:
     """Show what something does, its parameters, its needs and its source.
+
+    Sections of a scenario: data, parties, algorithm, defense, attack, audit, gate.
 
     Example: vflsec show norm
     """
@@ -413,32 +425,18 @@ def show(
     for item in found:
         typer.echo(f"{item['kind']} {item['name']}\n\n{item['doc'].strip()}\n")
         if item.get("parameters"):
-            typer.echo("Parameters:")
+            typer.echo("Keys:" if item["kind"] == "section" else "Parameters:")
         for p in item.get("parameters", []):
-            default = f" = {p['default']}" if p["default"] else " (required)"
+            needed = "" if item["kind"] == "section" else " (required)"
+            default = f" = {p['default']}" if p["default"] else needed
             typer.echo(f"  {p['name']}: {p['type']}{default}")
+            if p.get("meaning"):
+                typer.echo(f"      {p['meaning']}")
         for key in ("needs", "target", "strengths"):
             if item.get(key):
                 typer.echo(f"{key}: {item[key]}")
         if item.get("aliases"):
             typer.echo(f"also called: {', '.join(item['aliases'])}")
-
-
-@app.command()
-def init(
-    tables: Annotated[list[Path], typer.Argument(help="One table, or one for each party.")],
-    label: Annotated[str, typer.Option(help="The column to predict; its table is active.")],
-    out: Annotated[Path, typer.Option(help="The scenario to write.")],
-    id_: Annotated[str, typer.Option("--id", help="Links rows; found if not given.")] = "",
-) -> None:
-    """Write a commented scenario for your own tables.
-
-    Example: vflsec init bank.csv bureau.csv --id customer --label default --out credit.toml
-    """
-    from vflsec.templates import write_scenario
-
-    write_scenario(tables, label=label, id=id_, out=out)
-    typer.echo(f"Wrote {out}. Next: vflsec check {out}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -50,19 +50,48 @@ class Party:
         chosen = self.modules if parts is None else parts
         return [p for part in chosen for p in self.modules[part].parameters()]
 
-    def start(self, optimizer: str, lr: float, weight_decay: float, momentum: float = 0.9) -> None:
-        """Make a fresh optimizer over all own parameters and let own policies wrap it."""
+    def start(
+        self,
+        optimizer: str,
+        lr: float,
+        weight_decay: float,
+        momentum: float = 0.9,
+        embedding_l2: float = 0.0,
+    ) -> None:
+        """Make a fresh optimizer over all own parameters and let own policies wrap it.
+
+        `embedding_l2` is weight decay of embedding tables on top of `weight_decay`.
+        """
         params = self.parameters()
         if not params:
             self.optimizer = None
             return
-        if optimizer == "adam":
-            made: Any = optim.Adam(groups(params), lr=lr, weight_decay=weight_decay)
-        elif optimizer == "sgd":
-            made = optim.SGD(groups(params), lr=lr, weight_decay=weight_decay, momentum=momentum)
+        tables = self._tables() if embedding_l2 else []
+        told = {id(p) for p in tables}
+        split = [(weight_decay, [p for p in params if id(p) not in told])]
+        if tables:
+            split.append((weight_decay + embedding_l2, tables))
+        if optimizer == "adagrad":
+            made: Any = optim.Adagrad(
+                [{"params": p, "weight_decay": w} for w, p in split if p], lr=lr
+            )
         else:
-            made = optim.Adagrad(params, lr=lr, weight_decay=weight_decay)
+            parts = [g for w, p in split for g in groups(p, weight_decay=w)]
+            made = (
+                optim.Adam(parts, lr=lr)
+                if optimizer == "adam"
+                else optim.SGD(parts, lr=lr, momentum=momentum)
+            )
         self.optimizer = self.wrap(made)
+
+    def _tables(self) -> list[Tensor]:
+        """Trainable vectors of categorical columns."""
+        return [
+            p
+            for module in self.modules.values()
+            for name, p in module.params.items()
+            if p.requires_grad and "tables" in name.split(".")
+        ]
 
     def bare(self, what: str) -> None:
         """Own models are trained where no policy limits what a row does to them."""

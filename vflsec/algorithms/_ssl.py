@@ -7,27 +7,21 @@ phase ``finetune`` is FedSplitNN on the labelled rows, starting from the pre-tra
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from vflsec import check
-from vflsec.algorithms._pretraining import Member, Pretraining, Recipe, Tower
+from vflsec.algorithms._pretraining import Pretraining, Recipe
+from vflsec.algorithms._ssl_build import add_heads, encoder, member, refuse
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation, Pass, Phase
 from vflsec.nn.augment import Corruption, ImageViews
-from vflsec.nn.encoders import Towers, mlp_encoder, resnet_encoder, towers
-from vflsec.nn.models import from_path
-from vflsec.nn.replicas import Replicas
-from vflsec.nn.ssl import Queue, predictor, projector
-from vflsec.party import Party
-from vflsec.rng import Streams, as_global, generator
+from vflsec.nn.encoders import towers
 
 __all__ = ["SelfSupervised"]
 
@@ -48,7 +42,8 @@ class SelfSupervised(SplitNN):
         temperature: of MoCo's losses.
         encoder_kind: ``mlp``, ``resnet18``, or ``auto``: by the kind of rows.
         stem: of ResNet-18: ``imagenet`` (code) or ``small``.
-        embedding: width of a categorical column.
+        embedding: width of a categorical column; `embedding_l2` is of fine-tuning, and every code
+            has a vector of its own (`embedding_rows` is refused).
         init_std: standard deviation of the initial embeddings and linear weights of the bottoms
             and of the cross towers' tops; 0 = PyTorch's. The code has 1e-4 on click data.
         projector_hidden, projector_out, predictor_hidden: heads; out 0 = 512, with MoCo 128.
@@ -119,6 +114,11 @@ class SelfSupervised(SplitNN):
         }
         for name, options in allowed.items():
             check.one_of(f"{self.name}.{name}", getattr(self, name), options)
+        if self.embedding_rows:
+            raise check.fail(
+                f"{self.name}.embedding_rows", "0: corrupted fields need a code of their own",
+                self.embedding_rows,
+            )  # fmt: skip
         for name in ("embedding", "projector_hidden", "predictor_hidden"):
             check.integer(f"{self.name}.{name}", getattr(self, name))
         check.integer(f"{self.name}.projector_out", self.projector_out, low=0)
@@ -146,76 +146,20 @@ class SelfSupervised(SplitNN):
 
     def build(self, fed: Federation) -> None:
         if self.pretrain_iterations:
-            self._refuse(fed)
+            refuse(self, fed)
         spares: dict[str, list[nn.Module]] = {}
         fed.extra["spare_towers"] = spares
         super().build(fed)
         members = self.members(fed) if self.pretrain_iterations else []
         out = self.projector_out or (128 if self.ssl == "moco" else 512)
         for name in members:
-            cut = self.width_of(name)
-            if spares[name]:
-                other = "cross" if self.fused_towers == "local" else "local"
-                left = iter(spares[name])
-                fed.add(name, f"{other}_tower", partial(_next_alone, other, left))
-            for tower, there in (("cross", self.has_cross), ("local", self.has_local)):
-                if not there:
-                    continue
-                fed.add(
-                    name, f"{tower}_projector", partial(projector, cut, self.projector_hidden, out)
-                )
-                if self.ssl != "moco":
-                    fed.add(
-                        name, f"{tower}_predictor", lambda: predictor(out, self.predictor_hidden)
-                    )
+            add_heads(self, fed, name, spares[name], out)
         if members:
             fed.extra["pretraining"] = Pretraining(
-                fed, self.recipe(), [self._member(fed, name, out) for name in members]
+                fed, self.recipe(), [member(self, fed, name, out) for name in members]
             )
 
-    def _refuse(self, fed: Federation) -> None:
-        """Settings and data that do not go together.
-
-        Raises:
-            ConfigError: one clear sentence each.
-        """
-        members = self.members(fed)
-        if self.has_cross:
-            if len(members) < 2:
-                raise check.fail(
-                    f"{self.name}: the number of parties", "at least 2", len(members),
-                    "Cross-party pre-training needs a partner; use fedlocal_ssl for one party.",
-                )  # fmt: skip
-            aligned = fed.stack.rows("aligned").shape[1]
-            if aligned < 2:
-                raise check.fail(
-                    f"{self.name}: the number of aligned rows", "at least 2", aligned,
-                    "Raise `aligned` in [data], or use fedlocal_ssl, which needs none.",
-                )  # fmt: skip
-        if self.has_local and self.ssl == "moco":
-            for name in members:
-                rows = fed.stack.rows(f"local:{name}").shape[1]
-                if rows < self.pretrain_batch_size:
-                    raise check.fail(
-                        f"{self.name}.pretrain_batch_size",
-                        f"at most {rows}, the rows of {name!r}, with ssl = 'moco'",
-                        self.pretrain_batch_size,
-                    )
-        shared = self.recipe().average
-        if "top" in shared:
-            with as_global(generator(0, "shapes")):
-                tops = {n: self._encoder(fed, n)().get_submodule("top") for n in members}
-            shapes = {n: [tuple(p.shape) for p in m.parameters()] for n, m in tops.items()}
-            if any(s != shapes[members[0]] for s in shapes.values()):
-                raise check.fail(
-                    f"{self.name}.average: the layers of 'top'",
-                    "of one shape for all parties",
-                    {n: s[0] for n, s in shapes.items()},
-                    "Give all parties the same cut and the same last hidden width, or leave 'top' "
-                    "out of average.",
-                )
-
-    def _augment(self, fed: Federation, party: str) -> Corruption | ImageViews:
+    def views_of(self, fed: Federation, party: str) -> Corruption | ImageViews:
         """How a party makes views of its rows."""
         raise NotImplementedError("abstract")
 
@@ -228,26 +172,11 @@ class SelfSupervised(SplitNN):
         """Width of one encoder of a party."""
         return int(self.parties.get(party, {}).get("cut", self.cut))
 
-    def _encoder(self, fed: Federation, party: str) -> Callable[[], nn.Module]:
-        cut = self.width_of(party)
-        schema = fed.stack.first.schema[party]
-        own = self.parties.get(party, {})
-        hidden = tuple(own.get("hidden", self.hidden))
-        if "module" in own:  # the user's module is the bottom; the top stays the package's
-            middle = hidden[-1] if hidden else cut
-            return lambda: _with_top(from_path(own["module"], schema, middle), middle, cut)
-        kind = self.encoder_kind
-        if kind == "auto":
-            kind = "resnet18" if len(schema.shape) == 3 else "mlp"
-        if kind == "resnet18":
-            return lambda: resnet_encoder(schema, cut, stem=self.stem)
-        return lambda: mlp_encoder(schema, hidden, cut, embedding=self.embedding)
-
     def _bottom(self, fed: Federation, party: str, width: int) -> Callable[[], nn.Module]:
         spare: list[nn.Module] = []
         fed.extra["spare_towers"][party] = spare
         both = self.has_cross and self.has_local and self.pretrain_iterations > 0
-        build = self._encoder(fed, party)
+        build = encoder(self, fed, party)
         return lambda: towers(self.fused_towers, build, spare if both else None, self.init_std)
 
     def recipe(self) -> Recipe:
@@ -268,34 +197,6 @@ class SelfSupervised(SplitNN):
         if self.ssl != "simsiam":
             given["ema"] = getattr(self, f"{self.ssl}_ema", 0.0)
         return Recipe(**given)
-
-    def _member(self, fed: Federation, name: str, out: int) -> Member:
-        party = fed.parties[name]
-        member = Member(party)
-        if self.has_cross:
-            member.cross = self._tower(party, "cross")
-        if self.has_local:
-            member.local = self._tower(party, "local")
-            member.augment = self._augment(fed, name)
-            if self.ssl != "simsiam":
-                every = torch.arange(fed.replicas, device=fed.stack.device)
-                local = member.local
-                member.target = Tower(local.encoder.take(every), local.projector.take(every), None)
-            if self.ssl == "moco":
-                rng = Streams(
-                    fed.seeds, "queue", name, device=fed.stack.device, dtype=fed.stack.dtype
-                )
-                size = self.queue_size
-                member.queues = (Queue(size, out, rng), Queue(size, out, rng))
-        return member
-
-    def _tower(self, party: Party, kind: str) -> Tower:
-        spare = party.modules.get(f"{kind}_tower")
-        stack: Replicas = party.modules["bottom"] if spare is None else spare
-        found = next(n for n, m in stack.template.named_modules() if isinstance(m, Towers))
-        encoder = stack.sub(f"{found}.{kind}" if found else kind)
-        modules = party.modules
-        return Tower(encoder, modules[f"{kind}_projector"], modules.get(f"{kind}_predictor"))
 
     def phases(self, fed: Federation) -> list[Phase]:
         out = [self.pretraining(fed)] if self.pretrain_iterations else []
@@ -346,7 +247,7 @@ class SelfSupervised(SplitNN):
         for party in fed.parties.values():
             for part in [k for k in party.modules if k not in ("bottom", "top")]:
                 del party.modules[part]
-            party.start(self.optimizer, self.lr, self.weight_decay)
+            party.start(self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2)
             party.clip_norm = self.finetune_clip_norm
 
     def _anneal(self, fed: Federation, epoch: int) -> None:
@@ -363,16 +264,3 @@ def _least(rows: Tensor, size: int) -> int:
     Batch statistics of two or three rows make the gradients of a cosine explode.
     """
     return max(2, min(size, rows.shape[1]) // 4)
-
-
-def _alone(kind: str, encoder: nn.Module) -> Towers:
-    return Towers(kind, **{"cross": None, "local": None, kind: encoder})
-
-
-def _next_alone(kind: str, encoders: Iterator[nn.Module]) -> Towers:
-    return _alone(kind, next(encoders))
-
-
-def _with_top(bottom: nn.Module, middle: int, cut: int) -> nn.Sequential:
-    top = nn.Sequential(nn.Linear(middle, cut), nn.BatchNorm1d(cut), nn.ReLU())
-    return nn.Sequential(OrderedDict(bottom=bottom, top=top))

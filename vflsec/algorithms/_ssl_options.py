@@ -59,7 +59,7 @@ class LocalViews(SelfSupervised):
                 f"{where}.queue", f"a multiple of pretrain_batch_size = {batch}", self.queue
             )
 
-    def _augment(self, fed: Federation, party: str) -> Corruption | ImageViews:
+    def views_of(self, fed: Federation, party: str) -> Corruption | ImageViews:
         schema = fed.stack.first.schema[party]
         rng = Streams(fed.seeds, "views", party, device=fed.stack.device, dtype=fed.stack.dtype)
         if len(schema.shape) == 3:

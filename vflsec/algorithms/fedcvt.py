@@ -115,7 +115,9 @@ class FedCVT(SplitNN):
         if self.side_heads:
             for part in ("guest_head", "host_head"):
                 fed.add(guest, part, lambda: mlp([widths[0], fed.classes]))
-            fed.active.start(self.optimizer, self.lr, self.weight_decay)
+            fed.active.start(
+                self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2
+            )
 
     def _bottom(self, fed: Federation, party: str, width: int) -> Callable[[], nn.Module]:
         one = super()._bottom(fed, party, width // 2)

@@ -117,6 +117,18 @@ class Bench:
         epoch: int | None = None,
     ) -> list[Answer]:  # fmt: skip
         """One attack on every view; `epoch` if it looks back at that moment."""
+        at = phase if epoch is None else f"{phase}@{epoch}"
+        declined = [of.attack.declines(v) for v in views]
+        if any(declined):
+            fit = [k for k, why in enumerate(declined) if not why]
+            rest = iter(
+                self._infer(of, [views[k] for k in fit], [seeds[k] for k in fit], phase, epoch)
+                if fit else ()
+            )  # fmt: skip
+            return [
+                Answer(of, at, v, status="not-applicable", reason=why) if why else next(rest)
+                for v, why in zip(views, declined, strict=True)
+            ]
         names = ("attack", of.spec.key, phase)
         try:
             rngs = [generator(s, *names) for s in seeds]
@@ -128,7 +140,6 @@ class Bench:
             guesses = [
                 _one(of.attack, v, generator(s, *names)) for v, s in zip(views, seeds, strict=True)
             ]
-        at = phase if epoch is None else f"{phase}@{epoch}"
         out = []
         for r, (view, guess) in enumerate(zip(views, guesses, strict=True)):
             if isinstance(guess, str) or not np.isfinite(guess.scores).all():

@@ -11,10 +11,12 @@ from rich.text import Text
 
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
+from vflsec.report.tables import print_tables
 from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
     "WIDTH",
+    "make_console",
     "print_plan",
     "print_summary",
     "print_verdicts",
@@ -24,6 +26,14 @@ __all__ = [
 
 WIDTH = 100
 _STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
+
+
+def make_console(stderr: bool = False) -> Console:
+    """A terminal of at most :data:`WIDTH` columns, and just that width where it is none."""
+    console = Console(stderr=stderr, soft_wrap=False, highlight=False)
+    if not console.is_terminal or console.width > WIDTH:
+        console.width = WIDTH
+    return console
 
 
 def _order(p: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -188,7 +198,9 @@ def _point(verdict: Mapping[str, Any]) -> str:
 
 
 def print_plan(plan: Mapping[str, Any], console: Console) -> None:
-    """What will run, what cannot and why, and the estimate."""
+    """What is in the tables, what will run, what cannot and why, and the estimate."""
+    for data in plan["data"]:
+        print_tables(data, console, warn=False)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("what for", "data", "algorithm", "defenses", "cells", "attacks"):
         table.add_column(name, overflow="fold")

@@ -22,7 +22,7 @@ from vflsec.train.claims import uses_in
 from vflsec.train.demand import Demand, recordings
 from vflsec.train.forecast import first_steps
 from vflsec.train.loop import predict, run_phases
-from vflsec.train.views import known_rows, make_view
+from vflsec.train.views import initial_states, known_rows, make_view
 from vflsec.view import Table, View
 
 __all__ = ["Moment", "Progress", "Training", "first_step"]
@@ -115,11 +115,7 @@ class Training:
             predictions: whether the moments hold predictions for the main task.
         """
         fed = self.build()
-        self.initial = {
-            name: party.modules["bottom"].state()
-            for name, party in fed.parties.items()
-            if "bottom" in party.modules
-        }
+        self.initial = initial_states(fed)
         for phase in run_phases(self.algorithm, fed, self._epoch):
             yield Moment(self, phase, self._predict(phase, predictions))
 
