@@ -55,9 +55,8 @@ def claims(training: Training) -> list[list[Measure]]:
         label = made[0].protects == "label" or any(g.protects == "label" for g in made)
         wanted["" if label else training.owners(i)[0]].append((i, policy))
     for party, policies in wanted.items():
-        for r, found in measured(training, party, policies):
-            i, policy = policies[found[0]]
-            out[r].append(_measure(training, policy, found[1]))
+        for r, (place, seen) in measured(training, party, policies):
+            out[r].append(_measure(training, policies[place][1], seen))
     return out
 
 

@@ -143,7 +143,7 @@ class Training:
 
         For those made to claim an epsilon, ``called`` says whether their hook was called at all.
         """
-        out = []
+        out: list[Mapping[str, Any]] = []
         for spec, policy in zip(self.cells[r].defenses, self.defenses, strict=True):
             row: dict[str, Any] = {"defense": spec.name, "strength": spec.strength}
             if policy.counted and spec.strength:
