@@ -33,7 +33,7 @@ TITLES = {
 }
 _ABOUT = {
     "attacks": "What each attack does, needs and cannot do. More: [attacks](../attacks.md).",
-    "defenses": "What each defense does, promises and leaves open. More: [defenses](../defenses.md).",
+    "defenses": "What each defense does, promises, leaves open. More: [defenses](../defenses.md).",
     "algorithms": "How the parties train together: the names for `[algorithm]`.",
     "datasets": "Names for `[data]`. Your own tables: [own tables](../howto/own_tables.md).",
     "scenarios": "Each runs as `vflsec audit NAME` and is a file to copy from.",

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from vflsec._version import __version__
@@ -23,6 +24,15 @@ def digest(value: Any) -> str:
     """Hash of a plain value: 24 hexadecimal digits, the same in every process."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=list)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _identity(spec: Any) -> dict[str, Any]:
+    """All fields that a result depends on, in new dictionaries; later ones only if set."""
+    out = {f.name: getattr(spec, f.name) for f in fields(spec)}
+    out.pop("timeout", None)
+    if "defenses" in out:
+        out["defenses"] = [{f.name: getattr(d, f.name) for f in fields(d)} for d in spec.defenses]
+    return {k: v for k, v in out.items() if v or k not in ("code", "dosing")}
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,11 @@ class AttackSpec:
         victim: whose columns are attacked; ``""`` means every party that is not the adversary.
         over_time: also score what the attack knew after every epoch (messages only): measures whose
             phase is ``PHASE@EPOCH``, with the epoch in their notes.
+        code: hash of the source of an attack that does not come with the package.
+        timeout: seconds after which the attack on one cell is given up, 0 = never; no part of the
+            key.
+        dosing: shares of rows over which a planted leak is laid, to learn what the attack would
+            have found: measures whose phase is ``PHASE@dose=SHARE``.
     """
 
     name: str
@@ -68,11 +83,14 @@ class AttackSpec:
     peer_model: bool = False
     victim: str = ""
     over_time: bool = False
+    code: str = ""
+    timeout: float = 0.0
+    dosing: tuple[float, ...] = ()
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Identity of this attack within a cell."""
-        return digest(asdict(self))
+        return digest(_identity(self))
 
     @property
     def label(self) -> str:
@@ -121,6 +139,7 @@ class CellSpec:
         defenses: applied in this order.
         seed: drives split, initialisation, batches and every stream of the cell.
         dtype: of the training.
+        code: hash of the source that the cell runs and that does not come with the package.
     """
 
     data: Mapping[str, Any]
@@ -129,16 +148,17 @@ class CellSpec:
     defenses: tuple[DefenseSpec, ...] = ()
     seed: int = 0
     dtype: str = "float32"
+    code: str = ""
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Hash of the whole specification and the package version."""
-        return digest({"cell": asdict(self), "version": __version__})
+        return digest({"cell": _identity(self), "version": __version__})
 
-    @property
+    @cached_property
     def cohort(self) -> str:
         """Cells with the same cohort differ in seed and strengths only and train as one model."""
-        spec = asdict(self)
+        spec = _identity(self)
         spec.pop("seed")
         for d in spec["defenses"]:
             d["strength"] = None if d["strength"] is None else "swept"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,12 @@ from vflsec.message import Message
 from vflsec.policy import Own, Policy
 from vflsec.view import Need, Table, Update, side_by_side
 
-__all__ = ["Binding", "Channel", "Ledger", "Recorder"]
+__all__ = ["Binding", "Channel", "Ledger", "Recorder", "Tap"]
 
 Key = tuple[str, str, str, str]
+Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
+"""Called with a delivered message, which replicas still train (None = all), and for which ends
+(``received``, ``sent``) it is; see :attr:`Recorder.taps`."""
 
 
 @dataclass
@@ -27,6 +30,35 @@ class Binding:
 
     policy: Policy
     own: Own
+    seen_off: set[tuple[Any, ...]] = field(default_factory=set, repr=False)
+
+    def check_off(self, what: str, before: Tensor, after: Tensor, *when: Any) -> None:
+        """Refuse a policy that does something in replicas where its strength is 0.
+
+        Such replicas count as undefended, so every defense would look better than it is. Looked at
+        once for each `what` and `when`.
+
+        Args:
+            what: was changed.
+            before, after: (R, ...) each; of equal shapes, or nothing is said.
+
+        Raises:
+            PolicyError: a bit differs.
+        """
+        if not self.policy.strengths or (what, *when) in self.seen_off:
+            return
+        self.seen_off.add((what, *when))
+        off = self.own.strength == 0
+        if not bool(off.any()) or before.shape != after.shape or before.dtype != after.dtype:
+            return
+        off = off.to(before.device)
+        left, right = (x[off].contiguous().view(torch.uint8) for x in (before, after))
+        if not torch.equal(left, right):
+            raise PolicyError(
+                f"{self.policy.name}: changes {what} at strength 0, which counts as undefended. "
+                "Where own.strength is 0 it must return what it was given, bit for bit; "
+                "own.choose(changed, original) does that."
+            )
 
 
 class Ledger:
@@ -175,11 +207,15 @@ class Recorder:
         wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
             party's own optimisation steps.
         replicas, rows: R and N.
+
+    Attributes:
+        taps: told every message as it passes, whether or not it is kept here.
     """
 
     def __init__(self, wanted: Sequence[Key] = (), replicas: int = 1, rows: int = 0) -> None:
         self.wanted = frozenset(wanted)
         self.replicas, self.n = replicas, rows
+        self.taps: list[Tap] = []
         self.stores: dict[tuple[str, str, str, str, str, str], _Dense | _All] = {}
         self._names: dict[tuple[str, str, str, str, str, str], str] = {}
         self._by: dict[tuple[str, str, str], list[str]] = {}
@@ -207,6 +243,8 @@ class Recorder:
         ways: Sequence[str] = ("received", "sent"),
     ) -> None:
         """Keep a delivered message for those who want it; of inference, predictions only."""
+        for tap in self.taps:
+            tap(message, alive, ways)
         if not self._by or (message.phase == "predict" and message.kind != "prediction"):
             return
         if message.kind == "ciphertext":  # opaque to whoever holds it: all there is, is its size
@@ -341,9 +379,10 @@ class Channel:
                 if b.own.uses is not None and b.policy.counted == "outgoing":
                     self._count(b, out)
                 b.own.labels, b.own.context = labels, context
-                changed = b.policy.outgoing(out, b.own).detach()
+                changed = b.policy.outgoing(out, b.own)
                 b.own.labels, b.own.context = None, {}
-                _same(b.policy.name, out.tensor, changed)
+                changed = _same(b.policy.name, out.tensor, changed)
+                b.check_off(f"a message ({out.kind})", out.tensor, changed, out.phase, out.epoch)
                 out = out.with_tensor(changed, b.policy.name)
         return out
 
@@ -375,10 +414,13 @@ class Channel:
         self.recorder.add(message, self.alive_mask, ways=("sent" if own else "received",))
 
 
-def _same(name: str, before: Tensor, after: Tensor) -> None:
+def _same(name: str, before: Tensor, after: Any) -> Tensor:
+    if not isinstance(after, Tensor):
+        raise PolicyError(f"{name}: must return a tensor, returned {type(after).__name__}.")
     if (before.shape, before.dtype, before.device) != (after.shape, after.dtype, after.device):
         raise PolicyError(
             f"{name}: must keep shape, dtype and device of a message, turned "
             f"{tuple(before.shape)} {before.dtype} {before.device} into "
             f"{tuple(after.shape)} {after.dtype} {after.device}."
         )
+    return after.detach()

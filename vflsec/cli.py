@@ -9,19 +9,28 @@ import json
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from vflsec._version import __version__
+from vflsec.cli_args import (
+    FolderArg,
+    Format,
+    FormatOption,
+    Kind,
+    ScenarioArg,
+    SetOption,
+    folder_name,
+)
 from vflsec.cli_init import init
 from vflsec.cli_new import new_app
+from vflsec.cli_streams import console_for, defect, fail, heard
+from vflsec.cli_trace import trace_app
 from vflsec.errors import VflsecError
+from vflsec.plugins import last_place
 
 __all__ = ["EXIT_CODES", "app", "main"]
 
@@ -45,39 +54,8 @@ app = typer.Typer(
     "cost to stop it?\n\nExample: vflsec audit quickstart",
 )
 app.add_typer(new_app, name="new")
+app.add_typer(trace_app, name="trace")
 app.command()(init)
-
-
-class Format(StrEnum):
-    """How a command prints."""
-
-    text = "text"
-    json = "json"
-
-
-class Kind(StrEnum):
-    """What `list` lists."""
-
-    attacks = "attacks"
-    defenses = "defenses"
-    algorithms = "algorithms"
-    datasets = "datasets"
-    scenarios = "scenarios"
-
-
-ScenarioArg = Annotated[str, typer.Argument(help="A scenario file, or the name of a packaged one.")]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override one value, e.g. audit.seeds=3."),
-]
-FormatOption = Annotated[Format, typer.Option("--format", help="Text for people, or JSON.")]
-FolderArg = Annotated[Path, typer.Argument(help="A results directory that `vflsec audit` wrote.")]
-
-
-def _console(stderr: bool = False) -> Console:
-    from vflsec.report.console import make_console
-
-    return make_console(stderr)
 
 
 def _json(value: Any) -> None:
@@ -106,7 +84,8 @@ def _root(
 def audit(
     scenario: ScenarioArg,
     out: Annotated[
-        Path | None, typer.Option(help="Results directory.", show_default="out/NAME")
+        Path | None,
+        typer.Option(help="Results directory.", show_default="out/NAME", parser=folder_name),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -134,7 +113,7 @@ def audit(
     from vflsec.report.progress import reporter_for
     from vflsec.reporter import Reporter
 
-    console = _console()
+    console = console_for()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         how: dict[str, Any] = {
@@ -205,7 +184,7 @@ def check_(
             about = {"name": loaded.name, "summary": scenario_summary(path), "source": source}
             found.append(about | {"plan": plan})
         else:
-            print_plan(plan, _console())
+            print_plan(plan, console_for())
     if format_ is Format.json:
         _json(found)
 
@@ -221,7 +200,8 @@ def tune(
     rounds: Annotated[int, typer.Option(min=0, help="Halvings of the interval.")] = 5,
     confirm: Annotated[bool, typer.Option(help="Judge the choice on fresh seeds too.")] = True,
     out: Annotated[
-        Path | None, typer.Option(help="Results directory.", show_default="out/tune")
+        Path | None,
+        typer.Option(help="Results directory.", show_default="out/tune", parser=folder_name),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -290,8 +270,15 @@ def gate(
     update_baseline: Annotated[
         bool, typer.Option("--update-baseline", help="Write --baseline from these results.")
     ] = False,
+    scenario: Annotated[
+        str | None,
+        typer.Option("--scenario", help="Judge the gates of this edited scenario instead."),
+    ] = None,
     report_to: Annotated[
-        Path | None, typer.Option("--report", help="Write the reports of this judgement there.")
+        Path | None,
+        typer.Option(
+            "--report", help="Write the reports of this judgement there.", parser=folder_name
+        ),
     ] = None,
 ) -> None:
     """Judge stored results again, against the scenario's gates or other thresholds.
@@ -299,11 +286,16 @@ def gate(
     Example: vflsec gate out/quickstart --max 0.05 --attack direction
     """
     from vflsec.audit import gate as gates
+    from vflsec.audit.answerable import unanswerable
     from vflsec.audit.baseline import write_baseline
+    from vflsec.audit.leakage import rows_of
+    from vflsec.engine.folder import only_ours
     from vflsec.engine.previous import read_any
+    from vflsec.engine.record import edited, regated
     from vflsec.engine.run import judge
-    from vflsec.engine.store import Store, make_folder
-    from vflsec.report.console import print_verdicts
+    from vflsec.engine.store import Store
+    from vflsec.files import make_folder
+    from vflsec.report.console import judged_line, print_verdicts
     from vflsec.report.outputs import write_reports
 
     if update_baseline and baseline is None:
@@ -318,8 +310,17 @@ def gate(
     if baseline is not None and not update_baseline:
         before = read_any(baseline)
     with Store(folder, readonly=True) as store:
-        result = judge(store, export=False, also=also, only=bool(also), before=before)
-    console = _console()
+        record = store.record() if scenario is None else regated(store.record(), scenario)
+        result = judge(store, record, export=False, also=also, only=bool(also), before=before)
+    rows = [r for r in rows_of(result.results) if r["role"] != "control"]
+    asked = also or ([gates.Gate(**g) for g in record["gates"]] if scenario is not None else [])
+    for given in asked if result.summary["complete"] else ():
+        for key, _, rule in unanswerable(given, rows):
+            raise VflsecError(f"gate: {'--' + key + ' ' if key else ''}{rule}")
+    console = console_for()
+    if not also:
+        newer = None if scenario is not None else edited(record, folder)
+        console.print(judged_line(record, newer, folder), soft_wrap=True)
     if not result.verdicts and baseline is None:
         raise VflsecError(
             f"{folder}: the scenario has no gate. Give one: vflsec gate {folder} --max 0.1"
@@ -333,6 +334,7 @@ def gate(
         write_baseline(baseline, result)
         console.print(f"Wrote the baseline {baseline}.", markup=False, soft_wrap=True)
     if report_to is not None:
+        only_ours(report_to)
         make_folder(report_to)
         write_reports(report_to, result.summary)
     _tell_github(result.summary)
@@ -343,7 +345,8 @@ def gate(
 def report(
     folder: FolderArg,
     to: Annotated[
-        Path | None, typer.Option(help="Write HTML, Markdown, JUnit and SARIF there again.")
+        Path | None,
+        typer.Option(help="Write HTML, Markdown, JUnit and SARIF there again.", parser=folder_name),
     ] = None,
 ) -> None:
     """Print stored results again; write their reports again.
@@ -355,12 +358,14 @@ def report(
 
     summary = read_summary(folder)
     if to is not None:
-        from vflsec.engine.store import make_folder
+        from vflsec.engine.folder import only_ours
+        from vflsec.files import make_folder
         from vflsec.report.outputs import write_reports
 
+        only_ours(to)
         make_folder(to)
         write_reports(to, summary)
-    print_summary(summary, _console())
+    print_summary(summary, console_for())
 
 
 @app.command()
@@ -380,7 +385,7 @@ def compare(
     if format_ is Format.json:
         _json(found)
         return
-    print_changes(found, _console())
+    print_changes(found, console_for())
 
 
 @app.command("list")
@@ -444,34 +449,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     show_traceback = "--traceback" in args or bool(os.environ.get("VFLSEC_TRACEBACK"))
     args = [a for a in args if a != "--traceback"]
+    with heard() as lost:
+        code = _run(args, show_traceback)
+    if lost.why and args[:1] not in (["audit"], ["gate"]):  # their verdict stands, heard or not
+        return fail(f"error: the output cannot be written: {lost.why}.", 2, False)
+    return code
+
+
+def _run(args: list[str], show_traceback: bool) -> int:
     command = typer.main.get_command(app)
     try:
         code = command.main(args=args, prog_name="vflsec", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except VflsecError as error:
-        return _fail(f"error: {error}", 2, show_traceback)
+        return fail(f"error: {error}", 2, show_traceback)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("Interrupted.", 130, False)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return fail("Interrupted.", 130, False)
+    except SystemExit as stop:  # the parser raises none: code of the user's did
+        where = last_place(stop)
+        return fail(
+            f"error: {where}: sys.exit({stop.code!r}) was called, which would have ended vflsec "
+            "without a result. Code that it runs must return, or raise an error.",
+            2, show_traceback,
+        )  # fmt: skip
+    except OSError as error:
+        if not error.filename:
+            return defect(error, show_traceback)
+        return fail(f"error: {error.filename}: {error.strerror}.", 2, show_traceback)
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error of the parser
             error.show()
             return 2
-        text = (
-            f"internal error: {type(error).__name__}: {error}\n"
-            "This is a defect of vflsec. Please report it with the command, the scenario and the "
-            "output of the same command with --traceback."
-        )
-        return _fail(text, 4, show_traceback)
-
-
-def _fail(text: str, code: int, show_traceback: bool) -> int:
-    if show_traceback:
-        traceback.print_exc()
-    typer.echo(text, err=True)
-    return code
+        return defect(error, show_traceback)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from vflsec.cli_streams import console_for
+
 __all__ = ["init"]
 
 _EACH = "TEXT | PARTY=TEXT"
@@ -46,7 +48,6 @@ def init(
     """
     from vflsec.draft import Wishes, draft_scenario
     from vflsec.files import write_new
-    from vflsec.report.console import make_console
     from vflsec.report.tables import print_tables
 
     wishes = Wishes(
@@ -55,7 +56,7 @@ def init(
     )  # fmt: skip
     draft = draft_scenario(tables, wishes, out.parent)
     write_new(out, draft.text, force=force)
-    print_tables(draft.facts, make_console())
+    print_tables(draft.facts, console_for())
     for note in draft.notes:
         typer.echo(f"note: {note}")
     typer.echo(f"Wrote {out}. Next: vflsec check {out}")

@@ -179,7 +179,9 @@ class Federation:
             if b.policy.overrides("labels"):
                 b.own.context = {name: stack.rows(name) for name in ("labelled", "validation")}
                 known = labels >= 0 if labels.dim() == 2 else labels.abs().sum(2) > 0
+                true = labels.clone()
                 labels = b.policy.labels(labels, b.own)
+                b.check_off("labels", true, labels)
                 if b.own.uses is not None and b.policy.counted == "labels":
                     out = labels >= 0 if labels.dim() == 2 else torch.ones_like(known)
                     b.own.uses.mark(known & out, "release")
@@ -259,7 +261,9 @@ class Federation:
             for b in self.parties[party].bindings:
                 if b.policy.overrides("columns"):
                     b.own.context = {"rows": rows, "schema": self.stack.first.schema[party]}
-                    x = b.policy.columns(x, b.own)
+                    changed = b.policy.columns(x, b.own)
+                    b.check_off("columns", x, changed, self.phase, self.epoch)
+                    x = changed
         return x
 
     def send(
@@ -399,7 +403,9 @@ class Federation:
         """Logits (R, b, C) as the active party uses them for prediction, after its policies."""
         for b in reversed(self.active.bindings):
             if b.policy.overrides("decode"):
-                logits = b.policy.decode(logits, b.own)
+                decoded = b.policy.decode(logits, b.own)
+                b.check_off("predictions", logits, decoded, self.phase)
+                logits = decoded
         return logits
 
     def penalty(

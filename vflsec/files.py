@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and folders that can be written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vflsec.errors import ConfigError
 
-__all__ = ["write_atomic", "write_new"]
+__all__ = ["make_folder", "write_atomic", "write_new"]
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
@@ -49,3 +49,29 @@ def write_new(path: Path, text: str, *, force: bool = False) -> None:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"{path}: cannot be written: {why}.") from None
+
+
+def make_folder(folder: Path) -> None:
+    """Make a results directory and make sure it can be written.
+
+    Raises:
+        ConfigError: it cannot, with the reason.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".vflsec-write-test"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except FileExistsError:
+        raise ConfigError(f"{folder}: is a file, not a folder. Choose another --out.") from None
+    except NotADirectoryError:
+        raise ConfigError(
+            f"{folder}: a part of this path is a file. Choose another --out."
+        ) from None
+    except OSError as error:
+        shown = str(folder) if len(str(folder)) < 200 else f"{str(folder)[:200]}..."
+        raise ConfigError(
+            f"{shown}: results cannot be written there: {error.strerror}. Choose another --out."
+        ) from None
+    except ValueError as error:  # a null character
+        raise ConfigError(f"{str(folder)!r}: is no path: {error}. Choose another --out.") from None

@@ -1,11 +1,49 @@
-"""Code of users that an audit runs: where it is found."""
+"""Code that does not come with the package: the user's modules and plug-ins.
+
+Two things keep it from making a verdict wrong. Its source is part of a result's identity, for it
+can change while its name stays (:func:`source_key`). And it runs :func:`contained`: it can end in
+an error, which is told with its place, but it cannot end the process, or come back twice from a
+fork. That is care against faults, not a prison: what runs here may do whatever its user may.
+"""
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import importlib
+import importlib.util
+import os
+import signal
 import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, TypeVar
 
-__all__ = ["importable"]
+from vflsec.errors import ConfigError, VflsecError
+
+__all__ = [
+    "TIMEOUT",
+    "attempted",
+    "contained",
+    "importable",
+    "last_place",
+    "place_of",
+    "said",
+    "source_key",
+]
+
+T = TypeVar("T")
+_OURS = "vflsec"
+TIMEOUT = "took longer than its timeout"
+_FORKED = 70  # exit code of a process that user code forked and did not end
+_known: dict[
+    str, str
+] = {}  # modules from elsewhere by name, and their source's hash when first seen
 
 
 def importable(base: Path) -> None:
@@ -13,3 +51,266 @@ def importable(base: Path) -> None:
     folder = str(base.resolve())
     if folder not in sys.path:
         sys.path.append(folder)
+    importlib.invalidate_caches()
+
+
+def source_key(modules: Iterable[str]) -> str:
+    """Hash of the source of these modules and of what they import from their own surroundings.
+
+    That is: modules of the same package, and modules that lie in the same folder unless it is one
+    where packages are installed. Nothing is imported to find them.
+
+    Args:
+        modules: import paths; those of vflsec and of the standard library do not count, for the
+            package's version stands for them.
+
+    Returns:
+        24 hexadecimal digits, "" if nothing counts.
+
+    Raises:
+        ConfigError: a file has changed since this process imported it.
+    """
+    files: dict[str, Path] = {}
+    for module in modules:
+        top = module.partition(".")[0]
+        if top and top != _OURS and top not in sys.stdlib_module_names:
+            _follow(module, files)
+    if not files:
+        return ""
+    whole = hashlib.blake2b(digest_size=12)
+    for name, path in sorted(files.items()):
+        whole.update(f"{name}\0{_hash(name, path)}\0".encode())
+    return whole.hexdigest()
+
+
+def _follow(module: str, files: dict[str, Path]) -> None:
+    top = module.partition(".")[0]
+    start = _find(top)
+    root = None if start is None else _folder(start)
+    todo = [module]
+    while todo:
+        name = todo.pop()
+        if name in files or not name:
+            continue
+        if name.partition(".")[0] != top and root is None:
+            continue
+        spec = _find(name)
+        placed = spec is not None and spec.has_location and spec.origin
+        origin = Path(placed) if placed else None
+        if spec is not None and origin is None:
+            todo.append(name.rpartition(".")[0])  # a folder without __init__.py
+        if spec is None or origin is None or not origin.is_file():
+            continue
+        if name.partition(".")[0] != top and root not in origin.parents:
+            continue
+        files[name] = origin
+        todo.append(name.rpartition(".")[0])
+        package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
+        todo += _imports(origin, package)
+
+
+def _folder(spec: ModuleSpec) -> Path | None:
+    """The folder whose modules belong together; None where packages are installed."""
+    if not spec.has_location or spec.origin is None:
+        return None
+    inside = Path(spec.origin).parent
+    folder = inside.parent if spec.submodule_search_locations is not None else inside
+    return None if str(folder) in sysconfig.get_paths().values() else folder
+
+
+def _find(name: str) -> ModuleSpec | None:
+    """Where a module is, found without importing its packages."""
+    path: Any = None
+    found: ModuleSpec | None = None
+    whole = ""
+    for part in name.split("."):
+        whole = f"{whole}.{part}" if whole else part
+        try:
+            found = PathFinder.find_spec(whole, path)
+            if found is None and path is None:
+                found = importlib.util.find_spec(whole)  # an editable install has its own finder
+        except (ImportError, ValueError, OSError):
+            return None
+        if found is None:
+            return None
+        path = found.submodule_search_locations
+        if path is None and whole != name:
+            return None
+    return found
+
+
+def _imports(path: Path, package: str) -> list[str]:
+    """Everything that a source file may import, absolute; more than it does, never less."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, RecursionError, OSError):
+        return []  # importing it says why
+    out: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            out += [a.name for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")
+                above = above[: len(above) - node.level + 1]
+                base = ".".join([*above, *([node.module] if node.module else [])])
+            out += [base, *(f"{base}.{a.name}" for a in node.names if a.name != "*")]
+    return out
+
+
+def _hash(name: str, path: Path) -> str:
+    try:
+        found = hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from None
+    key = f"{name}\0{path}"
+    loaded = getattr(sys.modules.get(name), "__file__", None)
+    if _known.setdefault(key, found) != found:
+        if loaded is not None and Path(loaded) == path:
+            raise ConfigError(
+                f"{path}: has changed since this process imported it, so what would run is not "
+                "what is written there. Start a new process (in a notebook: restart the kernel)."
+            )
+        _known[key] = found
+    return found
+
+
+class _Ended(BaseException):
+    """``os._exit`` was called."""
+
+
+class _TimeUp(BaseException):
+    """The time limit was reached; no Exception, so that code which catches those ends too."""
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Interrupt what runs after so many seconds, where the system can: in a main thread, on POSIX.
+
+    Python code is interrupted, and what waits; a single long call into compiled code is not.
+    """
+    able = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if not seconds or not able:
+        yield
+        return
+
+    def stop(*_: object) -> NoReturn:
+        raise _TimeUp
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def contained(
+    what: str, passing: tuple[type[Exception], ...] = (), seconds: float = 0.0
+) -> Iterator[None]:
+    """Run code that does not come with the package.
+
+    Args:
+        what: what runs, for the message.
+        passing: errors that the caller tells in its own words.
+        seconds: after which it is interrupted; 0 = never.
+
+    Raises:
+        ConfigError: it tried to end the process, took too long, or an error came out of a user's
+            module or a plug-in; the message has file and line. Errors of vflsec pass as they are.
+    """
+    pid, real, here = os.getpid(), os._exit, _folder_now()
+
+    def ended(code: int = 0) -> NoReturn:
+        if os.getpid() != pid:  # a child process may end
+            real(code)
+        raise _Ended(code)
+
+    os._exit = ended  # type: ignore[assignment]
+    try:
+        with _limited(seconds):
+            yield
+    except _TimeUp:
+        raise ConfigError(f"{what} {TIMEOUT} of {seconds:g} s.") from None
+    except (SystemExit, _Ended) as stop:
+        how = "os._exit" if isinstance(stop, _Ended) else "sys.exit"
+        code = stop.args[0] if stop.args else ""
+        where = last_place(stop)
+        raise ConfigError(
+            f"{where}: {what} called {how}({code}), which would have ended the audit without a "
+            "result. Code that an audit runs must return, or raise an error."
+        ) from None
+    except (VflsecError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # one that is no Exception, too
+        where = place_of(error)
+        if not where or isinstance(error, passing):
+            raise
+        raise ConfigError(
+            f"{where}: {what} failed: {said(error)}. This is code of yours or of a plug-in; "
+            "correct it there."
+        ) from error
+    finally:
+        if os.getpid() != pid:
+            real(_FORKED)
+        os._exit = real
+        if here and _folder_now() != here:  # relative paths would lead elsewhere
+            os.chdir(here)
+
+
+def _folder_now() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def place_of(error: BaseException) -> str:
+    """``FILE:LINE`` of the code from elsewhere in which this was raised; "" if none took part."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    names = {key.partition("\0")[0] for key in _known}
+    places = [
+        f"{frame.f_code.co_filename}:{line}"
+        for frame, line in _frames(error.__traceback__)
+        if frame.f_globals.get("__name__") in names
+    ]
+    return places[-1] if places else ""
+
+
+def said(error: BaseException) -> str:
+    """Kind and message of an error on one line of bounded length."""
+    text = " ".join(str(error).split())
+    text = text if len(text) < 300 else f"{text[:300]}..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _frames(trace: TracebackType | None) -> Iterator[tuple[Any, int]]:
+    while trace is not None:
+        yield trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
+
+
+def attempted(call: Callable[[], T], what: str, seconds: float = 0.0) -> tuple[T | None, str]:
+    """What `call` returns, and ""; or None, and what went wrong in one sentence."""
+    try:
+        with contained(what, seconds=seconds):
+            return call(), ""
+    except VflsecError as error:
+        return None, str(error)
+    except Exception as error:
+        return None, said(error)
+
+
+def last_place(error: BaseException) -> str:
+    """``FILE:LINE`` of the innermost call that is neither here nor in the standard library."""
+    skipped = (__file__, sysconfig.get_path("stdlib"), "<")
+    places = [
+        f"{f.f_code.co_filename}:{line}"
+        for f, line in _frames(error.__traceback__)
+        if not f.f_code.co_filename.startswith(skipped)
+    ]
+    return places[-1] if places else "?"

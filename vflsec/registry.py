@@ -25,7 +25,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vflsec import check
+from vflsec.cell import digest
 from vflsec.errors import ConfigError, MissingDependencyError, VflsecError
+from vflsec.plugins import contained, said, source_key
 
 __all__ = [
     "Entry",
@@ -54,6 +56,7 @@ class Entry:
         path: the source file.
         doc: the module docstring.
         aliases: other names (acronyms of the papers).
+        package: name and version of the outside package it comes from, ``""`` for our own.
     """
 
     kind: str
@@ -62,6 +65,17 @@ class Entry:
     path: Path
     doc: str
     aliases: tuple[str, ...] = ()
+    package: str = ""
+
+    @property
+    def code(self) -> str:
+        """Hash of source and version of what comes from elsewhere, ``""`` for our own.
+
+        Raises:
+            ConfigError: its source has changed since this process imported it.
+        """
+        source = source_key([self.module])
+        return source and digest([self.package, source])
 
     @property
     def summary(self) -> str:
@@ -87,8 +101,10 @@ class Entry:
 
 @cache
 def _load(kind: str, name: str, module: str, path: str) -> type:
+    source_key([module])  # from here on it is known as code from elsewhere
     try:
-        loaded = importlib.import_module(module)
+        with contained(f"importing {kind} {name!r}", passing=(SyntaxError, ImportError)):
+            loaded = importlib.import_module(module)
     except VflsecError:
         raise
     except SyntaxError as error:
@@ -96,6 +112,10 @@ def _load(kind: str, name: str, module: str, path: str) -> type:
     except ImportError as error:
         raise MissingDependencyError(
             f"{path}: {kind} {name!r} cannot be imported: {error}. Install what it needs."
+        ) from error
+    except Exception as error:
+        raise ConfigError(
+            f"{path}: {kind} {name!r} cannot be imported: {said(error)}. Correct that file."
         ) from error
     found = [
         v
@@ -198,12 +218,13 @@ class Registry:
                     f"{where} names the module "
                     f"{point.module!r}, which cannot be found. Reinstall or remove that package."
                 )
-            out.append(self._entry(point.name, point.module, Path(spec.origin)))
+            package = f"{point.dist.name} {point.dist.version}" if point.dist else point.module
+            out.append(self._entry(point.name, point.module, Path(spec.origin), package))
         return out
 
-    def _entry(self, name: str, module: str, path: Path) -> Entry:
+    def _entry(self, name: str, module: str, path: Path, package: str = "") -> Entry:
         doc, aliases = _read(path, path.stat().st_mtime_ns)
-        return Entry(self.kind, name, module, path, doc, aliases)
+        return Entry(self.kind, name, module, path, doc, aliases, package)
 
     def names(self) -> list[str]:
         """Registered names, sorted."""
@@ -253,7 +274,8 @@ class Registry:
         ]
         if missing:
             raise ConfigError(f"{self.kind} {name!r} needs the parameter {missing[0]!r}.")
-        return cls(**given)
+        with contained(f"making {self.kind} {name!r}"):
+            return cls(**given)
 
 
 def parameters(cls: type) -> dict[str, inspect.Parameter]:

@@ -60,7 +60,7 @@ def with_gate(scenario: Path, limit: float) -> Path:
     return scenario
 
 
-@pytest.mark.parametrize(("limit", "code"), [(0.0, 0), (1.5, 1), (0.7, 3)])
+@pytest.mark.parametrize(("limit", "code"), [(0.01, 0), (1.5, 1), (0.7, 3)])
 def test_gates_set_the_exit_code(
     vflsec: Cli, scenario: Path, tmp_path: Path, limit: float, code: int
 ) -> None:
@@ -207,7 +207,7 @@ def test_thresholds_on_the_command_line_replace_those_of_the_scenario(
     assert vflsec("audit", scenario, "--out", out) == 0
     assert vflsec("gate", out) == 2
     assert "has no gate" in vflsec.err
-    assert vflsec("gate", out, "--metric", "utility", "--min", 0) == 0
+    assert vflsec("gate", out, "--metric", "utility", "--min", 0.01) == 0
     assert vflsec("gate", out, "--metric", "utility", "--min", 1.5, "--defense", "iso") == 1
     assert vflsec("gate", out, "--metric", "advantag", "--max", 1) == 2
     before = (out / "summary.json").read_bytes()

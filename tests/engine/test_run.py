@@ -19,7 +19,8 @@ from engine_fakes import SCENARIO, Trainer, backend
 
 import vflsec
 from vflsec.audit.result import Audit
-from vflsec.engine.run import OUR_FILES, Interrupted
+from vflsec.engine.folder import OUR_FILES
+from vflsec.engine.run import Interrupted
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.reporter import Reporter
 
@@ -180,7 +181,7 @@ def gated(limit: float) -> dict[str, Any]:
 
 def test_gates_decide_the_exit_code(tmp_path: Path) -> None:
     assert audit(tmp_path).exit_code == 0
-    assert audit(tmp_path, sections=gated(0.0)).exit_code == 0
+    assert audit(tmp_path, sections=gated(0.1)).exit_code == 0
     assert audit(tmp_path, sections=gated(1.5)).exit_code == 1
     assert audit(tmp_path, sections=gated(0.7)).exit_code == 3
     verdicts = audit(tmp_path, sections=gated(1.5)).summary["gates"]
@@ -197,7 +198,7 @@ def test_incomplete_results_cannot_pass(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted):
-        audit(tmp_path, Trainer(stop), sections=gated(0.0), replicas=3)
+        audit(tmp_path, Trainer(stop), sections=gated(0.1), replicas=3)
     with Store(tmp_path, readonly=True) as store:
         result = judge(store, export=False)
     assert result.exit_code == 3

@@ -15,7 +15,7 @@ import pytest
 from audited import Planted, audited, gate
 from rich.console import Console
 
-from vflsec.engine.run import OUR_FILES
+from vflsec.engine.folder import OUR_FILES
 from vflsec.report.console import WIDTH, print_summary
 from vflsec.report.github import workflow_commands, write_step_summary
 from vflsec.report.junit import junit_xml

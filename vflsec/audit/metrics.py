@@ -78,6 +78,7 @@ class Metric:
         larger_is_better: for the attacker, or for the main task.
         binary_only: True if it has no meaning beyond two classes.
         target: ``label`` or ``feature``.
+        reach: the least and the largest value it can have.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Metric:
     larger_is_better: bool = True
     binary_only: bool = False
     target: str = "label"
+    reach: tuple[float, float] = (0.0, 1.0)
 
 
 def _margin(scores: Floats) -> Floats:
@@ -227,12 +229,13 @@ _LIST = (
     ),
     Metric(
         "log_loss", "mean −log probability of the truth (nats), from probabilities or logits",
-        _log_loss, _entropy, larger_is_better=False,
+        _log_loss, _entropy, larger_is_better=False, reach=(0.0, math.inf),
     ),
     Metric("r2", "1 − squared error / variance, mean over columns", _r2, lambda c, p: 0.0,
-           target="feature"),
+           target="feature", reach=(-math.inf, 1.0)),
     Metric("relative_error", "norm of the error / norm of the truth; guessing 0 has 1",
-           _relative_error, lambda c, p: 1.0, larger_is_better=False, target="feature"),
+           _relative_error, lambda c, p: 1.0, larger_is_better=False, target="feature",
+           reach=(0.0, math.inf)),
 )  # fmt: skip
 
 METRICS: dict[str, Metric] = {m.name: m for m in _LIST}
@@ -274,6 +277,7 @@ def score(
     prior: ArrayLike,
     metrics: Sequence[str] | None = None,
     confidence: float = 0.95,
+    quota: bool = False,
 ) -> list[Score]:
     """Score a guess on some rows. Attack, control and main task all go through here.
 
@@ -285,6 +289,8 @@ def score(
         prior: class shares (C,), for quotas, ties and chance; not taken from the truth.
         metrics: names in :data:`METRICS`; None takes all that apply (``log_loss`` on demand).
         confidence: of the two-sided intervals.
+        quota: of two classes call as many rows positive as the class shares say, whatever form the
+            scores have: the one rule under which attack and control are compared.
 
     Raises:
         ShapeError: see :func:`vflsec.audit.join.join`.
@@ -298,7 +304,7 @@ def score(
     decided = np.empty(0, np.int64)
     if label:
         _check_labels(joined, shares, classes)
-        decided = decide(joined, shares)
+        decided = decide(joined, shares, quota)
     case = _Case(joined, decided, classes, shares, confidence)
     chosen = metrics or _default(guess.group is not None, classes, guess.target)
     return [_one(name, case, guess.target) for name in chosen]

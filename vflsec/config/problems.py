@@ -91,5 +91,6 @@ class Origin:
 def unknown_key(key: str, value: Any, known: Sequence[str]) -> str:
     """The rule that an unknown key breaks, with the nearest known one."""
     hint = check.nearest(key, known)
-    text = f"is not a known key (value {value!r}). {hint} Known: {', '.join(known) or 'none'}."
+    text = f"is not a known key (value {check.shown(value)}). {hint} "
+    text += f"Known: {', '.join(known) or 'none'}."
     return text.replace("  ", " ")

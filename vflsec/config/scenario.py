@@ -32,6 +32,8 @@ __all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
 
 _FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 _LISTS = ("data", "algorithm")
+_DEPTH = 20  # of tables and lists in each other
+_NAME = 100  # characters of a scenario's name
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,14 @@ class Scenario:
         root: the validated sections.
         base: folder that relative paths start from.
         origin: where each value stands, for later error messages.
+        overrides: texts of ``--set`` that were applied.
     """
 
     name: str
     root: Root
     base: Path
     origin: Origin = field(default_factory=Origin, compare=False)
+    overrides: tuple[str, ...] = field(default=(), compare=False)
 
     def resolved(self) -> dict[str, Any]:
         """Every section with every default filled in, as plain values (None left out)."""
@@ -93,18 +97,22 @@ def find_scenario(name: str | Path) -> Path:
     Raises:
         ScenarioError: there is no such file.
     """
-    path = Path(name)
-    if path.is_file():
-        return path
+    path, shown = Path(name), str(name)
+    try:
+        if path.is_file():
+            return path
+        what = "is a folder, not a scenario file" if path.is_dir() else "is not a file"
+    except OSError as error:  # for example a name that is too long
+        what = f"is not a file ({error.strerror})"
     packaged = packaged_scenarios()
-    if str(name) in packaged:
-        return packaged[str(name)]
-    what = "is a folder, not a scenario file" if path.is_dir() else "is not a file"
+    if shown in packaged:
+        return packaged[shown]
     hint = check.nearest(name, packaged)
+    shown = shown if len(shown) < 200 else f"{shown[:200]}..."
     raise ScenarioError(
         [
             Problem(
-                str(name), 0, "", None,
+                shown, 0, "", None,
                 f"{what}, and no scenario of that name comes with vflsec. {hint} "
                 f"Packaged: {', '.join(packaged) or 'none'}.".replace("  ", " "),
             )
@@ -130,7 +138,7 @@ def load_scenario(
     Raises:
         ScenarioError: with all problems.
     """
-    overrides = list(overrides)
+    asked = overrides = tuple(overrides)
     places: Mapping[KeyPath, KeyPath] = {}
     chain: tuple[Path, ...] = ()
     if isinstance(source, Scenario):
@@ -164,13 +172,15 @@ def load_scenario(
     problems += _bad_values(origin, normal)
     problems += _across(origin, normal)
     root = _validate(origin, normal, problems)
+    if root is not None:
+        problems += _naming(origin, root.name, default)
     if components:
         from vflsec.config.components import check_components
 
         problems += check_components(origin, normal)
     if problems or root is None:
         raise ScenarioError(sorted(problems, key=lambda p: (p.file, p.line)))
-    return Scenario(root.name or default, root, base, origin)
+    return Scenario(root.name or default, root, base, origin, asked)
 
 
 def _refuse_deep(raw: Mapping[str, Any], file: str) -> None:
@@ -187,8 +197,8 @@ def _refuse_deep(raw: Mapping[str, Any], file: str) -> None:
 def _plain(source: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return dict(json.loads(json.dumps(source, default=str)))
-    except (TypeError, ValueError) as error:
-        raise ScenarioError([Problem("<scenario>", 0, "", None, str(error))]) from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ScenarioError([Problem("<scenario>", 0, "", None, f"{error}.")]) from None
 
 
 def _read(path: Path, file: str) -> tuple[dict[str, Any], str, dict[KeyPath, int]]:
@@ -320,6 +330,8 @@ def _is_number(value: Any) -> bool:
 
 def _bad_values(origin: Origin, value: Any, path: KeyPath = ()) -> list[Problem]:
     """Numbers that are not finite or too large for TOML, and dates, wherever they stand."""
+    if isinstance(value, Mapping | list) and len(path) > _DEPTH:
+        return [origin.problem(path[:4], f"must not be nested deeper than {_DEPTH}.", "...")]
     if isinstance(value, Mapping):
         return [p for k, v in value.items() for p in _bad_values(origin, v, (*path, k))]
     if isinstance(value, list):
@@ -448,6 +460,22 @@ def _across(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
             rule = f"must name each party once, got {parties!r}."
             out.append(origin.problem(("attack", i, "adversary"), rule, parties))
     return out
+
+
+def _naming(origin: Origin, name: str, default: str) -> list[Problem]:
+    """A scenario's name becomes a folder's: it must not lead anywhere else."""
+    shown = name or default
+    if (
+        len(shown) <= _NAME
+        and shown.isprintable()
+        and shown.strip(" .")
+        and not set(shown) & set("/\\:")
+    ):
+        return []
+    rule = f"must be a plain name of at most {_NAME} characters without / \\ : and line breaks"
+    if not name:
+        rule = f'is missing, and the file\'s own name is none. Add name = "...": it {rule}'
+    return [origin.problem(("name",), f"{rule}, got {shown[:_NAME]!r}.", name or None)]
 
 
 def _tables(normal: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:

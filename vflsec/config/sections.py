@@ -160,6 +160,8 @@ class Attack(_Section):
     """Whose secret is attacked; the attack's own target if empty."""
     over_time: bool = False
     """Also attack after every epoch."""
+    dosing: list[Annotated[float, Field(gt=0, lt=1)]] = []
+    """Shares of rows over which a planted leak is laid, to learn what the attack would find."""
 
 
 class Audit(_Section):
@@ -175,6 +177,8 @@ class Audit(_Section):
     """Precision of training."""
     positive_control: bool = True
     """Whether gates also train on a planted leak, to show that each attack is alive."""
+    timeout: Annotated[float, Field(gt=0)] = 3600.0
+    """Seconds after which an attack on one cell is given up and counts as failed."""
 
 
 class Gate(_Section):

@@ -84,7 +84,8 @@ def planned(cells: Sequence[CellSpec], tasks: Mapping[int, Task]) -> dict[str, i
         if any(p.counted for p in policies) and all(d.strength for d in cell.defenses):
             if any(p.step_cost(64, 2, cell.params).spent > 0 for p in policies):
                 return {}
-            return {name: made.releases for name, made in first_step(cell, tasks[cell.seed])}
+            promised = first_step(cell, tasks[cell.seed])[1]
+            return {name: made.releases for name, made in promised}
     return {}
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vflsec.cell import CellResult, CellSpec
+from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure
 from vflsec.engine.store import Store
-from vflsec.errors import VflsecError
+from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.values import Group, Work, chunks
-from vflsec.plugins import importable
+from vflsec.plugins import contained, importable
 
 __all__ = ["Backend", "default_backend", "do_work", "missing_work", "run_parallel"]
 
@@ -85,12 +85,31 @@ def do_work(
 ) -> None:
     """Train, attack, and commit every cell of `work`."""
     importable(tasks.base)
-    results = tasks.backend.run_cohort(
-        list(work.cells), list(work.attacks), tasks.of(work), device=device, progress=progress,
-        main=work.main,
-    )  # fmt: skip
+    try:
+        with contained(f"the training of {work.title}"):
+            results = tasks.backend.run_cohort(
+                list(work.cells), list(work.attacks), tasks.of(work), device=device,
+                progress=progress, main=work.main,
+            )  # fmt: skip
+    except ConfigError as error:
+        if work.main:
+            raise
+        results = [_failed(c, work.attacks, str(error)) for c in work.cells]
     for result in results:
         store.commit(result, work.attacks, main=work.main)
+
+
+def _failed(cell: CellSpec, attacks: Sequence[AttackSpec], why: str) -> CellResult:
+    """What is left of a cell whose active attacker broke its training."""
+    out = CellResult(cell.key, cell)
+    for spec in attacks:
+        out.measures.append(
+            Measure(
+                phase="", split="", metric="", value=None, adversary="+".join(spec.adversary),
+                attack=spec.label, attack_key=spec.key, status="error", reason=why,
+            )
+        )  # fmt: skip
+    return out
 
 
 def _in_worker(work: Work, folder: Path, base: Path, device: str, backend: Backend | None) -> None:

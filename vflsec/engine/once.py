@@ -1,21 +1,18 @@
 """One audit for several processes that ask for it at the same time, as the workers of pytest do.
 
-A lock beside the results directory is held by whoever audits; it is a SQLite transaction, so it is
-let go when the process ends, however it ends. Who comes later in the same run reads what is stored:
-nothing is trained twice, and no file is written twice.
+Whoever audits holds the folder (:func:`vflsec.engine.folder.claim`), the others wait. Who comes
+later in the same run reads what is stored: nothing is trained twice, and no file is written twice.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 from vflsec.audit.result import Audit
+from vflsec.engine.folder import claim
 from vflsec.engine.run import judge
-from vflsec.engine.store import Store, make_folder
-from vflsec.errors import ConfigError
+from vflsec.engine.store import Store
 
 __all__ = ["audit_once"]
 
@@ -32,23 +29,12 @@ def audit_once(folder: Path, run: str, audit: Callable[[], Audit]) -> Audit:
         audit: makes the audit; an error of it is raised, and the next caller tries again.
 
     Raises:
-        ConfigError: the folder of `folder` cannot be written.
+        ConfigError: `folder` cannot be written.
     """
-    make_folder(folder.parent)
-    lock = folder.with_name(f"{folder.name}.lock")
-    try:
-        db = sqlite3.connect(lock, timeout=_PATIENCE, isolation_level=None)
-    except sqlite3.Error as error:
-        raise ConfigError(f"{lock}: cannot be written: {error}.") from None
-    with closing(db):
-        db.execute("begin exclusive")
-        db.execute("create table if not exists done (run text primary key)")
-        if run and db.execute("select 1 from done where run = ?", (run,)).fetchone():
+    with claim(folder, patience=_PATIENCE) as lock:
+        if lock.was_done(run):
             with Store(folder, readonly=True) as store:
                 return judge(store, export=False)
         found = audit()
-        db.execute("delete from done")
-        if run:
-            db.execute("insert into done values (?)", (run,))
-        db.execute("commit")
+        lock.done(run)
         return found

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import platform
+import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,22 +15,28 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec._version import __version__
+from vflsec.cell import AttackSpec
+from vflsec.config.scenario import load_scenario
+from vflsec.errors import ConfigError
 from vflsec.plan.values import Plan
 from vflsec.view import as_needs
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
 
-__all__ = ["record_of"]
+__all__ = ["edited", "record_of", "regated", "threats", "versions"]
 
 
-def record_of(scenario: Scenario, plan: Plan, device: str, looks: int) -> dict[str, Any]:
+def record_of(
+    scenario: Scenario, plan: Plan, device: str, looks: int, folder: Path
+) -> dict[str, Any]:
     """What judging the results later needs, as plain values: no data is read again for it.
 
     Args:
         scenario, plan: what is audited.
         device: where it runs.
         looks: how often the gates are judged before they must be decided.
+        folder: the results directory.
     """
     wanted: dict[str, dict[str, None]] = {}
     known_rows: dict[str, int] = {}
@@ -54,6 +65,7 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int) -> dict[s
         "attacks": _threats(plan),
         "defenses": _defenses(plan),
         "scenario_file": _shown(scenario.origin.file),
+        "scenario_source": _source(scenario, folder),
         "looks": looks,
         "gate_lines": [
             scenario.error(("gate", i), "").line for i in range(len(scenario.root.gate))
@@ -69,8 +81,70 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int) -> dict[s
         "notes": list(plan.notes),
         "visibility": list(plan.visibility),
         "device": device,
-        "versions": _versions(),
+        "versions": versions(),
     }
+
+
+def _source(scenario: Scenario, folder: Path) -> dict[str, Any]:
+    """Where the scenario's file is, seen from the results, and what it held; for `edited`."""
+    path = scenario.base / Path(scenario.origin.file).name
+    if not path.is_file():
+        return {}
+    try:
+        there = os.path.relpath(path, folder.resolve())
+    except ValueError:  # on another drive
+        there = str(path)
+    held = hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
+    return {"path": there, "digest": held, "overrides": list(scenario.overrides)}
+
+
+def edited(record: Mapping[str, Any], folder: Path) -> Path | None:
+    """The scenario's file, if it is still there and holds something else than was audited."""
+    source = record.get("scenario_source") or {}
+    path = folder / str(source.get("path", ""))
+    if not source or not path.is_file():
+        return None
+    held = hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
+    return None if held == source.get("digest") else Path(os.path.relpath(path))
+
+
+def regated(record: Mapping[str, Any], scenario: str) -> dict[str, Any]:
+    """The record with the gates of an edited scenario.
+
+    Args:
+        record: of a finished audit.
+        scenario: the edited file; the audit's own ``--set`` apply to it too.
+
+    Raises:
+        ConfigError: more than gates was edited, so that the results are not those of it.
+    """
+    overrides = (record.get("scenario_source") or {}).get("overrides", [])
+    loaded = load_scenario(scenario, overrides)
+    before, after = tomllib.loads(str(record["scenario_toml"])), loaded.resolved()
+    after = json.loads(json.dumps(after))
+    same = ("name", "gate")
+    changed = [k for k in {**before, **after} if k not in same]
+    changed = [k for k in changed if _listed(before.get(k)) != _listed(after.get(k))]
+    if changed:
+        raise ConfigError(
+            f"{scenario}: not only its gates differ from what was audited, also "
+            f"{', '.join(changed)}. Run `vflsec audit {scenario}`; what is stored and still "
+            "asked for is not trained again."
+        )
+    gates = loaded.root.gate
+    return {
+        **record,
+        "gates": [g.model_dump(exclude_none=True) for g in gates],
+        "gate_lines": [loaded.error(("gate", i), "").line for i in range(len(gates))],
+        "scenario_toml": loaded.to_toml(),
+        "scenario_hash": loaded.hash,
+        "scenario_file": _shown(scenario),
+    }
+
+
+def _listed(value: Any) -> Any:
+    """A section as a list, as which it may be written or not."""
+    return value if isinstance(value, list) or value is None else [value]
 
 
 def _shown(file: str) -> str:
@@ -83,11 +157,16 @@ def _shown(file: str) -> str:
 
 
 def _threats(plan: Plan) -> dict[str, dict[str, Any]]:
-    """What every attack is and needs, by key, so that a report can say it without importing it."""
+    """What every attack of the audit is and needs, by key."""
     every = [a for g in plan.groups if g.role == "audit" for a in g.attacks]
     every += [r.attack for r in plan.refused if r.role == "audit"]
+    return threats(every)
+
+
+def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
+    """What attacks are and need, by key, so that a report can say it without importing them."""
     out = {}
-    for spec in every:
+    for spec in specs:
         entry = registry.attacks.entry(spec.name)
         attack = registry.attacks.create(spec.name, spec.params)
         out[spec.key] = {
@@ -112,7 +191,8 @@ def _defenses(plan: Plan) -> dict[str, dict[str, str]]:
     return {n: {"summary": e.summary, "source": e.source} for n, e in entries.items()}
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of what figures depend on."""
     import numpy
     import torch
 

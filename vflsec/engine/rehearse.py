@@ -11,12 +11,12 @@ from vflsec import registry
 from vflsec.config.problems import Problem
 from vflsec.errors import VflsecError
 from vflsec.plan import planner
-from vflsec.plugins import importable
 
 if TYPE_CHECKING:
     from vflsec.cell import CellSpec
     from vflsec.config.scenario import Scenario
     from vflsec.data.source import Source
+    from vflsec.plan.planner import Phases
     from vflsec.plan.values import Group, Plan
     from vflsec.task import Task
 
@@ -46,14 +46,16 @@ def obstacles(
     scenario: Scenario,
     groups: Sequence[Group],
     sources: Mapping[str, Source],
+    phases: Phases,
     claims: list[str] | None = None,
 ) -> Iterator[Problem]:
     """Audited groups whose training cannot begin.
 
     Args:
-        scenario: what was planned; the user's own modules lie in its folder.
+        scenario: what was planned.
         groups: of its plan.
         sources: the loaded data by `DataInfo.name`.
+        phases: is filled in.
         claims: gets a sentence for what each defense would claim, by the uses that are predicted.
 
     What only shows later than in the first step of a phase is not found. Cells under real
@@ -61,7 +63,6 @@ def obstacles(
     """
     from vflsec.data.prepare import make_task
 
-    importable(scenario.base)
     tasks: dict[str, Task] = {}
     for group in groups:
         cell, name = group.cells[-1], group.data.name
@@ -69,7 +70,7 @@ def obstacles(
             continue
         if name not in tasks:
             tasks[name] = make_task(sources[name], 0, **group.data.split)
-        reason, promised = _obstacle(cell, tasks[name])
+        phases[cell.cohort], reason, promised = _obstacle(cell, tasks[name])
         if claims is not None:
             claims += [f"{said} ({group.title or cell.algorithm} on {name})" for said in promised]
         if reason:
@@ -87,16 +88,20 @@ def _encrypts(cell: CellSpec) -> bool:
     return any(p.step_cost(64, 2, cell.params).spent > 0 for p in policies)
 
 
-def _obstacle(cell: CellSpec, task: Task) -> tuple[str, list[str]]:
-    """Why a cell cannot be trained, or '', and what its defenses would claim."""
+def _obstacle(cell: CellSpec, task: Task) -> tuple[tuple[str, ...], str, list[str]]:
+    """Phases that are audited, why a cell cannot be trained or '', what would be claimed."""
     from vflsec.train.cohort import first_step
 
     try:
-        found = first_step(cell, task)
+        phases, found = first_step(cell, task)
     except VflsecError as error:
-        return str(error), []
+        return (), str(error), []
     strengths = {d.name: d.strength for d in cell.defenses}
-    return "", [
-        f"{name} at strength {strengths[name]:g}, by prediction: {made.sentence()}"
-        for name, made in found
-    ]
+    return (
+        phases,
+        "",
+        [
+            f"{name} at strength {strengths[name]:g}, by prediction: {made.sentence()}"
+            for name, made in found
+        ],
+    )

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vflsec import check
 from vflsec.audit.result import Audit
 from vflsec.cell import Measure
 from vflsec.config.scenario import Scenario, load_scenario
@@ -19,22 +20,15 @@ from vflsec.engine.executor import (
     missing_work,
     run_parallel,
 )
+from vflsec.engine.folder import claim, clear, only_ours, probe, tidy
 from vflsec.engine.options import Options
 from vflsec.engine.record import record_of
 from vflsec.engine.rehearse import make_plan
-from vflsec.engine.store import STORE_NAME, Store, make_folder
-from vflsec.errors import ConfigError
+from vflsec.engine.store import Store
 from vflsec.plan.values import Group, Plan, Work
 from vflsec.reporter import Reporter
 
-__all__ = ["OUR_FILES", "Interrupted", "judge", "run_audit"]
-
-OUR_FILES = (
-    STORE_NAME, f"{STORE_NAME}-wal", f"{STORE_NAME}-shm", "results.parquet", "results.csv",
-    "summary.json", "scenario.resolved.toml", "report.html", "summary.md", "junit.xml",
-    "results.sarif",
-)  # fmt: skip
-"""What an audit writes into a results directory; ``--fresh`` removes these and nothing else."""
+__all__ = ["Interrupted", "judge", "run_audit"]
 
 
 class Interrupted(KeyboardInterrupt):
@@ -81,37 +75,37 @@ def run_audit(
         overrides.append(f"audit.seeds={value}")
     where = _device(how.device)
     loaded = load_scenario(scenario, overrides)
+    if out is not None and not str(out).strip():
+        raise check.fail("--out", "the name of a folder", str(out), "Leave it out for out/NAME.")
     folder = Path(out) if out is not None else Path("out") / loaded.name
-    make_folder(folder)
+    probe(folder)
     given = backend
     backend = backend or default_backend()
     plan = make_plan(loaded, load=backend.load_source, try_out=given is None)
-    if how.fresh:
-        _clear(folder)
     reporter = progress or Reporter()
     started = time.monotonic()
-    with Store(folder) as store:
-        store.set_meta("audit", record_of(loaded, plan, where, how.looks))
-        _refuse(store, plan)
-        try:
-            _work(store, plan, backend, given, where, how, reporter)
-        except KeyboardInterrupt:
-            cells = plan.cells
-            raise Interrupted(folder, store.count(cells), len(cells)) from None
-        finally:
-            reporter.close()
-        return judge(store, seconds=time.monotonic() - started)
+    with claim(folder) as lock:
+        lock.forget()
+        clear(folder) if how.fresh else only_ours(folder)
+        tidy(folder)
+        with Store(folder) as store:
+            record = record_of(loaded, plan, where, how.looks, folder)
+            store.set_meta("audit", record)
+            _refuse(store, plan)
+            try:
+                _work(store, plan, backend, given, where, how, reporter, record)
+            except KeyboardInterrupt:
+                cells = plan.cells
+                raise Interrupted(folder, store.count(cells), len(cells)) from None
+            finally:
+                reporter.close()
+            return judge(store, record, seconds=time.monotonic() - started)
 
 
 def _device(name: str) -> str:
     from vflsec.train.device import pick_device
 
     return pick_device(name).type
-
-
-def _clear(folder: Path) -> None:
-    for name in OUR_FILES:
-        (folder / name).unlink(missing_ok=True)
 
 
 def _refuse(store: Store, plan: Plan) -> None:
@@ -128,14 +122,14 @@ def _refuse(store: Store, plan: Plan) -> None:
 
 def _work(
     store: Store, plan: Plan, backend: Backend, given: Backend | None, device: str, how: Options,
-    reporter: Reporter,
+    reporter: Reporter, record: Mapping[str, Any],
 ) -> None:  # fmt: skip
     def todo(groups: Iterable[Group], retry: bool = True) -> list[Work]:
         return [w for g in groups for w in missing_work(store, g, how.replicas, retry=retry)]
 
     works = todo(plan.groups)
     reporter.plan(plan, store.folder, works)
-    exports = _Exports(store, reporter)
+    exports = _Exports(store, reporter, record)
 
     def finished(work: Work) -> None:
         reporter.finish(work)
@@ -157,15 +151,15 @@ def _work(
 class _Exports:
     """Rewrites the exports as results come, but spends at most a tenth of the time on it."""
 
-    def __init__(self, store: Store, reporter: Reporter) -> None:
-        self.store, self.reporter = store, reporter
+    def __init__(self, store: Store, reporter: Reporter, record: Mapping[str, Any]) -> None:
+        self.store, self.reporter, self.record = store, reporter, record
         self.next = 0.0
 
     def maybe(self) -> None:
         start = time.monotonic()
         if start < self.next:
             return
-        audit = judge(self.store, partial=True)
+        audit = judge(self.store, self.record, partial=True)
         self.reporter.results(audit.results)
         took = time.monotonic() - start
         self.next = time.monotonic() + 9 * took
@@ -173,6 +167,7 @@ class _Exports:
 
 def judge(
     store: Store,
+    record: Mapping[str, Any] | None = None,
     *,
     seconds: float | None = None,
     partial: bool = False,
@@ -182,6 +177,8 @@ def judge(
     """Judge what a store holds and rewrite the exports beside it; trains nothing.
 
     Args:
+        store: with the results.
+        record: of the audit whose gates are judged; the one in the store if not given.
         seconds: of the run, for the summary.
         partial: more is to come, so no gate is judged.
         export: whether to write files.
@@ -191,9 +188,7 @@ def judge(
     from vflsec.report.exports import summary_of, write_exports
     from vflsec.report.outputs import write_reports
 
-    record = store.meta("audit")
-    if record is None:
-        raise ConfigError(f"{store.folder}: no audit was started here.")
+    record = store.record() if record is None else record
     results = store.results(record["wanted"])
     evaluation = evaluate(record, results, partial=partial, **how)
     missing = store.unfinished(record["wanted"])

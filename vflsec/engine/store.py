@@ -10,7 +10,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from vflsec.cell import (
     Measure,
 )
 from vflsec.errors import ConfigError, DataError
+from vflsec.files import make_folder
 
 __all__ = ["SCHEMA_VERSION", "STORE_NAME", "Store"]
 
@@ -47,6 +48,11 @@ create table if not exists measures (
     status text not null, reason text not null, notes text not null,
     primary key (cell, attack_key, phase, split, metric, target, adversary));
 """
+_RECORD: dict[str, Any] = {
+    "name": str, "scenario_hash": str, "scenario_toml": str, "confidence": float, "gates": list,
+    "datasets": dict, "wanted": dict, "known_rows": dict, "data": dict, "refused": list,
+    "notes": list, "device": str, "versions": dict,
+}  # fmt: skip
 _MEASURE = [f.name for f in fields(Measure)]
 _JSON = ("controls", "notes")
 _FLOATS = ("value", "low", "high", "chance")
@@ -113,6 +119,30 @@ class Store:
                 "Run with --fresh, or name another folder with --out."
             )
 
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """All rows of a query.
+
+        Raises:
+            ConfigError: the file is damaged.
+        """
+        try:
+            return self._db.execute(query, values).fetchall()
+        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
+            raise self.damaged(str(error)) from None
+
+    def _load(self, text: Any) -> Any:
+        try:
+            return json.loads(text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self.damaged(f"it holds no JSON where it should: {error}") from None
+
+    def damaged(self, why: str) -> ConfigError:
+        """The error to raise where the store does not hold what vflsec wrote."""
+        return ConfigError(
+            f"{self.path}: is damaged: {why}. Restore it from a copy, or audit again into this "
+            "folder with --fresh, which trains everything anew."
+        )
+
     def close(self) -> None:
         """Close the file; everything committed stays."""
         self._db.close()
@@ -125,8 +155,8 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._db.execute("begin immediate")
         try:
+            self._db.execute("begin immediate")
             yield
             self._db.execute("commit")
         except sqlite3.Error as error:
@@ -141,12 +171,28 @@ class Store:
 
     def _rollback(self) -> None:
         if self._db.in_transaction:  # a full disk has rolled back by itself
-            self._db.execute("rollback")
+            with suppress(sqlite3.Error):
+                self._db.execute("rollback")
 
     def meta(self, key: str) -> Any:
         """A value set with :meth:`set_meta`, or None."""
-        row = self._db.execute("select value from meta where key = ?", (key,)).fetchone()
-        return None if row is None else json.loads(row[0])
+        rows = self._rows("select value from meta where key = ?", (key,))
+        return self._load(rows[0][0]) if rows else None
+
+    def record(self) -> dict[str, Any]:
+        """What :meth:`set_meta` kept about the audit.
+
+        Raises:
+            ConfigError: no audit was started here, or the record is damaged.
+        """
+        found = self.meta("audit")
+        if found is None:
+            raise ConfigError(f"{self.folder}: no audit was started here.")
+        kinds = _RECORD if isinstance(found, dict) else {}
+        if not kinds or not all(isinstance(found.get(k), t) for k, t in kinds.items()):
+            wrong = [k for k, t in kinds.items() if not isinstance(found.get(k), t)]
+            raise self.damaged(f"the record of the audit has no {', '.join(wrong) or 'keys'}")
+        return found
 
     def set_meta(self, key: str, value: Any) -> None:
         """Keep a plain value under a name."""
@@ -178,7 +224,7 @@ class Store:
 
     def _done(self, cell: str, *, errors: bool = False) -> set[str]:
         query = "select attack_key, status from done where cell = ?"
-        rows = self._db.execute(query, (cell,))
+        rows = self._rows(query, (cell,))
         return {key for key, status in rows if errors or status != "error"}
 
     def commit(
@@ -248,32 +294,40 @@ class Store:
         """
         out = []
         for key, attacks in wanted.items():
-            row = self._db.execute("select * from cells where key = ?", (key,)).fetchone()
-            if row is None:
+            rows = self._rows("select * from cells where key = ?", (key,))
+            if not rows:
                 continue
+            row = rows[0]
             place = {a: i for i, a in enumerate((MAIN, *attacks))}
             measures = [m for m in self._measures(key) if m.attack_key in place]
             measures.sort(key=lambda m: place[m.attack_key])  # whenever each was finished
-            spec = _spec(json.loads(row[1]))
-            out.append(
-                CellResult(
-                    key, spec, measures, [LedgerRow(**r) for r in json.loads(row[5])],
-                    json.loads(row[6]), json.loads(row[7]), row[3], row[4],
-                )
-            )  # fmt: skip
+            spec, ledger, guarantees, facts = (self._load(row[i]) for i in (1, 5, 6, 7))
+            try:
+                lines = [LedgerRow(**r) for r in ledger]
+                found = CellResult(
+                    key, _spec(spec), measures, lines, [dict(g) for g in guarantees], dict(facts),
+                    float(row[3]), row[4],
+                )  # fmt: skip
+            except (TypeError, ValueError, KeyError, AttributeError) as error:
+                raise self.damaged(f"cell {key} is not what was written: {error}") from None
+            out.append(found)
         return out
 
     def _measures(self, cell: str) -> list[Measure]:
-        there = _columns(
-            self._db
-        )  # a store of an earlier version that may not be written lacks one
+        # a store of an earlier version that may not be written lacks a column
+        there = {str(row[1]) for row in self._rows("pragma table_info(measures)")}
         names = [n for n in _MEASURE if n in there]
         query = f"select {', '.join(names)} from measures where cell = ? order by rowid"
         out = []
-        for row in self._db.execute(query, (cell,)):
+        for row in self._rows(query, (cell,)):
             values = dict(zip(names, row, strict=True))
             for name in _JSON:
-                values[name] = json.loads(values[name])
+                values[name] = self._load(values[name])
+                if not isinstance(values[name], dict):
+                    raise self.damaged(f"cell {cell} has {name} that are no table")
+            numbers = [values[k] for k in _FLOATS if values[k] is not None]
+            if not all(isinstance(x, float) for x in numbers) or not isinstance(values["n"], int):
+                raise self.damaged(f"cell {cell} has a figure that is no number")
             out.append(Measure(**values))
         return out
 
@@ -287,30 +341,7 @@ class Store:
     def count(self, cells: Iterable[str]) -> int:
         """How many of these cells are finished."""
         query = "select 1 from done where cell = ? and attack_key = '' and status != 'error'"
-        return sum(self._db.execute(query, (c,)).fetchone() is not None for c in cells)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a results directory and make sure it can be written.
-
-    Raises:
-        ConfigError: it cannot, with the reason.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".vflsec-write-test"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except FileExistsError:
-        raise ConfigError(f"{folder}: is a file, not a folder. Choose another --out.") from None
-    except NotADirectoryError:
-        raise ConfigError(
-            f"{folder}: a part of this path is a file. Choose another --out."
-        ) from None
-    except OSError as error:
-        raise ConfigError(
-            f"{folder}: results cannot be written there: {error.strerror}. Choose another --out."
-        ) from None
+        return sum(bool(self._rows(query, (c,))) for c in cells)
 
 
 def _columns(db: sqlite3.Connection) -> set[str]:

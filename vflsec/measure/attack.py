@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from torch import nn
 from vflsec import registry
 from vflsec.attack import Attack
 from vflsec.cell import AttackSpec, exhausted
-from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
-from vflsec.measure.controls import Control, controls_for
+from vflsec.measure.controls import Control, controls_for, untrained
+from vflsec.plugins import TIMEOUT, attempted
 from vflsec.rng import generator
 from vflsec.view import View, as_needs
 
@@ -27,6 +28,10 @@ __all__ = ["Answer", "Bench", "Prepared", "prepared"]
 
 Alone = Callable[[int, Sequence[str]], nn.Module | None]
 """(seed, adversary) -> the bottom that the adversary could have trained without the federation."""
+
+
+Make = Callable[[Sequence[View], Sequence[torch.Generator], Sequence[int]], Sequence[list[Control]]]
+"""(views, generators, seeds) -> the controls of each view."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +101,8 @@ class Bench:
             phase: that has ended.
             epochs: of the phase, to look back at.
         """
-        status, why = "not-observable", _unseen(of, views[0])
-        if why:
-            why = f"{of.spec.name} needs {why} in phase {phase!r}."
-        else:  # the plan has asked too, unless these facts were not known yet
-            status = "not-applicable"
-            why = exhausted(of.spec, _labelled(views[0]))
-            why = why or of.attack.applicable(views[0].facts)
+        refused, failed = attempted(lambda: _refusal(of, views[0], phase), of.spec.label)
+        status, why = ("error", failed) if refused is None else refused
         if why:
             yield [Answer(of, phase, v, status=status, reason=why) for v in views]
             return
@@ -130,21 +130,23 @@ class Bench:
                 for v, why in zip(views, declined, strict=True)
             ]
         names = ("attack", of.spec.key, phase)
-        try:
-            rngs = [generator(s, *names) for s in seeds]
-            guesses: Sequence[Guess | str] = of.attack.infer_many(views, rngs)
-        except ThreatModelError as refused:
-            guesses = [str(refused)] * len(views)
-        except (ValueError, RuntimeError, FloatingPointError):
+        what, limit = f"attack {of.spec.label!r}", of.spec.timeout
+        rngs = [generator(s, *names) for s in seeds]
+        many = partial(of.attack.infer_many, views, rngs)
+        found, broke = attempted(many, what, limit * len(views))
+        if broke and TIMEOUT not in broke:
             # one by one, so that one bad cell does not take its company along
-            guesses = [
-                _one(of.attack, v, generator(s, *names)) for v, s in zip(views, seeds, strict=True)
+            pairs: Sequence[tuple[Any, str]] = [
+                attempted(partial(of.attack.infer, v, generator(s, *names)), what, limit)
+                for v, s in zip(views, seeds, strict=True)
             ]
+        else:
+            wrong = broke or _unlisted(found, len(views), what)
+            pairs = [(None, wrong)] * len(views) if wrong else [(g, "") for g in found or ()]
         out = []
-        for r, (view, guess) in enumerate(zip(views, guesses, strict=True)):
-            if isinstance(guess, str) or not np.isfinite(guess.scores).all():
-                diverged = "the attack diverged: scores are not finite."
-                why = guess if isinstance(guess, str) else diverged
+        for r, (view, (guess, wrong)) in enumerate(zip(views, pairs, strict=True)):
+            why = wrong or _unfit(guess, of)
+            if why:
                 out.append(Answer(of, at, view, status="error", reason=why))
                 continue
             if epoch is not None:
@@ -161,15 +163,32 @@ class Bench:
         if of.attack.target != "label":
             asked = (of.attack.target, of.spec.victim, of.spec.aux_rows, of.attack.params())
         rest = (of.spec.adversary, of.spec.known_rows, of.spec.prior, *map(str, asked))
+
+        def shared(fresh: Sequence[View], rngs: Sequence[torch.Generator], of_seeds: Sequence[int]
+                   ) -> list[list[Control]]:  # fmt: skip
+            bottoms = [self._alone(seed, of.spec.adversary) for seed in of_seeds]
+            return controls_for(of.attack, fresh, rngs, [b for b in bottoms if b is not None])
+
+        def own(fresh: Sequence[View], rngs: Sequence[torch.Generator], _: Sequence[int]
+                ) -> list[list[Control]]:  # fmt: skip
+            return untrained(of.attack, fresh, rngs)
+
+        mine = (*rest, "untrained", of.spec.key)
+        return [
+            *self._kept(rest, views, seeds, r, shared), *self._kept(mine, views, seeds, r, own)
+        ]  # fmt: skip
+
+    def _kept(
+        self, rest: tuple[Any, ...], views: Sequence[View], seeds: Sequence[int], r: int, make: Make
+    ) -> list[Control]:
+        """Controls by (seed, *rest); those of all seeds are made together when one is missing."""
         if (seeds[r], *rest) not in self._controls:
             fresh: dict[tuple[Any, ...], View] = {}
             for seed, view in zip(seeds, views, strict=True):
                 if (seed, *rest) not in self._controls:
                     fresh.setdefault((seed, *rest), view)
             rngs = [generator(k[0], "controls", *k[1:]) for k in fresh]
-            bottoms = [self._alone(k[0], of.spec.adversary) for k in fresh]
-            alone = [b for b in bottoms if b is not None]
-            made = controls_for(of.attack, list(fresh.values()), rngs, alone)
+            made = make(list(fresh.values()), rngs, [k[0] for k in fresh])
             self._controls.update(zip(fresh, made, strict=True))
         return self._controls[(seeds[r], *rest)]
 
@@ -205,8 +224,37 @@ def _unseen(of: Prepared, view: View) -> str:
     return ""
 
 
-def _one(attack: Attack, view: View, rng: torch.Generator) -> Guess | str:
-    try:
-        return attack.infer(view, rng)
-    except (ValueError, RuntimeError, FloatingPointError, ThreatModelError) as why:
-        return f"{type(why).__name__}: {why}"
+def _refusal(of: Prepared, view: View, phase: str) -> tuple[str, str]:
+    """(status, reason) if the attack cannot be made on this view, else ("", "")."""
+    why = _unseen(of, view)
+    if why:
+        return "not-observable", f"{of.spec.name} needs {why} in phase {phase!r}."
+    # the plan has asked too, unless these facts were not known yet
+    why = exhausted(of.spec, _labelled(view)) or of.attack.applicable(view.facts)
+    return ("not-applicable", str(why)) if why else ("", "")
+
+
+def _unlisted(found: Any, count: int, what: str) -> str:
+    """Why what several views gave is no list of answers, or ''."""
+    if not isinstance(found, list | tuple):
+        return f"{what} returned {type(found).__name__}, no list of guesses."
+    return "" if len(found) == count else f"{what} returned {len(found)} guesses for {count} views."
+
+
+def _unfit(guess: Any, of: Prepared) -> str:
+    """Why what an attack returned is no answer, or ''."""
+    if not isinstance(guess, Guess):
+        return f"attack {of.spec.label!r} returned {type(guess).__name__}, no Guess."
+    targets = (
+        (of.attack.target, "label") if of.attack.target == "attribute" else (of.attack.target,)
+    )
+    if guess.target not in targets:
+        return (
+            f"attack {of.spec.label!r} returned a guess of {guess.target!r}, but says that its "
+            f"target is {of.attack.target!r}."
+        )
+    if not isinstance(guess.notes, dict):
+        return f"attack {of.spec.label!r} returned notes that are no dictionary."
+    if not np.isfinite(guess.scores).all():
+        return "the attack diverged: scores are not finite."
+    return ""

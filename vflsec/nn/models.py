@@ -6,14 +6,18 @@ import importlib
 import inspect
 import itertools
 import math
+import os
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from vflsec import check
-from vflsec.errors import ConfigError
-from vflsec.nn.replicas import Replicas, apply, stacked
+from vflsec.errors import ConfigError, VflsecError
+from vflsec.nn.replicas import LEAST, Replicas, apply, stacked
+from vflsec.plugins import contained, place_of, said
 from vflsec.view import Schema
 
 __all__ = ["TabularInput", "bottom", "from_path", "mlp"]
@@ -79,7 +83,12 @@ def _module_list(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: 
 
 
 def mlp(widths: Sequence[int], *, dropout: float = 0.0, last: bool = False) -> nn.Sequential:
-    """Linear layers of these widths with ReLU between; `last` adds one after the last layer too."""
+    """Linear layers of these widths with ReLU between; `last` adds one after the last layer too.
+
+    Raises:
+        ConfigError: training them takes more memory than there is.
+    """
+    _fits(widths)
     layers: list[nn.Module] = []
     for i, (a, b) in enumerate(itertools.pairwise(widths)):
         layers.append(nn.Linear(a, b))
@@ -88,6 +97,29 @@ def mlp(widths: Sequence[int], *, dropout: float = 0.0, last: bool = False) -> n
             if dropout:
                 layers.append(nn.Dropout(dropout))
     return nn.Sequential(*layers)
+
+
+def _fits(widths: Sequence[int]) -> None:
+    """Weights, gradients and two moments of the optimizer, for the least number of replicas."""
+    weights = sum((a + 1) * b for a, b in itertools.pairwise(widths))
+    needed, there = 4 * 4 * LEAST * weights, _memory()
+    if needed > there:
+        shown = ", ".join(map(str, widths))
+        raise ConfigError(
+            f"layers of widths {shown} must fit into memory: training their {weights:.3g} weights "
+            f"takes about {needed / 2**30:,.0f} GiB, and there are {there / 2**30:,.0f}. Choose "
+            "smaller hidden or cut."
+        )
+
+
+def _memory() -> int:
+    """Bytes of memory that this process may use at most, as far as the system says."""
+    found = [2**40]
+    with suppress(AttributeError, OSError, ValueError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with suppress(OSError, ValueError):
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(found)
 
 
 def bottom(
@@ -124,28 +156,46 @@ def from_path(path: str, schema: Schema, out: int) -> nn.Module:
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
         raise check.fail("module", "of the form 'package.module:Name'", path)
-    try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as why:
-        raise ConfigError(
-            f"module {path!r} cannot be imported ({why}). Is its folder on PYTHONPATH, or the "
-            "package installed?"
-        ) from why
-    made = _construct(factory, schema, out)
-    if not isinstance(made, nn.Module):
-        raise ConfigError(
-            f"module {path!r} must make a torch.nn.Module, got {type(made).__name__}."
-        )
-    with torch.no_grad():
+    if module_name.startswith("."):
+        raise check.fail("module", "an absolute import path 'package.module:Name'", path)
+    what = f"module {path!r}"
+    with contained(what):
         try:
-            trial = made.eval()(torch.zeros(3, *schema.shape))
-        except Exception as why:
+            factory = getattr(importlib.import_module(module_name), attribute)
+        except (ImportError, AttributeError) as why:
             raise ConfigError(
-                f"module {path!r} fails on a batch of 3 rows of shape {schema.shape}: {why}"
+                f"{what} cannot be imported ({why}). Is its folder on PYTHONPATH, or the "
+                "package installed?"
             ) from why
+        except Exception as why:
+            place = place_of(why)
+            at = f" at {place}" if place else ""
+            raise ConfigError(f"{what} cannot be imported{at}: {said(why)}.") from why
+        if not callable(factory):
+            raise ConfigError(
+                f"{what} must be a class or a function that makes a torch.nn.Module, got "
+                f"{type(factory).__name__}."
+            )
+        try:
+            made = _construct(factory, schema, out)
+        except VflsecError:
+            raise
+        except Exception as why:
+            raise ConfigError(f"{what} cannot be made: {said(why)}.") from why
+        if not isinstance(made, nn.Module):
+            raise ConfigError(f"{what} must make a torch.nn.Module, got {type(made).__name__}.")
+        with torch.no_grad():
+            try:
+                trial = made.eval()(torch.zeros(3, *schema.shape))
+            except Exception as why:
+                raise ConfigError(
+                    f"{what} fails on a batch of 3 rows of shape {schema.shape}: {said(why)}"
+                ) from why
+    if not isinstance(trial, Tensor):
+        raise ConfigError(f"{what} must return a tensor, got {type(trial).__name__}.")
     if trial.shape != (3, out):
         raise ConfigError(
-            f"module {path!r} must map a batch to (b, {out}), got {tuple(trial.shape)} for b = 3. "
+            f"{what} must map a batch to (b, {out}), got {tuple(trial.shape)} for b = 3. "
             "Set the cut width of this party to match."
         )
     return made.train()

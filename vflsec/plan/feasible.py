@@ -31,6 +31,16 @@ def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[P
     for i, defense in enumerate(root.defense):
         if defense.party not in ("", "passive", "active", "all"):
             named.append((("defense", i, "party"), defense.party))
+    for i, info in enumerate(infos):
+        ambiguous = {
+            "all": "all" in info.parties,
+            "active": "active" in info.passive,
+            "passive": info.active == "passive"
+            or ("passive" in info.passive and len(info.passive) > 1),
+        }
+        for word in (w for w, wrong in ambiguous.items() if wrong):
+            rule = f"must not call a party {word!r}: in a scenario that word stands for a role."
+            yield scenario.error(("data", i), rule, info.name)
     for path, party in named:
         if party not in every:
             yield scenario.error(path, f"must name a party ({listed}), got {party!r}.", party)

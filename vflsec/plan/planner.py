@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.audit.exposure import tables
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, victims
+from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, digest, victims
 from vflsec.config.components import flat_params, natural_strengths
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Data
@@ -18,8 +18,10 @@ from vflsec.data.load import load_source
 from vflsec.data.remarks import missing_by_column, remarks
 from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import unfit_defenses, unknown_parties
+from vflsec.plan.gates import unanswered
 from vflsec.plan.observe import labelled_rows, refusal
 from vflsec.plan.values import DataInfo, Group, Plan, Refused
+from vflsec.plugins import contained, importable, source_key
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
@@ -27,8 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Trial", "make_plan"]
 
-Trial = Callable[["Scenario", Sequence[Group], Mapping[str, "Source"]], Iterable[Problem]]
-"""Tries out whether the trainings of a plan can begin; given by the engine, which can train."""
+Phases = dict[str, tuple[str, ...]]
+"""Names of the phases after which attacks are made, by cohort, where they are known."""
+
+Trial = Callable[["Scenario", Sequence[Group], Mapping[str, "Source"], Phases], Iterable[Problem]]
+"""Tries out whether the trainings of a plan can begin and fills in the phases; given by the engine,
+which can train."""
 
 _REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
 _ABSENT = object()
@@ -55,10 +61,15 @@ def make_plan(
             data set, or a training cannot begin.
         DataError: a table cannot be used.
     """
+    importable(scenario.base)
     planner = _Planner(scenario, load or load_source)
-    groups = tuple(planner.groups())
-    if trial is not None and not planner.problems:
-        planner.problems += trial(scenario, groups, planner.sources)
+    with contained("planning the audit"):
+        groups = tuple(planner.groups())
+        if not planner.problems:
+            phases: Phases = {}
+            if trial is not None:
+                planner.problems += trial(scenario, groups, planner.sources, phases)
+            planner.problems += unanswered(scenario, groups, planner.refused, phases)
     if planner.problems:
         raise ScenarioError(planner.problems)
     return Plan(
@@ -82,6 +93,8 @@ class _Planner:
         self.notes: list[str] = []
         self.seen: set[tuple[str, str]] = set()
         self.sources: dict[str, Source] = {}
+        self.codes: dict[tuple[str, ...], str] = {}
+        self.registered: dict[str, str] = {}
 
     def groups(self) -> Iterator[Group]:
         loaded = [self._info(d) for d in self.root.data]
@@ -165,12 +178,41 @@ class _Planner:
                 params["parties"] = {**set_, **params.get("parties", {})}
         return CellSpec(
             data={**info.section, "digest": info.digest},
-            algorithm=registry.algorithms.entry(algorithm).name,
+            algorithm=self._registered(algorithm),
             params=params,
             defenses=defenses,
             seed=seed,
             dtype=self.root.audit.dtype,
+            code=self._code(info, algorithm, params, defenses),
         )
+
+    def _registered(self, algorithm: str) -> str:
+        """The registered name; looked up once, for grids may have thousands of cells."""
+        if algorithm not in self.registered:
+            self.registered[algorithm] = registry.algorithms.entry(algorithm).name
+        return self.registered[algorithm]
+
+    def _code(
+        self,
+        info: DataInfo,
+        algorithm: str,
+        params: Mapping[str, Any],
+        defenses: Sequence[DefenseSpec],
+    ) -> str:
+        """Identity of the source that a cell runs and that does not come with the package."""
+        own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
+        modules = [str(p["module"]).partition(":")[0] for p in own if p.get("module")]
+        asked = (
+            "" if info.section.get("file") or info.section.get("files") else info.section["name"],
+            algorithm, *dict.fromkeys(d.name for d in defenses), *modules,
+        )  # fmt: skip
+        if asked not in self.codes:
+            entries = [registry.algorithms.entry(algorithm)]
+            entries += [registry.datasets.entry(asked[0])] if asked[0] else []
+            entries += [registry.defenses.entry(d.name) for d in defenses]
+            found = [c for c in (*(e.code for e in entries), source_key(modules)) if c]
+            self.codes[asked] = digest(found) if found else ""
+        return self.codes[asked]
 
     def _attacked(
         self, role: str, info: DataInfo, cells: Sequence[CellSpec], like: DataInfo, title: str
@@ -210,6 +252,9 @@ class _Planner:
                     peer_model=section.peer_model,
                     victim=_victim(section.victim, info, like),
                     over_time=section.over_time and info is like,
+                    code=registry.attacks.entry(section.name).code,
+                    timeout=self.root.audit.timeout,
+                    dosing=tuple(sorted(section.dosing)) if info is like else (),
                 )
                 out.setdefault(spec.key, spec)
         return list(out.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
@@ -16,7 +17,7 @@ from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
     "WIDTH",
-    "make_console",
+    "judged_line",
     "print_plan",
     "print_summary",
     "print_verdicts",
@@ -26,14 +27,6 @@ __all__ = [
 
 WIDTH = 100
 _STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
-
-
-def make_console(stderr: bool = False) -> Console:
-    """A terminal of at most :data:`WIDTH` columns, and just that width where it is none."""
-    console = Console(stderr=stderr, soft_wrap=False, highlight=False)
-    if not console.is_terminal or console.width > WIDTH:
-        console.width = WIDTH
-    return console
 
 
 def _order(p: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -124,7 +117,9 @@ def _strongest(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> T
         table.add_column(name, overflow="fold", max_width=26)
     table.add_column("advantage, Holm-corrected")
     for r in matrix.strongest(points, summary["confidence"]):
-        shade = _shade({"advantage_low": r["low"], "advantage_high": r["high"]})
+        shade = _shade(
+            {"advantage": r["advantage"], "advantage_low": r["low"], "advantage_high": r["high"]}
+        )
         table.add_row(
             matrix.secret(r), f"{r['algorithm']}, {_strength(r)}", r["attack"], r["adversary"],
             Text(corrected(r), style=shade),
@@ -133,8 +128,10 @@ def _strongest(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> T
 
 
 def _shade(p: Mapping[str, Any]) -> str:
+    from vflsec.audit.controls import leaks
+
     low, high = p.get("advantage_low"), p.get("advantage_high")
-    if low is not None and low > 0:
+    if leaks(p.get("advantage"), low):
         return "red"
     return "green" if high is not None and high <= 0 else ""
 
@@ -195,6 +192,17 @@ def _item(head: str, body: Text, style: str = "") -> Table:
 
 def _point(verdict: Mapping[str, Any]) -> str:
     return _strength(verdict) if verdict.get("defense") else ""
+
+
+def judged_line(record: Mapping[str, Any], edited: Path | None, folder: Path) -> str:
+    """Whose gates are judged, and how to judge those of a file that was edited since."""
+    file = record.get("scenario_file") or record["name"]
+    when = f", audited {record['when']} UTC" if record.get("when") else ""
+    text = f"Gates of {file}{when} (scenario {str(record['scenario_hash'])[:8]})."
+    if edited is None:
+        return text
+    again = f"vflsec gate {folder} --scenario {edited}"
+    return f"{text} {edited} was edited since; these are the gates before. To judge it: {again}"
 
 
 def print_plan(plan: Mapping[str, Any], console: Console) -> None:

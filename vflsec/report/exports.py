@@ -8,16 +8,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from vflsec.audit import matrix
+from vflsec.audit.alive import titles
 from vflsec.audit.evaluation import Evaluation, costs
 from vflsec.audit.exposure import outcomes
-from vflsec.audit.leakage import rows_of
+from vflsec.audit.gate import Verdict
+from vflsec.audit.leakage import POINT, rows_of
 from vflsec.cell import CellResult
 from vflsec.errors import ConfigError
 from vflsec.files import write_atomic
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 SUMMARY_VERSION = 1
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_exports(
@@ -46,10 +49,23 @@ def write_exports(
     """
     text = json.dumps(summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     write_atomic(folder / "results.parquet", lambda p: frame.to_parquet(p, index=False))
-    write_atomic(folder / "results.csv", lambda p: frame.to_csv(p, index=False))
+    write_atomic(folder / "results.csv", lambda p: _harmless(frame).to_csv(p, index=False))
     write_atomic(folder / "summary.json", lambda p: p.write_text(text, encoding="utf-8"))
     resolved = folder / "scenario.resolved.toml"
     write_atomic(resolved, lambda p: p.write_text(scenario, encoding="utf-8"))
+
+
+def _harmless(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame whose texts no spreadsheet takes for formulas: such a text gets a quote before it.
+
+    ``results.parquet`` holds the texts as they are.
+    """
+    texts = [c for c in frame.columns if not pd.api.types.is_numeric_dtype(frame[c])]
+    return frame.assign(**{c: frame[c].map(_quoted) for c in texts})
+
+
+def _quoted(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def summary_of(
@@ -84,9 +100,10 @@ def summary_of(
             "leaks": matrix.leaks(points, record["confidence"]),
             "strongest": matrix.strongest(points, record["confidence"]),
             "over_time": _rows(evaluation.over_time),
+            "dosing": list(evaluation.dosing),
             "alive": {
                 label: {"alive": shown, "evidence": why}
-                for label, (shown, why) in evaluation.alive.items()
+                for label, (shown, why) in titles(evaluation.alive).items()
             },
             "gates": [
                 asdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}
@@ -153,9 +170,41 @@ def read_summary(folder: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: cannot be read ({error}). Name a folder that `vflsec audit` wrote."
         ) from None
-    if found.get("schema_version") != SUMMARY_VERSION:
+    version = found.get("schema_version") if isinstance(found, dict) else None
+    if version != SUMMARY_VERSION:
         raise ConfigError(
-            f"{path}: has schema version {found.get('schema_version')!r}, this vflsec reads "
+            f"{path}: has schema version {version!r}, this vflsec reads "
             f"{SUMMARY_VERSION}. Run `vflsec audit` again."
         )
+    wrong = _damage(found)
+    if wrong:
+        raise ConfigError(
+            f"{path}: is not what vflsec wrote: {wrong}. Run the same `vflsec audit` again: "
+            "what is stored is not trained twice, and the summary is written anew."
+        )
     return dict(found)
+
+
+_KINDS: dict[str, Any] = {
+    "name": str, "scenario_hash": str, "data": dict, "versions": dict, "device": str,
+    "parties": dict, "confidence": float, "cells": dict, "curves": list, "points": list,
+    "alive": dict, "gates": list, "findings": list, "refused": list, "notes": list, "cost": dict,
+    "complete": bool, "exit_code": int,
+}  # fmt: skip
+
+
+def _damage(summary: Mapping[str, Any]) -> str:
+    """What keeps a summary from being shown, or ''."""
+    for key, kind in _KINDS.items():
+        if not isinstance(summary.get(key), kind):
+            return f"{key!r} is missing or no {kind.__name__}"
+    needed = {
+        "gates": {f.name for f in fields(Verdict)},
+        "points": {*POINT, "primary", "status", "value", "advantage", "utility", "utility_metric"},
+    }
+    for key, names in needed.items():
+        for i, entry in enumerate(summary[key]):
+            lost = sorted(names - set(entry)) if isinstance(entry, Mapping) else ["everything"]
+            if lost:
+                return f"{key}.{i} lacks {', '.join(lost)}"
+    return ""

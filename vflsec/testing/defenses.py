@@ -129,7 +129,7 @@ def defense_leaves_other_kinds_alone(name: str) -> None:
 def defense_promises_carefully(name: str) -> None:
     """An epsilon is stated only with an accountant; at strength 0 nothing is promised."""
     policy: Policy = registry.defenses.create(name)
-    facts = {"epochs": 3, "batch_size": 16, "labelled": 100, "classes": 2}
+    facts: dict[str, Any] = {"epochs": 3, "batch_size": 16, "labelled": 100, "classes": 2}
     assert policy.guarantee(1.0, facts).epsilon is None, f"{name}: claims what was not counted"
     facts["uses"] = Uses(counted=3)
     for strength in (0.0, 1.0):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vflsec import check, registry
 from vflsec.algorithm import Algorithm
 from vflsec.cell import AttackSpec, CellSpec, LedgerRow
-from vflsec.channel import Recorder
+from vflsec.channel import Recorder, Tap
 from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation, Phase
 from vflsec.nn.replicas import LEAST, Replicas
@@ -54,6 +54,18 @@ class Moment:
         """The views of all replicas."""
         return [self.view(spec, r) for r in range(len(self.training.cells))]
 
+    def randomised(self, r: int) -> Tensor | None:
+        """The labels (N,) that replica `r` trained on, -1 where unknown.
+
+        None where they are the true ones, or shares of classes.
+        """
+        labels, y = self.training.fed.labels, self.training.task(r).y
+        if labels.dim() != 2:
+            return None
+        mine = labels[r].cpu()
+        known = mine >= 0
+        return None if bool((mine[known] == y[known]).all()) else mine
+
     def embeddings(self, spec: AttackSpec, r: int) -> Table:
         """What each row's embedding was when its owner last sent it behind an encrypted layer.
 
@@ -79,6 +91,9 @@ class Training:
         tasks: the task of each seed.
         device: where.
         progress: called with (what is being done, share done in [0, 1]).
+
+    Attributes:
+        taps: told every message of the training, see `vflsec.channel.Recorder`; set before `run`.
     """
 
     def __init__(
@@ -96,11 +111,13 @@ class Training:
         self.stack = Stack.build(tasks, self.seeds, device, getattr(torch, first.dtype))
         self.initial: dict[str, dict[str, Tensor]] = {}
         self._alone: dict[str, Replicas | None] = {}
+        self.taps: list[Tap] = []
 
     def build(self) -> Federation:
         """The parties with their policies and models."""
         wanted = recordings(self.demands)
         recorder = Recorder(wanted, self.stack.replicas, len(self.stack.first.y))
+        recorder.taps += self.taps
         self.fed = fed = Federation.create(
             self.stack, self.seeds, self._policies(), recorder, self.facts
         )
@@ -155,13 +172,15 @@ class Training:
         """What one of the defenses promises in replica `r`, by what was counted there."""
         return policy.guarantee(strength, {**self.facts, "uses": uses_in(self.fed, policy, r)})
 
-    def rehearse(self) -> list[tuple[str, Guarantee]]:
+    def rehearse(self) -> tuple[tuple[str, ...], list[tuple[str, Guarantee]]]:
         """Set up, take the first step of every phase, and say what would be claimed; no training.
+
+        Returns what :func:`first_step` does.
 
         Raises:
             VflsecError: it cannot be trained.
         """
-        predicted = first_steps(self.algorithm, self.build())
+        phases, predicted = first_steps(self.algorithm, self.build())
         out = []
         for spec, policy in zip(self.cells[0].defenses, self.defenses, strict=True):
             uses = predicted(policy) if policy.counted and spec.strength else None
@@ -171,7 +190,7 @@ class Training:
                 uses = replace(uses, past=seen.past, peers=peers)
                 made = policy.guarantee(spec.strength or 0.0, {**self.facts, "uses": uses})
                 out.append((policy.name, made))
-        return out
+        return phases, out
 
     def owners(self, i: int) -> tuple[str, ...]:
         """The parties whose policy the cells' defense number `i` is."""
@@ -256,13 +275,14 @@ class Training:
                         b.own.memory["known"] = known
 
 
-def first_step(cell: CellSpec, task: Task) -> list[tuple[str, Guarantee]]:
+def first_step(cell: CellSpec, task: Task) -> tuple[tuple[str, ...], list[tuple[str, Guarantee]]]:
     """Build one cell on the CPU as for training, take the first step of every phase, drop it.
 
     A policy that releases labels in stages holds them back at first: then it is only built.
 
     Returns:
-        What each defense that is made to claim something would claim of the uses that are
+        Names of the phases after which attacks are made, empty where only training can tell; and
+        what each defense that is made to claim something would claim of the uses that are
         predicted, by name.
 
     Raises:

@@ -77,8 +77,12 @@ class _Expected:
         return Uses(counted=round(float((self.sure + self.drawn).max())))
 
 
-def first_steps(algorithm: Algorithm, fed: Federation) -> Callable[[Policy], Uses | None]:
-    """Take the first step of every phase; returns what each policy will treat at most.
+def first_steps(
+    algorithm: Algorithm, fed: Federation
+) -> tuple[tuple[str, ...], Callable[[Policy], Uses | None]]:
+    """Take the first step of every phase.
+
+    Returns the phases after which attacks are made, and what each policy will treat at most.
 
     A policy that releases labels in stages holds them back at first: then nothing is done, and
     nothing predicted. The models are not those of a training afterwards.
@@ -90,12 +94,13 @@ def first_steps(algorithm: Algorithm, fed: Federation) -> Callable[[Policy], Use
     bound = [(b.policy, b.own.uses) for p in fed.parties.values() for b in p.bindings]
     expected = [(policy, _Expected(c)) for policy, c in bound if c is not None]
     if staged(fed) is not None:
-        return lambda _: None
+        return (), lambda _: None
     every = [e for _, e in expected]
     for policy, e in expected:
         if policy.counted == "labels":
             e.sure += e.counter.total()[0].double().cpu()
-    for phase in algorithm.phases(fed):
+    phases = algorithm.phases(fed)
+    for phase in phases:
         fed.phase = phase.name
         fed.channel.begin(phase.name, phase.epochs)
         if phase.before is not None:
@@ -123,4 +128,4 @@ def first_steps(algorithm: Algorithm, fed: Federation) -> Callable[[Policy], Use
         known = [u for u in found if u is not None]
         return max(known, key=lambda u: u.counted) if known and len(known) == len(found) else None
 
-    return of
+    return tuple(p.name for p in phases if p.audited), of

@@ -1,0 +1,172 @@
+"""Faulty plug-ins as data: what each does, and what must be said about it."""
+
+from __future__ import annotations
+
+ATTACK = '''"""A faulty attack."""
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from vflsec import registry
+from vflsec.attack import Attack
+from vflsec.guess import Guess
+
+
+@registry.attack
+@dataclass(frozen=True)
+class Faulty(Attack):
+    needs = frozenset({{"gradient:mean"}})
+{extra}
+    def infer(self, view, rng):
+        rows = view.targets["train"]
+        scores = view.received("gradient").of_rows(rows).norm(dim=1)
+        {body}
+        return Guess("label", rows, scores)
+'''
+
+# name: (statement in `infer`, words in the reason)
+BODIES: dict[str, tuple[str, str]] = {
+    "key_error": ('{}["lost"]', "KeyError: 'lost'"),
+    "type_error": ('1 + "x"', "TypeError"),
+    "index_error": ("[][1]", "IndexError"),
+    "attribute_error": ("None.x", "AttributeError"),
+    "zero_division": ("1 / 0", "ZeroDivisionError"),
+    "value_error": ('int("x")', "ValueError"),
+    "runtime_error": ("torch.zeros(2) @ torch.zeros(3)", "RuntimeError"),
+    "memory_error": ("raise MemoryError", "MemoryError"),
+    "recursion_error": ("self.infer(view, rng)", "RecursionError"),
+    "os_error": ('open("/nowhere/at/all")', "FileNotFoundError"),
+    "import_error": ("import nothing_of_that_name", "ModuleNotFoundError"),
+    "assertion_error": ('assert False, "no"', "AssertionError: no"),
+    "stop_iteration": ("next(iter(()))", "StopIteration"),
+    "unicode_error": ('b"\\xff".decode()', "UnicodeDecodeError"),
+    "not_implemented": ("raise NotImplementedError", "NotImplementedError"),
+    "name_error": ("undefined_name", "NameError"),
+    "long_message": ('raise ValueError("x" * 10**6)', "..."),
+    "markup_message": ('raise ValueError("[red]<script>alert(1)</script>")', "<script>"),
+    "base_exception": ('raise type("Odd", (BaseException,), {})("odd")', "odd"),
+    "generator_exit": ("raise GeneratorExit", "GeneratorExit"),
+    "sys_exit": ("sys.exit(0)", "sys.exit(0)"),
+    "quit": ("raise SystemExit", "sys.exit()"),
+    "os_exit": ("os._exit(0)", "os._exit(0)"),
+    "hangs": ("while True: pass", "took longer than its timeout of 2 s"),
+    "sleeps": ("time.sleep(10**6)", "took longer than its timeout of 2 s"),
+    "returns_none": ("return None", "returned NoneType, no Guess"),
+    "returns_number": ("return 3", "returned int"),
+    "returns_text": ('return "label"', "returned str"),
+    "returns_tuple": ("return rows, scores", "returned tuple"),
+    "returns_class": ("return Guess", "returned type"),
+    "wrong_target": ('return Guess("feature", rows, scores)', "a guess of 'feature'"),
+    "unknown_target": ('return Guess("secret", rows, scores)', "a guess of 'secret'"),
+    "half_the_rows": ("return Guess('label', rows[:5], scores[:5])", "rows"),
+    "foreign_rows": ("rows = rows + 10**6", "row"),
+    "negative_rows": ("rows = -1 - rows", "row"),
+    "repeated_rows": ("rows = torch.zeros_like(rows)", "row"),
+    "too_few_scores": ("scores = scores[:3]", "a Guess has rows" ),
+    "three_classes": ("scores = scores.unsqueeze(1).repeat(1, 3)", "scores"),
+    "cube_of_scores": ("scores = scores.reshape(-1, 1, 1)", "a Guess has rows"),
+    "square_rows": ("rows = rows.unsqueeze(1)", "a Guess has rows"),
+    "nan_scores": ("scores = scores * float('nan')", "not finite"),
+    "infinite_scores": ("scores = scores / 0.0", "not finite"),
+    "text_scores": ('scores = ["a"] * len(rows)', "ValueError"),
+    "wrong_groups": ("return Guess('label', rows, scores, group=rows[:2])", "Guess.group"),
+    "notes_of_text": ("return Guess('label', rows, scores, notes='x')", "no dictionary"),
+}  # fmt: skip
+
+# name: (lines of the class beside `infer`, words in the reason)
+CLASSES: dict[str, tuple[str, str]] = {
+    "many_none": ("def infer_many(self, views, rngs): return None", "returned NoneType, no list"),
+    "many_too_few": ("def infer_many(self, views, rngs): return []", "0 guesses for"),
+    "many_numbers": ("def infer_many(self, views, rngs): return [1] * len(views)", "returned int"),
+    "unknown_split": ('splits = ("nowhere",)', "KeyError"),
+}
+
+# what a plug-in may do that is no fault of its figure: it must not touch anybody else's
+SPOILERS: dict[str, str] = {
+    "a_spoiler": (
+        "view.targets['train'].zero_(); view.targets['test'].zero_(); view.prior.zero_(); "
+        "[c.zero_() for c in view.columns.values()]; "
+        "[t.value.zero_() for t in view.tables.values()]; "
+        "[p.data.zero_() for m in view.models['passive'].values() for p in m.parameters()]; "
+        "rows = view.known.rows.zero_(); scores = rows.double()"
+    ),
+    "a_wanderer": "os.chdir('/')",
+    "a_forker": (
+        "pid = os.fork(); os.waitpid(pid, 0) if pid else None; "
+        "os.write(os.open(os.environ['FORK_LOG'], os.O_CREAT | os.O_APPEND | os.O_WRONLY), b'x')"
+    ),
+}  # fmt: skip
+
+# name: (kind, whole module, words of the error), found by `check` or before anything is trained
+MODULES: dict[str, tuple[str, str, str]] = {
+    "no_python": ("attack", "def f(:\n", "is not Python"),
+    "nothing_registered": ("attack", "x = 1\n", "must register exactly one attack"),
+    "import_raises": ("attack", "raise KeyError('at import')\n", "KeyError"),
+    "import_exits": ("attack", "import sys\nsys.exit(0)\n", "sys.exit(0)"),
+    "import_really_exits": ("attack", "import os\nos._exit(0)\n", "os._exit(0)"),
+    "import_needs": ("attack", "import nothing_of_that_name\n", "nothing_of_that_name"),
+    "not_an_attack": (
+        "attack",
+        "from dataclasses import dataclass\nfrom vflsec import registry\n"
+        "@registry.attack\n@dataclass(frozen=True)\nclass A:\n    pass\n",
+        "must derive from",
+    ),
+    "refuses_itself": (
+        "attack",
+        ATTACK.format(extra="    def __post_init__(self): raise KeyError('init')\n", body="pass"),
+        "KeyError",
+    ),
+    "applicable_raises": (
+        "attack",
+        ATTACK.format(extra="    def applicable(self, facts): return facts.nothing\n", body="pass"),
+        "AttributeError",
+    ),
+    "exits_when_made": (
+        "attack",
+        ATTACK.format(extra="    def __post_init__(self): sys.exit(0)\n", body="pass"),
+        "sys.exit(0)",
+    ),
+}
+
+DEFENSE = '''"""A faulty defense."""
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+
+from vflsec import registry
+from vflsec.policy import Policy
+
+
+@registry.defense
+@dataclass(frozen=True)
+class Faulty(Policy):
+    strengths = "share"
+    trial = (0.0, 0.5, 1.0)
+    covers = frozenset({{"gradient"}})
+    owner = "active"
+{extra}
+    def outgoing(self, message, own):
+        {body}
+'''
+
+# name: (statement in `outgoing`, words of the error); the audit ends with 2 and says where
+DEFENSES: dict[str, tuple[str, str]] = {
+    "d_none": ("return None", "must return a tensor, returned NoneType"),
+    "d_shape": ("return message.tensor[..., :1]", "must keep shape"),
+    "d_dtype": ("return message.tensor.half()", "must keep shape, dtype"),
+    "d_raises": ('return {}["lost"]', "KeyError: 'lost'"),
+    "d_exits": ("sys.exit(0)", "sys.exit(0)"),
+    "d_really_exits": ("os._exit(0)", "os._exit(0)"),
+    "d_noisy_at_zero": (
+        "return message.tensor + 1e-6",
+        "at strength 0, which counts as undefended",
+    ),
+}

@@ -1,0 +1,142 @@
+"""Bad input of every kind: exit code 2, one clear message, no traceback, no half-written result."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from corpus import GOOD, Case, cases, table_with
+
+from vflsec import cli
+
+CASES = {case.name: case for case in cases()}
+
+
+def one_message(err: str) -> None:
+    assert err.startswith(("error: ", "Usage: ")), err
+    assert "Traceback" not in err
+    assert "internal" not in err
+    assert "\x1b" not in err
+    assert 10 < len(err) < 8000
+
+
+def nothing_written(out: Path) -> None:
+    assert not out.exists(), list(out.iterdir())
+
+
+def lay(case: Case, folder: Path) -> list[str]:
+    """Put the files of a case into a folder; the arguments of its command."""
+    for name, content in case.files.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return [a.replace("{}", str(folder)) for a in case.args]
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: object, words: str = "", code: int = 2) -> None:
+    found = cli.main([str(a) for a in args])
+    err = capsys.readouterr().err
+    assert found == code, err
+    one_message(err)
+    assert words in err, err
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_case(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = CASES[name]
+    args = lay(case, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    path = list(sys.path)
+    try:
+        run(capsys, *args, words=case.words, code=case.code)
+    finally:
+        sys.path[:] = path
+        sys.modules.pop("mine", None)
+    after = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    for file in set(after) - set(before):
+        assert "__pycache__" in file.parts, f"{file} was written"
+    assert {p: after[p] for p in before} == before
+
+
+def test_the_corpus_is_large() -> None:
+    assert len(CASES) == len(list(cases())) >= 400
+
+
+@pytest.mark.parametrize("cell", ["nan", "NaN", "", "NA", "null", "?"])
+def test_a_cell_without_a_value_is_counted_and_no_error(
+    cell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NaN is a missing value by design: `vflsec check` accepts it and says how many, where."""
+    (tmp_path / "t.csv").write_text(table_with(cell).replace("\n9,2,4,1\n", f"\n9,2,{cell},1\n"))
+    path = tmp_path / "case.toml"
+    path.write_text(GOOD)
+    assert cli.main(["check", str(path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "t: missing values at a, of 60 rows: x1 1; a missing number becomes" in said
+    assert "t: missing values at b, of 60 rows: x2 1;" in said
+    assert cli.main(["check", str(path), "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["plan"]["data"][0]["missing"] == {"a": {"x1": 1}, "b": {"x2": 1}}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT])
+def test_a_disk_that_takes_nothing(
+    code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full, read-only or forbidden folder, by a fake: root may write anywhere."""
+    from audited import Planted
+
+    from vflsec.engine import run as engine
+
+    planted = Planted({"norm": 0.0})
+    monkeypatch.setattr(engine, "default_backend", planted.backend)
+    text = '[data]\nname = "breast_cancer"\n' + GOOD[GOOD.index("[algorithm]") :]
+    (tmp_path / "case.toml").write_text(text)
+    first = tempfile.mkstemp
+    calls = []
+
+    def full(*args: object, **kwargs: object) -> object:
+        if str(kwargs.get("dir", "")).startswith(str(tmp_path)):
+            calls.append(args)
+            raise OSError(code, os.strerror(code))
+        return first(*args, **kwargs)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    out = tmp_path / "out"
+    run(capsys, "audit", tmp_path / "case.toml", "--out", out, "-q", words="cannot be written")
+    assert calls
+    nothing_written(out)
+
+
+def test_a_store_that_fills_the_disk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite reports a full disk while a cell is committed; max_page_count is a small quota."""
+    from audited import SCENARIO, Planted
+
+    from vflsec.engine import run as engine
+    from vflsec.engine.store import Store
+
+    monkeypatch.setattr(
+        engine, "default_backend", Planted({"norm": 0, "model_completion": 0}).backend
+    )
+    (tmp_path / "case.toml").write_text(SCENARIO)
+    first = Store._open
+
+    def small(self: Store) -> object:
+        db = first(self)
+        db.execute("pragma max_page_count = 12")
+        return db
+
+    monkeypatch.setattr(Store, "_open", small)
+    out = tmp_path / "out"
+    run(capsys, "audit", tmp_path / "case.toml", "--out", out, "-q", words="full")
+    nothing_written(out)

@@ -1,0 +1,320 @@
+"""The results directory under attack: races, foreign files, leftovers, edits, damage."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import SCENARIO, Planted, gate
+
+from vflsec import cli
+from vflsec.engine import run as engine
+from vflsec.engine.folder import LOCK_NAME, OUR_FILES, claim
+from vflsec.engine.run import run_audit
+from vflsec.engine.store import Store
+from vflsec.errors import ConfigError
+
+LEAKS = {"norm": 0.3, "model_completion": 0.2}
+STRICT, LAX = gate(max=0.1), gate(max=0.9)
+
+
+def scenario(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.toml"
+    path.write_text(SCENARIO + text, encoding="utf-8")
+    return path
+
+
+def go(planted: Planted, *args: object) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "default_backend", planted.backend)
+        return cli.main([str(a) for a in args])
+
+
+def test_two_audits_in_one_folder_do_not_swap_verdicts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The strict one exited with 0 when a lax one was started into its folder meanwhile."""
+    strict, lax = scenario(tmp_path, "strict", STRICT), scenario(tmp_path, "lax", LAX)
+    out, codes = tmp_path / "out", []
+
+    class Meanwhile(Planted):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            if not codes:
+                other = threading.Thread(
+                    target=lambda: codes.append(
+                        go(Planted(LEAKS), "audit", lax, "--out", out, "-q")
+                    )
+                )
+                other.start()
+                other.join()
+            return super().__call__(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("signal.signal", lambda *_: None)  # only a main thread may
+        assert go(Meanwhile(LEAKS), "audit", strict, "--out", out, "-q") == 1
+    assert codes == [2]
+    seen = capsys.readouterr()
+    assert f"process {os.getpid()} on" in seen.err
+    assert "audits into this folder" in seen.err
+    assert json.loads((out / "summary.json").read_text())["exit_code"] == 1
+
+
+def test_the_record_in_memory_is_judged(tmp_path: Path) -> None:
+    """Whatever happens to the one that is stored."""
+    path = scenario(tmp_path, "strict", STRICT)
+
+    class Swaps(Planted):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            with sqlite3.connect(tmp_path / "out" / "results.sqlite", timeout=10) as db:
+                text = db.execute("select value from meta where key = 'audit'").fetchone()[0]
+                lax = json.loads(text) | {"gates": [{"max": 0.9}]}
+                db.execute("update meta set value = ? where key = 'audit'", (json.dumps(lax),))
+            db.close()
+            return super().__call__(*args, **kwargs)
+
+    found = run_audit(path, tmp_path / "out", backend=Swaps(LEAKS).backend())
+    assert found.exit_code == 1
+    assert found.verdicts[0].threshold == 0.1
+
+
+def test_a_thread_may_claim_again_and_others_may_not(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def other() -> None:
+        try:
+            with claim(tmp_path):
+                told.append("got it")
+        except ConfigError as error:
+            told.append(str(error))
+
+    with claim(tmp_path) as first, claim(tmp_path) as second:
+        assert first is second
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    with claim(tmp_path):
+        pass
+    assert "Wait until it has ended" in told[0]
+
+
+@pytest.mark.parametrize("name", [n for n in OUR_FILES if n != LOCK_NAME])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_file_that_is_not_ours_is_never_overwritten(
+    name: str, fresh: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_bytes(b"my own work, 3 years of it\n" * 100)
+    before = (out / name).read_bytes()
+    options = ["--fresh"] if fresh else []
+    path = scenario(tmp_path, "case", "")
+    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q", *options) == 2
+    assert name in capsys.readouterr().err
+    assert {p.name for p in out.iterdir()} == {name}
+    assert (out / name).read_bytes() == before
+
+
+def test_a_database_of_somebody_else_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    with sqlite3.connect(out / "results.sqlite") as db:
+        db.execute("create table mine (x)")
+    db.close()
+    before = (out / "results.sqlite").read_bytes()
+    path = scenario(tmp_path, "case", "")
+    for options in ([], ["--fresh"]):
+        assert go(Planted(LEAKS), "audit", path, "--out", out, "-q", *options) == 2
+    assert "is no result store of vflsec" in capsys.readouterr().err
+    assert (out / "results.sqlite").read_bytes() == before
+
+
+def test_reports_and_baselines_overwrite_nothing_foreign(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, to, mine = tmp_path / "out", tmp_path / "public", tmp_path / "notes.txt"
+    assert go(Planted(LEAKS), "audit", scenario(tmp_path, "c", STRICT), "--out", out, "-q") == 1
+    to.mkdir()
+    (to / "summary.md").write_text("# mine\n")
+    mine.write_text("mine")
+    capsys.readouterr()
+    assert go(Planted(LEAKS), "report", out, "--to", to) == 2
+    assert go(Planted(LEAKS), "gate", out, "--report", to) == 2
+    assert go(Planted(LEAKS), "gate", out, "--baseline", mine, "--update-baseline") == 2
+    assert (to / "summary.md").read_text() == "# mine\n"
+    assert mine.read_text() == "mine"
+    (to / "summary.md").unlink()
+    for _ in range(2):  # its own files it does overwrite
+        assert go(Planted(LEAKS), "report", out, "--to", to) == 0
+        assert go(Planted(LEAKS), "gate", out, "--baseline", tmp_path / "b.json",
+                  "--update-baseline") == 1  # fmt: skip
+
+
+def test_half_files_of_a_killed_export_are_removed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    path = scenario(tmp_path, "case", "")
+    run_audit(path, out, backend=Planted(LEAKS).backend())
+    (out / ".results.csv.abcd1234").write_text("half")
+    (out / ".results.csv.mine").write_text("mine")
+    run_audit(path, out, backend=Planted(LEAKS).backend())
+    assert not (out / ".results.csv.abcd1234").exists()
+    assert (out / ".results.csv.mine").exists()
+
+
+def test_gate_says_whose_gates_it_judges_and_offers_the_edited_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After an edit of the scenario the old gates were judged without a word."""
+    path, out = scenario(tmp_path, "case", LAX), tmp_path / "out"
+    args = ["--out", out, "-q", "--set", "audit.seeds=6"]
+    assert go(Planted(LEAKS), "audit", path, *args) == 0
+    capsys.readouterr()
+    assert go(Planted(LEAKS), "gate", out) == 0
+    said = capsys.readouterr().out
+    assert "case.toml, audited" in said
+    assert "edited" not in said
+    path.write_text(SCENARIO + STRICT)
+    assert go(Planted(LEAKS), "gate", out) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "was edited since; these are the gates before" in said
+    assert f"vflsec gate {out} --scenario" in said
+    assert go(Planted(LEAKS), "gate", out, "--scenario", path) == 1
+    path.write_text(SCENARIO + gate(max=0.1, attack="nrom"))
+    assert go(Planted(LEAKS), "gate", out, "--scenario", path) == 2
+    assert "Did you mean 'norm'?" in capsys.readouterr().err
+    path.write_text(SCENARIO.replace("known_rows = 20", "known_rows = 30") + STRICT)
+    assert go(Planted(LEAKS), "gate", out, "--scenario", path) == 2
+    assert "also attack" in capsys.readouterr().err
+
+
+# damage ------------------------------------------------------------------------------------------
+
+SQL: dict[str, str] = {
+    "no measures": "drop table measures",
+    "no cells": "drop table cells",
+    "no done": "drop table done",
+    "no meta": "drop table meta",
+    "no record": "delete from meta where key = 'audit'",
+    "a record of a list": "update meta set value = '[1]' where key = 'audit'",
+    "a record of text": "update meta set value = '\"x\"' where key = 'audit'",
+    "a record cut off": "update meta set value = substr(value, 1, 99) where key = 'audit'",
+    "an empty record": "update meta set value = '{}' where key = 'audit'",
+    "a binary record": "update meta set value = x'ff00' where key = 'audit'",
+    "a deep record": "update meta set value = replace(hex(zeroblob(50000)), '0', '[')",
+    "another version": "update meta set value = '7' where key = 'schema_version'",
+    "a version of text": "update meta set value = 'x' where key = 'schema_version'",
+    "a spec of a list": "update cells set spec = '[1]'",
+    "a spec cut off": "update cells set spec = substr(spec, 1, 20)",
+    "a spec of nothing": "update cells set spec = '{}'",
+    "a ledger of numbers": "update cells set ledger = '[1]'",
+    "a ledger of text": "update cells set ledger = 'x'",
+    "guarantees of numbers": "update cells set guarantees = '[1]'",
+    "facts of a list": "update cells set facts = '[1]'",
+    "seconds of text": "update cells set seconds = 'long'",
+    "values of text": "update measures set value = 'high'",
+    "counts of text": "update measures set n = 'many'",
+    "controls cut off": "update measures set controls = '{'",
+    "controls of a list": "update measures set controls = '[1]'",
+    "notes of text": "update measures set notes = 'x'",
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    path = scenario(folder, "case", STRICT)
+    with pytest.MonkeyPatch.context() as patch:
+        from vflsec.report import html
+
+        patch.setattr(html, "svg", lambda *_: "")
+        assert run_audit(path, folder / "out", backend=Planted(LEAKS).backend()).exit_code == 1
+    with Store(folder / "out") as store:
+        store._db.execute("pragma wal_checkpoint(truncate)")
+    return folder
+
+
+def _copy(finished: Path, folder: Path) -> Path:
+    out = folder / "out"
+    out.mkdir()
+    for file in (finished / "out").iterdir():
+        (out / file.name).write_bytes(file.read_bytes())
+    return out
+
+
+@pytest.mark.parametrize("name", SQL)
+def test_a_damaged_store_is_told(
+    name: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = _copy(finished, tmp_path)
+    with sqlite3.connect(out / "results.sqlite") as db:
+        db.execute(SQL[name])
+    db.close()
+    assert cli.main(["gate", str(out)]) == 2
+    err = capsys.readouterr().err
+    assert str(out) in err
+    assert "internal" not in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("page", range(12))
+def test_a_flipped_page_is_told_or_changes_nothing(
+    page: int, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = _copy(finished, tmp_path)
+    store = out / "results.sqlite"
+    data = bytearray(store.read_bytes())
+    for i in range(page * 4096, min((page + 1) * 4096, len(data))):
+        data[i] ^= 0xFF
+    store.write_bytes(bytes(data))
+    code = cli.main(["gate", str(out)])
+    err = capsys.readouterr().err
+    assert code in (1, 2)
+    assert "internal" not in err
+    assert code == 1 or "results.sqlite" in err
+
+
+def test_fresh_replaces_a_damaged_store(finished: Path, tmp_path: Path) -> None:
+    out = _copy(finished, tmp_path)
+    store = out / "results.sqlite"
+    store.write_bytes(store.read_bytes()[:5000])
+    path = scenario(tmp_path, "case", STRICT)
+    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 2
+    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q", "--fresh") == 1
+
+
+def test_a_lost_log_loses_nothing_that_was_stored(finished: Path, tmp_path: Path) -> None:
+    out = _copy(finished, tmp_path)
+    for name in ("results.sqlite-wal", "results.sqlite-shm"):
+        (out / name).unlink(missing_ok=True)
+    assert cli.main(["gate", str(out)]) == 1
+
+
+def test_a_clock_that_jumps_back_changes_nothing(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import time
+
+    out = _copy(finished, tmp_path)
+    before = time.time()
+    monkeypatch.setattr(time, "time", lambda: before - 10**8)
+    planted = Planted(LEAKS)
+    path = scenario(tmp_path, "case", STRICT)
+    assert go(planted, "audit", path, "--out", out, "-q") == 1
+    assert planted.trained == []
+
+
+def test_formulas_in_texts_are_quoted_in_csv(tmp_path: Path) -> None:
+    import pandas as pd
+
+    from vflsec.report.exports import _harmless
+
+    frame = pd.DataFrame({"dataset": ["=cmd|' /C calc'!A0", "@x", "-1", "t"], "n": [1, -2, 3, 4]})
+    found = _harmless(frame)
+    assert list(found.dataset) == ["'=cmd|' /C calc'!A0", "'@x", "'-1", "t"]
+    assert list(found.n) == [1, -2, 3, 4]

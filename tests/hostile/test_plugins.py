@@ -1,0 +1,203 @@
+"""Forty-odd plug-ins that break: each is told by name and place, and everything else goes on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import plugins
+import pytest
+
+from vflsec import cli, run_audit
+
+SCENARIO = """\
+[data]
+name = "breast_cancer"
+[data.params]
+parties = 2
+[algorithm]
+name = "splitnn"
+epochs = 1
+{more}
+[audit]
+seeds = 2
+references = []
+positive_control = false
+timeout = 1
+"""
+
+
+def packaged(folder: Path, kind: str, modules: dict[str, str]) -> None:
+    """Modules as the entry points of a package that looks installed."""
+    info = folder / "faulty-1.0.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty\nVersion: 1.0\n")
+    lines = [f"[vflsec.{kind}s]", *(f"{name} = {name}" for name in modules)]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    for name, text in modules.items():
+        (folder / f"{name}.py").write_text(text)
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """One audit with every faulty attack, those that spoil, and one that is sound."""
+    folder = tmp_path_factory.mktemp("faulty")
+    modules = {n: plugins.ATTACK.format(extra="", body=b) for n, (b, _) in plugins.BODIES.items()}
+    for name, (extra, _) in plugins.CLASSES.items():
+        modules[name] = plugins.ATTACK.format(extra=f"    {extra}\n", body="pass")
+    for name, body in plugins.SPOILERS.items():
+        modules[name] = plugins.ATTACK.format(extra="", body=body)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        patch.setenv("FORK_LOG", str(folder / "forks"))
+        patch.chdir(folder)
+        packaged(folder, "attack", modules)
+        before = set(sys.modules)
+        sound = '[[attack]]\nname = "norm"\n'
+        alone = folder / "alone.toml"
+        alone.write_text(SCENARIO.format(more=sound))
+        wanted = run_audit(alone, "alone")
+        many = "".join(f'[[attack]]\nname = "{name}"\n' for name in sorted(modules))
+        path = folder / "case.toml"
+        path.write_text(SCENARIO.format(more=many + sound + "[[gate]]\nmax = 0.9\n"))
+        here, pid = os.getcwd(), os.getpid()
+        found = run_audit(path, "out")
+        assert (os.getcwd(), os.getpid()) == (here, pid)
+        yield {"found": found, "alone": wanted, "folder": folder}
+        for name in set(sys.modules) - before:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+                del sys.modules[name]
+
+
+EVERY = {**plugins.BODIES, **plugins.CLASSES}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_faulty_attack_is_an_error_with_its_name(name: str, audited: dict[str, Any]) -> None:
+    frame = audited["found"].results
+    rows = frame[frame.attack == name]
+    assert len(rows) == 2  # one for each seed
+    assert set(rows.status) == {"error"}
+    assert rows.value.isna().all()
+    reason = str(rows.reason.iloc[0])
+    assert EVERY[name][1] in reason
+    assert len(reason) < 1500
+    assert "Traceback" not in reason
+
+
+def test_there_are_forty() -> None:
+    count = len(EVERY) + len(plugins.SPOILERS) + len(plugins.MODULES) + len(plugins.DEFENSES)
+    assert count >= 60
+
+
+def test_raised_errors_say_where(audited: dict[str, Any]) -> None:
+    frame = audited["found"].results
+    for name in ("key_error", "sys_exit", "os_exit", "base_exception"):
+        reason = str(frame[frame.attack == name].reason.iloc[0])
+        assert f"{name}.py:" in reason
+
+
+def test_a_sound_attack_is_none_the_worse(audited: dict[str, Any]) -> None:
+    """What a plug-in does to its view, in place, reaches no other attack and no figure."""
+    columns = ["seed", "attack", "phase", "split", "metric", "value", "control_value"]
+    tables = []
+    for key in ("alone", "found"):
+        frame = audited[key].results
+        frame = frame[frame.attack.isin(["", "norm"])][columns]
+        tables.append(frame.sort_values(columns[:5]).reset_index(drop=True))
+    assert len(tables[0]) > 10
+    assert tables[0].equals(tables[1])
+
+
+def test_a_failed_attack_cannot_pass(audited: dict[str, Any]) -> None:
+    found = audited["found"]
+    assert found.exit_code == 3
+    assert {v.verdict for v in found.verdicts} == {"INCONCLUSIVE"}
+    assert found.summary["complete"]
+
+
+def test_a_fork_does_not_run_the_audit_twice(audited: dict[str, Any]) -> None:
+    """A child ends with its attack: of two cells at most four copies were ever there."""
+    assert 2 <= len((audited["folder"] / "forks").read_bytes()) <= 6
+    assert audited["found"].summary["cells"] == {"planned": 2, "finished": 2}
+
+
+def test_a_timeout_is_stated(audited: dict[str, Any]) -> None:
+    text = (audited["folder"] / "out" / "report.html").read_text()
+    assert "took longer than its timeout of" in text
+    assert "<script>alert(1)</script>" not in text
+
+
+@pytest.mark.parametrize("name", plugins.MODULES)
+def test_a_module_that_cannot_be_used_ends_check(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, text, words = plugins.MODULES[name]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    packaged(tmp_path, kind, {name: text})
+    path = tmp_path / "case.toml"
+    path.write_text(SCENARIO.format(more=f'[[{kind}]]\nname = "{name}"\n'))
+    assert cli.main(["check", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert f"{name}.py" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", plugins.DEFENSES)
+def test_a_faulty_defense_ends_the_audit_with_its_place(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body, words = plugins.DEFENSES[name]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    packaged(tmp_path, "defense", {name: plugins.DEFENSE.format(extra="", body=body)})
+    more = f'[[attack]]\nname = "norm"\n[[defense]]\nname = "{name}"\nstrength = [0, 0.5]\n'
+    path = tmp_path / "case.toml"
+    path.write_text(SCENARIO.format(more=more))
+    assert cli.main(["audit", str(path), "--out", str(tmp_path / "out"), "-q"]) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert name in err
+    assert "Traceback" not in err
+
+
+def test_a_new_source_is_a_new_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edited plug-in was taken for the old one: nothing was measured again."""
+    from vflsec.config.scenario import load_scenario
+    from vflsec.plan.planner import make_plan
+    from vflsec.registry import attacks
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    packaged(tmp_path, "attack", {"edited": plugins.ATTACK.format(extra="", body="pass")})
+    path = tmp_path / "case.toml"
+    path.write_text(SCENARIO.format(more='[[attack]]\nname = "edited"\n'))
+    first = attacks.entry("edited").code
+    assert len(first) == 24
+    (tmp_path / "edited.py").write_text(plugins.ATTACK.format(extra="", body="1"))
+    second = attacks.entry("edited").code
+    assert second != first
+    (tmp_path / "faulty-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: faulty\nVersion: 1.1\n"
+    )
+    assert attacks.entry("edited").code not in (first, second)
+    plan = make_plan(load_scenario(path))
+    assert {a.code for g in plan.groups for a in g.attacks} == {attacks.entry("edited").code}
+    assert {c.code for g in plan.groups for c in g.cells} == {""}
+    (tmp_path / "edited.py").write_text(plugins.ATTACK.format(extra="", body="2"))
+    assert cli.main(["check", str(path)]) == 2  # this process has imported the old one
+
+
+def test_packaged_components_have_no_code_in_their_key() -> None:
+    from vflsec.cell import AttackSpec, CellSpec, digest
+    from vflsec.registry import attacks, defenses
+
+    assert attacks.entry("norm").code == defenses.entry("iso").code == ""
+    spec = AttackSpec("norm", {}, ("b",), timeout=7.0)
+    assert spec.key == AttackSpec("norm", {}, ("b",)).key == "e63775a581e4602b1ffc51db"
+    assert CellSpec({"name": "x", "digest": "d"}, "splitnn").cohort == "4445325868423c111898959a"
+    assert CellSpec({}, "a", code="x").key != CellSpec({}, "a").key
+    assert digest({"a": 1}) == digest({"a": 1})

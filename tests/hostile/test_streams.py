@@ -1,0 +1,104 @@
+"""Output that nobody reads, or that must not be read as something else."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from audited import SCENARIO, Planted, gate
+
+from vflsec import cli
+from vflsec.engine import run as engine
+
+LEAKS = {"norm": 0.3, "model_completion": 0.2}
+
+
+class Broken(io.StringIO):
+    """A stream that takes some text and then nothing."""
+
+    def __init__(self, error: int, after: int = 0) -> None:
+        super().__init__()
+        self.error, self.left = error, after
+
+    def write(self, text: str) -> int:
+        if self.left <= 0:
+            raise OSError(self.error, os.strerror(self.error))
+        self.left -= 1
+        return super().write(text)
+
+    def flush(self) -> None:
+        if self.left <= 0:
+            raise OSError(self.error, os.strerror(self.error))
+
+
+@pytest.mark.parametrize("error", [errno.EPIPE, errno.ENOSPC])
+@pytest.mark.parametrize("after", [0, 2])
+@pytest.mark.parametrize(("limit", "code"), [(0.9, 0), (0.1, 1)])
+def test_lost_output_never_changes_a_verdict(
+    error: int, after: int, limit: float, code: int, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A closed pipe ended the audit with 1 and nothing trained."""
+    planted = Planted(LEAKS)
+    monkeypatch.setattr(engine, "default_backend", planted.backend)
+    path = tmp_path / "case.toml"
+    path.write_text(SCENARIO + gate(max=limit))
+    monkeypatch.setattr(sys, "stdout", Broken(error, after))
+    assert cli.main(["audit", str(path), "--out", str(tmp_path / "out")]) == code
+    assert len(planted.trained) == 15
+    assert (tmp_path / "out" / "report.html").stat().st_size > 0
+
+
+def test_a_full_disk_under_a_listing_is_an_error_and_a_closed_pipe_is_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Broken(errno.ENOSPC))
+        assert cli.main(["list", "attacks"]) == 2
+    assert "cannot be written: No space left" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Broken(errno.EPIPE))
+        assert cli.main(["list", "attacks"]) == 0
+
+
+@pytest.mark.parametrize("name", ["[red]x", "[/]", "[link=file:]x", ":smile:", "a b"])
+def test_markup_in_a_name_is_text(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engine, "default_backend", Planted(LEAKS).backend)
+    monkeypatch.chdir(tmp_path)
+    Path("case.toml").write_text(SCENARIO)
+    assert cli.main(["audit", "case.toml", "--out", name]) == 0
+    out = capsys.readouterr().out
+    assert f"into {name}." in out
+    assert f"Results: {name}" in out
+
+
+def test_no_color_means_no_escape_sequence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engine, "default_backend", Planted(LEAKS).backend)
+    path = tmp_path / "case.toml"
+    path.write_text(SCENARIO + gate(max=0.1))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert cli.main(["audit", str(path), "--out", str(tmp_path / "out")]) == 1
+    assert "\x1b" not in capsys.readouterr().out
+    monkeypatch.delenv("NO_COLOR")
+    assert cli.main(["gate", str(tmp_path / "out")]) == 1
+    assert "\x1b" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_real_closed_pipe(root: Path) -> None:
+    command = f"{sys.executable} -m vflsec list attacks | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=root, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,90 @@
+"""Gates that no result can answer: errors, not verdicts.
+
+A misspelt name would only show as "inconclusive" after everything is trained, and a build may let
+that pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from vflsec import check
+from vflsec.audit.gate import PLANNED, Gate, selected
+from vflsec.audit.leakage import UNDEFENDED, is_undefended
+from vflsec.audit.wording import TASK
+
+__all__ = ["Found", "unanswerable"]
+
+Found = tuple[str, Any, str]
+"""What is wrong with a gate: the key, its value, and the rule that it breaks."""
+
+_OF_ATTACKS = ("attack", "adversary", "phase", "split")
+_WHAT = {"dataset": "data set", "split": "rows"}
+_SHOWN = 40  # names or strengths listed in one message
+
+
+def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
+    """What keeps every result from answering the gate.
+
+    Args:
+        gate: what is asked.
+        rows: what is, or will be, measured: dataset, algorithm, defense, strength, and for attacks
+            attack, adversary, phase, split ("" where any is possible).
+    """
+    about_attacks = gate.metric not in (*TASK, "epsilon_lower")
+    there = [r for r in rows if r["attack"]] if about_attacks else list(rows)
+    if about_attacks and not there:
+        return [("metric", gate.metric, "is about attacks, but the audit makes none.")]
+    found = []
+    for key in ("dataset", "algorithm", "defense", *_OF_ATTACKS):
+        named = [r for r in rows if r["attack"]] if key in _OF_ATTACKS else there
+        wanted = getattr(gate, key)
+        asked = _only(gate, key)
+        if wanted != "*" and not any(selected(_open(r), asked) for r in named):
+            names = _names(key, named)
+            what = _WHAT.get(key, key)
+            rule = f"names no {what} of this audit, got {wanted!r}. {check.nearest(wanted, names)} "
+            found.append((key, wanted, f"{rule}There are: {_listed(names)}.".replace("  ", " ")))
+    if not found and gate.strength is not None:
+        asked = _only(gate, "defense")
+        grid = sorted({r["strength"] for r in there if _has(r) and selected(_open(r), asked)})
+        if gate.strength not in grid:
+            rule = f"is no strength of this audit, got {gate.strength:g}. There are: "
+            found.append(("strength", gate.strength, f"{rule}{_listed(f'{s:g}' for s in grid)}."))
+    if not found and not any(selected(_open(r), gate) for r in there):
+        keys = [
+            k for k in ("dataset", "algorithm", "defense", *_OF_ATTACKS) if getattr(gate, k) != "*"
+        ]
+        keys += ["strength"] if gate.strength is not None else []
+        said = ", ".join(f"{k} = {getattr(gate, k)!r}" for k in keys)
+        found.append(("", None, f"asks for {said}: each is there, but nothing is all of that."))
+    return found
+
+
+def _only(gate: Gate, key: str) -> Gate:
+    """The gate with one of its conditions, on whatever may be measured."""
+    metric = "advantage" if key in _OF_ATTACKS else "utility"
+    return Gate(metric=metric, max=0.0, **{key: getattr(gate, key)})
+
+
+def _has(row: Mapping[str, Any]) -> bool:
+    return row["strength"] is not None and row["strength"] == row["strength"]
+
+
+def _open(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as if its figure, whatever it is, were the one that is asked for."""
+    return {**row, "status": PLANNED}
+
+
+def _names(key: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    found = list(dict.fromkeys(str(r[key]) for r in rows if r[key]))
+    if key == "defense" and any(is_undefended(r) for r in rows) and UNDEFENDED not in found:
+        found.append(UNDEFENDED)
+    return found
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return (", ".join(every[:_SHOWN]) or "none") + more

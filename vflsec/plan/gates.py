@@ -1,0 +1,76 @@
+"""Gates of a scenario that nothing planned will answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vflsec import registry
+from vflsec.audit.answerable import unanswerable
+from vflsec.audit.gate import Gate
+from vflsec.audit.leakage import defense_point
+from vflsec.config.problems import Problem
+
+if TYPE_CHECKING:
+    from vflsec.cell import AttackSpec
+    from vflsec.config.scenario import Scenario
+    from vflsec.plan.values import Group, Refused
+
+__all__ = ["unanswered"]
+
+
+def unanswered(
+    scenario: Scenario,
+    groups: Sequence[Group],
+    refused: Sequence[Refused],
+    phases: Mapping[str, tuple[str, ...]],
+) -> Iterator[Problem]:
+    """Gates that no planned result will answer, each with what there will be.
+
+    Args:
+        scenario: what was planned.
+        groups, refused: of its plan.
+        phases: names of the attacked phases by cohort, where they are known.
+    """
+    if not scenario.root.gate:
+        return
+    rows = list(_rows(groups, refused, phases))
+    for i, section in enumerate(scenario.root.gate):
+        gate = Gate(**section.model_dump(exclude_none=True))
+        for key, value, rule in unanswerable(gate, rows):
+            yield scenario.error(("gate", i, *([key] if key else [])), rule, value)
+
+
+def _rows(
+    groups: Sequence[Group], refused: Sequence[Refused], phases: Mapping[str, tuple[str, ...]]
+) -> Iterator[dict[str, Any]]:
+    """One row for each figure that will be measured, as far as a gate can tell them apart."""
+    points: dict[str, dict[str, Any]] = {}
+    for group in groups:
+        if group.role == "control":
+            continue
+        where = {"dataset": group.data.name, "algorithm": group.title}
+        for cell in group.cells:
+            defense, strength = defense_point(cell.defenses)
+            points[cell.key] = {**where, "defense": defense, "strength": strength}
+        splits = {spec.key: _splits(spec) for spec in group.attacks}
+        distinct = {tuple(p.items()): p for p in (points[c.key] for c in group.cells)}
+        for point in distinct.values():
+            yield {**point, "attack": "", "adversary": "", "phase": "", "split": ""}
+            for spec in group.attacks:
+                for split in splits[spec.key]:
+                    for phase in phases.get(group.cells[0].cohort) or ("",):
+                        yield {**point, **_who(spec), "phase": phase, "split": split}
+    for r in refused:
+        for key in r.cells if r.role != "control" else ():
+            yield {**points[key], **_who(r.attack), "phase": "", "split": ""}
+
+
+def _who(spec: AttackSpec) -> dict[str, Any]:
+    return {"attack": spec.label, "adversary": "+".join(spec.adversary)}
+
+
+def _splits(spec: AttackSpec) -> tuple[str, ...]:
+    attack = registry.attacks.create(spec.name, spec.params)
+    fixed = {"integrity": ("test",), "embedding": ("train",)}
+    return fixed.get(attack.target, tuple(attack.splits))
