@@ -13,6 +13,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from vflsec.config import sections
+from vflsec.config.inherit import SECTIONS as SHARED
+from vflsec.config.inherit import SWEPT
 
 __all__ = ["SCHEMA_FILE", "SECTIONS", "fields_of", "make_schema", "schema_text"]
 
@@ -50,11 +52,27 @@ def make_schema() -> dict[str, Any]:
     seeds = known["Audit"]["properties"]["seeds"]
     of = {k: seeds.pop(k) for k in ("type", "items", "minItems")}
     seeds["anyOf"] = [{"type": "integer", "minimum": 1, "maximum": 10_000}, of]
+    either |= _written()
+    needed = found.pop("required")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "vflsec scenario",
         **{k: v for k, v in found.items() if k != "title"},
+        "anyOf": [{"required": ["extends"]}, {"required": needed}],
     }
+
+
+def _written() -> dict[str, Any]:
+    """Keys that :mod:`vflsec.config.inherit` takes out before the model sees the rest."""
+    by_section: dict[str, Any] = {"type": "object", "additionalProperties": False}
+    shared, grid = (
+        {**by_section, "properties": {k: {"type": "object"} for k in known}}
+        for known in (SHARED, SWEPT)
+    )
+    each = {"type": "object"}
+    text = {"type": "string", "minLength": 1}
+    forms = {"type": "object", "additionalProperties": each}
+    return {"extends": text, "form": text, "shared": shared, "grid": grid, "forms": forms}
 
 
 def schema_text() -> str:
