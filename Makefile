@@ -17,7 +17,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: notebooks-pair test-slow help audit test lint format types notebooks check clean
+.PHONY: docs schema notebooks-pair test-slow help audit test lint format types notebooks check clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1|/' | \
@@ -43,6 +43,13 @@ format: $(STAMP)/dev ## put the code into the house format
 
 types: $(STAMP)/dev ## type-check the wheel as a user would install it
 	$(BIN)/python .ci/check_types.py
+
+schema: $(STAMP)/run ## write the JSON schema of scenarios again
+	$(BIN)/python -c "from vflsec.config import schema as s; s.SCHEMA_FILE.write_text(s.schema_text())"
+
+docs: $(STAMP)/docs ## build the documentation site, strictly, into build/site (no network)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 notebooks: $(STAMP)/notebooks ## execute every notebook (results under build/)
 	@mkdir -p $(NOTEBOOK_OUT)
@@ -81,6 +88,10 @@ $(STAMP)/test: $(STAMP)/run
 
 $(STAMP)/dev: $(STAMP)/run
 	$(PIP) -e '.[dev]'
+	@touch $@
+
+$(STAMP)/docs: $(STAMP)/run
+	$(PIP) -e '.[docs]'
 	@touch $@
 
 $(STAMP)/notebooks: $(STAMP)/run

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsec import check, registry
-from vflsec.attack import Attack
+from vflsec.attack import Accumulate, Attack, gradient_form
 from vflsec.guess import Guess
 from vflsec.nn.points import Points, assign, k_means, points
 from vflsec.view import View
@@ -46,7 +46,8 @@ class Cluster(Attack):
         names: how clusters become classes: ``size`` or ``known``.
         metric: ``euclid``, or ``cosine`` (vectors are given length 1 first).
         restarts: starts of k-means.
-        accumulate: gradients only: average each row's gradients over epochs first.
+        accumulate: gradients only: average each row's gradients over epochs first;
+            ``"scaled"``: after dividing by its batch's root mean square row norm.
         epoch: gradients only: which epoch is used if not: ``first`` or ``last``.
     """
 
@@ -54,20 +55,20 @@ class Cluster(Attack):
     names: Literal["size", "known"] = "size"
     metric: Literal["euclid", "cosine"] = "euclid"
     restarts: int = 8
-    accumulate: bool = True
+    accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
 
     def __post_init__(self) -> None:
         check.one_of("cluster.on", self.on, ("gradient", "embedding"))
         check.one_of("cluster.names", self.names, ("size", "known"))
         check.one_of("cluster.metric", self.metric, ("euclid", "cosine"))
-        check.one_of("cluster.epoch", self.epoch, ("first", "last"))
+        gradient_form("cluster", self.accumulate, self.epoch)
         check.integer("cluster.restarts", self.restarts)
 
     @property
     def form(self) -> str:
         """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
-        return "mean" if self.accumulate else self.epoch
+        return gradient_form("cluster", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -3,12 +3,18 @@
 When the logits are the plain sum of the parties' embeddings, every party receives
 g_i = (p_i - e_{y_i}) / b: all entries are positive except that of the label. Score of class c is
 -g_ic, so the guess is the smallest entry; this survives float saturation, where "the negative
-entry" may not exist. Rows that are zero throughout are declined.
+entry" may not exist. Rows that are zero throughout are declined. Soft labels turn this round (the
+true class becomes the *least* likely one, so its entry is the largest) or rename the classes; where
+known rows were granted, the attack therefore compares four readings on them: the smallest entry,
+the largest, and either with the class names that fit most known rows (each judged without itself).
+The smallest entry stands unless another agrees with more than sqrt(q) / 2 of the q rows more.
 
-Attacker: any passive party; needs gradients and no labelled row; any number of classes.
+Attacker: any passive party; needs gradients and no labelled row, but uses those it was granted; any
+number of classes.
 By default the rows of one sample are averaged over epochs, which averages fresh noise out; a
 coalition averages its copies too.
-Does not apply: behind a trainable top model, whose weights the passive party does not know.
+Does not apply: behind a trainable top model, whose weights the passive party does not know. Renamed
+classes are found where rows of nearly all classes are known, swapped ones with any.
 
 Source: Fu, Zhang, Ji, Chen, Wu, Guo, Zhou, Liu, Wang, "Label inference attacks against vertical
 federated learning", USENIX Security 2022, section 5.3.
@@ -16,16 +22,22 @@ federated learning", USENIX Security 2022, section 5.3.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
+from vflsec import registry
+from vflsec.attack import Accumulate, Attack, gradient_form
 from vflsec.guess import Guess
-from vflsec.view import Facts, View
+from vflsec.nn.points import assign
+from vflsec.view import Facts, Known, View
 
+Ints = NDArray[np.int64]
 ALIASES = ("dli", "direct_label_inference")
 
 
@@ -35,21 +47,22 @@ class Direct(Attack):
     """Hyper-parameters.
 
     Attributes:
-        accumulate: average each row's gradients over epochs first.
+        accumulate: average each row's gradients over epochs first; ``"scaled"``: after
+            dividing by its batch's root mean square row norm.
         epoch: which epoch is used if not: ``first`` or ``last``.
     """
 
-    accumulate: bool = True
+    accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     world: ClassVar[dict[str, Any]] = {"top": (), "linear_top": False, "aggregation": "sum"}
 
     def __post_init__(self) -> None:
-        check.one_of("direct.epoch", self.epoch, ("first", "last"))
+        gradient_form("direct", self.accumulate, self.epoch)
 
     @property
     def form(self) -> str:
         """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
-        return "mean" if self.accumulate else self.epoch
+        return gradient_form("direct", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -69,4 +82,41 @@ class Direct(Attack):
         rows = tables[0].rows
         # Every party gets the same gradient; what noise the copies carry averages out.
         g = torch.stack([t.of_rows(rows) for t in tables]).mean(0)
-        return Guess(self.target, rows, -g, abstain=(g == 0).all(dim=1))
+        scores, reading = read(g, rows, view.known)
+        empty = (g == 0).all(dim=1)
+        return Guess(self.target, rows, scores, abstain=empty, notes={"reading": reading})
+
+
+def read(g: Tensor, rows: Tensor, known: Known | None) -> tuple[Tensor, str]:
+    """Scores (n, C) of gradients (n, C) in the reading that fits the known rows, and its name."""
+    smallest = "smallest entry"
+    if known is None:
+        return -g, smallest
+    order = torch.argsort(rows)
+    held = rows[order]
+    there = torch.isin(known.rows, held)
+    mine = g[order[torch.searchsorted(held, known.rows[there])]]
+    labels = known.labels[there].cpu().numpy()
+    entries = {sign: (sign * mine).argmax(dim=1).cpu().numpy() for sign in (-1.0, 1.0)}
+    right = {sign: int((entry == labels).sum()) for sign, entry in entries.items()}
+    best, name, most = -g, smallest, right[-1.0] + math.sqrt(len(labels)) / 2
+    if right[1.0] > most:
+        best, name, most = g, "largest entry", right[1.0]
+    for sign, plain in ((-1.0, smallest), (1.0, "largest entry")):
+        votes = 1e-3 * np.eye(g.shape[1])  # entries that no known row names keep their class
+        np.add.at(votes, (entries[sign], labels), 1)
+        held_out = _held_out(votes, entries[sign], labels)
+        if held_out > most:
+            of = assign(votes)
+            best, name, most = sign * g[:, of], f"{plain}, classes renamed", held_out
+    return best, name
+
+
+def _held_out(votes: NDArray[np.float64], entry: Ints, labels: Ints) -> int:
+    """How many known rows the best naming of entries gets right when each is left out of it."""
+    right = 0
+    for k, c in set(zip(entry.tolist(), labels.tolist(), strict=True)):
+        fewer = votes.copy()
+        fewer[k, c] -= 1
+        right += int(votes[k, c]) * (assign(fewer)[c] == k)
+    return right

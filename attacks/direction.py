@@ -1,8 +1,10 @@
 """Gradient direction: rows whose gradient points like a known positive's are positive.
 
-Score of row i: the mean over known positives j of cos(g_i, g_j), or of the inner product <g_i,
-g_j>. For cross entropy g_i = (p_i - y_i) ds_i/dz_i, so behind a top model whose Jacobian keeps to a
-half-space the sign of the cosine is the label; behind a linear top it is exactly +1 or -1.
+The references are known positives j, with sign s_j = 1, and known negatives, with s_j = -1. Score
+of row i: the mean of s_j <g_i, g_j>, or of s_j cos(g_i, g_j) weighted by the references' lengths
+|g_j|, which say what they are worth under noise. For cross entropy g_i = (p_i - y_i) ds_i/dz_i, so
+behind a top model whose Jacobian keeps to a half-space the sign of the cosine is the label; behind
+a linear top the score is exactly +1 or -1.
 
 Attacker: any passive party that receives per-row gradients and knows the label of at least one
 positive row; two classes. The reference rows are never scored. By default gradients of one row are
@@ -23,7 +25,7 @@ import torch
 from torch import nn
 
 from vflsec import check, registry
-from vflsec.attack import Attack
+from vflsec.attack import Accumulate, Attack, gradient_form
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.view import View
@@ -39,25 +41,28 @@ class Direction(Attack):
     Attributes:
         measure: ``cosine`` or ``inner`` (inner product, which keeps the length).
         positives: how many known positives serve as references, in grant order.
-        accumulate: average each row's gradients over epochs first.
+        negatives: use as many known negatives as well, as far as there are any.
+        accumulate: average each row's gradients over epochs first; ``"scaled"``: after
+            dividing by its batch's root mean square row norm.
         epoch: which epoch is used if not: ``first`` or ``last``.
     """
 
     measure: Literal["cosine", "inner"] = "cosine"
     positives: int = 1
-    accumulate: bool = True
+    negatives: bool = True
+    accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check.one_of("direction.measure", self.measure, ("cosine", "inner"))
-        check.one_of("direction.epoch", self.epoch, ("first", "last"))
+        gradient_form("direction", self.accumulate, self.epoch)
         check.integer("direction.positives", self.positives)
 
     @property
     def form(self) -> str:
         """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
-        return "mean" if self.accumulate else self.epoch
+        return gradient_form("direction", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -71,11 +76,19 @@ class Direction(Attack):
                 "Raise known_rows or lower positives."
             )
         table = view.received("gradient", self.form)
+        known = view.require_known().of_class(0)
+        known = known[torch.isin(known, table.rows)]
+        against = known[: self.positives if self.negatives else 0]
         g = table.tensor.flatten(1)  # (n, d)
-        reference = table.of_rows(hints).flatten(1)  # (q, d)
+        signed = [table.of_rows(hints).flatten(1)]  # (q, d)
+        if len(against):
+            signed.append(-table.of_rows(against).flatten(1))
+        total = torch.cat(signed)
         if self.measure == "cosine":
             g = nn.functional.normalize(g, dim=1)
-            reference = nn.functional.normalize(reference, dim=1)
-        score = (g @ reference.T).mean(1)
-        keep = ~torch.isin(table.rows, hints)
+            weight = torch.linalg.vector_norm(total, dim=1).sum().clamp_min(1e-30)
+        else:
+            weight = torch.tensor(float(len(total)))
+        score = g @ total.sum(0) / weight
+        keep = ~torch.isin(table.rows, torch.cat([hints, against]))
         return Guess(self.target, table.rows[keep], score[keep])

@@ -1,8 +1,10 @@
 """A few hints: rows whose gradient lies near, or projects far onto, that of known positives.
 
-With the gradients h_1 .. h_k of k known positives, the score of row i is one of
-    distance:    -min_j ||g_i - h_j||_2
-    projection:  <g_i, h> / ||h||_2  with h the longest of the h_j.
+With the gradients h_1 .. h_k of k known positives, and l_1 .. l_k of as many known negatives where
+there are any, the score of row i is one of
+    distance:    min_j ||g_i - l_j||_2 - min_j ||g_i - h_j||_2
+    projection:  <g_i, h> / ||h||_2  with h the longest of the h_j and -l_j
+Without negatives these are the published ones.
 
 Attacker: any passive party that receives per-row gradients and knows k positives; two classes. The
 hints are never scored. By default each row's gradients are averaged over epochs first.
@@ -22,7 +24,7 @@ from typing import ClassVar, Literal
 import torch
 
 from vflsec import check, registry
-from vflsec.attack import Attack
+from vflsec.attack import Accumulate, Attack, gradient_form
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn.points import points
@@ -39,25 +41,28 @@ class Hints(Attack):
     Attributes:
         measure: ``projection`` or ``distance``.
         hints: k, how many known positives are used, in grant order.
-        accumulate: average each row's gradients over epochs first.
+        negatives: use as many known negatives as well, as far as there are any.
+        accumulate: average each row's gradients over epochs first; ``"scaled"``: after
+            dividing by its batch's root mean square row norm.
         epoch: which epoch is used if not: ``first`` or ``last``.
     """
 
     measure: Literal["projection", "distance"] = "projection"
     hints: int = 5
-    accumulate: bool = True
+    negatives: bool = True
+    accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check.one_of("hints.measure", self.measure, ("projection", "distance"))
-        check.one_of("hints.epoch", self.epoch, ("first", "last"))
+        gradient_form("hints", self.accumulate, self.epoch)
         check.integer("hints.hints", self.hints)
 
     @property
     def form(self) -> str:
         """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
-        return "mean" if self.accumulate else self.epoch
+        return gradient_form("hints", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -71,11 +76,17 @@ class Hints(Attack):
                 "Raise known_rows or lower hints."
             )
         found = points(view, "gradient", self.form)
-        h, rest = found.of(hints), found.without(hints)  # (k, d), (n, d)
+        against = view.require_known().of_class(0)
+        against = against[torch.isin(against, found.rows)][: self.hints if self.negatives else 0]
+        h, away = found.of(hints), found.of(against)  # (k, d), (k or fewer, d)
+        rest = found.without(torch.cat([hints, against]))  # (n, d)
         if self.measure == "distance":
             score = -torch.cdist(rest.x, h).amin(1)
+            if len(away):
+                score = score + torch.cdist(rest.x, away).amin(1)
         else:
-            length = torch.linalg.vector_norm(h, dim=1)
+            signed = torch.cat([h, -away])
+            length = torch.linalg.vector_norm(signed, dim=1)
             longest = int(length.argmax())
-            score = rest.x @ h[longest] / length[longest].clamp_min(1e-300)
+            score = rest.x @ signed[longest] / length[longest].clamp_min(1e-300)
         return Guess(self.target, rest.rows, score)

@@ -5,19 +5,23 @@ to the rows whose labels it knows; it then labels any row it holds, past or futu
 are fitted: logistic regression and a small network as the head, each on the frozen embedding
 z = f(x) or with f fine-tuned along. Two more are semi-supervised (MixMatch, which also uses all own
 unlabelled rows): ``mixmatch`` with f fine-tuned, ``mixmatch_frozen`` without; they cost more and
-are not among the default variants. The variant is chosen by stratified cross-validation on the
-known rows only.
+are not among the default variants. The variant, and the penalty of the logistic regression (from
+the difference of the class means, its limit under full shrinkage, to C = 10), are chosen by
+stratified cross-validation on the known rows only; where these cannot tell two candidates apart (2
+paired standard errors, DeLong), the simpler and more shrunk one is taken.
 
 Attacker: any passive party or coalition, after training; it does not deviate from the protocol.
 Needs: its own bottom and columns, and known_rows labelled rows in all (classes balanced).
 Known failure cases: fewer than about four rows a class; when the party's own columns predict the
 label anyway there is nothing to gain over logistic regression on them, which is why that is a
-control; longer MixMatch runs can overfit a handful of rows. The frozen variants leave the bottom
-untouched; public implementations freeze it by accident.
+control; few rows cannot show that a larger head is better, so it is then not used; longer MixMatch
+runs can overfit a handful of rows. The frozen variants leave the bottom untouched; public
+implementations freeze it by accident.
 
 Source: Fu, Zhang, Ji, Chen, Wu, Guo, Zhou, Liu, Wang, "Label inference attacks against vertical
 federated learning", USENIX Security 2022, section 5.1; He, Kang et al., arXiv:2208.08934 (2022),
-section VI; MixMatch: Berthelot et al., NeurIPS 2019, arXiv:1905.02249.
+section VI; MixMatch: Berthelot et al., NeurIPS 2019, arXiv:1905.02249; standard errors of paired
+AUC: DeLong, DeLong, Clarke-Pearson, Biometrics 1988.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
-from vflsec.nn.completion import Fit, fit_networks, logistic_cv
+from vflsec.nn.completion import SHRINKAGE, Fit, fit_networks, logistic_cv, simplest_fit
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.mixmatch import MixMatch, fit_mixmatch
 from vflsec.view import View
@@ -52,7 +56,7 @@ class ModelCompletion(Attack):
     Attributes:
         variants: which of ``logistic``, ``mlp`` (frozen bottom), ``finetune``, ``finetune_mlp``
             (bottom trained along), ``mixmatch``, ``mixmatch_frozen`` compete in cross-validation;
-            ties go to the earlier one.
+            near-ties go to the earlier one.
         hidden: width of the network head's hidden layer.
         steps: full-batch Adam steps of the network variants.
         mixmatch: settings of MixMatch that differ from the cheap ones, see
@@ -96,7 +100,7 @@ class ModelCompletion(Attack):
                 f"none of the variants {', '.join(self.variants)} can run: the own embedding comes "
                 "from more than one module, which cannot be fine-tuned here. Add logistic or mlp."
             )
-        return [self._choose(r, rows[r], fits) for r in range(len(views))]
+        return [self._choose(r, v, rows[r], fits) for r, v in enumerate(views)]
 
     def _fit(
         self,
@@ -151,12 +155,17 @@ class ModelCompletion(Attack):
             ((z_all - mean) / sd).double().cpu().numpy(),
             classes,
             "logistic",
+            SHRINKAGE,
         )
 
-    def _choose(self, r: int, rows: torch.Tensor, fits: dict[str, list[Fit]]) -> Guess:
-        best = max(fits, key=lambda v: fits[v][r].cv)
-        chosen = fits[best][r]
-        notes = {"variant": best, "cv": {v: round(of[r].cv, 4) for v, of in fits.items()}}
+    def _choose(self, r: int, view: View, rows: torch.Tensor, fits: dict[str, list[Fit]]) -> Guess:
+        competing = [of[r] for of in fits.values()]
+        chosen = simplest_fit(competing, view.require_known().labels)
+        notes: dict[str, Any] = {
+            "variant": chosen.variant, "cv": {fit.variant: round(fit.cv, 4) for fit in competing},
+        }  # fmt: skip
+        if chosen.penalty is not None:
+            notes["c"] = chosen.penalty
         return Guess(self.target, rows.cpu().numpy(), np.asarray(chosen.scores), notes=notes)
 
 

@@ -1,14 +1,17 @@
 """Gradient norm: the rare class has the larger cut-layer gradient.
 
 Score of row i: r_i = ||g_i||_2 of its received gradient. For cross entropy g_i is proportional to
-p_i - y_i, so with few positives (p small) a positive's gradient is long and a negative's short. The
-scores are signed by which class is rare, which is a granted public fact, never by the truth.
+p_i - y_i, so with few positives (p small) a positive's gradient is long and a negative's short. By
+that theory the scores are signed by which class is rare, a granted public fact; known rows, where
+there are any, turn the sign if they contradict it (labels may have been swapped by a defense).
 
-Attacker: any passive party that receives per-row gradients; two classes. Needs no labelled row.
+Attacker: any passive party that receives per-row gradients; two classes. Needs no labelled row, but
+turns by those it was granted.
 By default the gradients of one row are averaged over epochs first, because fresh noise averages
 out; ``accumulate = false`` uses one epoch, and compares rows within their batch only.
 Does not work: on balanced classes (AUC about 0.5 by design), late in training when the norm marks
-hard rows, under class-weighted losses.
+hard rows, under class-weighted losses. Without known rows it cannot tell a leak from its mirror
+image.
 
 Source: Li et al., "Label leakage and protection in two-party split learning", ICLR 2022,
 arXiv:2102.08504, section 3.
@@ -21,9 +24,10 @@ from typing import ClassVar, Literal
 
 import torch
 
-from vflsec import check, registry
-from vflsec.attack import Attack
+from vflsec import registry
+from vflsec.attack import Accumulate, Attack, gradient_form
 from vflsec.guess import Guess
+from vflsec.nn.orient import orientation, within_groups
 from vflsec.view import View
 
 ALIASES = ("ns", "norm_score")
@@ -35,21 +39,22 @@ class Norm(Attack):
     """Hyper-parameters.
 
     Attributes:
-        accumulate: average each row's gradients over epochs before taking the norm.
+        accumulate: average each row's gradients over epochs before taking the norm; ``"scaled"``:
+            after dividing by its batch's root mean square row norm.
         epoch: which epoch is used if not: ``first`` or ``last``.
     """
 
-    accumulate: bool = True
+    accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check.one_of("norm.epoch", self.epoch, ("first", "last"))
+        gradient_form("norm", self.accumulate, self.epoch)
 
     @property
     def form(self) -> str:
         """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
-        return "mean" if self.accumulate else self.epoch
+        return gradient_form("norm", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -59,5 +64,9 @@ class Norm(Attack):
         g = view.received("gradient", self.form)
         score = torch.linalg.vector_norm(g.tensor.flatten(1), dim=1)  # (n,)
         rare = 1.0 if float(view.require_prior()[1]) <= 0.5 else -1.0
+        score = rare * score
+        value = score if self.accumulate else within_groups(score, g.step)
+        sign = orientation(value, g.rows, view.known, theory=1.0)
         group = None if self.accumulate else g.step.cpu().numpy()
-        return Guess(self.target, g.rows, rare * score, group, notes={"rare_class": int(rare > 0)})
+        notes = {"rare_class": int(rare > 0), "as_theory": sign > 0}
+        return Guess(self.target, g.rows, sign * score, group, notes=notes)

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsec import check, registry
-from vflsec.attack import Attack
+from vflsec.attack import Accumulate, Attack, gradient_form
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn.completion import cv_score, folds_of
@@ -50,18 +50,19 @@ class Similarity(Attack):
     Attributes:
         on: ``gradient`` (received) or ``embedding`` (own, after training).
         variants: which compete in cross-validation; ties go to the earlier one.
-        accumulate: gradients only: average each row's gradients over epochs first.
+        accumulate: gradients only: average each row's gradients over epochs first;
+            ``"scaled"``: after dividing by its batch's root mean square row norm.
         epoch: gradients only: which epoch is used if not: ``first`` or ``last``.
     """
 
     on: Literal["gradient", "embedding"] = "gradient"
     variants: tuple[str, ...] = VARIANTS
-    accumulate: bool = True
+    accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
 
     def __post_init__(self) -> None:
         check.one_of("similarity.on", self.on, ("gradient", "embedding"))
-        check.one_of("similarity.epoch", self.epoch, ("first", "last"))
+        gradient_form("similarity", self.accumulate, self.epoch)
         if not self.variants:
             raise check.fail("similarity.variants", "a list of at least one", self.variants)
         for v in self.variants:
@@ -70,7 +71,7 @@ class Similarity(Attack):
     @property
     def form(self) -> str:
         """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
-        return "mean" if self.accumulate else self.epoch
+        return gradient_form("similarity", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

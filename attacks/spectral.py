@@ -3,15 +3,18 @@
 With rows e_i (own embeddings z_i, or received gradients g_i), their mean m, and v the first right
 singular vector of the centred table, a_i = <e_i - m, v>. Score: the signed projection a_i, or its
 square (an outlier score) with ``score = "squared"``. The sign of v is fixed in one of two ways: by
-the known rows (``orient = "known"``), or without any label by an exact 2-means split of the a_i
-whose smaller cluster is called the rare class (``orient = "size"``, the published attack).
+the known rows (``orient = "known"``), or by an exact 2-means split of the a_i whose smaller cluster
+is called the rare class (``orient = "size"``, the published attack, which needs no label). Squares
+mark the rare class (class 1, where the shares were not granted). Either of these rules gives way to
+known rows that contradict it, where any were granted.
 
 Attacker: any passive party; two classes. Needs its own trained model (``on = "embedding"``, also
 for rows it never trained on) or received gradients; known rows, or the class shares.
 Known failure cases: on balanced classes the smaller cluster names nothing, so its sign is a coin
 flip; embeddings without an outer activation may stretch the common class, and the size rule then
 names the wrong end although the direction is right (the toy world ``leaky`` does so); the direction
-of largest variance need not be the label's.
+of largest variance need not be the label's. Without known rows a leak and its mirror image look
+the same.
 
 Source: Sun, Yang, Yao, Wang, "Label leakage and protection from forward embedding in vertical
 federated learning", arXiv:2203.01451 (2022), section 3; the outlier score: Tran, Li, Madry,
@@ -27,9 +30,10 @@ import torch
 from torch import Tensor
 
 from vflsec import check, registry
-from vflsec.attack import Attack
+from vflsec.attack import Accumulate, Attack, gradient_form
 from vflsec.guess import Guess
-from vflsec.nn.points import Points, first_direction, lower_cluster, points
+from vflsec.nn.orient import orientation
+from vflsec.nn.points import first_direction, lower_cluster, points
 from vflsec.view import View
 
 ALIASES = ("pca", "spectral_attack")
@@ -44,14 +48,15 @@ class Spectral(Attack):
         on: ``embedding`` (own, after training) or ``gradient`` (received).
         score: ``signed`` projection, or ``squared``.
         orient: ``known`` (by known rows) or ``size`` (the smaller cluster is the rare class).
-        accumulate: gradients only: average each row's gradients over epochs first.
+        accumulate: gradients only: average each row's gradients over epochs first;
+            ``"scaled"``: after dividing by its batch's root mean square row norm.
         epoch: gradients only: which epoch is used if not: ``first`` or ``last``.
     """
 
     on: Literal["embedding", "gradient"] = "embedding"
     score: Literal["signed", "squared"] = "signed"
     orient: Literal["known", "size"] = "known"
-    accumulate: bool = True
+    accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
 
@@ -59,12 +64,12 @@ class Spectral(Attack):
         check.one_of("spectral.on", self.on, ("embedding", "gradient"))
         check.one_of("spectral.score", self.score, ("signed", "squared"))
         check.one_of("spectral.orient", self.orient, ("known", "size"))
-        check.one_of("spectral.epoch", self.epoch, ("first", "last"))
+        gradient_form("spectral", self.accumulate, self.epoch)
 
     @property
     def form(self) -> str:
         """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
-        return "mean" if self.accumulate else self.epoch
+        return gradient_form("spectral", self.accumulate, self.epoch)
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -79,29 +84,27 @@ class Spectral(Attack):
         found = points(view, self.on, self.form)
         x = found.x - found.x.mean(0)
         a = x @ first_direction(x)  # (n,)
-        up = self._oriented(view, found, a)
-        score = a if up else -a
+        score = a
         if self.score == "squared":
-            score = a**2 if self.orient == "known" or self._rare(view) else -(a**2)
+            score = a**2 if self._rare(view) else -(a**2)
+        elif self.orient == "size":
+            score = self._by_size(view, a)
+        theory = 0.0 if self.score == "signed" and self.orient == "known" else 1.0
+        known = view.require_known() if self.orient == "known" else view.known
+        score = orientation(score, found.rows, known, theory) * score
         return Guess(self.target, found.rows, score, notes={"share_of_variance": _share(x, a)})
 
-    @staticmethod
-    def _rare(view: View) -> bool:
+    def _rare(self, view: View) -> bool:
         """True if class 1 is the rare one."""
+        if view.prior is None and self.orient == "known":
+            return True
         return float(view.require_prior()[1]) <= 0.5
 
-    def _oriented(self, view: View, found: Points, a: Tensor) -> bool:
-        """True if larger projections mean class 1."""
-        if self.orient == "known":
-            known = view.require_known()
-            value = Points(found.rows, a).of(known.rows)
-            ones = known.labels == 1
-            if not bool(ones.any()) or bool(ones.all()):
-                return True
-            return bool(value[ones].mean() >= value[~ones].mean())
+    def _by_size(self, view: View, a: Tensor) -> Tensor:
+        """The projections, turned so that the smaller cluster is the rare class."""
         low = lower_cluster(a)
         high_is_small = int((~low).sum()) <= int(low.sum())
-        return high_is_small == self._rare(view)
+        return a if high_is_small == self._rare(view) else -a
 
 
 def _share(x: Tensor, a: Tensor) -> float:

@@ -1,6 +1,7 @@
 """Laplace noise on one-hot labels, turned into class shares by Bayes' rule in every step (ALIBI).
 
-Each label is released once as o = one-hot(y) + Laplace(2 / eps) in every coordinate and memoised.
+Each label is released once as o = one-hot(y) + Laplace(2 / eps) in every coordinate, on a grid of
+2^-24 so that no last bit tells the label, and memoised.
 In a step the target of a row is the posterior P(j | o) proportional to prior_j exp(-||o - e_j||_1 /
 b), b = 2 / eps, with the model's current prediction (taken as a constant) as prior; for validation
 rows the prior is uniform. Only o is computed from the label, so any number of steps is free. The
@@ -22,9 +23,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import registry
+from vflsec import accounting, registry
+from vflsec.defenses.label_dp import released
 from vflsec.errors import PolicyError
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.policy import OFF, Guarantee, Own, Policy
 
 
 @registry.defense
@@ -34,15 +36,17 @@ class Alibi(Policy):
 
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
+    counted = "labels"
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
         """The noisy vectors (R, n, C); zeros where the label is unknown."""
         if y.dim() != 2:
             raise PolicyError(f"{self.name}: treats class labels (R, n), got {tuple(y.shape)}.")
-        hot = one_hot(y, own.classes, own.rng.dtype)
-        scale = 2.0 * own.column(hot)
-        noisy = hot + scale * own.rng.laplace(hot.shape[1:], active=own.active).to(y.device)
-        return own.choose(torch.where((y >= 0).unsqueeze(2), noisy, hot), hot)
+        hot = one_hot(y, own.classes, torch.float64)
+        noise = own.rng.laplace(hot.shape[1:], active=own.active, dtype=torch.float64)
+        noisy = accounting.on_grid(hot, 2.0 * own.column(hot) * noise.to(y.device))
+        out = own.choose(torch.where((y >= 0).unsqueeze(2), noisy, hot), hot)
+        return out.to(own.rng.dtype)
 
     def loss(self, logits: Tensor, y: Tensor, own: Own) -> Tensor | None:
         log_p = torch.log_softmax(logits, dim=-1)
@@ -53,16 +57,10 @@ class Alibi(Policy):
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:
-            return Guarantee(covers="Switched off: labels are used as they are.")
-        return Guarantee(
-            protects="label", epsilon=1.0 / strength, delta=0.0, releases=1,
-            accountant="closed form of the Laplace mechanism (L1 sensitivity 2)",
-            covers=(
-                "Each training and validation label, released once as a noisy vector and memoised; "
-                "targets of later steps are computed from it and from the model. Not covered: what "
-                "the features predict about the label."
-            ),
-        )  # fmt: skip
+            return OFF
+        return released(
+            1.0 / strength, facts, "closed form of the Laplace mechanism (L1 sensitivity 2)"
+        )
 
 
 def one_hot(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:

@@ -62,7 +62,7 @@ class Discrete(Policy):
         step = 2 * bound * own.column(g)
         limited = torch.minimum(torch.maximum(g, -bound), bound) if self.clip else g
         rounded = step * torch.round(limited / torch.where(step > 0, step, 1.0))
-        out = torch.where(step > 0, rounded, g)
+        out = torch.where(step > 0, rounded + 0.0, g)  # a rounded -0.0 would tell its sign
         return own.choose(out.reshape(message.tensor.shape), message.tensor)
 
     def _bound(self, message: Message, own: Own, g: Tensor) -> Tensor:

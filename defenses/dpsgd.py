@@ -1,36 +1,51 @@
-"""Noise on the clipped per-row gradients of a party's own models: DP-SGD.
+"""Noise on the clipped per-row gradients of all parties' models: DP-SGD.
 
-What each row of a batch adds to the gradients of all of the owner's parameters is shortened to
-length C (2-norm over all of them together, in units of the row's own loss); the sum of the batch
-gets Gaussian noise of standard deviation strength x C and is divided by the batch size. The
-strength is the noise multiplier.
+What each row of a batch adds to the gradients of all of a party's parameters is shortened to length
+C (2-norm over all of them together, in units of the row's own loss); the sum of the batch gets
+Gaussian noise of standard deviation strength x C and is divided by the batch size. The strength is
+the noise multiplier, of every party that has this policy.
 
-Hook: gradients. Owner: the active party (bottom and top), or ``party = "passive"`` for the bottoms
-that learn from delivered gradients.
-Guarantee: (epsilon, delta) of the **owner's weights**, under adding or removing one of its rows.
-Batches are shuffled here, not drawn at random, so the default accountant counts every epoch as one
-Gaussian release of each row without amplification, which needs no assumption on sampling;
-``accountant = "prv"`` or ``"rdp"`` (Opacus) states the smaller figure that Poisson sampling would
-have. Does not stop: attacks on messages. Embeddings and gradients of single rows that are sent
-during training are no function of the released weights alone and are not covered.
+A row reaches the weights of every party that trains: one that trains without noise hands it on, for
+its next embeddings and gradients change those of all other rows. So a guarantee is stated only if
+**every party that trains has it** (``party = "all"``), and composed over them: K parties with noise
+multiplier z are one with z / sqrt(K). Otherwise none is stated.
+
+``accountant = "shuffled"``: fixed batches in a fresh order each epoch; every use of a row is a
+Gaussian release of its own, without amplification. ``"prv"`` and ``"rdp"`` (Opacus): batches are
+real Poisson samples, into which every row comes with rate batch size / rows by a coin of its own;
+the sums are divided by the expected size, and a batch above a width that all but never is exceeded
+is cut, whose chance goes into delta. Then strength 0 is the undefended training up to rounding.
+Neighbours are data sets in which one training row is zeroed out (it adds nothing), which keeps all
+batches' sizes.
+
+Hook: gradients. Owner: the active party; ``party = "all"`` for the guarantee.
+Guarantee: (epsilon, delta) of a training row, columns and label, in **all parties' weights**, if
+every party that trains has it and nothing else couples the rows of a batch. Does not stop: attacks
+on messages. Embeddings and gradients of single rows that are sent during training are no function
+of the released weights alone and are not covered.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep learning with differential
-privacy", CCS 2016, arXiv:1607.00133, algorithm 1; on shuffling: Chua, Ghazi, Kamath, Kumar,
-Manurangsi, Sinha, Zhang, "How private are DP-SGD implementations?", ICML 2024, arXiv:2403.17673.
+privacy", CCS 2016, arXiv:1607.00133, algorithm 1; on shuffling and on cut batches: Chua, Ghazi,
+Kamath, Kumar, Manurangsi, Sinha, Zhang, "How private are DP-SGD implementations?", ICML 2024,
+arXiv:2403.17673, and "Scalable DP-SGD: shuffling vs. Poisson subsampling", NeurIPS 2024,
+arXiv:2411.04205; zeroed-out rows: Kairouz, McMahan, Song, Thakkar, Thakurta, Xu, "Practical and
+private (deep) learning without sampling or shuffling", ICML 2021, arXiv:2103.00039.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from vflsec import accounting, check, registry
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.accounting import Account
+from vflsec.counts import Uses, uses_of
+from vflsec.policy import OFF, Guarantee, Own, Policy, unclaimed
 
 ALIASES = ("dp_sgd",)
 
@@ -43,8 +58,8 @@ class DPSGD(Policy):
     Attributes:
         clip_norm: length C to which a row's gradient is shortened.
         delta: at which epsilon is stated.
-        accountant: ``shuffled`` (no amplification by sampling), or ``prv`` or ``rdp``, which
-            assume that every batch is a Poisson sample.
+        accountant: ``shuffled`` (no amplification by sampling), or ``prv`` or ``rdp``, for which
+            every batch is drawn as a Poisson sample.
     """
 
     clip_norm: float = 1.0
@@ -57,51 +72,103 @@ class DPSGD(Policy):
         accounting.check_delta("dpsgd.delta", self.delta)
         check.one_of("dpsgd.accountant", self.accountant, ("shuffled", "prv", "rdp"))
 
+    counted = "gradients"
+
+    @property
+    def poisson(self) -> bool:  # type: ignore[override]
+        return self.accountant != "shuffled"
+
     def gradients(
         self, plain: list[Tensor | None], rows: Callable[[], list[Tensor]], own: Own
     ) -> list[Tensor | None]:
         if not any(own.active):
             return plain
         parts = rows()  # (R, b, ...) each
-        b = parts[0].shape[1]
+        b = size = parts[0].shape[1]
         flat = torch.cat([p.flatten(2) for p in parts], dim=2) * b  # (R, b, P)
         norm = torch.linalg.vector_norm(flat, dim=2)
         factor = self.clip_norm / norm.clamp_min(self.clip_norm)  # (R, b)
+        if own.sample is not None:
+            drawn, size = own.sample[0].to(flat), own.sample[1]
+            factor = factor * drawn
+            mean = torch.stack([d @ g for d, g in zip(drawn, flat, strict=True)])
+            plain = self._split(mean / drawn.sum(1, keepdim=True).clamp_min(1), parts, plain)
         total = torch.stack([f @ g for f, g in zip(factor, flat, strict=True)])  # (R, P)
         noise = own.rng.normal(total.shape[1:], active=own.active)
-        total = (total + own.column(total) * self.clip_norm * noise) / b
-        made = total.split([math.prod(p.shape[2:]) for p in parts], dim=1)
+        made = self._split(
+            (total + own.column(total) * self.clip_norm * noise) / size, parts, plain
+        )
         return [
-            own.choose(m.reshape(g.shape), g) if g is not None else None
+            own.choose(m, g) if m is not None and g is not None else None
             for m, g in zip(made, plain, strict=True)
+        ]
+
+    @staticmethod
+    def _split(
+        flat: Tensor, parts: Sequence[Tensor], like: Sequence[Tensor | None]
+    ) -> list[Tensor | None]:
+        """(R, P) as the tensors whose rows are `parts`, (R, b, ...) each."""
+        sizes = [math.prod(p.shape[2:]) for p in parts]
+        return [
+            None if g is None else m.reshape(g.shape)
+            for m, g in zip(flat.split(sizes, dim=1), like, strict=True)
         ]
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:
-            return Guarantee(covers="Switched off: gradients are used as they are.")
-        epochs, n = int(facts.get("epochs", 1)), int(facts.get("labelled", 1))
-        epochs *= int(facts.get("local_updates", 1))  # updates on one batch are releases each
-        size = min(int(facts.get("batch_size", n)), n)
-        steps = epochs * math.ceil(n / size)
-        if self.accountant == "shuffled":
-            made = accounting.gaussian(strength, epochs, self.delta)
-            how = "each row is in one batch an epoch; no amplification by sampling is claimed"
-            releases = epochs
+            return OFF
+        uses = uses_of(facts)
+        none = unclaimed(uses, "gradients")
+        if none is not None:
+            return none
+        bare = sorted(name for name, peer in uses.peers.items() if peer is None)
+        if bare:
+            return Guarantee(
+                reason=(
+                    f"{', '.join(bare)} trains without it and carries a row into the gradients of "
+                    "other rows; given the other parties' models, this party's own steps have "
+                    f"noise multiplier {strength:g}"
+                )
+            )
+        everyone = [(strength, uses), *(p for p in uses.peers.values() if p is not None)]
+        if self.poisson:
+            made, over = self._sampled(everyone)
         else:
-            made = accounting.subsampled_gaussian(
-                strength, size / n, steps, self.delta, self.accountant
-            )
-            how = (
-                f"at sampling rate {size / n:.4g}, as if batches were Poisson samples; they are "
-                "shuffled, for which this can be too small"
-            )
-            releases = steps
+            spent = sum(of.most / s**2 for s, of in everyone)
+            made = accounting.gaussian(1 / math.sqrt(spent), 1, self.delta)
+            over = f"{uses.sentence('steps')} at each party, without amplification"
+        if made is None:
+            return Guarantee(reason="Poisson batches may be cut too often at this epsilon")
         return Guarantee(
-            protects="example", epsilon=made.epsilon, delta=made.delta, releases=releases,
-            accountant=made.accountant,
-            covers=(
-                f"The owner's trained weights, under adding or removing one row ({how}). Not "
-                "covered: embeddings and gradients of single rows sent during training, other "
-                "parties' weights, early stopping on validation rows."
-            ),
+            protects="row", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
+            accountant=made.accountant, what="a training row, columns of all parties and label,",
+            neighbours="zeroing it out", against="whoever gets the weights of all parties",
+            over=f"{over}, {len(everyone)} {'party' if len(everyone) == 1 else 'parties'}",
+            provided="nobody sees embeddings or gradients of single rows",
+            leaves="messages in training, predictions for the row itself, validation rows",
+            reason="",
         )  # fmt: skip
+
+    def _sampled(self, everyone: Sequence[tuple[float, Uses]]) -> tuple[Account | None, str]:
+        """Epsilon over Poisson batches of all parties, and what it composes over."""
+        first = everyone[0][1]
+        history: list[tuple[float, float, int]] = []
+        cut = 0.0
+        for batches in first.batches:
+            spent = 0.0
+            for s, of in everyone:
+                spent += next(b.uses for b in of.batches if b.phase == batches.phase) / s**2
+            history.append((1 / math.sqrt(spent), batches.rate, batches.steps))
+            cut += batches.steps * batches.cut
+        named = {b.phase for b in first.batches}
+        for s, of in everyone:  # phases whose batches hold all rows, every one a plain release
+            whole = sum(n for phase, n in of.phases.items() if phase not in named)
+            if whole:
+                history.append((s, 1.0, whole))
+        made = accounting.subsampled_gaussians(history, self.delta, self.accountant)
+        lost = cut * (1 + math.exp(min(made.epsilon, 700.0)))
+        if lost > self.delta / 2:
+            return None, ""
+        made = accounting.subsampled_gaussians(history, self.delta - lost, self.accountant)
+        said = "; ".join(f"{steps} batches at rate {rate:.4g}" for _, rate, steps in history)
+        return replace(made, delta=self.delta), f"Poisson samples ({said})"

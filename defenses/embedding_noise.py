@@ -6,9 +6,10 @@ released by at most 2 C.
 
 Hook: outgoing, on embeddings (training and prediction). Owner: every passive party.
 Guarantee: (epsilon, delta) of a row's features against the active party, for its own embeddings
-given the bottom, over one release an epoch (and `predictions` more): the exact analytic Gaussian
-mechanism. Does not stop: label inference by the passive party that adds the noise itself, and what
-the bottom's weights, which were trained on the rows, carry into other rows' embeddings.
+given the bottom, over all messages of the row, as counted in training, validation and inference
+(and `predictions` more): the exact analytic Gaussian mechanism. Does not stop: label inference by
+the passive party that adds the noise itself, and what the bottom's weights, which were trained on
+the rows, carry into other rows' embeddings.
 
 Source: clipping and noise as GaussianEmbeddingDP in SecretFlow (Apache-2.0); Balle and Wang,
 "Improving the Gaussian mechanism for differential privacy", ICML 2018, arXiv:1805.06530, theorem 8.
@@ -19,12 +20,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from vflsec import accounting, check, registry
+from vflsec.counts import uses_of
 from vflsec.defenses.noise import shorten
 from vflsec.message import Message
-from vflsec.policy import Guarantee, Own, Policy, batch
+from vflsec.policy import OFF, Guarantee, Own, Policy, batch, unclaimed
 
 ALIASES = ("embedding_dp",)
 
@@ -45,6 +48,7 @@ class EmbeddingNoise(Policy):
     predictions: int = 0
     strengths: ClassVar[str] = "noise standard deviation / clipping length"
     covers = frozenset({"embedding"})
+    counted = "outgoing"
     owner = "passive"
 
     def __post_init__(self) -> None:
@@ -54,21 +58,30 @@ class EmbeddingNoise(Policy):
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
         z = batch(self, message)  # (R, b, m)
-        noise = own.rng.normal(z.shape[1:], active=own.active)
-        noisy = shorten(z, self.clip_norm) + own.column(z) * self.clip_norm * noise
-        return own.choose(noisy.reshape(message.tensor.shape), message.tensor)
+        noise = own.rng.normal(z.shape[1:], active=own.active, dtype=torch.float64)
+        wide = shorten(z.double() / self.clip_norm, 1.0)
+        noisy = self.clip_norm * accounting.on_grid(wide, own.column(wide) * noise)
+        return own.choose(noisy.to(z.dtype).reshape(message.tensor.shape), message.tensor)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:
-            return Guarantee(covers="Switched off: embeddings leave as they are.")
-        releases = int(facts.get("epochs", 1)) + self.predictions
+            return OFF
+        uses = uses_of(facts)
+        none = unclaimed(uses, "outgoing")
+        if none is not None:
+            return none
+        releases = uses.most + self.predictions
         made = accounting.gaussian(strength / 2, releases, self.delta)
+        more = f", {self.predictions} more after training" if self.predictions else ""
         return Guarantee(
-            protects="example", epsilon=made.epsilon, delta=made.delta, releases=releases,
-            accountant=made.accountant,
-            covers=(
-                "A row's features in its own embeddings, under replacement of the row, given the "
-                f"bottom's weights, over {releases} releases. Not covered: those weights depend on "
-                "the training rows (protect them with dpsgd), labels, more predictions than stated."
+            protects="row", epsilon=made.epsilon, delta=made.delta, releases=releases,
+            accountant=made.accountant, what="a row's features in its own embeddings",
+            neighbours="their replacement", against="the active party",
+            over=uses.sentence("embedding messages") + more,
+            given="the bottom's weights and the other rows",
+            leaves=(
+                "those weights depend on the training rows (protect them with dpsgd), labels, more "
+                "predictions than stated"
             ),
+            reason="",
         )  # fmt: skip

@@ -4,14 +4,16 @@ With g^c_i the gradient of row i's loss if its class were c, row i's gradient g^
 g^(y_i)_i + sum_c u_c g^c_i, u_c ~ Laplace(2 / eps) i.i.d. This is the gradient of the loss with
 class weights w = one-hot(y_i) + u, and it is computed as such: embeddings' gradients and the top
 model's own gradients come from the same noised weights, so neither depends on the label by another
-way. It is unbiased: E w = one-hot(y). The L1 sensitivity of one-hot labels is 2, so one step costs
-eps; the noise is drawn afresh in every step, and T epochs add up. The swept strength is 1 / eps of
-one step. Validation labels are weighed with noise too.
+way. It is unbiased: E w = one-hot(y). The L1 sensitivity of one-hot labels is 2, so one use costs
+eps; the noise is drawn afresh in every loss, and T uses of a label, as counted, add up. The swept
+strength is 1 / eps of one use. Validation labels are weighed with noise too.
 
 Hook: loss. Owner: the active party.
-Guarantee: label-DP over all epochs, T eps or, at `delta` > 0, the Renyi bound of Laplace noise if
-it is smaller. Does not stop: inference of what features predict, and at a small eps per step the
-many epochs still add up; the weights may be negative, which makes training unstable.
+Guarantee: label-DP over all uses, T eps or, at `delta` > 0, the Renyi bound of Laplace noise if it
+is smaller. None where labels are used beside the loss, which is found out: early stopping by AUC
+(``select_by = "auc"``), fedcvt's attention over labels, jpl's ranking loss. Does not stop:
+inference of what features predict, and at a small eps per step the many epochs still add up; the
+weights may be negative, which makes training unstable.
 
 Source: Yang, Sun, Yao, Xie, Wang (2022), "Differentially private label protection in split
 learning", arXiv:2203.02073 (transcript privacy, TPSL); Mironov, "Renyi differential privacy", CSF
@@ -28,8 +30,9 @@ import torch
 from torch import Tensor
 
 from vflsec import accounting, check, registry
+from vflsec.counts import uses_of
 from vflsec.defenses.alibi import one_hot
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.policy import OFF, Guarantee, Own, Policy, unclaimed
 
 ALIASES = ("tpsl",)
 
@@ -46,6 +49,7 @@ class GradPerturb(Policy):
     delta: float = 0.0
     strengths: ClassVar[str] = "1 / epsilon of one step (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
+    counted = "loss"
 
     def __post_init__(self) -> None:
         if check.non_negative("gradperturb.delta", self.delta) != 0:
@@ -54,22 +58,26 @@ class GradPerturb(Policy):
     def loss(self, logits: Tensor, y: Tensor, own: Own) -> Tensor | None:
         log_p = torch.log_softmax(logits, dim=-1)
         hot = one_hot(y, logits.shape[2], log_p.dtype) if y.dim() == 2 else y.to(log_p)
-        noise = own.rng.laplace(log_p.shape[1:], active=own.active).to(log_p)
-        weights = own.choose(hot + 2.0 * own.column(hot) * noise, hot)
+        wide = hot.double()
+        noise = own.rng.laplace(log_p.shape[1:], active=own.active, dtype=torch.float64)
+        noisy = accounting.on_grid(wide, 2.0 * own.column(wide) * noise.to(wide.device))
+        weights = own.choose(noisy.to(hot), hot)
         return -(weights * log_p).sum(2)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:
-            return Guarantee(covers="Switched off: labels are used as they are.")
-        epochs = int(facts.get("epochs", 1))
+            return OFF
+        uses = uses_of(facts)
+        none = unclaimed(uses, "loss")
+        if none is not None:
+            return none
         # replacing a label moves two coordinates by 1, at noise scale 2 x strength
-        made = accounting.laplace([0.5 / strength] * 2, epochs, self.delta)
+        made = accounting.laplace([0.5 / strength] * 2, uses.most, self.delta)
         return Guarantee(
-            protects="label", epsilon=made.epsilon, delta=made.delta, releases=epochs,
-            accountant=made.accountant,
-            covers=(
-                "Each training and validation label, used once an epoch with fresh noise, in "
-                f"messages and in the models' weights: {1 / strength:.4g} a step, {epochs} epochs. "
-                "Not covered: what the features predict about the label; batch normalisation."
-            ),
+            protects="label", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
+            accountant=made.accountant, what="the label of a training or validation row",
+            neighbours="its replacement by another class",
+            against="whoever sees messages or weights",
+            over=f"{uses.sentence('losses')}, {1 / strength:.4g} each with fresh noise",
+            leaves="what the features predict about the label", reason="",
         )  # fmt: skip

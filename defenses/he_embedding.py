@@ -2,7 +2,10 @@
 
 The passive party encrypts its embedding h under CKKS; the active party computes z = h W + b and the
 weight gradient under encryption and gets both back masked (protocol: `vflsec.he.interactive`). The
-gradient of the embedding reaches the passive party in the clear, as in deployed systems.
+gradient of the embedding reaches the passive party in the clear, as in deployed systems. The active
+party's masks hide the products from the passive party that decrypts them; the passive party's
+flooding, noise of standard deviation 2^-flood_bits on every answer, hides its key from the active
+party (`vflsec.he.flood` derives the bits).
 
 ``weights = "plain"``: the active party owns W. ``weights = "shared"``: W = W_a + W_p, and neither
 party knows it. ``mode = "real"`` computes under encryption, ``"emulated"`` gives the same numbers
@@ -14,10 +17,13 @@ Guarantee: none in the sense of an epsilon. Does not stop: with plain weights, s
 for h (exact where the output is as wide as the embedding) and the weight gradient for a small
 batch; with any weights, a decoder fitted to auxiliary rows on z, and everything the passive party
 does with its own trained bottom and with the gradients it receives: completion, direction, norm.
+Nor does it stop an active party that sends a ciphertext it did not compute as prescribed: what the
+passive party decrypts of it can be its key.
 
 Source: Zhang, Zhu et al. and the FATE project, interactive layer of hetero neural networks
 (github.com/FederatedAI/FATE); Cheon, Kim, Kim, Song, "Homomorphic encryption for arithmetic of
-approximate numbers", ASIACRYPT 2017; Benaissa et al., "TenSEAL", arXiv:2104.03152 (2021).
+approximate numbers", ASIACRYPT 2017; Li and Micciancio, "On the security of homomorphic encryption
+on approximate numbers", EUROCRYPT 2021; Benaissa et al., "TenSEAL", arXiv:2104.03152 (2021).
 """
 
 from __future__ import annotations
@@ -48,7 +54,9 @@ class HeEmbedding(Policy):
         out: output width of the interactive layer.
         lr: of the layer's plain SGD.
         mask_bits: masks have standard deviation 2 ** mask_bits.
-        degree, bits, scale_bits: CKKS parameters; refused beyond the 128-bit table.
+        flood_bits: the key holder adds noise of standard deviation 2 ** -flood_bits to answers.
+        degree, bits, scale_bits: CKKS parameters; refused beyond the 128-bit table, or with less
+            room than masks and flooding need.
         threads: of TenSEAL.
         processes: real mode with both roles in processes of their own.
     """
@@ -58,9 +66,10 @@ class HeEmbedding(Policy):
     out: int = 32
     lr: float = 0.1
     mask_bits: int = 16
+    flood_bits: int = 12
     degree: int = 8192
-    bits: tuple[int, ...] = (60, 40, 60)
-    scale_bits: int = 40
+    bits: tuple[int, ...] = (60, 50, 50, 58)
+    scale_bits: int = 50
     threads: int = 1
     processes: bool = True
     strengths: ClassVar[str] = ""
@@ -78,9 +87,10 @@ class HeEmbedding(Policy):
                 "Shares need encryption."
             )
         from vflsec.he.ckks import Parameters
-        from vflsec.he.interactive import check_mask
+        from vflsec.he.flood import check_answers
 
-        check_mask(Parameters(self.degree, tuple(self.bits), self.scale_bits), self.mask_bits)
+        parameters = Parameters(self.degree, tuple(self.bits), self.scale_bits)
+        check_answers(parameters, self.mask_bits, self.flood_bits)
 
     def check_task(self, classes: int) -> None:
         if self.mode == "real":
@@ -98,6 +108,7 @@ class HeEmbedding(Policy):
             tenseal()
         settings = Settings(
             weights=self.weights, out=self.out, lr=self.lr, mask_bits=self.mask_bits,
+            flood_bits=self.flood_bits, flooded=self.mode != "clear",
             parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
             threads=self.threads, processes=self.processes,
         )  # fmt: skip

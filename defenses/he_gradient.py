@@ -2,7 +2,9 @@
 
 The active party holds the key and sends Enc(dL/dz). The passive party computes the gradient of its
 parameters under encryption, adds a mask, has the sum decrypted and takes the mask off: no gradient
-of a single row is ever in the clear on its side. ``mode = "real"`` does so for a linear bottom, the
+of a single row is ever in the clear on its side. The active party adds flooding noise of standard
+deviation 2^-flood_bits to what it decrypts, or the passive party, which knows the mask, could solve
+for the active party's key (`vflsec.he.flood`). ``mode = "real"`` does so for a linear bottom, the
 classical vertical linear or logistic regression, [X 1]^T Enc(dL/dz). For deeper bottoms no deployed
 protocol computes the whole backward pass under encryption, so only ``mode = "emulated"`` exists,
 which says so in the results. ``mode = "clear"`` sends gradients as they are: the row to compare
@@ -44,15 +46,18 @@ class HeGradient(Policy):
     Attributes:
         mode: ``real`` (linear bottom only), ``emulated``, or ``clear``.
         mask_bits: masks have standard deviation 2 ** mask_bits.
-        degree, bits, scale_bits: CKKS parameters; refused beyond the 128-bit table.
+        flood_bits: the key holder adds noise of standard deviation 2 ** -flood_bits to answers.
+        degree, bits, scale_bits: CKKS parameters; refused beyond the 128-bit table, or with less
+            room than masks and flooding need.
         threads: of TenSEAL.
     """
 
     mode: Literal["real", "emulated", "clear"] = "emulated"
     mask_bits: int = 16
+    flood_bits: int = 12
     degree: int = 8192
-    bits: tuple[int, ...] = (60, 40, 60)
-    scale_bits: int = 40
+    bits: tuple[int, ...] = (60, 50, 50, 58)
+    scale_bits: int = 50
     threads: int = 1
     strengths: ClassVar[str] = ""
     owner: ClassVar[str] = "passive"  # type: ignore[misc]
@@ -61,9 +66,10 @@ class HeGradient(Policy):
         check.one_of("he_gradient.mode", self.mode, ("real", "emulated", "clear"))
         check.integer("he_gradient.threads", self.threads)
         from vflsec.he.ckks import Parameters
-        from vflsec.he.interactive import check_mask
+        from vflsec.he.flood import check_answers
 
-        check_mask(Parameters(self.degree, tuple(self.bits), self.scale_bits), self.mask_bits)
+        parameters = Parameters(self.degree, tuple(self.bits), self.scale_bits)
+        check_answers(parameters, self.mask_bits, self.flood_bits)
 
     def check_task(self, classes: int) -> None:
         if self.mode == "real":
@@ -82,7 +88,7 @@ class HeGradient(Policy):
         if self.mode == "real":
             tenseal()
         settings = Settings(
-            mask_bits=self.mask_bits, threads=self.threads,
+            mask_bits=self.mask_bits, flood_bits=self.flood_bits, threads=self.threads,
             parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
         )  # fmt: skip
         return SummedGradientLink(own.party, self.mode, settings)

@@ -31,9 +31,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import registry
+from vflsec import accounting, registry
+from vflsec.counts import uses_of
 from vflsec.errors import PolicyError
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.policy import OFF, Guarantee, Own, Policy, unclaimed
 
 ALIASES = ("rr", "randomised_response", "randomized_response")
 
@@ -56,6 +57,7 @@ class LabelDP(Policy):
     correct: bool = False
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
+    counted = "labels"
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
         if y.dim() != 2:
@@ -67,7 +69,7 @@ class LabelDP(Policy):
         on = own.strength > 0
         epsilon = torch.where(on, 1.0 / own.strength.clamp_min(1e-12), torch.inf)
         keep = keep_probability(epsilon, c).to(y.device).unsqueeze(1)  # (R, 1)
-        coin = own.rng.uniform((n,)).double()
+        coin = own.rng.uniform((n,), dtype=torch.float64)
         shift = own.rng.integers(c - 1, (n,)) + 1
         flipped = torch.where(coin < keep, y, (y + shift) % c)
         own.memory["keep"] = keep
@@ -86,16 +88,45 @@ class LabelDP(Policy):
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:
-            return Guarantee(covers="Switched off: labels are used as they are.")
+            return OFF
         epsilon = 1.0 / strength
-        return Guarantee(
-            protects="label", epsilon=epsilon, delta=0.0, releases=1,
-            accountant="closed form of randomised response",
-            covers=(
-                f"Each training and validation label, released once and memoised: pure epsilon "
-                f"{epsilon:.4g}, whatever is computed from it in however many epochs. Not covered: "
-                "what the features predict about the label, features, and labels outside the run. "
-                f"Accuracy gain over the best features-only guess of a binary label is at most "
-                f"{math.tanh(epsilon / 2):.3f}."
+        gain = math.tanh(epsilon / 2)
+        return released(
+            epsilon, facts, "closed form of randomised response",
+            leaves=(
+                "what the features predict about the label (the gain over the best features-only "
+                f"guess of a binary label is at most {gain:.3f}), features, labels outside the run"
             ),
         )  # fmt: skip
+
+
+def released(
+    epsilon: float, facts: dict[str, Any], accountant: str, *, delta: float = 0.0,
+    given: str = "", leaves: str = "what the features predict about the label",
+) -> Guarantee:  # fmt: skip
+    """The claim of a policy that answers once for every label and remembers its answer.
+
+    Args:
+        epsilon, delta: of one answer.
+        facts: with what was counted.
+        accountant: who computed `epsilon`.
+        given, leaves: as in :class:`vflsec.policy.Guarantee`.
+    """
+    uses = uses_of(facts)
+    none = unclaimed(uses, "labels")
+    if none is not None:
+        return none
+    if epsilon > accounting.FINEST:
+        return Guarantee(reason=f"an epsilon above {accounting.FINEST:g} is finer than the coins")
+    return Guarantee(
+        protects="label", epsilon=epsilon * uses.most, delta=delta * uses.most,
+        accountant=accountant, releases=uses.most,
+        what="the label of a training or validation row",
+        neighbours="its replacement by another class",
+        against="whoever sees anything that is computed from the labels",
+        over=(
+            "1 answer for every label, which is remembered, however often it is used"
+            if uses.most == 1 else f"{uses.most} different answers for one label"
+        ),
+        given=given, leaves=leaves, reason="",
+    )  # fmt: skip

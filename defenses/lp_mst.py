@@ -31,9 +31,10 @@ import torch
 from torch import Tensor
 
 from vflsec import check, registry
+from vflsec.defenses.label_dp import released
 from vflsec.defenses.rr_prior import draw, matrix
 from vflsec.errors import PolicyError
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.policy import OFF, Guarantee, Own, Policy
 
 ALIASES = ("lp_2st", "lp2st", "lpmst")
 
@@ -56,6 +57,7 @@ class LPMST(Policy):
     agree: bool = False
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
+    counted = "labels"
 
     def __post_init__(self) -> None:
         check.integer("lp_mst.stages", self.stages, low=2)
@@ -79,12 +81,12 @@ class LPMST(Policy):
         own.memory["truth"], own.memory["parts"] = y, [shuffled[:, :cut], *later]
         uniform = torch.full((own.classes,), 1 / own.classes, dtype=torch.float64)
         made = torch.stack([_matrix(uniform, s) for s in own.strength.tolist()])
-        coins = own.rng.uniform(y.shape[1:], active=own.active).double()
+        coins = own.rng.uniform(y.shape[1:], active=own.active, dtype=torch.float64)
         drawn = torch.where(y >= 0, draw(made.to(y.device), y.clamp_min(0), coins), y)
         drawn = drawn.scatter(1, shuffled[:, cut:], -1)
-        released = own.choose(drawn, y)
-        own.memory["released"] = released
-        return released
+        answers = own.choose(drawn, y)
+        own.memory["released"] = answers
+        return answers
 
     def relabel(
         self, y: Tensor, stage: int, predict: Callable[[Tensor], Tensor], own: Own
@@ -97,37 +99,32 @@ class LPMST(Policy):
         parts = own.memory["parts"]
         rows, earlier = parts[stage], torch.cat(parts[:stage], dim=1)  # (R, k), (R, j)
         truth = own.memory["truth"].gather(1, rows)
-        coins = own.rng.uniform(rows.shape[1:], active=own.active).double()
+        coins = own.rng.uniform(rows.shape[1:], active=own.active, dtype=torch.float64)
         likely = prior(rows)
         before = prior(earlier) if self.agree else None
-        released: Tensor = own.memory["released"].clone()
+        answers: Tensor = own.memory["released"].clone()
         out = y.clone()
         for r, s in enumerate(own.strength.tolist()):
             if s <= 0:
                 continue
             made = matrix(likely[r], 1.0 / s).to(y.device)  # (k, C, C)
             drawn = draw(made, truth[r].unsqueeze(1).clamp_min(0), coins[r].unsqueeze(1))
-            released[r, rows[r]] = torch.where(truth[r] >= 0, drawn.squeeze(1), -1)
-            out[r] = released[r]
+            answers[r, rows[r]] = torch.where(truth[r] >= 0, drawn.squeeze(1), -1)
+            out[r] = answers[r]
             if before is not None:
-                had = released[r, earlier[r]]  # (j,)
+                had = answers[r, earlier[r]]  # (j,)
                 open_to = (matrix(before[r], 1.0 / s) > 0).any(1).to(y.device)  # (j, C)
                 kept = open_to.gather(1, had.clamp_min(0).unsqueeze(1)).squeeze(1)
                 out[r, earlier[r]] = torch.where(kept, had, -1)
-        own.memory["released"] = released
+        own.memory["released"] = answers
         return out
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:
-            return Guarantee(covers="Switched off: labels are used as they are.")
-        return Guarantee(
-            protects="label", epsilon=1.0 / strength, delta=0.0, releases=1,
-            accountant="closed form of randomised response with prior, parallel composition",
-            covers=(
-                f"Each training and validation label, released once in one of {self.stages} stages "
-                "and memoised; the models between the stages are computed from released labels. "
-                "Not covered: what the features predict about the label."
-            ),
+            return OFF
+        return released(
+            1.0 / strength, facts,
+            "closed form of randomised response with prior, parallel composition",
         )  # fmt: skip
 
 

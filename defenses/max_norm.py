@@ -41,5 +41,5 @@ class MaxNorm(Policy):
         ratio = squared.amax(1, keepdim=True) / torch.where(squared > 0, squared, 1.0)
         sd = (ratio - 1.0).clamp_min(0.0).sqrt() * own.column(squared)
         noise = own.rng.normal(squared.shape[1:], active=own.active)
-        noisy = g * (1.0 + sd * noise).unsqueeze(2)
+        noisy = g * (1.0 + sd * noise).unsqueeze(2) + 0.0  # no sign on zeros
         return own.choose(noisy.reshape(message.tensor.shape), message.tensor)

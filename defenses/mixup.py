@@ -52,6 +52,9 @@ class Mixup(Policy):
         mixed = (1 - share) * plain + share * cross_entropy(logits, y.flip(1))
         return own.choose(mixed, plain)
 
+    def carries(self, rows: Tensor) -> Tensor | None:
+        return rows.flip(1).unsqueeze(2)
+
     def check_strength(self, strength: float) -> None:
         super().check_strength(strength)
         if strength > 0.5:

@@ -7,9 +7,9 @@ else.
 
 With ``clip = C > 0`` each row, multiplied by the batch size where the loss is a mean, is first
 shortened to length C (in the 2-norm for Gaussian, in the 1-norm for Laplace noise); the noise has
-standard deviation or scale strength x C. Replacing one row's label then moves that row by at most
-2 C, and an accountant adds up the epochs: the analytic Gaussian mechanism for T releases of a
-Gaussian, T x 2 / strength or the Renyi bound of Laplace noise, whichever is smaller.
+standard deviation or scale strength x C. Replacing one row's label then moves that row by at most 2
+C, and an accountant adds up the row's messages, as counted: the analytic Gaussian mechanism for T
+releases of a Gaussian, T x 2 / strength or the Renyi bound of Laplace noise, whichever is smaller.
 
 Hook: outgoing, on gradients. Owner: the active party.
 Guarantee: none without clipping. With clipping, epsilon-label-DP of a row's own gradient messages
@@ -31,8 +31,9 @@ import torch
 from torch import Tensor
 
 from vflsec import accounting, check, registry
+from vflsec.counts import uses_of
 from vflsec.message import Message
-from vflsec.policy import Guarantee, Own, Policy, batch
+from vflsec.policy import OFF, Guarantee, Own, Policy, batch, unclaimed
 
 ALIASES = ("gaussian_noise", "laplace_noise", "noisy_gradients")
 
@@ -45,7 +46,7 @@ class Noise(Policy):
     Attributes:
         distribution: ``laplace`` (the published form) or ``gaussian``.
         clip: length C to which rows are shortened, in units of a row's own loss; 0 = no clipping.
-        delta: at which a Gaussian epsilon is stated.
+        delta: at which epsilon is stated.
     """
 
     distribution: Literal["laplace", "gaussian"] = "laplace"
@@ -55,6 +56,7 @@ class Noise(Policy):
         "noise scale: absolute, or in units of the clipping length if clipped"
     )
     covers = frozenset({"gradient"})
+    counted = "outgoing"
 
     def __post_init__(self) -> None:
         check.one_of("noise.distribution", self.distribution, ("laplace", "gaussian"))
@@ -63,38 +65,40 @@ class Noise(Policy):
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
         g = batch(self, message)  # (R, b, m)
-        scale = own.column(g)
+        draw = own.rng.normal if self.distribution == "gaussian" else own.rng.laplace
         if self.clip:
-            length = self.clip / message.scale
-            g = shorten(g, length, 1 if self.distribution == "laplace" else 2)
-            scale = scale * length
-        if self.distribution == "gaussian":
-            noise = own.rng.normal(g.shape[1:], active=own.active)
+            noise = draw(g.shape[1:], active=own.active, dtype=torch.float64)
+            unit, wide = self.clip / message.scale, g.double()
+            wide = shorten(wide / unit, 1.0, 1 if self.distribution == "laplace" else 2)
+            made = (unit * accounting.on_grid(wide, own.column(wide) * noise)).to(g.dtype)
         else:
-            noise = own.rng.laplace(g.shape[1:], active=own.active)
-        return own.choose((g + scale * noise).reshape(message.tensor.shape), message.tensor)
+            made = g + own.column(g) * draw(g.shape[1:], active=own.active)
+        return own.choose(made.reshape(message.tensor.shape), message.tensor)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:
-            return Guarantee(covers="Switched off: gradients leave as they are.")
+            return OFF
         if not self.clip:
-            return Guarantee(
-                covers="No guarantee: rows are not clipped, so this is noise without an accountant."
-            )
-        epochs = int(facts.get("epochs", 1))
+            return Guarantee(reason="rows are not clipped, so this is noise without an accountant")
+        uses = uses_of(facts)
+        none = unclaimed(uses, "outgoing")
+        if none is not None:
+            return none
         if self.distribution == "gaussian":
-            made = accounting.gaussian(strength / 2, epochs, self.delta)
+            made = accounting.gaussian(strength / 2, uses.most, self.delta)
         else:
-            made = accounting.laplace([2 / strength], epochs, 0.0)
+            made = accounting.laplace([2 / strength], uses.most, self.delta)
         return Guarantee(
-            protects="label", epsilon=made.epsilon, delta=made.delta, releases=epochs,
-            accountant=made.accountant,
-            covers=(
-                "The gradient messages of each row, released once an epoch, under replacement of "
-                "its label, given the models. Not covered: the top model is trained on true "
-                "labels, so its weights (and through them other rows' gradients and all "
-                "predictions) are a second way out; validation labels used for early stopping."
+            protects="label", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
+            accountant=made.accountant, what="the label of a row in its own gradient messages",
+            neighbours="its replacement by another class", against="the receivers of gradients",
+            over=uses.sentence("gradient messages"), given="the models and the other messages",
+            leaves=(
+                "the top model is trained on true labels, so its weights (and through them other "
+                "rows' gradients and all predictions) are a second way out; validation labels used "
+                "for early stopping"
             ),
+            reason="",
         )  # fmt: skip
 
 

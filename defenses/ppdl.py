@@ -3,16 +3,18 @@
 With c = share x numbers in the batch, entries are visited in random order; one is accepted when
 |clip(g)| + Laplace(4 c S / e1) >= threshold + Laplace(2 c S / e1), where clip limits to [-limit,
 limit], S is the sensitivity and the threshold's noise is drawn again after each acceptance; it is
-sent as clip(g + Laplace(2 c S / e2)). After c acceptances the visit ends. **Everything that was not
-accepted is zero**: the public code that the field copies leaves the loop early and sends those
-entries raw, which makes the defense look weaker than it is. With e1 = 8/9 epsilon and e2 = 2/9
-epsilon the choice costs e1 and the c answers e2 / 2, together epsilon for one message. The swept
-strength is 1 / epsilon.
+sent as clip(clip(g) + Laplace(2 c S / e2)): without the inner clip, which the published formula
+leaves out, an entry far beyond the limit comes through whatever the noise. After c acceptances the
+visit ends. **Everything that was not accepted is zero**: the public code that the field copies
+leaves the loop early and sends those entries raw, which makes the defense look weaker than it is.
+With e1 = 8/9 epsilon and e2 = 2/9 epsilon the choice costs e1 and the c answers e2 / 2, together
+epsilon for one message. The swept strength is 1 / epsilon.
 
 Hook: outgoing, on gradients. Owner: the active party.
 Guarantee: pure epsilon-DP of each message if S is at least 2 limit (the default), for whatever
-changes in it, and T times that over T epochs. Does not stop: what the top model's weights tell,
-which was trained on true labels; at usual settings it stops training of the passive bottom.
+changes in it, and T times that over T messages of a row, as counted. Does not stop: what the top
+model's weights tell, which was trained on true labels; at usual settings it stops training of the
+passive bottom.
 
 Source: Shokri and Shmatikov, "Privacy-preserving deep learning", CCS 2015, section 5; Dwork and
 Roth, "The algorithmic foundations of differential privacy", 2014, section 3.6 (sparse vector);
@@ -29,9 +31,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
+from vflsec import accounting, check, registry
+from vflsec.counts import uses_of
 from vflsec.message import Message
-from vflsec.policy import Guarantee, Own, Policy, batch
+from vflsec.policy import OFF, Guarantee, Own, Policy, batch, unclaimed
 
 
 @registry.defense
@@ -53,6 +56,7 @@ class PPDL(Policy):
     strengths: ClassVar[str] = "1 / epsilon of one message (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     covers = frozenset({"gradient"})
+    counted = "outgoing"
 
     def __post_init__(self) -> None:
         check.in_unit("ppdl.share", self.share, low_open=True)
@@ -74,7 +78,9 @@ class PPDL(Policy):
         g = batch(self, message)  # (R, b, m)
         n = g[0].numel()
         active = own.active
-        thresholds, queries, answers = (own.rng.laplace((n,), active=active) for _ in range(3))
+        thresholds, queries, answers = (
+            own.rng.laplace((n,), active=active, dtype=torch.float64) for _ in range(3)
+        )
         order = own.rng.uniform((n,), active=active).argsort(dim=1, stable=True)
         out = torch.zeros_like(g).reshape(len(g), -1)
         for r, on in enumerate(active):
@@ -84,30 +90,34 @@ class PPDL(Policy):
             scaled = (g[r].reshape(-1)[visited] * message.scale).double()
             of_threshold, of_query, of_answer = self.scales(n, 1.0 / float(own.strength[r]))
             clipped = scaled.clamp(-self.limit, self.limit)
-            query = clipped.abs() + of_query * queries[r].double()
-            bar = self.threshold + of_threshold * thresholds[r].double()
+            query = clipped.abs() + of_query * queries[r]
+            bar = self.threshold + of_threshold * thresholds[r]
             taken = accepted(query.cpu().numpy(), bar.cpu().numpy(), max(1, int(self.share * n)))
-            chosen = torch.as_tensor(taken, device=g.device)
-            sent = (scaled + of_answer * answers[r].double()).clamp(-self.limit, self.limit)
+            chosen = torch.as_tensor(taken, dtype=torch.int64, device=g.device)
+            noisy = accounting.on_grid(clipped / self.limit, of_answer / self.limit * answers[r])
+            sent = noisy.clamp(-1.0, 1.0) * self.limit
             out[r, visited[chosen]] = (sent[chosen] / message.scale).to(g.dtype)
         return own.choose(out.reshape(message.tensor.shape), message.tensor)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:
-            return Guarantee(covers="Switched off: gradients leave as they are.")
+            return OFF
         if self.sensitivity and self.sensitivity < 2 * self.limit:
-            return Guarantee(
-                covers="No guarantee: the sensitivity is less than twice the clipping limit."
-            )
-        epochs = int(facts.get("epochs", 1))
+            return Guarantee(reason="the sensitivity is less than twice the clipping limit")
+        uses = uses_of(facts)
+        none = unclaimed(uses, "outgoing")
+        if none is not None:
+            return none
         return Guarantee(
-            protects="label", epsilon=epochs / strength, delta=0.0, releases=epochs,
-            accountant="sparse vector, pure composition",
-            covers=(
-                "The gradient messages that hold a row, one an epoch, under any change of it, "
-                "given the models. Not covered: the top model is trained on true labels and its "
-                "weights are a second way out; predictions; validation labels."
+            protects="label", epsilon=uses.most / strength, delta=0.0, releases=uses.most,
+            accountant="sparse vector, pure composition", what="the label of a row",
+            neighbours="any change of the row's gradients", against="the receivers of gradients",
+            over=uses.sentence("gradient messages"), given="the models and the other messages",
+            leaves=(
+                "the top model is trained on true labels and its weights are a second way out; "
+                "predictions; validation labels used for early stopping"
             ),
+            reason="",
         )  # fmt: skip
 
 

@@ -1,15 +1,16 @@
-"""Randomised response restricted to the classes that a public prior makes likely (RRWithPrior).
+"""Randomised response restricted to the classes that a prior makes likely (RRWithPrior).
 
 With the prior's shares sorted in descending order, k* maximises e^eps / (e^eps + k - 1) times the
 sum of the k largest shares. A label among the top k* classes goes through randomised response on
 these; any other becomes one of them, uniformly. Each label is drawn once in a run and memoised;
-validation labels too. The prior is a list in the scenario, or the class shares of the training
-labels, which every party is taken to know. The swept strength is 1 / epsilon.
+validation labels too. The prior is a list in the scenario, which must not come from these labels,
+or it is bought: a tenth of epsilon (`share`) goes to the class counts of the training labels with
+Laplace noise, and the rest to the answers. The swept strength is 1 / epsilon.
 
 Hook: labels. Owner: the active party.
-Guarantee: epsilon-label-DP for each sample, for any prior that does not depend on its label. Does
-not stop: inference of what features predict; at small epsilon on skewed classes k* = 1, the labels
-carry nothing at all and the model learns nothing.
+Guarantee: epsilon-label-DP for each sample, the prior's price included. Does not stop: inference of
+what features predict; at small epsilon on skewed classes k* = 1, the labels carry nothing at all
+and the model learns nothing.
 
 Source: Ghazi, Golowich, Kumar, Manurangsi, Zhang, "Deep learning with label differential privacy",
 NeurIPS 2021, arXiv:2102.06062, algorithm 2 and theorem 3.
@@ -24,9 +25,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
+from vflsec import accounting, check, registry
+from vflsec.defenses.label_dp import released
 from vflsec.errors import PolicyError
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.policy import OFF, Guarantee, Own, Policy
 
 ALIASES = ("rrwithprior", "rr_with_prior")
 
@@ -37,14 +39,18 @@ class RRPrior(Policy):
     """Hyper-parameters.
 
     Attributes:
-        prior: public class shares; empty = those of the training labels, taken as public.
+        prior: public class shares; empty = those of the training labels, bought with noise.
+        share: of epsilon that buys the prior, in (0, 1); not used with a given one.
     """
 
     prior: tuple[float, ...] = ()
+    share: float = 0.1
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
+    counted = "labels"
 
     def __post_init__(self) -> None:
+        check.in_unit("rr_prior.share", self.share, low_open=True, high_open=True)
         for share in self.prior:
             check.in_unit("rr_prior.prior: each share", share)
         if self.prior and abs(sum(self.prior) - 1) > 1e-6:
@@ -62,29 +68,44 @@ class RRPrior(Policy):
     def labels(self, y: Tensor, own: Own) -> Tensor:
         if y.dim() != 2:
             raise PolicyError(f"{self.name}: randomises labels (R, n), got {tuple(y.shape)}.")
-        priors = torch.tensor(self.prior).double() if self.prior else own.prior
-        assert priors is not None
+        priors = self._given(own) if self.prior else self._bought(y, own)
         made = [
-            matrix(prior, 1.0 / s) if s > 0 else torch.eye(own.classes, dtype=torch.float64)
-            for prior, s in zip(
-                priors.cpu().expand(len(own.strength), -1), own.strength.tolist(), strict=True
-            )
+            matrix(prior, self.spent / s) if s > 0 else torch.eye(own.classes, dtype=torch.float64)
+            for prior, s in zip(priors, own.strength.tolist(), strict=True)
         ]
-        uniform = own.rng.uniform(y.shape[1:], active=own.active).double()
+        uniform = own.rng.uniform(y.shape[1:], active=own.active, dtype=torch.float64)
         drawn = draw(torch.stack(made).to(y.device), y.clamp_min(0), uniform)
         return own.choose(torch.where(y >= 0, drawn, y), y)
 
+    @property
+    def spent(self) -> float:
+        """Share of epsilon that the answers cost; the rest buys the prior."""
+        return 1.0 if self.prior else 1.0 - self.share
+
+    def _given(self, own: Own) -> Tensor:
+        return torch.tensor(self.prior).double().expand(len(own.strength), -1)
+
+    def _bought(self, y: Tensor, own: Own) -> Tensor:
+        """Class shares (R, C) of the training labels, of counts with Laplace noise.
+
+        One label moves two counts by 1 each, so noise of scale 2 / (share x epsilon) costs that
+        share.
+        """
+        rows = own.context.get("labelled")
+        labels = y if rows is None else y.gather(1, rows)
+        counts = torch.stack([(labels == c).sum(1) for c in range(own.classes)], dim=1).double()
+        noise = own.rng.laplace((own.classes,), active=own.active, dtype=torch.float64)
+        scale = 2.0 * own.strength.unsqueeze(1) / self.share
+        noisy = accounting.on_grid(counts.cpu(), scale * noise.cpu()).clamp_min(1.0)
+        return noisy / noisy.sum(1, keepdim=True)
+
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:
-            return Guarantee(covers="Switched off: labels are used as they are.")
-        public = "the stated prior" if self.prior else "the class shares, taken as public"
-        return Guarantee(
-            protects="label", epsilon=1.0 / strength, delta=0.0, releases=1,
-            accountant="closed form of randomised response with prior",
-            covers=(
-                "Each training and validation label, released once and memoised, whatever is "
-                f"computed from it in any number of epochs, given {public}. Not covered: what the "
-                "features predict about the label."
+            return OFF
+        return released(
+            1.0 / strength, facts, "closed form of randomised response with prior",
+            given=(
+                "that the stated prior was not computed from these labels" if self.prior else ""
             ),
         )  # fmt: skip
 

@@ -77,7 +77,7 @@ for accident in (lambda: KeyPair().decrypt(sealed), lambda: keys.decrypt(sealed[
 # ## 2. The interactive layer
 #
 # The active party multiplies by its weights under encryption and adds a large random mask. The passive
-# party decrypts, sees nothing but the mask, and returns what it saw. The active party takes the mask
+# party decrypts, sees nothing but the mask, adds noise of 2^-12 that keeps its key, and returns that. The active party takes the mask
 # off.
 
 # %%

@@ -37,13 +37,15 @@ def tables(
     per_epoch = -(-n // batch)
     step = [rows // batch + e * per_epoch for e in range(len(epochs))]
     epoch = [torch.full((n,), e) for e in range(len(epochs))]
+    whole = Table(
+        torch.cat(list(epochs)), rows.repeat(len(epochs)), torch.cat(epoch), torch.cat(step)
+    )
     found = {
         "mean": Table(torch.stack(list(epochs)).mean(0), rows, epoch[-1], step[-1]),
+        "scaled": whole.folded("scaled"),
         "first": Table(epochs[0], rows, epoch[0], step[0]),
         "last": Table(epochs[-1], rows, epoch[-1], step[-1]),
-        "all": Table(
-            torch.cat(list(epochs)), rows.repeat(len(epochs)), torch.cat(epoch), torch.cat(step)
-        ),
+        "all": whole,
     }
     return {(way, kind, form, PARTY): t for form, t in found.items()}
 

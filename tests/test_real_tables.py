@@ -55,6 +55,25 @@ def test_credit_default_as_two_files(tmp_path: Path, data_folder: Path) -> None:
     assert batches.value.min() >= 0.9
 
 
+def test_completion_on_credit_default_shrinks_its_head(tmp_path: Path, data_folder: Path) -> None:
+    """With 20 known rows behind a hidden top layer: test AUC at least 0.69."""
+    folder = data_folder / "credit_default"
+    files = {
+        "guest": str(folder / "fate_default_credit_hetero_guest.csv.gz"),
+        "host": str(folder / "fate_default_credit_hetero_host.csv.gz"),
+    }
+    scenario = {
+        "data": {"files": files, "id": "id", "label": "y"},
+        "algorithm": {"name": "splitnn", "top": [16], "epochs": 5},
+        "attack": [{"name": "model_completion", "known_rows": 20}],
+        "audit": {"seeds": 5, "references": []},
+    }
+    results = vflsec.run_audit(scenario, tmp_path, device="cpu").results
+    found = results[(results.attack != "") & (results.metric == "auc") & (results.split == "test")]
+    assert len(found) == 5
+    assert found.value.mean() >= 0.69
+
+
 def test_adult_as_one_file_with_column_groups(tmp_path: Path, data_folder: Path) -> None:
     """Test AUC at least 0.895 on the official test rows."""
     data = {

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import torch
 
-from vflsec.task import Task
+from vflsec.task import Stack, Task
 from vflsec.testing import small_stack as stack
 from vflsec.testing import small_task
 
-__all__ = ["few_aligned", "small_task", "stack"]
+__all__ = ["few_aligned", "small_task", "stack", "with_category"]
 
 
 def few_aligned(task: Task, aligned: int, *, labelled: int | None = None) -> Task:
@@ -25,3 +25,15 @@ def few_aligned(task: Task, aligned: int, *, labelled: int | None = None) -> Tas
     return replace(
         task, sets={**task.sets, "aligned": chosen, "labelled": few}, active_labelled=train
     )
+
+
+def with_category(stacked: Stack) -> Stack:
+    """The same rows with the active party's first column as a category of four codes."""
+    tasks = {}
+    for s, task in enumerate(stacked.tasks):
+        x = task.x["active"].clone()
+        x[:, 0] = sum((x[:, 0] > cut).to(x) for cut in (-0.5, 0.0, 0.5))
+        schema = task.schema["active"]
+        coded = replace(schema, cardinalities=(4, *schema.cardinalities[1:]))
+        tasks[s] = replace(task, x={**task.x, "active": x}, schema={**task.schema, "active": coded})
+    return Stack.build(tasks, list(tasks), dtype=stacked.dtype)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from vflsec import check
 
 if TYPE_CHECKING:
     import torch
@@ -12,7 +14,27 @@ if TYPE_CHECKING:
     from vflsec.policy import Policy
     from vflsec.view import Facts, View
 
-__all__ = ["Attack"]
+__all__ = ["Accumulate", "Attack", "gradient_form"]
+
+Accumulate = bool | Literal["scaled"]
+
+
+def gradient_form(attack: str, accumulate: Accumulate, epoch: str) -> str:
+    """The recorded form of gradients that an attack's parameters ask for.
+
+    Args:
+        attack: its name, for errors.
+        accumulate: True for the mean over epochs, ``"scaled"`` for the mean of rows divided by the
+            root mean square row norm of their batch (the better weights where noise goes with the
+            batch), False for one epoch.
+        epoch: that epoch, ``first`` or ``last``.
+
+    Raises:
+        ConfigError: another value.
+    """
+    check.one_of(f"{attack}.epoch", epoch, ("first", "last"))
+    check.one_of(f"{attack}.accumulate", accumulate, (True, False, "scaled"))
+    return "scaled" if accumulate == "scaled" else "mean" if accumulate else epoch
 
 
 class Attack:
@@ -40,6 +62,13 @@ class Attack:
         """'' if the attack has a meaning under these public facts, else the reason it has none."""
         if self.binary_only and facts.classes != 2:
             return f"{self.name} has a meaning for two classes only; there are {facts.classes}."
+        return ""
+
+    def declines(self, view: View) -> str:
+        """'' if this view is enough to answer, else why any answer would be arbitrary.
+
+        Beyond what `needs` and :meth:`applicable` can say, for it may depend on what was granted.
+        """
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

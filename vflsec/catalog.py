@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from typing import Any
 from vflsec import check, registry
 from vflsec.errors import ConfigError
 
-__all__ = ["KINDS", "listing", "lookup", "scenario_summary"]
+__all__ = ["KINDS", "SECTION_NAMES", "listing", "lookup", "scenario_summary"]
+
+SECTION_NAMES = ("data", "parties", "algorithm", "defense", "attack", "audit", "gate")
 
 KINDS = ("attacks", "defenses", "algorithms", "datasets", "scenarios")
 _REGISTRIES = {
@@ -50,6 +53,8 @@ def listing(kind: str) -> list[dict[str, str]]:
 def scenario_summary(path: Path) -> str:
     """The first comment line of a scenario."""
     for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#:"):
+            continue  # a word to editors
         if line.startswith("#"):
             return line.lstrip("# ").strip()
         if line.strip():
@@ -60,11 +65,16 @@ def scenario_summary(path: Path) -> str:
 def lookup(name: str) -> list[dict[str, Any]]:
     """Everything that is called `name`: one entry for each kind that has it.
 
+    ``data``, ``algorithm``, ``defense``, ``attack``, ``audit``, ``gate`` and ``parties`` are
+    sections of a scenario; ``parameters`` are then their keys.
+
     Raises:
         ConfigError: nothing is.
     """
     found = []
-    every: list[str] = []
+    every: list[str] = list(SECTION_NAMES)
+    if name in SECTION_NAMES:
+        found.append(_section(name))
     for kind, known in _REGISTRIES.items():
         for entry in known.entries().values():
             every += [entry.name, *entry.aliases]
@@ -83,6 +93,22 @@ def lookup(name: str) -> list[dict[str, Any]]:
             f"See `vflsec list {'|'.join(KINDS)}`.".replace("  ", " ")
         )
     return found
+
+
+def _section(name: str) -> dict[str, Any]:
+    from vflsec.config.schema import SECTIONS, fields_of
+
+    doc = inspect.cleandoc(SECTIONS[name].__doc__ or "")
+    head = {"data": "[data] or [[data]]", "algorithm": "[algorithm] or [[algorithm]]",
+            "parties": "[parties.NAME]", "audit": "[audit]"}  # fmt: skip
+    return {
+        "kind": "section",
+        "name": name,
+        "summary": doc.splitlines()[0],
+        "source": "vflsec/config/sections.py",
+        "doc": f"{head.get(name, f'[[{name}]]')}\n\n{doc}",
+        "parameters": fields_of(name),
+    }
 
 
 def _details(kind: str, entry: registry.Entry) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflsec.counts import Counter
 from vflsec.errors import PolicyError
 from vflsec.message import Message
 from vflsec.policy import Own, Policy
@@ -102,6 +103,7 @@ class _Dense:
 
     def __init__(self, form: str, replicas: int, rows: int) -> None:
         self.form, self.replicas, self.n = form, replicas, rows
+        self.sums = form in ("mean", "scaled")
         self.value: Tensor | None = None
 
     def add(self, message: Message, alive: Tensor | None) -> None:
@@ -112,7 +114,7 @@ class _Dense:
             self.value = torch.zeros(shape, dtype=x.dtype, device=x.device)
             where = (self.replicas * self.n,)
             self.count = torch.zeros(where, dtype=torch.int32, device=x.device)
-            moments = (self.replicas,) if self.form == "mean" else where
+            moments = (self.replicas,) if self.sums else where
             self.epoch = torch.zeros(moments, dtype=torch.int32, device=x.device)
             self.step = torch.zeros(moments, dtype=torch.int32, device=x.device)
             self.offset = (torch.arange(self.replicas, device=x.device) * self.n).unsqueeze(1)
@@ -120,9 +122,12 @@ class _Dense:
         if alive is not None:
             x, index = x[alive], index[alive]
         index = index.reshape(-1)
-        x = x.reshape(len(index), *x.shape[2:])
-        x = x * message.scale if message.scale != 1.0 else x
-        if self.form == "mean":
+        if self.form == "scaled":
+            x = _by_batch(x).reshape(len(index), *x.shape[2:])
+        else:
+            x = x.reshape(len(index), *x.shape[2:])
+            x = x * message.scale if message.scale != 1.0 else x
+        if self.sums:
             self.value.index_add_(0, index, x)
             self.count.index_add_(0, index, torch.ones_like(index, dtype=torch.int32))
             still = slice(None) if alive is None else alive
@@ -142,12 +147,21 @@ class _Dense:
         count = self.count[part]
         rows = torch.nonzero(count > 0).squeeze(1)
         value = self.value[part][rows]
-        if self.form == "mean":
+        if self.sums:
             weight = count[rows].to(value.dtype)
             value = value / weight.reshape(-1, *([1] * (value.dim() - 1)))
             epoch, step = (torch.full_like(rows, int(t[r])) for t in (self.epoch, self.step))
             return Table(value, rows, epoch, step)
         return Table(value, rows, self.epoch[part][rows].long(), self.step[part][rows].long())
+
+
+def _by_batch(x: Tensor) -> Tensor:
+    """Rows (R, b, ...) divided by the root mean square row norm of their batch, zeros by 1."""
+    if not x.is_floating_point():
+        return x
+    size = x.reshape(*x.shape[:2], -1).square().sum(2).mean(1).sqrt()
+    size = torch.where(size > 0, size, torch.ones_like(size))
+    return x / size.reshape(-1, *([1] * (x.dim() - 1)))
 
 
 class _All:
@@ -157,7 +171,8 @@ class _All:
         self.kept: list[tuple[Message, Tensor | None]] = []
 
     def add(self, message: Message, alive: Tensor | None) -> None:
-        self.kept.append((message, alive))
+        # The receiver may ask for gradients of what it got: those are not the observer's.
+        self.kept.append((replace(message, tensor=message.tensor.detach()), alive))
 
     def table(self, r: int) -> Table:
         tensors, rows, epochs, steps = [], [], [], []
@@ -254,13 +269,13 @@ class Recorder:
         self._updates.setdefault((phase, party), []).append((update, alive))
 
     def updates(self, r: int, parties: Sequence[str], phase: str) -> dict[str, list[Update]]:
-        """Replica `r`'s recorded optimisation steps of one phase by party."""
+        """Replica `r`'s recorded optimisation steps of one phase by party, as copies."""
         return {
             party: [
                 Update(
-                    u.epoch, u.step, u.rows[r],
-                    {k: v[r] for k, v in u.gradients.items()},
-                    {k: v[r] for k, v in u.weights.items()},
+                    u.epoch, u.step, u.rows[r].clone(),
+                    {k: v[r].clone() for k, v in u.gradients.items()},
+                    {k: v[r].clone() for k, v in u.weights.items()},
                 )
                 for u, alive in kept
                 if alive is None or bool(alive[r])
@@ -306,6 +321,25 @@ class Channel:
         """Which replicas still train; the others' messages are neither counted nor kept."""
         self.alive = alive.cpu().numpy().astype(np.int64)
         self.alive_mask = None if bool(alive.all()) else alive
+        for counter in self._counters():
+            counter.alive = self.alive_mask
+
+    def _counters(self) -> Iterator[Counter]:
+        for bound in self.bindings.values():
+            for b in bound:
+                if b.own.uses is not None:
+                    yield b.own.uses
+
+    def begin(self, phase: str, epochs: int) -> None:
+        """A phase of so many planned epochs begins; policies' counts go under its name."""
+        for counter in self._counters():
+            counter.phase = phase
+            counter.planned[phase] = counter.planned.get(phase, 0) + epochs
+
+    def end(self, phase: str, ran: Tensor, epochs: int) -> None:
+        """A phase has ended after `ran` (R,) of its planned epochs."""
+        for counter in self._counters():
+            counter.stop(phase, ran, epochs)
 
     def send(self, message: Message, labels: Tensor | None = None, **context: Any) -> Tensor:
         """Deliver a message and return what the receiver may use, without a gradient graph.
@@ -333,6 +367,8 @@ class Channel:
         )  # fmt: skip
         for b in self.bindings.get(message.sender, ()):
             if out.kind in b.policy.covers:
+                if b.own.uses is not None and b.policy.counted == "outgoing":
+                    self._count(b, out)
                 b.own.labels, b.own.context = labels, context
                 changed = b.policy.outgoing(out, b.own)
                 b.own.labels, b.own.context = None, {}
@@ -340,6 +376,23 @@ class Channel:
                 b.check_off(f"a message ({out.kind})", out.tensor, changed, out.phase, out.epoch)
                 out = out.with_tensor(changed, b.policy.name)
         return out
+
+    def _count(self, binding: Binding, message: Message) -> None:
+        """One use of every row of a message, and of the rows that its sender mixed into them."""
+        counter = binding.own.uses
+        assert counter is not None
+        if message.rows is None:
+            counter.passed(f"{message.kind} messages of no single rows pass")
+            return
+        counter.add(message.rows, message.phase)
+        if message.phase == "predict":
+            return
+        for b in self.bindings.get(message.sender, ()):
+            mixed = b.policy.carries(message.rows) if b.policy.overrides("carries") else None
+            if mixed is not None:
+                on = torch.tensor(b.own.active, device=mixed.device)
+                flat = mixed.flatten(1)
+                counter.add(flat, message.phase, on=on.unsqueeze(1).expand_as(flat))
 
     def derive(self, message: Message, *, own: bool = False) -> None:
         """Record for one party alone what it has in the clear although it did not cross so.

@@ -1,7 +1,6 @@
 """The command line: parses, calls, prints, and turns outcomes into exit codes.
 
-0 done, gates passed; 1 a gate failed; 2 usage, scenario or data error; 3 inconclusive; 4 internal
-error; 130 interrupted, resumable. Nothing here imports torch before a command needs it.
+Nothing here imports torch before a command needs it.
 """
 
 from __future__ import annotations
@@ -26,12 +25,23 @@ from vflsec.cli_args import (
     SetOption,
     folder_name,
 )
+from vflsec.cli_init import init
 from vflsec.cli_new import new_app
 from vflsec.cli_streams import console_for, defect, fail, heard
 from vflsec.errors import VflsecError
 from vflsec.plugins import last_place, seal
 
-__all__ = ["app", "main"]
+__all__ = ["EXIT_CODES", "app", "main"]
+
+EXIT_CODES = {
+    0: "done, gates passed",
+    1: "a gate failed",
+    2: "the command, the scenario or the data cannot be used",
+    3: "inconclusive, and no gate failed",
+    4: "internal error",
+    130: "interrupted; the same command resumes",
+}
+"""What each exit code means, in the words of the README."""
 
 app = typer.Typer(
     name="vflsec",
@@ -43,6 +53,7 @@ app = typer.Typer(
     "cost to stop it?\n\nExample: vflsec audit quickstart",
 )
 app.add_typer(new_app, name="new")
+app.command()(init)
 
 
 def _json(value: Any) -> None:
@@ -224,7 +235,9 @@ def tune(
             typer.echo(f"{f.defense}: strength {chosen}. {f.reason}")
         typer.echo("Pareto front (utility, worst advantage):")
         for t in front:
-            typer.echo(f"  {t.defense} {t.strength:g}: {t.utility:.3f}, {t.leak:+.3f}")
+            typer.echo(
+                f"  {t.defense} {t.strength:g}: {t.utility:.3f}, {t.leak:+.3f}.{t.epsilons()}"
+            )
     lost = any(f.strength is None or f.confirmed is False for f in found)
     raise typer.Exit(3 if lost else 0)
 
@@ -399,10 +412,14 @@ def list_(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A registered name, an alias, or a scenario.")],
+    name: Annotated[
+        str, typer.Argument(help="A registered name, an alias, a scenario, or a section of one.")
+    ],
     format_: FormatOption = Format.text,
 ) -> None:
     """Show what something does, its parameters, its needs and its source.
+
+    Sections of a scenario: data, parties, algorithm, defense, attack, audit, gate.
 
     Example: vflsec show norm
     """
@@ -415,32 +432,18 @@ def show(
     for item in found:
         typer.echo(f"{item['kind']} {item['name']}\n\n{item['doc'].strip()}\n")
         if item.get("parameters"):
-            typer.echo("Parameters:")
+            typer.echo("Keys:" if item["kind"] == "section" else "Parameters:")
         for p in item.get("parameters", []):
-            default = f" = {p['default']}" if p["default"] else " (required)"
+            needed = "" if item["kind"] == "section" else " (required)"
+            default = f" = {p['default']}" if p["default"] else needed
             typer.echo(f"  {p['name']}: {p['type']}{default}")
+            if p.get("meaning"):
+                typer.echo(f"      {p['meaning']}")
         for key in ("needs", "target", "strengths"):
             if item.get(key):
                 typer.echo(f"{key}: {item[key]}")
         if item.get("aliases"):
             typer.echo(f"also called: {', '.join(item['aliases'])}")
-
-
-@app.command()
-def init(
-    tables: Annotated[list[Path], typer.Argument(help="One table, or one for each party.")],
-    label: Annotated[str, typer.Option(help="The column to predict; its table is active.")],
-    out: Annotated[Path, typer.Option(help="The scenario to write.")],
-    id_: Annotated[str, typer.Option("--id", help="Links rows; found if not given.")] = "",
-) -> None:
-    """Write a commented scenario for your own tables.
-
-    Example: vflsec init bank.csv bureau.csv --id customer --label default --out credit.toml
-    """
-    from vflsec.templates import write_scenario
-
-    write_scenario(tables, label=label, id=id_, out=out)
-    typer.echo(f"Wrote {out}. Next: vflsec check {out}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

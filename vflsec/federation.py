@@ -6,15 +6,17 @@ channel and the clock; what is computed and sent is the algorithm's business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from scipy import stats
 from torch import Tensor, nn
 
 from vflsec import check
 from vflsec.channel import Binding, Channel, Ledger, Recorder
+from vflsec.counts import Counter, Guarded, plain
 from vflsec.errors import PolicyError
 from vflsec.link import Link
 from vflsec.message import Kind, Message
@@ -64,6 +66,7 @@ class Phase:
         listeners: passive parties that are told each epoch whether training goes on.
         passes: what an epoch consists of, in order; empty means one pass over `rows` by `step`.
         before: called once before the first epoch, for example to drop modules; may be None.
+        drawn: row sets (R, n) from which steps draw further rows, with replacement; for the plan.
     """
 
     name: str
@@ -80,6 +83,7 @@ class Phase:
     listeners: tuple[str, ...] = ()
     passes: tuple[Pass, ...] = ()
     before: Callable[[], None] | None = None
+    drawn: tuple[Tensor, ...] = ()
 
     def walks(self) -> tuple[Pass, ...]:
         """The passes of an epoch."""
@@ -156,6 +160,8 @@ class Federation:
                     prior=stack.priors() if active else None,
                     facts=dict(facts or {}),
                 )  # fmt: skip
+                if policy.counted:
+                    own.uses = Counter(stack.replicas, len(task.y), stack.device)
                 party.bindings.append(Binding(policy, own))
             parties[name] = party
         replicas = stack.replicas
@@ -172,9 +178,13 @@ class Federation:
         for b in parties[task.active].bindings:
             if b.policy.overrides("labels"):
                 b.own.context = {name: stack.rows(name) for name in ("labelled", "validation")}
+                known = labels >= 0 if labels.dim() == 2 else labels.abs().sum(2) > 0
                 true = labels.clone()
                 labels = b.policy.labels(labels, b.own)
                 b.check_off("labels", true, labels)
+                if b.own.uses is not None and b.policy.counted == "labels":
+                    out = labels >= 0 if labels.dim() == 2 else torch.ones_like(known)
+                    b.own.uses.mark(known & out, "release")
         fed = cls(stack, tuple(seeds), parties, channel, labels)
         for name in recorder.observed:
             parties[name].observer = fed._observer(name)
@@ -343,11 +353,21 @@ class Federation:
         return self._links[party]
 
     def targets(self, rows: Tensor) -> Tensor:
-        """What the active party trains on for sample ids (R, b): (R, b) or (R, b, C)."""
+        """What the active party trains on for sample ids (R, b): (R, b) or (R, b, C).
+
+        To be handed to :meth:`losses`. Where a policy claims something of the loss alone, any other
+        use is noted and ends its claim.
+        """
         index = rows if self.labels.dim() == 2 else rows.unsqueeze(-1)
         if self.labels.dim() == 3:
             index = index.expand(-1, -1, self.labels.shape[2])
-        return self.labels.gather(1, index)
+        y = self.labels.gather(1, index)
+        counters = tuple(b.own.uses for b in self._by_loss() if b.own.uses is not None)
+        return Guarded.over(y, rows, counters) if counters else y
+
+    def _by_loss(self) -> list[Binding]:
+        """The active party's policies that protect labels by the loss alone."""
+        return [b for b in self.active.bindings if b.policy.counted == "loss"]
 
     def loss(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
         """Mean of :meth:`losses` over a batch, by replica, (R,)."""
@@ -358,13 +378,26 @@ class Federation:
 
         `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares.
         """
+        given, y = y, plain(y)
         for b in self.active.bindings:
             if b.policy.overrides("loss"):
                 b.own.context = {"train": train}
                 rows = b.policy.loss(logits, y, b.own)
                 if rows is not None:
+                    self._count_loss(given, b, train)
                     return rows
+        self._count_loss(given, None, train)
         return cross_entropy(logits, y)
+
+    def _count_loss(self, y: Tensor, by: Binding | None, train: bool) -> None:
+        """Labels were used by the loss of `by`, or by plain cross entropy."""
+        for b in self._by_loss() if isinstance(y, Guarded) else ():
+            assert isinstance(y, Guarded)
+            assert b.own.uses is not None
+            if b is by:
+                b.own.uses.add(y.rows, "" if train else "validation")
+            else:
+                b.own.uses.passed("another loss than its own uses the labels")
 
     def decode(self, logits: Tensor) -> Tensor:
         """Logits (R, b, C) as the active party uses them for prediction, after its policies."""
@@ -396,9 +429,49 @@ class Federation:
         if key not in self.extra:
             self.extra[key] = Streams(self.seeds, "batches", walk.name)
         order = self.extra[key].permutations(n).to(walk.rows.device)
-        for batch in walk.rows.gather(1, order).split(walk.batch_size, dim=1):
+        shuffled = walk.rows.gather(1, order).split(walk.batch_size, dim=1)
+        bound = sampled(self.parties.values())
+        if bound and walk.batch_size < n:
+            yield from self._poisson(walk, shuffled, bound)
+            return
+        for batch in shuffled:
             if batch.shape[1] >= walk.smallest:
                 yield batch
+
+    def _poisson(
+        self, walk: Pass, shuffled: Sequence[Tensor], bound: Sequence[Binding]
+    ) -> Iterator[Tensor]:
+        """Batches into which every row comes by a coin of its own; those of one epoch, (R, w).
+
+        All have one width w that hardly ever is too small; ``own.sample`` of the policies says
+        which rows were drawn, the others only fill. Replicas whose policies are off keep their
+        `shuffled` batches, filled up.
+        """
+        n, size = walk.rows.shape[1], walk.batch_size
+        rate = size / n
+        width = min(n, int(stats.binom.isf(1e-15, n, rate)) + 1)
+        cut = float(stats.binom.sf(width, n, rate))
+        key = f"poisson.{self.phase}.{walk.name}"
+        if key not in self.extra:
+            self.extra[key] = Streams(self.seeds, "poisson", walk.name, dtype=torch.float64)
+        on = (bound[0].own.strength > 0).to(walk.rows.device).unsqueeze(1)
+        place = torch.arange(width, device=walk.rows.device).unsqueeze(0)
+        for batch in shuffled:
+            drawn = (self.extra[key].uniform((n,)) < rate).to(walk.rows.device)
+            count = drawn.sum(1, keepdim=True).clamp(max=width)
+            first = drawn.long().argsort(dim=1, descending=True, stable=True)
+            order = first.gather(1, torch.minimum(place, (count - 1).clamp_min(0)))
+            rows = torch.where(
+                on, walk.rows.gather(1, order), batch[:, place[0].clamp(max=batch.shape[1] - 1)]
+            )
+            mask = place < torch.where(on, count, batch.shape[1])
+            for b in bound:
+                b.own.sample = (mask, size)
+                if b.own.uses is not None:
+                    b.own.uses.sampled(self.phase, rate, len(shuffled), cut)
+            yield rows
+        for b in bound:
+            b.own.sample = None
 
     def state(self) -> dict[str, dict[str, dict[str, Tensor]]]:
         """A copy of all parties' weights."""
@@ -425,6 +498,26 @@ class Federation:
             phase=self.phase, active=task.active, parties=task.parties, classes=task.classes,
             sends=sends, **known,
         )  # fmt: skip
+
+
+def sampled(parties: Iterable[Party]) -> list[Binding]:
+    """The policies that ask for Poisson batches; none or one of every party that trains.
+
+    Raises:
+        PolicyError: some parties that train have none.
+    """
+    parties = list(parties)
+    found = [b for p in parties for b in p.bindings if b.policy.poisson and any(b.own.active)]
+    if found:
+        there = {b.own.party for b in found}
+        bare = [p.name for p in parties if p.modules and p.parameters() and p.name not in there]
+        if bare:
+            raise PolicyError(
+                f"{found[0].policy.name}: Poisson batches need it at every party that trains, and "
+                f'{", ".join(bare)} trains without. Set party = "all", or accountant = '
+                '"shuffled".'
+            )
+    return found
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:

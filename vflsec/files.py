@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vflsec.errors import ConfigError
 
-__all__ = ["make_folder", "write_atomic"]
+__all__ = ["make_folder", "write_atomic", "write_new"]
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
@@ -32,6 +32,23 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_new(path: Path, text: str, *, force: bool = False) -> None:
+    """Write a file that is not there yet; with `force`, replace it.
+
+    Raises:
+        ConfigError: it exists, or cannot be written.
+    """
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        hint = "Name another file, remove it, or say --force where there is such an option."
+        raise ConfigError(f"{path}: exists already. {hint}") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{path}: cannot be written: {why}.") from None
 
 
 def make_folder(folder: Path) -> None:

@@ -76,7 +76,7 @@ class Link:
             "gradient", fed.active.name, self.party, gradient, rows, scale=float(rows.shape[1]),
             labels=y, logits=logits,
         )  # fmt: skip
-        backward(fed.parties[self.party], z, delivered, penalty, x=x)
+        backward(fed.parties[self.party], z, delivered, penalty, x=x, ids=rows)
         return delivered
 
 
@@ -87,11 +87,13 @@ def backward(
     penalty: Tensor | None,
     change: Callable[[Sequence[Tensor]], Sequence[Tensor]] | None = None,
     x: Tensor | None = None,
+    ids: Tensor | None = None,
 ) -> None:
     """Continue the backward pass of embedding `z` (R, b, d) at its own party, and update it.
 
     `change` is applied to the gradients of the party's parameters before the update. With the rows
-    `x` (R, b, ...) that `z` was made of, policies may treat the gradients row by row.
+    `x` (R, b, ...) that `z` was made of, policies may treat the gradients row by row; `ids`
+    (R, b) says which they are.
     """
     params = party.parameters()
     if not params:
@@ -107,4 +109,4 @@ def backward(
             row_gradients, party.modules, x.shape[1],
             lambda wide: (wide["bottom"](inputs) * slopes).sum(),
         )  # fmt: skip
-    party.update(grads if change is None else change(grads), rows=rows)
+    party.update(grads if change is None else change(grads), rows=rows, ids=ids)

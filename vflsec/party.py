@@ -33,6 +33,7 @@ class Party:
             0 = no limit.
         observer: told the gradients and the weights by name before every step; None if nobody
             asked to record them.
+        unprotected: own training that no policy of gradients saw, in words.
     """
 
     name: str
@@ -42,25 +43,60 @@ class Party:
     optimizer: Any = None
     clip_norm: float = 0.0
     observer: Callable[[dict[str, Tensor], dict[str, Tensor]], None] | None = None
+    unprotected: list[str] = field(default_factory=list)
 
     def parameters(self, parts: Sequence[str] | None = None) -> list[Tensor]:
         """Trainable stacked tensors of all (or the given) parts, in a fixed order."""
         chosen = self.modules if parts is None else parts
         return [p for part in chosen for p in self.modules[part].parameters()]
 
-    def start(self, optimizer: str, lr: float, weight_decay: float, momentum: float = 0.9) -> None:
-        """Make a fresh optimizer over all own parameters and let own policies wrap it."""
+    def start(
+        self,
+        optimizer: str,
+        lr: float,
+        weight_decay: float,
+        momentum: float = 0.9,
+        embedding_l2: float = 0.0,
+    ) -> None:
+        """Make a fresh optimizer over all own parameters and let own policies wrap it.
+
+        `embedding_l2` is weight decay of embedding tables on top of `weight_decay`.
+        """
         params = self.parameters()
         if not params:
             self.optimizer = None
             return
-        if optimizer == "adam":
-            made: Any = optim.Adam(groups(params), lr=lr, weight_decay=weight_decay)
-        elif optimizer == "sgd":
-            made = optim.SGD(groups(params), lr=lr, weight_decay=weight_decay, momentum=momentum)
+        tables = self._tables() if embedding_l2 else []
+        told = {id(p) for p in tables}
+        split = [(weight_decay, [p for p in params if id(p) not in told])]
+        if tables:
+            split.append((weight_decay + embedding_l2, tables))
+        if optimizer == "adagrad":
+            made: Any = optim.Adagrad(
+                [{"params": p, "weight_decay": w} for w, p in split if p], lr=lr
+            )
         else:
-            made = optim.Adagrad(params, lr=lr, weight_decay=weight_decay)
+            parts = [g for w, p in split for g in groups(p, weight_decay=w)]
+            made = (
+                optim.Adam(parts, lr=lr)
+                if optimizer == "adam"
+                else optim.SGD(parts, lr=lr, momentum=momentum)
+            )
         self.optimizer = self.wrap(made)
+
+    def _tables(self) -> list[Tensor]:
+        """Trainable vectors of categorical columns."""
+        return [
+            p
+            for module in self.modules.values()
+            for name, p in module.params.items()
+            if p.requires_grad and "tables" in name.split(".")
+        ]
+
+    def bare(self, what: str) -> None:
+        """Own models are trained where no policy limits what a row does to them."""
+        if what not in self.unprotected:
+            self.unprotected.append(what)
 
     def wrap(self, optimizer: Any) -> Any:
         """An optimizer of this party as its own policies will have it."""
@@ -74,12 +110,14 @@ class Party:
         gradients: Sequence[Tensor | None],
         parts: Sequence[str] | None = None,
         rows: Callable[[], list[Tensor]] | None = None,
+        ids: Tensor | None = None,
     ) -> None:
         """One optimizer step with these gradients of :meth:`parameters`.
 
         Args:
             gradients: (R, ...) each.
             parts: whose; all by default.
+            ids: sample ids (R, b) of the batch, for policies that claim something of its rows.
             rows: computes what each row of the batch adds to them, (R, b, ...) each, for policies
                 that change gradients row by row; None if this step cannot say.
 
@@ -94,7 +132,13 @@ class Party:
                         "split into rows, so it cannot be protected. Use splitnn without own "
                         "penalties, or leave the defense out."
                     )
+                if b.own.uses is not None and ids is None:
+                    b.own.uses.passed(f"{self.name} takes steps on rows that are not told")
+                elif b.own.uses is not None and ids is not None:
+                    b.own.uses.add(ids, on=b.own.sample and b.own.sample[0])
                 gradients = b.policy.gradients(list(gradients), rows, b.own)
+        if all(not b.policy.overrides("gradients") for b in self.bindings):
+            self.bare("its steps")
         if self.clip_norm:
             gradients = clipped(gradients, self.clip_norm)
         if self.observer is not None:

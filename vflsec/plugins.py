@@ -96,7 +96,8 @@ def _follow(module: str, files: dict[str, Path]) -> None:
         if name.partition(".")[0] != top and root is None:
             continue
         spec = _find(name)
-        origin = Path(spec.origin) if spec is not None and spec.has_location else None
+        placed = spec is not None and spec.has_location and spec.origin
+        origin = Path(placed) if placed else None
         if spec is not None and origin is None:
             todo.append(name.rpartition(".")[0])  # a folder without __init__.py
         if spec is None or origin is None or not origin.is_file():

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from vflsec import check
+from vflsec.counts import Counter, Uses
 from vflsec.errors import PolicyError
 from vflsec.rng import Streams
 
@@ -23,20 +24,30 @@ if TYPE_CHECKING:
     from vflsec.message import Message
     from vflsec.visible import Line
 
-__all__ = ["Guarantee", "Own", "Policy", "StepCost", "batch"]
+__all__ = ["OFF", "Guarantee", "Own", "Policy", "StepCost", "batch", "unclaimed"]
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a defense promises, in words and numbers a reviewer can check.
+    """What a defense promises of one execution, as values; :meth:`sentence` puts them in words.
+
+    Words are parts of a sentence: they begin small and end without a full stop.
 
     Attributes:
-        protects: ``"label"``, ``"example"`` or ``"none"``.
-        epsilon: the accountant's epsilon, or None where there is none.
+        protects: ``"label"``, ``"row"`` (of one party or of all, see `what`) or ``"none"``.
+        epsilon: the accountant's epsilon, or None where nothing is claimed.
         delta: the accountant's delta (0 for pure guarantees).
         accountant: which accountant computed it, ``""`` for none.
-        releases: over how many releases it holds.
-        covers: what is covered, and what is not, in one or two sentences.
+        releases: over how many uses of one row it composes, as counted.
+        what: what is protected, for example ``"the label of a row"``.
+        neighbours: the neighbouring relation, for example ``"its replacement by another class"``.
+        against: who may look at what.
+        over: what it composes over, with the counts.
+        given: what is taken as known and fixed; ``""`` if nothing.
+        provided: what has to be so for it to hold; ``""`` if nothing.
+        leaves: what is not covered.
+        reason: why nothing is claimed; ``""`` where an epsilon is.
+        covers: whole sentences instead of the above, for a policy that protects without an epsilon.
     """
 
     protects: str = "none"
@@ -44,7 +55,47 @@ class Guarantee:
     delta: float = 0.0
     accountant: str = ""
     releases: int = 0
-    covers: str = "No guarantee: this is noise without an accountant."
+    what: str = ""
+    neighbours: str = ""
+    against: str = ""
+    over: str = ""
+    given: str = ""
+    provided: str = ""
+    leaves: str = ""
+    reason: str = "it is noise without an accountant"
+    covers: str = ""
+
+    def sentence(self) -> str:
+        """The claim, or why there is none, as reports print it."""
+        leaves = f" Not covered: {self.leaves}." if self.leaves else ""
+        if self.epsilon is None and self.covers:
+            return self.covers
+        if self.epsilon is None:
+            return f"No epsilon is claimed: {self.reason}.{leaves}"
+        delta = f", delta {self.delta:g}" if self.delta else ""
+        given = f", given {self.given}" if self.given else ""
+        provided = f", provided that {self.provided}" if self.provided else ""
+        return (
+            f"Epsilon {self.epsilon:.4g}{delta} of {self.what} under {self.neighbours}, against "
+            f"{self.against}, composed over {self.over}{given}{provided} ({self.accountant})."
+            f"{leaves}"
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """The values with the sentence under ``says``, as they are stored."""
+        return {**asdict(self), "says": self.sentence()}
+
+
+OFF = Guarantee(reason="it is switched off")
+
+
+def unclaimed(uses: Uses, hook: str) -> Guarantee | None:
+    """No guarantee, with the reason, if counts forbid one for a policy that works by `hook`."""
+    if uses.past:
+        return Guarantee(reason=" and ".join(uses.past))
+    if not uses.most:
+        return Guarantee(reason=f"nothing was counted, its hook ({hook}) was not called")
+    return None
 
 
 @dataclass(frozen=True)
@@ -81,6 +132,9 @@ class Own:
         memory: state of this policy over one run (memoised labels, residuals); starts empty.
         facts: public facts of the run (epochs, batch size, number of labelled rows, ...).
         context: what else the owner computed in this step (its logits, its top model, ...).
+        uses: counts of this policy's work, for one that names a hook in `counted`; else None.
+        sample: in Poisson batches, which rows (R, b) of the current one were drawn, and how many
+            are drawn on average; None where every row of a batch counts.
     """
 
     party: str
@@ -92,6 +146,8 @@ class Own:
     memory: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     context: dict[str, Any] = field(default_factory=dict)
+    uses: Counter | None = None
+    sample: tuple[Tensor, int] | None = None
 
     def column(self, like: Tensor) -> Tensor:
         """`strength` shaped (R, 1, ...) to broadcast over `like`, in its dtype and device."""
@@ -130,8 +186,11 @@ class Policy:
 
         trainings: how many times the algorithm is trained from scratch; before each time but the
             first, `relabel` is called.
+        counted: the hook whose uses an epsilon composes over (``labels``, ``loss``, ``outgoing``
+            or ``gradients``), for a policy that claims one; the engine counts them by row.
+        poisson: True if batches must be Poisson samples.
 
-    `covers`, `owner` and `trainings` may be properties that depend on the parameters.
+    `covers`, `owner`, `trainings` and `poisson` may be properties that depend on the parameters.
     """
 
     name: ClassVar[str] = ""
@@ -141,6 +200,8 @@ class Policy:
     covers: frozenset[str] = frozenset()
     owner: str = "active"
     trainings: int = 1
+    counted: ClassVar[str] = ""
+    poisson: bool = False
 
     def columns(self, x: Tensor, own: Own) -> Tensor:
         """Own input rows (R, b, ...) before the bottom model."""
@@ -283,8 +344,20 @@ class Policy:
             ConfigError: it cannot protect labels of so many classes.
         """
 
+    def carries(self, rows: Tensor) -> Tensor | None:
+        """Whose secrets each row of a batch carries on top of its own, (R, b, k) sample ids.
+
+        For policies that mix rows: a message of row i is then a use of the rows mixed into it.
+        None means its own alone.
+        """
+        return None
+
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
-        """What is promised at this strength for a run with these public facts."""
+        """What is promised at this strength for a run with these public facts.
+
+        ``facts["uses"]`` is what was counted (:class:`vflsec.counts.Uses`); where it is missing,
+        nothing was counted and nothing may be claimed.
+        """
         return Guarantee()
 
     def overrides(self, hook: str) -> bool:

@@ -78,22 +78,39 @@ class Streams:
         """A fresh set of streams below this one."""
         return Streams(self.seeds, *self.names, *names, device=self.device, dtype=self.dtype)
 
-    def normal(self, shape: Sequence[int], *, active: Sequence[bool] | None = None) -> Tensor:
+    def normal(
+        self,
+        shape: Sequence[int],
+        *,
+        active: Sequence[bool] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
         """Standard normal numbers, shape (R, *shape); replicas not `active` get zeros."""
-        out = torch.empty((len(self), *shape), dtype=self.dtype, device=self.device)
+        kind = dtype or self.dtype
+        out = torch.empty((len(self), *shape), dtype=kind, device=self.device)
         for r, g in enumerate(self.generators):
             if active is None or active[r]:
-                torch.randn(tuple(shape), generator=g, out=out[r], dtype=self.dtype)
+                torch.randn(tuple(shape), generator=g, out=out[r], dtype=kind)
             else:
                 out[r].zero_()
         return out
 
-    def uniform(self, shape: Sequence[int], *, active: Sequence[bool] | None = None) -> Tensor:
-        """Numbers uniform on [0, 1), shape (R, *shape); replicas not `active` get 1/2."""
-        out = torch.empty((len(self), *shape), dtype=self.dtype, device=self.device)
+    def uniform(
+        self,
+        shape: Sequence[int],
+        *,
+        active: Sequence[bool] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Numbers uniform on [0, 1), shape (R, *shape); replicas not `active` get 1/2.
+
+        Coins that carry a guarantee are drawn in float64: float32 knows no chance below 2^-24.
+        """
+        kind = dtype or self.dtype
+        out = torch.empty((len(self), *shape), dtype=kind, device=self.device)
         for r, g in enumerate(self.generators):
             if active is None or active[r]:
-                torch.rand(tuple(shape), generator=g, out=out[r], dtype=self.dtype)
+                torch.rand(tuple(shape), generator=g, out=out[r], dtype=kind)
             else:
                 out[r].fill_(0.5)
         return out
@@ -105,10 +122,16 @@ class Streams:
             torch.randint(high, tuple(shape), generator=g, out=out[r])
         return out
 
-    def laplace(self, shape: Sequence[int], *, active: Sequence[bool] | None = None) -> Tensor:
+    def laplace(
+        self,
+        shape: Sequence[int],
+        *,
+        active: Sequence[bool] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
         """Laplace numbers of scale 1, shape (R, *shape); replicas not `active` get zeros."""
-        u = self.uniform(shape, active=active) - 0.5
-        tiny = torch.finfo(self.dtype).tiny
+        u = self.uniform(shape, active=active, dtype=dtype) - 0.5
+        tiny = torch.finfo(u.dtype).tiny
         return -u.sign() * torch.log((1 - 2 * u.abs()).clamp_min(tiny))
 
     def permutations(self, n: int) -> Tensor:

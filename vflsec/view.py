@@ -21,7 +21,7 @@ __all__ = [
     "side_by_side",
 ]  # fmt: skip
 
-FORMS = ("mean", "first", "last", "all")
+FORMS = ("mean", "scaled", "first", "last", "all")
 GRANTS = ("known_rows", "prior", "aux_rows", "peer_model")
 
 
@@ -32,7 +32,8 @@ class Need:
     ``what`` is a message kind received by the adversary (``gradient``), ``sent.KIND`` for what it
     sent, ``model`` (its own trained modules), ``parameter_gradient`` (of its own modules), or a
     grant (:data:`GRANTS`). ``form`` says how much of a message kind is kept: ``mean`` (per-row mean
-    over epochs, folded as it passes), ``first``, ``last`` or ``all`` epochs.
+    over epochs, folded as it passes), ``scaled`` (the same of rows divided by the root mean square
+    row norm of their batch), ``first``, ``last`` or ``all`` epochs.
     """
 
     what: str
@@ -176,8 +177,8 @@ class Table:
         tensor: (m, ...) payload rows.
         rows: (m,) sample ids.
         epoch, step: (m,) when each row passed; step counts from the start of the phase.
-            In the folded form (``mean``) every sample appears once and both are those of the last
-        message.
+            In the folded forms (``mean``, ``scaled``) every sample appears once and both are those
+            of the last message.
     """
 
     tensor: Tensor
@@ -192,6 +193,20 @@ class Table:
         """The rows that `mask` (bool or indices) names."""
         return Table(self.tensor[mask], self.rows[mask], self.epoch[mask], self.step[mask])
 
+    def scaled(self) -> Table:
+        """The rows divided by the root mean square row norm of the batch they came in.
+
+        A batch is what passed in one step. A batch of zeros stays zero.
+        """
+        _, batch = self.step.unique(return_inverse=True)
+        flat = self.tensor.flatten(1)
+        square = flat.double().square().sum(1)
+        total = torch.zeros(int(batch.max()) + 1, dtype=square.dtype, device=square.device)
+        size = (total.index_add(0, batch, square) / torch.bincount(batch)).sqrt()
+        size = torch.where(size > 0, size, torch.ones_like(size))
+        wide = size[batch].to(flat).reshape(-1, *([1] * (self.tensor.dim() - 1)))
+        return Table(self.tensor / wide, self.rows, self.epoch, self.step)
+
     def folded(self, form: str) -> Table:
         """A table in the form ``all`` as one of the other forms: each sample id once, ascending."""
         order = torch.argsort(self.step, stable=True)
@@ -200,6 +215,8 @@ class Table:
         turn = torch.arange(len(order), device=order.device)
         last = torch.zeros_like(rows).scatter_reduce_(0, place, turn, "amax", include_self=False)
         first = torch.zeros_like(rows).scatter_reduce_(0, place, turn, "amin", include_self=False)
+        if form == "scaled":
+            return self.scaled().folded("mean")
         if form == "mean":
             total = torch.zeros((len(rows), *self.tensor.shape[1:])).to(self.tensor)
             total.index_add_(0, place, self.tensor[order])
@@ -245,12 +262,6 @@ class Update:
     rows: Tensor
     gradients: Mapping[str, Tensor]
     weights: Mapping[str, Tensor]
-
-    def copied(self, copy: Callable[[Tensor], Tensor]) -> Update:
-        """The same step, every tensor passed through `copy`."""
-        gradients = {k: copy(v) for k, v in self.gradients.items()}
-        weights = {k: copy(v) for k, v in self.weights.items()}
-        return replace(self, rows=copy(self.rows), gradients=gradients, weights=weights)
 
 
 @dataclass(frozen=True)

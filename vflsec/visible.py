@@ -15,7 +15,7 @@ from vflsec.view import Need
 
 __all__ = ["HEADS", "Line", "cells", "claim", "markdown", "sees"]
 
-HEADS = ("what", "in the clear to", "masked for", "opaque for", "when")
+HEADS = ("what", "in the clear to", "masked for", "opaque for", "when", "masks and noise in it")
 """Column titles of the table."""
 
 
@@ -30,6 +30,7 @@ class Line:
         masked: roles that hold it under somebody else's mask.
         opaque: roles that hold a ciphertext of it without the key.
         when: after which step of the protocol.
+        drawn: masks and noise that are in it, and who drew each.
     """
 
     what: str
@@ -38,6 +39,7 @@ class Line:
     masked: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
     when: str = ""
+    drawn: str = ""
 
 
 def sees(need: Need, role: str, lines: Sequence[Line]) -> bool:
@@ -52,7 +54,7 @@ def sees(need: Need, role: str, lines: Sequence[Line]) -> bool:
 def cells(line: Line) -> tuple[str, ...]:
     """A line as the cells of a table under :data:`HEADS`."""
     held = [", ".join(who) or "nobody" for who in (line.clear, line.masked, line.opaque)]
-    return (line.what, *held, line.when)
+    return (line.what, *held, line.when, line.drawn or "none")
 
 
 def markdown(lines: Sequence[Line]) -> str:

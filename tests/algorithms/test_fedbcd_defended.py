@@ -59,7 +59,7 @@ def test_the_accountant_counts_every_local_update() -> None:
         params = {"hidden": [5], "cut": 3, "epochs": 2} | (
             {} if q is None else {"local_updates": q}
         )
-        defense = DefenseSpec("dpsgd", party="passive", strength=2.0)
+        defense = DefenseSpec("dpsgd", party="all", strength=2.0)
         cell = CellSpec({"name": "small"}, "fedbcd", params, (defense,))
         (result,) = run_cohort([cell], [], tasks, device="cpu")
         made[q] = result.guarantees[0]

@@ -107,6 +107,46 @@ def test_the_larger_set_sets_the_pace() -> None:
     assert torch.equal(torch.cat(batches, dim=1).sort().values, stack.unaligned_labelled())
 
 
+def test_auto_is_the_ratio_of_the_two_sets() -> None:
+    """60 rows of its own against 144 aligned ones; bit for bit what the number gives."""
+    stack = world()
+    sizes = stack.unaligned_labelled().shape[1], stack.rows("labelled").shape[1]
+    fed = trained(FPD(**FED), stack, [0, 1])
+    assert FPD(**FED).own_weight(fed) == sizes[0] / sizes[1]
+    other = trained(FPD(**FED, beta=sizes[0] / sizes[1]), stack, [0, 1])
+    for part in FPD(**FED).student_parts:
+        mine, theirs = fed.active.modules[part].state(), other.active.modules[part].state()
+        assert all(torch.equal(mine[k], theirs[k]) for k in mine)
+
+
+@pytest.mark.parametrize(
+    ("unaligned", "size", "expected"),
+    [(60, 0, (32, 32)), (60, 8, (32, 8)), (200, 0, (32, 32)), (200, 8, (32, 8)), (60, 5, (32, 5))],
+)
+def test_batches_of_their_own_size(unaligned: int, size: int, expected: tuple[int, int]) -> None:
+    """The set with more batches is walked; the other gives as many rows as was asked for."""
+    stack = world(unaligned=unaligned)
+    algorithm = FPD(**FED, own_batch_size=size)
+    fed = start(algorithm, stack)
+    seen: list[tuple[int, int]] = []
+    phase = algorithm.phases(fed)[1]
+    walked, drawn = (unaligned, 144) if phase.rows.shape[1] == unaligned else (144, unaligned)
+    with pytest.MonkeyPatch.context() as patch:
+        original = FPD.student_loss
+
+        def watched(self: FPD, fed: Federation, aligned: Tensor, own: Tensor | None) -> Tensor:
+            assert own is not None
+            seen.append((aligned.shape[1], own.shape[1]))
+            return original(self, fed, aligned, own)
+
+        patch.setattr(FPD, "student_loss", watched)
+        for rows in fed.batches(phase):
+            algorithm.student_step(fed, rows)
+    batches = {144: -(-144 // 32), unaligned: -(-unaligned // (size or 32))}
+    assert len(seen) == batches[walked] >= batches[drawn]
+    assert seen[0] == expected
+
+
 def test_pure_distillation_is_at_rest_when_the_student_agrees() -> None:
     """alpha = 0 and beta = 0: no loss and no gradient where student and teacher agree."""
     stack = world()
@@ -173,6 +213,7 @@ def test_kl_is_the_divergence() -> None:
     [
         ({"alpha": 1.5}, r"fpd.alpha must be a number in \[0, 1\]"),
         ({"beta": -1.0}, "fpd.beta"),
+        ({"own_batch_size": -1}, "fpd.own_batch_size"),
         ({"student_epochs": -1}, "fpd.student_epochs"),
         ({"top": (), "linear_top": False, "aggregation": "sum"}, "must have a head"),
     ],

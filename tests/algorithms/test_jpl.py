@@ -9,9 +9,12 @@ import pytest
 import torch
 from by_hand import federation, trained
 from torch import Tensor
+from worlds import with_category
 
+from vflsec import registry
 from vflsec.algorithms.fpd import FPD
 from vflsec.algorithms.jpl import JPL
+from vflsec.data.prepare import make_task
 from vflsec.errors import ConfigError
 from vflsec.nn.imitation import cross_matrix, csi, imitation, order_matrix, prc
 from vflsec.rng import generator
@@ -163,7 +166,8 @@ def test_csi_vanishes_on_equal_similarities_and_moves_only_the_student() -> None
     a, b = (torch.nn.functional.normalize(v[0], dim=-1) for v in inputs[:2])
     c, d = (torch.nn.functional.normalize(v[0], dim=-1) for v in inputs[2:])
     gap = torch.softmax(a @ b.T / 0.5, 1) - torch.softmax(c @ d.T / 0.5, 1)
-    assert torch.allclose(csi(*inputs, 0.5)[0], gap.square().sum() / 7)
+    assert torch.allclose(csi(*inputs, 0.5)[0], gap.square().sum())
+    assert torch.allclose(csi(*inputs, 0.5, "mean")[0], gap.square().sum() / 7)
 
 
 def test_order_matrix_and_its_mirror_make_one() -> None:
@@ -192,10 +196,94 @@ def test_prc_follows_the_guide_up_to_a_constant() -> None:
     assert torch.allclose(prc(guide, guide, one), torch.zeros(2, dtype=torch.float64))
 
 
+LEAST_SHARE = 0.003
+"""Least share of the gradient that a term of the loss must have to be worth its name."""
+
+
+def shares(algorithm: JPL, stack: Stack) -> dict[str, float]:
+    """Norm of each term's gradient of the student's weights over the sum of all norms, least over
+    replicas, after the student's last epoch (none: at its start).
+    """
+    fed = trained(algorithm, stack, [0, 1])
+    aligned, own = fed.extra["sides"]
+    params = fed.active.parameters(algorithm.student_parts)
+    norms = {}
+    for name, (weight, loss) in algorithm.terms(fed, aligned[:, :128], own[:, :128]).items():
+        grads = torch.autograd.grad(
+            (weight * loss).sum(), params, allow_unused=True, retain_graph=True
+        )
+        squares = [g.flatten(1).square().sum(1) for g in grads if g is not None]
+        norms[name] = torch.stack(squares).sum(0).sqrt()
+    total = torch.stack(list(norms.values())).sum(0)
+    return {k: float((v / total).min()) for k, v in norms.items()}
+
+
+@pytest.mark.parametrize("student_epochs", [0, 10])
+def test_every_term_has_a_share_of_the_gradient(student_epochs: int) -> None:
+    """In the world `imitation`; CSI as a mean at temperature 1, which was the default, has none."""
+    source = registry.datasets.create("imitation", {"test_rows": 50})
+    tasks = {s: make_task(source.load(s), s, aligned=1200) for s in (0, 1)}
+    stack = Stack.build(tasks, [0, 1])
+    settings: dict[str, Any] = {
+        "epochs": 20, "patience": 0, "student_epochs": student_epochs, "lr": 3e-3,
+        "a_teacher": 1.0, "select": False,
+    }  # fmt: skip
+    found = shares(JPL(**settings), stack)
+    assert len(found) == 11  # seven terms on aligned rows, four on unaligned ones
+    assert min(found.values()) > LEAST_SHARE, found
+    old = shares(JPL(**settings, tau=1.0, csi_reduction="mean"), stack)
+    assert old["own.similarity"] < LEAST_SHARE / 10
+
+
+def test_one_shared_table_serves_both_bottoms() -> None:
+    stack = with_category(world())
+    shared, own = (JPL(**SMALL, shared_embedding=e) for e in (True, False))
+    a, b = trained(shared, stack, [0, 1]), trained(own, stack, [0, 1])
+    tables = {
+        kind: [
+            f"{part}.{key}"
+            for part in algorithm.student_parts
+            for key in fed.active.modules[part].params
+            if "tables" in key
+        ]
+        for kind, algorithm, fed in (("shared", shared, a), ("own", own, b))
+    }
+    assert tables == {
+        "shared": ["embedding.tables.0.weight"],
+        "own": ["student.0.tables.0.weight", "imitation.0.tables.0.weight"],
+    }
+    fresh = trained(JPL(**SMALL | {"student_epochs": 0}, shared_embedding=True), stack, [0, 1])
+    weights = [f.active.modules["embedding"].params["tables.0.weight"] for f in (a, fresh)]
+    assert not torch.equal(*weights)
+    warm = trained(
+        JPL(**SMALL | {"student_epochs": 0}, shared_embedding=True, warm_start=True), stack, [0, 1]
+    )
+    x = warm.columns("active", stack.rows("test"))
+    mine, _ = shared.imagine(warm, stack.rows("test"), train=False)
+    assert torch.equal(mine, warm.active.modules["bottom"](x, train=False))
+
+
+def test_without_categories_a_shared_table_changes_nothing() -> None:
+    stack = world()
+    a, b = (
+        predict(algorithm, trained(algorithm, stack, [0, 1]), stack.rows("test"))
+        for algorithm in (JPL(**SMALL), JPL(**SMALL, shared_embedding=True))
+    )
+    assert torch.equal(a, b)
+
+
+def test_a_bottom_of_ones_own_cannot_share_a_table() -> None:
+    algorithm = JPL(**SMALL, shared_embedding=True, parties={"active": {"module": "a:b"}})
+    with pytest.raises(ConfigError, match="shared_embedding needs a table"):
+        federation(algorithm, world(), [0, 1])
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
         ({"tau": 0.0}, "jpl.tau"),
+        ({"csi_reduction": "max"}, "jpl.csi_reduction"),
+        ({"embedding_rows": 1}, "jpl.embedding_rows"),
         ({"cme": "acme"}, "jpl.cme"),
         ({"answer": "b"}, "jpl.answer"),
         ({"ranking": -1.0}, "jpl.ranking"),

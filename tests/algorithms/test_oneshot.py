@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from vflsec.errors import ConfigError
 from vflsec.federation import Federation
 from vflsec.nn.clusters import clusters
 from vflsec.nn.fixmatch import ImageViews, TabularViews, column_centres
+from vflsec.party import Party
 from vflsec.rng import Streams, generator
 from vflsec.testing import small_stack, train
 from vflsec.train.loop import predict, run_phases
@@ -230,7 +232,10 @@ def test_finetune_of_no_batches_changes_nothing_and_of_some_does() -> None:
         ({"unlabelled_ratio": 0}, "oneshot.unlabelled_ratio"),
         ({"unlabelled_weight": -1.0}, "oneshot.unlabelled_weight"),
         ({"active_labels": "none"}, "oneshot.active_labels"),
-        ({"local_epochs": 0}, "oneshot.local_epochs"),
+        ({"local_steps": 0}, "oneshot.local_steps"),
+        ({"local_epochs": -1}, "oneshot.local_epochs"),
+        ({"local_schedule": "step"}, "oneshot.local_schedule"),
+        ({"local_ema": 1.0}, "oneshot.local_ema"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], text: str) -> None:
@@ -315,3 +320,66 @@ def test_clusters_go_by_direction_not_length() -> None:
     for r in range(2):
         assert purity(found[r], (sign > 0).long()) == 1.0
     assert clusters(torch.zeros(1, 5, 3), 2, [0], "p").tolist() == [[0] * 5]
+
+
+class Watch:
+    """Rates and weights of the passive client after each of its updates in local training."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rates: list[float] = []
+        self.weights: list[dict[str, Tensor]] = []
+        original = OneShot._update
+
+        def update(one: OneShot, fed: Federation, party: Party, rows: Tensor) -> None:
+            original(one, fed, party, rows)
+            if not party.active:
+                self.rates.append(party.optimizer.param_groups[0]["lr"])
+                self.weights.append(party.modules["bottom"].state())
+
+        monkeypatch.setattr(OneShot, "_update", update)
+
+
+STEPS = {k: v for k, v in SMALL.items() if k != "local_epochs"}
+
+
+def test_local_work_is_counted_in_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """144 aligned rows in batches of 32 are five updates an epoch."""
+    assert OneShot().local_steps >= 1000
+    assert OneShot().local_epochs == 0
+    stack = small_stack([0, 1], unaligned=40)
+    assert stack.rows("labelled").shape[1] == 144
+    watch = Watch(monkeypatch)
+    trained(OneShot(**STEPS, local_steps=7), stack, [0, 1])
+    assert len(watch.weights) == 7
+    by_steps = trained(OneShot(**STEPS, local_steps=10), stack, [0, 1])
+    by_epochs = trained(OneShot(**STEPS, local_epochs=2), stack, [0, 1])
+    assert len(watch.weights) == 27
+    assert_same(by_steps.state(), by_epochs.state())
+
+
+def test_the_cosine_ends_at_seven_sixteenths_and_the_classifier_starts_afresh(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watch = Watch(monkeypatch)
+    algorithm = OneShot(**STEPS, local_steps=8, local_schedule="cosine")
+    fed = trained(algorithm, small_stack([0, 1]), [0, 1])
+    expected = [algorithm.lr * math.cos(7 * math.pi * t / 128) for t in range(8)]
+    assert watch.rates == pytest.approx(expected)
+    assert fed.active.optimizer.param_groups[0]["lr"] == algorithm.lr
+
+
+def test_the_average_over_local_training_takes_the_weights_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stack = small_stack([0, 1], unaligned=40)
+    watch = Watch(monkeypatch)
+    fed = trained(OneShot(**STEPS, local_steps=6, local_ema=0.75), stack, [0, 1])
+    kept = watch.weights[0]
+    for weights in watch.weights[1:]:
+        kept = {k: 0.75 * v + 0.25 * weights[k] for k, v in kept.items()}
+    now = fed.parties["passive1"].modules["bottom"].state()
+    last = watch.weights[-1]
+    for key, value in now.items():
+        assert torch.allclose(value, kept[key], atol=1e-12)
+        assert not torch.allclose(value, last[key], atol=1e-6)
+    assert "ema" not in fed.extra

@@ -20,7 +20,7 @@ from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation
 from vflsec.nn.augment import Corruption
 from vflsec.nn.replicas import LEAST
-from vflsec.nn.scarf import scarf_loss
+from vflsec.nn.scarf import EarlyStop, scarf_loss
 from vflsec.policy import Own, Policy
 from vflsec.rng import Streams, generator
 from vflsec.task import Stack
@@ -30,7 +30,9 @@ from vflsec.view import Schema
 SMALL: dict[str, Any] = {
     "hidden": (7,), "cut": 3, "top": (4,), "batch_size": 16, "lr": 1e-2, "epochs": 5, "patience": 2,
 }  # fmt: skip
-SCARF: dict[str, Any] = {"scarf_epochs": 2, "scarf_batch_size": 32, "projector": (8, 8)}
+SCARF: dict[str, Any] = {
+    "scarf_epochs": 2, "scarf_batch_size": 32, "projector": (8, 8), "scarf_patience": 0,
+}  # fmt: skip
 
 
 def few(seeds: list[int], **world: Any) -> Stack:
@@ -298,6 +300,7 @@ def test_a_cell_does_not_depend_on_its_company() -> None:
         ({"corruption": 1.5}, r"vflhlp.corruption must be a number in \[0, 1\], got 1.5"),
         ({"temperature": 0.0}, "vflhlp.temperature must be a finite number > 0, got 0.0"),
         ({"projector": ()}, "vflhlp.projector must be at least one width"),
+        ({"scarf_patience": -1}, "vflhlp.scarf_patience must be an integer >= 0, got -1"),
         ({"scarf_batch_size": 1}, "vflhlp.scarf_batch_size must be an integer >= 2, got 1"),
     ],
 )
@@ -329,6 +332,35 @@ def test_what_cannot_be_limited_by_row_is_refused() -> None:
     plain = trained(free, few([0]))
     limited = trained(free, few([0]), policies=on["active"])
     assert largest_difference(plain.state(), limited.state()) < 1e-9
+
+
+def test_scarf_stops_early_with_the_weights_of_its_best_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each replica has what it has after exactly its best number of epochs, bit for bit."""
+    losses: list[Tensor] = []
+    original = EarlyStop.see
+
+    def see(stop: EarlyStop, loss: Tensor) -> None:
+        losses.append(loss)
+        original(stop, loss)
+
+    monkeypatch.setattr(EarlyStop, "see", see)
+    settings = {**SMALL, **SCARF, "scarf_epochs": 60, "scarf_lr": 0.05, "constrain": False}
+    seeds, name = [0, 1], "scarf:passive1"
+    early = after_stage(VFLHLP(**settings | {"scarf_patience": 2}), few(seeds), seeds, name)
+    assert 3 <= len(losses) < 60
+    for r in (0, 1):
+        seen = [float(loss[r]) for loss in losses]
+        best = next(  # the first epoch that the next two do not beat
+            i for i in range(len(seen)) if min(seen[i + 1 : i + 3], default=9.0) >= seen[i]
+            and seen[i] == min(seen[: i + 1])
+        )  # fmt: skip
+        until = VFLHLP(**settings | {"scarf_epochs": best + 1})
+        plain = after_stage(until, few(seeds), seeds, name)
+        for part in ("bottom", "projector"):
+            a, b = (f.parties["passive1"].modules[part].state() for f in (early, plain))
+            assert all(torch.equal(a[k][r], b[k][r]) for k in a)
 
 
 def test_scarf_refuses_images() -> None:

@@ -14,7 +14,8 @@ from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
 from vflsec.engine.cohort import run_cohort
 from vflsec.nn.joint import Joint
 from vflsec.nn.replicas import Replicas
-from vflsec.testing import small_task
+from vflsec.testing import small_stack, small_task, train
+from vflsec.view import Table
 
 
 def auc(result: CellResult, adversary: str, split: str, attack: str = "") -> Measure:
@@ -125,3 +126,32 @@ def test_attacks_on_the_trained_model_have_no_curve() -> None:
     spec = AttackSpec("spectral", {}, ("passive1",), over_time=True)
     (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
     assert {m.phase for m in result.measures} == {"train"}
+
+
+def test_gradients_scaled_as_they_pass_equal_those_scaled_afterwards() -> None:
+    """The recorder's fold against all messages, divided by their batches by hand."""
+    stack = small_stack([0, 1], n=100)
+    party = stack.first.passive[0]
+    wanted = [(party, "received", "gradient", form) for form in ("all", "scaled", "mean")]
+    algorithm = registry.algorithms.create("splitnn", {"epochs": 3, "batch_size": 25})
+    held = train(algorithm, stack, [0, 1], wanted=wanted).fed.channel.recorder
+    for r in (0, 1):
+        found = held.tables(r, (party,), "train")
+        whole = found["received", "gradient", "all", party]
+        folded = found["received", "gradient", "scaled", party]
+        total = torch.zeros(len(folded), whole.tensor.shape[1], dtype=torch.float64)
+        for step in whole.step.unique():
+            batch = whole.take(whole.step == step)
+            size = batch.tensor.norm(dim=1).square().mean().sqrt()
+            total[torch.searchsorted(folded.rows, batch.rows)] += batch.tensor / size
+        times = (whole.rows.unsqueeze(0) == folded.rows.unsqueeze(1)).sum(1, keepdim=True)
+        assert folded.tensor == pytest.approx(total / times, abs=1e-12)
+        assert whole.folded("scaled").tensor == pytest.approx(total / times, abs=1e-12)
+        mean = found["received", "gradient", "mean", party]
+        assert not torch.allclose(mean.tensor, folded.tensor, rtol=0.5)
+
+
+def test_a_batch_of_zeros_stays_zero_when_scaled() -> None:
+    rows = torch.arange(4)
+    table = Table(torch.zeros(4, 2), rows, rows * 0, rows // 2)
+    assert torch.equal(table.scaled().tensor, table.tensor)

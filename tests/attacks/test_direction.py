@@ -35,7 +35,12 @@ def test_inner_product_is_the_plain_one() -> None:
     g, y = binary_gradients(200, 4)
     view = make_view(y, gradients=g.double(), known=4)
     guess = direction(measure="inner", positives=2).infer(view, rng())
-    hints = view.require_known().of_class(1)[:2]
+    known = view.require_known()
+    hints, against = known.of_class(1)[:2], known.of_class(0)[:2]
+    asked = g.double()[guess.rows]
+    expected = (asked @ g.double()[hints].T).sum(1) - (asked @ g.double()[against].T).sum(1)
+    assert torch.from_numpy(guess.scores) == pytest.approx(expected / 4, abs=1e-12)
+    guess = direction(measure="inner", positives=2, negatives=False).infer(view, rng())
     expected = (g.double()[guess.rows] @ g.double()[hints].T).mean(1)
     assert torch.from_numpy(guess.scores) == pytest.approx(expected, abs=1e-12)
 
@@ -128,3 +133,47 @@ def test_on_a_recorded_run_under_iso_the_accumulating_attacker_wins() -> None:
         gained.append(auc[0] - auc[1])
     assert min(gained) > 0
     assert sum(gained) / len(gained) > 0.1
+
+
+def test_negatives_point_the_other_way() -> None:
+    """Balanced classes under noise: ten references instead of five raise the AUC, and known
+    positives that are far off their kind matter less."""
+    g, y = binary_gradients(2000, 16, 0.5)
+    gained = []
+    for seed in range(6):
+        view = make_view(y, gradients=iso(g, 2.0, seed), known=10)
+        rows = view.targets["train"]
+        both, alone = (
+            measure(direction(positives=5, negatives=n).infer(view, rng()), y, rows=rows)
+            for n in (True, False)
+        )
+        gained.append(both - alone)
+    assert sum(gained) / 6 > 0.01
+
+
+def test_without_a_known_negative_the_positives_serve_alone() -> None:
+    g, y = binary_gradients(300, 8)
+    view = make_view(y, gradients=g, known=6)
+    positives = view.require_known().of_class(1)
+    alone = view.with_known(Known(positives, torch.ones_like(positives)))
+    guess = direction(positives=3).infer(alone, rng())
+    other = direction(positives=3, negatives=False).infer(alone, rng())
+    assert same(guess, other)
+    assert measure(guess, y) == 1.0
+
+
+def test_scaled_epochs_count_alike() -> None:
+    """One loud epoch of noise drowns the plain mean; divided by its batch it is one of eight."""
+    g, y = binary_gradients(1000, 8, 0.5)
+    noise = torch.randn(1000, 8, generator=rng(5))
+    epochs = [*(iso(g, 2.0, s) for s in range(7)), 1000 * noise]
+    view = make_view(y, gradients=epochs, known=20, batch=1000)
+    plain, scaled = (
+        measure(direction(positives=5, accumulate=a).infer(view, rng()), y,
+                rows=view.targets["train"])
+        for a in (True, "scaled")
+    )  # fmt: skip
+    assert plain < 0.6
+    assert scaled > 0.9
+    with pytest.raises(ConfigError, match="accumulate"):
+        direction(accumulate="half")

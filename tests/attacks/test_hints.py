@@ -31,12 +31,17 @@ def test_the_formulas() -> None:
     g, y = binary_gradients(60, 3)
     g = g.double() + torch.randn(60, 3, generator=rng(), dtype=torch.float64)
     view = make_view(y, gradients=g, known=6)
-    h = g[view.require_known().of_class(1)[:3]]
+    known = view.require_known()
+    h, away = g[known.of_class(1)[:3]], g[known.of_class(0)[:3]]
     far = hints(measure="distance", hints=3).infer(view, rng())
-    expected = [-min(float((g[i] - hj).norm()) for hj in h) for i in far.rows]
-    assert far.scores == pytest.approx(expected)
+    near = [min(float((g[i] - hj).norm()) for hj in h) for i in far.rows]
+    expected = [min(float((g[i] - a).norm()) for a in away) for i in far.rows]
+    assert far.scores == pytest.approx([a - b for a, b in zip(expected, near, strict=True)])
+    published = hints(measure="distance", hints=3, negatives=False).infer(view, rng())
+    near = [min(float((g[i] - hj).norm()) for hj in h) for i in published.rows]
+    assert published.scores == pytest.approx([-d for d in near])
     along = hints(hints=3).infer(view, rng())
-    longest = max(h, key=lambda hj: float(hj.norm()))
+    longest = max([*h, *(-away)], key=lambda hj: float(hj.norm()))
     assert along.scores == pytest.approx(
         [float(g[i] @ longest / longest.norm()) for i in along.rows]
     )
@@ -63,3 +68,18 @@ def test_too_few_positives_are_refused() -> None:
     g, y = binary_gradients(100, 4)
     with pytest.raises(ThreatModelError, match="needs 5 known positives, was granted 2"):
         hints().infer(make_view(y, gradients=g, known=4), rng())
+
+
+def test_a_known_negative_tells_hard_positives_from_easy_negatives() -> None:
+    """Short positive gradients lie near no hint, but nearer to one than to a negative."""
+    y = torch.arange(400) % 2
+    size = torch.rand(400, generator=rng(3), dtype=torch.float64) ** 2
+    g = ((2 * y - 1) * size).unsqueeze(1) * torch.ones(1, 3, dtype=torch.float64)
+    g = g + 0.02 * torch.randn(400, 3, generator=rng(4), dtype=torch.float64)
+    view = make_view(y, gradients=g, known=4)
+    rows = view.targets["train"]
+    both = measure(hints(measure="distance", hints=2).infer(view, rng()), y, rows=rows)
+    alone = measure(
+        hints(measure="distance", hints=2, negatives=False).infer(view, rng()), y, rows=rows
+    )
+    assert both > max(alone, 0.95)

@@ -11,6 +11,8 @@ from torch import nn
 from vflsec import registry
 from vflsec.attack import Attack
 from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.guess import Guess
+from vflsec.nn.completion import logistic, logistic_cv, simplest_good
 from vflsec.view import Known
 
 
@@ -127,3 +129,74 @@ def test_parameters_are_checked() -> None:
         completion(variants=())
     with pytest.raises(ConfigError, match="Did you mean 'finetune'"):
         completion(variants=("finetun",))
+
+
+def test_no_penalty_left_is_the_limit_of_the_class_means() -> None:
+    """Balanced known rows: logistic regression at C = 1e-6 ranks as the class-mean difference."""
+    x = rng_normal(20, 30)
+    y = np.arange(20) % 2
+    targets = rng_normal(200, 30, seed=1)
+    limit, near, far = (
+        (s := logistic(x, y, targets, 2, c))[:, 1] - s[:, 0] for c in (0.0, 1e-6, 10.0)
+    )
+    difference = targets @ (x[y == 1].mean(0) - x[y == 0].mean(0))
+    assert np.corrcoef(limit, difference)[0, 1] == pytest.approx(1, abs=1e-12)
+    assert np.corrcoef(limit, near)[0, 1] > 0.99999
+    assert np.corrcoef(limit, far)[0, 1] < 0.95
+
+
+def test_twenty_rows_on_columns_that_repeat_each_other_are_shrunk() -> None:
+    """Twelve noisy copies of one number: the shrunk head is ahead of the plain one."""
+    shrunk, plain = [], []
+    for seed in range(8):
+        y = labels(1000, 2, seed)
+        number = 1.0 * y + torch.randn(1000, generator=rng(seed + 30), dtype=torch.float64)
+        x = torch.randn(1000, 12, generator=rng(seed + 50), dtype=torch.float64)
+        x = number.unsqueeze(1) + x
+        view = make_view(y, columns=x, known=20)
+        guess = completion(variants=("logistic",)).infer(view, rng())
+        shrunk.append(measure(guess, y, rows=view.targets["train"]))
+        known, rest = view.require_known(), view.targets["train"]
+        z = ((x - x[rest].mean(0)) / x[rest].std(0)).numpy()
+        s = logistic(z[known.rows], known.labels.numpy(), z[rest], 2)
+        plain.append(measure(Guess("label", rest, s), y))
+    assert np.mean(shrunk) > np.mean(plain) + 0.05
+
+
+def test_many_rows_and_a_large_nuisance_are_not_shrunk() -> None:
+    """The label is a small difference of two columns that share a large one: means miss it."""
+    y = labels(1500, 2)
+    shared = 3 * torch.randn(1500, 1, generator=rng(1), dtype=torch.float64)
+    x = torch.cat([shared + 0.3 * (2 * y - 1).unsqueeze(1), shared], dim=1)
+    x = x + 0.1 * torch.randn(1500, 2, generator=rng(2), dtype=torch.float64)
+    view = make_view(y, columns=x, known=200)
+    guess = completion(variants=("logistic",)).infer(view, rng())
+    assert guess.notes["c"] >= 1.0
+    assert measure(guess, y, rows=view.targets["train"]) > 0.97
+
+
+def test_a_near_tie_goes_to_the_simpler_answer() -> None:
+    """Two of 20 rows better is a tie, ten of 20 is not; the order decides what is simpler."""
+    y = np.arange(20) % 3
+    right = np.eye(3)[y]
+    two, ten = right.copy(), right.copy()
+    two[:2] = np.roll(right[:2], 1, axis=1)
+    ten[:10] = np.roll(right[:10], 1, axis=1)
+    assert simplest_good([two, right], y) == 0
+    assert simplest_good([ten, right], y) == 1
+    assert simplest_good([ten, two, right], y) == 1
+    assert simplest_good([right, ten], y) == 0
+
+
+def test_more_columns_than_rows_change_nothing_but_the_time() -> None:
+    """The fit within the span of the known rows equals the fit on all columns."""
+    x = rng_normal(60, 90)
+    known = Known(torch.arange(20), torch.arange(20) % 2)
+    fit = logistic_cv(x[:20], known, x[20:], 2, "logistic", (1.0,))
+    whole = logistic(x[:20], known.labels.numpy(), x[20:], 2)
+    assert fit.scores == pytest.approx(whole, abs=1e-3)
+    assert fit.held is not None
+
+
+def rng_normal(n: int, d: int, seed: int = 0) -> np.ndarray:
+    return torch.randn(n, d, generator=rng(seed), dtype=torch.float64).numpy()

@@ -91,7 +91,7 @@ def test_one_epoch_is_compared_within_its_batch() -> None:
     assert sorted(set(guess.group.tolist())) == [0, 1, 2, 3]
 
 
-def test_it_needs_no_known_row_and_ignores_any() -> None:
+def test_it_needs_no_known_row_and_those_that_agree_with_theory_change_nothing() -> None:
     g, y = binary_gradients(300)
     assert same(
         norm().infer(make_view(y, gradients=g), rng()),
@@ -99,6 +99,26 @@ def test_it_needs_no_known_row_and_ignores_any() -> None:
     )
     assert norm().needs == {"gradient:mean", "prior"}
     assert norm(accumulate=False, epoch="last").needs == {"gradient:last", "prior"}
+
+
+@pytest.mark.parametrize("accumulate", [True, False])
+def test_a_leak_in_reverse_is_found_with_known_rows_and_mirrored_without(accumulate: bool) -> None:
+    """The common class has the longer gradient, as with swapped soft labels."""
+    y = (torch.rand(640, generator=rng()) < 0.3).long()
+    batch_scale = torch.rand(10, generator=rng(1)).repeat_interleave(64) + 0.1
+    g = ((1.5 - y) * batch_scale).unsqueeze(1) * torch.ones(1, 4)
+    if accumulate:
+        g = (1.5 - y.float()).unsqueeze(1) * torch.ones(1, 4)
+    attack = norm(accumulate=accumulate)
+    rest = make_view(y, gradients=g, known=20).targets["train"]
+    without = attack.infer(make_view(y, gradients=g), rng())
+    assert measure(without, y, rows=rest) == 0.0
+    assert without.notes["as_theory"] is True
+    for known in (2, 4, 20):
+        view = make_view(y, gradients=g, known=known)
+        guess = attack.infer(view, rng())
+        assert measure(guess, y, rows=view.targets["train"]) == 1.0
+        assert guess.notes["as_theory"] is False
 
 
 def test_ten_classes_are_refused_with_a_reason() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from attack_views import binary_gradients, iso, make_view, measure, null_band, rng
 
 from vflsec import registry
 from vflsec.attack import Attack
+from vflsec.nn.orient import orientation
+from vflsec.view import Known
 
 
 def spectral(**params: object) -> Attack:
@@ -78,3 +82,54 @@ def test_needs_and_splits_follow_what_is_observed() -> None:
 def test_ten_classes_are_refused_with_a_reason() -> None:
     facts = make_view(torch.arange(20) % 10).facts
     assert "two classes" in spectral().applicable(facts)
+
+
+@pytest.mark.parametrize("orient", ["known", "size"])
+@pytest.mark.parametrize("score", ["signed", "squared"])
+def test_a_leak_in_reverse_is_found_with_known_rows(score: str, orient: str) -> None:
+    """The rare class lies at the centre, the common one far off: both rules name the wrong end."""
+    y = (torch.rand(800, generator=rng()) < 0.85).long()
+    far = 3.0 + 0.5 * torch.randn(800, generator=rng(1), dtype=torch.float64)
+    if score == "squared":
+        side = torch.where(torch.arange(800) % 2 == 0, 1.0, -1.0)
+        near = 0.3 * torch.randn(800, generator=rng(2), dtype=torch.float64)
+        a = torch.where(y == 1, far * side, near)
+    else:  # a few of the common class far off, so that the smaller cluster is the common class
+        a = torch.where((y == 1) & (torch.arange(800) % 8 == 0), 10 * far, -far + 2.0 * y)
+    view = make_view(y, columns=a.unsqueeze(1), known=20)
+    rows = view.targets["train"]
+    attack = spectral(score=score, orient=orient)
+    auc = measure(attack.infer(view, rng()), y, rows=rows)
+    assert auc > (0.99 if score == "squared" else 0.9)
+    if orient == "size":
+        blind = attack.infer(view.with_known(None), rng())
+        assert measure(blind, y, rows=rows) == pytest.approx(1 - auc, abs=1e-12)
+
+
+def test_squares_by_known_rows_on_mostly_positive_labels() -> None:
+    """85 percent positives far from the centre: an outlier is a positive, and no prior is asked."""
+    y = (torch.rand(800, generator=rng()) < 0.85).long()
+    a = torch.where(y == 1, torch.randn(800, generator=rng(1)).sign() * 2.0, torch.tensor(0.0))
+    view = make_view(y, columns=a.double().unsqueeze(1), known=20)
+    attack = spectral(score="squared", orient="known")
+    assert attack.needs == {"model", "known_rows"}
+    turned = (1 - y, make_view(1 - y, columns=a.double().unsqueeze(1), known=20))
+    for truth, one in ((y, view), turned):
+        guess = attack.infer(replace(one, prior=None), rng())
+        assert measure(guess, truth, rows=one.targets["train"]) == 1.0
+
+
+def test_orientation_weighs_known_rows_against_theory() -> None:
+    rows = torch.arange(100)
+    score = torch.arange(100.0)
+    up = Known(torch.tensor([90, 10]), torch.tensor([1, 0]))
+    down = Known(torch.tensor([10, 90]), torch.tensor([1, 0]))
+    assert orientation(score, rows, None, 1.0) == 1.0
+    assert orientation(score, rows, up, 1.0) == 1.0
+    assert orientation(score, rows, down, 1.0) == -1.0  # a single pair stands the wrong way round
+    mixed = Known(torch.tensor([50, 60, 40, 45, 62, 52]), torch.tensor([1, 0, 1, 0, 1, 0]))
+    assert orientation(score, rows, mixed, 0.0) == -1.0  # 4 of 9 pairs the right way round
+    assert orientation(score, rows, mixed, 1.0) == 1.0
+    alone = Known(torch.tensor([5]), torch.tensor([1]))
+    assert orientation(score, rows, alone, 1.0) == -1.0
+    assert orientation(score, rows, Known(torch.tensor([500]), torch.tensor([1])), 1.0) == 1.0

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from vflsec import cli, load_scenario
+from vflsec.config.sections import Data
+from vflsec.data.load import load_source
 
 
 def write(path: Path, **columns: object) -> Path:
@@ -103,6 +105,142 @@ def test_what_is_written_runs(
     }  # fmt: skip
     attacked = {p["attack"] for p in summary["points"] if p["status"] == "ok"} - {""}
     assert attacked == {"model_completion", "norm", "direction"}
+
+
+def data_of(out: Path) -> Data:
+    return load_scenario(out).root.data[0]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> list[Path]:
+    """Two tables whose ids are called otherwise; 40 people are in both."""
+    ids = [f"c{i}" for i in range(60)]
+    y = [i % 2 for i in range(60)]
+    left = write(tmp_path / "bank.csv", customer_id=ids, income=[i * 0.5 for i in range(60)], y=y)
+    right = write(tmp_path / "shop.csv", **{"Customer ID": ids[20:], "region": ["n", "s"] * 20})
+    return [left, right]
+
+
+def test_ids_that_are_called_otherwise_are_suggested_and_then_read(
+    pair: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "case.toml"
+    assert init(*pair, "--label", "y", "--out", out) == 2
+    said = capsys.readouterr().err
+    assert '--id bank=customer_id --id shop="Customer ID".' in said
+    assert init(*pair, "--label", "y", "--id", "customer_id", "--out", out) == 2
+    assert '--id bank=customer_id --id shop="Customer ID".' in capsys.readouterr().err
+    assert init(*pair, "--label", "y", "--id", "bank=customer_id", "--out", out) == 2
+    assert 'got none for shop. Add --id shop="Customer ID".' in capsys.readouterr().err
+    ids = ("--id", "bank=customer_id", "--id", "shop=Customer ID")
+    assert init(*pair, "--label", "y", *ids, "--out", out) == 0
+    assert data_of(out).id == {"bank": "customer_id", "shop": "Customer ID"}
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["party", "rows", "in", "common", "with", "a", "label", "only", "here"] in lines
+    assert ["bank", "60", "40", "40", "20"] in lines
+    assert ["shop", "40", "40", "40", "0"] in lines
+    assert ["income", "feature", "number", "60"] in lines
+    assert cli.main(["check", str(out)]) == 0
+    assert ["bank", "60", "40", "40", "20"] in [
+        line.split() for line in capsys.readouterr().out.splitlines()
+    ]
+
+
+def test_what_check_refuses_init_refuses_first(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world["default"][:2] = [7, 8]
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--out", out) == 2
+    said = capsys.readouterr().err
+    assert "each class must have at least 5 rows, got '7' 1, '8' 1." in said
+    assert "--rare merge" in said
+    assert "--rare drop" in said
+    assert not out.exists()
+    assert init(table, "--label", "default", "--rare", "drop", "--out", out) == 0
+    assert data_of(out).drop_classes == ["7", "8"]
+    assert "left out: '7' 1, '8' 1." in capsys.readouterr().out
+    assert init(table, "--label", "default", "--rare", "merge", "--out", out) == 2
+    assert "say --force" in capsys.readouterr().err
+    assert init(table, "--label", "default", "--rare", "merge", "--out", out, "--force") == 0
+    counts = {c: world["default"].count(c) for c in (0, 1)}
+    smaller = min(counts, key=lambda c: counts[c])
+    # two rows are still too few, so the smallest class that is large enough joins them
+    assert data_of(out).merge_classes == {"other": ["7", "8", str(smaller)]}
+    assert cli.main(["check", str(out)]) == 0
+
+
+def test_a_quantity_is_refused_or_cut(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "income", "--out", out) == 2
+    assert "got a quantity" in (said := capsys.readouterr().err)
+    assert "--bins 2" in said
+    assert init(table, "--label", "income", "--bins", "3", "--out", out) == 0
+    edges = data_of(out).label_edges
+    income = np.array(world["income"], dtype=float)
+    assert edges == pytest.approx(np.quantile(income, [1 / 3, 2 / 3]), rel=1e-3)
+    assert "cut into classes of about equal size at" in capsys.readouterr().out
+    assert init(table, "--label", "region", "--bins", "3", "--out", tmp_path / "o.toml") == 2
+    assert "must hold numbers to be cut by --bins, got 'n'" in capsys.readouterr().err
+
+
+def test_several_classes_get_attacks_that_exist_for_them(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world["default"] = [i % 4 for i in range(120)]
+    world.pop("status")
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--out", out) == 0
+    names = [a.name for a in load_scenario(out).root.attack]
+    assert names == ["model_completion", "similarity", "cluster"]
+    capsys.readouterr()
+    assert cli.main(["check", str(out), "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["plan"]["refused"] == []
+    assert found["summary"].startswith("Does training on these tables leak")
+    audited = next(g for g in found["plan"]["groups"] if g["role"] == "audit")
+    assert [a["name"] for a in audited["attacks"]] == names
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--rare", "keep"], "init: --rare must be one of 'drop', 'merge', got 'keep'"),
+        (["--bins", "1"], "init: --bins must be an integer in [2, 100], got 1"),
+        (["--separator", "ab"], "data: separator must be one ASCII character"),
+        (["--encoding", "rot13"], "data: encoding must be a text encoding"),
+        (["--id", "nobody"], "init: --id must be a column of every table, got 'nobody'"),
+        (["--id", "a", "--id", "b"], "init: --id must be PARTY=TEXT"),
+    ],
+)
+def test_wishes_that_make_no_sense(
+    args: list[str], said: str, world: dict[str, list[object]], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    world["default"][0] = 9
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--out", out, *args) == 2
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_spreadsheet_of_another_country(tmp_path: Path) -> None:
+    """Semicolons, decimal commas, Latin-1, day-first dates: one option, and it reads."""
+    rows = [f"k{i};{i},5;{i % 28 + 1}.03.2020;Köln;{i % 2}" for i in range(60)]
+    table = tmp_path / "bank.csv"
+    table.write_bytes("\r\n".join(["Nr;Größe;Tag;Ort;y", *rows]).encode("latin-1"))
+    out = tmp_path / "case.toml"
+    assert init(table, "--label", "y", "--id", "Nr", "--out", out) == 2
+    assert init(table, "--label", "y", "--id", "Nr", "--encoding", "latin-1", "--out", out) == 0
+    data = data_of(out)
+    assert data.encoding == "latin-1"
+    assert data.columns == {"active": ["Größe", "Tag"], "passive": ["Ort"]}
+    source = load_source(data.model_dump(exclude_defaults=True), 0, tmp_path)
+    assert source.parties["active"].values[:2, 0].tolist() == [0.5, 1.5]
+    assert source.parties["active"].values[:2, 1].tolist() == [18322.0, 18323.0]
+    assert source.parties["passive"].categories == (("Köln",),)
 
 
 @pytest.mark.real

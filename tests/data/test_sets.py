@@ -13,8 +13,11 @@ from vflsec.data.prepare import make_task
 from vflsec.errors import ConfigError
 from vflsec.task import Task
 
-NAMES = ("breast_cancer", "control_gaussian", "digits", "leaky", "sealed")
-WORLDS = ("control_gaussian", "leaky", "sealed")
+NAMES = (
+    "breast_cancer", "control_gaussian", "digits", "imitation", "leaky", "sealed", "two_views",
+)  # fmt: skip
+WORLDS = ("control_gaussian", "imitation", "leaky", "sealed", "two_views")
+SWEPT = {"imitation": {"noise": 0.5}, "two_views": {"nuisance": 1.0}}
 
 
 def load(name, seed=0, **params):
@@ -52,7 +55,7 @@ def test_worlds_differ_by_seed_and_repeat(name):
     np.testing.assert_array_equal(a.parties["passive"].values, b.parties["passive"].values)
     np.testing.assert_array_equal(a.y, b.y)
     assert not np.array_equal(a.y, c.y)
-    assert load(name, 0, positive_rate=0.3).digest != a.digest
+    assert load(name, 0, **SWEPT.get(name, {"positive_rate": 0.3})).digest != a.digest
 
 
 def test_breast_cancer_halves():
@@ -169,3 +172,44 @@ def test_bad_parameters_are_refused(name, params, text):
     with pytest.raises(ConfigError) as caught:
         registry.datasets.create(name, params)
     assert text in str(caught.value)
+
+
+def test_imitation_is_the_function_it_states():
+    """Without noise x_B is sin(2 x_A W): its arcsine is linear in x_A where |2 x_A W| < pi / 2."""
+    source = load("imitation", rows=4000, noise=0.0)
+    x_a, x_b = (source.parties[p].values for p in ("active", "passive"))
+    assert (x_a.shape[1], x_b.shape[1]) == (6, 8)
+    small = np.linalg.norm(x_a, axis=1) < 0.6
+    bent = np.arcsin(x_b[small])
+    w, *_ = np.linalg.lstsq(2 * x_a[small], bent, rcond=None)
+    np.testing.assert_allclose(np.sin(2 * x_a @ w), x_b, atol=0.02)
+    sides, counts = np.unique(load("imitation").split, return_counts=True)
+    assert dict(zip(sides, counts)) == {"test": 7200, "train": 1440, "validation": 360}
+
+
+def test_imitation_is_easy_with_the_partner_and_hard_without():
+    """Logistic regression: AUC 0.91 on x_B, whose effect is a plane, and 0.72 on x_A."""
+    source = load("imitation")
+    train, test = source.split == "train", source.split == "test"
+    found = {}
+    for party in ("active", "passive"):
+        x = source.parties[party].values
+        model = LogisticRegression().fit(x[train], source.y[train])
+        found[party] = roc_auc_score(source.y[test], model.decision_function(x[test]))
+    assert found["passive"] > 0.9
+    assert found["active"] < found["passive"] - 0.1
+
+
+def test_two_views_share_the_latent_and_nothing_else():
+    """Within a class the views go together in the six dimensions of u (and, bent, a little beyond);
+    one view alone has twelve more.
+    """
+    source = load("two_views", rows=6000)
+    assert np.bincount(source.y[source.split == "train"]).tolist() == [750] * 8
+    views = [source.parties[p].values for p in ("active", "passive")]
+    assert [v.shape[1] for v in views] == [60, 60]
+    inside = [v - np.stack([v[source.y == c].mean(0) for c in range(8)])[source.y] for v in views]
+    cross = np.linalg.svd(inside[0].T @ inside[1] / len(source.y), compute_uv=False)
+    assert cross[5] > 2 * cross[6]
+    within = np.linalg.svd(np.cov(inside[0].T), compute_uv=False)
+    assert within[17] > 1.5 * within[18]

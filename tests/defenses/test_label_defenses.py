@@ -12,6 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 from vflsec import accounting, registry
+from vflsec.counts import Uses
 from vflsec.defenses.alibi import posterior
 from vflsec.defenses.label_dp import keep_probability
 from vflsec.defenses.rr_prior import draw, matrix, top
@@ -42,9 +43,9 @@ def test_bad_epsilon(name: str, epsilon: float) -> None:
 
 @pytest.mark.parametrize("name", LABEL_DP)
 def test_one_release_whatever_the_epochs(name: str) -> None:
-    found = make(name).guarantee(0.5, {"epochs": 500})
+    found = make(name).guarantee(0.5, {"epochs": 500, "uses": Uses(1)})
     assert (found.epsilon, found.releases, found.protects) == (2.0, 1, "label")
-    assert "features predict" in found.covers
+    assert "features predict" in found.sentence()
 
 
 @pytest.mark.parametrize("name", [*LABEL_DP, "coae"])
@@ -336,9 +337,9 @@ def test_gradperturb_is_fresh_in_every_step_and_its_epochs_add_up() -> None:
     own = owner(policy, [1.0])
     logits, y = torch.zeros(1, 4, 2, dtype=torch.float64), torch.zeros(1, 4, dtype=torch.int64)
     assert not torch.equal(policy.loss(logits, y, own), policy.loss(logits, y, own))
-    found = policy.guarantee(0.5, {"epochs": 30})
+    found = policy.guarantee(0.5, {"uses": Uses(30)})
     assert (found.epsilon, found.releases) == (pytest.approx(60.0), 30)
-    renyi = make("gradperturb", delta=1e-5).guarantee(10.0, {"epochs": 300})
+    renyi = make("gradperturb", delta=1e-5).guarantee(10.0, {"uses": Uses(300)})
     assert renyi.epsilon < 0.5 * 30.0
     assert renyi.epsilon == accounting.laplace([0.05, 0.05], 300, 1e-5).epsilon
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.algorithm import Algorithm
+from vflsec.counts import Batches, Uses
 from vflsec.defenses.dcor import distance_correlation
 from vflsec.defenses.mid import divergence
 from vflsec.errors import ConfigError, PolicyError
@@ -186,9 +188,9 @@ def test_embedding_noise_clips_and_scales() -> None:
 
 def test_embedding_noise_guarantee_counts_epochs_and_predictions() -> None:
     policy = make("embedding_noise", predictions=20)
-    found = policy.guarantee(8.0, {"epochs": 80})
+    found = policy.guarantee(8.0, {"uses": Uses(80)})
     assert (found.epsilon, found.releases) == (pytest.approx(13.2067, abs=1e-3), 100)
-    assert "weights depend on the training rows" in found.covers
+    assert "weights depend on the training rows" in found.sentence()
     with pytest.raises(ConfigError, match="delta must be"):
         make("embedding_noise", delta=1.0)
     with pytest.raises(ConfigError, match="clip_norm must be"):
@@ -327,18 +329,32 @@ def test_dpsgd_refuses_what_has_no_rows_of_its_own() -> None:
 
 
 def test_dpsgd_guarantee_by_accountant() -> None:
-    facts = {"epochs": 10, "labelled": 60_000, "batch_size": 600}
-    shuffled = make("dpsgd").guarantee(1.0, facts)
-    assert shuffled.releases == 10
+    """Alone in training, with a peer of the same noise, and with one that has none."""
     from vflsec import accounting
 
-    assert shuffled.epsilon == accounting.gaussian(1.0, 10, 1e-5).epsilon
+    ten = Uses(counted=10, phases={"train": 10})
+    alone = make("dpsgd").guarantee(1.0, {"uses": ten})
+    assert (alone.epsilon, alone.releases) == (
+        pytest.approx(accounting.gaussian(1.0, 10, 1e-5).epsilon), 10,
+    )  # fmt: skip
+    both = make("dpsgd").guarantee(1.0, {"uses": replace(ten, peers={"passive1": (1.0, ten)})})
+    assert both.epsilon == pytest.approx(accounting.gaussian(1.0, 20, 1e-5).epsilon)
+    assert both.neighbours == "zeroing it out"
+    bare = make("dpsgd").guarantee(1.0, {"uses": replace(ten, peers={"passive1": None})})
+    assert bare.epsilon is None
+    assert "given the other parties' models" in bare.reason
     pytest.importorskip("opacus")
-    poisson = make("dpsgd", accountant="rdp").guarantee(1.0, facts)
-    assert (poisson.epsilon, poisson.releases) == (pytest.approx(2.1014, abs=1e-4), 1000)
+    batches = Batches("train", 0.01, 1000, 1, 0.0)
+    seen = Uses(counted=14, phases={"train": 14}, batches=(batches,))
+    poisson = make("dpsgd", accountant="rdp").guarantee(1.0, {"uses": seen})
+    assert poisson.epsilon == pytest.approx(2.1014, abs=1e-4)
     assert poisson.accountant == "Opacus RDP"
-    assert "shuffled, for which this can be too small" in poisson.covers
-    assert "embeddings and gradients of single rows" in shuffled.covers
+    assert "1000 batches at rate 0.01" in poisson.over
+    assert "embeddings or gradients of single rows" in alone.provided
+    cut = make("dpsgd", accountant="rdp").guarantee(
+        1.0, {"uses": replace(seen, batches=(replace(batches, cut=1e-8),))}
+    )
+    assert cut.epsilon is None
     with pytest.raises(ConfigError, match="accountant"):
         make("dpsgd", accountant="gdp")
 

@@ -102,6 +102,35 @@ def test_the_choice_is_judged_on_seeds_that_had_no_part_in_it(
     assert found.reason.endswith("confirmed." if holds else "not confirmed.")
 
 
+def test_both_epsilons_of_a_claiming_defense(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is claimed of the chosen strength, and what canaries measured there."""
+    from vflsec.audit.gate import Gate, Verdict
+
+    def verdict(strength: float) -> Verdict:
+        gate = Gate(metric="epsilon_lower", max=1 / strength, name="claimed epsilon is held")
+        return Verdict(
+            gate, "PASS", 0.4 / strength, 0.0, None, 1 / strength, 5, "", defense="label_dp",
+            strength=strength,
+        )  # fmt: skip
+
+    def audit(scenario: Any, folder: Path, **_: Any) -> Any:
+        grid = scenario.resolved()["defense"][0]["strength"]
+        other = Verdict(Gate(metric="epsilon_lower", max=9.0), "PASS", 8, 0, None, 9, 5, "")
+        made = [verdict(s) for s in grid if s]
+        return type("A", (), {"results": grid, "verdicts": [other, *made]})
+
+    monkeypatch.setattr(module, "run_audit", audit)
+    monkeypatch.setattr(
+        module, "trials", lambda grid: [trial(s, 0.0 if s >= 7 else 0.3, 0.0) for s in grid]
+    )
+    found = tune("quickstart", "label_dp", low=1, high=10, rounds=0, confirm=False, out=tmp_path)
+    assert found.strength == 10
+    assert found.reason.endswith("It claims epsilon 0.1; at least 0.04 is measured.")
+    assert [(t.claimed, t.measured) for t in found.trials] == [(None, None), (1, 0.4), (0.1, 0.04)]
+
+
 @pytest.mark.slow
 def test_a_real_search(tmp_path: Path) -> None:
     scenario = {

@@ -1,4 +1,4 @@
-"""Keys are made once: parameters N = 8192, primes 60, 40, 60, scale 2^40."""
+"""Keys are made once: parameters N = 8192, primes 60, 50, 50, 58, scale 2^50."""
 
 from __future__ import annotations
 

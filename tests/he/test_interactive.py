@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from vflsec.errors import CiphertextError, ConfigError
-from vflsec.he.ckks import KeyPair, Parameters
+from vflsec.errors import CiphertextError
+from vflsec.he.blocks import block_sum
+from vflsec.he.ckks import KeyPair
 from vflsec.he.envelope import unpack_array
-from vflsec.he.interactive import ActiveRole, PassiveRole, check_mask
+from vflsec.he.interactive import ActiveRole, PassiveRole
 
 pytest.importorskip("tenseal")
 RNG = np.random.default_rng(1)
 B, M, O = 24, 5, 4  # noqa: E741
+FLOODED = 5 * 2.0**-12  # standard deviations of an answer's noise
 H, W, BIAS = RNG.normal(size=(B, M)), RNG.normal(size=(M, O)), RNG.normal(size=O)
 Y = torch.from_numpy(RNG.integers(0, O, size=B))
 
@@ -42,10 +44,10 @@ def test_plain_weights_agree_with_autograd() -> None:
     active = ActiveRole(passive.public(), 0, "p")
     active.load(W, BIAS)
     z = active.unmask(passive.open(active.forward(passive.embed(H))))
-    assert np.abs(z - expected["z"]).max() < 1e-4
+    assert np.abs(z - expected["z"]).max() < FLOODED
     product = active.gradient(passive.embed_blocks(), expected["g"])
     weight = active.unmask(passive.open_gradient(product))
-    assert relative(weight, expected["w"]) < 1e-4
+    assert np.abs(weight - expected["w"]).max() < FLOODED
     assert relative(expected["g"] @ active.weight.T, expected["h"]) < 1e-12
 
 
@@ -58,13 +60,13 @@ def test_shared_weights_agree_with_autograd_and_hide_w() -> None:
     mine = active.unmask(passive.open_rotated(active.forward(passive.rotate(M))))
     assert passive.share is not None
     first = mine + passive.share
-    assert np.abs(first.T @ first - u.T @ u).max() < 1e-4  # a rotation of U: same geometry
+    assert np.abs(first.T @ first - u.T @ u).max() < 1e-2  # a rotation of U: same geometry
     assert np.abs(first - u).max() > 0.1  # but not U
     assert passive.share.std() > 4  # large from the start, not zero
     passive.load(W - mine, 0.5)
     active.load(mine, BIAS)
     z = active.unmask(passive.open(active.forward(passive.embed(H))))
-    assert np.abs(z - expected["z"]).max() < 1e-4
+    assert np.abs(z - expected["z"]).max() < FLOODED
     sealed = active.embedding_gradient(passive.encrypt_share(B), expected["g"])
     assert relative(passive.open_embedding_gradient(sealed), expected["h"]) < 1e-4
     before = passive.share
@@ -96,6 +98,20 @@ def test_masks_hide_what_they_cover() -> None:
     assert len(np.unique(seen)) == seen.size  # fresh every time
 
 
+def test_masks_hide_the_low_bits_too() -> None:
+    """A mask on the grid of the answers would show its key holder the product modulo the grid."""
+    passive = PassiveRole(None, 3, "p")
+    active = ActiveRole(passive.public(), 3, "p")
+    h = RNG.normal(size=(2000, 1))
+    active.load(np.ones((1, 2)), np.zeros(2))
+    exact = passive.keys.decrypt(active.forward(passive.embed(h)))
+    grid = 2.0**-22
+    turns = [np.exp(2j * np.pi * x / grid) for x in (exact, np.hstack([h, h]))]
+    assert abs(np.mean(turns[0] * turns[1].conj())) < 4 / np.sqrt(exact.size)
+    on_grid = np.rint(active.draws.mask(2000, 2) / grid) * grid + h  # it would be seen
+    assert abs(np.mean(np.exp(2j * np.pi * on_grid / grid) * turns[1].conj())) > 0.9
+
+
 def test_gradient_masks_hide_what_they_cover() -> None:
     """The same for the weight gradient, for each block that the key holder decrypts."""
     passive = PassiveRole(None, 4, "p")
@@ -118,17 +134,37 @@ def test_gradient_masks_hide_what_they_cover() -> None:
 def test_without_the_mask_the_passive_party_would_see_z() -> None:
     """The test above can fail: with a mask of standard deviation 2 the rows are told apart."""
     passive = PassiveRole(None, 3, "p")
-    active = ActiveRole(passive.public(), 3, "p", mask_bits=1)
+    active = ActiveRole(passive.public(), 3, "p", mask_bits=1)  # no role checks the other's draws
     active.load(np.full((1, 40), 5.0), np.zeros(40))
     sealed = passive.embed(np.array([[1.0], [-1.0]]))
     seen = unpack_array(passive.open(active.forward(sealed)), "masked")
     assert seen[0].mean() - seen[1].mean() > 4 * 2 * np.sqrt(2 / 40)
 
 
-def test_masks_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ConfigError, match="at most 16 for N=8192"):
-        check_mask(Parameters(), 17)
-    check_mask(Parameters(8192, (60, 40, 40, 60)), 30)
+@pytest.mark.parametrize("shared", [False, True])
+def test_every_answer_is_flooded_before_it_leaves(shared: bool) -> None:
+    """What is sent is not what was decrypted: 2^-12 away, N = 1 for a gradient beside shares."""
+    passive = PassiveRole(None, 0, "p", shared=shared)
+    active = ActiveRole(passive.public(), 0, "p")
+    wide = RNG.normal(size=(M, 40))
+    active.load(wide, np.zeros(40))
+    away = []
+    if shared:
+        product = active.forward(passive.rotate(M))
+        sent = unpack_array(passive.open_rotated(product), "masked")
+        away.append(sent - (passive.keys.decrypt(product) - passive.share))
+    passive.load(0 * wide if shared else None, 0.1)
+    passive.number(1)
+    product = active.forward(passive.embed(H))
+    away.append(unpack_array(passive.open(product), "masked") - passive.keys.decrypt(product))
+    passive.number(2)
+    product = active.gradient(passive.embed_blocks(), RNG.normal(size=(B, 40)))
+    sent = unpack_array(passive.open_gradient(product), "masked")
+    last = sent - block_sum(passive.keys, product)
+    away.append(last * (2.0**-12 if shared else 1))
+    for d in away:
+        assert abs(d.std() * 2.0**12 - 1) < 4 / np.sqrt(2 * d.size)
+    assert len(np.unique(np.concatenate([d.ravel() for d in away]))) > 0.9 * sum(map(np.size, away))
 
 
 def test_an_answer_under_another_key_is_refused() -> None:
@@ -187,10 +223,10 @@ def test_two_processes() -> None:
         sent.append(active.forward(sent[0]))
         sent.append(passive.open(sent[1]))
         assert all(type(s) is bytes for s in sent)
-        assert np.abs(active.unmask(sent[2]) - (H @ W + BIAS)).max() < 1e-4
+        assert np.abs(active.unmask(sent[2]) - (H @ W + BIAS)).max() < FLOODED
         with pytest.raises(CiphertextError, match="truncated"):
             active.forward(sent[0][:-10])
-        assert np.abs(active.unmask(sent[2]) - (H @ W + BIAS)).max() < 1e-4  # still alive
+        assert np.abs(active.unmask(sent[2]) - (H @ W + BIAS)).max() < FLOODED  # still alive
         with pytest.raises(AttributeError, match="no 'keys'"):
             _ = passive.keys
         environment = Path(f"/proc/{active.process.pid}/environ")

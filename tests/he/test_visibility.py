@@ -6,10 +6,14 @@ import base64
 import io
 import json
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from rich.console import Console
@@ -114,7 +118,7 @@ def test_one_sentence() -> None:
     assert "linear algebra; it leaves the active party z" in said({"weights": "shared"})
     assert said({"mode": "clear"}).startswith("It hides nothing; it leaves the passive party")
     table = markdown(visibility([DefenseSpec("he_embedding")])).splitlines()
-    assert table[0].count("|") == table[2].count("|") == 6
+    assert table[0].count("|") == table[2].count("|") == 7
 
 
 SCENARIO: dict[str, Any] = {
@@ -158,10 +162,9 @@ def test_reports_say_what_encryption_hides(audited: Path) -> None:
             ["embedding_inversion", "active", "not-observable"]
         ]
     found = {m["attack"]: m for m in plain["measured"]}
-    assert found["linear_inversion"]["value"] < 1e-3
+    assert found["linear_inversion"]["value"] < 1e-2
     assert found["linear_inversion"]["control"] > 0.3
-    assert found["model_completion"]["verdict"] == "unchanged"  # the same numbers, bit for bit
-    assert found["model_completion"]["change"] == 0
+    assert abs(found["model_completion"]["change"]) < 0.05  # what flooding does to the training
     hidden = {m["attack"]: m for m in shared["measured"]}
     assert hidden["linear_inversion"]["value"] > 0.9
     assert hidden["model_completion"]["seeds"] == 3
@@ -238,3 +241,31 @@ def test_a_real_audit_stores_its_seconds_and_no_secret_key(
             assert piece not in where
             assert piece.hex().encode() not in where
             assert base64.b64encode(piece)[:30] not in where
+
+
+@pytest.mark.slow
+def test_the_real_scenario_ends_in_time_and_is_the_emulated_one(tmp_path: Path) -> None:
+    """`vflsec audit he_vs_attacks` by the command line, small, in both modes: 1e-5 apart."""
+    pytest.importorskip("tenseal")
+    small = '[{name="control_gaussian", params={rows=160, test_rows=40, validation_rows=40}}]'
+    frames = []
+    for mode in ("emulated", "real"):
+        out = tmp_path / mode
+        settings = [f"data={small}", "algorithm.epochs=1", "algorithm.batch_size=80"]
+        settings += [f"defense.{i}.mode={mode}" for i in (1, 2, 3)]
+        given = [part for s in settings for part in ("--set", s)]
+        command = [sys.executable, "-m", "vflsec", "audit", "he_vs_attacks", "--seeds", "1"]
+        done = subprocess.run(
+            [*command, "--out", str(out), *given], capture_output=True, text=True, timeout=180
+        )
+        assert done.returncode in (0, 1), done.stderr
+        frame = pd.read_parquet(out / "results.parquet")
+        sealed = frame[frame["defense"].str.contains("he_embedding")].copy()
+        sealed["defense"] = (
+            sealed["defense"].str.replace("mode=real, ", "").str.replace("mode=real", "")
+        )
+        keys = ["defense", "attack", "attack_key", "adversary", "metric", "split", "phase"]
+        frames.append(sealed[[*keys, "value"]].dropna().drop_duplicates().sort_values(keys))
+    values = [f["value"].to_numpy() for f in frames]
+    assert len(values[0]) == len(values[1]) > 20
+    assert np.abs(values[0] - values[1]).max() < 1e-5

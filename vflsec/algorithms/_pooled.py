@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vflsec.algorithm import Algorithm
+from vflsec.errors import PolicyError
 from vflsec.federation import Federation, Phase
 from vflsec.task import Task
 from vflsec.view import Facts
@@ -34,18 +35,42 @@ class Pooled(Algorithm):
         return torch.cat(parts, dim=1).double().numpy()
 
     def build(self, fed: Federation) -> None:
-        models: dict[int, Any] = {}
+        self._refuse(fed)
+        models: list[Any] = []
         labels = fed.labels.cpu()
         if labels.dim() == 3:
             labels = labels.argmax(2)
         for r, seed in enumerate(fed.seeds):
-            if seed not in models:
-                task = fed.stack.tasks[int(fed.stack.of[r])]
-                rows = task.sets["labelled"]
-                models[seed] = self.classifier(seed).fit(
-                    self.design(task, rows), labels[r, rows].numpy()
-                )
+            task = fed.stack.tasks[int(fed.stack.of[r])]
+            rows = task.sets["labelled"]
+            same = next((q for q in range(r) if self._same(fed, labels, rows, q, r)), None)
+            models.append(
+                self.classifier(seed).fit(self.design(task, rows), labels[r, rows].numpy())
+                if same is None
+                else models[same]
+            )
         fed.extra["models"] = models
+
+    @staticmethod
+    def _same(fed: Federation, labels: Tensor, rows: Tensor, q: int, r: int) -> bool:
+        """Whether replicas `q` and `r` train on the same rows and labels."""
+        return fed.seeds[q] == fed.seeds[r] and torch.equal(labels[q, rows], labels[r, rows])
+
+    def _refuse(self, fed: Federation) -> None:
+        """Only what changes the labels once, before training, has any effect here.
+
+        Raises:
+            PolicyError: another policy is there, whose hooks nothing would call.
+        """
+        for party in fed.parties.values():
+            for b in party.bindings:
+                if any(b.own.active) and (
+                    not b.policy.overrides("labels") or b.policy.trainings > 1
+                ):
+                    raise PolicyError(
+                        f"{b.policy.name}: {self.name} fits all columns in one place and calls "
+                        "none of its hooks, so it would protect nothing. Leave it out there."
+                    )
 
     def phases(self, fed: Federation) -> list[Phase]:
         rows = fed.stack.rows("labelled")
@@ -54,15 +79,14 @@ class Pooled(Algorithm):
     def predict(self, fed: Federation, rows: Tensor) -> Tensor:
         out = torch.full((*rows.shape, fed.classes), -30.0, dtype=torch.float64)
         done: dict[int, Tensor] = {}
-        for r, seed in enumerate(fed.seeds):
-            if seed not in done:
+        for r, model in enumerate(fed.extra["models"]):
+            if id(model) not in done:  # shared by replicas of one seed alone, whose rows are one
                 task = fed.stack.tasks[int(fed.stack.of[r])]
-                model = fed.extra["models"][seed]
                 p = model.predict_proba(self.design(task, rows[r].cpu()))
                 answer = torch.full((rows.shape[1], fed.classes), -30.0, dtype=torch.float64)
                 answer[:, model.classes_] = torch.from_numpy(np.log(np.clip(p, 1e-13, None)))
-                done[seed] = answer
-            out[r] = done[seed]
+                done[id(model)] = answer
+            out[r] = done[id(model)]
         return out.to(fed.stack.device, fed.stack.dtype)
 
     def facts(self, fed: Federation) -> Facts:

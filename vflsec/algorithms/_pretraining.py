@@ -82,6 +82,7 @@ class Tower:
 
     def start(self, party: Party, recipe: Recipe) -> None:
         """Fresh optimizers; the predictor's learning rate stays constant."""
+        party.bare("pre-training")
         predictor = self.predictor.parameters() if self.predictor else []
         body, heads = self.encoder.parameters(), self.projector.parameters()
         if recipe.optimizer == "adagrad":  # for click data: heads keep SGD

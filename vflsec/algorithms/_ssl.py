@@ -42,7 +42,8 @@ class SelfSupervised(SplitNN):
         temperature: of MoCo's losses.
         encoder_kind: ``mlp``, ``resnet18``, or ``auto``: by the kind of rows.
         stem: of ResNet-18: ``imagenet`` (code) or ``small``.
-        embedding: width of a categorical column.
+        embedding: width of a categorical column; `embedding_l2` is of fine-tuning, and every code
+            has a vector of its own (`embedding_rows` is refused).
         init_std: standard deviation of the initial embeddings and linear weights of the bottoms
             and of the cross towers' tops; 0 = PyTorch's. The code has 1e-4 on click data.
         projector_hidden, projector_out, predictor_hidden: heads; out 0 = 512, with MoCo 128.
@@ -113,6 +114,11 @@ class SelfSupervised(SplitNN):
         }
         for name, options in allowed.items():
             check.one_of(f"{self.name}.{name}", getattr(self, name), options)
+        if self.embedding_rows:
+            raise check.fail(
+                f"{self.name}.embedding_rows", "0: corrupted fields need a code of their own",
+                self.embedding_rows,
+            )  # fmt: skip
         for name in ("embedding", "projector_hidden", "predictor_hidden"):
             check.integer(f"{self.name}.{name}", getattr(self, name))
         check.integer(f"{self.name}.projector_out", self.projector_out, low=0)
@@ -241,7 +247,7 @@ class SelfSupervised(SplitNN):
         for party in fed.parties.values():
             for part in [k for k in party.modules if k not in ("bottom", "top")]:
                 del party.modules[part]
-            party.start(self.optimizer, self.lr, self.weight_decay)
+            party.start(self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2)
             party.clip_norm = self.finetune_clip_norm
 
     def _anneal(self, fed: Federation, epoch: int) -> None:

@@ -63,7 +63,7 @@ class FedBCD(SplitNN):
         own, cut = self.differentiate(fed, batch)
         if self.order == "parallel":
             self.down(fed, batch, cut)
-        fed.active.update(own, rows=lambda: self.own_rows(fed, batch))
+        fed.active.update(own, rows=lambda: self.own_rows(fed, batch), ids=rows)
         pull = _Proximal(fed.active, self.proximal)
         for _ in range(more):
             cut = self._active_again(fed, batch, pull)
@@ -80,7 +80,7 @@ class FedBCD(SplitNN):
         batch.got[active.name] = active.modules["bottom"](batch.x[active.name])
         own, cut = self.differentiate(fed, batch)
         rows = None if self.proximal else partial(self.own_rows, fed, batch)
-        active.update(pull(own), rows=rows)
+        active.update(pull(own), rows=rows, ids=batch.rows)
         return cut
 
     def _passive_again(
@@ -99,7 +99,7 @@ class FedBCD(SplitNN):
         if self.proximal:
             backward(party, z, gradient, penalty, pull)
         else:
-            backward(party, z, gradient, penalty, x=x)
+            backward(party, z, gradient, penalty, x=x, ids=batch.rows)
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
         facts = super().planned_facts(active, parties, classes)

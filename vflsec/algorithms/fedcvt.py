@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from vflsec import check, registry
 from vflsec.algorithms.splitnn import Exchange, SplitNN
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.federation import Federation
+from vflsec.federation import Federation, Phase
 from vflsec.nn.attention import attend
 from vflsec.nn.models import mlp
 from vflsec.nn.twin import Twin
@@ -115,7 +115,9 @@ class FedCVT(SplitNN):
         if self.side_heads:
             for part in ("guest_head", "host_head"):
                 fed.add(guest, part, lambda: mlp([widths[0], fed.classes]))
-            fed.active.start(self.optimizer, self.lr, self.weight_decay)
+            fed.active.start(
+                self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2
+            )
 
     def _bottom(self, fed: Federation, party: str, width: int) -> Callable[[], nn.Module]:
         one = super()._bottom(fed, party, width // 2)
@@ -147,6 +149,10 @@ class FedCVT(SplitNN):
             for name, (rows, size) in sets.items()
             if rows.shape[1]
         }
+
+    def phases(self, fed: Federation) -> list[Phase]:
+        drawn = tuple(draw.rows for draw in fed.extra["draws"].values())
+        return [replace(phase, drawn=drawn) for phase in super().phases(fed)]
 
     def step(self, fed: Federation, rows: Tensor) -> None:
         """One split training step on aligned labelled rows (R, b) and what is drawn beside them."""

@@ -6,25 +6,29 @@ all aligned rows once more, with their final weights, and the active party keeps
 
     L = beta CE(unaligned) + alpha CE(aligned) + (1 - alpha) KL[teacher || s](aligned),
 
-on its aligned and on its labelled unaligned rows. An epoch passes once over the larger of the two
-sets that are in use; batches of the other are drawn with replacement.
+on its aligned and on its labelled unaligned rows. An epoch passes once over the set in use that has
+more batches; batches of the other are drawn with replacement. ``beta = "auto"`` is N_n / N_o, with
+which every labelled row counts alike however often it is drawn: at 1 a small unaligned set, drawn
+again and again, has as much to say as a large aligned one.
 
 Messages: in stage ``teacher`` those of FedSplitNN, so the gradients tell labels to the passive
 parties as they do there; at the start of stage ``student`` one embedding [N_o, d_k] up by passive
 party; then none, and none at inference. The active party keeps what the passive ones uploaded.
 
 Source: the baseline "FPD" of "Semi-VFL" (Li, Yao, Liu, "Vertical semi-federated learning for
-efficient online advertising", arXiv:2209.15635), section 4; direction and temperature of the
-distillation term are not given there: teacher first, temperature 1.
+efficient online advertising", arXiv:2209.15635), section 4, alpha in {0.1, ..., 0.9}, both
+batches 5,000; beta, and direction and temperature of the distillation term, are not given there:
+teacher first, temperature 1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflsec import check, registry
 from vflsec.algorithms.splitnn import SplitNN
@@ -43,13 +47,17 @@ class FPD(SplitNN):
 
     Attributes:
         alpha: weight of the aligned rows' labels, in [0, 1]; the teacher gets 1 - alpha.
-        beta: weight of the unaligned labelled rows; 0 leaves them out.
+        beta: weight of the unaligned labelled rows: a number, 0 leaves them out; ``auto`` is their
+            number divided by that of the aligned rows.
         student_epochs: of stage ``student``; `patience` and `select` hold for it too.
+        own_batch_size: unaligned rows in a step of stage ``student``; 0 takes as many as aligned
+            ones, whose number is `batch_size`.
     """
 
     alpha: float = 0.5
-    beta: float = 1.0
+    beta: float | Literal["auto"] = "auto"
     student_epochs: int = 30
+    own_batch_size: int = 0
 
     unaligned: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {
@@ -59,7 +67,9 @@ class FPD(SplitNN):
     def __post_init__(self) -> None:
         super().__post_init__()
         check.in_unit(f"{self.name}.alpha", self.alpha)
-        check.non_negative(f"{self.name}.beta", self.beta)
+        if self.beta != "auto":
+            check.non_negative(f"{self.name}.beta", self.beta)
+        check.integer(f"{self.name}.own_batch_size", self.own_batch_size, low=0)
         check.integer(f"{self.name}.student_epochs", self.student_epochs, low=0)
         if not self.has_top:
             raise ConfigError(
@@ -67,8 +77,20 @@ class FPD(SplitNN):
                 "top = [] and linear_top = false. Leave linear_top at true."
             )
 
+    @property
+    def uses_own(self) -> bool:
+        """True if stage ``student`` trains on unaligned rows too."""
+        return self.beta == "auto" or self.beta > 0
+
+    def own_weight(self, fed: Federation) -> float:
+        """The number that `beta` stands for."""
+        if self.beta != "auto":
+            return self.beta
+        aligned, own = fed.extra["sides"]
+        return float(own.shape[1] / aligned.shape[1])
+
     def build(self, fed: Federation) -> None:
-        if self.beta > 0 and fed.stack.unaligned_labelled().shape[1] == 0:
+        if self.uses_own and fed.stack.unaligned_labelled().shape[1] == 0:
             raise ConfigError(
                 f"{self.name}: needs labelled rows of the active party without a partner (or "
                 "beta = 0), got none. Set data.aligned to a share or number of rows, and leave "
@@ -82,15 +104,24 @@ class FPD(SplitNN):
 
     def _student_phase(self, fed: Federation) -> Phase:
         aligned = fed.stack.rows("labelled")
-        own = fed.stack.unaligned_labelled() if self.beta > 0 else aligned[:, :0]
+        own = fed.stack.unaligned_labelled() if self.uses_own else aligned[:, :0]
         fed.extra["sides"] = (aligned, own)
-        rows = own if own.shape[1] > aligned.shape[1] else aligned
-        walk = Pass("train", rows, self.batch_size, lambda batch: self.student_step(fed, batch))
+        walks_own = self._walks_own(fed)
+        rows = own if walks_own else aligned
+        size = (self.own_batch_size or self.batch_size) if walks_own else self.batch_size
+        walk = Pass("train", rows, size, lambda batch: self.student_step(fed, batch))
         return Phase(
-            "student", rows, self.batch_size, self.student_epochs, walk.step,
+            "student", rows, size, self.student_epochs, walk.step,
             select=self.select, select_by=self.select_by, patience=self.patience, passes=(walk,),
             before=lambda: self.begin(fed),
+            drawn=(aligned if rows is own else own,),
         )  # fmt: skip
+
+    def _walks_own(self, fed: Federation) -> bool:
+        """True if the unaligned rows have more batches than the aligned ones."""
+        aligned, own = fed.extra["sides"]
+        size = self.own_batch_size or self.batch_size
+        return bool(own.shape[1] * self.batch_size > aligned.shape[1] * size)
 
     @property
     def student_parts(self) -> tuple[str, ...]:
@@ -101,8 +132,12 @@ class FPD(SplitNN):
         """Give the active party its student, with fresh weights."""
         active = fed.active.name
         width = self.width(active, fed.classes)
-        fed.add(active, "student", self._bottom(fed, active, width))
+        fed.add(active, "student", self.student_bottom(fed, width))
         fed.add(active, "student_top", lambda: mlp([width, *self.top, fed.classes]))
+
+    def student_bottom(self, fed: Federation, width: int) -> Callable[[], nn.Module]:
+        """How a bottom of the active party's columns is made in stage ``student``."""
+        return self._bottom(fed, fed.active.name, width)
 
     @torch.no_grad()
     def begin(self, fed: Federation) -> None:
@@ -124,7 +159,7 @@ class FPD(SplitNN):
         fed.extra["kept"] = kept
         fed.extra["teacher"] = self.logits(fed, kept, train=False)
         self.add_student(fed)
-        fed.active.start(self.optimizer, self.lr, self.weight_decay)
+        fed.active.start(self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2)
 
     def recall(self, fed: Federation, what: Tensor, rows: Tensor) -> Tensor:
         """Kept values (R, N_o, d) of aligned rows (R, b), (R, b, d)."""
@@ -132,13 +167,17 @@ class FPD(SplitNN):
         return what.gather(1, place.expand(-1, -1, what.shape[2]))
 
     def student_step(self, fed: Federation, rows: Tensor) -> None:
-        """One update of the student on a batch of the larger set (R, b) and one of the other."""
+        """One update of the student on a batch of the set that is walked (R, b) and one drawn from
+        the other.
+        """
         aligned, own = fed.extra["sides"]
         batch: tuple[Tensor, Tensor | None]
-        if own.shape[1] > aligned.shape[1]:
-            batch = (self._drawn(fed, aligned, rows.shape[1]), rows)
+        if self._walks_own(fed):
+            size = self.batch_size if self.own_batch_size else rows.shape[1]
+            batch = (self._drawn(fed, aligned, size), rows)
         else:
-            batch = (rows, self._drawn(fed, own, rows.shape[1]) if own.shape[1] else None)
+            size = self.own_batch_size or rows.shape[1]
+            batch = (rows, self._drawn(fed, own, size) if own.shape[1] else None)
         total = self.student_loss(fed, *batch).sum()
         params = fed.active.parameters(self.student_parts)
         grads = torch.autograd.grad(total, params, allow_unused=True)
@@ -160,7 +199,8 @@ class FPD(SplitNN):
             taught = self.recall(fed, fed.extra["teacher"], aligned)
             terms.append((1 - self.alpha) * kl(taught, logits))
         if own is not None:
-            terms.append(self.beta * fed.loss(self.student(fed, own, train=True), fed.targets(own)))
+            labelled = fed.loss(self.student(fed, own, train=True), fed.targets(own))
+            terms.append(self.own_weight(fed) * labelled)
         return torch.stack(terms).sum(0) if len(terms) > 1 else terms[0]
 
     def student(self, fed: Federation, rows: Tensor, *, train: bool) -> Tensor:

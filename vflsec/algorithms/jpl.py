@@ -17,24 +17,28 @@ nothing after, and none at inference.
 
 Source: Li, Yao, Liu, "Vertical semi-federated learning for efficient online advertising",
 arXiv:2209.15635 (2022), equations 3 to 16. Our readings: off-diagonal bCME; r the identity;
-CSI as a mean over rows; PRC's last term normalised (``printed_prc`` for the literal form); no
-gradient into g_B(h_B^T) inside the second KL of (6); the norm of the embeddings is weight decay.
+CSI summed over rows as printed, its temperature 0.1 (none is given; as a mean at temperature 1 its
+gradient is 1e-5 of CME's, which does nothing); PRC's last term normalised (``printed_prc`` for the
+literal form); no gradient into g_B(h_B^T) inside the second KL of (6); the norm of the embeddings
+is weight decay.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflsec import check, registry
 from vflsec.algorithms.fpd import FPD
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation
 from vflsec.nn.imitation import csi, imitation, kl, prc
-from vflsec.nn.models import mlp
+from vflsec.nn.models import TabularInput, mlp
+from vflsec.nn.replicas import Replicas
 
 _WEIGHTS = (
     "imitate", "equivalence", "similarity", "own_labels", "ranking",
@@ -49,8 +53,10 @@ class JPL(FPD):
 
     Attributes:
         alpha: weight of the teacher's KL in eq. 6 (not FPD's meaning), in [0, 1].
-        beta: weight of everything on unaligned rows; 0 leaves them out.
+        beta: weight of everything on unaligned rows: a number, 0 leaves them out; ``auto`` is their
+            number divided by that of the aligned rows.
         tau: temperature of CSI.
+        csi_reduction: CSI over the unaligned rows of a batch: their ``sum`` (printed) or ``mean``.
         cme: ``dcme``, ``bcme`` or ``cme``.
         imitate, equivalence, similarity, own_labels, ranking: weights of the printed terms:
             CME, eq. 6, CSI, eqs. 9-10, PRC on both sets. On small tables a ranking weight of 1
@@ -63,10 +69,13 @@ class JPL(FPD):
             opposite directions.
         printed_prc: PRC's last term without normalisation.
         warm_start: f_A^S starts from the teacher's f_A instead of fresh weights.
+        shared_embedding: f_A^S and f_B^S read one table of learned vectors e_A of the categorical
+            columns instead of one each.
         answer: which logits predict: ``mean`` of A and Fed, ``a`` or ``fed``.
     """
 
-    tau: float = 1.0
+    tau: float = 0.1
+    csi_reduction: Literal["sum", "mean"] = "sum"
     cme: Literal["dcme", "bcme", "cme"] = "dcme"
     imitate: float = 1.0
     equivalence: float = 1.0
@@ -81,12 +90,14 @@ class JPL(FPD):
     teacher_first: bool = False
     printed_prc: bool = False
     warm_start: bool = False
+    shared_embedding: bool = False
     answer: Literal["mean", "a", "fed"] = "mean"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check.positive("jpl.tau", self.tau)
         check.one_of("jpl.cme", self.cme, ("dcme", "bcme", "cme"))
+        check.one_of("jpl.csi_reduction", self.csi_reduction, ("sum", "mean"))
         check.one_of("jpl.answer", self.answer, ("mean", "a", "fed"))
         for name in _WEIGHTS:
             check.non_negative(f"jpl.{name}", getattr(self, name))
@@ -99,32 +110,70 @@ class JPL(FPD):
             raise check.fail("jpl: the number of parties", "2", parties, "Use fpd for more.")
         if fed.classes != 2:
             raise check.fail("jpl: the number of classes", "2", fed.classes, "Use fpd for more.")
+        active = fed.active.name
+        table = bool(fed.stack.first.schema[active].cardinalities)
+        if self.shared_embedding and ("module" in self.parties.get(active, {}) or not table):
+            raise ConfigError(
+                f"jpl: shared_embedding needs a table and the built-in bottom at {active!r}, "
+                'got images or a module of your own. Set shared_embedding = false.".'
+            )
         super().build(fed)
 
     @property
     def student_parts(self) -> tuple[str, ...]:
-        return (*super().student_parts, "imitation", "imitation_top", "joint_top")
+        shared = ("embedding",) if self.shared_embedding else ()
+        return (*shared, *super().student_parts, "imitation", "imitation_top", "joint_top")
 
     def add_student(self, fed: Federation) -> None:
         super().add_student(fed)
         active, passive = fed.active.name, fed.passive[0].name
         mine, theirs = (self.width(p, fed.classes) for p in (active, passive))
         theirs = fed.link(passive).width(theirs)
-        fed.add(active, "imitation", self._bottom(fed, active, theirs))
+        if self.shared_embedding:
+            schema = fed.stack.first.schema[active]
+            fed.add(
+                active,
+                "embedding",
+                lambda: TabularInput(schema, self.embedding or None, self.embedding_rows),
+            )
+        fed.add(active, "imitation", self.student_bottom(fed, theirs))
         fed.add(active, "imitation_top", lambda: mlp([theirs, *self.top, fed.classes]))
         fed.add(active, "joint_top", lambda: mlp([mine + theirs, *self.top, fed.classes]))
         if self.warm_start:
-            fed.active.modules["student"].load(fed.active.modules["bottom"].state())
+            self._warm(fed.active.modules)
+
+    def student_bottom(self, fed: Federation, width: int) -> Callable[[], nn.Module]:
+        build = super().student_bottom(fed, width)
+        if not self.shared_embedding:
+            return build
+        return lambda: build()[1:]  # type: ignore[index]  # without the table, which is shared
+
+    def _warm(self, modules: dict[str, Replicas]) -> None:
+        taught = modules["bottom"].state()
+        if self.shared_embedding:
+            table = {k.removeprefix("0."): taught.pop(k) for k in list(taught) if k[:2] == "0."}
+            modules["embedding"].load(table)
+        modules["student"].load(taught)
 
     def student_loss(self, fed: Federation, aligned: Tensor, own: Tensor | None) -> Tensor:
-        terms = self._aligned_terms(fed, aligned)
-        if own is not None:
-            terms += [(self.beta * w, t) for w, t in self._own_terms(fed, aligned, own)]
-        live = [w * t for w, t in terms if w > 0]
+        live = [w * t for w, t in self.terms(fed, aligned, own).values() if w > 0]
         return torch.stack(live).sum(0) if len(live) > 1 else live[0]
 
-    def _aligned_terms(self, fed: Federation, rows: Tensor) -> list[tuple[float, Tensor]]:
-        """(weight, loss (R,)) on aligned rows (R, b)."""
+    def terms(
+        self, fed: Federation, aligned: Tensor, own: Tensor | None
+    ) -> dict[str, tuple[float, Tensor]]:
+        """Weight and loss (R,) of every term, by the name of its weight; ``own.`` before those on
+        unaligned rows, whose weights include beta.
+        """
+        terms = self._aligned_terms(fed, aligned)
+        if own is not None:
+            beta = self.own_weight(fed)
+            found = self._own_terms(fed, aligned, own)
+            terms |= {f"own.{k}": (beta * w, t) for k, (w, t) in found.items()}
+        return terms
+
+    def _aligned_terms(self, fed: Federation, rows: Tensor) -> dict[str, tuple[float, Tensor]]:
+        """Terms on aligned rows (R, b)."""
         y, labels = fed.targets(rows), hard(fed.targets(rows))
         h_a, h_b = self.imagine(fed, rows, train=True)
         alone, guess, joint = self.heads(fed, h_a, h_b, train=True)
@@ -136,20 +185,20 @@ class JPL(FPD):
         same = (
             self.alpha * first + kl(true.detach(), guess) + fed.loss(true, y) + fed.loss(guess, y)
         )
-        return [
-            (self.a_labels, fed.loss(alone, y)),
-            (self.a_teacher, kl(taught, alone)),
-            (self.imitate, imitation(h_b, kept_b, labels, self.cme)),
-            (self.equivalence, same),
-            (self.ranking, self._prc(alone, joint, labels)),
-            (self.fed_labels, fed.loss(joint, y)),
-            (self.fed_teacher, kl(taught, joint)),
-        ]
+        return {
+            "a_labels": (self.a_labels, fed.loss(alone, y)),
+            "a_teacher": (self.a_teacher, kl(taught, alone)),
+            "imitate": (self.imitate, imitation(h_b, kept_b, labels, self.cme)),
+            "equivalence": (self.equivalence, same),
+            "ranking": (self.ranking, self._prc(alone, joint, labels)),
+            "fed_labels": (self.fed_labels, fed.loss(joint, y)),
+            "fed_teacher": (self.fed_teacher, kl(taught, joint)),
+        }
 
     def _own_terms(
         self, fed: Federation, aligned: Tensor, rows: Tensor
-    ) -> list[tuple[float, Tensor]]:
-        """(weight, loss (R,)) on unaligned labelled rows (R, m)."""
+    ) -> dict[str, tuple[float, Tensor]]:
+        """Terms on unaligned labelled rows (R, m)."""
         y, labels = fed.targets(rows), hard(fed.targets(rows))
         u_a, u_b = self.imagine(fed, rows, train=True)
         alone, guess, joint = self.heads(fed, u_a, u_b, train=True)
@@ -159,12 +208,13 @@ class JPL(FPD):
         kept_a, kept_b = (self.recall(fed, kept, aligned) for kept in fed.extra["kept"])
         imagined = self.logits(fed, [seen, u_b], train=False)
         labelled = fed.loss(guess, y) + fed.loss(imagined, y) + fed.loss(joint, y)
-        return [
-            (self.a_own, fed.loss(alone, y)),
-            (self.similarity, csi(seen, kept_a, u_b, kept_b, self.tau)),
-            (self.own_labels, labelled),
-            (self.ranking, self._prc(joint, alone, labels)),
-        ]
+        similar = csi(seen, kept_a, u_b, kept_b, self.tau, self.csi_reduction)
+        return {
+            "a_own": (self.a_own, fed.loss(alone, y)),
+            "similarity": (self.similarity, similar),
+            "own_labels": (self.own_labels, labelled),
+            "ranking": (self.ranking, self._prc(joint, alone, labels)),
+        }
 
     def _prc(self, learner: Tensor, guide: Tensor, labels: Tensor) -> Tensor:
         mine, theirs = (y[..., 1] - y[..., 0] for y in (learner, guide))
@@ -174,6 +224,8 @@ class JPL(FPD):
         """The student's h_A (R, b, d_A) and its imitation of h_B (R, b, d_B), from x_A alone."""
         x = fed.columns(fed.active.name, rows, train=train)
         modules = fed.active.modules
+        if self.shared_embedding:
+            x = modules["embedding"](x, train=train)
         return modules["student"](x, train=train), modules["imitation"](x, train=train)
 
     def heads(

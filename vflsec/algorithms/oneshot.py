@@ -8,7 +8,9 @@
    several starts). Rows of one class share a direction, so the clusters are the classes up to their
    names: every aligned label is handed out, by design.
 4. The client trains f^k and a local head on the temporary labels and on its unaligned rows:
-   l = l_s + lambda l_u with FixMatch's confident pseudo-labels (see `vflsec.nn.fixmatch`).
+   l = l_s + lambda l_u with FixMatch's confident pseudo-labels (see `vflsec.nn.fixmatch`). How
+   long is counted in updates: with few aligned rows an epoch is a handful of them, and FixMatch
+   needs a thousand before its pseudo-labels are worth anything.
 5. It uploads its new H^k once; the label holder trains f_c on them, extractors frozen.
 
 The label holder here is the active party; it is a client too, and trains on its own true labels
@@ -23,6 +25,7 @@ learning with limited overlapping samples", ICCV 2023, algorithm 1.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -48,7 +51,12 @@ class OneShot(SplitNN):
     the final classifier.
 
     Attributes:
-        local_epochs: passes over the aligned rows in local training.
+        local_steps: updates of each client in local training.
+        local_epochs: passes over the aligned rows instead, if above 0.
+        local_schedule: of the rate in local training: ``constant``, or ``cosine``, FixMatch's
+            cos(7 pi t / 16 T) of update t of T.
+        local_ema: momentum of an average of the weights over local training, which takes their
+            place at its end, in [0, 1); 0 is none. FixMatch has .999 over 2^20 updates.
         unlabelled_ratio: unaligned rows in a local batch for each aligned one (mu).
         unlabelled_weight: lambda_u; 0 trains on the temporary labels alone.
         threshold: confidence above which a pseudo-label counts, in [0, 1].
@@ -61,7 +69,10 @@ class OneShot(SplitNN):
         finetune, finetune_epochs: split training from the final weights, and its epochs.
     """
 
-    local_epochs: int = 30
+    local_steps: int = 1000
+    local_epochs: int = 0
+    local_schedule: Literal["constant", "cosine"] = "constant"
+    local_ema: float = 0.0
     unlabelled_ratio: int = 7
     unlabelled_weight: float = 1.0
     threshold: float = 0.95
@@ -77,7 +88,10 @@ class OneShot(SplitNN):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.integer(f"{self.name}.local_epochs", self.local_epochs)
+        check.integer(f"{self.name}.local_steps", self.local_steps)
+        check.integer(f"{self.name}.local_epochs", self.local_epochs, low=0)
+        check.one_of(f"{self.name}.local_schedule", self.local_schedule, ("constant", "cosine"))
+        check.in_unit(f"{self.name}.local_ema", self.local_ema, high_open=True)
         check.integer(f"{self.name}.epochs", self.epochs)
         check.integer(f"{self.name}.unlabelled_ratio", self.unlabelled_ratio)
         check.non_negative(f"{self.name}.unlabelled_weight", self.unlabelled_weight)
@@ -115,11 +129,20 @@ class OneShot(SplitNN):
         )  # fmt: skip
 
     def _local_phase(self, fed: Federation, name: str) -> Phase:
+        rows = fed.stack.rows("labelled")
+        epochs = math.ceil(self._local_updates(fed) / self._local_batches(fed))
         return Phase(
-            name, fed.stack.rows("labelled"), self.batch_size, self.local_epochs,
-            lambda batch: self.local_step(fed, batch),
+            name, rows, self.batch_size, epochs, lambda batch: self.local_step(fed, batch),
+            after_epoch=lambda epoch: self._average(fed) if epoch == epochs - 1 else None,
             before=lambda: self.restart(fed), audited=False, predicts=False,
         )  # fmt: skip
+
+    def _local_batches(self, fed: Federation) -> int:
+        return math.ceil(fed.stack.rows("labelled").shape[1] / self.batch_size)
+
+    def _local_updates(self, fed: Federation) -> int:
+        """Updates of each client in local training."""
+        return self.local_epochs * self._local_batches(fed) or self.local_steps
 
     def _ending(self, fed: Federation) -> list[Phase]:
         """The final classifier, and split training from there on demand."""
@@ -137,7 +160,7 @@ class OneShot(SplitNN):
     def restart(self, fed: Federation) -> None:
         """Fresh optimizers for a new phase."""
         for party in self.clients(fed):
-            party.start(self.optimizer, self.lr, self.weight_decay)
+            party.start(self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2)
 
     def drop_heads(self, fed: Federation) -> None:
         """Forget the local heads, which split training does not use."""
@@ -197,8 +220,36 @@ class OneShot(SplitNN):
 
     def local_step(self, fed: Federation, rows: Tensor) -> None:
         """One update of every client on aligned rows (R, b) and on unaligned rows of its own."""
+        steps = self._local_updates(fed)
+        if not self.local_epochs and fed.steps >= steps:
+            return  # in the middle of the last epoch
         for party in self.clients(fed):
+            if self.local_schedule == "cosine":
+                rate = self.lr * math.cos(7 * math.pi * fed.steps / (16 * steps))
+                for group in getattr(party.optimizer, "param_groups", ()):
+                    group["lr"] = rate
             self._update(fed, party, rows)
+            if self.local_ema:
+                self._follow(fed, party)
+
+    @torch.no_grad()
+    def _follow(self, fed: Federation, party: Party) -> None:
+        """Move the running average of a client's weights; statistics are taken as they are."""
+        average = fed.extra.setdefault("ema", {}).setdefault(party.name, {})
+        for part in ("bottom", "head"):
+            now = party.modules[part]
+            kept = average.setdefault(part, now.state())
+            for key, value in {**now.params, **now.buffers}.items():
+                if key in now.params:
+                    kept[key].mul_(self.local_ema).add_(value, alpha=1 - self.local_ema)
+                else:
+                    kept[key].copy_(value)
+
+    def _average(self, fed: Federation) -> None:
+        """The averages take the weights' place."""
+        for name, parts in fed.extra.pop("ema", {}).items():
+            for part, state in parts.items():
+                fed.parties[name].modules[part].load(state)
 
     def _update(self, fed: Federation, party: Party, rows: Tensor) -> None:
         views, b = self._views(fed, party), rows.shape[1]

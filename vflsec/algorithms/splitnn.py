@@ -78,6 +78,10 @@ class SplitNN(Algorithm):
         dropout: of the hidden layers of bottoms and top.
         encoder_kind: of the bottoms: ``mlp``, or ``conv``, which convolves the rows of parties that
             hold images, with `hidden` as channels (:func:`vflsec.nn.images.convolutional`).
+        embedding: width of the vector of a categorical column; 0 goes by the number of its codes.
+        embedding_rows: most vectors of a categorical column, shared by a hash of its codes if it
+            has more; 0 gives every code its own.
+        embedding_l2: weight decay of those vectors on top of `weight_decay`.
         optimizer, lr, weight_decay: of every party.
         batch_size, epochs, patience: patience counts epochs without a better validation loss;
             0 trains all epochs. The best epoch on validation rows is kept either way if `select`.
@@ -94,6 +98,9 @@ class SplitNN(Algorithm):
     aggregation: str = "concat"
     dropout: float = 0.0
     encoder_kind: str = "mlp"
+    embedding: int = 0
+    embedding_rows: int = 0
+    embedding_l2: float = 0.0
     optimizer: str = "adam"
     lr: float = 1e-3
     weight_decay: float = 0.0
@@ -130,6 +137,13 @@ class SplitNN(Algorithm):
         check.one_of(f"{self.name}.encoder_kind", self.encoder_kind, self.encoder_kinds)
         check.one_of(f"{self.name}.select_by", self.select_by, ("loss", "auc"))
         check.one_of(f"{self.name}.optimizer", self.optimizer, ("adam", "sgd", "adagrad"))
+        check.integer(f"{self.name}.embedding", self.embedding, low=0)
+        check.integer(f"{self.name}.embedding_rows", self.embedding_rows, low=0)
+        if self.embedding_rows == 1:
+            raise check.fail(
+                f"{self.name}.embedding_rows", "0 or at least 2: one is for missing values", 1
+            )
+        check.non_negative(f"{self.name}.embedding_l2", self.embedding_l2)
         check.positive(f"{self.name}.lr", self.lr)
         check.non_negative(f"{self.name}.weight_decay", self.weight_decay)
         check.in_unit(f"{self.name}.dropout", self.dropout, high_open=True)
@@ -190,7 +204,9 @@ class SplitNN(Algorithm):
                 dict(zip(names, widths, strict=True)) if self.aggregation == "concat" else None,
             )
         for name in names:
-            fed.parties[name].start(self.optimizer, self.lr, self.weight_decay)
+            fed.parties[name].start(
+                self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2
+            )
 
     def _bottom(self, fed: Federation, party: str, width: int) -> Callable[[], nn.Module]:
         schema = fed.stack.first.schema[party]
@@ -200,7 +216,10 @@ class SplitNN(Algorithm):
         hidden = tuple(own.get("hidden", self.hidden))
         if self.encoder_kind == "conv" and len(schema.shape) == 3:
             return lambda: convolutional(schema, hidden, width, dropout=self.dropout)
-        return lambda: bottom(schema, hidden, width, dropout=self.dropout)
+        return lambda: bottom(
+            schema, hidden, width, dropout=self.dropout, width=self.embedding or None,
+            rows=self.embedding_rows,
+        )  # fmt: skip
 
     def passive(self, fed: Federation) -> list[Party]:
         """The passive parties that take part."""
@@ -243,7 +262,7 @@ class SplitNN(Algorithm):
         batch = self.up(fed, rows)
         own, cut = self.differentiate(fed, batch)
         self.down(fed, batch, cut)
-        fed.active.update(own, rows=lambda: self.own_rows(fed, batch))
+        fed.active.update(own, rows=lambda: self.own_rows(fed, batch), ids=rows)
 
     def up(self, fed: Federation, rows: Tensor) -> Exchange:
         """Embeddings of sample ids (R, b) of all parties meet at the active one."""

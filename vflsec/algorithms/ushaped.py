@@ -93,7 +93,9 @@ class UShaped(SplitNN):
         inputs = {middle: self.top[-1]}
         fed.add(task.active, "top", lambda: mlp([self.top[-1], fed.classes]), inputs)
         for name in task.parties:
-            fed.parties[name].start(self.optimizer, self.lr, self.weight_decay)
+            fed.parties[name].start(
+                self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2
+            )
 
     def step(self, fed: Federation, rows: Tensor) -> None:
         """One step on sample ids (R, b): up to the middle, up to the head, and both ways back."""

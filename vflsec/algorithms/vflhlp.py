@@ -13,8 +13,10 @@ Messages: none in stage 1; in stage 2 those of FedSplitNN, so the gradients tell
 about the labels as they do there.
 
 Source: "VFLHLP: vertical federated learning with hybrid local pre-training", arXiv (May 2024),
-algorithm 1, eqs. 5-8; SCARF's settings from Bahri et al., arXiv:2106.15147. Neither beta nor any
-optimizer setting is published, so sweep beta on a log grid.
+algorithm 1, eqs. 5-8; SCARF's settings from Bahri et al., arXiv:2106.15147, with early stopping
+on a validation set that is corrupted once: here the passive party's own columns of the validation
+rows. Neither beta nor any optimizer setting is published, so sweep beta on a log grid; the default
+is the middle of 0.1, 1, 10.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from vflsec.nn import optim
 from vflsec.nn.augment import Corruption
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
-from vflsec.nn.scarf import scarf_loss
+from vflsec.nn.scarf import EarlyStop, scarf_loss
 from vflsec.party import Party, groups, step
 from vflsec.rng import Streams
 from vflsec.view import Facts
@@ -57,19 +59,22 @@ class VFLHLP(SplitNN):
         corruption: share of a row's columns that SCARF replaces, in [0, 1]; SCARF: 0.6.
         temperature: tau > 0 of SCARF; SCARF: 1.
         projector: widths of the projector on top of a passive bottom.
-        scarf_epochs, scarf_batch_size, scarf_lr: of stage 1b, Adam, all epochs.
+        scarf_epochs, scarf_batch_size, scarf_lr: of stage 1b, Adam.
+        scarf_patience: epochs without a lower SCARF loss on validation rows before stage 1b ends
+            with its best epoch; 0 trains all epochs and keeps the last. SCARF: 3.
     """
 
-    beta: float = 0.01
+    beta: float = 1.0
     constrain: bool = True
     scarf: bool = True
     warm_start: bool = False
     corruption: float = 0.6
     temperature: float = 1.0
     projector: tuple[int, ...] = (64, 64)
-    scarf_epochs: int = 20
+    scarf_epochs: int = 100
     scarf_batch_size: int = 128
     scarf_lr: float = 1e-3
+    scarf_patience: int = 3
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,6 +84,7 @@ class VFLHLP(SplitNN):
         check.integer(f"{self.name}.scarf_epochs", self.scarf_epochs)
         check.integer(f"{self.name}.scarf_batch_size", self.scarf_batch_size, low=2)
         check.positive(f"{self.name}.scarf_lr", self.scarf_lr)
+        check.integer(f"{self.name}.scarf_patience", self.scarf_patience, low=0)
         if not self.projector:
             raise check.fail(f"{self.name}.projector", "at least one width", self.projector)
         for width in self.projector:
@@ -144,27 +150,50 @@ class VFLHLP(SplitNN):
                     "leave the defense out."
                 )
         rows = fed.stack.rows(f"local:{party.name}")
-        rng = Streams(
-            fed.seeds, "scarf", party.name, device=fed.stack.device, dtype=fed.stack.dtype
-        )
-        pool = fed.stack.columns(party.name, rows)
-        corrupt = Corruption(
-            fed.stack.first.schema[party.name], pool, self.corruption, "marginal", rng
-        )
+        corrupt = self._corruption(fed, party, "scarf")
         bottom, head = party.modules["bottom"], party.modules["projector"]
         params = [*bottom.parameters(), *head.parameters()]
         optimizer = optim.Adam(groups(params), lr=self.scarf_lr)
+        stop = EarlyStop([bottom, head], self.scarf_patience) if self.scarf_patience else None
+        held = self._held_out(fed, party) if stop is not None else []
+        party.bare("pre-training")
 
         def one(batch: Tensor) -> None:
+            if stop is not None and stop.over:
+                return
             x = fed.columns(party.name, batch)
             loss = scarf_loss(head(bottom(x)), head(bottom(corrupt(x))), self.temperature)
             step(optimizer, params, torch.autograd.grad(loss.sum(), params))
 
+        @torch.no_grad()
+        def judge(epoch: int) -> None:
+            if stop is None or stop.over:
+                return
+            pairs = [[head(bottom(v, train=False), train=False) for v in pair] for pair in held]
+            losses = [scarf_loss(z, other, self.temperature) for z, other in pairs]
+            stop.see(torch.stack(losses).mean(0))
+            if stop.over or epoch == self.scarf_epochs - 1:
+                stop.restore()
+
         name, size = f"scarf:{party.name}", self.scarf_batch_size
         return Phase(
-            name, rows, size, self.scarf_epochs, one, audited=False, predicts=False,
-            passes=(Pass(name, rows, size, one, smallest=2),),
+            name, rows, size, self.scarf_epochs, one, after_epoch=judge, audited=False,
+            predicts=False, passes=(Pass(name, rows, size, one, smallest=2),),
         )  # fmt: skip
+
+    def _corruption(self, fed: Federation, party: Party, stream: str) -> Corruption:
+        rng = Streams(fed.seeds, stream, party.name, device=fed.stack.device, dtype=fed.stack.dtype)
+        pool = fed.stack.columns(party.name, fed.stack.rows(f"local:{party.name}"))
+        schema = fed.stack.first.schema[party.name]
+        return Corruption(schema, pool, self.corruption, "marginal", rng)
+
+    def _held_out(self, fed: Federation, party: Party) -> list[tuple[Tensor, Tensor]]:
+        """Batches of the party's own columns of the validation rows, clean and corrupted once."""
+        corrupt = self._corruption(fed, party, "scarf_validation")
+        batches = fed.stack.rows("validation").split(self.scarf_batch_size, dim=1)
+        whole = batches[:-1] if len(batches) > 1 else batches  # the loss depends on the batch
+        clean = [fed.stack.columns(party.name, b) for b in whole]
+        return [(x, corrupt(x)) for x in clean]
 
     def _begin(self, fed: Federation) -> None:
         """Before stage 2: keep Theta as constants, drop what served stage 1."""
@@ -232,7 +261,9 @@ class VFLHLP(SplitNN):
         return {
             "constraint": "added by the active party itself for its bottom (embeddings included, "
             "statistics of normalisation not) and for the first layer of the head",
-            "scarf": "a fixed number of epochs, not early stopping on a corrupted validation set",
+            "scarf": "early stopping on the passive party's columns of the validation rows"
+            if self.scarf_patience
+            else "a fixed number of epochs, no early stopping",
         }
 
 

@@ -30,13 +30,14 @@ from torch import Tensor
 
 from vflsec import check
 from vflsec.audit.intervals import clopper_pearson
+from vflsec.counts import Uses
 from vflsec.message import Message
 from vflsec.policy import Own, Policy
 from vflsec.rng import Streams, generator
 
 __all__ = [
-    "Measured", "audit", "audit_labels", "audit_policy", "audit_rows", "epsilon_from_rates",
-    "one_run",
+    "Measured", "audit", "audit_labels", "audit_rows", "epsilon_from_rates", "one_run",
+    "summarised",
 ]  # fmt: skip
 
 SHARES = (1.0, 0.5, 0.2, 0.1, 0.05)  # of the canaries on which the attacker dares to guess
@@ -160,6 +161,23 @@ def epsilon_from_rates(
     return best
 
 
+def summarised(looks: Sequence[Tensor], coins: Tensor) -> Tensor:
+    """One feature for each look (m, d): along the difference of the two coins' means, (m, k).
+
+    The means are those of the first half of the canaries, from which the attacker learns; for
+    isotropic noise of one scale this is the best linear test.
+    """
+    half = len(coins) // 2
+    first = coins[:half] == 1
+    out = []
+    for look in looks:
+        x = look.double()
+        x = torch.nan_to_num((x - x[:half].mean(0)) / x[:half].std(0).clamp_min(1e-12))
+        apart = x[:half][first].mean(0) - x[:half][~first].mean(0)
+        out.append(torch.nan_to_num(x @ apart))
+    return torch.stack(out, dim=1)
+
+
 def audit(
     seen: Tensor, coins: Tensor, *, claimed: float | None, delta: float = 0.0,
     confidence: float = 0.95,
@@ -239,7 +257,8 @@ def audit_labels(
         delta: of the claim.
     """
     check.integer("canary: canaries", canaries, low=20)
-    facts = {"epochs": epochs, "classes": classes, "labelled": canaries, "batch_size": canaries}
+    counted = epochs if policy.counted == "loss" else 1
+    facts: dict[str, Any] = {"classes": classes, "uses": Uses(counted=counted)}
     own = _own(policy, strength, seed, classes, facts)
     if prior is not None:
         own.prior = torch.tensor([list(prior)], dtype=torch.float64)
@@ -263,32 +282,6 @@ def audit_labels(
     return audit(total[known], coins[known], claimed=claimed, delta=delta, confidence=confidence)
 
 
-def audit_policy(
-    policy: Policy,
-    strength: float,
-    *,
-    classes: int,
-    prior: Sequence[float],
-    facts: dict[str, Any],
-    seed: int,
-) -> Measured | None:
-    """Measure whatever claims an epsilon, by the audit that fits it; None where nothing is claimed.
-
-    Canaries of a label policy carry the most or the least frequent class, which is what a prior
-    tells apart the most. The bound holds at 99 %.
-    """
-    if policy.guarantee(strength, facts).epsilon is None:
-        return None
-    epochs = int(facts.get("epochs", 1))
-    if policy.overrides("gradients") or policy.covers:
-        return audit_rows(policy, strength, epochs=epochs, seed=seed, confidence=0.99)
-    order = np.argsort(prior, kind="stable")
-    return audit_labels(
-        policy, strength, classes=classes, candidates=(int(order[-1]), int(order[0])), prior=prior,
-        canaries=2000, epochs=epochs, seed=seed, confidence=0.99,
-    )  # fmt: skip
-
-
 def audit_rows(
     policy: Policy,
     strength: float,
@@ -297,15 +290,17 @@ def audit_rows(
     epochs: int = 10,
     seed: int = 0,
     confidence: float = 0.95,
+    claimed: float | None = None,
 ) -> Measured:
     """Measure a policy that clips and noises rows, or parameter gradients of rows.
 
     Rows that are sent (hook `outgoing`): each canary is one of two opposite rows far outside the
     clipping length, sent once an epoch; the attacker projects the sum on their difference.
     Parameter gradients (hook `gradients`): each canary adds a large number in a parameter of its
-    own if its coin says so, and the attacker reads that parameter's sum.
+    own if its coin says so, and the attacker reads that parameter's sum. `claimed` is the epsilon
+    to compare with; the policy's own for so many `epochs` if None.
     """
-    facts = {"epochs": epochs, "labelled": canaries, "batch_size": canaries, "classes": 2}
+    facts: dict[str, Any] = {"classes": 2, "uses": Uses(counted=epochs)}
     own = _own(policy, strength, seed, 2, facts)
     made = policy.guarantee(strength, facts)
     coins = (torch.rand(canaries, generator=generator(seed, "canary", "coins")) < 0.5).long()
@@ -327,6 +322,7 @@ def audit_rows(
             sent = Message(kind, "active", "passive", x, rows, epoch=epoch)  # type: ignore[arg-type]
             own.labels = coins.unsqueeze(0)
             total += policy.outgoing(sent, own)[0, :, 0]
+    promised = made.epsilon if claimed is None else claimed
     return audit(
-        total.unsqueeze(1), coins, claimed=made.epsilon, delta=made.delta, confidence=confidence
+        total.unsqueeze(1), coins, claimed=promised, delta=made.delta, confidence=confidence
     )

@@ -18,11 +18,12 @@ from scipy import stats
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
 from vflsec.audit.leakage import rows_of
 
-__all__ = ["METRIC", "contradictions"]
+__all__ = ["METRIC", "contradictions", "pairs"]
 
 METRIC = "epsilon_lower"
 """Metric of results that are lower bounds of epsilon, one for each seed."""
 
+_CLAIM = "claimed epsilon"
 _POINT = ("dataset", "algorithm", "defense", "strength")
 _WHO = ("attack", "adversary", "phase", "split")
 
@@ -34,23 +35,49 @@ def contradictions(
 
     Args:
         frame: of :func:`vflsec.audit.leakage.results_frame`, with rows of :data:`METRIC`.
-        claims: {dataset, algorithm, defense, strength, epsilon}, one for each point.
+        claims: {dataset, algorithm, defense, strength, epsilon}, one for each point; `idle` names
+            a defense whose hook was never called, which fails.
         confidence: at which each measured lower bound holds.
     """
+    claims = list(claims)
     measured = frame[(frame["metric"] == METRIC) & (frame["status"] == "ok")]
     rows = [r for r in rows_of(measured) if r["value"] == r["value"]]
     found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for r in rows:
         found[tuple(r[k] for k in (*_POINT, *_WHO))].append(r)
     awake = {r["attack"] for r in rows if r["value"] > 0}
-    pairs = [
+    judged = [
         (key, of, claim)
         for key, of in found.items()
         for claim in claims
         if claim["epsilon"] is not None and all(claim[k] == of[0][k] for k in _POINT)
     ]
-    alpha = (1 - confidence) / max(len(pairs), 1)
-    return [_judged(key, of, float(c["epsilon"]), alpha, confidence, awake) for key, of, c in pairs]
+    alpha = (1 - confidence) / max(len(judged), 1)
+    found_idle = [_idle(c) for c in claims if c.get("idle")]
+    return found_idle + [
+        _judged(key, of, float(c["epsilon"]), alpha, confidence, awake) for key, of, c in judged
+    ]
+
+
+def pairs(verdicts: Iterable[Verdict]) -> dict[tuple[str, float | None], tuple[float, float]]:
+    """(claimed, measured at least) by (defense, strength), of the verdicts on claims.
+
+    Where one point has several claims, the smallest claim and the largest measured bound.
+    """
+    out: dict[tuple[str, float | None], tuple[float, float]] = {}
+    for v in verdicts:
+        if v.gate.metric == METRIC and v.gate.name.startswith(_CLAIM) and v.value is not None:
+            claimed, low = out.get((v.defense, v.strength), (float("inf"), 0.0))
+            out[v.defense, v.strength] = min(claimed, v.threshold), max(low, v.value)
+    return out
+
+
+def _idle(claim: Mapping[str, Any]) -> Verdict:
+    name = claim["idle"]
+    gate = Gate(metric=METRIC, max=0.0, name=f"{name} does what it claims")
+    reason = f"{name} is there to protect, and its hook was never called: it protects nothing here."
+    where = {k: claim[k] for k in _POINT}
+    return Verdict(gate, FAIL, None, None, None, 0.0, 0, reason, **where)
 
 
 def _judged(
@@ -76,7 +103,5 @@ def _judged(
     else:
         verdict = PASS
         reason = f"{said}: no contradiction over {len(values)} seeds, which proves no claim."
-    gate = Gate(
-        metric=METRIC, max=claimed, name=f"claimed epsilon {claimed:.4g} is not contradicted"
-    )
+    gate = Gate(metric=METRIC, max=claimed, name=f"{_CLAIM} {claimed:.4g} is not contradicted")
     return Verdict(gate, verdict, top, min(values), None, claimed, len(values), reason, **where)

@@ -104,19 +104,23 @@ def _gate(section: Mapping[str, Any], confidence: float, looks: int = 1) -> gate
 
 
 def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict[str, Any]]:
-    """Every claimed epsilon with its point, once."""
-    out: dict[str, dict[str, Any]] = {}
+    """The claimed epsilon of every point and defense; counts differ by seed, so the largest."""
+    out: dict[tuple[Any, ...], dict[str, Any]] = {}
     for result in results:
         dataset = record["datasets"].get(f"audit:{result.key}")
         if dataset is None:
             continue
         defense, strength = leakage.defense_point(result.spec.defenses)
-        point = {"dataset": dataset, "algorithm": result.spec.algorithm, "defense": defense,
-                 "strength": strength}  # fmt: skip
+        title = title_of(record, "audit", result)
+        point = {"dataset": dataset, "algorithm": title, "defense": defense, "strength": strength}
         for g in result.guarantees:
+            if g.get("called") is False:
+                key = (*point.values(), g.get("defense", ""))
+                out[key] = point | {"epsilon": None, "idle": g.get("defense", "")}
             if g.get("epsilon") is not None:
-                claim = point | {"epsilon": float(g["epsilon"])}
-                out.setdefault(str(claim), claim)
+                key = (*point.values(), g.get("defense", ""))
+                best = max(float(g["epsilon"]), out.get(key, {}).get("epsilon") or 0.0)
+                out[key] = point | {"epsilon": best}
     return list(out.values())
 
 

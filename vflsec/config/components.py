@@ -106,7 +106,8 @@ def _unfailable(
     limits = {k: section[k] for k in ("max", "min") if _finite(section.get(k))}
     if len(limits) != 1:
         return []  # reported by its type or its number
-    found = unfailable(gates.Gate(**known, **limits))
+    asked: dict[str, Any] = {**known, **limits}
+    found = unfailable(gates.Gate(**asked))
     if found is None:
         return []
     key, value, rule = found

@@ -56,6 +56,8 @@ class Origin:
         overrides: key paths set by ``--set``.
         singles: sections written as one table (``[data]``) though the model holds a list.
         scalars: key paths written as one value though the model holds a list.
+        files: file of key paths that stand in another file than `file`.
+        places: where values of the model were written, if it is elsewhere: by path, for all below.
     """
 
     file: str = "<scenario>"
@@ -63,10 +65,16 @@ class Origin:
     overrides: frozenset[Path] = frozenset()
     singles: frozenset[str] = frozenset()
     scalars: frozenset[Path] = frozenset()
+    files: Mapping[Path, str] = field(default_factory=dict)
+    places: Mapping[Path, Path] = field(default_factory=dict)
 
     def problem(self, path: Path, rule: str, value: Any = None) -> Problem:
         """A problem at `path`, a path in the model."""
         path = next((s for s in self.scalars if path[: len(s)] == s), path)
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.places:
+                path = (*self.places[path[:end]], *path[end:])
+                break
         if len(path) > 1 and path[0] in self.singles and path[1] == 0:
             path = (path[0], *path[2:])
         line = line_of(self.lines, path)
@@ -74,7 +82,10 @@ class Origin:
         above = not line and any(o[: len(path)] == path for o in self.overrides)
         if path and (inside or above):
             return Problem("--set", 0, path_text(path), value, rule)
-        return Problem(self.file, line, path_text(path), value, rule)
+        known = next(
+            (path[:end] for end in range(len(path), 0, -1) if path[:end] in self.lines), ()
+        )
+        return Problem(self.files.get(known, self.file), line, path_text(path), value, rule)
 
 
 def unknown_key(key: str, value: Any, known: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,13 @@ from pydantic import BaseModel, ValidationError
 
 from vflsec import check
 from vflsec.cell import digest
+from vflsec.config.bounds import bad_names, beyond, deep_key
+from vflsec.config.inherit import Written, chosen_form, expand, inherited
 from vflsec.config.problems import Origin, Problem, ScenarioError, unknown_key
 from vflsec.config.sections import Data, Root
 from vflsec.config.toml_text import Path as KeyPath
 from vflsec.config.toml_text import dumps, key_lines
+from vflsec.data.load import TABLE_KEYS
 
 __all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
 
@@ -66,7 +69,7 @@ class Scenario:
         """The resolved scenario as TOML that loads to the same scenario."""
         resolved = self.resolved()
         for name in _LISTS:
-            if name in self.origin.singles:
+            if name in self.origin.singles and len(resolved[name]) == 1:
                 resolved[name] = resolved[name][0]
         return dumps(resolved)
 
@@ -123,41 +126,50 @@ def load_scenario(
     *,
     components: bool = True,
 ) -> Scenario:
-    """Read, override, validate.
+    """Read, inherit, override, share and sweep (:mod:`vflsec.config.inherit`), validate.
 
     Args:
         source: a path, the name of a packaged scenario, or the sections as a dictionary.
-        overrides: ``a.b=value`` texts; values in TOML syntax, list elements by index.
+        overrides: ``a.b=value`` texts; values in TOML syntax, list elements by index as written.
+            ``form=NAME`` chooses a form of the scenario.
         components: also check names and hyper-parameters of algorithms, attacks, defenses and
             data sets (imports them, and so torch).
 
     Raises:
         ScenarioError: with all problems.
     """
-    overrides = tuple(overrides)
+    asked = overrides = tuple(overrides)
+    places: Mapping[KeyPath, KeyPath] = {}
+    chain: tuple[Path, ...] = ()
     if isinstance(source, Scenario):
         if not overrides:
             return source
-        base, default = source.base, source.name
-        raw, file, lines = source.resolved(), source.origin.file, source.origin.lines
+        base, default, places = source.base, source.name, source.origin.places
+        origin = source.origin
+        found = Written(source.resolved(), origin.file, dict(origin.lines), dict(origin.files))
     elif isinstance(source, Mapping):
         base, default = Path.cwd(), "scenario"
-        raw, file, lines = _plain(source), "<scenario>", {}
+        found = Written(_plain(source), "<scenario>")
     else:
         path = find_scenario(source)
         base, default, file = path.resolve().parent, path.stem, str(source)
         if path != Path(source):
             file = f"{path.stem}.toml"
-        raw, lines = _read(path, file)
+        chain = (path.resolve(),)
+        found = Written(*_read(path, file))
     problems: list[Problem] = []
-    touched = _override(raw, overrides, problems)
-    singles = frozenset(s for s in _LISTS if isinstance(raw.get(s), Mapping))
-    normal, scalars = _normalise(raw)
-    origin = Origin(file, lines, frozenset(touched), singles, scalars)
-    deep = _bad_values(origin, normal)
-    problems += deep
-    if any("nested deeper" in p.rule for p in deep):
-        raise ScenarioError(problems)
+    form, overrides = _asked_form(overrides)
+    _refuse_deep(found.raw, found.file)
+    found = inherited(found, base, packaged_scenarios(), _read, chain)
+    found = chosen_form(found, form)
+    touched = _override(found.raw, overrides, problems)
+    _refuse_deep(found.raw, found.file)
+    singles = frozenset(s for s in _LISTS if isinstance(found.raw.get(s), Mapping))
+    written = Origin(found.file, found.lines, frozenset(touched), singles, files=found.files)
+    flat, moved = expand(found.raw, lambda *at: problems.append(written.problem(*at)))
+    normal, scalars = _normalise(flat)
+    origin = replace(written, scalars=scalars, places={**places, **moved})
+    problems += _bad_values(origin, normal)
     problems += _across(origin, normal)
     root = _validate(origin, normal, problems)
     if root is not None:
@@ -168,7 +180,18 @@ def load_scenario(
         problems += check_components(origin, normal)
     if problems or root is None:
         raise ScenarioError(sorted(problems, key=lambda p: (p.file, p.line)))
-    return Scenario(root.name or default, root, base, origin, overrides)
+    return Scenario(root.name or default, root, base, origin, asked)
+
+
+def _refuse_deep(raw: Mapping[str, Any], file: str) -> None:
+    """Before anything walks it: tables and lists without end.
+
+    Raises:
+        ScenarioError: naming the key.
+    """
+    deep = deep_key(raw)
+    if deep:
+        raise ScenarioError([Problem(file, 0, deep[:80], None, beyond(RecursionError()))])
 
 
 def _plain(source: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,10 +201,11 @@ def _plain(source: Mapping[str, Any]) -> dict[str, Any]:
         raise ScenarioError([Problem("<scenario>", 0, "", None, f"{error}.")]) from None
 
 
-def _read(path: Path, file: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
+def _read(path: Path, file: str) -> tuple[dict[str, Any], str, dict[KeyPath, int]]:
     try:
         text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
-        return tomllib.loads(text), key_lines(text)
+        raw = tomllib.loads(text)
+        return raw, file, {} if deep_key(raw) else key_lines(text)
     except UnicodeDecodeError as error:
         rule = f"must be UTF-8 text, but byte {error.start} is not. Save the file as UTF-8."
         raise ScenarioError([Problem(file, 0, "", None, rule)]) from None
@@ -190,20 +214,22 @@ def _read(path: Path, file: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
         line = int(found.group(1)) if found else text.count("\n") + 1
         rule = f"not valid TOML: {error}. Strings need quotes; lists need [ ]."
         raise ScenarioError([Problem(file, line, "", None, rule)]) from None
-    except (ValueError, RecursionError) as error:
-        rule = f"must be a scenario that can be read: {_unreadable(error)}"
-        raise ScenarioError([Problem(file, 0, "", None, rule)]) from None
+    except (RecursionError, ValueError) as error:
+        long = None if isinstance(error, RecursionError) else re.search(r"\d{1000}", text)
+        line = text.count("\n", 0, long.start()) + 1 if long else 0
+        raise ScenarioError([Problem(file, line, "", None, beyond(error))]) from None
     except OSError as error:
         raise ScenarioError(
             [Problem(file, 0, "", None, f"cannot be read: {error.strerror}.")]
         ) from None
 
 
-def _unreadable(error: Exception) -> str:
-    """What TOML allows and nobody needs: endless integers, and tables in tables in tables."""
-    if isinstance(error, RecursionError):
-        return f"lists or tables are nested deeper than {_DEPTH}."
-    return "an integer has thousands of digits; it must be of 64 bits."
+def _asked_form(texts: Iterable[str]) -> tuple[Any, list[str]]:
+    """The form that ``--set form=NAME`` asks for, or None, and the other texts."""
+    given = [t.partition("=") for t in texts]
+    names = [value.strip().strip("\"'") for key, _, value in given if key.strip() == "form"]
+    others = ["".join(t) for t in given if t[0].strip() != "form"]
+    return (names[-1] if names else None), others
 
 
 def _override(raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]) -> list[KeyPath]:
@@ -213,7 +239,7 @@ def _override(raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]
         key, equals, written = text.partition("=")
         try:
             tree = tomllib.loads(f"{key} = 0")
-        except (ValueError, RecursionError):
+        except (tomllib.TOMLDecodeError, RecursionError, ValueError):
             tree = {}
         names: list[str] = []
         while isinstance(tree, dict) and len(tree) == 1:
@@ -227,16 +253,29 @@ def _override(raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]
             value = tomllib.loads(f"v = {written}")["v"]
         except tomllib.TOMLDecodeError:
             value = written.strip()  # a bare word is a string: shells eat quotes
-        except (ValueError, RecursionError) as error:
-            problems.append(Problem("--set", 0, key.strip(), None, f"{_unreadable(error)}"))
+        except (RecursionError, ValueError) as error:
+            problems.append(Problem("--set", 0, key.strip()[:80], None, beyond(error)))
             continue
         why = _assign(raw, names, value)
-        path: KeyPath = tuple(int(n) if n.isdecimal() else n for n in names)
+        path = _indexed(raw, names)
         if why:
             problems.append(Problem("--set", 0, key.strip(), value, why))
         else:
             touched.append(path)
     return touched
+
+
+def _indexed(raw: Any, names: Sequence[str]) -> KeyPath:
+    """A key path with numbers where it goes through a list."""
+    path: list[str | int] = []
+    for name in names:
+        key = int(name) if isinstance(raw, list) and name.isdecimal() else name
+        path.append(key)
+        try:
+            raw = raw[key]
+        except (KeyError, IndexError, TypeError):
+            raw = None
+    return tuple(path)
 
 
 def _assign(raw: dict[str, Any], names: list[str], value: Any) -> str:
@@ -397,7 +436,7 @@ def _model_at(path: KeyPath) -> type[BaseModel]:
 
 def _across(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
     """Rules that tie several keys together."""
-    out: list[Problem] = []
+    out = bad_names(origin, normal)
     for i, data in enumerate(_tables(normal, "data")):
         out += _data_rules(origin, i, data)
     for i, gate in enumerate(_tables(normal, "gate")):
@@ -444,8 +483,7 @@ def _tables(normal: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
     return [t if isinstance(t, Mapping) else {} for t in found] if isinstance(found, list) else []
 
 
-_TABLE_KEYS = ("columns", "id", "label", "active", "categorical", "numeric", "drop", "split",
-               "group")  # fmt: skip
+_TABLE_KEYS = tuple(k for k in TABLE_KEYS if k not in ("file", "files"))
 
 
 def _data_rules(origin: Origin, i: int, data: Mapping[str, Any]) -> list[Problem]:
@@ -472,7 +510,8 @@ def _data_rules(origin: Origin, i: int, data: Mapping[str, Any]) -> list[Problem
     if not data.get("label"):
         out.append(origin.problem(here, f"with {has[0]} needs label = ..., the column to predict."))
     if has == ["files"] and not data.get("id"):
-        out.append(origin.problem(here, "with files needs id = ..., the column that links rows."))
+        rule = "with files needs id = ..., the column that links rows (by party where it differs)."
+        out.append(origin.problem(here, rule))
     if has == ["file"] and not data.get("columns"):
         rule = "with one file needs [data.columns]: which party holds which columns."
         out.append(origin.problem(here, rule))

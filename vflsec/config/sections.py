@@ -1,4 +1,8 @@
-"""The sections of a scenario, as strict models: no unknown key, no silent conversion."""
+"""The sections of a scenario, as strict models: no unknown key, no silent conversion.
+
+The sentence below a key is its reference: `vflsec show data`, the documentation and the JSON schema
+that editors read are made from it.
+"""
 
 from __future__ import annotations
 
@@ -12,40 +16,78 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 Strength = Annotated[float, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, le=2**62)]
+Names = Annotated[list[str], Field(min_length=1)]
+_OPEN = ConfigDict(extra="allow", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
+    )
 
 
 class Data(_Section):
     """One data set: a registered one by `name`, or the user's own tables.
 
     Own tables: `file` (one table; `columns` groups its columns by party) or `files` (one table for
-    each party), with `label`, and `id` where rows must be aligned. `split` names a column that says
-    train or test, `group` one whose rows stay together. Paths are relative to the scenario.
-    The rest says how rows are split by seed; see `vflsec.data.prepare.make_task`.
+    each party), with `label`, and `id` where rows must be aligned. Paths are relative to the
+    scenario. Several `[[data]]` sections are audited one after another.
     """
 
     name: str = ""
+    """A registered data set (`vflsec list datasets`); with own tables, the name in reports."""
     params: dict[str, Any] = {}
+    """Parameters of a registered data set (`vflsec show NAME`)."""
     file: str = ""
+    """One table for all parties: CSV, CSV in gzip, or Parquet."""
     files: dict[str, str] = {}
+    """A table for each party, by the party's name."""
     columns: dict[str, list[str]] = {}
-    id: str = ""
+    """Feature columns of each party; needed with `file`."""
+    id: str | dict[str, str] = ""
+    """The column that links rows; by party where it is called otherwise in each table."""
     label: str = ""
+    """The column to predict. The party whose table has it is the active party."""
     active: str = ""
+    """The party with the labels, where `columns` alone does not say."""
     categorical: list[str] = []
+    """Columns whose numbers are codes, as `column` or `party.column`."""
     numeric: list[str] = []
+    """Columns that must be numbers, as `column` or `party.column`."""
     drop: list[str] = []
+    """Columns to leave out."""
     split: str = ""
+    """A column that says `train`, `validation` or `test` of each row."""
     group: str = ""
+    """A column whose equal values stay on one side of a split, for example a person."""
+    merge_classes: dict[str, Names] = {}
+    """Classes that become one: new name = list of old names."""
+    drop_classes: list[str] = []
+    """Classes whose rows count as rows without a label."""
+    label_edges: list[float] = []
+    """Cut points that make classes of a label that is a quantity, in rising order."""
+    separator: str | dict[str, str] = ""
+    """Between fields of a text table, by party where it differs; found out if not given."""
+    decimal: str | dict[str, str] = ""
+    """Decimal mark, `.` or `,`, by party where it differs; found out if not given."""
+    encoding: str | dict[str, str] = ""
+    """Of a text table, such as `latin-1` or `utf-16`, by party where it differs; else UTF-8."""
+    max_bytes: Count | None = None
+    """Most bytes of one table, unpacked; 2 GiB if not given."""
+    max_cells: Count | None = None
+    """Most cells (rows x columns) of one table; 200 million if not given."""
     validation: Fraction | None = None
+    """Share of the rows in common for choosing the epoch; 0.15 if not given."""
     test: Fraction | None = None
+    """Share of the rows in common for testing; 0.25 if not given."""
     labelled: Count | None = None
+    """How many training rows keep their label; all if not given."""
     aligned: Count | Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share (0 to 1) or number of the common training rows that count as aligned."""
     scale: Literal["zscore", "rank"] | None = None
+    """Numbers become z-scores (the default) or normal ranks, fitted on training rows."""
     shuffle_labels: bool = False
+    """Train on permuted labels: the null world, in which nothing can leak."""
 
     @property
     def is_tables(self) -> bool:
@@ -54,101 +96,138 @@ class Data(_Section):
 
 
 class Party(_Section):
-    """How one party's bottom model is built; what is not said is the algorithm's default.
+    """How one party's bottom model is built, as `[parties.NAME]`.
 
-    `module` is ``"package.module:Name"``, `hidden` the widths of its hidden layers, `cut` the width
-    of its embedding.
+    What is not said is the algorithm's default.
     """
 
     module: str = ""
+    """A model of your own, `package.module:Name`, found beside the scenario."""
     hidden: list[Count] | None = None
+    """Widths of the hidden layers."""
     cut: Count | None = None
+    """Width of the embedding."""
 
 
 class Algorithm(_Section):
-    """A training algorithm; further keys are its hyper-parameters.
+    """A training algorithm; further keys are its hyper-parameters (`vflsec show NAME`).
 
-    ``[algorithm.phases.NAME] KEY = value`` is another way to write the parameter ``NAME_KEY``.
+    `[algorithm.phases.NAME] KEY = value` is another way to write the parameter `NAME_KEY`.
     """
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    model_config = _OPEN
     name: str = Field(min_length=1)
+    """A registered algorithm (`vflsec list algorithms`)."""
     phases: dict[str, dict[str, Any]] = {}
+    """Hyper-parameters by phase."""
 
 
 class Defense(_Section):
-    """A policy on one party; `strength` is the swept grid, further keys are hyper-parameters.
+    """A policy on one party; further keys are its hyper-parameters (`vflsec show NAME`).
 
     Sections with the same `choice` are alternatives: each training has exactly one of them. All
     others apply together.
     """
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    model_config = _OPEN
     name: str = Field(min_length=1)
+    """A registered defense (`vflsec list defenses`)."""
     party: str = ""
+    """Who applies it: a party, `active`, `passive` or `all`; the defense's own owner if empty."""
     choice: str = ""
+    """Sections that share this word are alternatives."""
     strength: Annotated[list[Strength], Field(min_length=1)] | None = None
+    """The swept grid: a number or a list; 0 is the undefended system."""
 
 
 class Attack(_Section):
-    """An attack with its adversary and grants; further keys are hyper-parameters.
+    """An attack with its adversary and grants; further keys are its hyper-parameters."""
 
-    `adversary` is ``"passive"`` (each passive party in turn, the default), ``"active"``, one party,
-    or a list of parties that collude.
-    """
-
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    model_config = _OPEN
     name: str = Field(min_length=1)
-    adversary: str | Annotated[list[str], Field(min_length=1)] = "passive"
+    """A registered attack (`vflsec list attacks`)."""
+    adversary: str | Names = "passive"
+    """`passive` (each passive party in turn), `active`, one party, or parties that collude."""
     known_rows: Annotated[int, Field(ge=0)] = 20
+    """Labelled rows the attacker was given; its controls get the same, and they are not scored."""
     prior: bool = True
+    """Whether the attacker knows the shares of the classes."""
     aux_rows: Annotated[int, Field(ge=0)] = 0
+    """Rows of the victim's columns that the attacker was given."""
     peer_model: bool = False
+    """Whether the attacker has the victim's model."""
     victim: str = ""
+    """Whose secret is attacked; the attack's own target if empty."""
     over_time: bool = False
+    """Also attack after every epoch."""
 
 
 class Audit(_Section):
-    """How often, how sure, and against which references.
-
-    `timeout`: seconds after which an attack on one cell is given up and counts as failed.
-    """
+    """How often, how sure, and against which references."""
 
     seeds: Annotated[list[Seed], Field(min_length=1)] = [0, 1, 2, 3, 4]
+    """A number of seeds, or a list of them."""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    """Level of intervals and gates."""
     references: list[Literal["local", "logistic", "boosting"]] = ["local", "logistic", "boosting"]
+    """Models to compare utility with: the active party alone, and pooled tables."""
     dtype: Literal["float32", "float64"] = "float32"
+    """Precision of training."""
     positive_control: bool = True
+    """Whether gates also train on a planted leak, to show that each attack is alive."""
     timeout: Annotated[float, Field(gt=0)] = 3600.0
+    """Seconds after which an attack on one cell is given up and counts as failed."""
 
 
 class Gate(_Section):
-    """A limit on one figure; see `vflsec.audit.gate`."""
+    """A limit on one figure, `max` or `min`; `*` stands for all."""
 
     metric: str = "advantage"
+    """`advantage`, `utility`, `utility_drop`, or an attack's own figure such as `auc`."""
     max: float | None = None
+    """Largest value that passes."""
     min: float | None = None
+    """Smallest value that passes."""
     attack: str = "*"
+    """Only this attack."""
     adversary: str = "*"
+    """Only this adversary."""
     dataset: str = "*"
+    """Only this data set."""
     algorithm: str = "*"
+    """Only this algorithm."""
     phase: str = "*"
+    """Only this phase of training."""
     split: str = "*"
+    """Only these rows: `train`, `validation` or `test`."""
     defense: str = "*"
+    """Only this defense; `defended` for all but none."""
     strength: Strength | None = None
+    """Only this strength of the grid."""
     of: str = ""
+    """The metric whose advantage is meant, such as `auc`; the attack's own if empty."""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] | None = None
+    """Level of this gate; that of `[audit]` if not given."""
     name: str = ""
+    """What reports call the gate."""
 
 
 class Root(_Section):
     """A whole scenario."""
 
     name: str = ""
+    """What reports call the audit; the file's name if empty."""
     data: Annotated[list[Data], Field(min_length=1)]
+    """What is trained on."""
     parties: dict[str, Party] = {}
+    """Bottom models by party."""
     algorithm: Annotated[list[Algorithm], Field(min_length=1)]
+    """How the parties train together."""
     defense: list[Defense] = []
+    """Policies, each with its grid of strengths."""
     attack: list[Attack] = []
+    """Who tries to learn what, and how."""
     audit: Audit = Audit()
+    """Seeds, confidence, references."""
     gate: list[Gate] = []
+    """Limits that a pipeline acts on."""

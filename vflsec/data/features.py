@@ -1,4 +1,4 @@
-"""What a table's columns mean: numeric or categorical features, class labels, sample ids."""
+"""What a table's columns mean: numeric, dated or categorical features, and sample ids."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from vflsec.data.reading import Frame, data_error, listed, numbers, texts
+from vflsec.data.classes import in_order
+from vflsec.data.dialect import number_of
+from vflsec.data.reading import Frame, data_error, dates, listed, texts
 
-__all__ = ["MOST_CATEGORIES", "MOST_CLASSES", "Features", "features", "ids", "labels"]
+__all__ = ["MOST_CATEGORIES", "Features", "features", "ids"]
 
 MOST_CATEGORIES = 10_000
 """Rarer categories of one column are folded into :data:`RARE`."""
 
-MOST_CLASSES = 1_000
-
-MOST_FRACTIONAL_CLASSES = 20
-"""With more distinct labels that are no whole numbers, the label looks like a quantity."""
-
 RARE = "(rare)"
+
+_FEW = 20
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,14 @@ class Features:
         values: (n, d) float64, NaN = missing; codes from 1 for categorical columns.
         categories: for each column None or its category names.
         folded: number of rare categories folded, by column.
-        doubtful: columns taken as categorical though nearly all of their values are numbers.
+        kinds: ``number``, ``date`` or ``category`` by column.
+        doubtful: what in a column looks otherwise than it is read, in words.
     """
 
     values: NDArray[np.float64]
     categories: tuple[tuple[str, ...] | None, ...]
     folded: dict[str, int]
+    kinds: dict[str, str]
     doubtful: dict[str, str]
 
 
@@ -49,7 +51,7 @@ def features(
     """Read the feature columns `names`.
 
     A column is what it is declared to be. Undeclared, it is numeric if Parquet types it so or if
-    all of its CSV values are numbers, else categorical.
+    all of its CSV values are numbers or dates (:mod:`vflsec.data.dates`), else categorical.
 
     Raises:
         DataError: text in a numeric column, or an infinite value.
@@ -57,35 +59,82 @@ def features(
     values = np.full((frame.rows, len(names)), np.nan)
     categories: list[tuple[str, ...] | None] = []
     folded: dict[str, int] = {}
+    kinds: dict[str, str] = {}
     doubtful: dict[str, str] = {}
     for i, name in enumerate(names):
         array = frame.columns[name]
-        as_text = name in categorical or pa.types.is_boolean(array.type)
-        if not as_text and name not in numeric:
-            as_text = frame.typed and pa.types.is_string(array.type)
-        if not as_text:
-            found, bad = numbers(array)
-            if len(bad) and name in numeric:
-                raise data_error(
-                    frame.path,
-                    f"column {name!r}",
-                    "hold numbers (it is declared numeric)",
-                    f"{array[int(bad[0])].as_py()!r} in {frame.row(int(bad[0]))}",
-                    "Correct the value, leave it empty, or declare the column categorical.",
-                )
-            as_text = len(bad) > 0
-            if as_text and len(bad) < 0.1 * (frame.rows - array.null_count):
-                doubtful[name] = f"{len(bad)} values, such as {array[int(bad[0])].as_py()!r}"
-            if not as_text:
+        declared = name in categorical or name in numeric
+        if name not in categorical and not pa.types.is_boolean(array.type):
+            kind, found, doubt = _measured(frame, name, name in numeric)
+            if kind:
                 _check_finite(frame, name, found)
-                values[:, i] = found
+                values[:, i], kinds[name] = found, kind
                 categories.append(None)
+                if doubt and not declared:
+                    doubtful[name] = doubt
                 continue
+        else:
+            doubt = ""
         values[:, i], known, rare = _coded(array)
         categories.append(known)
+        kinds[name] = "category"
+        there = frame.rows - array.null_count
         if rare:
             folded[name] = rare
-    return Features(values, tuple(categories), folded, doubtful)
+        if not doubt and len(known) + rare > max(_FEW, 0.8 * there):
+            doubt = (
+                f"{len(known) + rare} different texts in {there} rows: an id or free text? "
+                "Leave it out with drop"
+            )
+        if doubt and not declared:
+            doubtful[name] = doubt
+    return Features(values, tuple(categories), folded, kinds, doubtful)
+
+
+def _measured(frame: Frame, name: str, declared: bool) -> tuple[str, NDArray[np.float64], str]:
+    """Kind (``number``, ``date``, or '' for text), values, and what is doubtful about it."""
+    array = frame.columns[name]
+    found, bad = frame.numbers(name)
+    is_text = pa.types.is_string(array.type)
+    if not len(bad) and not (frame.typed and is_text and not declared):
+        if pa.types.is_temporal(array.type):
+            return "date", found, ""
+        zeros = is_text and any(
+            t[:1] == "0" and t.isdigit() and len(t) > 1 for t in _some(array) if t
+        )
+        doubt = "numbers that begin with 0, such as codes do; declare it categorical if so"
+        return "number", found, doubt if zeros else ""
+    there = frame.rows - array.null_count
+    if not len(bad) and there:
+        return "", found, "numbers that the file types as text; declare it numeric if they are"
+    day, why = dates(array)
+    if day is not None:
+        return "date", day, ""
+    if declared:
+        wrong = array[int(bad[0])].as_py()
+        comma = number_of(wrong, ",") is not None
+        raise data_error(
+            frame.path,
+            f"column {name!r}",
+            "hold numbers (it is declared numeric)",
+            f"{wrong!r} in {frame.row(int(bad[0]))}",
+            "Correct the value, leave it empty, or declare the column categorical."
+            + (' If the comma is a decimal mark, add decimal = "," under [data].' if comma else ""),
+        )
+    if why:
+        return "", found, f"dates of which {why}; write them as YYYY-MM-DD to have numbers"
+    if len(bad) < 0.1 * there:
+        shown = f"{len(bad)} values, such as {array[int(bad[0])].as_py()!r}"
+        return "", found, f"{shown}, that are no numbers; correct them and declare it numeric"
+    if all(number_of(t, ",") is not None for t in _some(array) if t) and any(_some(array)):
+        hint = 'add decimal = "," under [data] if they are decimal marks'
+        return "", found, f"numbers with commas; {hint}"
+    return "", found, ""
+
+
+def _some(array: pa.Array) -> list[str | None]:
+    """The first values of a text column."""
+    return list(array[:200].to_pylist())
 
 
 def _check_finite(frame: Frame, name: str, values: NDArray[np.float64]) -> None:
@@ -105,70 +154,15 @@ def _coded(array: pa.Array) -> tuple[NDArray[np.float64], tuple[str, ...], int]:
     coded = texts(array).dictionary_encode()
     names = coded.dictionary.to_pylist()
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    kept, rare = _sorted(names), 0
+    kept, rare = in_order(names), 0
     if len(names) > MOST_CATEGORIES:
         counts = np.bincount(codes[codes >= 0], minlength=len(names))
         by_count = sorted(range(len(names)), key=lambda i: (-counts[i], names[i]))
-        kept = [*_sorted([names[i] for i in by_count[:MOST_CATEGORIES]]), RARE]
+        kept = [*in_order([names[i] for i in by_count[:MOST_CATEGORIES]]), RARE]
         rare = len(names) - MOST_CATEGORIES
     place = {n: i + 1.0 for i, n in enumerate(kept)}
     lookup = np.array([place.get(n, float(len(kept))) for n in names] + [np.nan])
     return lookup[codes], tuple(kept), rare
-
-
-def _sorted(names: Sequence[str]) -> list[str]:
-    """Names in numeric order if all are whole numbers, else in alphabetic order."""
-    try:
-        return sorted(names, key=lambda n: (int(n), n))
-    except ValueError:
-        return sorted(names)
-
-
-def labels(frame: Frame, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Class index of each row (-1 = no label) and the class names in index order.
-
-    Classes are ordered as numbers if they are whole numbers, else alphabetically; with two classes
-    the second one counts as positive.
-
-    Raises:
-        DataError: no label, one class, more than 1000 classes, or a quantity instead of classes.
-    """
-    array = texts(frame.column(name, "label"))
-    coded = array.dictionary_encode()
-    found = coded.dictionary.to_pylist()
-    what = f"label column {name!r}"
-    if not found:
-        raise data_error(
-            frame.path, what, "have a value in some row", "no value in any", "Name another column."
-        )
-    if len(found) == 1:
-        raise data_error(
-            frame.path, what, "have at least two classes", f"only {found[0]!r}", "Check the column."
-        )
-    values, bad = numbers(array)
-    if len(bad) == 0 and len(found) > MOST_FRACTIONAL_CLASSES:
-        there = values[~np.isnan(values)]
-        if (there != np.round(there)).any():
-            raise data_error(
-                frame.path,
-                what,
-                "hold classes",
-                f"{len(found)} different numbers such as {listed(found[:3])}",
-                "It looks like a quantity (regression is not supported): bin it into classes.",
-            )
-    if len(found) > MOST_CLASSES:
-        raise data_error(
-            frame.path,
-            what,
-            f"have at most {MOST_CLASSES} classes",
-            f"{len(found)}, such as {listed(found[:3])}",
-            "Name the label column, or merge classes.",
-        )
-    _check_finite(frame, name, values if len(bad) == 0 else np.zeros(1))
-    names = _sorted(found)
-    place = {n: i for i, n in enumerate(names)}
-    lookup = np.array([place[n] for n in found] + [-1], dtype=np.int64)
-    return lookup[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)], tuple(names)
 
 
 def ids(frame: Frame, name: str) -> pd.Index:
@@ -178,8 +172,7 @@ def ids(frame: Frame, name: str) -> pd.Index:
         DataError: an id is missing or occurs twice.
     """
     array = texts(frame.column(name, "id"))
-    index = pd.Index(array.to_pylist(), dtype=object)
-    missing = np.flatnonzero(index.isna())
+    missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     if len(missing):
         raise data_error(
             frame.path,
@@ -188,7 +181,18 @@ def ids(frame: Frame, name: str) -> pd.Index:
             f"no value in {frame.row(int(missing[0]))} ({len(missing)} in all)",
             "Fill in or remove the rows without an id.",
         )
-    if not index.is_unique:
+    control = pc.match_substring_regex(array, r"[\x00-\x1f\x7f]")
+    if pc.any(control).as_py():
+        at = pc.index(control, True).as_py()
+        raise data_error(
+            frame.path,
+            f"id column {name!r}",
+            "hold printable characters",
+            f"{array[at].as_py()[:60]!r} in {frame.row(at)}",
+            "Correct the id.",
+        )
+    index = pd.Index(array.to_numpy(zero_copy_only=False), dtype=object)
+    if not _rises(array) and not index.is_unique:
         twice = [i for i, k in Counter(index.tolist()).items() if k > 1]
         raise data_error(
             frame.path,
@@ -198,3 +202,8 @@ def ids(frame: Frame, name: str) -> pd.Index:
             "Keep one row for each id.",
         )
     return index
+
+
+def _rises(array: pa.Array) -> bool:
+    """Whether each text is larger than the one before: then all differ, without hashing any."""
+    return len(array) < 2 or bool(pc.all(pc.less(array[:-1], array[1:])).as_py())

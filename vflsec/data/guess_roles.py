@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from vflsec.data.reading import Frame, numbers, texts
 
-__all__ = ["id_column", "label_shares", "label_twins", "split_column"]
+__all__ = ["id_column", "label_twins", "matching_ids", "split_column"]
 
 _IDS = re.compile(r"(^|[_\s.-])(id|uuid|guid|key|index)$|^(row|record)_?(no|nr|number)$", re.I)
 _SPLITS = ("split", "fold", "partition", "set")
@@ -28,12 +28,6 @@ def split_column(frame: Frame, label: str) -> str:
     return ""
 
 
-def label_shares(frame: Frame, label: str) -> tuple[int, float]:
-    """Number of classes, and the share of the largest."""
-    counts = Counter(str(v) for v in frame.columns[label].to_pylist())
-    return len(counts), max(counts.values(), default=0) / max(sum(counts.values()), 1)
-
-
 def id_column(frames: Sequence[Frame], label: str) -> str:
     """The column that links the rows; empty if none is sure.
 
@@ -49,10 +43,37 @@ def id_column(frames: Sequence[Frame], label: str) -> str:
     return unique[0] if others and len(unique) == 1 else ""
 
 
+def matching_ids(frames: Mapping[str, Frame], label: str) -> dict[str, str]:
+    """By party the column, different in every row, whose values match those of the other tables.
+
+    Only a suggestion: two row counters match as well as two ids do. Empty if nothing matches.
+    """
+    values = {
+        p: {c: set(texts(f.columns[c]).to_pylist()) for c in f.columns if _unique(f, c)}
+        for p, f in frames.items()
+    }
+    first, *others = frames
+    best: tuple[int, dict[str, str]] = (0, {})
+    for column, own in values[first].items():
+        if column == label:
+            continue
+        chosen, shared = {first: column}, len(own)
+        for p in others:
+            hits = {c: len(own & v) for c, v in values[p].items()}
+            match = max(hits, key=lambda c: (hits[c], bool(_IDS.search(c))), default="")
+            if not match or not hits[match]:
+                break
+            chosen[p], shared = match, min(shared, hits[match])
+        else:
+            if shared + bool(_IDS.search(column)) > best[0]:
+                best = shared + bool(_IDS.search(column)), chosen
+    return best[1]
+
+
 def _unique(frame: Frame, name: str) -> bool:
     found = texts(frame.columns[name])
-    values = found.to_pylist()
-    return found.null_count == 0 and len(values) > 1 and len(set(values)) == len(values)
+    distinct = pc.count_distinct(found, mode="all").as_py()
+    return found.null_count == 0 and len(found) > 1 and distinct == len(found)
 
 
 def label_twins(frame: Frame, label: str, roles: Sequence[str]) -> list[str]:
@@ -79,4 +100,6 @@ def label_twins(frame: Frame, label: str, roles: Sequence[str]) -> list[str]:
 
 
 def _continuous(array: pa.Array) -> bool:
+    if pa.types.is_temporal(array.type):
+        return True
     return pa.types.is_floating(array.type) and any(x % 1 for x in numbers(array)[0])

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vflsec import check
+from vflsec.data.dialect import Dialect
+from vflsec.data.limits import Limits
+from vflsec.data.names import unshowable
 from vflsec.data.reading import Frame, data_error, listed, read_frame
 
 __all__ = [
+    "Reader",
     "Roles",
     "assign_columns",
     "check_parties",
@@ -22,36 +26,87 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Roles:
-    """Columns that are no features, by role; '' = there is none."""
+    """Columns that are no features, by role; '' = there is none.
 
-    id: str
+    `id` is one column name for all tables, or one for each party.
+    """
+
+    id: str | Mapping[str, str]
     label: str
     split: str
     group: str
 
-    @property
-    def taken(self) -> dict[str, str]:
-        """Role of each such column."""
-        pairs = [("id", self.id), ("label", self.label), ("split", self.split),
+    def id_of(self, party: str) -> str:
+        """The id column of a party's table."""
+        return self.id if isinstance(self.id, str) else self.id.get(party, "")
+
+    def taken(self, party: str) -> dict[str, str]:
+        """Role of each such column in a party's table."""
+        pairs = [("id", self.id_of(party)), ("label", self.label), ("split", self.split),
                  ("group", self.group)]  # fmt: skip
         return {column: role for role, column in pairs if column}
 
 
+@dataclass(frozen=True)
+class Reader:
+    """How tables are read: dialects, by party where they differ, and limits."""
+
+    separator: str | Mapping[str, str] = ""
+    decimal: str | Mapping[str, str] = ""
+    encoding: str | Mapping[str, str] = ""
+    limits: Limits = field(default_factory=Limits)
+
+    def read(self, path: str | Path, party: str = "") -> Frame:
+        """The table of a party; of all parties without one."""
+        return read_frame(path, self.dialect(party), self.limits)
+
+    def dialect(self, party: str = "") -> Dialect:
+        """What is known beforehand of a party's table."""
+        given = {
+            key: value if isinstance(value, str) else value.get(party, "")
+            for key, value in self._given.items()
+        }
+        return Dialect(**given)
+
+    @property
+    def _given(self) -> dict[str, str | Mapping[str, str]]:
+        return {"separator": self.separator, "decimal": self.decimal, "encoding": self.encoding}
+
+    def check_parties(self, parties: Sequence[str]) -> None:
+        """Refuse settings for a party that does not exist."""
+        for key, value in self._given.items():
+            for p in value if isinstance(value, Mapping) else ():
+                if p not in parties:
+                    raise data_error(
+                        "data", key, f"name parties among {listed(parties)}", repr(p),
+                        check.nearest(p, parties),
+                    )  # fmt: skip
+
+
 def separate_tables(
-    files: Mapping[str, str | Path], roles: Roles, active: str | None
+    files: Mapping[str, str | Path], roles: Roles, active: str | None, reader: Reader
 ) -> tuple[dict[str, Frame], str]:
     """Read the table of each party; also the name of the party whose table has the label."""
     if len(files) < 2:
         raise data_error(
             "data", "files", "name the tables of at least two parties", listed(files) or "none",
-            "For one table with the columns of all parties use `file` and `columns`.",
+            "For one table with the columns of all parties use `file`.",
         )  # fmt: skip
     if not roles.id:
         raise data_error(
             "data", "id", "name the column that joins the tables", "none",
-            "Add id = \"COLUMN\".",
+            "Add id = \"COLUMN\", or id = { PARTY = \"COLUMN\", ... } where it differs.",
         )  # fmt: skip
-    frames = {p: read_frame(path) for p, path in files.items()}
+    if not isinstance(roles.id, str):
+        for p in [*roles.id, *files]:
+            if p not in files or not roles.id.get(p):
+                got = f"{p!r}, which is none of them" if p not in files else f"none for {p!r}"
+                raise data_error(
+                    "data", "id", f"name a column for each of the parties {listed(files)}", got,
+                    check.nearest(p, list(files)) if p not in files else f'Add {p} = "COLUMN".',
+                )  # fmt: skip
+    reader.check_parties(list(files))
+    frames = {p: reader.read(path, p) for p, path in files.items()}
     holders = [p for p, f in frames.items() if roles.label in f.columns]
     if not holders:
         have = "; ".join(f"{f.path}: {listed(f.columns)}" for f in frames.values())
@@ -77,10 +132,21 @@ def separate_tables(
 
 
 def common_table(
-    file: str | Path, columns: Mapping[str, Sequence[str]] | None, active: str | None
+    file: str | Path,
+    roles: Roles,
+    columns: Mapping[str, Sequence[str]] | None,
+    active: str | None,
+    reader: Reader,
 ) -> tuple[dict[str, Frame], str]:
     """Read the one table that all parties share; also the name of the active party."""
-    frame = read_frame(file)
+    for key, value in (("id", roles.id), ("separator", reader.separator),
+                       ("decimal", reader.decimal), ("encoding", reader.encoding)):  # fmt: skip
+        if not isinstance(value, str):
+            raise data_error(
+                "data", key, "be one text with `file`, which is one table", repr(dict(value)),
+                "Name one, or give each party its own table with `files`.",
+            )  # fmt: skip
+    frame = reader.read(file)
     if columns is None or len(columns) < 2:
         raise data_error(
             frame.path, "columns", "list the feature columns of at least two parties",
@@ -98,7 +164,8 @@ def common_table(
 
 def check_roles(roles: Roles) -> None:
     """Refuse one column in two roles."""
-    named = [c for c in (roles.id, roles.label, roles.split, roles.group) if c]
+    ids = [roles.id] if isinstance(roles.id, str) else list(dict.fromkeys(roles.id.values()))
+    named = [c for c in (*ids, roles.label, roles.split, roles.group) if c]
     twice = [c for c in named if named.count(c) > 1]
     if twice:
         raise data_error(
@@ -107,13 +174,26 @@ def check_roles(roles: Roles) -> None:
         )  # fmt: skip
 
 
-def check_parties(parties: list[str], columns: Mapping[str, Sequence[str]] | None) -> None:
-    """Refuse party names that would clash with how coalitions and row sets are written."""
+def check_parties(
+    parties: list[str], active: str, columns: Mapping[str, Sequence[str]] | None
+) -> None:
+    """Refuse party names that would clash with how coalitions, roles and row sets are written."""
     for p in parties:
-        if not p or set(p) & set("+:/. "):
+        if not p or set(p) & set("+:/. ") or unshowable(p):
             raise data_error(
-                "data", "party name", "be a word without '+', ':', '/', '.' or spaces", repr(p)
-            )
+                "data", "party name",
+                "be a word without '+', ':', '/', '.' or spaces that begins with a letter or digit",
+                repr(p), "Rename the party.",
+            )  # fmt: skip
+        role = "active" if p == active else "passive"
+        several = p == "passive" and len(parties) > 2
+        if p == "all" or (p in ("active", "passive") and p != role) or several:
+            means = {"all": "every party", "active": "the party with the labels",
+                     "passive": "every party without labels"}[p]  # fmt: skip
+            raise data_error(
+                "data", "party name", "not be a word that names others in a scenario",
+                f"{p!r} (it means {means}) for a party of the role {role}", "Rename the party.",
+            )  # fmt: skip
     for p in columns or ():
         if p not in parties:
             raise data_error(
@@ -142,18 +222,19 @@ def assign_columns(
     used: dict[str, list[str]] = {}
     owner: dict[str, str] = {}
     for p, frame in frames.items():
+        taken = roles.taken(p)
         if columns is not None and p in columns:
             mine = [c for c in columns[p] if c not in drop]
         else:
-            mine = [c for c in frame.columns if c not in roles.taken and c not in drop]
+            mine = [c for c in frame.columns if c not in taken and c not in drop]
         for c in mine:
             frame.column(c, f"columns of party {p!r}:")
-            if c in roles.taken:
+            if c in taken:
                 raise data_error(
                     frame.path,
                     f"columns of party {p!r}",
                     "be features",
-                    f"{c!r}, which is the {roles.taken[c]} column",
+                    f"{c!r}, which is the {taken[c]} column",
                     "Remove it from the list.",
                 )
             key = c if single else f"{p}\x1f{c}"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +14,15 @@ from vflsec import check, registry
 from vflsec.data.source import Source
 from vflsec.errors import ConfigError
 
-__all__ = ["SPLIT_KEYS", "TABLE_KEYS", "load_source", "split_options"]
+__all__ = ["SPLIT_KEYS", "TABLE_KEYS", "load_source", "split_options", "table_files"]
 
 SPLIT_KEYS = ("validation", "test", "labelled", "aligned", "shuffle_labels", "scale")
 """Keys that say how rows are split and scaled: arguments of :func:`~.prepare.make_task`."""
 
 TABLE_KEYS = (
     "file", "files", "id", "label", "active", "columns", "categorical", "numeric", "drop",
-    "split", "group",
+    "split", "group", "merge_classes", "drop_classes", "label_edges", "separator", "decimal",
+    "encoding", "max_bytes", "max_cells",
 )  # fmt: skip
 """Keys that describe the user's own tables: arguments of :func:`~.tables.load_tables`."""
 
@@ -36,6 +41,8 @@ def load_source(section: Mapping[str, Any], seed: int, base: Path) -> Source:
         seed: draws the world of a toy data set; real data do not depend on it.
         base: folder that relative paths start from, also a data set's parameter ``folder``.
 
+    A table is read once in a process, as long as its file stays the same.
+
     Raises:
         ConfigError: an unknown key, or a section that names no data or two.
         DataError: the tables are not usable.
@@ -53,7 +60,7 @@ def load_source(section: Mapping[str, Any], seed: int, base: Path) -> Source:
             "party), got both. Remove one."
         )
     if own:
-        return _tables(given, base)
+        return _kept.load(given, base)
     if "name" not in given:
         raise ConfigError(
             "data: must have `name` (a registered data set: "
@@ -91,21 +98,99 @@ def _tables(given: Mapping[str, Any], base: Path) -> Source:
                 "For one table with the columns of all parties use `file`.",
             )  # fmt: skip
         files = {p: base / _text(f"files.{p}", path) for p, path in given["files"].items()}
-    for key in ("id", "label", "active", "split", "group"):
+    for key in ("label", "active", "split", "group"):
         if key in options:
             _text(key, options[key])
-    for key in ("categorical", "numeric", "drop"):
+    for key in ("id", "separator", "decimal", "encoding"):
+        if isinstance(options.get(key), Mapping):
+            for party, value in options[key].items():
+                _text(f"{key}.{party}", value)
+        elif key in options:
+            _text(key, options[key])
+    for key in ("categorical", "numeric", "drop", "drop_classes"):
         if key in options:
             _texts(key, options[key])
-    if "columns" in options:
-        if not isinstance(options["columns"], Mapping):
-            raise check.fail(
-                "data: columns", "a table with a list of columns for each party",
-                options["columns"],
-            )  # fmt: skip
-        for party, names in options["columns"].items():
-            _texts(f"columns.{party}", names)
+    for key, what in (("columns", "columns for each party"), ("merge_classes", "old classes for "
+                      "each new class")):  # fmt: skip
+        if key in options:
+            if not isinstance(options[key], Mapping):
+                raise check.fail(f"data: {key}", f"a table with a list of {what}", options[key])
+            for party, names in options[key].items():
+                _texts(f"{key}.{party}", names)
+    for edge in options.get("label_edges", ()):
+        check.finite("data: label_edges", edge)
+    for key in ("max_bytes", "max_cells"):
+        if key in options:
+            check.integer(f"data: {key}", options[key])
     return load_tables(files, name=_text("name", given.get("name", "")), **options)
+
+
+def table_files(section: Mapping[str, Any], base: Path) -> list[Path]:
+    """Paths of a section's own tables."""
+    named = section.get("files")
+    paths = named.values() if isinstance(named, Mapping) else [section.get("file", "")]
+    return [base / str(p) for p in paths]
+
+
+_Stamp = tuple[int, int, int, int]
+
+
+@dataclass
+class _Kept:
+    """Sources of own tables that are in memory, by what they were asked for.
+
+    A file is known to be the same by its size, inode and times. Where it was written so shortly
+    before it was read that a second write could leave the same times, its bytes are compared too.
+    """
+
+    most: int = 1 << 30
+    sources: dict[str, tuple[Source, list[_Stamp], list[str]]] = field(default_factory=dict)
+
+    def load(self, given: Mapping[str, Any], base: Path) -> Source:
+        """The source of a section, read again only if a file changed."""
+        wanted = {k: v for k, v in given.items() if k not in (*SPLIT_KEYS, "digest")}
+        key = json.dumps([wanted, str(base.resolve())], sort_keys=True, default=str)
+        files = table_files(given, base)
+        stamps = _stamps(files)
+        if key in self.sources:
+            source, known, hashes = self.sources[key]
+            if stamps == known and (not hashes or hashes == _hashes(files)):
+                self.sources[key] = self.sources.pop(key)
+                return source
+        began = time.time_ns()
+        source = _tables(given, base)
+        if stamps and stamps == _stamps(files):
+            fresh = any(began - s[2] < 2_000_000_000 for s in stamps)
+            self.sources.pop(key, None)
+            self.sources[key] = source, stamps, _hashes(files) if fresh else []
+            self._forget()
+        return source
+
+    def _forget(self) -> None:
+        sizes = [
+            sum(p.values.nbytes for p in s.parties.values()) for s, _, _ in self.sources.values()
+        ]
+        for key in list(self.sources)[:-1]:
+            if sum(sizes) <= self.most:
+                return
+            del self.sources[key]
+            sizes.pop(0)
+
+
+def _stamps(files: Sequence[Path]) -> list[_Stamp]:
+    """Size, inode and times of files; empty if one cannot be looked at."""
+    try:
+        found = [f.stat() for f in files]
+    except (OSError, ValueError):
+        return []
+    return [(s.st_size, s.st_ino, max(s.st_mtime_ns, s.st_ctime_ns), s.st_mtime_ns) for s in found]
+
+
+def _hashes(files: Sequence[Path]) -> list[str]:
+    return [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
+
+
+_kept = _Kept()
 
 
 def _text(key: str, value: Any) -> str:

@@ -1,33 +1,46 @@
 """Read one user table, CSV or Parquet, strictly: a bad file gives one error that says what to do.
 
 Text is kept as text until a column's kind is known, so that ids and categories keep their spelling.
-Nothing is ever unpickled.
+Nothing is ever unpickled, and no more is read than the limits allow (:mod:`vflsec.data.limits`).
+How a text table is written is found out where it can be (:mod:`vflsec.data.dialect`).
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import io
 import re
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from vflsec import check
+from vflsec.data.dates import days, is_temporal, text_days
+from vflsec.data.dialect import Dialect, decimal_of, decode, detect, header_of, number_of
+from vflsec.data.limits import Limits, gunzip, parquet_table, too_much
 from vflsec.errors import DataError
 
-__all__ = ["MISSING", "Frame", "data_error", "numbers", "parse_frame", "read_frame", "texts"]
+__all__ = [
+    "MISSING",
+    "Frame",
+    "data_error",
+    "dates",
+    "listed",
+    "numbers",
+    "parse_frame",
+    "read_frame",
+    "texts",
+]
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
 """Texts that mean "no value" (after trimming)."""
@@ -37,7 +50,8 @@ FORMATS = (".csv", ".csv.gz", ".parquet", ".pq")
 
 def data_error(where: object, name: str, rule: str, got: str, remedy: str = "") -> DataError:
     """The one phrasing of table errors: ``where: name must be rule, got value. remedy``."""
-    return DataError(f"{where}: {name} must {rule}, got {got}.{' ' + remedy if remedy else ''}")
+    place = str(where) if str(where).isprintable() else repr(str(where))
+    return DataError(f"{place}: {name} must {rule}, got {got}.{' ' + remedy if remedy else ''}")
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,7 @@ class Frame:
         rows: number of data rows.
         digest: sha256 of the file's bytes.
         typed: whether the file says which columns are numbers (Parquet does, CSV does not).
+        dialect: how a text table was read.
     """
 
     path: Path
@@ -57,6 +72,11 @@ class Frame:
     rows: int
     digest: str
     typed: bool
+    dialect: Dialect = field(default_factory=Dialect)
+
+    def numbers(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """:func:`numbers` of a column, with the table's decimal mark."""
+        return numbers(self.columns[name], self.dialect.decimal)
 
     def column(self, name: str, role: str) -> pa.Array:
         """A column that must be there.
@@ -86,17 +106,32 @@ def listed(names: Iterable[object], most: int = 12) -> str:
     return ", ".join(items[:most]) + more
 
 
-def read_frame(path: str | Path) -> Frame:
+def read_frame(
+    path: str | Path, dialect: Dialect | None = None, limits: Limits | None = None
+) -> Frame:
     """Read a table.
 
+    Args:
+        path: the file.
+        dialect: what is known of a text table; the rest is found out.
+        limits: the most that is read.
+
     Raises:
-        DataError: the file is missing, a folder, of another format, not UTF-8, not parsable, empty,
-            without data rows, or has nameless or repeated columns.
+        DataError: the file is missing, no plain file, of another format, too large, not in its
+            encoding, not parsable, empty, without data rows, or has nameless or repeated columns.
     """
     path = Path(path)
-    if not path.exists():
+    try:
+        there, plain, folder = path.exists(), path.is_file(), path.is_dir()
+    except (OSError, ValueError) as error:  # a name that is too long, or holds NUL
+        shown = str(path) if len(str(path)) < 200 else f"{str(path)[:80]}... ({len(str(path))})"
+        why = getattr(error, "strerror", None) or str(error)
+        raise data_error(
+            repr(shown), "table", "be an existing file", why, "Check the path."
+        ) from None
+    if not there:
         raise data_error(path, "table", "be an existing file", "no such file", "Check the path.")
-    if path.is_dir():
+    if folder:
         raise data_error(path, "table", "be a file", "a folder", "Name the file in it.")
     kind = next((f for f in FORMATS if path.name.lower().endswith(f)), None)
     if kind is None:
@@ -107,60 +142,77 @@ def read_frame(path: str | Path) -> Frame:
             repr(path.suffix or path.name),
             "Export it as CSV or Parquet; other formats, pickles above all, are not read.",
         )
+    if not plain:
+        raise data_error(path, "table", "be a plain file", "a device, a pipe or a socket")
+    limits = limits or Limits()
     try:
+        size = path.stat().st_size
+        if size > limits.bytes:
+            raise too_much(path, "have", f"{size:,}", limits.bytes, "max_bytes")
         raw = path.read_bytes()
     except OSError as error:
         raise data_error(path, "table", "be readable", error.strerror or str(error)) from None
-    return parse_frame(path, raw, kind)
+    return parse_frame(path, raw, kind, dialect, limits)
 
 
-def parse_frame(path: Path, raw: bytes, kind: str = ".csv") -> Frame:
+def parse_frame(
+    path: Path,
+    raw: bytes,
+    kind: str = ".csv",
+    dialect: Dialect | None = None,
+    limits: Limits | None = None,
+) -> Frame:
     """Read a table from bytes; `path` is what messages name.
 
     Raises:
         DataError: as :func:`read_frame`.
     """
+    dialect, limits = dialect or Dialect(), limits or Limits()
     if not raw:
         raise data_error(path, "table", "have a header and rows", "an empty file")
     typed = kind in (".parquet", ".pq")
-    table = _parquet(path, raw) if typed else _csv(path, raw, kind)
+    if typed:
+        table, dialect = _parquet(path, raw, limits), Dialect(decimal=".")
+    else:
+        table, dialect = _csv(path, raw, kind, dialect, limits)
     names = [n.strip() for n in table.schema.names]
     _check_names(path, names)
     if table.num_rows == 0:
         raise data_error(path, "table", "have data rows", "a header only")
     columns = {n: _plain(path, n, table.column(i)) for i, n in enumerate(names)}
-    return Frame(path, columns, table.num_rows, hashlib.sha256(raw).hexdigest(), typed)
+    if not dialect.decimal:
+        decimal = decimal_of(columns.values(), dialect.separator)
+        dialect = replace(dialect, decimal=decimal)
+    return Frame(path, columns, table.num_rows, hashlib.sha256(raw).hexdigest(), typed, dialect)
 
 
-def _csv(path: Path, raw: bytes, kind: str) -> pa.Table:
+def _csv(
+    path: Path, raw: bytes, kind: str, dialect: Dialect, limits: Limits
+) -> tuple[pa.Table, Dialect]:
     if kind == ".csv.gz":
         try:
-            raw = gzip.decompress(raw)
+            raw = gunzip(path, raw, limits)
         except (OSError, EOFError, zlib.error) as error:
             raise data_error(path, "table", "be a gzip file", f"{error}") from None
+    text, dialect = decode(path, raw, dialect)
+    text, dialect = detect(text, dialect)
+    what = f"text separated by {dialect.separator!r}"
     try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        raise data_error(
-            path,
-            "table",
-            "be UTF-8 text",
-            f"byte {raw[error.start]:#04x} in line {line}",
-            "Save it again with the encoding UTF-8.",
-        ) from None
-    try:
-        header = next((row for row in csv.reader(io.StringIO(text)) if row), [])
+        header = header_of(text, dialect.separator)
     except csv.Error as error:
-        raise data_error(path, "table", "be comma-separated text", f"{error}") from None
+        raise data_error(path, "table", f"be {what}", f"{error}") from None
     if not any(header):
         raise data_error(path, "table", "have a header and rows", "an empty file")
     _check_names(path, [n.strip() for n in header])
+    rows = text.count("\n") or text.count("\r")  # line breaks within fields count too: no more
+    if rows * len(header) > limits.cells:
+        got = f"about {rows * len(header):,} ({rows:,} lines, {len(header):,} columns)"
+        raise too_much(path, "hold", got, limits.cells, "max_cells")
     try:
-        return pa.csv.read_csv(
+        table = pa.csv.read_csv(
             io.BytesIO(text.encode()),
             read_options=pa.csv.ReadOptions(use_threads=False),
-            parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+            parse_options=pa.csv.ParseOptions(delimiter=dialect.separator, newlines_in_values=True),
             convert_options=pa.csv.ConvertOptions(
                 column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False
             ),
@@ -171,17 +223,19 @@ def _csv(path: Path, raw: bytes, kind: str) -> pa.Table:
         raise data_error(
             path,
             "table",
-            "be comma-separated text with as many fields in each row as the header",
+            f"be {what} with as many fields in each row as the header",
             str(error).removeprefix("CSV parse error: ").splitlines()[0].rstrip(".")[:200],
-            "Quote fields that hold a comma or a line break.",
+            "Quote fields that hold the separator or a line break, or name another separator "
+            '(separator = ";" under [data]).',
         ) from None
+    return table, dialect
 
 
-def _parquet(path: Path, raw: bytes) -> pa.Table:
+def _parquet(path: Path, raw: bytes, limits: Limits) -> pa.Table:
     try:
-        return pa.parquet.read_table(io.BytesIO(raw), use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        first = str(error).splitlines()[0].rstrip(".")[:200]
+        return parquet_table(path, raw, limits)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        first = (str(error).splitlines() or ["damaged"])[0].rstrip(".")[:200]
         raise data_error(path, "table", "be a Parquet file", first) from None
 
 
@@ -195,6 +249,15 @@ def _check_names(path: Path, names: list[str]) -> None:
                 repr(name),
                 "Name it; if it is a row index, write the table without it.",
             )
+        bad = next((c for c in name if unicodedata.category(c) in ("Cc", "Cs")), "")
+        if bad:
+            raise data_error(
+                path,
+                f"the name of column {i + 1}",
+                "be made of printable characters",
+                f"{name[:60]!r}, which holds {bad!r}",
+                "Rename it.",
+            )
     twice = [n for n, k in Counter(names).items() if k > 1]
     if twice:
         raise data_error(
@@ -203,22 +266,24 @@ def _check_names(path: Path, names: list[str]) -> None:
 
 
 def _plain(path: Path, name: str, column: pa.ChunkedArray) -> pa.Array:
-    """One array of text (trimmed, missing as null), bool, or numbers."""
+    """One array of text (trimmed, missing as null), bool, dates or times, or numbers."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # pyarrow < 17 for zero or many chunks
         array = pa.concat_arrays(array.chunks)
     kind = array.type
     if pa.types.is_dictionary(kind):
+        _check_text(path, name, array.dictionary)
         array = array.cast(kind.value_type)
         kind = array.type
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind):
         array = array.cast(pa.string())
         kind = array.type
     if pa.types.is_string(kind):
+        _check_text(path, name, array)
         array = pc.utf8_trim_whitespace(array)
         gone = pc.is_in(array, value_set=pa.array(MISSING))
         return pc.if_else(gone, pa.scalar(None, pa.string()), array)
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or is_temporal(kind):
         return array
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         array = array.cast(pa.float64())
@@ -226,14 +291,42 @@ def _plain(path: Path, name: str, column: pa.ChunkedArray) -> pa.Array:
     raise data_error(
         path,
         f"column {name!r}",
-        "hold numbers, text or booleans",
+        "hold numbers, text, booleans or dates",
         f"the type {kind}",
-        "Convert it or leave it out with `drop`.",
+        "Convert it, or write the table without it.",
     )
+
+
+def _check_text(path: Path, name: str, array: pa.Array) -> None:
+    """Refuse text that is none: bytes that are not UTF-8, and NUL."""
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise data_error(
+            path,
+            f"column {name!r}",
+            "hold UTF-8 text",
+            str(error).splitlines()[0].rstrip(".")[:120],
+            "Write the table again from the correct text.",
+        ) from None
+    nul = pc.match_substring(array, "\0")
+    if pc.any(nul).as_py():
+        at = pc.index(nul, True).as_py()
+        raise data_error(
+            path,
+            f"column {name!r}",
+            "hold text",
+            f"a NUL byte in {array[at].as_py()[:40]!r}",
+            "Remove it.",
+        )
 
 
 def texts(array: pa.Array) -> pa.Array:
     """The values as text, missing as null; whole numbers are written without a fraction."""
+    if pa.types.is_duration(array.type):
+        array = array.cast(pa.int64())
     if not pa.types.is_string(array.type):
         array = array.cast(pa.string())
     distinct = [v for v in pc.unique(array).to_pylist() if v is not None]
@@ -243,21 +336,39 @@ def texts(array: pa.Array) -> pa.Array:
     return array
 
 
-def numbers(array: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The values as float64 (NaN = missing), and the rows whose text is no number."""
+def numbers(array: pa.Array, decimal: str = ".") -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The values as float64 (NaN = missing), and the rows whose text is no number.
+
+    Dates of a typed table are days; see :mod:`vflsec.data.dates`. With a decimal comma, a column
+    that makes more sense with decimal points is read so.
+    """
     if pa.types.is_string(array.type):
         coded = array.dictionary_encode()
-        found = [_number(t) for t in coded.dictionary.to_pylist()]
+        spelled = coded.dictionary.to_pylist()
+        found = [number_of(t, decimal or ".") for t in spelled]
+        if decimal == "," and None in found:
+            plain = [number_of(t, ".") for t in spelled]
+            found = plain if plain.count(None) < found.count(None) else found
         lookup = np.array([np.nan if v is None else v for v in found] + [np.nan])
         bad = np.array([v is None for v in found] + [False])
         codes = coded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
         return lookup[codes], np.flatnonzero(bad[codes])
+    if is_temporal(array.type):
+        array = days(array)
     values = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return values.astype(np.float64), np.empty(0, dtype=np.int64)
 
 
-def _number(text: str) -> float | None:
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
+def dates(array: pa.Array) -> tuple[NDArray[np.float64] | None, str]:
+    """The days that a text column says (NaN = missing), or None and why it is no date."""
+    if not pa.types.is_string(array.type):
+        return None, ""
+    first = next((v for v in array[:50].to_pylist() if v is not None), "")
+    if not first[:1].isdigit():
+        return None, ""
+    coded = array.dictionary_encode()
+    found, why = text_days(coded.dictionary.to_pylist())
+    if found is None:
+        return None, why
+    codes = coded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
+    return np.append(found, np.nan)[codes], ""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vflsec.data.profile import overlap_sentence
 from vflsec.data.source import Source
 
 __all__ = ["missing_by_column", "remarks"]
@@ -42,6 +43,11 @@ def remarks(source: Source) -> list[str]:
             "becomes the column's mean, a missing category its own code."
         )
     facts = source.facts
+    for table in facts.get("tables", ()):
+        if table["read_as"] not in ("", "Parquet"):
+            out.append(f"{table['file']} is read as {table['read_as']}.")
+    if facts.get("parties"):
+        out += filter(None, [overlap_sentence(facts["parties"])])
     out += [str(n) for n in facts.get("notes", ())]
     folded = [f"{c} {k}" for c, k in facts.get("folded_categories", {}).items()]
     if folded:

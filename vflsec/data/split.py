@@ -309,7 +309,8 @@ def _enough(
         raise DataError(
             f"{source.name}: class {source.class_names[c]!r} must have at least {least} rows in "
             f"{where} (labelled and held by every party), got {counts[c]}. Merge or drop rare "
-            "classes, add rows, or change the shares of the split."
+            "classes (merge_classes, drop_classes under [data]), add rows, or change the shares of "
+            "the split."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,10 @@ import pandas as pd
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from vflsec.data.features import Features, features, ids, labels
+from vflsec.data.classes import Relabel, labels
+from vflsec.data.features import Features, features, ids
 from vflsec.data.layout import (
+    Reader,
     Roles,
     assign_columns,
     check_parties,
@@ -23,17 +26,23 @@ from vflsec.data.layout import (
     declared_kinds,
     separate_tables,
 )
+from vflsec.data.limits import Limits
+from vflsec.data.names import unshowable
+from vflsec.data.profile import holders, overlaps, table_facts
 from vflsec.data.reading import Frame, data_error, listed, texts
 from vflsec.data.source import PartyData, Source
 
 __all__ = ["load_tables"]
+
+READING = 2
+"""Counts the rules by which tables are read; part of a data set's identity."""
 
 
 def load_tables(
     files: Mapping[str, str | Path] | str | Path,
     *,
     label: str,
-    id: str | None = None,
+    id: str | Mapping[str, str] | None = None,
     active: str | None = None,
     columns: Mapping[str, Sequence[str]] | None = None,
     categorical: Sequence[str] = (),
@@ -41,6 +50,14 @@ def load_tables(
     drop: Sequence[str] = (),
     split: str | None = None,
     group: str | None = None,
+    merge_classes: Mapping[str, Sequence[str]] | None = None,
+    drop_classes: Sequence[str] = (),
+    label_edges: Sequence[float] = (),
+    separator: str | Mapping[str, str] = "",
+    decimal: str | Mapping[str, str] = "",
+    encoding: str | Mapping[str, str] = "",
+    max_bytes: int = Limits.bytes,
+    max_cells: int = Limits.cells,
     name: str = "",
 ) -> Source:
     """Read CSV (also ``.csv.gz``) or Parquet tables.
@@ -49,16 +66,22 @@ def load_tables(
         files: either the table of each party, joined on `id` (a party may lack rows), or one table
             for all parties, whose columns `columns` distributes (each party holds every row).
         label: the label column. Classes may be integers, text or booleans; empty = no label.
-        id: the id column; needed with several files. Ids are compared as trimmed text.
+        id: the id column, by party where it differs; needed with several files. Ids are compared
+            as trimmed text.
         active: the party with the labels. Default: the party whose table has the label column;
             with one table, the party called ``active``, else the first of `columns`.
         columns: feature columns by party. Optional with several files, where the default is all
             columns that have no other role.
         categorical, numeric: columns declared to be so, as ``column`` or ``party.column``.
-            Undeclared columns: numbers are numeric, text and booleans categorical.
+            Undeclared columns: numbers and dates (:mod:`vflsec.data.dates`) are numeric, text and
+            booleans categorical.
         drop: columns to leave out.
         split: column with ``train`` / ``test`` (or ``validation``) for a fixed split.
         group: column whose equal values stay on one side of a split, for example a person.
+        merge_classes, drop_classes, label_edges: see :class:`vflsec.data.classes.Relabel`.
+        separator, decimal, encoding: of text tables, by party where they differ; found out if not
+            given, see :mod:`vflsec.data.dialect`.
+        max_bytes, max_cells: the most that is read of one table.
         name: of the data set in reports; default: the stem of the active party's file.
 
     Raises:
@@ -67,29 +90,40 @@ def load_tables(
     """
     roles = Roles(id or "", label, split or "", group or "")
     check_roles(roles)
+    reader = Reader(separator, decimal, encoding, Limits(max_bytes, max_cells))
+    change = Relabel(merge_classes or {}, drop_classes, label_edges)
     options = {
-        "label": label, "id": id, "active": active,
+        "reading": READING,
+        "label": label, "id": id if id is None or isinstance(id, str) else dict(id),
+        "active": active,
         "columns": {p: list(c) for p, c in columns.items()} if columns is not None else None,
         "categorical": sorted(categorical), "numeric": sorted(numeric), "drop": sorted(drop),
         "split": split, "group": group,
     }  # fmt: skip
+    if change:
+        options["classes"] = [
+            {k: list(v) for k, v in change.merge.items()}, list(change.drop), list(change.edges)
+        ]  # fmt: skip
     if isinstance(files, Mapping):
-        frames, active = separate_tables(files, roles, active)
+        frames, active = separate_tables(files, roles, active, reader)
     else:
-        frames, active = common_table(files, columns, active)
-    check_parties(list(frames), columns)
+        frames, active = common_table(files, roles, columns, active, reader)
+    check_parties(list(frames), active, columns)
+    name = name or frames[active].path.name.split(".")[0]
+    if why := unshowable(name):
+        raise data_error("data", "name", why, repr(name), 'Add name = "..." under [data].')
     order = [active, *(p for p in frames if p != active)]
     used = assign_columns(frames, roles, columns, drop, single=not isinstance(files, Mapping))
     declared = declared_kinds(frames, used, categorical, numeric)
+    for p in order:
+        options[f"dialect of {p}"] = [frames[p].dialect.separator, frames[p].dialect.decimal,
+                                      frames[p].dialect.encoding]  # fmt: skip
 
-    index = {p: ids(frames[p], roles.id) if roles.id else _counted(frames[p]) for p in order}
-    union = index[active]
-    for p in order[1:]:
-        union = union.append(index[p].difference(union, sort=False))
-    rows = {p: union.get_indexer(index[p]).astype(np.int64) for p in order}
-    _check_overlap(frames, index, order)
+    index = _indices(frames, roles, order)
+    union, rows = _joined(index, order)
+    _check_overlap(frames, index, rows, order)
 
-    own, class_names = labels(frames[active], label)
+    own, class_names = labels(frames[active], label, change)
     y = np.full(len(union), -1, dtype=np.int64)
     y[rows[active]] = own
     made = {p: features(frames[p], used[p], *declared[p]) for p in order}
@@ -100,7 +134,7 @@ def load_tables(
     for p in order:
         digest.update(f"\x1f{p}\x1f{frames[p].digest}".encode())
     return Source(
-        name=name or frames[active].path.name.split(".")[0],
+        name=name,
         parties=parties,
         active=active,
         y=y,
@@ -109,7 +143,7 @@ def load_tables(
         split=_split(frames, order, rows, roles.split, len(union)) if split else None,
         digest=digest.hexdigest(),
         group=_group(frames, order, rows, roles.group, len(union)) if group else None,
-        facts=_facts(frames, used, made, rows, y, roles, drop),
+        facts=_facts(frames, used, made, rows, y, roles, drop, (active, class_names)),
     )
 
 
@@ -117,13 +151,41 @@ def _counted(frame: Frame) -> pd.Index:
     return pd.Index([str(i) for i in range(frame.rows)], dtype=object)
 
 
-def _check_overlap(
-    frames: Mapping[str, Frame], index: Mapping[str, pd.Index], order: Sequence[str]
-) -> None:
-    common = index[order[0]]
+def _indices(
+    frames: Mapping[str, Frame], roles: Roles, order: Sequence[str]
+) -> dict[str, pd.Index]:
+    """Sample ids by party; parties that share a table share the index."""
+    made: dict[tuple[int, str], pd.Index] = {}
+    out = {}
+    for p in order:
+        frame, column = frames[p], roles.id_of(p)
+        key = (builtins.id(frame), column)
+        if key not in made:
+            made[key] = ids(frame, column) if column else _counted(frame)
+        out[p] = made[key]
+    return out
+
+
+def _joined(
+    index: Mapping[str, pd.Index], order: Sequence[str]
+) -> tuple[pd.Index, dict[str, NDArray[np.int64]]]:
+    """All ids, the active party's first, and where each party's rows are among them."""
+    first = index[order[0]]
+    if all(index[p] is first or index[p].equals(first) for p in order):
+        return first, dict.fromkeys(order, np.arange(len(first), dtype=np.int64))
+    union = first
     for p in order[1:]:
-        common = common[common.isin(index[p])]
-    if len(common) == 0:
+        union = union.append(index[p].difference(union, sort=False))
+    return union, {p: union.get_indexer(index[p]).astype(np.int64) for p in order}
+
+
+def _check_overlap(
+    frames: Mapping[str, Frame],
+    index: Mapping[str, pd.Index],
+    rows: Mapping[str, NDArray[np.int64]],
+    order: Sequence[str],
+) -> None:
+    if holders(rows).max() != len(order):
         some = "; ".join(f"{frames[p].path}: {listed(index[p][:3])}" for p in order)
         raise data_error(
             "data",
@@ -222,15 +284,14 @@ def _facts(
     y: NDArray[np.int64],
     roles: Roles,
     drop: Sequence[str],
+    labelled: tuple[str, Sequence[str]],
 ) -> dict[str, Any]:
     """What a reader of the report should know about the tables."""
-    held = np.zeros(len(y), dtype=np.int64)
-    for r in rows.values():
-        held[r] += 1
-    every = {c for cols in used.values() for c in cols} | set(roles.taken) | set(drop)
+    held = holders(rows)
+    every = {c for cols in used.values() for c in cols} | set(drop)
+    every |= {c for p in frames for c in roles.taken(p)}
     notes = [
-        f"{frames[p].path.name}: column {c!r} is read as categorical because of {why}; declare it "
-        "numeric (and correct the values) or categorical."
+        f"{frames[p].path.name}: column {c!r} is read as {made[p].kinds[c]}, but has {why}."
         for p in made
         for c, why in made[p].doubtful.items()
     ]
@@ -244,4 +305,6 @@ def _facts(
         },
         "unused_columns": sorted({c for f in frames.values() for c in f.columns} - every),
         "notes": notes,
+        "parties": overlaps(rows, y),
+        "tables": table_facts(frames, used, made, roles, drop, *labelled),
     }  # fmt: skip

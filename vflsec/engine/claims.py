@@ -1,31 +1,187 @@
-"""What canaries measure of the epsilons that the defenses of a cell claim."""
+"""What canaries measure of the epsilons that the defenses of a cohort claim.
+
+Canaries are planted in a copy of the cohort's data and trained with it by the same algorithm under
+the same policies; they are guessed from what the adversary of the claim has in its View, and from
+what the trained system answers for them. What the claim is about decides which secret is planted:
+a label, or a row of the party that owns the policy. Guarantees of weights alone (DP-SGD) are
+measured at the policy's hook (:func:`vflsec.audit.canary.audit_rows`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from vflsec import registry
 from vflsec.audit import canary
-from vflsec.cell import Measure
-from vflsec.train.cohort import Training
+from vflsec.cell import AttackSpec, CellSpec, Measure
+from vflsec.policy import Guarantee, Policy
+from vflsec.task import Task
+from vflsec.train.cohort import Training, first_step
+from vflsec.train.demand import Demand
+from vflsec.train.loop import predict
+from vflsec.train.planted import Planted, plant_labels, plant_rows
+from vflsec.view import Need, Table
 
-__all__ = ["claims"]
+__all__ = ["claims", "measured", "planned", "verified"]
+
+LEAST_CANARIES = 20
+FORMS = ("mean", "first")
+CONFIDENCE = 0.99
 
 
-def claims(training: Training, r: int) -> Iterator[Measure]:
-    """One row for every claim of replica `r`, metric ``epsilon_lower``."""
-    task, phase = training.task(r), training.fed.phase
-    for spec, policy in zip(training.cells[r].defenses, training.defenses, strict=True):
-        if not spec.strength:
+def claims(training: Training) -> list[list[Measure]]:
+    """Rows of metric ``epsilon_lower`` for the claims of every replica of a finished training."""
+    out: list[list[Measure]] = [[] for _ in training.cells]
+    wanted: dict[str, list[tuple[int, Policy]]] = defaultdict(list)
+    for i, policy in enumerate(training.defenses):
+        strengths = [cell.defenses[i].strength or 0.0 for cell in training.cells]
+        made = [
+            training.guarantee(policy, s, r) if s else Guarantee() for r, s in enumerate(strengths)
+        ]
+        if all(g.epsilon is None for g in made):
             continue
-        found = canary.audit_policy(
-            policy, spec.strength, classes=task.classes, prior=task.prior.tolist(),
-            facts=training.facts, seed=training.seeds[r],
-        )  # fmt: skip
-        if found is None or found.claimed is None:
+        if policy.counted == "gradients":
+            for r, g in enumerate(made):
+                if g.epsilon is not None:
+                    found = canary.audit_rows(
+                        policy, strengths[r], epochs=g.releases, seed=training.seeds[r],
+                        confidence=CONFIDENCE, claimed=g.epsilon,
+                    )  # fmt: skip
+                    out[r].append(_measure(training, policy, found))
             continue
-        notes = {"defense": policy.name, "guesses": found.guesses, "right": found.right,
-                 "says": found.sentence()}  # fmt: skip
-        yield Measure(
-            phase, "", "epsilon_lower", found.epsilon, n=found.canaries, target="claim",
-            notes=notes,
-        )  # fmt: skip
+        label = made[0].protects == "label" or any(g.protects == "label" for g in made)
+        wanted["" if label else training.owners(i)[0]].append((i, policy))
+    for party, policies in wanted.items():
+        for r, (which, seen) in measured(training, party, policies):
+            out[r].append(_measure(training, policies[which][1], seen))
+    return out
+
+
+def planned(cells: Sequence[CellSpec], tasks: Mapping[int, Task]) -> dict[str, int]:
+    """How many uses of a row each defense will compose over at most, by the phases' plans.
+
+    Defenses for which nothing can be predicted are left out.
+    """
+    for cell in cells:
+        policies = [registry.defenses.create(d.name, d.params) for d in cell.defenses]
+        if any(p.counted for p in policies) and all(d.strength for d in cell.defenses):
+            if any(p.step_cost(64, 2, cell.params).spent > 0 for p in policies):
+                return {}
+            promised = first_step(cell, tasks[cell.seed])[1]
+            return {name: made.releases for name, made in promised}
+    return {}
+
+
+def verified(
+    rows: Sequence[Mapping[str, Any]], expected: Mapping[str, int]
+) -> list[Mapping[str, Any]]:
+    """Guarantees with what was planned beside what was counted; withdrawn where it was exceeded."""
+    out: list[Mapping[str, Any]] = []
+    for row in rows:
+        most = expected.get(row["defense"], 0)
+        if row["epsilon"] is None or not most:
+            out.append(row)
+            continue
+        more = {**row, "planned": most}
+        if row["releases"] > most:
+            why = f"{row['releases']} uses of a row were counted, and {most} were planned"
+            more |= Guarantee(reason=why).fields()
+        out.append(more)
+    return out
+
+
+def _measure(training: Training, policy: Policy, found: canary.Measured) -> Measure:
+    notes = {
+        "defense": policy.name, "guesses": found.guesses, "right": found.right,
+        "claimed": found.claimed, "says": found.sentence(),
+    }  # fmt: skip
+    return Measure(
+        training.fed.phase, "", "epsilon_lower", found.epsilon, n=found.canaries, target="claim",
+        notes=notes,
+    )  # fmt: skip
+
+
+def measured(
+    training: Training, party: str, policies: Sequence[tuple[int, Policy]]
+) -> list[tuple[int, tuple[int, canary.Measured]]]:
+    """Train once more with canaries and guess them: (replica, (which policy, what was found)).
+
+    Args:
+        training: whose cells and data are used.
+        party: whose rows carry the secret, ``""`` for labels.
+        policies: (place among the cells' defenses, policy) of the claims to measure.
+    """
+    twin, planted = _planted(training, party)
+    spies = [twin.stack.first.active] if party else list(twin.stack.first.passive)
+    kind = "embedding" if party else "gradient"
+    seen: list[list[Tensor]] = [[] for _ in twin.cells]
+    for moment in twin.run(predictions=False):
+        for spy in spies:
+            spec = AttackSpec("canary", adversary=(spy,), known_rows=0)
+            for r, view in enumerate(moment.views(spec)):
+                rows = planted[twin.seeds[r]].rows
+                tables = [
+                    view.tables[key]
+                    for form in FORMS
+                    if (key := ("received", kind, form, spy)) in view.tables
+                ]
+                seen[r] += [_of(t, rows) for t in tables]
+    answers = _answers(twin, planted)
+    out = []
+    for r, cell in enumerate(twin.cells):
+        here = planted[twin.seeds[r]]
+        if len(here.rows) < LEAST_CANARIES:
+            continue
+        looks = [*seen[r], answers[r]] if not party else seen[r]
+        for place, (i, _) in enumerate(policies):
+            made = twin.guarantee(twin.defenses[i], cell.defenses[i].strength or 0.0, r)
+            if made.epsilon is None or not looks:
+                continue
+            found = canary.audit(
+                canary.summarised(looks, here.coins), here.coins, claimed=made.epsilon,
+                delta=made.delta, confidence=CONFIDENCE,
+            )  # fmt: skip
+            out.append((r, (place, found)))
+    return out
+
+
+def _planted(training: Training, party: str) -> tuple[Training, dict[int, Planted]]:
+    """The same cohort on data with canaries."""
+    tasks: dict[int, Task] = {}
+    planted: dict[int, Planted] = {}
+    for r, seed in enumerate(training.seeds):
+        if seed not in tasks:
+            task = training.task(r)
+            made = plant_rows(task, party, seed) if party else plant_labels(task, seed)
+            tasks[seed], planted[seed] = made
+    first = training.stack.first
+    needs = tuple(Need("embedding" if party else "gradient", form) for form in FORMS)
+    spies = (first.active,) if party else first.passive
+    own = [d for d in training.demands if d.policy is not None]  # active attackers stay
+    demands = [*own, *(Demand((spy,), needs) for spy in spies)]
+    return Training(training.cells, demands, tasks, training.device), planted
+
+
+def _of(table: Table, rows: Tensor) -> Tensor:
+    """Payloads (m, d) of the canaries; zeros for rows that sent nothing."""
+    flat = table.tensor.flatten(1).double().cpu()
+    out = torch.zeros(len(rows), flat.shape[1], dtype=torch.float64)
+    place = {int(row): i for i, row in enumerate(table.rows.tolist())}
+    found = [(k, place[int(row)]) for k, row in enumerate(rows.tolist()) if int(row) in place]
+    if found:
+        at, of = (torch.tensor(x) for x in zip(*found, strict=True))
+        out[at] = flat[of]
+    return out
+
+
+@torch.no_grad()
+def _answers(training: Training, planted: dict[int, Planted]) -> list[Tensor]:
+    """The trained system's log shares (m, C) for the canaries of each replica."""
+    rows = torch.stack([planted[s].rows for s in training.seeds]).to(training.device)
+    logits = predict(training.algorithm, training.fed, rows)
+    return list(torch.log_softmax(logits.double(), dim=-1).cpu())

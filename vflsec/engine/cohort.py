@@ -9,9 +9,9 @@ from typing import Any
 
 from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, victims
-from vflsec.engine.claims import claims
+from vflsec.engine.claims import claims, planned, verified
 from vflsec.engine.integrity import success
-from vflsec.measure.attack import Bench, Prepared, prepared
+from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.controls import Control
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import attempted
@@ -19,6 +19,7 @@ from vflsec.task import Task
 from vflsec.train.cohort import Moment, Progress, Training
 from vflsec.train.demand import Demand
 from vflsec.train.device import pick_device
+from vflsec.view import Table
 
 __all__ = ["run_cohort"]
 
@@ -66,12 +67,14 @@ def run_cohort(
             for i, p in enumerate(asked):
                 tell(f"{moment.phase.name}: {p.spec.label}", 0.8 + 0.2 * i / len(asked))
                 _attack(bench, moment, p, results)
+    expected = planned(cells, tasks) if main else {}
     for r, result in enumerate(results):
         result.ledger = training.ledger(r)
-        result.guarantees = training.guarantees(r)
+        result.guarantees = verified(training.guarantees(r), expected)
         result.facts = training.outcome(r)
-        if main:
-            result.measures += claims(training, r)
+    if main:
+        for result, found in zip(results, claims(training), strict=True):
+            result.measures += found
     results = results[: len(cells)]
     seconds = (time.perf_counter() - started) / len(cells)
     for result in results:
@@ -97,9 +100,13 @@ def _attack(bench: Bench, moment: Moment, p: Prepared, results: Sequence[CellRes
         for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
             task = training.task(r)
             sent = moment.embeddings(p.spec, r) if p.attack.target == "embedding" else None
-            scores = partial(scored, answer, task, sent)
-            measures, why = attempted(lambda scores=scores: list(scores()), f"scoring {what}")
+            measures, why = attempted(partial(_scores, answer, task, sent), f"scoring {what}")
             result.measures += measures or [_failed(p, answer.phase, task, why)]
+
+
+def _scores(answer: Answer, task: Task, sent: Table | None) -> list[Measure]:
+    """The measures of one answer, made at once so that what goes wrong goes wrong here."""
+    return list(scored(answer, task, sent))
 
 
 def _failed(p: Prepared, phase: str, task: Task, why: str) -> Measure:

@@ -71,6 +71,11 @@ def record_of(
         ],
         "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
         "data": {g.data.name: g.data.digest for g in plan.groups},
+        "tables": {
+            g.data.name: {"tables": list(g.data.tables), "overlap": dict(g.data.overlap)}
+            for g in plan.groups
+            if g.data.tables
+        },
         "refused": [asdict(r) for r in plan.refused],
         "notes": list(plan.notes),
         "visibility": list(plan.visibility),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
@@ -34,11 +36,18 @@ def make_plan(scenario: Scenario, *, try_out: bool = True, **options: Any) -> Pl
             data set, or a training cannot begin.
         DataError: a table cannot be used.
     """
-    return planner.make_plan(scenario, trial=obstacles if try_out else None, **options)
+    notes: list[str] = []
+    trial = partial(obstacles, claims=notes)
+    plan = planner.make_plan(scenario, trial=trial if try_out else None, **options)
+    return replace(plan, notes=tuple(dict.fromkeys((*plan.notes, *notes))))
 
 
 def obstacles(
-    scenario: Scenario, groups: Sequence[Group], sources: Mapping[str, Source], phases: Phases
+    scenario: Scenario,
+    groups: Sequence[Group],
+    sources: Mapping[str, Source],
+    phases: Phases,
+    claims: list[str] | None = None,
 ) -> Iterator[Problem]:
     """Audited groups whose training cannot begin.
 
@@ -47,6 +56,7 @@ def obstacles(
         groups: of its plan.
         sources: the loaded data by `DataInfo.name`.
         phases: is filled in.
+        claims: gets a sentence for what each defense would claim, by the uses that are predicted.
 
     What only shows later than in the first step of a phase is not found. Cells under real
     encryption, whose setup starts processes and makes keys, are left out.
@@ -60,7 +70,9 @@ def obstacles(
             continue
         if name not in tasks:
             tasks[name] = make_task(sources[name], 0, **group.data.split)
-        reason = _obstacle(cell, tasks[name], phases)
+        phases[cell.cohort], reason, promised = _obstacle(cell, tasks[name])
+        if claims is not None:
+            claims += [f"{said} ({group.title or cell.algorithm} on {name})" for said in promised]
         if reason:
             under = " with ".join([group.title, *(d.name for d in cell.defenses)])
             rule = f"cannot be trained ({under} on {name}): {reason}"
@@ -76,11 +88,20 @@ def _encrypts(cell: CellSpec) -> bool:
     return any(p.step_cost(64, 2, cell.params).spent > 0 for p in policies)
 
 
-def _obstacle(cell: CellSpec, task: Task, phases: Phases) -> str:
+def _obstacle(cell: CellSpec, task: Task) -> tuple[tuple[str, ...], str, list[str]]:
+    """Phases that are audited, why a cell cannot be trained or '', what would be claimed."""
     from vflsec.train.cohort import first_step
 
     try:
-        phases[cell.cohort] = first_step(cell, task)
+        phases, found = first_step(cell, task)
     except VflsecError as error:
-        return str(error)
-    return ""
+        return (), str(error), []
+    strengths = {d.name: d.strength for d in cell.defenses}
+    return (
+        phases,
+        "",
+        [
+            f"{name} at strength {strengths[name]:g}, by prediction: {made.sentence()}"
+            for name, made in found
+        ],
+    )

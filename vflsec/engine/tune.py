@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ import pandas as pd
 
 from vflsec import check, registry
 from vflsec.audit import leakage
+from vflsec.audit.epsilon import pairs
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.engine.run import run_audit
 from vflsec.errors import ConfigError
@@ -40,6 +41,8 @@ class Trial:
         attack: the attack with that bound.
         utility: mean of the main-task metric.
         drop, drop_high: mean loss of utility against strength 0, and its upper bound.
+        claimed, measured: the epsilon that is claimed, and the largest lower bound that canaries
+            measure of it; None where nothing is claimed.
     """
 
     defense: str
@@ -50,6 +53,14 @@ class Trial:
     utility: float
     drop: float
     drop_high: float
+    claimed: float | None = None
+    measured: float | None = None
+
+    def epsilons(self) -> str:
+        """Both epsilons as a sentence, ``""`` where nothing is claimed."""
+        if self.claimed is None or self.measured is None:
+            return ""
+        return f" It claims epsilon {self.claimed:.4g}; at least {self.measured:.3g} is measured."
 
 
 @dataclass(frozen=True)
@@ -122,7 +133,13 @@ def tune(
         grid = sorted({0.0, *strengths})
         overrides = [f"defense=[{_inline({**section, 'strength': grid})}]"]
         audit = run_audit(load_scenario(loaded, overrides, components=False), where, **how)
-        return {t.strength: t for t in trials(audit.results)}
+        both = {s: pair for (_, s), pair in pairs(getattr(audit, "verdicts", ())).items()}
+        return {
+            t.strength: replace(t, claimed=both[t.strength][0], measured=both[t.strength][1])
+            if t.strength in both
+            else t
+            for t in trials(audit.results)
+        }
 
     def run(strengths: Sequence[float]) -> None:
         tried.update(audited([*tried, *strengths], folder, **how))
@@ -140,6 +157,8 @@ def tune(
                     bottom = middle
     found = tuple(tried[s] for s in sorted(tried))
     strength, reason = _choose(found, leak, drop)
+    if strength is not None:
+        reason += tried[strength].epsilons()
     if strength is None or not confirm:
         return Tuned(name, strength, reason, found)
     seeds = _fresh(how.get("seeds"), loaded.root.audit.seeds)

@@ -30,10 +30,10 @@ def layout(rows: int, columns: int, slots: int) -> tuple[int, int]:
     """(rows in one ciphertext, number of ciphertexts) for a matrix (rows, columns).
 
     Raises:
-        ShapeError: a single row does not fit.
+        ShapeError: a single row takes more than half the slots (:attr:`Parameters.rows`).
     """
-    if columns > slots:
-        raise ShapeError(f"a row must be at most {slots} numbers wide, got {columns}.")
+    if columns > slots // 2:
+        raise ShapeError(f"a row must be at most {slots // 2} numbers wide, got {columns}.")
     k = min(rows, slots // columns)
     return k, -(-rows // k)
 
@@ -69,7 +69,7 @@ def transposed_product(key: PublicKey, data: bytes, g: Array, mask: Array) -> by
         raise ShapeError(f"A (b, m) is {(b, m)}, but g is {g.shape} and mask {mask.shape}.")
     out = []
     for j in range(g.shape[1]):
-        total = key.vector(mask[j])
+        total = key.vector(mask[j], 2)
         for part, vector in zip(_chunks(g[:, j : j + 1], k, chunks), vectors, strict=True):
             total = total + vector * _factor(part, m)
         out.append(total)
@@ -94,7 +94,7 @@ def row_product(key: PublicKey, data: bytes, g: Array, plus: Array) -> bytes:
     for c in range(chunks):
         rows = np.zeros((k, o))
         rows[: len(g[c * k : (c + 1) * k])] = g[c * k : (c + 1) * k]
-        total = key.vector(added[c])
+        total = key.vector(added[c], 2)
         for j, vector in enumerate(vectors):
             total = total + vector * _factor(rows[:, j], m)
         out.append(total)
@@ -118,8 +118,8 @@ def _factor(values: Array, m: int) -> list[float]:
     """Each value over the `m` slots of its row.
 
     TenSEAL answers a product with zero by a fresh encryption of zero, whose other size would tell
-    the key holder that a column is zero; a factor of 1e-9 keeps the size and is below the error.
+    the key holder that a column is zero; a factor of 2^-30 keeps the size and is below the error.
     """
-    if not values.any():
-        values = np.full(values.shape, 1e-9)
+    if np.abs(values).max() < 2.0**-30:
+        values = np.full(values.shape, 2.0**-30)
     return np.repeat(values, m).tolist()

@@ -8,6 +8,9 @@ Two packings are used. ``rows``: a matrix (b, m) as m ciphertexts, one sample a 
 product with a plain matrix costs m o scalar products and no rotation. ``blocks``: several rows side
 by side in the slots of one ciphertext, for products that differ from slot to slot.
 
+There is one product at most, so results keep its scale, the square, and are not rescaled: that
+would take most of the time of a product and add noise.
+
 Every sum made by the holder of the public key alone adds a *fresh encryption*: a plaintext sum
 would leave the second ciphertext component a linear map (up to rounding) of the key holder's own
 ciphertexts: thousands of equations for the few weights that they were multiplied by.
@@ -45,13 +48,12 @@ class Parameters:
     Attributes:
         degree: N of the polynomial ring; N / 2 slots.
         bits: sizes of the primes of the coefficient modulus, the special prime last.
-        scale_bits: the encoding scale is 2 ** scale_bits; every middle prime must be this large,
-            else results lose their scale silently.
+        scale_bits: the encoding scale is 2 ** scale_bits, and the size of every middle prime.
     """
 
     degree: int = 8192
-    bits: tuple[int, ...] = (60, 40, 60)
-    scale_bits: int = 40
+    bits: tuple[int, ...] = (60, 50, 50, 58)
+    scale_bits: int = 50
 
     def __post_init__(self) -> None:
         check.one_of("ckks.degree", self.degree, tuple(MAX_BITS))
@@ -83,9 +85,20 @@ class Parameters:
         return self.degree // 2
 
     @property
-    def largest(self) -> float:
-        """Numbers of this size still decrypt correctly after one product."""
-        return 2.0 ** (sum(self.bits[:-2]) - self.scale_bits - 1)
+    def rows(self) -> int:
+        """How many numbers of one ciphertext may be answered in the clear: half of them, so that
+        the rest leaves any equation about its noise open.
+        """
+        return self.slots // 2
+
+    @property
+    def room(self) -> int:
+        """Bits that a number times its scale may have after one product to decrypt correctly."""
+        return sum(self.bits[:-1]) - self.scale_bits - 1
+
+    def scale(self, power: int = 1) -> float:
+        """The scale of an encoding (1), or of a product of two (2), which is never rescaled."""
+        return 2.0 ** (power * self.scale_bits)
 
     @property
     def label(self) -> str:
@@ -115,10 +128,11 @@ class PublicKey:
             self._context = tenseal().context_from(blob.parts[0], n_threads=threads)
         except (ValueError, RuntimeError) as why:
             raise CiphertextError(f"public key cannot be read: {why}.") from why
+        self._context.auto_rescale = False
         if self._context.has_secret_key():
             raise CiphertextError("public key must not hold a secret key, got one. Refuse it.")
 
-    def _rows(self, x: Array) -> Any:
+    def _rows(self, x: Array, power: int = 1) -> Any:
         x = _matrix(x)
         if len(x) > self.parameters.slots:
             raise ShapeError(
@@ -126,7 +140,8 @@ class PublicKey:
                 f"{self.parameters.degree}), got {len(x)}. Use a smaller batch or a larger N."
             )
         x = _wide(x)
-        return tenseal().ckks_tensor(self._context, x.reshape(len(x), 1, -1), batch=True)
+        scale = self.parameters.scale(power)
+        return tenseal().ckks_tensor(self._context, x.reshape(len(x), 1, -1), scale, batch=True)
 
     def encrypt(self, x: Array) -> bytes:
         """A matrix (b, m), b at most `slots`, in the packing ``rows``: m ciphertexts."""
@@ -159,14 +174,15 @@ class PublicKey:
         w = _matrix(w)
         if blob.shape[1] != len(w):
             raise ShapeError(f"cannot multiply {blob.shape} by {w.shape}.")
-        product = x.mm(tenseal().plain_tensor(_wide(_wide(w).T).T.tolist()))
+        product = x.mm(tenseal().plain_tensor(_seen(_wide(_wide(w).T).T).tolist()))
         if plus is not None:
-            product = product + self._rows(plus)
+            product = product + self._rows(plus, 2)
         return pack("rows", self.key, (blob.shape[0], w.shape[1]), [product.serialize()])
 
-    def vector(self, x: Array) -> Any:
-        """One ciphertext with a number in each slot."""
-        return tenseal().ckks_vector(self._context, np.asarray(x, dtype=np.float64).tolist())
+    def vector(self, x: Array, power: int = 1) -> Any:
+        """One ciphertext with a number in each slot; power 2 to be added to products."""
+        numbers = np.asarray(x, dtype=np.float64).tolist()
+        return tenseal().ckks_vector(self._context, numbers, self.parameters.scale(power))
 
     def load_vectors(self, data: bytes) -> tuple[tuple[int, ...], list[Any]]:
         """Shape and ciphertexts of an envelope of kind ``blocks``."""
@@ -198,6 +214,7 @@ class KeyPair(PublicKey):
             ts.SCHEME_TYPE.CKKS, p.degree, coeff_mod_bit_sizes=list(p.bits), n_threads=threads
         )
         context.global_scale = 2**p.scale_bits
+        context.auto_rescale = False
         data = context.serialize(
             save_public_key=True, save_secret_key=False, save_galois_keys=False,
             save_relin_keys=True,
@@ -229,6 +246,13 @@ class KeyPair(PublicKey):
 def _wide(x: Array) -> Array:
     """At least two columns: TenSEAL 0.3.18 silently packs a batch of 1 x 1 matrices wrongly."""
     return x if x.shape[1] > 1 else np.hstack([x, np.zeros_like(x)])
+
+
+def _seen(w: Array) -> Array:
+    """No factor that encodes to zero: TenSEAL answers such a product by a fresh encryption of zero,
+    of another scale and size. 2^-30 is below the error that matters.
+    """
+    return np.where(np.abs(w) < 2.0**-30, 2.0**-30, w)
 
 
 def _matrix(x: Any) -> Array:

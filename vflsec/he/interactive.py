@@ -1,24 +1,31 @@
 """The interactive layer: z = h W + b, where h stays encrypted and the key stays with its owner.
 
 The passive party computes embeddings h (b, m) and holds the key pair; the active party holds the
-public context only. One training step, with fresh masks R, M drawn by the active party:
+public context only. One training step, with fresh masks R, M drawn by the active party and fresh
+flooding F, F' drawn by the passive party:
 
     passive -> active   Enc(h)                     active -> passive   Enc(h W + b + R)
-    passive -> active   h W + b + R  (masked)      active: z = . - R
+    passive -> active   h W + b + R + F            active: z = . - R
     passive -> active   Enc(h) in blocks           active -> passive   Enc(h^T g + M)
-    passive -> active   h^T g + M  (masked)        active: W <- W - lr (. - M)
+    passive -> active   h^T g + M + F'             active: W <- W - lr (. - M)
     active  -> passive  g W^T in the clear, as deployed systems do
 
-with g = dL/dz (b, o). In weight mode ``plain`` W is the active party's own. In mode ``shared``
-W = W_a + W_p: the passive party adds h W_p to the decrypted forward result, adds a fresh N to every
-decrypted weight gradient and takes lr N into its own share,
+with g = dL/dz (b, o). R and M keep the product from the passive party, which decrypts it. They keep
+nothing from the active party, which drew them: what decrypts approximately tells it the noise of
+its ciphertext and so, without F, the secret key. F is `vflsec.he.flood`; no answer carries more
+than half the slots of a ciphertext.
+
+In weight mode ``plain`` W is the active party's own. In mode ``shared`` W = W_a + W_p: the passive
+party adds h W_p to the decrypted forward result, adds a fresh N to every decrypted weight gradient
+and takes lr N into its own share,
 
     W_a <- W_a - lr (h^T g + N),   W_p <- W_p + lr N,   so W <- W - lr h^T g,
 
-which holds for plain SGD only. The embedding gradient g W^T needs W_p, which travels encrypted.
-The first W must be unknown to both: the active party draws U, the passive party a rotation Q and a
-large share S, and one run of the forward protocol on Q gives W_a = Q U - S, W_p = S. So the active
-party knows W_0 up to a rotation of the embedding space, and the passive party nothing of U.
+which holds for plain SGD only; N is far larger than F' and stands in its place. The embedding
+gradient g W^T needs W_p, which travels encrypted. The first W must be unknown to both: the active
+party draws U, the passive party a rotation Q and a large share S, and one run of the forward
+protocol on Q gives W_a = Q U + F - S, W_p = S. So the active party knows W_0 up to a rotation of
+the embedding space, and the passive party nothing of U.
 
 Masks are Gaussian of standard deviation 2 ** mask_bits. They hide a value v up to a total variation
 distance of |v| / (sigma sqrt(2 pi)) per release; see docs/he.md for what that does not promise.
@@ -32,8 +39,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec import check
-from vflsec.errors import ShapeError
+from vflsec.errors import CiphertextError, ShapeError
 from vflsec.he.blocks import (
     block_sum,
     encrypt_blocks,
@@ -45,33 +51,21 @@ from vflsec.he.blocks import (
 )
 from vflsec.he.ckks import KeyPair, Parameters, PublicKey
 from vflsec.he.envelope import pack_array, unpack, unpack_array
+from vflsec.he.flood import FLOOD_BITS, MASK_BITS, Flood, check_answers
 from vflsec.rng import numpy_generator
 
-__all__ = ["ActiveDraws", "ActiveRole", "PassiveDraws", "PassiveRole", "check_mask"]
+__all__ = ["ActiveDraws", "ActiveRole", "PassiveDraws", "PassiveRole"]
 
 Array = NDArray[np.float64]
-MASK_BITS = 16
 SHARE_SCALE = 8.0
 SHARE_NOISE = 1.0
 
 
-def check_mask(parameters: Parameters, mask_bits: int) -> None:
-    """Refuse masks that do not fit the modulus beside the value they hide.
-
-    Raises:
-        ConfigError: 8 standard deviations exceed what still decrypts.
-    """
-    check.integer("he: mask_bits", mask_bits, low=1, high=48)
-    if 8 * 2.0**mask_bits > parameters.largest:
-        room = int(np.log2(parameters.largest)) - 3
-        raise check.fail(
-            "he: mask_bits", f"at most {room} for {parameters.label}", mask_bits,
-            "One more middle prime makes room for larger masks.",
-        )  # fmt: skip
-
-
 class ActiveDraws:
-    """The active party's masks, in the order the protocol draws them."""
+    """The active party's masks, in the order the protocol draws them.
+
+    They are on no grid but that of float64: on a grid, low bits of what they hide would show.
+    """
 
     def __init__(self, seed: int, party: str, mask_bits: int = MASK_BITS) -> None:
         self.rng = numpy_generator(seed, "he", party, "active")
@@ -123,7 +117,6 @@ class ActiveRole:
         self, public: bytes, seed: int, party: str, mask_bits: int = MASK_BITS, threads: int = 1
     ) -> None:
         self.key = PublicKey(public, threads)
-        check_mask(self.key.parameters, mask_bits)
         self.draws = ActiveDraws(seed, party, mask_bits)
         self.weight: Array = np.zeros((0, 0))
         self.bias: Array = np.zeros(0)
@@ -167,7 +160,12 @@ class PassiveRole:
         seed, party: name the stream of rotation, share and noise.
         shared: True for shared weights.
         scale, noise: standard deviations of the first share and of N.
+        mask_bits: of the other side's masks, for the check of what fits.
+        flood_bits: flooding has standard deviation 2 ** -flood_bits.
         threads: of TenSEAL.
+
+    Raises:
+        ConfigError: masks or flooding do not fit the parameters (`flood.check_answers`).
 
     Attributes:
         share: W_p (m, o), or None for plain weights.
@@ -181,9 +179,15 @@ class PassiveRole:
         shared: bool = False,
         scale: float = SHARE_SCALE,
         noise: float = SHARE_NOISE,
+        mask_bits: int = MASK_BITS,
+        flood_bits: int = FLOOD_BITS,
         threads: int = 1,
     ) -> None:
-        self.keys = KeyPair(parameters, threads)
+        self.parameters = parameters or Parameters()
+        check_answers(self.parameters, mask_bits, flood_bits)
+        self.keys = KeyPair(self.parameters, threads)
+        self.flood = Flood(seed, party, flood_bits)
+        self.answer = 0
         self.draws = PassiveDraws(seed, party, scale, noise)
         self.shared = shared
         self.share: Array | None = None
@@ -198,9 +202,22 @@ class PassiveRole:
         """Set the own share and the learning rate."""
         self.share, self.lr = share, lr
 
+    def number(self, answer: int) -> None:
+        """Name the next answer, whose flooding has a stream of its own; never twice the same."""
+        self.answer = answer
+
     def embed(self, h: Array) -> bytes:
-        """h (b, m) -> Enc(h)."""
+        """h (b, m) -> Enc(h).
+
+        Raises:
+            ShapeError: more rows than one answer may carry, half the slots.
+        """
         self._h = np.asarray(h, dtype=np.float64)
+        if len(self._h) > self.parameters.rows:
+            raise ShapeError(
+                f"a batch must be at most {self.parameters.rows} rows (half the slots of N = "
+                f"{self.parameters.degree}), got {len(self._h)}. Use a smaller batch or a larger N."
+            )
         return self.keys.encrypt(self._h)
 
     def embed_blocks(self) -> bytes:
@@ -208,20 +225,35 @@ class PassiveRole:
         return encrypt_blocks(self.keys, self._h)
 
     def open(self, product: bytes) -> bytes:
-        """Enc(h W_a + b + R) -> h W + b + R, masked."""
-        out = self.keys.decrypt(product)
+        """Enc(h W_a + b + R) -> h W + b + R + F, masked."""
+        out = self._decrypt(product)
         if self.share is not None:
             out = out + self._h @ self.share
+        return self._masked(self.flood.answer(out, self.answer))
+
+    def _decrypt(self, product: bytes) -> Array:
+        out = self.keys.decrypt(product)
+        if len(out) != len(self._h):
+            raise CiphertextError(
+                f"a product must have the {len(self._h)} rows of the last batch, got {len(out)}."
+            )
+        return out
+
+    def _masked(self, out: Array) -> bytes:
         return pack_array("masked", self.keys.key, out)
 
     def open_gradient(self, product: bytes) -> bytes:
-        """Enc(h^T g + M) -> h^T g + M (+ N), masked; the own share takes lr N."""
+        """Enc(h^T g + M) -> h^T g + M + F, masked; with a share + N for F, and it takes lr N."""
         out = block_sum(self.keys, product)
-        if self.share is not None:
-            noise = self.draws.noise(*out.shape)
-            out = out + noise
-            self.share = self.share + self.lr * noise
-        return pack_array("masked", self.keys.key, out)
+        if len(out) != self._h.shape[1]:
+            raise CiphertextError(
+                f"a weight gradient must have {self._h.shape[1]} rows, got {len(out)}."
+            )
+        if self.share is None:
+            return self._masked(self.flood.answer(out, self.answer))
+        noise = self.draws.noise(*out.shape)
+        self.share = self.share + self.lr * noise
+        return self._masked(self.flood.snap(out + noise))
 
     def encrypt_share(self, rows: int) -> bytes:
         """Enc(W_p), for a batch of `rows`."""
@@ -237,10 +269,10 @@ class PassiveRole:
         return self.embed(self.draws.rotation(m))
 
     def open_rotated(self, product: bytes) -> bytes:
-        """Enc(Q U + R) -> Q U + R - S, and keep S as the share."""
-        out = self.keys.decrypt(product)
+        """Enc(Q U + R) -> Q U + R + F - S, and keep S as the share."""
+        out = self._decrypt(product)
         self.share = self.draws.share(*out.shape)
-        return pack_array("masked", self.keys.key, out - self.share)
+        return self._masked(self.flood.answer(out - self.share, self.answer))
 
     def own_share(self) -> Array | None:
         """The share as it stands, for the own records."""

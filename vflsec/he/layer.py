@@ -1,8 +1,9 @@
 """The interactive layer on the replica axis: what it computes, encrypted or in the clear.
 
 Two backends with one meaning. `Emulated` computes the same numbers in the clear, with the same
-draws for shares and noise, and states the sizes the ciphertexts would have; `Real` runs the two
-roles of `interactive` for every replica, in this process or in processes of their own.
+draws for masks, flooding, shares and noise, and states the sizes the ciphertexts would have; `Real`
+runs the two roles of `interactive` for every replica, in this process or in processes of their own.
+Answers are numbered by replica; a number names the stream of the answer's flooding.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from vflsec.errors import ConfigError
 from vflsec.he import cost
 from vflsec.he.blocks import layout
 from vflsec.he.ckks import Parameters
+from vflsec.he.flood import FLOOD_BITS, MASK_BITS, Flood
 from vflsec.he.interactive import (
-    MASK_BITS,
     SHARE_NOISE,
     SHARE_SCALE,
     ActiveDraws,
@@ -43,6 +44,8 @@ class Settings:
         out: output width o.
         lr: of its plain SGD.
         mask_bits: masks have standard deviation 2 ** mask_bits.
+        flood_bits: flooding has standard deviation 2 ** -flood_bits.
+        flooded: False for none, in the clear.
         share_scale, share_noise: standard deviations of the first share, and of N.
         parameters: of CKKS.
         threads: of TenSEAL.
@@ -53,6 +56,8 @@ class Settings:
     out: int = 32
     lr: float = 0.1
     mask_bits: int = MASK_BITS
+    flood_bits: int = FLOOD_BITS
+    flooded: bool = True
     share_scale: float = SHARE_SCALE
     share_noise: float = SHARE_NOISE
     parameters: Parameters = field(default_factory=Parameters)
@@ -85,8 +90,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Forward:
-    """`out` z (R, b, o); `masked` z + R (R, b, o) float64; `sizes` bytes of Enc(h) and of the
-    product."""
+    """`out` z + F (R, b, o); `masked` z + R + F (R, b, o) float64; `sizes` bytes of Enc(h) and of
+    the product."""
 
     out: Tensor
     masked: Tensor
@@ -98,10 +103,10 @@ class Return:
     """What the way back gives.
 
     Attributes:
-        weight: the weight gradient as the active party gets it, h^T g (+ N), (R, o, m).
+        weight: the weight gradient as the active party gets it, h^T g + F (or + N), (R, o, m).
         noise: N (R, o, m), or None for plain weights.
         embedding: g W^T (R, b, m).
-        masked: h^T g + M (+ N), (R, o, m) float64.
+        masked: h^T g + M + F (or + N), (R, o, m) float64.
         sizes: bytes of Enc(h) in blocks, the masked gradient, and with shared weights Enc(W_p) and
             the embedding gradient.
     """
@@ -128,49 +133,59 @@ class Emulated:
         self.passive = [
             PassiveDraws(seed, party, s.share_scale, s.share_noise) for seed in seeds
         ]  # fmt: skip
+        self.floods = [Flood(seed, party, s.flood_bits) for seed in seeds]
 
-    def share(self, layer: Layer) -> Layer:
+    def share(self, layer: Layer, answers: Sequence[int]) -> Layer:
         """Turn the active party's U into shares that hide W_0 from both."""
         o, m = layer.weight.shape[1:]
         rotations, shares = [], []
         for draws, active in zip(self.passive, self.active, strict=True):
             active.mask(m, o)
             rotations.append(draws.rotation(m))
-            shares.append(draws.share(m, o).T)
+            shares.append(draws.share(m, o))
         like = layer.weight
-        q, s = _stack(rotations, like), _stack(shares, like)
-        return Layer(like @ q.transpose(1, 2) - s, layer.bias, s)
+        q, s = (_stack(x, like, torch.float64) for x in (rotations, shares))
+        mine = self._answer(q @ like.double().transpose(1, 2) - s, answers)
+        return Layer(mine.transpose(1, 2).to(like), layer.bias, s.transpose(1, 2).to(like))
 
-    def forward(self, h: Tensor, layer: Layer) -> Forward:
-        """z = h W + b for embeddings (R, b, m)."""
+    def _answer(self, x: Tensor, answers: Sequence[int]) -> Tensor:
+        """What the key holder lets go of decrypted numbers (R, ...); masks change nothing in it."""
+        every = zip(self.floods, x.double().cpu().numpy(), answers, strict=True)
+        return _stack([f.answer(here, n) for f, here, n in every], x, torch.float64)
+
+    def forward(self, h: Tensor, layer: Layer, answers: Sequence[int]) -> Forward:
+        """z = h W + b for embeddings (R, b, m), flooded; `answers` are its numbers by replica."""
         out = torch.baddbmm(layer.bias.unsqueeze(1), h, layer.weight.transpose(1, 2))
         if layer.share is not None:
             out = out + h @ layer.share.transpose(1, 2)
         b, o = out.shape[1:]
+        if self.settings.flooded:
+            out = self._answer(out, answers).to(out)
         mask = _stack([d.mask(b, o) for d in self.active], out, torch.float64)
         c = self._cost(b, h.shape[2], o, train=False)
         return Forward(out, out.double() + mask, (c.embedding, c.product))
 
-    def back(self, h: Tensor, g: Tensor, layer: Layer) -> Return:
-        """The way back for h (R, b, m) and g = dL/dz (R, b, o)."""
+    def back(self, h: Tensor, g: Tensor, layer: Layer, answers: Sequence[int]) -> Return:
+        """The way back for h (R, b, m) and g = dL/dz (R, b, o); `answers` as in :meth:`forward`."""
         weight = g.transpose(1, 2) @ h
         b, m, o = *h.shape[1:], g.shape[2]
         k, _ = layout(b, m, self.settings.parameters.slots)
         noise = None
         if layer.share is not None:
             noise = _stack([d.noise(m, o).T for d in self.passive], weight)
-            weight = weight + noise
-        mask = _stack([d.mask(o, m) for d in self.active], weight, torch.float64)
+            every = zip(self.floods, (weight + noise).double().cpu().numpy(), strict=True)
+            weight = _stack([f.snap(x) for f, x in every], weight)
+        elif self.settings.flooded:  # numbers (m, o), as the key holder has them
+            weight = self._answer(weight.transpose(1, 2), answers).transpose(1, 2).to(weight)
+        mask = math.sqrt(k) * _stack([d.mask(o, m) for d in self.active], weight, torch.float64)
         c = self._cost(b, m, o)
         sizes = [c.blocks, c.gradient]
         sizes += [c.share, c.embedding_gradient] if layer.share is not None else []
-        return Return(
-            weight, noise, g @ layer.whole, weight.double() + math.sqrt(k) * mask, tuple(sizes)
-        )
+        return Return(weight, noise, g @ layer.whole, weight.double() + mask, tuple(sizes))
 
     def _cost(self, b: int, m: int, o: int, *, train: bool = True) -> cost.Batch:
         s = self.settings
-        step = min(b, s.parameters.slots)
+        step = min(b, s.parameters.rows)
         return cost.batch(step, m, o, shared=s.shared, train=train, parameters=s.parameters)
 
 
@@ -193,6 +208,7 @@ class Real:
     ) -> None:
         self.settings, self.seeds, self.party = settings, tuple(seeds), party
         self.roles: dict[int, tuple[Any, Any]] = {}
+        self.computed: set[int] = set()
         self.spent = [{} for _ in seeds] if spent is None else spent
 
     def _pair(self, r: int) -> tuple[Any, Any]:
@@ -202,21 +218,20 @@ class Real:
                 "seed": self.seeds[r],
                 "party": self.party,
                 "threads": s.threads,
+                "mask_bits": s.mask_bits,
             }
             keys: dict[str, Any] = {
                 "parameters": s.parameters, "shared": s.shared, "scale": s.share_scale,
-                "noise": s.share_noise,
+                "noise": s.share_noise, "flood_bits": s.flood_bits,
             }  # fmt: skip
             if s.processes:
                 from vflsec.he.process import Remote
 
                 passive: Any = Remote("passive", **mine, **keys)
-                active: Any = Remote(
-                    "active", public=passive.public(), mask_bits=s.mask_bits, **mine
-                )
+                active: Any = Remote("active", public=passive.public(), **mine)
             else:
                 passive = PassiveRole(**mine, **keys)
-                active = ActiveRole(public=passive.public(), mask_bits=s.mask_bits, **mine)
+                active = ActiveRole(public=passive.public(), **mine)
             self.roles[r] = (active, passive)
         return self.roles[r]
 
@@ -240,7 +255,7 @@ class Real:
             mine["transfer"] = mine.get("transfer", 0.0) + wall - computed
         return out
 
-    def share(self, layer: Layer) -> Layer:
+    def share(self, layer: Layer, answers: Sequence[int]) -> Layer:
         """As :meth:`Emulated.share`, by one run of the forward protocol on the rotation."""
         weights: list[Any] = []
         shares: list[Any] = []
@@ -253,28 +268,32 @@ class Real:
             active, passive = self._pair(r)
             u = _numpy(layer.weight[r]).T
             active.load(u, np.zeros(u.shape[1]))
+            passive.number(answers[r])
             product = active.forward(passive.rotate(u.shape[0]))
             weights.append(active.unmask(passive.open_rotated(product)).T)
             shares.append(passive.own_share().T)
         like = layer.weight
         return Layer(_stack(weights, like), layer.bias, _stack(shares, like))
 
-    def forward(self, h: Tensor, layer: Layer) -> Forward:
-        """As :meth:`Emulated.forward`, in batches of at most as many rows as there are slots."""
+    def forward(self, h: Tensor, layer: Layer, answers: Sequence[int]) -> Forward:
+        """As :meth:`Emulated.forward`, in batches of at most `Parameters.rows` rows."""
         outs: list[Any] = []
         for r in range(len(self.seeds)):
             twin = self.seeds.index(self.seeds[r])
             same = twin < r and torch.equal(h[r], h[twin]) and _same(layer, r, twin)
-            outs.append(outs[twin] if same else self._forward(r, h[r], layer))
+            same = same and answers[r] == answers[twin]
+            outs.append(outs[twin] if same else self._forward(r, h[r], layer, answers[r]))
+            (self.computed.discard if same else self.computed.add)(r)
         out = _stack([o[0] for o in outs], h)
         masked = _stack([o[1] for o in outs], h, torch.float64)
         return Forward(out, masked, (max(o[2] for o in outs), max(o[3] for o in outs)))
 
-    def _forward(self, r: int, h: Tensor, layer: Layer) -> tuple[Any, Any, int, int]:
+    def _forward(self, r: int, h: Tensor, layer: Layer, answer: int) -> tuple[Any, Any, int, int]:
         active, passive = self._pair(r)
         active.load(_numpy(layer.weight[r]).T, _numpy(layer.bias[r]))
         share = None if layer.share is None else _numpy(layer.share[r]).T
         passive.load(share, self.settings.lr)
+        passive.number(answer)
         sealed = self._timed(r, "encrypt", passive, "embed", _numpy(h))
         product = self._timed(r, "multiply", active, "forward", sealed)
         masked = self._timed(r, "decrypt", passive, "open", product)
@@ -283,14 +302,16 @@ class Real:
 
         return out, unpack_array(masked, "masked"), len(sealed), len(product)
 
-    def back(self, h: Tensor, g: Tensor, layer: Layer) -> Return:
+    def back(self, h: Tensor, g: Tensor, layer: Layer, answers: Sequence[int]) -> Return:
         """As :meth:`Emulated.back`; follows :meth:`forward` on the same embeddings."""
         outs: list[Any] = []
         for r in range(len(self.seeds)):
             twin = self.seeds.index(self.seeds[r])
             same = twin < r and torch.equal(h[r], h[twin]) and _same(layer, r, twin)
-            same = same and torch.equal(g[r], g[twin])
-            outs.append(outs[twin] if same else self._back(r, g[r], layer))
+            same = same and torch.equal(g[r], g[twin]) and answers[r] == answers[twin]
+            if not same and r not in self.computed:  # its roles have not seen these embeddings
+                self._forward(r, h[r], layer, answers[r])
+            outs.append(outs[twin] if same else self._back(r, g[r], layer, answers[r]))
         weight = _stack([o[0] for o in outs], h)
         noise = None if outs[0][1] is None else _stack([o[1] for o in outs], h)
         embedding = _stack([o[2] for o in outs], h)
@@ -298,7 +319,7 @@ class Real:
         sizes = tuple(max(o[4][i] for o in outs) for i in range(len(outs[0][4])))
         return Return(weight, noise, embedding, masked, sizes)
 
-    def _back(self, r: int, g: Tensor, layer: Layer) -> Any:
+    def _back(self, r: int, g: Tensor, layer: Layer, answer: int) -> Any:
         from vflsec.he.envelope import unpack_array
 
         active, passive = self._pair(r)
@@ -314,6 +335,7 @@ class Real:
             sealed = self._timed(r, "multiply", active, "embedding_gradient", share, mine)
             embedding = self._timed(r, "decrypt", passive, "open_embedding_gradient", sealed)
             sizes += [len(share), len(sealed)]
+        passive.number(answer)
         masked = self._timed(r, "decrypt", passive, "open_gradient", product)
         noise = None
         if before is not None:

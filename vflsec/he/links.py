@@ -15,6 +15,7 @@ from vflsec.channel import Recorder
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation
 from vflsec.he import cost
+from vflsec.he.flood import Flood
 from vflsec.he.layer import Emulated, Layer, Real, Settings, backend
 from vflsec.link import Link, backward
 from vflsec.message import Kind, Message
@@ -34,6 +35,24 @@ def seconds_spent(fed: Federation) -> list[dict[str, float]]:
         fed.extra["he.seconds"] = [{} for _ in range(fed.replicas)]
     spent: list[dict[str, float]] = fed.extra["he.seconds"]
     return spent
+
+
+class Answers:
+    """Numbers of the answers of one key holder, by replica; none is used twice.
+
+    A replica that has stopped training does not count on, so that its numbers do not depend on
+    those beside it.
+    """
+
+    def __init__(self, fed: Federation) -> None:
+        self.counts = [0] * fed.replicas
+
+    def next(self, fed: Federation) -> list[int]:
+        """The numbers of one more answer."""
+        out, alive = list(self.counts), fed.channel.alive_mask
+        going = [True] * fed.replicas if alive is None else alive.tolist()
+        self.counts = [n + int(on) for n, on in zip(out, going, strict=True)]
+        return out
 
 
 def refuse_treatment(fed: Federation, kind: Kind, name: str, why: str) -> None:
@@ -74,6 +93,7 @@ class InteractiveLink(Link):
     def build(self, fed: Federation, cut: int) -> None:
         out = self.settings.out
         module = fed.add(fed.active.name, self.part, lambda: _frozen(nn.Linear(cut, out)))
+        self.answers = Answers(fed)
         spent = seconds_spent(fed) if self.mode == "real" else None
         self.backend: Emulated | Real = backend(
             self.mode, self.settings, fed.seeds, self.party, spent
@@ -84,7 +104,8 @@ class InteractiveLink(Link):
             fed, "gradient", "he_embedding with shared weights", "which only its receiver decrypts"
         )
         share = fed.add(self.party, "share", lambda: _frozen(nn.Linear(cut, out, bias=False)))
-        made = self.backend.share(Layer(module.params["weight"], module.params["bias"]))
+        first = Layer(module.params["weight"], module.params["bias"])
+        made = self.backend.share(first, self.answers.next(fed))
         assert made.share is not None
         module.params["weight"].copy_(made.weight)
         share.params["weight"].copy_(made.share)
@@ -93,7 +114,7 @@ class InteractiveLink(Link):
     def _setup(self, fed: Federation, cut: int) -> None:
         """The messages that made the shares: one forward pass on a secret rotation."""
         c = cost.batch(
-            min(cut, self.settings.parameters.slots), cut, self.settings.out, train=False,
+            min(cut, self.settings.parameters.rows), cut, self.settings.out, train=False,
             parameters=self.settings.parameters,
         )  # fmt: skip
         me, you, r = self.party, fed.active.name, fed.replicas
@@ -114,18 +135,18 @@ class InteractiveLink(Link):
     def up(self, fed: Federation, z: Tensor, rows: Tensor, *, phase: str = "") -> Tensor:
         if not self.sealed:
             h = self._h = fed.send("embedding", self.party, fed.active.name, z, rows, phase=phase)
-            out = self.backend.forward(h, self.layer(fed)).out
+            out = self.backend.forward(h, self.layer(fed), self.answers.next(fed)).out
             self._witness(fed, h, rows, phase)
             self._derive(fed, "activation", fed.active.name, out, rows, phase)
             return out
         h = self._h = fed.treat("embedding", self.party, fed.active.name, z, rows, phase)
-        most = self.settings.parameters.slots
+        most = self.settings.parameters.rows
         pairs = zip(h.split(most, dim=1), rows.split(most, dim=1), strict=True)
         return torch.cat([self._up(fed, part, ids, phase) for part, ids in pairs], dim=1)
 
     def _up(self, fed: Federation, h: Tensor, rows: Tensor, phase: str) -> Tensor:
         me, you, r = self.party, fed.active.name, fed.replicas
-        found = self.backend.forward(h, self.layer(fed))
+        found = self.backend.forward(h, self.layer(fed), self.answers.next(fed))
         sent, back = (opaque(r, s) for s in found.sizes)
         fed.send("ciphertext", me, you, sent, name="embedding", phase=phase)
         fed.send("ciphertext", you, me, back, name="product", phase=phase)
@@ -152,7 +173,7 @@ class InteractiveLink(Link):
         layer = self.layer(fed)
         me, you, r = self.party, fed.active.name, fed.replicas
         with torch.no_grad():
-            found = self.backend.back(h, g, layer)
+            found = self.backend.back(h, g, layer, self.answers.next(fed))
         own = torch.cat([layer.weight.transpose(1, 2), layer.bias.unsqueeze(1)], dim=1)
         self._derive(fed, "weights", you, own.clone(), None)
         self._derive(fed, "output_gradient", you, g, rows)
@@ -226,6 +247,9 @@ class SummedGradientLink(Link):
 
     def build(self, fed: Federation, cut: int) -> None:
         refuse_treatment(fed, "gradient", "he_gradient", "which leaves encrypted only")
+        self.answers = Answers(fed)
+        bits = self.settings.flood_bits
+        self.floods = [Flood(seed, f"{self.party}/sum", bits) for seed in fed.seeds]
         self.linear = _linear(fed.parties[self.party].modules["bottom"].template)
         if self.mode == "real" and self.linear is None:
             raise ConfigError(
@@ -249,11 +273,13 @@ class SummedGradientLink(Link):
         total = (z * gradient).sum() if penalty is None else (z * gradient).sum() + penalty.sum()
         sums = list(torch.autograd.grad(total, params))
         b, o = gradient.shape[1:]
+        answers = self.answers.next(fed)
         if self.mode == "real":
             if penalty is not None:
                 raise PolicyError("he_gradient: mode 'real' takes no penalty at the passive party.")
-            sums, sizes = self._real(fed, gradient.detach(), rows)
+            sums, sizes = self._real(fed, gradient.detach(), rows, answers)
         else:
+            sums = self._flooded(sums, answers)
             sizes = self._sizes(b, o, sum(p[0].numel() for p in params))
         fed.send("ciphertext", you, self.party, opaque(fed.replicas, sizes[0]), name="gradient")
         fed.send("ciphertext", self.party, you, opaque(fed.replicas, sizes[1]), name="sum")
@@ -268,6 +294,21 @@ class SummedGradientLink(Link):
         party.update(sums)
         return None
 
+    def _flooded(self, sums: list[Tensor], answers: list[int]) -> list[Tensor]:
+        """The sums as the key holder lets go of them; of a linear bottom weights (o, d), then bias
+        (o,), in one answer (o, d + 1).
+        """
+        if self.linear is None:
+            wide = torch.cat([g.flatten(1) for g in sums], dim=1)
+        else:
+            wide = torch.cat([sums[0], sums[1].unsqueeze(2)], dim=2)
+        every = zip(self.floods, wide.double().cpu().numpy(), answers, strict=True)
+        out = torch.stack([torch.from_numpy(f.answer(x, n)) for f, x, n in every]).to(wide)
+        if self.linear is not None:
+            return [out[:, :, :-1], out[:, :, -1]]
+        parts = out.split([g[0].numel() for g in sums], dim=1)
+        return [part.reshape(g.shape) for part, g in zip(parts, sums, strict=True)]
+
     def _masks(self, fed: Federation):  # type: ignore[no-untyped-def]
         from vflsec.rng import Streams
 
@@ -278,11 +319,11 @@ class SummedGradientLink(Link):
 
     def _sizes(self, b: int, o: int, parameters: int) -> tuple[int, int]:
         p = self.settings.parameters
-        c = cost.summed(min(b, p.slots), o, max(0, -(-parameters // o) - 1), parameters=p)
+        c = cost.summed(min(b, p.rows), o, max(0, -(-parameters // o) - 1), parameters=p)
         return c.blocks, c.gradient
 
     def _real(
-        self, fed: Federation, g: Tensor, rows: Tensor
+        self, fed: Federation, g: Tensor, rows: Tensor, answers: list[int]
     ) -> tuple[list[Tensor], tuple[int, int]]:
         """Parameter gradients in the order of the party's parameters, and bytes both ways."""
         from vflsec.he.summed import SummedGradient
@@ -297,7 +338,8 @@ class SummedGradientLink(Link):
             pair = self.summed[r]
             assert isinstance(pair, SummedGradient)
             design = x[r][:, columns].double().cpu().numpy()
-            total, sizes = pair.run(g[r].double().cpu().numpy(), design, seconds_spent(fed)[r])
+            mine = g[r].double().cpu().numpy()
+            total, sizes = pair.run(mine, design, answers[r], seconds_spent(fed)[r])
             out.append(torch.from_numpy(total).to(g))
         stacked = torch.stack(out)  # (R, d + 1, o)
         return [stacked[:, :-1].transpose(1, 2), stacked[:, -1]], sizes

@@ -23,8 +23,9 @@ __all__ = ["Remote"]
 ALLOWED = {
     "active": ("load", "forward", "gradient", "unmask", "embedding_gradient", "holds_secret"),
     "passive": (
-        "public", "load", "embed", "embed_blocks", "open", "open_gradient", "encrypt_share",
-        "open_embedding_gradient", "rotate", "open_rotated", "own_share", "holds_secret",
+        "public", "load", "number", "embed", "embed_blocks", "open", "open_gradient",
+        "encrypt_share", "open_embedding_gradient", "rotate", "open_rotated", "own_share",
+        "holds_secret",
     ),
 }  # fmt: skip
 _ERRORS = {

@@ -4,7 +4,10 @@ The classical step of vertical linear and logistic regression, with the label ho
 
     active -> passive   Enc(g) in blocks, g = dL/dz (b, o)
     passive -> active   Enc([X 1]^T g + M), M a fresh mask
-    active -> passive   [X 1]^T g + M    (masked; the passive party takes M off)
+    active -> passive   [X 1]^T g + M + F    (masked; the passive party takes M off)
+
+The passive party draws M, which keeps the sums from the active party that decrypts them; the active
+party draws F (`vflsec.he.flood`), which keeps its key from the passive party that drew M.
 
 Source: Hardy et al., "Private federated learning on vertically partitioned data via entity
 resolution and additively homomorphic encryption", arXiv:1711.10677 (2017); Yang et al., "Parallel
@@ -21,7 +24,8 @@ from numpy.typing import NDArray
 
 from vflsec.he.blocks import block_sum, encrypt_blocks, layout, transposed_product
 from vflsec.he.ckks import KeyPair, PublicKey
-from vflsec.he.interactive import ActiveDraws, check_mask
+from vflsec.he.flood import Flood, check_answers
+from vflsec.he.interactive import ActiveDraws
 from vflsec.he.layer import Settings
 
 __all__ = ["SummedGradient"]
@@ -34,23 +38,25 @@ class SummedGradient:
 
     Args:
         seed, party: name the stream of masks.
-        settings: CKKS parameters, mask size, threads.
+        settings: CKKS parameters, sizes of masks and flooding, threads.
     """
 
     def __init__(self, seed: int, party: str, settings: Settings) -> None:
-        check_mask(settings.parameters, settings.mask_bits)
+        check_answers(settings.parameters, settings.mask_bits, settings.flood_bits)
+        self.flood = Flood(seed, f"{party}/sum", settings.flood_bits)  # active party
         self.keys = KeyPair(settings.parameters, settings.threads)  # active party
         self.public = PublicKey(self.keys.public_bytes, settings.threads)  # passive party
         self.draws = ActiveDraws(seed, f"{party}/sum", settings.mask_bits)
 
     def run(
-        self, g: Array, x: Array, spent: dict[str, float] | None = None
+        self, g: Array, x: Array, answer: int = 0, spent: dict[str, float] | None = None
     ) -> tuple[Array, tuple[int, int]]:
         """Sum of the parameter gradients of a linear bottom, and bytes both ways.
 
         Args:
             g: dL/dz (b, o) at the active party.
             x: columns (b, d) at the passive party.
+            answer: its number, which names the stream of flooding.
             spent: seconds by operation, to which those of this step are added.
 
         Returns:
@@ -65,7 +71,7 @@ class SummedGradient:
         mask = self.draws.mask(design.shape[1], k * o)
         product = transposed_product(self.public, sealed, design, mask)
         moments.append(time.perf_counter())
-        masked = block_sum(self.keys, product)  # (o, d + 1), decrypted by the active party
+        masked = self.flood.answer(block_sum(self.keys, product), answer)  # (o, d + 1)
         moments.append(time.perf_counter())
         if spent is not None:
             for what, seconds in zip(("encrypt", "multiply", "decrypt"), np.diff(moments)):

@@ -15,6 +15,7 @@ from vflsec.visible import Line
 __all__ = ["embedding_lines", "gradient_lines", "plain_lines", "visibility"]
 
 _BOTH, _A, _P = ("active", "passive"), ("active",), ("passive",)
+_FLOOD = "F of the passive party"
 _IDS = Line("sample ids of the batch", "ids", _BOTH, when="every step")
 
 
@@ -42,40 +43,56 @@ def plain_lines() -> list[Line]:
 
 
 def embedding_lines(*, shared: bool, sealed: bool) -> list[Line]:
-    """The table of `he_embedding`: with shared or plain weights, encrypted or in the clear."""
+    """The table of `he_embedding`: with shared or plain weights, encrypted or in the clear.
+
+    The lines of decrypted answers say who drew what is in them: the active party's masks keep the
+    product from the passive party, the passive party's flooding keeps its key from the active one.
+    """
     h = (
         Line("embedding h", "embedding", _P, opaque=_A, when="forward, encrypted by its owner")
         if sealed
         else Line("embedding h", "embedding", _BOTH, when="forward")
     )
+    mask = "R of the active party"
     if shared:
         weights = [
             Line("layer weights W", "", (), when="never: each party holds a share"),
-            Line("active party's share of W, bias b", "weights", _A, when="always"),
-            Line("passive party's share of W", "", _P, opaque=_A, when="backward"),
-            Line(
-                "weight gradient h^T g", "", (), masked=_BOTH,
-                when="backward; each lacks the other's mask",
-            ),
+            Line("active party's share of W, bias b", "weights", _A, when="always",
+                 drawn="S, F and every N of the passive party"),
+            Line("passive party's share of W", "", _P, opaque=_A, when="backward",
+                 drawn="S and every N of the passive party"),
+            Line("weight gradient h^T g", "", (), masked=_BOTH,
+                 when="backward, after decryption",
+                 drawn="M of the active party, N of the passive party"),
             Line("weight gradient + the passive party's noise", "weight_gradient", _A, masked=_P,
-                 when="backward, after its mask is off"),
+                 when="backward, after its mask is off", drawn="N of the passive party"),
         ]  # fmt: skip
     else:
-        masked = _P if sealed else ()
-        when = "backward, after its mask is off" if sealed else "backward"
-        weights = [
-            Line("layer weights W, bias b", "weights", _A, when="always"),
-            Line("weight gradient h^T g", "weight_gradient", _A, masked=masked, when=when),
+        weights = [Line("layer weights W, bias b", "weights", _A, when="always")]
+        weights += [
+            Line("weight gradient h^T g, decrypted", "", (), masked=_P,
+                 when="backward, after decryption", drawn="M of the active party"),
+            Line("weight gradient h^T g", "weight_gradient", _A, masked=_P,
+                 when="backward, after its mask is off", drawn=_FLOOD),
+        ] if sealed else [
+            Line("weight gradient h^T g", "weight_gradient", _A, when="backward"),
         ]  # fmt: skip
-    product = f"product {'h W_a + b' if shared else 'z = h W + b'}, under the active party's mask"
-    once = Line(product, "masked", (), masked=_BOTH, when="forward, after decryption")
-    masked_product = [once] if sealed else []
+    product = f"product {'h W_a + b' if shared else 'z = h W + b'}"
+    opened = [
+        Line(f"{product}, decrypted", "masked", (), masked=_P, when="forward, after decryption",
+             drawn=mask),
+        Line("answer to it, as it leaves", "masked", (), masked=_P,
+             when="forward, before its mask is off", drawn=f"{mask}, {_FLOOD}"),
+        Line("exact decryption, and with it the noise of the ciphertext", "", _P,
+             when="never leaves: it would give the active party the secret key"),
+    ] if sealed else []  # fmt: skip
     return [
         _IDS,
         h,
-        *masked_product,
+        *opened,
         Line("layer output z", "activation", _A, masked=_P if sealed else (),
-             when="forward, after its mask is off" if sealed else "forward"),
+             when="forward, after its mask is off" if sealed else "forward",
+             drawn=_FLOOD if sealed else ""),
         *weights,
         Line("gradient dL/dz", "output_gradient", _A, when="backward"),
         Line("gradient dL/dh of each row", "gradient", _P if shared else _BOTH,
@@ -90,7 +107,11 @@ def gradient_lines() -> list[Line]:
         _IDS,
         Line("embedding h", "embedding", _BOTH, when="forward"),
         Line("gradient dL/dh of each row", "gradient", _A, opaque=_P, when="backward, encrypted"),
+        Line("batch sum of the bottom's gradients, decrypted", "", (), masked=_A,
+             when="backward, after decryption", drawn="M of the passive party"),
+        Line("exact decryption, and with it the noise of the ciphertext", "", _A,
+             when="never leaves: it would give the passive party the secret key"),
         Line("batch sum of the bottom's gradients", "parameter_gradient", _P, masked=_A,
-             when="backward, after decryption and without its mask"),
+             when="backward, after its mask is off", drawn="F of the active party"),
         Line("own trained bottom model", "model", _P, when="after training"),
     ]  # fmt: skip

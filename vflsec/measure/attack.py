@@ -112,6 +112,18 @@ class Bench:
         epoch: int | None = None,
     ) -> list[Answer]:  # fmt: skip
         """One attack on every view; `epoch` if it looks back at that moment."""
+        at = phase if epoch is None else f"{phase}@{epoch}"
+        declined = [of.attack.declines(v) for v in views]
+        if any(declined):
+            fit = [k for k, why in enumerate(declined) if not why]
+            rest = iter(
+                self._infer(of, [views[k] for k in fit], [seeds[k] for k in fit], phase, epoch)
+                if fit else ()
+            )  # fmt: skip
+            return [
+                Answer(of, at, v, status="not-applicable", reason=why) if why else next(rest)
+                for v, why in zip(views, declined, strict=True)
+            ]
         names = ("attack", of.spec.key, phase)
         what, limit = f"attack {of.spec.label!r}", of.spec.timeout
         rngs = [generator(s, *names) for s in seeds]
@@ -126,7 +138,6 @@ class Bench:
         else:
             wrong = broke or _unlisted(found, len(views), what)
             pairs = [(None, wrong)] * len(views) if wrong else [(g, "") for g in found or ()]
-        at = phase if epoch is None else f"{phase}@{epoch}"
         out = []
         for r, (view, (guess, wrong)) in enumerate(zip(views, pairs, strict=True)):
             why = wrong or _unfit(guess, of)

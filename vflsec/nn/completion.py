@@ -1,12 +1,15 @@
 """Fitting classifiers to a few labelled rows: shared by completion attacks and their controls.
 
 Many small fits (replicas x cross-validation folds) run as one stacked model. Selection among
-variants is by cross-validation on the known rows alone.
+variants is by cross-validation on the known rows alone: of those that the known rows cannot tell
+from the best, the simplest and most shrunk is taken, by DeLong's paired standard error (DeLong,
+DeLong, Clarke-Pearson, Biometrics 1988).
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import warnings
 from collections.abc import Sequence
@@ -27,19 +30,31 @@ from vflsec.party import groups, step
 from vflsec.rng import as_global
 from vflsec.view import Known
 
-__all__ = ["Fit", "cv_score", "fit_networks", "folds_of", "logistic", "logistic_cv"]
+__all__ = [
+    "NEAR", "SHRINKAGE", "Fit", "cv_score", "fit_networks", "folds_of", "logistic", "logistic_cv",
+    "simplest_fit",
+]  # fmt: skip
+
+SHRINKAGE = (0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+"""Inverse penalties of logistic regression, the most shrunk first."""
+NEAR = 2.0
+"""How many standard errors behind the best a simpler variant may be and still be taken."""
 
 
 @dataclass(frozen=True)
 class Fit:
     """One fitted variant: its name, cross-validated score on the known rows, answer on the targets.
 
-    `scores` (n, C) log class shares of the target rows, larger = more certain.
+    `scores` (n, C) log class shares of the target rows, larger = more certain; `held` (q, C) those
+    of the known rows from the folds that left them out, None if there were no folds; `penalty` the
+    inverse strength of the chosen penalty.
     """
 
     variant: str
     cv: float
     scores: NDArray[np.float64]
+    held: NDArray[np.float64] | None = None
+    penalty: float | None = None
 
 
 def folds_of(labels: Tensor, most: int = 5) -> Tensor:
@@ -68,19 +83,70 @@ def cv_score(log_p: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
     return float((log_p.argmax(1) == labels).mean())
 
 
+def _credits(log_p: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """What each known row adds to :func:`cv_score`: its share of right pairs, or right or wrong."""
+    if log_p.shape[1] != 2:
+        return (log_p.argmax(1) == labels).astype(float)
+    margin = log_p[:, 1] - log_p[:, 0]
+    above = np.sign(margin[labels == 1][:, None] - margin[labels == 0][None, :]) / 2 + 0.5
+    out = np.empty(len(labels))
+    out[labels == 1], out[labels == 0] = above.mean(1), above.mean(0)
+    return out
+
+
+def simplest_good(held: Sequence[NDArray[np.float64]], labels: NDArray[np.int64]) -> int:
+    """Index of the first answer that is no more than NEAR standard errors worse than the best.
+
+    Args:
+        held: held-out log class shares (q, C) of the known rows, the simplest variant first.
+        labels: of these rows, two classes or more.
+    """
+    scores = [cv_score(h, labels) for h in held]
+    best = int(np.argmax(scores))
+    top = _credits(held[best], labels)
+    for i, h in enumerate(held):
+        lost = top - _credits(h, labels)
+        groups_ = [lost[labels == c] for c in (0, 1)] if h.shape[1] == 2 else [lost]
+        error = math.sqrt(sum(g.var(ddof=1) / len(g) for g in groups_))
+        if scores[best] - scores[i] <= NEAR * error + 1e-12:
+            return i
+    return best
+
+
 def logistic(
-    x: NDArray[np.float64], y: NDArray[np.int64], targets: NDArray[np.float64], classes: int
+    x: NDArray[np.float64],
+    y: NDArray[np.int64],
+    targets: NDArray[np.float64],
+    classes: int,
+    c: float = 1.0,
 ) -> NDArray[np.float64]:
-    """Log class shares (n, C) of `targets` by L2 logistic regression (C = 1) on standardised input.
+    """Log class shares (n, C) of `targets` by L2 logistic regression on standardised input.
 
     Classes that were never seen get a share of e^-30.
+
+    Args:
+        x: known rows (q, p).
+        y: their labels (q,).
+        targets: rows to answer (n, p).
+        classes: their number C.
+        c: inverse strength of the penalty. At 0 the direction is the limit for c to 0, the
+            difference of the class means, and a row goes to the class whose mean is nearest.
     """
     out = np.full((len(targets), classes), -30.0)
     seen = np.unique(y)
     if len(seen) == 1:
         out[:, seen[0]] = 0.0
         return out
-    model = LogisticRegression(C=1.0, max_iter=200)
+    if c == 0:
+        means = np.stack([x[y == k].mean(0) for k in seen])  # (k, p)
+        logit = targets @ means.T - (means**2).sum(1) / 2
+        scale = max(float(((x - means[np.searchsorted(seen, y)]) ** 2).sum(1).mean()), 1e-12)
+        logit = logit / scale  # by the whole within-class variance: columns may repeat each other
+        logit -= logit.max(1, keepdims=True)
+        share = np.exp(logit)
+        out[:, seen] = np.log((share / share.sum(1, keepdims=True)).clip(1e-13))
+        return out
+    model = LogisticRegression(C=c, max_iter=200)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x, y)
@@ -89,18 +155,50 @@ def logistic(
 
 
 def logistic_cv(
-    x: NDArray[np.float64], known: Known, targets: NDArray[np.float64], classes: int, name: str
+    x: NDArray[np.float64],
+    known: Known,
+    targets: NDArray[np.float64],
+    classes: int,
+    name: str,
+    grid: Sequence[float] = (1.0,),
 ) -> Fit:
-    """Logistic regression on known rows `x` (q, p), its cross-validated score, and its answer."""
+    """Logistic regression on known rows `x` (q, p), its cross-validated score, and its answer.
+
+    Args:
+        x, targets, classes: see :func:`logistic`.
+        known: the grant behind `x`.
+        name: of the result.
+        grid: penalties that compete in cross-validation, most shrunk first.
+    """
     y = known.labels.cpu().numpy()
     fold = folds_of(known.labels).cpu().numpy()
-    cv = 0.5 if classes == 2 else float(np.bincount(y, minlength=classes).max() / len(y))
+    if x.shape[1] > len(x):  # the weights lie in the span of the known rows
+        basis = np.linalg.svd(x, full_matrices=False)[2].T  # (p, q)
+        x, targets = x @ basis, targets @ basis
+    chance = 0.5 if classes == 2 else float(np.bincount(y, minlength=classes).max() / len(y))
+
+    def answer(k: int) -> NDArray[np.float64]:
+        return logistic(x, y, targets, classes, grid[k])
+
     if fold.max() >= 1:
-        held = np.zeros((len(y), classes))
-        for f in range(fold.max() + 1):
-            held[fold == f] = logistic(x[fold != f], y[fold != f], x[fold == f], classes)
-        cv = cv_score(held, y)
-    return Fit(name, cv, logistic(x, y, targets, classes))
+        held = np.zeros((len(grid), len(y), classes))
+        for k, f in itertools.product(range(len(grid)), range(fold.max() + 1)):
+            out = fold == f
+            held[k, out] = logistic(x[~out], y[~out], x[out], classes, grid[k])
+        best = simplest_good(list(held), y)
+        return Fit(name, cv_score(held[best], y), answer(best), held[best], grid[best])
+    return Fit(name, chance, answer(0), None, grid[0])
+
+
+def simplest_fit(fits: Sequence[Fit], labels: Tensor) -> Fit:
+    """The first of `fits` (the simplest first) that the known rows cannot tell from the best.
+
+    Without folds the first one.
+    """
+    held = [f.held for f in fits if f.held is not None]
+    if len(held) < len(fits):
+        return fits[0]
+    return fits[simplest_good(held, labels.cpu().numpy())]
 
 
 class Standardise(nn.Module):
@@ -213,11 +311,12 @@ def fit_networks(
     fits = []
     for r, (known, fold) in enumerate(zip(knowns, folds, strict=True)):
         labels = known.labels.cpu().numpy()
-        cv = 0.5 if classes == 2 else 1.0 / classes
         if int(fold.max()) >= 1:
             f = fold.cpu().numpy()
-            cv = cv_score(held[r * copies + f, np.arange(len(f))], labels)
-        fits.append(Fit(variant, cv, answer[r]))
+            mine = held[r * copies + f, np.arange(len(f))]
+            fits.append(Fit(variant, cv_score(mine, labels), answer[r], mine))
+        else:
+            fits.append(Fit(variant, 0.5 if classes == 2 else 1.0 / classes, answer[r]))
     return fits
 
 

@@ -62,20 +62,31 @@ def imitation(student: Tensor, teacher: Tensor, labels: Tensor, form: str = "dcm
     return total
 
 
-def csi(own: Tensor, own_keys: Tensor, imitated: Tensor, keys: Tensor, tau: float) -> Tensor:
-    """Consistency of similarities, mean over rows (the paper sums).
+def csi(
+    own: Tensor,
+    own_keys: Tensor,
+    imitated: Tensor,
+    keys: Tensor,
+    tau: float,
+    reduction: str = "sum",
+) -> Tensor:
+    """Consistency of similarities: the squared Frobenius norm of the difference of two (m, n)
+    matrices of softmax(similarity / tau).
 
     Args:
         own: U_A of the teacher, unaligned rows (R, m, d_A).
         own_keys: H_A of the teacher, aligned rows (R, n, d_A).
         imitated: U_B of the student, unaligned rows (R, m, d_B); the only one with a gradient.
         keys: H_B of the teacher, aligned rows (R, n, d_B).
-        tau: temperature > 0.
+        tau: temperature > 0. A softmax over n keys moves by about 1 / (n tau) as a similarity does,
+            so a high one leaves next to nothing.
+        reduction: over the m rows, ``sum`` as printed or ``mean``.
     """
     target = _unit(own).detach() @ _unit(own_keys).detach().transpose(1, 2)
     found = _unit(imitated) @ _unit(keys).detach().transpose(1, 2)
     gap = torch.softmax(target / tau, dim=-1) - torch.softmax(found / tau, dim=-1)
-    return gap.square().sum(2).mean(1)
+    by_row = gap.square().sum(2)
+    return by_row.sum(1) if reduction == "sum" else by_row.mean(1)
 
 
 def order_matrix(logits: Tensor) -> Tensor:

@@ -159,45 +159,21 @@ def fit_mixmatch(
     Returns:
         R fits with cross-validated scores on the known rows.
     """
-    device, dtype = inputs[0].device, inputs[0].dtype
     folds = [folds_of(k.labels) for k in knowns]
     copies = int(max(int(f.max()) for f in folds)) + 2
-    bodies, heads = [], []
-    for bottom, x, g in zip(bottoms, inputs, rngs, strict=True):
-        with torch.no_grad():
-            width = bottom.eval()(x).shape[1]
-        with as_global(g):
-            heads += [head(width, classes, settings.depth) for _ in range(copies)]
-        bodies += [copy.deepcopy(bottom) for _ in range(copies)]
-    body = Replicas(bodies, device=device, dtype=dtype)
-    top = Replicas(heads, device=device, dtype=dtype)
+    body, top = _nets(bottoms, inputs, rngs, classes, settings.depth, copies)
+    pool = _Pool.of(inputs, knowns, unlabelled, folds, copies, classes)
     trained = top.parameters() + (body.parameters() if finetune else [])
     average = [p.detach().clone() for p in trained]
     optimizer = optim.Adam(trained, lr=settings.lr, fused=True)
     draws = _draw(rngs, settings, len(unlabelled[0]))
-    x_known = torch.stack(list(inputs)).repeat_interleave(copies, 0)
-    y_known = torch.stack([k.labels for k in knowns]).repeat_interleave(copies, 0).to(device)
-    hot = nn.functional.one_hot(y_known, classes).to(dtype)
-    x_free = torch.stack(list(unlabelled))
-    usable = [
-        (f != c).nonzero().squeeze(1) if c < copies - 1 else torch.arange(len(f))
-        for f in folds
-        for c in range(copies)
-    ]
-    replica = torch.arange(len(knowns)).repeat_interleave(copies)
-    each = torch.arange(len(replica), device=device).unsqueeze(1)
     for t in range(settings.steps):
-        u = draws.labelled[t, replica]  # (R', b)
-        at = torch.stack(
-            [rows.cpu()[(v * len(rows)).long()] for rows, v in zip(usable, u, strict=True)]
-        ).to(device)
-        free = draws.unlabelled[t, replica].to(device)
-        x = torch.cat([x_known[each, at], x_free[replica.to(device).unsqueeze(1), free]], dim=1)
+        x, hot = pool.batch(draws, t)
         with torch.no_grad():
             guess = torch.softmax(top(body(x[:, settings.batch :], train=False), train=False), -1)
-            target = torch.cat([hot[each, at], sharpen(guess, settings.temperature)], dim=1)
-        order = draws.order[t, replica].to(device)
-        weight = draws.weight[t, replica].to(device)
+            target = torch.cat([hot, sharpen(guess, settings.temperature)], dim=1)
+        order = draws.order[t, pool.replica].to(x.device)
+        weight = draws.weight[t, pool.replica].to(x.device)
         target = mix(target, order, weight)
         if mix_inputs:
             z = body(mix(x, order, weight), train=False)
@@ -214,21 +190,101 @@ def fit_mixmatch(
     with torch.no_grad():
         for p, a in zip(trained, average, strict=True):
             p.copy_(a)
-        held = torch.log_softmax(top(body(x_known, train=False), train=False), dim=-1)
-        last = torch.arange(copies - 1, len(replica), copies, device=device)
+    held, answer = _answers(body, top, pool, targets, copies)
+    fits = []
+    for r, (known, fold) in enumerate(zip(knowns, folds, strict=True)):
+        cv, of = 0.5 if classes == 2 else 1.0 / classes, None
+        if int(fold.max()) >= 1:
+            of = held[r * copies + fold, torch.arange(len(fold))].double().cpu().numpy()
+            cv = cv_score(of, known.labels.cpu().numpy())
+        fits.append(Fit(variant, cv, answer[r].double().cpu().numpy(), of))
+    return fits
+
+
+def _nets(
+    bottoms: Sequence[nn.Module], inputs: Sequence[Tensor], rngs: Sequence[torch.Generator],
+    classes: int, depth: int, copies: int,
+) -> tuple[Replicas, Replicas]:  # fmt: skip
+    """Bottoms and fresh heads, `copies` a replica: one for each fold, the last on all rows."""
+    device, dtype = inputs[0].device, inputs[0].dtype
+    bodies, heads = [], []
+    for bottom, x, g in zip(bottoms, inputs, rngs, strict=True):
+        with torch.no_grad():
+            width = bottom.eval()(x).shape[1]
+        with as_global(g):
+            heads += [head(width, classes, depth) for _ in range(copies)]
+        bodies += [copy.deepcopy(bottom) for _ in range(copies)]
+    return (
+        Replicas(bodies, device=device, dtype=dtype),
+        Replicas(heads, device=device, dtype=dtype),
+    )
+
+
+@dataclass
+class _Pool:
+    """The rows that batches are drawn from.
+
+    Attributes:
+        known: known rows of every copy, (R', q, ...).
+        hot: their classes, (R', q, C).
+        usable: which known rows each copy may train on, all but those of its fold.
+        free: unlabelled rows, (R, n, ...).
+        replica: which replica each copy belongs to, (R',), on the CPU.
+    """
+
+    known: Tensor
+    hot: Tensor
+    usable: list[Tensor]
+    free: Tensor
+    replica: Tensor
+
+    @classmethod
+    def of(
+        cls, inputs: Sequence[Tensor], knowns: Sequence[Known], unlabelled: Sequence[Tensor],
+        folds: Sequence[Tensor], copies: int, classes: int,
+    ) -> _Pool:  # fmt: skip
+        device, dtype = inputs[0].device, inputs[0].dtype
+        y = torch.stack([k.labels for k in knowns]).repeat_interleave(copies, 0).to(device)
+        return cls(
+            torch.stack(list(inputs)).repeat_interleave(copies, 0),
+            nn.functional.one_hot(y, classes).to(dtype),
+            [
+                (f != c).nonzero().squeeze(1) if c < copies - 1 else torch.arange(len(f))
+                for f in folds
+                for c in range(copies)
+            ],
+            torch.stack(list(unlabelled)),
+            torch.arange(len(knowns)).repeat_interleave(copies),
+        )
+
+    def batch(self, draws: _Draws, t: int) -> tuple[Tensor, Tensor]:
+        """Rows of step `t`, labelled ones first, (R', 2b, ...), and the labelled ones' classes."""
+        device = self.known.device
+        each = torch.arange(len(self.replica), device=device).unsqueeze(1)
+        u = draws.labelled[t, self.replica]  # (R', b)
+        at = torch.stack(
+            [rows.cpu()[(v * len(rows)).long()] for rows, v in zip(self.usable, u, strict=True)]
+        ).to(device)
+        free = draws.unlabelled[t, self.replica].to(device)
+        x = torch.cat(
+            [self.known[each, at], self.free[self.replica.to(device).unsqueeze(1), free]], dim=1
+        )
+        return x, self.hot[each, at]
+
+
+def _answers(
+    body: Replicas, top: Replicas, pool: _Pool, targets: Sequence[Tensor], copies: int
+) -> tuple[Tensor, Tensor]:
+    """Log shares of the known rows by every copy, (R', q, C), and of the targets, (R, t, C)."""
+    with torch.no_grad():
+        held = torch.log_softmax(top(body(pool.known, train=False), train=False), dim=-1)
+        last = torch.arange(copies - 1, len(pool.replica), copies, device=pool.known.device)
         body, top = body.take(last), top.take(last)
         parts = torch.stack(list(targets)).split(4096, dim=1)
         answer = torch.cat(
             [torch.log_softmax(top(body(x, train=False), train=False), dim=-1) for x in parts], 1
         )
-    fits = []
-    for r, (known, fold) in enumerate(zip(knowns, folds, strict=True)):
-        cv = 0.5 if classes == 2 else 1.0 / classes
-        if int(fold.max()) >= 1:
-            of = held[r * copies + fold, torch.arange(len(fold))].double().cpu().numpy()
-            cv = cv_score(of, known.labels.cpu().numpy())
-        fits.append(Fit(variant, cv, answer[r].double().cpu().numpy()))
-    return fits
+    return held, answer
 
 
 def follow(average: Tensor, now: Tensor, decay: float, t: int) -> None:

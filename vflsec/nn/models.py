@@ -23,26 +23,46 @@ from vflsec.view import Schema
 __all__ = ["TabularInput", "bottom", "from_path", "mlp"]
 
 
+KNUTH = 2654435761
+"""Multiplier of Fibonacci hashing to 32 bits (Knuth, "The art of computer programming" 3, 6.4)."""
+
+
 class TabularInput(nn.Module):
     """Numeric columns as they are, each categorical one as a learned vector.
 
     Input (b, d) with categorical codes stored as floats; output (b, p) with
     p = numeric columns + sum of embedding widths. The width for c codes is
     min(16, ceil(sqrt(c)) + 1) unless `width` is given.
+
+    With `rows`, a table of more codes than that has `rows` vectors, which its codes share by a
+    fixed hash (row 0 is that of missing values alone).
     """
 
-    def __init__(self, schema: Schema, width: int | None = None) -> None:
+    def __init__(self, schema: Schema, width: int | None = None, rows: int = 0) -> None:
         super().__init__()
         self.numeric = list(schema.numeric)
         self.categorical = list(schema.categorical)
-        sizes = [schema.cardinalities[i] for i in self.categorical]
+        codes = [schema.cardinalities[i] for i in self.categorical]
+        sizes = [min(c, rows) if rows else c for c in codes]
+        self.hashed = [size < c for size, c in zip(sizes, codes, strict=True)]
         widths = [width or min(16, math.ceil(math.sqrt(c)) + 1) for c in sizes]
         self.tables = nn.ModuleList(nn.Embedding(c, w) for c, w in zip(sizes, widths, strict=True))
         self.out_features = len(self.numeric) + sum(widths)
 
+    def row(self, k: int, codes: Tensor) -> Tensor:
+        """Which vector of the k-th table each code has."""
+        codes = codes.long()
+        if not self.hashed[k]:
+            return codes
+        table = self.tables[k]
+        assert isinstance(table, nn.Embedding)
+        spread = codes * KNUTH % 2**32 * (table.num_embeddings - 1) >> 32
+        return torch.where(codes == 0, 0, 1 + spread)
+
     def forward(self, x: Tensor) -> Tensor:
         parts = [x[:, self.numeric]] if self.numeric else []
-        parts += [t(x[:, i].long()) for t, i in zip(self.tables, self.categorical, strict=True)]
+        for k, (i, table) in enumerate(zip(self.categorical, self.tables, strict=True)):
+            parts.append(table(self.row(k, x[:, i])))
         return torch.cat(parts, dim=1)
 
 
@@ -53,7 +73,7 @@ def _tabular(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool
         return x
     parts = [x[..., module.numeric]] if module.numeric else []
     for k, (i, table) in enumerate(zip(module.categorical, module.tables, strict=True)):
-        parts.append(apply(s, f"{prefix}tables.{k}.", table, x[..., i], train))
+        parts.append(apply(s, f"{prefix}tables.{k}.", table, module.row(k, x[..., i]), train))
     return torch.cat(parts, dim=-1)
 
 
@@ -109,13 +129,14 @@ def bottom(
     *,
     dropout: float = 0.0,
     width: int | None = None,
+    rows: int = 0,
 ) -> nn.Sequential:
     """A bottom model for `schema`: embeddings for categoricals, then an MLP to `out` numbers.
 
     Images are flattened; :func:`vflsec.nn.images.convolutional` looks at them as such.
     """
     if schema.cardinalities:
-        table = TabularInput(schema, width)
+        table = TabularInput(schema, width, rows)
         first: nn.Module = table
         size = table.out_features
     else:

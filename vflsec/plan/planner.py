@@ -137,6 +137,8 @@ class _Planner:
             rows=len(source.y),
             digest=source.digest,
             missing=missing_by_column(source),
+            tables=tuple(source.facts.get("tables", ())),
+            overlap=source.facts.get("parties", {}),
             labelled=labelled_rows(source, info.split),
         )
         return info, source

@@ -14,6 +14,8 @@ from vflsec.data.load import SPLIT_KEYS
 
 __all__ = ["DataInfo", "Group", "Plan", "Refused", "Work", "chunks"]
 
+_SHOWN = ("name", "parties", "classes", "rows", "missing", "tables", "overlap")
+
 
 @dataclass(frozen=True)
 class DataInfo:
@@ -28,6 +30,9 @@ class DataInfo:
             that cannot be told before training.
         digest: of the content.
         missing: {party: {column: rows without a value}}.
+        tables: of the user's own tables, one entry for each file; see
+            :func:`vflsec.data.profile.table_facts`.
+        overlap: {party: rows, rows in common, of these labelled, rows only here}.
     """
 
     name: str
@@ -38,6 +43,8 @@ class DataInfo:
     digest: str
     missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     labelled: int = 0
+    tables: Sequence[Mapping[str, Any]] = ()
+    overlap: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def source(self) -> dict[str, Any]:
@@ -141,7 +148,7 @@ class Plan:
             "scenario_hash": self.scenario_hash,
             "confidence": self.confidence,
             "data": [
-                {k: getattr(d, k) for k in ("name", "parties", "classes", "rows", "missing")}
+                {k: getattr(d, k) for k in _SHOWN}
                 for d in {g.data.name: g.data for g in self.groups if g.role == "audit"}.values()
             ],
             "groups": [

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
+from vflsec.report.tables import print_tables
 from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
@@ -201,7 +202,9 @@ def judged_line(record: Mapping[str, Any], edited: Path | None, folder: Path) ->
 
 
 def print_plan(plan: Mapping[str, Any], console: Console) -> None:
-    """What will run, what cannot and why, and the estimate."""
+    """What is in the tables, what will run, what cannot and why, and the estimate."""
+    for data in plan["data"]:
+        print_tables(data, console, warn=False)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("what for", "data", "algorithm", "defenses", "cells", "attacks"):
         table.add_column(name, overflow="fold")

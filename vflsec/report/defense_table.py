@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsec import registry
+from vflsec.counts import Uses
 from vflsec.policy import Policy
 
 __all__ = ["page", "section"]
@@ -53,8 +54,7 @@ def page() -> str:
 
 
 def _epsilon(policy: Policy) -> str:
-    facts = {"epochs": 10, "labelled": 1000, "batch_size": 100, "classes": 2}
-    found = policy.guarantee(1.0, facts)
+    found = policy.guarantee(1.0, {"classes": 2, "uses": Uses(counted=1)})
     if found.epsilon is None:
         return "none"
     return f"{found.protects}; {found.accountant}"

@@ -83,6 +83,7 @@ def summary_of(
             "name": record["name"],
             "scenario_hash": record["scenario_hash"],
             "data": record["data"],
+            "tables": record.get("tables", {}),
             "versions": record["versions"],
             "device": record["device"],
             "when": record.get("when", ""),

@@ -363,9 +363,9 @@ def _guarantees(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
             row = {
                 "dataset": c["dataset"], "defense": place(g),
                 "epsilon": g["epsilon"], "delta": g["delta"], "accountant": g["accountant"],
-                "covers": g["covers"],
+                "says": g.get("says") or g.get("covers", ""),
             }  # fmt: skip
-            if g["epsilon"] is not None:
+            if g["epsilon"] is not None or "called" in g:
                 out.setdefault(str(row), row)
     return list(out.values())
 

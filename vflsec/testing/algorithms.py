@@ -9,11 +9,15 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.algorithm import Algorithm
+from vflsec.cell import AttackSpec
 from vflsec.federation import Federation
 from vflsec.message import Message
 from vflsec.nn.replicas import LEAST
+from vflsec.testing.reach import foreign, tensors
 from vflsec.testing.worlds import Check, small_stack, train
 from vflsec.train.loop import predict, run_phases
+from vflsec.train.views import make_view
+from vflsec.view import FORMS
 
 
 def _algorithm(name: str) -> tuple[Algorithm, dict[str, Any]]:
@@ -108,9 +112,34 @@ def algorithm_learns(name: str) -> None:
     assert float(right) > chance + 0.1, f"{name}: accuracy {float(right):.3f}"
 
 
+def algorithm_views_are_closed(name: str) -> None:
+    """No view holds a way to the trainer, to another replica, or back into training.
+
+    Of any party, with all it sent, received and did recorded, and with every grant.
+    """
+    algorithm, world = _algorithm(name)
+    stack = small_stack([0, 1], **world)
+    of = {"active": (stack.first.active,), "passive": tuple(stack.first.passive)}
+    wanted = {(p, "own", "parameter_gradient", "all") for p in stack.first.parties}
+    for kind, sender, receiver in algorithm.sends:
+        for form in FORMS:
+            wanted |= {(p, "received", kind, form) for p in of.get(receiver, ())}
+            wanted |= {(p, "sent", kind, form) for p in of.get(sender, ())}
+    trained = train(algorithm, stack, [0, 1], wanted=sorted(wanted))
+    for party in stack.first.parties:
+        spec = AttackSpec("", adversary=(party,), aux_rows=5, peer_model=True)
+        views = [make_view(algorithm, trained.fed, trained.initial, spec, r) for r in (0, 1)]
+        for view in views:
+            assert not foreign(view), f"{name}, {party}: {foreign(view)}"
+        stored = [{t.untyped_storage().data_ptr() for t in tensors(v) if t.numel()} for v in views]
+        assert not stored[0] & stored[1], f"{name}, {party}: two replicas share a storage"
+        held = {t.untyped_storage().data_ptr() for task in stack.tasks for t in tensors(task)}
+        assert not stored[0] & held, f"{name}, {party}: a view shares a storage with the data"
+
+
 def algorithm_checks() -> list[Check]:
     """The checks of an algorithm."""
     return [
         algorithm_cuts_the_graph, algorithm_ignores_company, algorithm_declares_what_it_sends,
-        algorithm_learns,
+        algorithm_learns, algorithm_views_are_closed,
     ]  # fmt: skip

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.channel import Binding, Channel, Ledger, Recorder
+from vflsec.counts import Uses
 from vflsec.errors import PolicyError
 from vflsec.message import Message
 from vflsec.policy import Guarantee, Own, Policy
@@ -128,13 +129,16 @@ def defense_leaves_other_kinds_alone(name: str) -> None:
 def defense_promises_carefully(name: str) -> None:
     """An epsilon is stated only with an accountant; at strength 0 nothing is promised."""
     policy: Policy = registry.defenses.create(name)
-    facts = {"epochs": 3, "batch_size": 16, "labelled": 100, "classes": 2}
+    facts: dict[str, Any] = {"epochs": 3, "batch_size": 16, "labelled": 100, "classes": 2}
+    assert policy.guarantee(1.0, facts).epsilon is None, f"{name}: claims what was not counted"
+    facts["uses"] = Uses(counted=3)
     for strength in (0.0, 1.0):
         found = policy.guarantee(strength, facts)
         assert isinstance(found, Guarantee)
         assert (found.epsilon is None) == (found.accountant == "")
         assert found.epsilon is None or (found.epsilon > 0 and strength > 0)
-        assert found.covers
+        assert found.sentence()
+        assert found.epsilon is None or (found.what and found.neighbours and found.against)
 
 
 def defense_trains(name: str) -> None:

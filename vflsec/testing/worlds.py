@@ -16,6 +16,7 @@ from vflsec.policy import Policy
 from vflsec.rng import generator
 from vflsec.task import Stack, Task
 from vflsec.train.loop import run_phases
+from vflsec.train.views import initial_states
 from vflsec.view import Schema
 
 __all__ = ["SEEDS", "Check", "Trained", "small_stack", "small_task", "train"]
@@ -105,9 +106,7 @@ def train(
     recorder = Recorder(wanted or [], stack.replicas, len(stack.first.y))
     fed = Federation.create(stack, seeds, policies, recorder, {"epochs": 3, "batch_size": 32})
     algorithm.build(fed)
-    initial = {
-        p.name: p.modules["bottom"].state() for p in fed.parties.values() if "bottom" in p.modules
-    }
+    initial = initial_states(fed)
     for _ in run_phases(algorithm, fed):
         pass
     return Trained(algorithm, fed, initial)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,12 +16,13 @@ from vflsec.channel import Recorder
 from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation, Phase
 from vflsec.nn.replicas import LEAST, Replicas
-from vflsec.policy import Policy
+from vflsec.policy import Guarantee, Policy
 from vflsec.task import Stack, Task
+from vflsec.train.claims import uses_in
 from vflsec.train.demand import Demand, recordings
+from vflsec.train.forecast import first_steps
 from vflsec.train.loop import predict, run_phases
-from vflsec.train.stages import staged
-from vflsec.train.views import known_rows, make_view
+from vflsec.train.views import initial_states, known_rows, make_view
 from vflsec.view import Table, View
 
 __all__ = ["Moment", "Progress", "Training", "first_step"]
@@ -114,11 +115,7 @@ class Training:
             predictions: whether the moments hold predictions for the main task.
         """
         fed = self.build()
-        self.initial = {
-            name: party.modules["bottom"].state()
-            for name, party in fed.parties.items()
-            if "bottom" in party.modules
-        }
+        self.initial = initial_states(fed)
         for phase in run_phases(self.algorithm, fed, self._epoch):
             yield Moment(self, phase, self._predict(phase, predictions))
 
@@ -142,12 +139,46 @@ class Training:
         return [LedgerRow(**row) for row in self.fed.channel.ledger.of(r)]
 
     def guarantees(self, r: int) -> list[Mapping[str, Any]]:
-        """What the defenses of replica `r` promise, in their order."""
-        return [
-            {"defense": spec.name, "strength": spec.strength,
-             **asdict(policy.guarantee(spec.strength or 0.0, self.facts))}
-            for spec, policy in zip(self.cells[r].defenses, self.defenses, strict=True)
-        ]  # fmt: skip
+        """What the defenses of replica `r` promise, in their order.
+
+        For those made to claim an epsilon, ``called`` says whether their hook was called at all.
+        """
+        out: list[Mapping[str, Any]] = []
+        for spec, policy in zip(self.cells[r].defenses, self.defenses, strict=True):
+            row: dict[str, Any] = {"defense": spec.name, "strength": spec.strength}
+            if policy.counted and spec.strength:
+                row["called"] = uses_in(self.fed, policy, r).most > 0
+            out.append(row | self.guarantee(policy, spec.strength or 0.0, r).fields())
+        return out
+
+    def guarantee(self, policy: Policy, strength: float, r: int) -> Guarantee:
+        """What one of the defenses promises in replica `r`, by what was counted there."""
+        return policy.guarantee(strength, {**self.facts, "uses": uses_in(self.fed, policy, r)})
+
+    def rehearse(self) -> tuple[tuple[str, ...], list[tuple[str, Guarantee]]]:
+        """Set up, take the first step of every phase, and say what would be claimed; no training.
+
+        Returns what :func:`first_step` does.
+
+        Raises:
+            VflsecError: it cannot be trained.
+        """
+        phases, predicted = first_steps(self.algorithm, self.build())
+        out = []
+        for spec, policy in zip(self.cells[0].defenses, self.defenses, strict=True):
+            uses = predicted(policy) if policy.counted and spec.strength else None
+            if uses is not None:
+                seen = uses_in(self.fed, policy, 0)
+                peers = {p: found and (found[0], uses) for p, found in seen.peers.items()}
+                uses = replace(uses, past=seen.past, peers=peers)
+                made = policy.guarantee(spec.strength or 0.0, {**self.facts, "uses": uses})
+                out.append((policy.name, made))
+        return phases, out
+
+    def owners(self, i: int) -> tuple[str, ...]:
+        """The parties whose policy the cells' defense number `i` is."""
+        spec, policy = self.cells[0].defenses[i], self.defenses[i]
+        return owners(spec.party or policy.owner, self.stack.first)
 
     def outcome(self, r: int) -> dict[str, Any]:
         """Facts of the finished training of replica `r`, for the results."""
@@ -227,31 +258,21 @@ class Training:
                         b.own.memory["known"] = known
 
 
-def first_step(cell: CellSpec, task: Task) -> tuple[str, ...]:
+def first_step(cell: CellSpec, task: Task) -> tuple[tuple[str, ...], list[tuple[str, Guarantee]]]:
     """Build one cell on the CPU as for training, take the first step of every phase, drop it.
 
     A policy that releases labels in stages holds them back at first: then it is only built.
 
     Returns:
-        names of the phases after which attacks are made; empty where only training can tell.
+        Names of the phases after which attacks are made, empty where only training can tell; and
+        what each defense that is made to claim something would claim of the uses that are
+        predicted, by name.
 
     Raises:
         VflsecError: it cannot be trained.
     """
     training = Training([cell] * LEAST, (), {cell.seed: task}, torch.device("cpu"))
-    fed = training.build()
-    if staged(fed) is not None:
-        return ()
-    phases = training.algorithm.phases(fed)
-    for phase in phases:
-        fed.phase = phase.name
-        if phase.before is not None:
-            phase.before()
-        for walk in phase.walks() if phase.epochs else ():
-            fed.batch = next(iter(fed.batches(walk)), None)
-            if fed.batch is not None:
-                walk.step(fed.batch)
-    return tuple(p.name for p in phases if p.audited)
+    return training.rehearse()
 
 
 def owners(party: str, task: Task) -> tuple[str, ...]:

@@ -95,6 +95,7 @@ def _train(
     for planned in algorithm.phases(fed):
         phase = planned if change is None else change(planned)
         fed.phase, fed.epoch, fed.steps = phase.name, 0, 0
+        fed.channel.begin(phase.name, phase.epochs)
         alive = on.clone()
         fed.channel.set_alive(alive)
         if phase.before is not None:
@@ -122,6 +123,7 @@ def _train(
         fed.channel.set_alive(on)
         if best is not None:
             best.restore()
+            fed.channel.end(phase.name, best.epochs, phase.epochs)
         fed.extra[f"epochs.{phase.name}"] = best.epochs.tolist() if best else phase.epochs
         if best is not None:
             fed.extra[f"kept.{phase.name}"] = best.kept.tolist()

@@ -68,15 +68,31 @@ def rehearse(
     others = [b for p in fed.parties.values() for b in p.bindings if b is not binding]
     kept = [(b.own, b.own.rng, dict(b.own.memory)) for b in others]
     on = torch.tensor(binding.own.active, device=fed.stack.device)
+    out = _Released(binding, fed.labels)
     for stage in range(1, binding.policy.trainings):
         for own, rng, memory in kept:
             own.rng, own.memory = rng.spawn("stage", stage), dict(memory)
         train(lambda phase: released(fed, phase, on), on)
         fed.channel.set_alive(on)
         fed.labels = binding.policy.relabel(fed.labels, stage, predict, binding.own)
+        out.relabelled(fed.labels)
         for own, rng, memory in kept:
             own.rng, own.memory = rng, memory
         fed.extra.clear()
         for party in fed.parties.values():  # what later phases added is no part of a fresh start
             party.modules.clear()
         build()
+
+
+class _Released:
+    """Counts releases: the first answer for a row, and every later one that is another."""
+
+    def __init__(self, binding: Binding, labels: Tensor) -> None:
+        self.counter, self.last = binding.own.uses, labels.clone()
+
+    def relabelled(self, labels: Tensor) -> None:
+        if self.counter is None or labels.dim() != 2:
+            return
+        known = labels >= 0
+        self.counter.mark(known & (labels != self.last), "release")
+        self.last = torch.where(known, labels, self.last)

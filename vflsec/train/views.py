@@ -15,7 +15,7 @@ from vflsec.rng import generator
 from vflsec.task import Task
 from vflsec.view import Known, View
 
-__all__ = ["aux_rows", "known_rows", "make_view", "victims"]
+__all__ = ["aux_rows", "initial_states", "known_rows", "make_view", "victims"]
 
 
 def known_rows(task: Task, seed: int, count: int) -> Known:
@@ -51,6 +51,16 @@ def victims(spec: AttackSpec, task: Task) -> tuple[str, ...]:
     return whose("feature", spec.adversary, task.parties, spec.victim)
 
 
+def initial_states(fed: Federation) -> dict[str, dict[str, Tensor]]:
+    """Weights before training: of bottoms by ``PARTY``, of top models by ``PARTY.top``."""
+    found = {}
+    for p in fed.parties.values():
+        for part, key in (("bottom", p.name), ("top", f"{p.name}.top")):
+            if part in p.modules:
+                found[key] = p.modules[part].state()
+    return found
+
+
 def make_view(
     algorithm: Algorithm,
     fed: Federation,
@@ -60,13 +70,16 @@ def make_view(
 ) -> View:
     """The view of `spec.adversary` in replica `r` after the phase that just ended.
 
+    Every tensor in it is a copy of its own: nothing leads to another replica, party, or the truth.
+
     Args:
-        initial: initial bottom weights by party, (R, ...) each, for the own-architecture control.
+        initial: what :func:`initial_states` found, for the own-architecture control and for whoever
+            is granted a peer's model.
     """
     task = fed.stack.tasks[int(fed.stack.of[r])]
     device, dtype = fed.stack.device, fed.stack.dtype
     known = known_rows(task, fed.seeds[r], spec.known_rows) if spec.known_rows else None
-    labelled = task.sets["labelled"]
+    labelled, test = task.sets["labelled"], task.sets["test"]
     if known is not None:
         labelled = labelled[~torch.isin(labelled, known.rows)]
         known = Known(known.rows.to(device), known.labels.to(device))
@@ -83,31 +96,30 @@ def make_view(
             models[p]["initial"] = fed.parties[p].modules["bottom"].one(r, initial[p])
     if spec.peer_model:
         models |= {p: {k: m.one(r) for k, m in fed.parties[p].modules.items()} for p in others}
+        for p in others:
+            if f"{p}.top" in initial:
+                top = fed.parties[p].modules["top"]
+                models[p]["initial_top"] = top.one(r, initial[f"{p}.top"])
     seen = (*mine, *others) if spec.aux_rows or spec.peer_model else mine
     encoders = {}
     for p in mine:
         encoder = algorithm.encoder(fed, p, models[p])
         if encoder is not None:
             encoders[p] = encoder
-    steps = fed.channel.recorder.updates(r, mine, fed.phase)
-    # what a plug-in gets is a copy, so that what it does in place reaches nobody else
-    own = torch.clone if spec.code else torch.Tensor.detach
     return View(
         adversary=mine,
-        columns=MappingProxyType({p: own(task.x[p].to(device, dtype)) for p in mine}),
-        present=MappingProxyType({p: own(task.present[p]) for p in mine}),
+        columns=MappingProxyType({p: task.x[p].to(device, dtype, copy=True) for p in mine}),
+        present=MappingProxyType({p: task.present[p].clone() for p in mine}),
         schema=MappingProxyType({p: task.schema[p] for p in seen}),
         tables=MappingProxyType(fed.channel.recorder.tables(r, mine, fed.phase)),
         models=MappingProxyType(models),
         facts=algorithm.facts(fed),
         targets=MappingProxyType(
-            {"train": own(labelled.to(device)), "test": own(task.sets["test"].to(device))}
+            {k: of.to(device, copy=True) for k, of in (("train", labelled), ("test", test))}
         ),
         known=known,
-        prior=own(task.prior) if spec.prior else None,
+        prior=task.prior.clone() if spec.prior else None,
         encoders=MappingProxyType(encoders),
-        updates=MappingProxyType(
-            {p: [u.copied(own) for u in of] for p, of in steps.items()} if spec.code else steps
-        ),
+        updates=MappingProxyType(fed.channel.recorder.updates(r, mine, fed.phase)),
         aux=None if aux is None else MappingProxyType(aux),
     )

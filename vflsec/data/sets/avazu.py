@@ -23,7 +23,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vflsec import check, registry
-from vflsec.data.features import features, labels
+from vflsec.data.classes import labels
+from vflsec.data.dialect import Dialect
+from vflsec.data.features import features
 from vflsec.data.reading import parse_frame
 from vflsec.data.sets._parts import all_rows, digest
 from vflsec.data.sets._published import drawn_lines, first_of
@@ -69,7 +71,8 @@ class Avazu:
             "avazu", self.folder, ("train.csv", "train.csv.gz", "train.gz"),
             "https://www.kaggle.com/c/avazu-ctr-prediction",
         )  # fmt: skip
-        frame = parse_frame(path, drawn_lines(path, self.rows, header=True, name="avazu"))
+        lines = drawn_lines(path, self.rows, header=True, name="avazu")
+        frame = parse_frame(path, lines, dialect=Dialect(",", "."))
         tables = {}
         for party in ("active", "passive"):
             names = (*CATEGORICAL[party], *NUMERIC[party])

@@ -19,7 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vflsec import check, registry
-from vflsec.data.features import features, labels
+from vflsec.data.classes import labels
+from vflsec.data.dialect import Dialect
+from vflsec.data.features import features
 from vflsec.data.reading import parse_frame
 from vflsec.data.sets._parts import all_rows, digest
 from vflsec.data.sets._published import drawn_lines, first_of
@@ -58,7 +60,7 @@ class Criteo:
         )  # fmt: skip
         lines = drawn_lines(path, self.rows, header=False, name="criteo")
         header = ",".join(("label", *COUNTS, *CATEGORIES)).encode() + b"\n"
-        frame = parse_frame(path, header + lines.replace(b"\t", b","))
+        frame = parse_frame(path, header + lines.replace(b"\t", b","), dialect=Dialect(",", "."))
         tables = {
             "active": all_rows(features(frame, COUNTS, (), COUNTS), COUNTS),
             "passive": all_rows(features(frame, CATEGORIES, CATEGORIES, ()), CATEGORIES),

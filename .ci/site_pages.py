@@ -1,0 +1,286 @@
+"""The generated pages of the documentation: what is registered, every section, command and column.
+
+`pages()` gives Markdown by path below ``docs/``; nothing is written. `make docs` builds them in
+memory (`.ci/site_hook.py`), and a test holds that nothing registered is missing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+import vflsec
+from vflsec import cli, registry
+from vflsec.audit.leakage import COLUMNS
+from vflsec.catalog import KINDS, SECTION_NAMES, listing, lookup
+
+_REGISTRIES = {
+    "attack": registry.attacks,
+    "defense": registry.defenses,
+    "algorithm": registry.algorithms,
+    "dataset": registry.datasets,
+}
+TITLES = {
+    "attacks": "Attacks",
+    "defenses": "Defenses",
+    "algorithms": "Algorithms",
+    "datasets": "Data sets",
+    "scenarios": "Packaged scenarios",
+}
+_ABOUT = {
+    "attacks": "What each attack does, needs and cannot do. More: [attacks](../attacks.md).",
+    "defenses": "What each defense does, promises, leaves open. More: [defenses](../defenses.md).",
+    "algorithms": "How the parties train together: the names for `[algorithm]`.",
+    "datasets": "Names for `[data]`. Your own tables: [own tables](../howto/own_tables.md).",
+    "scenarios": "Each runs as `vflsec audit NAME` and is a file to copy from.",
+}
+
+MEANINGS = {
+    "cell": "Hash of one training: data, algorithm, defenses, strengths, seed.",
+    "dataset": "Name of the data set.",
+    "algorithm": "Title of the algorithm section.",
+    "defense": "Label of the defenses, `none` for the undefended training.",
+    "strength": "Swept strength of the first defense that has one.",
+    "phase": "Phase of training after which the attack was made.",
+    "seed": "Seed of the split, of training and of the attack.",
+    "adversary": "Party, or parties joined by `+`, who attack.",
+    "attack": "Attack with its settings; empty in rows about the main task.",
+    "attack_key": "Hash of the attack, its settings, adversary and grants.",
+    "known_rows": "Labelled rows the attacker was given.",
+    "target": "What is guessed: `label`, `feature`, `attribute`, `embedding`, `integrity`.",
+    "victim": "Whose secret that is.",
+    "split": "Rows that were guessed: `train`, `validation` or `test`.",
+    "metric": "Name of the metric.",
+    "primary": "The metric that verdicts rest on for this attack.",
+    "value": "The figure.",
+    "low": "Lower end of its interval within the seed.",
+    "high": "Upper end of its interval within the seed.",
+    "n": "Rows that were scored.",
+    "chance": "What guessing without any knowledge gives.",
+    "control": "The strongest control: the same attacker without the federation.",
+    "control_value": "Its figure on the same rows.",
+    "advantage": "Value minus control, signed so that larger is worse for privacy.",
+    "controls": "Every control's figures, as JSON.",
+    "status": "`ok`, `not-observable`, `not-applicable` or `error`.",
+    "reason": "Why there is no figure.",
+    "bytes": "What all parties sent in training.",
+    "messages": "How many messages that were.",
+    "role": "`audit`, `reference` or `control`: why the training was made.",
+}
+
+
+def pages() -> dict[str, str]:
+    """Markdown of every generated page, by path below ``docs/``."""
+    out = {f"reference/{kind}.md": _kind(kind) for kind in KINDS}
+    out["reference/sections.md"] = _sections()
+    out["reference/commands.md"] = _commands()
+    out["reference/exit_codes.md"] = _exit_codes()
+    out["reference/columns.md"] = _columns()
+    out["reference/python.md"] = _python()
+    return out
+
+
+def _kind(kind: str) -> str:
+    lines = [f"# {TITLES[kind]}", "", _ABOUT[kind], ""]
+    items = listing(kind)
+    lines += ["| name | what it is |", "|---|---|"]
+    lines += [f"| [`{i['name']}`](#{i['name']}) | {_cell(i['summary'])} |" for i in items]
+    for item in items:
+        (found,) = (d for d in lookup(item["name"]) if d["kind"] == kind.removesuffix("s"))
+        lines += ["", f"## {item['name']} {{ #{item['name']} }}", ""]
+        if kind == "scenarios":
+            lines += [item["summary"], "", "```toml", found["doc"].rstrip(), "```"]
+            continue
+        lines += [_rst(found["doc"]), ""]
+        if found.get("aliases"):
+            lines += [f"Also called: {', '.join(f'`{a}`' for a in found['aliases'])}.", ""]
+        facts = [
+            f"{key.replace('_', ' ')}: {_code(str(found[key]))}"
+            for key in ("target", "needs", "strengths", "covers", "owner", "binary_only")
+            if found.get(key) not in (None, "", "''")
+        ]
+        lines += ["; ".join(facts) + "." if facts else "", ""]
+        lines += _parameters(found)
+    return "\n".join(lines) + "\n"
+
+
+def _parameters(found: Mapping[str, Any]) -> list[str]:
+    if not found.get("parameters"):
+        return ["No parameters."]
+    cls = _REGISTRIES[found["kind"]].get(found["name"])
+    meaning: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        meaning |= _attributes(base.__doc__ or "")
+    lines = ["| parameter | type | default | meaning |", "|---|---|---|---|"]
+    for p in found["parameters"]:
+        default = _code(p["default"]) if p["default"] else "required"
+        told = _cell(meaning.get(p["name"], ""))
+        lines.append(f"| `{p['name']}` | {_code(p['type'])} | {default} | {told} |")
+    return lines
+
+
+def _attributes(doc: str) -> dict[str, str]:
+    """What an ``Attributes:`` block says of each name (several may share a line)."""
+    _, _, block = inspect.cleandoc(doc).partition("Attributes:\n")
+    out: dict[str, str] = {}
+    names: list[str] = []
+    for line in block.splitlines():
+        match = re.match(r"    (\w[\w, ]*): (.*)", line)
+        if match and not line.startswith("     "):
+            names = [n.strip() for n in match.group(1).split(",")]
+            out.update(dict.fromkeys(names, match.group(2)))
+        elif line.startswith("        "):
+            out.update({n: f"{out[n]} {line.strip()}" for n in names})
+        elif line.strip():
+            break
+    return out
+
+
+def _sections() -> str:
+    lines = ["# Sections of a scenario", ""]
+    lines += [
+        "`vflsec show data` prints the first of these tables on a terminal. Editors that know"
+    ]
+    lines += [
+        "JSON schemas complete and check these keys: `vflsec init` writes the line they need.",
+        "",
+    ]
+    for name in SECTION_NAMES:
+        (found,) = (d for d in lookup(name) if d["kind"] == "section")
+        head, _, doc = found["doc"].partition("\n\n")
+        lines += ["", f"## `{head}` {{ #{name} }}", "", doc, ""]
+        lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
+        for p in found["parameters"]:
+            default = _code(p["default"]) if p["default"] else ""
+            lines.append(
+                f"| `{p['name']}` | {_cell(p['type'])} | {default} | {_cell(p['meaning'])} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def commands() -> dict[str, Any]:
+    """Every command by its words, ``new attack`` among them."""
+    out: dict[str, Any] = {}
+
+    def walk(command: Any, words: tuple[str, ...]) -> None:
+        below = getattr(command, "commands", None)
+        if below is None:
+            out[" ".join(words)] = command
+            return
+        for name, sub in below.items():
+            walk(sub, (*words, name))
+
+    walk(typer.main.get_command(cli.app), ())
+    return out
+
+
+def _commands() -> str:
+    lines = ["# Commands", "", "`vflsec COMMAND --help` prints the same on a terminal.", ""]
+    for name, command in commands().items():
+        usage = command.make_context(name, [], resilient_parsing=True)
+        lines += ["", f"## vflsec {name} {{ #{name.replace(' ', '-')} }}", ""]
+        lines += [inspect.cleandoc(command.help or ""), ""]
+        pieces = " ".join(command.collect_usage_pieces(usage))
+        lines += ["```text", f"vflsec {name} {pieces}", "```", ""]
+        lines += ["| option | meaning |", "|---|---|"]
+        for p in command.params:
+            record = p.get_help_record(usage)
+            shown, told = record if record else (p.make_metavar(usage), getattr(p, "help", ""))
+            lines.append(f"| {_code(shown)} | {_cell(told or '')} |")
+    return "\n".join(lines) + "\n"
+
+
+def _exit_codes() -> str:
+    lines = ["# Exit codes", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in cli.EXIT_CODES.items()]
+    lines += ["", "A pipeline that wants to stop on inconclusive verdicts too treats 3 like 1:"]
+    lines += ["see [CI](../ci.md)."]
+    return "\n".join(lines) + "\n"
+
+
+def _columns() -> str:
+    lines = ["# Columns of the results", ""]
+    lines += ["`results.parquet` and `results.csv` have one row for each measure. Texts are never"]
+    lines += ["missing (they are empty); a number that does not exist is missing, never 0.", ""]
+    lines += ["| column | meaning |", "|---|---|"]
+    lines += [f"| `{c}` | {_cell(MEANINGS[c])} |" for c in (*COLUMNS, "role")]
+    return "\n".join(lines) + "\n"
+
+
+def _python() -> str:
+    lines = [
+        "# Python",
+        "",
+        "What `import vflsec` offers. It imports torch when it is first used.",
+        "",
+    ]
+    for name in sorted(set(vflsec.__all__) - {"__version__"}):
+        thing = getattr(vflsec, name)
+        doc = inspect.getdoc(thing) or ""
+        lines += ["", f"## vflsec.{name} {{ #{name} }}", ""]
+        target = thing if not inspect.ismodule(thing) else getattr(thing, name, None)
+        try:
+            signature = str(inspect.signature(target)) if callable(target) else ""
+        except (TypeError, ValueError):
+            signature = ""
+        if signature:
+            lines += ["```python", f"vflsec.{name}{_unquoted(signature)}", "```", ""]
+        lines.append(_rst(doc or (inspect.getdoc(target) or "")))
+    return "\n".join(lines) + "\n"
+
+
+def _unquoted(signature: str) -> str:
+    return signature.replace("'", "")
+
+
+def _cell(text: str) -> str:
+    """Text inside a table."""
+    return _plain(" ".join(text.split())).replace("|", "\\|")
+
+
+def _code(text: str) -> str:
+    """Code inside a table; nothing needs escaping there."""
+    return f"`{' '.join(text.split())}`"
+
+
+def _plain(line: str) -> str:
+    """A line in which nothing outside of code is markup."""
+    parts = line.split("`")
+    for i in range(0, len(parts), 2):
+        text = parts[i].replace("<", "&lt;").replace("](", "]\\(")
+        parts[i] = re.sub(r"(?<=\S)\*|\*(?=\S)", r"\\*", text)
+    return "`".join(parts)
+
+
+def _rst(doc: str) -> str:
+    """A docstring as Markdown: literals, roles, and the blocks ``Args:`` and the like."""
+    text = inspect.cleandoc(doc)
+    text = re.sub(r":\w+:`~?\.?([^`]*)`", r"`\1`", text)
+    text = text.replace("``", "`")
+    out: list[str] = []
+    block = False
+    for line in text.splitlines():
+        line = line if line.startswith("    ") and not block else _plain(line)
+        if re.fullmatch(r"(Args|Attributes|Returns|Raises|Example|Yields):", line):
+            out += ["", f"**{line[:-1]}**", ""]
+            block = True
+        elif block and line.startswith("    "):
+            item = re.match(r"    (\S[^:]*): (.*)", line)
+            if item and not line.startswith("     "):
+                out.append(f"- `{item.group(1)}`: {item.group(2)}")
+            else:
+                out.append(f"  {line.strip()}" if out[-1].startswith(("-", "  ")) else line.strip())
+        elif re.match(r" {2,}\S", line):
+            if out and out[-1] and not out[-1].startswith("    "):
+                out.append("")
+            out.append(line if line.startswith("    ") else f"    {line}")
+        else:
+            block = block and not line
+            if line and out and out[-1].startswith("    "):
+                out.append("")
+            out.append(line)
+    return "\n".join(out)

@@ -1,0 +1,158 @@
+"""Zeros, signs and visits: what gradients tell before any number is read.
+
+Counted for each row over all its visits, from bit patterns and row ids alone:
+    signs    share of visits with the sign bit set, by column, where -0.0 occurs at all: a mask that
+             multiplies turns a dropped -3 into -0.0. Behind summed logits it marks the label
+    entries  share of visits whose entry is exactly 0 while another is not, by column. Behind summed
+             logits the label's entry p - 1 is 0 from a margin of 24 ln 2 = 16.6 (float32), the
+             others only from 104: a zero names the class
+    rows     share of visits that are 0 throughout. A logit's gradient is 0 for a positive from
+             16.6, for a negative below -88.7; loss weights of 0 and met margins do the same
+    sizes    mean number of entries that are not 0, so bytes after sparse coding; large rows are
+             kept, and the rare class has them
+    visits   how often the row came; sampling that balances classes draws the rare class more often
+    order    mean place of the row's batch in its epoch; batches may be sorted by label
+A count that is the same everywhere, or varies only as random batches without replacement let it, is
+no information and not used. With known rows of both classes each count is tried alone, and all
+together, in cross-validated logistic regressions; without, the first in this order answers, in the
+orientation given here (order has none). Where nothing varies, every row gets the same score.
+
+Attacker: any passive party that receives per-row gradients. Needs no labelled row and no class
+shares, but uses both if granted; several classes behind summed logits, or with known rows.
+Does not work: where messages are dense, of a fixed size, with noise on zero rows too, and every row
+comes once an epoch in random order: then it says that there is nothing.
+
+Source: Politis, "Privacy failure in split-LLM training, the returned gradient nullifies the
+decoys", arXiv:2609.04382 (2026), for zero rows; the other counts are this package's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsec import registry
+from vflsec.attack import Attack
+from vflsec.guess import Guess
+from vflsec.nn.completion import SHRINKAGE, logistic_cv
+from vflsec.view import Known, Table, View
+
+ALIASES = ("metadata", "exact_zeros")
+
+
+@dataclass(frozen=True)
+class Count:
+    """A count that varies: `value` (n, k) by row, `scores` (n, C) by theory or None."""
+
+    name: str
+    value: Tensor
+    scores: Tensor | None
+
+
+@registry.attack
+@dataclass(frozen=True)
+class ZeroPattern(Attack):
+    """No hyper-parameters."""
+
+    needs = frozenset({"gradient:all"})
+    world: ClassVar[dict[str, Any]] = {
+        "top": (), "linear_top": False, "aggregation": "sum", "lr": 0.05, "patience": 0,
+    }  # fmt: skip
+
+    def infer(self, view: View, rng: torch.Generator) -> Guess:
+        table = view.received("gradient", "all", view.party)
+        rows, place = table.rows.unique(return_inverse=True)
+        found = counts(view, table, place, len(rows))
+        known = view.known
+        if known is not None:
+            known = Known(*(t[torch.isin(known.rows, rows)] for t in (known.rows, known.labels)))
+        scores, name = torch.zeros(len(rows), view.facts.classes, dtype=torch.float64), "nothing"
+        if found and known is not None and len(known.labels.unique()) > 1:
+            scores, name = _by_known(found, rows, known, view.facts.classes)
+        elif told := [c for c in found if c.scores is not None]:
+            assert told[0].scores is not None
+            scores, name = told[0].scores, told[0].name
+        if view.facts.classes == 2:
+            scores = scores[:, 1] - scores[:, 0]
+        notes = {"reading": name, "varies": [c.name for c in found]}
+        keep = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+        if view.known is not None:
+            keep = ~torch.isin(rows, view.known.rows)
+        return Guess(self.target, rows[keep], scores.to(rows.device)[keep], notes=notes)
+
+
+def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
+    """The counts of `n` rows that carry information, those with the firmest theory first.
+
+    Args:
+        view: of the attacker.
+        table: gradients of all epochs.
+        place: for each of its rows which of the `n` it is.
+    """
+    g = table.tensor.flatten(1)
+    zero = g == 0
+    visits = torch.bincount(place, minlength=n).double()
+    classes = view.facts.classes
+    logits = not view.facts.top and g.shape[1] == classes
+
+    def share(mask: Tensor) -> Tensor:
+        total = torch.zeros(n, mask.shape[1], dtype=torch.float64, device=mask.device)
+        return total.index_add_(0, place, mask.double()) / visits.unsqueeze(1)
+
+    rare = None if view.prior is None or classes != 2 else float(view.prior[1]) <= 0.5
+    made: list[tuple[str, Tensor, Tensor | None]] = []
+    signs = torch.signbit(g)
+    if bool((signs & zero).any()):
+        of = share(signs)
+        made.append(("signs", of, of if logits else None))
+    of = share(zero & ~zero.all(dim=1, keepdim=True))
+    made.append(("entries", of, of if logits else None))
+    of = share(zero.all(dim=1, keepdim=True))
+    made.append(("rows", of, _as_class(of, True) if classes == 2 else None))
+    of = share(~zero).sum(1, keepdim=True)
+    made.append(("sizes", of, _as_class(of, rare)))
+    if float(visits.var()) > float(visits.mean()) / 2:  # permutations: far below; draws: the mean
+        made.append(("visits", visits.unsqueeze(1), _as_class(visits.unsqueeze(1), rare)))
+    order = _order(table)
+    of = torch.zeros(n, dtype=torch.float64, device=g.device).index_add_(0, place, order) / visits
+    if float(of.var()) > 3 / 12 / float(visits.mean()):  # random places: 1 / 12 for each visit
+        made.append(("order", of.unsqueeze(1), None))
+    return [Count(k, v, s) for k, v, s in made if bool((v.amax(0) > v.amin(0)).any())]
+
+
+def _order(table: Table) -> Tensor:
+    """Where in its epoch each message passed, from 0 to 1."""
+    out = torch.zeros(len(table), dtype=torch.float64, device=table.rows.device)
+    for epoch in table.epoch.unique():
+        of = table.epoch == epoch
+        step = table.step[of].double()
+        out[of] = (step - step.min()) / (step.max() - step.min()).clamp_min(1)
+    return out
+
+
+def _as_class(value: Tensor, positive: bool | None) -> Tensor | None:
+    """Scores (n, 2) of a count (n, 1) that marks class 1, or class 0; None if it is not known."""
+    if positive is None:
+        return None
+    none = torch.zeros_like(value)
+    return torch.cat([none, value] if positive else [value, none], dim=1)
+
+
+def _by_known(found: list[Count], rows: Tensor, known: Known, classes: int) -> tuple[Tensor, str]:
+    """Scores (n, C) of the count, or of all together, that predicts the known rows best."""
+    at = torch.searchsorted(rows, known.rows)
+    candidates = {c.name: c.value for c in found}
+    if len(found) > 1:
+        candidates["all"] = torch.cat([c.value for c in found], dim=1)
+    fits = []
+    for name, value in candidates.items():
+        sd = value.std(0, correction=0)
+        x = ((value - value.mean(0)) / sd.clamp_min(1e-9))[:, sd > 0].cpu().numpy()
+        grid = SHRINKAGE if x.shape[1] > 1 else (1.0,)
+        fits.append(logistic_cv(x[at.cpu().numpy()], known, x, classes, name, grid))
+    best = max(fits, key=lambda f: f.cv)
+    return torch.from_numpy(np.asarray(best.scores)), best.variant

@@ -1,0 +1,187 @@
+"""Zero patterns: signs of zeros, exact zeros, visits and order, before any number is read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+import torch
+from attack_views import PARTY, make_view, measure, null_band, rng
+from torch import Tensor
+
+from vflsec import registry
+from vflsec.attack import Attack
+from vflsec.message import Message
+from vflsec.policy import Own
+from vflsec.rng import Streams
+from vflsec.view import Table, View
+
+SUM = {"top": False, "aggregation": "sum"}
+
+
+def pattern() -> Attack:
+    return registry.attacks.create("zero_pattern", {})
+
+
+def recorded(view: View, rows: Tensor, tensor: Tensor, batch: int = 64) -> View:
+    """The view with these messages in the order in which they passed, one epoch."""
+    step = torch.arange(len(rows)) // batch
+    table = Table(tensor, rows, torch.zeros_like(rows), step)
+    return replace(view, tables=MappingProxyType({("received", "gradient", "all", PARTY): table}))
+
+
+def test_a_zero_entry_of_a_saturated_softmax_names_the_class() -> None:
+    """float32: the label's entry is 0 from a margin of 24 ln 2; the other's from 104."""
+    edge = 24 * math.log(2)
+    y = torch.arange(4) % 2
+    for margin, told in ((edge - 0.1, False), (edge + 0.1, True), (60.0, True), (110.0, False)):
+        logits = torch.nn.functional.one_hot(y, 2).float() * margin
+        g = torch.softmax(logits, 1) - torch.nn.functional.one_hot(y, 2)
+        guess = pattern().infer(make_view(y, gradients=g, facts=SUM), rng())
+        assert (guess.notes["reading"] == "entries") is told
+        assert measure(guess, y) == (1.0 if told else 0.5)
+
+
+def test_a_zero_row_of_a_saturated_logit_is_a_positive() -> None:
+    """Logits of both signs between 17 and 80: positives are 0, negatives are not, exactly."""
+    y = torch.arange(200) % 2
+    logit = (2 * y - 1) * (17 + 60 * torch.rand(200, generator=rng()))
+    logit.requires_grad_(True)
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(logit, y.float(), reduction="sum")
+    (slope,) = torch.autograd.grad(loss, logit)
+    assert torch.equal(slope == 0, y == 1)
+    guess = pattern().infer(make_view(y, gradients=slope.unsqueeze(1) * torch.ones(1, 3)), rng())
+    assert guess.notes["reading"] == "rows"
+    assert measure(guess, y) == 1.0
+
+
+def test_a_mask_that_multiplies_keeps_the_sign_and_one_that_chooses_does_not() -> None:
+    """Ten classes, 5 % of the entries kept: the least entry finds half of the labels, the sign
+    bits all of them."""
+    n, classes = 2000, 10
+    y = torch.randint(classes, (n,), generator=rng())
+    y[:classes] = torch.arange(classes)
+    logits = torch.randn(n, classes, generator=rng(1)) * 3
+    g = torch.softmax(logits, 1) - torch.nn.functional.one_hot(y, classes)
+    keep = g.abs() >= g.abs().flatten().kthvalue(int(0.95 * g.numel())).values
+    leaky = make_view(y, gradients=g * keep, facts=SUM)
+    guess = pattern().infer(leaky, rng())
+    assert guess.notes["reading"] == "signs"
+    assert measure(guess, y, "accuracy") == 1.0
+    least = registry.attacks.create("direct").infer(leaky, rng())
+    told = measure(least, y, "accuracy")
+    assert told < 0.7
+    chosen = make_view(y, gradients=torch.where(keep, g, torch.zeros(())), facts=SUM)
+    assert measure(pattern().infer(chosen, rng()), y, "accuracy") <= told + 0.02
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_planted_share_of_zero_rows_is_worth_half_of_it(share: float) -> None:
+    """A share q of the positives' rows is 0: AUC 1/2 + q/2, with and without known rows."""
+    y = torch.arange(4000) % 2
+    g = torch.randn(4000, 3, generator=rng())
+    g[(y == 1) & (torch.rand(4000, generator=rng(1)) < share)] = 0.0
+    guess = pattern().infer(make_view(y, gradients=g), rng())
+    assert measure(guess, y) == pytest.approx(0.5 + share / 2, abs=0.02)
+    view = make_view(y, gradients=g, known=200)
+    found = measure(pattern().infer(view, rng()), y, rows=view.targets["train"])
+    assert found == pytest.approx(0.5 + share / 2, abs=0.02)
+    other = y[torch.randperm(4000, generator=rng(3))]
+    low, high = null_band(other, torch.arange(4000))
+    assert low < measure(guess, other) < high
+
+
+def test_zero_rows_that_mean_the_other_class_are_turned_by_known_rows() -> None:
+    y = torch.arange(1000) % 2
+    g = torch.randn(1000, 3, generator=rng())
+    g[y == 0] = 0.0
+    assert measure(pattern().infer(make_view(y, gradients=g), rng()), y) == 0.0
+    view = make_view(y, gradients=g, known=4)
+    assert measure(pattern().infer(view, rng()), y, rows=view.targets["train"]) == 1.0
+
+
+@pytest.mark.parametrize(("share", "epochs", "expected"), [(0.15, 1, 0.924), (0.3, 3, 0.858)])
+def test_sampling_that_balances_classes_is_counted(
+    share: float, epochs: int, expected: float
+) -> None:
+    """Visits are Poisson with means E / 2 pi and E / 2 (1 - pi)."""
+    n = 6000
+    y = (torch.arange(n) < share * n).long()
+    weight = torch.where(y == 1, 0.5 / share, 0.5 / (1 - share)).double()
+    rows = torch.multinomial(weight, epochs * n, replacement=True, generator=rng(2))
+    view = recorded(make_view(y), rows, torch.randn(len(rows), 2, generator=rng(1)))
+    guess = pattern().infer(view, rng())
+    assert guess.notes["reading"] == "visits"
+    seen = rows.unique()
+    counts = torch.bincount(rows, minlength=n)[seen]
+    exact = measure(replace(guess, rows=seen.numpy(), scores=counts.double().numpy()), y)
+    assert measure(guess, y) == pytest.approx(exact)
+    never = torch.bincount(rows, minlength=n).double()  # a row that never came is a count too
+    whole = replace(guess, rows=np.arange(n), scores=never.numpy())
+    assert measure(whole, y) == pytest.approx(expected, abs=0.01)
+
+
+def test_batches_sorted_by_label_are_seen_with_known_rows_only() -> None:
+    y = torch.arange(1000) % 2
+    rows = torch.argsort(y, stable=True).repeat(3)
+    view = recorded(make_view(y, known=6), rows, torch.randn(3000, 2, generator=rng()), batch=10)
+    epoch = torch.arange(3).repeat_interleave(1000)
+    table = replace(view.received("gradient", "all"), epoch=epoch)
+    view = replace(view, tables=MappingProxyType({("received", "gradient", "all", PARTY): table}))
+    guess = pattern().infer(view, rng())
+    assert guess.notes["reading"] == "order"
+    assert measure(guess, y, rows=view.targets["train"]) == 1.0
+    blind = pattern().infer(view.with_known(None), rng())
+    assert blind.notes == {"reading": "nothing", "varies": ["order"]}
+
+
+def test_dense_rows_once_an_epoch_in_random_order_say_nothing() -> None:
+    """All scores equal, so that no order of rows breaks the tie: AUC exactly 1/2."""
+    y = (torch.rand(800, generator=rng(1)) < 0.2).long()
+    rows = torch.cat([torch.randperm(800, generator=rng(s)) for s in range(6)])
+    table = Table(torch.randn(4800, 4, generator=rng(9)), rows,
+                  torch.arange(6).repeat_interleave(800), torch.arange(4800) // 64)  # fmt: skip
+    for known in (0, 20):
+        view = make_view(y, known=known)
+        view = replace(
+            view, tables=MappingProxyType({("received", "gradient", "all", PARTY): table})
+        )
+        guess = pattern().infer(view, rng())
+        assert guess.notes == {"reading": "nothing", "varies": []}
+        assert measure(guess, y, rows=view.targets["train"]) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "strength"),
+    [("compression", 4.0), ("discrete", 0.25), ("ppdl", 1.0), ("max_norm", 1.0),
+     ("gradient_average", 0.5), ("noise", 0.1), ("iso", 1.0)],
+)  # fmt: skip
+def test_no_defense_of_ours_puts_a_sign_on_a_zero(name: str, strength: float) -> None:
+    """The delivered bits, of dense rows and of rows with zeros of both signs."""
+    g = torch.randn(1, 64, 8, generator=rng()) * 0.01
+    g[0, :8] = 0.0
+    g[0, 8:16] = -0.0
+    policy = registry.defenses.create(name, {})
+    own = Own(
+        "active", torch.tensor([strength], dtype=torch.float64), Streams([0], name), classes=2
+    )
+    own.labels = torch.arange(64).unsqueeze(0) % 2
+    rows = torch.arange(64).unsqueeze(0)
+    out = policy.outgoing(Message("gradient", "active", PARTY, g, rows, scale=64.0), own)
+    assert not bool(((out == 0) & torch.signbit(out)).any())
+    if name in ("compression", "discrete", "ppdl"):
+        assert bool((out == 0).any())
+
+
+def test_max_norm_leaves_zero_rows_zero_and_noise_does_not() -> None:
+    """What none of the multiplying defenses can hide, and what an added number does."""
+    y = torch.arange(200) % 2
+    g = torch.randn(200, 4, generator=rng()) * (1 - y).unsqueeze(1)
+    for name, expected in (("max_norm", 1.0), ("iso", 0.5)):
+        policy = registry.defenses.create(name, {})
+        own = Own("active", torch.tensor([1.0], dtype=torch.float64), Streams([0], name))
+        out = policy.outgoing(Message("gradient", "active", PARTY, g.unsqueeze(0)), own)[0]
+        assert measure(pattern().infer(make_view(y, gradients=out), rng()), y) == expected

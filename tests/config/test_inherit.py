@@ -1,0 +1,238 @@
+"""Scenarios that inherit, share, sweep and have forms: what comes out, what is refused where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vflsec import load_scenario, make_plan
+from vflsec.config.problems import Problem, ScenarioError
+from vflsec.config.scenario import packaged_scenarios
+
+BASE = """\
+name = "the base"
+
+[data]
+name = "leaky"
+
+[shared.algorithm]
+epochs = 3
+hidden = [8]
+
+[[algorithm]]
+name = "splitnn"
+
+[audit]
+seeds = 2
+references = []
+"""
+CHILD = """\
+extends = "base.toml"
+
+[shared.algorithm]
+hidden = [4]
+
+[[algorithm]]
+name = "vflhlp"
+epochs = 5
+
+[grid.algorithm.vflhlp]
+beta = [0.1, 1.0]
+cut = [4, 8]
+
+[forms.paper.shared.algorithm]
+hidden = [64]
+
+[forms.paper.audit]
+seeds = 5
+"""
+
+
+def folder(tmp_path: Path, **texts: str) -> Path:
+    for name, text in {"base": BASE, "child": CHILD, **texts}.items():
+        (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def sections(path: Path | str, *overrides: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = load_scenario(path, overrides).resolved()["algorithm"]
+    return found
+
+
+def problems(path: Path, *overrides: str) -> tuple[Problem, ...]:
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(path, overrides)
+    return caught.value.problems
+
+
+def test_a_child_replaces_lists_and_merges_tables(tmp_path: Path) -> None:
+    where = folder(tmp_path)
+    loaded = load_scenario(where / "child.toml")
+    assert loaded.name == "child"
+    assert loaded.root.data[0].name == "leaky"
+    assert loaded.root.audit.seeds == [0, 1]
+    shared = {"name": "vflhlp", "epochs": 5, "hidden": [4]}
+    assert sections(where / "child.toml") == [
+        {**shared, "beta": b, "cut": c} for b in (0.1, 1.0) for c in (4, 8)
+    ]
+    assert sections(where / "base.toml") == [{"name": "splitnn", "epochs": 3, "hidden": [8]}]
+
+
+def test_the_resolved_file_is_flat_and_has_the_hash_of_the_flat_one(tmp_path: Path) -> None:
+    where = folder(tmp_path)
+    loaded = load_scenario(where / "child.toml")
+    text = loaded.to_toml()
+    for word in ("extends", "shared", "grid", "forms", "form ="):
+        assert word not in text
+    (where / "child.toml").write_text(text, encoding="utf-8")
+    again = load_scenario(where / "child.toml")
+    assert again.hash == loaded.hash
+    assert again.resolved() == loaded.resolved()
+
+
+def test_a_form_is_laid_over_and_reduced_is_the_file_itself(tmp_path: Path) -> None:
+    path = folder(tmp_path) / "child.toml"
+    paper = load_scenario(path, ["form=paper"])
+    assert {tuple(s["hidden"]) for s in sections(path, "form=paper")} == {(64,)}
+    assert len(paper.root.audit.seeds) == 5
+    assert load_scenario(path, ["form=reduced"]).hash == load_scenario(path).hash
+    assert load_scenario(path, ['form="paper"']).hash == paper.hash
+    written = CHILD.replace("extends", 'form = "paper"\nextends')
+    assert load_scenario(folder(tmp_path, child=written) / "child.toml").hash == paper.hash
+    (found,) = problems(path, "form=papr")
+    assert (found.file, found.path) == ("--set", "form")
+    assert "must be one of reduced, paper, got 'papr'. Did you mean 'paper'?" in found.rule
+
+
+def test_overrides_count_sections_as_written(tmp_path: Path) -> None:
+    path = folder(tmp_path) / "child.toml"
+    assert {s["epochs"] for s in sections(path, "algorithm.0.epochs=7")} == {7}
+    assert {tuple(s["hidden"]) for s in sections(path, "shared.algorithm.hidden=[2]")} == {(2,)}
+    assert len(sections(path, "grid.algorithm.vflhlp.beta=[1]")) == 2
+    (found,) = problems(path, "algorithm.0.epochs=-1")
+    assert (found.file, found.path, found.value) == ("--set", "algorithm.0.epochs", -1)
+
+
+def test_selectors_are_names_indices_and_all(tmp_path: Path) -> None:
+    text = BASE.replace('name = "splitnn"', 'name = "splitnn"\n[[algorithm]]\nname = "fedbcd"')
+    text += '[grid.algorithm."*"]\nlr = [0.1, 0.2]\n[grid.algorithm.1]\ncut = [3]\n'
+    text += "[grid.data.leaky.params]\nrows = [400, 500]\n"
+    path = folder(tmp_path, base=text) / "base.toml"
+    found = [(s["name"], s["lr"], s.get("cut")) for s in sections(path)]
+    assert found == [
+        ("splitnn", 0.1, None), ("splitnn", 0.2, None), ("fedbcd", 0.1, 3), ("fedbcd", 0.2, 3),
+    ]  # fmt: skip
+    assert [d.params for d in load_scenario(path).root.data] == [{"rows": 400}, {"rows": 500}]
+
+
+REFUSED = {  # (base, child) -> (file, line, path, in the rule)
+    "no such file": ("", 'extends = "bsae.toml"', "child.toml", 1, "extends", "must be the path"),
+    "no text": ("", "extends = 3", "child.toml", 1, "extends", "in quotes, got 3"),
+    "circle": ('extends = "child.toml"\n' + BASE, CHILD, "base.toml", 1, "extends",
+               "got child.toml -> base.toml -> child.toml"),
+    "broken base": (BASE + "seeds =", CHILD, "base.toml", 16, "", "not valid TOML"),
+    "value in the base": (BASE.replace("seeds = 2", "seeds = true"), CHILD, "base.toml", 14,
+                          "audit.seeds", "got True"),
+    "unknown key in the base": (BASE.replace("references", "refrences"), CHILD, "base.toml", 15,
+                                "audit.refrences", "Did you mean 'references'?"),
+    "shared value of the child": (BASE, CHILD.replace("hidden = [4]", "hidden = [-4]"),
+                                  "child.toml", 4, "shared.algorithm.hidden", "integer >= 1"),
+    "shared value of the base": (BASE.replace("epochs = 3", 'dropout = "a"'), CHILD, "base.toml",
+                                 7, "shared.algorithm.dropout", "must be of type float"),
+    "shared section": (BASE, CHILD.replace("[shared.algorithm]", "[shared.algorithms]"),
+                       "child.toml", 3, "shared.algorithms", "Did you mean 'algorithm'?"),
+    "swept value": (BASE, CHILD.replace("1.0]", "-1.0]"), "child.toml", 11,
+                    "grid.algorithm.vflhlp.beta.1", "a finite number >= 0, got -1.0"),
+    "swept unknown": (BASE, CHILD.replace("beta =", "bta ="), "child.toml", 11,
+                      "grid.algorithm.vflhlp.bta.0", "Did you mean 'beta'?"),
+    "swept one value": (BASE, CHILD.replace("[0.1, 1.0]", "0.1"), "child.toml", 11,
+                        "grid.algorithm.vflhlp.beta", "must be a list of the values to try"),
+    "swept nothing": (BASE, CHILD.replace("[0.1, 1.0]", "[]"), "child.toml", 11,
+                      "grid.algorithm.vflhlp.beta", "must be a list of the values to try"),
+    "swept twice": (BASE, CHILD.replace("[0.1, 1.0]", "[1.0, 1.0]"), "child.toml", 11,
+                    "grid.algorithm.vflhlp.beta", "must not list a value twice"),
+    "swept and set": (BASE, CHILD.replace("epochs = 5", "beta = 5.0"), "child.toml", 11,
+                      "grid.algorithm.vflhlp.beta", "is set in [[algorithm]] number 0 too"),
+    "swept by two": (BASE, CHILD.replace("[grid", "[grid.algorithm.0]\ncut = [3]\n[grid"),
+                     "child.toml", 14, "grid.algorithm.vflhlp.cut", "is swept twice"),
+    "no such section": (BASE, CHILD.replace("algorithm.vflhlp", "algorithm.vflhp"), "child.toml",
+                        10, "grid.algorithm.vflhp", "Did you mean 'vflhlp'?"),
+    "swept defenses": (BASE, CHILD.replace("grid.algorithm.vflhlp", "grid.defense.iso"),
+                       "child.toml", 10, "grid.defense", "must be one of data, algorithm, attack"),
+    "no tables": (BASE, CHILD[: CHILD.index("[forms")] + "[forms]\npaper = 1\n", "child.toml", 14,
+                  "forms", "must be tables of keys"),
+    "a form's value": (BASE, CHILD.replace("[64]", "[0]") + '[data]\n', "child.toml", 15,
+                       "shared.algorithm.hidden", "integer >= 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_mistakes_have_file_line_and_key(case: str, tmp_path: Path) -> None:
+    base, child, file, line, path, rule = REFUSED[case]
+    where = folder(tmp_path, base=base or BASE, child=child)
+    overrides = ["form=paper"] if case == "a form's value" else []
+    found = problems(where / "child.toml", *overrides)
+    first = next(p for p in found if p.path == path)
+    assert (Path(first.file).name, first.line) == (file, line), str(first)
+    assert rule in first.rule
+
+
+@pytest.mark.parametrize("name", sorted(packaged_scenarios()))
+def test_every_packaged_scenario_has_forms_that_load(name: str) -> None:
+    load_scenario(name, ["form=reduced"], components=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["fedhssl_table4", "fedhssl_table6", "fedhssl_table7", "fedhssl_table11", "vflhlp_table3",
+     "oneshot_table1"],
+)  # fmt: skip
+def test_the_paper_s_form_loads_and_is_another(name: str) -> None:
+    paper = load_scenario(name, ["form=paper"])
+    assert paper.hash != load_scenario(name, components=False).hash
+    assert {d.name for d in paper.root.data} <= {"avazu", "criteo", "cifar10"}
+
+
+NETWORK: dict[str, dict[str, Any]] = {
+    "fedhssl_table7": {
+        "ssl": "simsiam", "hidden": [64], "cut": 64, "projector_hidden": 64, "projector_out": 64,
+        "predictor_hidden": 16, "pretrain_iterations": 5, "pretrain_batch_size": 128,
+        "pretrain_lr": 0.2, "batch_size": 64, "epochs": 40, "patience": 10,
+    },
+    "vflhlp_table3": {"hidden": [64], "cut": 16, "lr": 0.003, "epochs": 40},
+}  # fmt: skip
+LONGHAND: dict[str, dict[str, Any]] = {
+    "fedhssl_table7": {
+        "data": [{"name": "digits", "labelled": 200, "aligned": 0.2}],
+        "algorithm": [{"name": "fedlocal_ssl"}, {"name": "fedhssl"}],
+        "defense": [{"name": "iso", "phase": "finetune", "strength": [0, 1, 5, 25]}],
+        "attack": [{"name": "model_completion", "known_rows": 80,
+                    "variants": ["logistic", "finetune"]}],
+        "audit": {"seeds": 5, "references": []},
+    },
+    "vflhlp_table3": {
+        "data": [{"name": "control_gaussian", "aligned": 100, "validation": 0.04},
+                 {"name": "control_gaussian", "aligned": 400, "validation": 0.1}],
+        "algorithm": [
+            {"name": "splitnn"}, {"name": "local", "own_labels": True},
+            {"name": "vflhlp", "beta": 0.1}, {"name": "vflhlp", "beta": 0.1, "scarf": False},
+            {"name": "vflhlp", "constrain": False},
+        ],
+        "attack": [{"name": "model_completion", "known_rows": 20}, {"name": "direction"}],
+        "audit": {"references": ["local"]},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LONGHAND)
+def test_short_scenarios_plan_the_cells_of_their_longhand(name: str) -> None:
+    """Every section with every setting, as these files were written before they could share."""
+    long = dict(LONGHAND[name])
+    long["algorithm"] = [{**NETWORK[name], **s} for s in long["algorithm"]]
+    short, full = load_scenario(name), load_scenario({**long, "name": name})
+    assert short.hash == full.hash
+    keys = [[c.key for g in make_plan(s).groups for c in g.cells] for s in (short, full)]
+    assert keys[0] == keys[1]
+    assert len(keys[0]) > 10

@@ -1,0 +1,518 @@
+"""How text tables are written is found out and said; what cannot be is told with its option."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from vflsec.data import load, reading
+from vflsec.data.dialect import Dialect
+from vflsec.data.limits import Limits
+from vflsec.data.load import load_source
+from vflsec.data.reading import dates, numbers, read_frame
+from vflsec.data.remarks import remarks
+from vflsec.data.tables import load_tables
+from vflsec.errors import ConfigError, DataError
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+PLAIN = 'id,"a b",x\n1,"p, q",1.5\n2,r;s,-20\n3,"t\nu",3\n'
+ROWS = [["1", "p, q", "1.5"], ["2", "r;s", "-20"], ["3", "t\nu", "3"]]
+
+
+def spelled(separator: str, decimal: str = ".") -> str:
+    out = io.StringIO()
+    frame = pd.DataFrame(ROWS, columns=["id", "a b", "x"])
+    frame["x"] = frame.x.str.replace(".", decimal)
+    frame.to_csv(out, sep=separator, index=False, quoting=1)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_separators_are_found_and_said(tmp_path: Path, separator: str, end: str) -> None:
+    text = spelled(separator).replace("\n", end).replace(f"t{end}u", "t\nu")
+    frame = read_frame(write(tmp_path / "t.csv", text))
+    assert frame.dialect == Dialect(separator, ".", "utf-8")
+    assert list(frame.columns) == ["id", "a b", "x"]
+    assert frame.columns["a b"].to_pylist() == ["p, q", "r;s", "t\nu"]
+    assert frame.numbers("x")[0].tolist() == [1.5, -20, 3]
+    said = {",": "", ";": "separated by ';'", "\t": "separated by tabs", "|": "separated by '|'"}
+    assert frame.dialect.said == said[separator]
+
+
+def test_decimal_commas_are_found_where_commas_do_not_separate(tmp_path: Path) -> None:
+    text = "id;x;big;y\n1;1,5;1.234,5;0\n2;-,25;12;1\n3;;7,0;0\n"
+    frame = read_frame(write(tmp_path / "t.csv", text))
+    assert frame.dialect.said == "separated by ';', decimal commas"
+    np.testing.assert_array_equal(frame.numbers("x")[0], [1.5, -0.25, np.nan])
+    np.testing.assert_array_equal(frame.numbers("big")[0], [1234.5, 12, 7])
+    assert len(frame.numbers("x")[1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "decimal"),
+    [
+        ("id;x\n1;1,234\n2;5,678\n", "."),  # thousands or decimals: nobody knows
+        ("id;x\n1;1,234\n2;5,67\n", ","),
+        ("id;x\n1;1,2\n2;later\n", "."),
+        ("id;x\n1;1.5\n2;2.5\n", "."),
+        ('id,x\n1,"1,5"\n2,"2,5"\n', "."),  # quoted: asked for, not guessed
+    ],
+)
+def test_decimal_commas_are_not_guessed(tmp_path: Path, text: str, decimal: str) -> None:
+    assert read_frame(write(tmp_path / "t.csv", text)).dialect.decimal == decimal
+
+
+def test_a_decimal_comma_can_be_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", 'id,x\n1,"1,5"\n2,"2,25"\n')
+    assert read_frame(path, Dialect(separator=",")).numbers("x")[1].tolist() == [0, 1]
+    frame = read_frame(path, Dialect(decimal=","))
+    assert frame.numbers("x")[0].tolist() == [1.5, 2.25]
+
+
+def test_points_stay_points_where_a_column_has_them() -> None:
+    column = pa.array(["0.5", "12.25", None])
+    np.testing.assert_array_equal(numbers(column, ",")[0], [0.5, 12.25, np.nan])
+    np.testing.assert_array_equal(numbers(pa.array(["1.234", "5"]), ",")[0], [1234, 5])
+    np.testing.assert_array_equal(numbers(pa.array(["1.234", "5"]), ".")[0], [1.234, 5])
+
+
+def test_excel_says_its_separator(tmp_path: Path) -> None:
+    frame = read_frame(write(tmp_path / "t.csv", "\ufeffsep=|\r\nid|x\r\n1|a,b\r\n2|c\r\n"))
+    assert list(frame.columns) == ["id", "x"]
+    assert frame.columns["x"].to_pylist() == ["a,b", "c"]
+
+
+def test_a_header_with_commas_in_a_semicolon_file(tmp_path: Path) -> None:
+    text = 'id;"income, net";y\n1;2;0\n2;3;1\n'
+    assert list(read_frame(write(tmp_path / "t.csv", text)).columns) == ["id", "income, net", "y"]
+
+
+ENCODED: dict[str, tuple[bytes, list[str], str]] = {
+    "latin-1": (
+        "id,ort\n1,Köln\n".encode("latin-1"),
+        ["0xf6 in line 2", "In Latin-1 it is 'ö'", 'encoding = "latin-1"'],
+        "latin-1",
+    ),
+    "windows": (
+        "id,ort\n1,a€b\n".encode("cp1252"),
+        ["0x80 in line 2", "In Windows-1252 it is '€'", 'encoding = "windows-1252"'],
+        "windows-1252",
+    ),
+    "utf-16": (
+        "id,ort\n1,Köln\n".encode("utf-16"),
+        ["begins like UTF-16", 'encoding = "utf-16"'],
+        "utf-16",
+    ),
+    "utf-16 without a mark": (
+        "id,ort\n1,Koln\n".encode("utf-16-le"),
+        ["a NUL byte in line 1", "UTF-16"],
+        "utf-16-le",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENCODED)
+def test_an_encoding_is_named_and_its_option_reads_it(tmp_path: Path, case: str) -> None:
+    raw, parts, encoding = ENCODED[case]
+    path = write(tmp_path / "t.csv", raw)
+    with pytest.raises(DataError) as caught:
+        read_frame(path)
+    for part in ["t.csv: table must be", *parts]:
+        assert part in str(caught.value), str(caught.value)
+    frame = read_frame(path, Dialect(encoding=encoding))
+    assert frame.columns["ort"].to_pylist()[0] in ("Köln", "a€b", "Koln")
+    assert frame.dialect.said == f"encoding {encoding}"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"encoding": "klingon"}, "data: encoding must be a text encoding"),
+        ({"encoding": "base64"}, "data: encoding must be a text encoding"),
+        ({"separator": ";;"}, "data: separator must be one ASCII character"),
+        ({"separator": '"'}, "data: separator must be one ASCII character"),
+        ({"separator": "é"}, "data: separator must be one ASCII character"),
+        ({"decimal": "·"}, "data: decimal must be '.' or ','"),
+    ],
+)
+def test_a_dialect_that_is_none(options: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Dialect(**options)
+    assert text in str(caught.value)
+
+
+# Dates: days since 1970-01-01
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1970-01-01", "1970-01-31", None], [0, 30, np.nan]),
+        (["1970-01-02 12:00", "1969-12-31T18:00:00"], [1.5, -0.25]),
+        (["2000-01-01T00:00:00Z", "2000-01-01T02:00:00+02:00"], [10957, 10957]),
+        (["1.2.1970", "28.02.1970"], [31, 58]),
+        (["31/1/1970", "1/2/1970"], [30, 31]),
+        (["1/31/1970", "2/1/1970"], [30, 31]),
+        (["3/3/1970"], [61]),
+    ],
+)
+def test_dates_are_days(values: list[str | None], expected: list[float]) -> None:
+    found, why = dates(pa.array(values))
+    assert why == ""
+    assert found is not None
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (["1/2/1970", "3/4/1970"], "day and month cannot be told apart"),
+        (["1970-01-01", "soon"], ""),
+        (["1970-02-30", "1970-01-01"], ""),
+        (["31/1/1970", "1/31/1970"], ""),
+        (["1970-01-01 25:00"], ""),
+        (["20240131"], ""),
+    ],
+)
+def test_what_is_no_date_stays_text(values: list[str], why: str) -> None:
+    assert dates(pa.array(values)) == (None, why)
+
+
+def test_parquet_dates_and_text_dates_agree(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    when = pd.Timestamp("2001-03-04") + pd.to_timedelta(rng.integers(0, 10**8, 50), unit="s")
+    day = [datetime.date(2020, 1, 1) + datetime.timedelta(int(i)) for i in rng.integers(0, 999, 50)]
+    frame = pd.DataFrame({"when": when, "day": day, "y": np.arange(50) % 2})
+    frame["zoned"] = frame.when.dt.tz_localize("UTC")
+    frame["span"] = frame.when - frame.when.min()
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.drop(columns="span").to_csv(tmp_path / "t.csv", index=False)
+    columns = {"a": ["when", "zoned"], "b": ["day"]}
+    typed, text = (
+        load_tables(tmp_path / n, label="y", columns=columns) for n in ("t.parquet", "t.csv")
+    )
+    expected = (when - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
+    for source in (typed, text):
+        assert source.parties["a"].categories == (None, None)
+        np.testing.assert_allclose(source.parties["a"].values[:, 0], expected, atol=1e-8)
+        np.testing.assert_allclose(source.parties["a"].values[:, 1], expected, atol=1e-8)
+        first = datetime.date(1970, 1, 1).toordinal()
+        assert source.parties["b"].values[:, 0].tolist() == [d.toordinal() - first for d in day]
+    spans = load_tables(tmp_path / "t.parquet", label="y", columns={"a": ["span"], "b": ["day"]})
+    np.testing.assert_allclose(
+        spans.parties["a"].values[:, 0], frame.span / pd.Timedelta(days=1), atol=1e-8
+    )
+    kinds = {c["name"]: c["kind"] for c in typed.facts["tables"][0]["columns"]}
+    assert (kinds["when"], kinds["day"]) == ("date", "date")
+
+
+def test_dates_that_cannot_be_told_apart_are_said(tmp_path: Path) -> None:
+    rows = "\n".join(f"{i % 9 + 1}/{i % 7 + 1}/2020,{i},{i % 2}" for i in range(40))
+    write(tmp_path / "t.csv", f"d,x,y\n{rows}\n")
+    source = load_tables(tmp_path / "t.csv", label="y", columns={"a": ["d"], "b": ["x"]})
+    assert source.parties["a"].categories[0] is not None
+    (note,) = source.facts["notes"]
+    assert "column 'd'" in note
+    assert "day and month cannot be told apart" in note
+
+
+# What is not read
+
+
+def bomb_gzip(path: Path) -> Path:
+    return write(path, gzip.compress(b"id,x\n" + b"1,000000\n" * 400_000))
+
+
+def bomb_members(path: Path) -> Path:
+    return write(path, gzip.compress(b"id,x\n") + gzip.compress(b"1,0\n" * 500_000) * 3)
+
+
+def bomb_rows(path: Path) -> Path:
+    pa.parquet.write_table(pa.table({"x": pa.array(np.zeros(3_000_000, dtype=np.int8))}), path)
+    return path
+
+
+def bomb_text(path: Path) -> Path:
+    words = pa.array(["w" * 10_000])
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(5_000, dtype=np.int32)), words)
+    pa.parquet.write_table(pa.table({"x": column, "y": pa.array(range(5_000))}), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "limits", "key"),
+    [
+        (bomb_gzip, "t.csv.gz", Limits(bytes=1_000_000), "max_bytes"),
+        (bomb_members, "t.csv.gz", Limits(bytes=1_000_000), "max_bytes"),
+        (bomb_rows, "t.parquet", Limits(cells=1_000_000), "max_cells"),
+        (bomb_rows, "t.parquet", Limits(bytes=1_000_000), "max_bytes"),
+        (bomb_text, "t.parquet", Limits(bytes=1_000_000), "max_bytes"),
+    ],
+)
+def test_a_bomb_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, make: Callable[[Path], Path], name: str, limits: Limits, key: str
+) -> None:
+    path = make(tmp_path / name)
+    assert path.stat().st_size < 200_000
+    with pytest.raises(DataError) as caught:
+        read_frame(path, limits=limits)
+    assert name in str(caught.value)
+    assert f"{key} = NUMBER" in str(caught.value)
+    assert read_frame(path).rows > 0  # within the default limits
+
+
+def test_a_large_file_and_a_wide_one_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "id,x\n" + "1,2\n" * 1000)
+    with pytest.raises(DataError, match=r"at most 4,000 bytes, got 4,005.*max_bytes = NUMBER"):
+        read_frame(path, limits=Limits(bytes=4000))
+    with pytest.raises(DataError, match=r"at most 1,999 cells, got about 2,002"):
+        read_frame(path, limits=Limits(cells=1999))
+
+
+def test_gzip_in_members_is_one_table(tmp_path: Path) -> None:
+    parts = gzip.compress(b"id,x\n1,2\n") + gzip.compress(b"2,3\n")
+    assert read_frame(write(tmp_path / "t.csv.gz", parts)).columns["x"].to_pylist() == ["2", "3"]
+    for damaged in (parts[:-3], parts[:20], parts[:-8] + bytes(8), b"\x1f\x8b"):
+        with pytest.raises(DataError, match="gzip"):
+            read_frame(write(tmp_path / "t.csv.gz", damaged))
+
+
+def test_a_device_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").symlink_to("/dev/zero")
+    with pytest.raises(DataError, match="must be a plain file, got a device"):
+        read_frame(tmp_path / "t.csv")
+
+
+# Read once
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the tables that were parsed, as they are."""
+    seen: list[str] = []
+    first = reading.parse_frame
+
+    def counted(path: Path, *args: object) -> object:
+        seen.append(path.name)
+        return first(path, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reading, "parse_frame", counted)
+    monkeypatch.setattr(load, "_kept", load._Kept())
+    return seen
+
+
+SECTION = {"file": "t.csv", "label": "y", "columns": {"a": ["x"], "b": ["z"]}}
+TABLE = "x,z,y\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(30))
+
+
+def test_a_table_is_parsed_once_for_all_seeds(tmp_path: Path, reads: list[str]) -> None:
+    write(tmp_path / "t.csv", TABLE)
+    first = load_source(SECTION, 0, tmp_path)
+    assert load_source(SECTION | {"test": 0.3, "digest": first.digest}, 7, tmp_path) is first
+    assert reads == ["t.csv"]
+    assert load_source(SECTION | {"categorical": ["z"]}, 0, tmp_path).digest != first.digest
+    assert reads == ["t.csv"] * 2
+
+
+def test_a_changed_table_is_read_again_however_fast(tmp_path: Path, reads: list[str]) -> None:
+    """Same size and, by force, same times: the bytes decide while the file is young."""
+    path = write(tmp_path / "t.csv", TABLE)
+    first = load_source(SECTION, 0, tmp_path)
+    path.write_text(TABLE.replace("0,0,0", "9,0,0"))
+    again = load_source(SECTION, 0, tmp_path)
+    assert again.digest != first.digest
+    assert again.parties["a"].values[0, 0] == 9
+    assert len(reads) == 2
+
+
+def test_what_is_kept_is_bounded(tmp_path: Path, reads: list[str]) -> None:
+    kept = load._Kept(most=900)  # bytes: one table has 2 x 30 x 8 = 480
+    for name in ("a", "b", "c"):
+        write(tmp_path / f"{name}.csv", TABLE)
+        kept.load(SECTION | {"file": f"{name}.csv"}, tmp_path)
+    assert len(kept.sources) == 1
+    kept.load(SECTION | {"file": "c.csv"}, tmp_path)
+    assert reads == ["a.csv", "b.csv", "c.csv"]
+
+
+# Ids that are called otherwise in each table
+
+
+def pair(folder: Path) -> dict[str, Path]:
+    bank = "".join(f"c{i};{i % 5};{i % 2}\n" for i in range(40))
+    shop = "".join(f"c{i}\t{i % 3}\n" for i in range(30, 60))
+    return {
+        "bank": write(folder / "bank.csv", "customer_id;x;y\n" + bank),
+        "shop": write(folder / "shop.csv", "Customer ID\tv\n" + shop),
+    }
+
+
+IDS = {"bank": "customer_id", "shop": "Customer ID"}
+
+
+def test_ids_by_party_join(tmp_path: Path) -> None:
+    source = load_tables(pair(tmp_path), id=IDS, label="y")
+    assert source.facts["parties"] == {
+        "bank": {"rows": 40, "common": 10, "labelled": 10, "only_here": 30},
+        "shop": {"rows": 30, "common": 10, "labelled": 10, "only_here": 20},
+    }
+    assert source.parties["bank"].names == ("x",)
+    assert source.parties["shop"].names == ("v",)
+    said = " ".join(remarks(source))
+    assert "shop.csv is read as separated by tabs." in said
+    assert "10 rows are held by all parties" in said
+    assert "bank 30 of 40, shop 20 of 30" in said
+
+
+@pytest.mark.parametrize(
+    ("ids", "parts"),
+    [
+        ({"bank": "customer_id"}, ["none for 'shop'", 'shop = "COLUMN"']),
+        (IDS | {"shp": "x"}, ["'shp', which is none of them", "Did you mean 'shop'"]),
+        (IDS | {"shop": "Customer"}, ["shop.csv", "id column 'Customer'", "'Customer ID'"]),
+        ("customer_id", ["shop.csv", "id column 'customer_id'", "'Customer ID'"]),
+        (IDS | {"bank": "y"}, ["different columns", "'y' twice"]),
+    ],
+)
+def test_ids_by_party_that_are_wrong(
+    tmp_path: Path, ids: str | dict[str, str], parts: list[str]
+) -> None:
+    with pytest.raises(DataError) as caught:
+        load_tables(pair(tmp_path), id=ids, label="y")
+    for part in parts:
+        assert part in str(caught.value), str(caught.value)
+
+
+def test_one_table_has_one_id_column(tmp_path: Path) -> None:
+    write(tmp_path / "t.csv", "id,x,z,y\n" + "".join(f"{i},1,2,{i % 2}\n" for i in range(9)))
+    with pytest.raises(DataError, match="id must be one text with `file`"):
+        load_tables(tmp_path / "t.csv", id={"a": "id"}, label="y", columns={"a": ["x"], "b": ["z"]})
+
+
+# What is in them
+
+
+def test_columns_are_told(tmp_path: Path) -> None:
+    n = 60
+    frame = pd.DataFrame(
+        {
+            "id": range(n),
+            "amount": np.linspace(0, 1, n),
+            "since": pd.date_range("2020-01-01", periods=n).strftime("%Y-%m-%d"),
+            "note": [f"note {i}" for i in range(n)],
+            "zip": [f"0{i % 9}" for i in range(n)],
+            "job": ["cook", "nurse", None] * 20,
+            "old": 1,
+            "y": np.arange(n) % 3,
+        }
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    source = load_tables(
+        tmp_path / "t.csv", id="id", label="y", drop=["old"],
+        columns={"a": ["amount", "since", "note"], "b": ["zip", "job"]},
+    )  # fmt: skip
+    (table,) = source.facts["tables"]
+    assert (table["file"], table["rows"], table["read_as"]) == ("t.csv", n, "")
+    found = {
+        c["name"]: (c["party"], c["role"], c["kind"], c["distinct"], c["missing"])
+        for c in table["columns"]
+    }
+    assert found == {
+        "id": ("", "id", "text", n, 0),
+        "amount": ("a", "feature", "number", n, 0),
+        "since": ("a", "feature", "date", n, 0),
+        "note": ("a", "feature", "category", n, 0),
+        "zip": ("b", "feature", "number", 9, 0),
+        "job": ("b", "feature", "category", 2, 20),
+        "old": ("", "dropped", "text", 1, 0),
+        "y": ("a", "label", "3 classes", 3, 0),
+    }
+    warned = {c["name"]: c["warning"] for c in table["columns"] if c["warning"]}
+    assert set(warned) == {"note", "zip"}
+    assert "60 different texts in 60 rows" in warned["note"]
+    assert "begin with 0" in warned["zip"]
+    quiet = load_tables(
+        tmp_path / "t.csv", id="id", label="y", categorical=["zip", "note"],
+        columns={"a": ["amount", "note"], "b": ["zip", "job"]},
+    )  # fmt: skip
+    assert quiet.facts["notes"] == []
+
+
+def test_numbers_that_parquet_types_as_text_are_told(tmp_path: Path) -> None:
+    pd.DataFrame({"x": ["1", "2"] * 20, "z": range(40), "y": [0, 1] * 20}).to_parquet(
+        tmp_path / "t.parquet"
+    )
+    columns = {"a": ["x"], "b": ["z"]}
+    source = load_tables(tmp_path / "t.parquet", label="y", columns=columns)
+    assert (
+        "'x' is read as category, but has numbers that the file types as text"
+        in (source.facts["notes"][0])
+    )
+    source = load_tables(tmp_path / "t.parquet", label="y", columns=columns, numeric=["x"])
+    assert source.parties["a"].categories == (None,)
+
+
+# Classes
+
+
+CLASSES = "x,z,y\n" + "".join(
+    f"{i},{i % 7},{label}\n" for i, label in enumerate(["a"] * 30 + ["b"] * 20 + ["c"] * 2 + ["d"])
+)
+
+
+def classes(tmp_path: Path, text: str = CLASSES, **options: object) -> tuple[tuple[str, ...], list]:
+    write(tmp_path / "t.csv", text)
+    source = load_tables(tmp_path / "t.csv", label="y", columns={"a": ["x"], "b": ["z"]}, **options)  # type: ignore[arg-type]
+    return source.class_names, np.bincount(source.y + 1).tolist()
+
+
+def test_classes_are_merged_dropped_and_cut(tmp_path: Path) -> None:
+    assert classes(tmp_path) == (("a", "b", "c", "d"), [0, 30, 20, 2, 1])
+    assert classes(tmp_path, merge_classes={"rest": ["c", "d"]}) == (("a", "b", "rest"),
+                                                                     [0, 30, 20, 3])  # fmt: skip
+    assert classes(tmp_path, drop_classes=["c", "d"]) == (("a", "b"), [3, 30, 20])
+    assert classes(tmp_path, merge_classes={"b": ["b", "c", "d"]}) == (("a", "b"), [0, 30, 23])
+    quantity = "x,z,y\n" + "".join(f"{i},1,{i / 10}\n" for i in range(40)) + "1,1,\n"
+    assert classes(tmp_path, quantity, label_edges=[1, 2.5]) == (
+        ("< 1", "1 to < 2.5", ">= 2.5"), [1, 10, 15, 15],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"drop_classes": ["e"]}, "drop_classes must name classes of 'y'"),
+        ({"merge_classes": {"r": ["c"]}, "drop_classes": ["c"]}, "'c' twice"),
+        ({"drop_classes": ["a", "b", "c"]}, "at least two classes, got only 'd'"),
+        ({"drop_classes": ["a", "b", "c", "d"]}, "keep at least two classes"),
+        ({"label_edges": [1.0]}, "must hold finite numbers (label_edges cut it), got 'a' in row 2"),
+        ({"label_edges": [2.0, 1.0]}, "label_edges must rise strictly"),
+    ],
+)
+def test_changes_of_classes_that_make_no_sense(
+    tmp_path: Path, options: dict[str, object], text: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        classes(tmp_path, **options)
+    assert text in str(caught.value)
+
+
+def test_an_edge_that_leaves_a_class_empty(tmp_path: Path) -> None:
+    text = "x,z,y\n" + "".join(f"{i},1,{i / 10}\n" for i in range(40))
+    with pytest.raises(DataError, match=r"none in '>= 9'.*goes from 0 to 3\.9"):
+        classes(tmp_path, text, label_edges=[9])

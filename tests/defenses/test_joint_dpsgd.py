@@ -1,0 +1,245 @@
+"""DP-SGD of a federation: Poisson batches, composition over parties, and what one party cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from vflsec import accounting, registry
+from vflsec.audit import canary
+from vflsec.cell import CellSpec, DefenseSpec
+from vflsec.errors import PolicyError
+from vflsec.federation import Federation
+from vflsec.rng import generator
+from vflsec.task import Stack
+from vflsec.testing import small_stack, small_task
+from vflsec.train.cohort import Training
+from vflsec.train.loop import run_phases
+
+TINY = {"hidden": [], "cut": 2, "epochs": 3, "patience": 0, "select": False, "batch_size": 32}
+
+
+def training(
+    strength: float = 1.0, party: str = "all", seeds: tuple[int, ...] = (0, 1),
+    params: dict[str, Any] | None = None, tasks: dict[int, Any] | None = None, **defense: Any,
+) -> Training:  # fmt: skip
+    """A trained cohort under dpsgd, in float64."""
+    cells = [
+        CellSpec(
+            {"name": "small"}, "splitnn", {**TINY, **(params or {})},
+            (DefenseSpec("dpsgd", defense, party, strength),), s, "float64",
+        )
+        for s in seeds
+    ]  # fmt: skip
+    made = Training(cells, (), tasks or {s: small_task(s) for s in seeds}, torch.device("cpu"))
+    for _ in made.run(predictions=False):
+        pass
+    return made
+
+
+def claim(made: Training) -> Any:
+    return made.guarantee(made.defenses[0], made.cells[0].defenses[0].strength or 0.0, 0)
+
+
+def test_every_party_that_trains_has_to_run_it() -> None:
+    alone = claim(training(party="active"))
+    assert alone.epsilon is None
+    assert "passive1 trains without it" in alone.reason
+    assert "given the other parties' models" in alone.reason
+    assert claim(training(party="passive")).epsilon is None
+    both = claim(training(party="all"))
+    assert both.epsilon == pytest.approx(accounting.gaussian(1.0, 6, 1e-5).epsilon)
+    assert (both.releases, both.neighbours) == (3, "zeroing it out")
+
+
+def test_other_policies_that_couple_rows_end_it() -> None:
+    on = torch.ones(2, dtype=torch.float64)
+    policy = registry.defenses.create("dpsgd")
+    from vflsec.testing import train
+    from vflsec.train.claims import uses_in
+
+    for name, owner in (("iso", "active"), ("max_norm", "active"), ("embedding_noise", "passive1")):
+        bound = {p: [(policy, on)] for p in ("active", "passive1")}
+        bound[owner] = [*bound[owner], (registry.defenses.create(name), on)]
+        made = train(
+            registry.algorithms.create("splitnn", TINY), small_stack([0, 0]), [0, 0], bound
+        )
+        found = policy.guarantee(1.0, {"uses": uses_in(made.fed, policy, 0)})
+        assert found.epsilon is None
+        assert f"{name} beside it may couple" in found.reason
+
+
+def test_pre_training_without_it_ends_it() -> None:
+    cell = CellSpec(
+        {"name": "small"}, "fedlocal_ssl",
+        {"epochs": 1, "hidden": [4], "cut": 4, "pretrain_iterations": 1},
+        (DefenseSpec("dpsgd", {}, "all", 1.0),),
+    )  # fmt: skip
+    made = Training([cell, cell], (), {0: small_task(0)}, torch.device("cpu"))
+    try:
+        for _ in made.run(predictions=False):
+            pass
+    except PolicyError:
+        pytest.skip("refused before any claim is made")
+    assert claim(made).epsilon is None
+
+
+# Poisson batches
+
+
+def drawn(rate_rows: int = 32, seeds: tuple[int, ...] = (0, 1)) -> tuple[Federation, list[Any]]:
+    policy = registry.defenses.create("dpsgd", {"accountant": "rdp"})
+    on = torch.ones(len(seeds), dtype=torch.float64)
+    stack = small_stack(list(seeds), n=2000)
+    fed = Federation.create(stack, seeds, {p: [(policy, on)] for p in ("active", "passive1")})
+    algorithm = registry.algorithms.create("splitnn", {**TINY, "batch_size": rate_rows})
+    algorithm.build(fed)
+    (phase,) = algorithm.phases(fed)
+    fed.phase = phase.name
+    own = fed.active.bindings[0].own
+    return fed, [(b, own.sample) for b in fed.batches(phase)]
+
+
+def test_batches_are_poisson_samples() -> None:
+    """Sizes are binomial, rows come by coins of their own, and every filler repeats a drawn row."""
+    _, batches = drawn()
+    n, b = 1200, 32
+    assert len(batches) == 38
+    sizes = torch.stack([m.sum(1) for _, (m, _) in batches]).double()
+    assert float(sizes.mean()) == pytest.approx(b, abs=3 * (b / sizes.numel()) ** 0.5)
+    spread = b * (1 - b / n)
+    assert float(sizes.var()) == pytest.approx(spread, rel=0.4)
+    for rows, (mask, size) in batches:
+        assert size == b
+        assert rows.shape == mask.shape
+        for r in range(2):
+            chosen = rows[r][mask[r]]
+            assert len(chosen.unique()) == len(chosen)
+            assert set(rows[r].tolist()) <= set(chosen.tolist())
+    often = torch.cat([rows[0][mask[0]] for rows, (mask, _) in batches]).bincount(minlength=2000)
+    assert int(often.max()) >= 4  # a shuffled epoch has every row once
+
+
+def test_a_row_that_was_not_drawn_changes_nothing() -> None:
+    """The first step's weights are the same bits whatever a filled-in row's columns are."""
+    policy = registry.defenses.create("dpsgd", {"accountant": "rdp"})
+    on = torch.ones(2, dtype=torch.float64)
+    states = []
+    for loud in (False, True):
+        stack = small_stack([0, 0])
+        fed = Federation.create(stack, [0, 0], {p: [(policy, on)] for p in ("active", "passive1")})
+        algorithm = registry.algorithms.create("splitnn", TINY)
+        algorithm.build(fed)
+        (phase,) = algorithm.phases(fed)
+        fed.phase = phase.name
+        batch = next(iter(fed.batches(phase)))
+        mask = fed.active.bindings[0].own.sample[0]  # type: ignore[index]
+        out = [int(i) for i in stack.rows("labelled")[0] if i not in batch[0][mask[0]]]
+        if loud:
+            stack.first.x["passive1"][out] *= 1e4
+            stack._x.clear()
+        algorithm.step(fed, batch)  # type: ignore[attr-defined]
+        states.append(fed.state())
+    for party in states[0]:
+        for part in states[0][party]:
+            for key, value in states[0][party][part].items():
+                assert torch.equal(value, states[1][party][part][key])
+
+
+def test_poisson_batches_need_every_party() -> None:
+    with pytest.raises(PolicyError, match=r"passive1 trains without\. Set party"):
+        training(party="active", accountant="prv")
+
+
+def test_poisson_claim_is_that_of_opacus_over_all_parties() -> None:
+    pytest.importorskip("opacus")
+    made = training(strength=2.0, accountant="rdp", params={"epochs": 2})
+    found = claim(made)
+    n = len(made.stack.first.sets["labelled"])
+    steps = 2 * -(-n // 32)
+    expected = accounting.subsampled_gaussian(2 / 2**0.5, 32 / n, steps, 1e-5, "rdp").epsilon
+    assert found.epsilon == pytest.approx(expected, rel=1e-4)
+    assert found.accountant == "Opacus RDP"
+    assert f"{steps} batches at rate {32 / n:.4g}" in found.over
+
+
+def weights(made: Training, r: int, party: str = "active") -> Tensor:
+    modules = made.fed.parties[party].modules.values()
+    return torch.cat([v[r].flatten() for m in modules for v in m.state().values()])
+
+
+def test_a_replica_does_not_depend_on_its_company() -> None:
+    alone, company = training(seeds=(1, 1), accountant="rdp"), training(accountant="rdp")
+    assert torch.equal(weights(alone, 0), weights(company, 1))
+
+
+def test_off_it_is_the_undefended_training_up_to_rounding() -> None:
+    tasks = {0: small_task(0)}
+    cells = [
+        CellSpec(
+            {"name": "small"}, "splitnn", TINY,
+            (DefenseSpec("dpsgd", {"accountant": "rdp"}, "all", s),), 0, "float64",
+        )
+        for s in (0.0, 1.0)
+    ]  # fmt: skip
+    made = Training(cells, (), tasks, torch.device("cpu"))
+    for _ in made.run(predictions=False):
+        pass
+    plain = training(strength=0.0, seeds=(0, 0))
+    assert torch.allclose(weights(made, 0), weights(plain, 0), atol=1e-10)
+    assert not torch.allclose(weights(made, 1), weights(plain, 0), atol=1e-3)
+
+
+# One party alone, measured
+
+
+def measured(parties: tuple[str, ...], strength: float = 20.0, runs: int = 300) -> canary.Measured:
+    """What the active party's weights tell about one row's columns at the passive party.
+
+    One training for each coin, side by side from the same weights: the row is 10,000 in every
+    column, or 0. Both are one zeroing-out away from a training without the row, so the claim is
+    that of half the noise, over all parties that have it.
+    """
+    task = small_task(0)
+    row = int(task.sets["labelled"][0])
+    worlds = []
+    for value in (0.0, 1e4):
+        x = task.x["passive1"].clone()
+        x[row] = value
+        worlds.append(replace(task, x={**task.x, "passive1": x}))
+    coins = torch.randint(2, (runs,), generator=generator(0, "coins"))
+    stack = Stack(worlds, coins, torch.device("cpu"), torch.float64)
+    on = torch.full((runs,), strength, dtype=torch.float64)
+    policy = registry.defenses.create("dpsgd")
+    fed = Federation.create(stack, list(range(runs)), {p: [(policy, on)] for p in parties})
+    params = {**TINY, "epochs": 4, "batch_size": 144, "optimizer": "sgd", "lr": 0.1}
+    algorithm = registry.algorithms.create("splitnn", params)
+    algorithm.build(fed)
+    same = {
+        p: {k: {n: v[:1].expand_as(v).clone() for n, v in m.items()} for k, m in parts.items()}
+        for p, parts in fed.state().items()
+    }
+    fed.load(same, torch.arange(runs))
+    for _ in run_phases(algorithm, fed):
+        pass
+    seen = [v.flatten(1) for m in fed.active.modules.values() for v in m.state().values()]
+    claimed = accounting.gaussian(strength / 2, 4 * len(parties), 1e-5).epsilon
+    found = torch.nan_to_num(torch.cat(seen, dim=1))
+    return canary.audit(found, coins, claimed=claimed, delta=1e-5, confidence=0.99)
+
+
+def test_one_unprotected_party_breaks_what_the_other_would_have_claimed() -> None:
+    """The row is not even the protected party's: it changes all other rows' embeddings."""
+    found = measured(("active",))
+    assert found.claimed == pytest.approx(0.726, abs=1e-3)
+    assert found.epsilon > 2.0, found.sentence()
+
+
+def test_both_protected_are_not_contradicted() -> None:
+    found = measured(("active", "passive1"))
+    assert not found.contradicts, found.sentence()
+    assert found.epsilon < 0.5

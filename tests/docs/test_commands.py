@@ -1,0 +1,119 @@
+"""Every command that README and docs show works: run if it is quick, at least understood if not.
+
+A command in a fence marked ``console`` or ``sh`` is one of three things: run here, page by page in
+one folder with small tables; a `vflsec` command that trains, whose arguments are then parsed by the
+command line itself; or of another program, listed below with the reason why it is not run.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+
+from vflsec import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+QUICK = {"init", "check", "list", "show", "new"}
+"""Commands that are run; `vflsec --version` and `--help` too."""
+
+NOT_RUN = {
+    "make": "installs an environment, or runs this test",
+    "pip": "needs a package index",
+    "pytest": "would run the tests within a test",
+    "cd": "moves the test",
+    "git": "needs a repository of the user's",
+    "python": "scripts of the repository run minutes; examples have tests of their own",
+    "dask": "needs a scheduler",
+    "sbatch": "needs SLURM",
+    "srun": "needs SLURM",
+    "docker": "needs a container runtime",
+    "podman": "needs a container runtime",
+    "apptainer": "needs a container runtime",
+}
+"""Other programs, each with the reason."""
+
+
+def commands(page: Path) -> list[str]:
+    """Commands of the fences, continuation lines joined, comments and output left out."""
+    text = page.read_text(encoding="utf-8")
+    out = []
+    for _, body in re.findall(r"^```(console|sh|bash)\n(.*?)^```", text, re.M | re.S):
+        for line in body.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            if words:
+                out.append(shlex.join(words))
+    return out
+
+
+def subcommand(words: list[str]) -> list[str]:
+    """The words of a `vflsec` command, ``new attack`` among them."""
+    return words[1:3] if words[1:2] == ["new"] else words[1:2]
+
+
+def parse(words: list[str]) -> None:
+    """Let the command line read the arguments, without running anything."""
+    command = typer.main.get_command(cli.app)
+    with command.make_context("vflsec", list(words[1:]), resilient_parsing=False) as context:
+        rest = [*context._protected_args, *context.args]
+        name, below, args = command.resolve_command(context, rest)  # type: ignore[attr-defined]
+        with below.make_context(name, args, parent=context) as inner:
+            if hasattr(below, "resolve_command"):
+                rest = [*inner._protected_args, *inner.args]
+                name, last, args = below.resolve_command(inner, rest)
+                last.make_context(name, args, parent=inner).close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Tables by the names that the pages use."""
+    rng = np.random.default_rng(0)
+    ids = [f"c{i}" for i in range(120)]
+    shop = pd.DataFrame({"customer": ids, "basket": rng.normal(size=120)})
+    bank = pd.DataFrame({"customer": ids[20:], "income": rng.normal(size=100)})
+    bank["defaulted"] = (bank.income + rng.normal(size=100) > 0).astype(int)
+    shop.to_csv(tmp_path / "shop.csv", index=False)
+    bank.to_csv(tmp_path / "bank.csv", index=False)
+    bank.rename(columns={"customer": "customer_id"}).to_csv(tmp_path / "accounts.csv", index=False)
+    shop.rename(columns={"customer": "Customer ID"}).to_csv(tmp_path / "visits.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_commands_work(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in commands(page):
+        words = shlex.split(text)
+        if "=" in words[0]:  # a variable before the command
+            words = words[1:]
+        if words[0] != "vflsec":
+            assert words[0] in NOT_RUN, f"{page.name}: {text}: run it, or say why not"
+            continue
+        parse(words)
+        if subcommand(words)[:1] and subcommand(words)[0] in QUICK:
+            if words[1] == "new":
+                (folder / f"{words[2]}s").mkdir(exist_ok=True)
+            code = cli.main(words[1:])
+            said = capsys.readouterr()
+            assert code == 0, f"{page.name}: {text}: {said.err}"
+            assert said.out
+
+
+def test_wrong_commands_would_be_found() -> None:
+    for text in ("vflsec adit x", "vflsec audit x --outt y", "vflsec gate out --max high"):
+        with pytest.raises(Exception) as caught:
+            parse(shlex.split(text))
+        assert getattr(caught.value, "exit_code", None) == 2
+
+
+def test_there_are_commands() -> None:
+    found = {p.name: commands(p) for p in PAGES}
+    assert "vflsec check scenario.toml" in found["README.md"]
+    assert sum(len(c) for c in found.values()) > 25

@@ -1,0 +1,62 @@
+"""`vflsec init`: a first scenario for the user's own tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vflsec.cli_streams import console_for
+
+__all__ = ["init"]
+
+_EACH = "TEXT | PARTY=TEXT"
+
+
+def init(
+    tables: Annotated[list[Path], typer.Argument(help="One table, or one for each party.")],
+    label: Annotated[str, typer.Option(help="The column to predict; its table is active.")],
+    out: Annotated[Path, typer.Option(help="The scenario to write.")],
+    id_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id",
+            metavar="COLUMN | PARTY=COLUMN",
+            help="Links rows; found if not given. Repeat it where it differs.",
+        ),
+    ] = None,
+    rare: Annotated[
+        str, typer.Option(help="Classes of too few rows: drop or merge.", metavar="drop | merge")
+    ] = "",
+    bins: Annotated[int, typer.Option(help="Cut a quantity into so many classes.")] = 0,
+    separator: Annotated[
+        list[str] | None,
+        typer.Option(metavar=_EACH, help="Between fields; found if not given."),
+    ] = None,
+    decimal: Annotated[
+        list[str] | None, typer.Option(metavar=_EACH, help="Decimal mark; found if not given.")
+    ] = None,
+    encoding: Annotated[
+        list[str] | None, typer.Option(metavar=_EACH, help="Of text tables; else UTF-8.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace --out if it exists.")] = False,
+) -> None:
+    """Write a commented scenario for your own tables, and print what is in them.
+
+    Example: vflsec init bank.csv bureau.csv --id customer --label default --out credit.toml
+    """
+    from vflsec.draft import Wishes, draft_scenario
+    from vflsec.files import write_new
+    from vflsec.report.tables import print_tables
+
+    wishes = Wishes(
+        label, tuple(id_ or ()), tuple(separator or ()), tuple(decimal or ()),
+        tuple(encoding or ()), rare, bins,
+    )  # fmt: skip
+    draft = draft_scenario(tables, wishes, out.parent)
+    write_new(out, draft.text, force=force)
+    print_tables(draft.facts, console_for())
+    for note in draft.notes:
+        typer.echo(f"note: {note}")
+    typer.echo(f"Wrote {out}. Next: vflsec check {out}")

@@ -1,0 +1,245 @@
+"""How often a policy touched what it protects: counts of one execution, by row and phase.
+
+An epsilon is a property of an execution, so accountants are given what was counted at the doors
+that the engine owns (labels handed to a loss, messages, steps on own parameters), never a
+hyper-parameter's name. A use of labels that goes past the policy's hook is found out, too, and
+voids the claim: labels are handed out :class:`Guarded`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+__all__ = ["Batches", "Counter", "Guarded", "Uses", "plain", "uses_of"]
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Poisson batches of one phase.
+
+    Attributes:
+        phase: its name.
+        rate: the chance with which a row comes into a batch.
+        steps: batches in all, without early stopping.
+        uses: how often the policy was called on each.
+        cut: the chance that a batch was too large and cut.
+    """
+
+    phase: str
+    rate: float
+    steps: int
+    uses: int
+    cut: float
+
+
+@dataclass(frozen=True)
+class Uses:
+    """How often a policy treated the most treated row of one training.
+
+    Attributes:
+        counted: the largest count over all rows, over training, validation and inference.
+        stopped: what early stopping left out at most. When to stop was decided by looking at data,
+            so a claim composes over what would have been without it.
+        phases: by phase, the largest count over rows.
+        past: what went past the policy, in words that end no sentence; empty if nothing.
+        peers: the other parties that trained, by name, each with the strength and the counts of its
+            own policy of this kind, or None where it trained without.
+        batches: the Poisson batches of each phase that had them.
+    """
+
+    counted: int = 0
+    stopped: int = 0
+    phases: Mapping[str, int] = field(default_factory=dict)
+    past: tuple[str, ...] = ()
+    peers: Mapping[str, tuple[float, Uses] | None] = field(default_factory=dict)
+    batches: tuple[Batches, ...] = ()
+
+    @property
+    def most(self) -> int:
+        """Over how many uses of one row a claim composes."""
+        return self.counted + self.stopped
+
+    def sentence(self, what: str) -> str:
+        """``"7 messages of a row (4 train, 3 predict)"`` for `what` = ``"messages"``."""
+        by = ", ".join(f"{n} {phase}" for phase, n in self.phases.items() if n)
+        left = f", {self.stopped} more that early stopping left out" if self.stopped else ""
+        return f"{self.counted} {what} of the most used row (most by phase: {by}){left}"
+
+
+def uses_of(facts: Mapping[str, Any]) -> Uses:
+    """The counts among the facts of a run; nothing counted where there are none."""
+    found = facts.get("uses")
+    return found if isinstance(found, Uses) else Uses()
+
+
+class Counter:
+    """Counts of one policy at work: for every phase one (R, N) tensor of int32 beside the data.
+
+    Args:
+        replicas, rows: R and N.
+        device: of the counts; adding copies nothing to the host.
+
+    Attributes:
+        phase, alive: the current phase, and which replicas (R,) still train; None if all do.
+        planned: epochs by phase.
+        calls: how often the policy was called, by phase.
+        sampling: of Poisson batches by phase: rate, batches an epoch, the chance that one is cut,
+            and how many there were.
+        past: what went past the policy.
+    """
+
+    def __init__(self, replicas: int, rows: int, device: torch.device | str = "cpu") -> None:
+        self.replicas, self.rows, self.device = replicas, rows, torch.device(device)
+        self.phases: dict[str, Tensor] = {}
+        self.past: list[str] = []
+        self.phase = ""
+        self.alive: Tensor | None = None
+        self.planned: dict[str, int] = {}
+        self.calls: dict[str, int] = {}
+        self.sampling: dict[str, list[Any]] = {}
+        self._stopped = torch.zeros(replicas, dtype=torch.int64)
+
+    def _of(self, phase: str) -> Tensor:
+        if phase not in self.phases:
+            shape = (self.replicas, self.rows)
+            self.phases[phase] = torch.zeros(shape, dtype=torch.int32, device=self.device)
+        return self.phases[phase]
+
+    def add(self, rows: Tensor, phase: str = "", on: Tensor | None = None) -> None:
+        """One use of each of the sample ids (R, b); a row that stands there twice is used twice.
+
+        Replicas that do not train any more are left out, and with `on` (R, b) single rows.
+        """
+        phase = phase or self.phase
+        counts = self._of(phase)
+        self.calls[phase] = self.calls.get(phase, 0) + 1
+        one = torch.ones_like(rows, dtype=torch.int32)
+        if self.alive is not None:
+            one = one * self.alive.to(one).unsqueeze(1)
+        if on is not None:
+            one = one * on.to(one)
+        counts.scatter_add_(1, rows.to(self.device), one.to(self.device))
+
+    def mark(self, which: Tensor, phase: str) -> None:
+        """One use of the rows where `which` (R, N) is true."""
+        self._of(phase).add_(which.to(self.device, torch.int32))
+
+    def passed(self, how: str) -> None:
+        """Something that the policy protects went past it."""
+        if how not in self.past:
+            self.past.append(how)
+
+    def stop(self, phase: str, ran: Tensor, planned: int) -> None:
+        """A phase ended after `ran` (R,) of `planned` epochs: the rest counts as if it had been."""
+        left = (planned - ran.cpu().to(torch.int64)).clamp_min(0)
+        if not bool((left > 0).any()):
+            return
+        seen = self.phases.get(phase)
+        most = seen.max(dim=1).values.cpu().long() if seen is not None else torch.zeros_like(left)
+        each = torch.ceil(most.double() / ran.cpu().clamp_min(1)).long().clamp_min(1)
+        self._stopped += left * each
+
+    def sampled(self, phase: str, rate: float, of_epoch: int, cut: float) -> None:
+        """One more Poisson batch."""
+        self.sampling.setdefault(phase, [rate, of_epoch, cut, 0])[3] += 1
+
+    def _batches(self) -> tuple[Batches, ...]:
+        return tuple(
+            Batches(
+                phase, rate, of_epoch * self.planned.get(phase, 1),
+                math.ceil(self.calls.get(phase, 0) / seen), cut,
+            )
+            for phase, (rate, of_epoch, cut, seen) in self.sampling.items()
+        )  # fmt: skip
+
+    def total(self) -> Tensor:
+        """Uses of every row over all phases, (R, N) int64."""
+        zeros = torch.zeros(self.replicas, self.rows, dtype=torch.int64, device=self.device)
+        return sum((c.long() for c in self.phases.values()), zeros)
+
+    def uses(self, r: int, **more: Any) -> Uses:
+        """What was counted in replica `r`."""
+        counted = int(self.total()[r].max()) if self.rows else 0
+        return Uses(
+            counted=counted,
+            stopped=int(self._stopped[r]) if counted else 0,
+            phases={name: int(c[r].max()) for name, c in self.phases.items()},
+            past=tuple(self.past),
+            batches=self._batches(),
+            **more,
+        )
+
+
+class Guarded(Tensor):
+    """Labels that know which rows they are of and tell when somebody computes with them.
+
+    Only :meth:`vflsec.federation.Federation.losses` takes them apart; whatever else reads their
+    values is a use of labels past the policy that was to protect them. Shapes and kinds may be
+    asked for.
+    """
+
+    rows: Tensor
+    counters: tuple[Counter, ...]
+
+    QUIET: ClassVar[frozenset[Any]] = frozenset(
+        {
+            Tensor.dim, Tensor.size, Tensor.__len__, Tensor.numel, Tensor.is_floating_point,
+            Tensor.element_size,
+            *(getattr(Tensor, name).__get__ for name in (
+                "shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "layout",
+                "is_sparse", "is_quantized", "is_meta",
+            )),
+        }
+    )  # fmt: skip
+
+    @staticmethod
+    def over(y: Tensor, rows: Tensor, counters: tuple[Counter, ...]) -> Guarded:
+        """Labels `y` (R, b) or (R, b, C) of sample ids `rows` (R, b)."""
+        made: Guarded = y.as_subclass(Guarded)
+        made.rows, made.counters = rows, counters
+        return made
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func not in cls.QUIET:
+            for found in _inside((args, kwargs)):
+                for counter in found.counters:
+                    counter.passed("labels are computed with outside the loss")
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*_plain(args), **_plain(kwargs or {}))
+
+
+def plain(y: Tensor) -> Tensor:
+    """The labels themselves, told to nobody; for the one place that counts their use."""
+    if not isinstance(y, Guarded):
+        return y
+    with torch._C.DisableTorchFunctionSubclass():
+        return y.as_subclass(Tensor)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Guarded):
+        return plain(value)
+    if isinstance(value, tuple | list):
+        return type(value)(_plain(v) for v in value)
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return value
+
+
+def _inside(value: Any) -> list[Guarded]:
+    if isinstance(value, Guarded):
+        return [value]
+    if isinstance(value, tuple | list):
+        return [g for v in value for g in _inside(v)]
+    if isinstance(value, dict):
+        return [g for v in value.values() for g in _inside(v)]
+    return []

@@ -1,0 +1,187 @@
+"""Class labels of a column: in order, merged, left out, or cut from a quantity."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from vflsec import check
+from vflsec.data.reading import Frame, data_error, listed, numbers, texts
+
+__all__ = ["MOST_CLASSES", "Relabel", "in_order", "is_quantity", "labels"]
+
+MOST_CLASSES = 1_000
+
+MOST_FRACTIONAL_CLASSES = 20
+"""With more distinct labels that are no whole numbers, the label looks like a quantity."""
+
+
+@dataclass(frozen=True)
+class Relabel:
+    """How labels are changed before they are classes.
+
+    Attributes:
+        merge: new class by name, with the classes that become it.
+        drop: classes whose rows count as rows without a label.
+        edges: cut points e_1 < e_2 < ... of a quantity: classes ``< e_1``, ``e_1 to < e_2``, ...,
+            ``>= e_k``.
+    """
+
+    merge: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    drop: Sequence[str] = ()
+    edges: Sequence[float] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.merge or self.drop or self.edges)
+
+
+def labels(
+    frame: Frame, name: str, change: Relabel | None = None
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Class index of each row (-1 = no label) and the class names in index order.
+
+    Classes are ordered as numbers if they are whole numbers, else alphabetically (cut quantities by
+    size); with two classes the second one counts as positive.
+
+    Raises:
+        DataError: no label, one class, more than 1000 classes, a quantity instead of classes, or
+            a change that names a class that is not there.
+    """
+    change = change or Relabel()
+    array = frame.column(name, "label")
+    what = f"label column {name!r}"
+    if array.null_count == len(array):
+        raise data_error(
+            frame.path, what, "have a value in some row", "no value in any", "Name another column."
+        )
+    if change.edges:
+        return _cut(frame, name, change)
+    coded = texts(array).dictionary_encode()
+    found: list[str] = coded.dictionary.to_pylist()
+    if not (change.merge or change.drop):
+        _check_kind(frame, name, found)
+    become = _renamed(frame, name, found, change)
+    left = list(dict.fromkeys(v for v in become.values() if v is not None))
+    if len(left) == 1:
+        raise data_error(
+            frame.path, what, "have at least two classes", f"only {left[0]!r}", "Check the column."
+        )
+    if not left:
+        raise data_error(frame.path, what, "keep at least two classes", "none after `drop_classes`")
+    if len(left) > MOST_CLASSES:
+        raise data_error(
+            frame.path,
+            what,
+            f"have at most {MOST_CLASSES} classes",
+            f"{len(left)}, such as {listed(left[:3])}",
+            "Name the label column, or merge classes.",
+        )
+    names = in_order(left)
+    place: dict[str | None, int] = {n: i for i, n in enumerate(names)}
+    lookup = np.array([place.get(become[n], -1) for n in found] + [-1], dtype=np.int64)
+    return lookup[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)], tuple(names)
+
+
+def is_quantity(frame: Frame, name: str) -> bool:
+    """Whether a column holds so many different numbers that they can be no classes."""
+    array = texts(frame.columns[name])
+    distinct = [v for v in array.unique().to_pylist() if v is not None]
+    if len(distinct) <= MOST_FRACTIONAL_CLASSES:
+        return False
+    values, bad = numbers(array, frame.dialect.decimal)
+    there = values[~np.isnan(values)]
+    if len(bad):
+        return False
+    return bool((there != np.round(there)).any()) or len(distinct) > MOST_CLASSES
+
+
+def _check_kind(frame: Frame, name: str, found: Sequence[str]) -> None:
+    """Refuse a quantity, and numbers that are not finite."""
+    what = f"label column {name!r}"
+    values, bad = numbers(pa.array(found), frame.dialect.decimal)
+    if len(bad):
+        return
+    if np.isinf(values).any():
+        raise data_error(
+            frame.path, what, "hold finite numbers or names",
+            f"{found[int(np.isinf(values).argmax())][:40]!r}", "Correct it, or leave it empty.",
+        )  # fmt: skip
+    if len(found) > MOST_FRACTIONAL_CLASSES and (values != np.round(values)).any():
+        middle = float(np.median(values))
+        raise data_error(
+            frame.path,
+            what,
+            "hold classes",
+            f"{len(found)} different numbers such as {listed(found[:3])}",
+            "It looks like a quantity (regression is not supported): cut it into classes, for "
+            f"example label_edges = [{middle:g}] under [data] (`vflsec init --bins 2`).",
+        )
+
+
+def _renamed(
+    frame: Frame, name: str, found: Sequence[str], change: Relabel
+) -> dict[str, str | None]:
+    """What each label becomes; None = no label."""
+    out: dict[str, str | None] = {v: v for v in found}
+    named = [(v, new) for new, olds in change.merge.items() for v in olds]
+    named += [(v, "") for v in change.drop]
+    for old, new in named:
+        if old not in out:
+            key = "merge_classes" if new else "drop_classes"
+            raise data_error(
+                frame.path, key, f"name classes of {name!r}: {listed(found)}", repr(old),
+                check.nearest(old, found),
+            )  # fmt: skip
+        if [v for v, _ in named].count(old) > 1:
+            raise data_error(
+                frame.path, "merge_classes and drop_classes", "name each class once",
+                f"{old!r} twice", "Remove one mention.",
+            )  # fmt: skip
+        out[old] = new or None
+    return out
+
+
+def _cut(frame: Frame, name: str, change: Relabel) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    edges = [float(e) for e in change.edges]
+    if sorted(set(edges)) != edges:
+        raise data_error(
+            frame.path, "label_edges", "rise strictly", repr(list(change.edges)), "Sort them."
+        )
+    if change.merge or change.drop:
+        raise data_error(
+            frame.path, "label_edges", "stand without merge_classes and drop_classes", "both",
+            "Choose other edges instead.",
+        )  # fmt: skip
+    values, bad = frame.numbers(name)
+    if len(bad) or np.isinf(values).any():
+        row = int(bad[0]) if len(bad) else int(np.isinf(values).argmax())
+        raise data_error(
+            frame.path, f"label column {name!r}", "hold finite numbers (label_edges cut it)",
+            f"{frame.columns[name][row].as_py()!r} in {frame.row(row)}", "Leave `label_edges` out.",
+        )  # fmt: skip
+    shown = [f"{e:g}" for e in edges]
+    names = [f"< {shown[0]}", *(f"{a} to < {b}" for a, b in itertools.pairwise(shown))]
+    names.append(f">= {shown[-1]}")
+    y = np.array([-1 if np.isnan(v) else bisect.bisect_right(edges, v) for v in values])
+    for i, n in enumerate(names):
+        if not (y == i).any():
+            there = values[~np.isnan(values)]
+            raise data_error(
+                frame.path, "label_edges", "leave rows in every class", f"none in {n!r}",
+                f"The label goes from {there.min():g} to {there.max():g}.",
+            )  # fmt: skip
+    return y.astype(np.int64), tuple(names)
+
+
+def in_order(names: Sequence[str]) -> list[str]:
+    """Names in numeric order if all are whole numbers, else in alphabetic order."""
+    try:
+        return sorted(names, key=lambda n: (int(n), n))
+    except ValueError:
+        return sorted(names)

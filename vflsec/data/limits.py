@@ -1,0 +1,113 @@
+"""How much of a file is read at most, so that a small file cannot fill the memory.
+
+A compressed file may be a thousand times larger than it looks. Gzip is therefore unpacked piece by
+piece, and Parquet, whose header may lie, batch by batch; what goes beyond the limit is an error
+that says how to raise it.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from vflsec.errors import DataError
+
+__all__ = ["Limits", "gunzip", "parquet_table", "too_much"]
+
+_PIECE = 1 << 20
+_BATCH_CELLS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that is read of one table.
+
+    Attributes:
+        bytes: of the unpacked file; 2 GiB by default.
+        cells: rows x columns; 200 million by default.
+    """
+
+    bytes: int = 2 * 2**30
+    cells: int = 200_000_000
+
+
+def too_much(path: object, what: str, got: str, most: int, key: str) -> DataError:
+    """The error for a file that is larger than a limit."""
+    return DataError(
+        f"{path}: table must {what} at most {most:,} {key.removeprefix('max_')}, got {got}. If the "
+        f"file is what it should be, raise the limit: {key} = NUMBER under [data]."
+    )
+
+
+def gunzip(path: Path, raw: bytes, limits: Limits) -> bytes:
+    """Unpack gzip (several members too) up to the limit.
+
+    Raises:
+        DataError: beyond the limit.
+        zlib.error, EOFError: no gzip, or cut short.
+    """
+    out, size, rest = [], 0, raw
+    while rest:
+        member = zlib.decompressobj(wbits=31)
+        data = rest
+        while not member.eof:
+            piece = member.decompress(data, _PIECE)
+            data = member.unconsumed_tail
+            if not piece and not data and not member.eof:
+                raise EOFError("it ends too early")
+            out.append(piece)
+            size += len(piece)
+            if size > limits.bytes:
+                got = f"more ({len(raw):,} packed)"
+                raise too_much(path, "unpack to", got, limits.bytes, "max_bytes")
+        rest = member.unused_data.lstrip(b"\0")
+    return b"".join(out)
+
+
+def parquet_table(path: Path, raw: bytes, limits: Limits) -> pa.Table:
+    """Read Parquet up to the limits; text keeps the file's dictionary until its size is known.
+
+    Raises:
+        DataError: beyond a limit.
+        pyarrow.ArrowException, OSError: no Parquet file.
+    """
+    file = pa.parquet.ParquetFile(io.BytesIO(raw), memory_map=False)
+    found, names = file.metadata, file.schema_arrow.names
+    cells = found.num_rows * len(names)
+    if cells > limits.cells:
+        got = f"{cells:,} ({found.num_rows:,} rows, {len(names):,} columns)"
+        raise too_much(path, "hold", got, limits.cells, "max_cells")
+    said = sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
+    if said > limits.bytes:
+        raise too_much(path, "unpack to", f"{said:,}", limits.bytes, "max_bytes")
+    kinds = file.schema_arrow.types
+    coded = [n for n, t in zip(names, kinds) if _is_text(t)]
+    if len(set(names)) == len(names):
+        file = pa.parquet.ParquetFile(io.BytesIO(raw), read_dictionary=coded)
+    batches, size = [], 0
+    for batch in file.iter_batches(max(_BATCH_CELLS // max(len(names), 1), 1), use_threads=False):
+        size += sum(_unpacked(column) for column in batch.columns)
+        if size > limits.bytes:
+            raise too_much(path, "unpack to", "more", limits.bytes, "max_bytes")
+        batches.append(batch)
+    if not batches:
+        return file.schema_arrow.empty_table()
+    return pa.Table.from_batches(batches)
+
+
+def _unpacked(column: pa.Array) -> int:
+    """Bytes of a column once its dictionary is written out."""
+    if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type):
+        lengths = pc.take(pc.binary_length(column.dictionary), column.indices)
+        return int(pc.sum(lengths).as_py() or 0) + 4 * len(column)
+    return int(column.nbytes)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)

@@ -1,0 +1,120 @@
+"""What is in tables, as plain values: every column with its kind, and which rows parties share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from vflsec.data.features import Features
+from vflsec.data.reading import Frame
+
+if TYPE_CHECKING:
+    from vflsec.data.layout import Roles
+
+__all__ = ["holders", "overlap_sentence", "overlaps", "table_facts"]
+
+
+def holders(rows: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """How many parties hold each row of the union, (N,)."""
+    size = 1 + max((int(r.max()) for r in rows.values() if len(r)), default=-1)
+    held = np.zeros(size, dtype=np.int64)
+    for r in rows.values():
+        held[r] += 1
+    return held
+
+
+def overlaps(
+    rows: Mapping[str, NDArray[np.int64]], y: NDArray[np.int64]
+) -> dict[str, dict[str, int]]:
+    """{party: rows, rows in common with all parties, of these with a label, rows only here}."""
+    held = holders(rows)
+    return {
+        p: {
+            "rows": len(r),
+            "common": int((held[r] == len(rows)).sum()),
+            "labelled": int(((held[r] == len(rows)) & (y[r] >= 0)).sum()),
+            "only_here": int((held[r] == 1).sum()),
+        }
+        for p, r in rows.items()
+    }
+
+
+def overlap_sentence(facts: Mapping[str, Mapping[str, int]]) -> str:
+    """What became of rows that not all parties hold; '' if all hold all."""
+    common = next(iter(facts.values()))["common"]
+    lacking = {p: f["rows"] - common for p, f in facts.items() if f["rows"] > common}
+    if not lacking:
+        return ""
+    parts = ", ".join(f"{p} {k} of {facts[p]['rows']}" for p, k in lacking.items())
+    return (
+        f"{common} rows are held by all parties; rows without a partner everywhere: {parts}. Only "
+        "the common rows are validated, tested and trained on together; the others serve "
+        "algorithms that train on rows without a partner, and nothing else."
+    )
+
+
+def table_facts(
+    frames: Mapping[str, Frame],
+    used: Mapping[str, Sequence[str]],
+    made: Mapping[str, Features],
+    roles: Roles,
+    drop: Sequence[str],
+    active: str,
+    class_names: Sequence[str],
+) -> list[dict[str, Any]]:
+    """One entry for each file: how it was read, and every column.
+
+    A column has ``name``, ``party``, ``role`` (feature, id, label, split, group, dropped, unused),
+    ``kind`` (number, date, category; the number of classes for a label), ``distinct``,
+    ``missing`` and ``warning``.
+    """
+    files: dict[int, tuple[Frame, list[str]]] = {}
+    for p, frame in frames.items():
+        files.setdefault(id(frame), (frame, []))[1].append(p)
+    out = []
+    for frame, parties in files.values():
+        owner = {c: p for p in parties for c in used[p]}
+        columns = []
+        for name, array in frame.columns.items():
+            party = owner.get(name, parties[0] if len(parties) == 1 else "")
+            role = "feature" if name in owner else roles.taken(parties[0]).get(name, "")
+            if role == "label" and active not in parties:
+                role = ""
+            role = role or ("dropped" if name in drop else "unused")
+            kind, warning = "text" if pa.types.is_string(array.type) else "number", ""
+            if role == "feature":
+                kind = made[party].kinds[name]
+                warning = made[party].doubtful.get(name, "")
+            elif role == "label":
+                party, kind = active, f"{len(class_names)} classes"
+            columns.append(
+                {
+                    "name": name,
+                    "party": party,
+                    "role": role,
+                    "kind": kind,
+                    "distinct": distinct(array),
+                    "missing": array.null_count,
+                    "warning": warning,
+                }
+            )
+        out.append(
+            {
+                "file": frame.path.name,
+                "parties": parties,
+                "rows": frame.rows,
+                "read_as": frame.dialect.said if not frame.typed else "Parquet",
+                "columns": columns,
+            }
+        )
+    return out
+
+
+def distinct(array: pa.Array) -> int:
+    """Number of different values."""
+    return int(pc.count_distinct(array, mode="only_valid").as_py())

@@ -1,0 +1,200 @@
+"""CIFAR-10, 60,000 colour images of 32 x 32 pixels in ten classes, cut into left and right halves.
+
+The loader reads the user's copy; nothing is fetched. In `folder`, or in ``cifar-10-batches-bin``
+within it, lie the files of the binary version, ``data_batch_1.bin`` to ``data_batch_5.bin`` and
+``test_batch.bin``: 10,000 rows each, a byte of label and 3,072 of pixels, red, green, blue. (The
+Python version is pickled, and pickles are not loaded.) Or `file` names one NumPy archive with
+``label`` (n,), ``is_test`` (n,) and the images, as ``image`` (n, 32, 32, 3) bytes or as JPEG files,
+``jpeg`` of all their bytes on end and ``offset`` (n + 1,) where each begins. The official test
+images are the fixed test side. The active party holds the labels and the left halves, the passive
+party the right ones, each (3, 32, 16) with values in [0, 1].
+
+What a sound audit finds: on 12,000 of the images, as JPEG, a small convolutional network reaches
+0.65 accuracy on whole images, 0.58 on either half.
+
+Source: A. Krizhevsky, "Learning multiple layers of features from tiny images", University of
+Toronto (2009), https://www.cs.toronto.edu/~kriz/cifar.html; halves after Sun et al.,
+"Communication-efficient vertical federated learning with limited overlapping samples", ICCV 2023.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsec import check, registry
+from vflsec.data.reading import data_error
+from vflsec.data.sets._published import find_files
+from vflsec.data.source import PartyData, Source
+from vflsec.rng import numpy_generator
+
+SITE = "https://www.cs.toronto.edu/~kriz/cifar.html (binary version)"
+TRAIN = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
+TEST = "test_batch.bin"
+CLASSES = (
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+)  # fmt: skip
+SIDE = 32
+PIXELS = 3 * SIDE * SIDE
+
+Images = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+
+
+@registry.dataset
+@dataclass(frozen=True)
+class Cifar10:
+    """The user's images; the seed is not used.
+
+    Args:
+        folder: where the files lie; a relative path starts from the scenario's folder.
+        file: name of a NumPy archive in it; "" reads the binary version.
+        rows, test_rows: draw so many training and test images, the same for every seed; 0 takes
+            all of them.
+    """
+
+    folder: str
+    file: str = ""
+    rows: int = 0
+    test_rows: int = 0
+
+    def __post_init__(self) -> None:
+        check.integer("cifar10: rows", self.rows, low=0)
+        check.integer("cifar10: test_rows", self.test_rows, low=0)
+
+    def load(self, seed: int) -> Source:
+        """The images as a Source with the official split.
+
+        Raises:
+            DataError: files are missing or not of the published shape, or have fewer rows.
+        """
+        if self.file:
+            paths = find_files("cifar10", self.folder, (self.file,), SITE)
+        else:
+            inner = Path(self.folder) / "cifar-10-batches-bin"
+            folder = str(inner) if inner.is_dir() else self.folder
+            paths = find_files("cifar10", folder, (*TRAIN, TEST), SITE)
+        state = tuple((p, p.stat().st_mtime_ns, p.stat().st_size) for p in paths)
+        return _source(state, bool(self.file), self.rows, self.test_rows)
+
+
+@lru_cache(maxsize=1)
+def _source(
+    state: tuple[tuple[Path, int, int], ...], archive: bool, rows: int, test_rows: int
+) -> Source:
+    """The same object for every seed, so that its images are in memory once."""
+    paths = [path for path, _, _ in state]
+    read = _archive if archive else _binary
+    images, y, test = read(paths, (rows, test_rows))
+    x = np.ascontiguousarray(images.transpose(0, 3, 1, 2), dtype=np.float32) / np.float32(255)
+    own = np.arange(len(y), dtype=np.int64)
+    cuts = {"active": slice(0, SIDE // 2), "passive": slice(SIDE // 2, SIDE)}
+    content = hashlib.sha256(y.tobytes() + test.tobytes())
+    content.update(np.ascontiguousarray(images).data)
+    return Source(
+        name="cifar10",
+        parties={p: PartyData(np.ascontiguousarray(x[..., cut]), own) for p, cut in cuts.items()},
+        active="active",
+        y=y,
+        class_names=CLASSES,
+        split=np.where(test, "test", "train"),
+        digest=content.hexdigest(),
+    )
+
+
+def _chosen(test: NDArray[np.bool_], counts: tuple[int, int], where: Path) -> NDArray[np.int64]:
+    """Positions of the drawn training and test images, in file order."""
+    parts = []
+    for side, count, key in zip((False, True), counts, ("rows", "test_rows"), strict=True):
+        there = np.flatnonzero(test == side)
+        if count > len(there) or not len(there):
+            kind = "test" if side else "training"
+            raise data_error(
+                where, "the files", f"have at least {key} = {max(count, 1)} {kind} images",
+                f"{len(there)}", f"Lower `{key}`; 0 takes all of them.",
+            )  # fmt: skip
+        rng = numpy_generator(0, "rows", "cifar10", key)
+        parts.append(rng.choice(there, size=count, replace=False) if count else there)
+    return np.sort(np.concatenate(parts))
+
+
+def _binary(paths: list[Path], counts: tuple[int, int]) -> tuple[Images, Labels, NDArray[np.bool_]]:
+    """Images (n, 32, 32, 3), classes (n,) and test marks (n,) of the binary version."""
+    blocks = []
+    for path in paths:
+        raw = np.fromfile(path, dtype=np.uint8)
+        if not len(raw) or len(raw) % (PIXELS + 1):
+            raise data_error(
+                path, "the file", f"hold rows of {PIXELS + 1} bytes, a label and the pixels",
+                f"{len(raw)} bytes", f"Take the binary version from {SITE}.",
+            )  # fmt: skip
+        blocks.append(raw.reshape(-1, PIXELS + 1))
+    test = np.repeat([p.name == TEST for p in paths], [len(b) for b in blocks])
+    rows = np.concatenate(blocks)
+    y = _classes(rows[:, 0], paths[0].parent)
+    keep = _chosen(test, counts, paths[0].parent)
+    images = rows[keep, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+    return images, y[keep], test[keep]
+
+
+def _archive(
+    paths: list[Path], counts: tuple[int, int]
+) -> tuple[Images, Labels, NDArray[np.bool_]]:
+    """The same from a NumPy archive."""
+    (path,) = paths
+    try:
+        with np.load(path, allow_pickle=False) as opened:
+            held = {k: opened[k] for k in opened.files if k != "path"}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        first = str(error).splitlines()[0].rstrip(".")
+        raise data_error(path, "the file", "be a NumPy archive of plain arrays", first) from None
+    need = ("label", "is_test", *(("image",) if "image" in held else ("jpeg", "offset")))
+    gone = [k for k in need if k not in held]
+    if gone:
+        raise data_error(path, "the archive", f"hold {', '.join(need)}", f"no {', '.join(gone)}")
+    n = len(held["label"])
+    sizes = {"is_test": n, "image": n, "offset": n + 1}
+    for key in need:
+        if key in sizes and len(held[key]) != sizes[key]:
+            raise data_error(
+                path, key, f"have {sizes[key]} entries for {n} labels", f"{len(held[key])}"
+            )
+    test = held["is_test"].astype(bool)
+    y = _classes(held["label"], path)
+    keep = _chosen(test, counts, path)
+    if "image" in held:
+        images = held["image"]
+        if images.dtype != np.uint8 or images.shape[1:] != (SIDE, SIDE, 3):
+            raise data_error(
+                path, "image", "be bytes of shape (n, 32, 32, 3)", f"{images.dtype} {images.shape}"
+            )
+        return images[keep], y[keep], test[keep]
+    data, offset = held["jpeg"].tobytes(), held["offset"]
+    made = [_decoded(data[offset[i] : offset[i + 1]], path, int(i)) for i in keep]
+    return np.stack(made), y[keep], test[keep]
+
+
+def _decoded(data: bytes, path: Path, row: int) -> Images:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG",)) as opened:
+            if opened.size != (SIDE, SIDE):
+                raise data_error(path, f"image {row}", "have 32 x 32 pixels", f"{opened.size}")
+            return np.asarray(opened.convert("RGB"), dtype=np.uint8)
+    except (UnidentifiedImageError, OSError) as error:
+        raise data_error(path, f"image {row}", "be a JPEG file", f"{error}".rstrip(".")) from None
+
+
+def _classes(found: NDArray[np.integer], where: Path) -> Labels:
+    y = found.astype(np.int64)
+    if len(y) and (y.min() < 0 or y.max() >= len(CLASSES)):
+        raise data_error(where, "labels", "lie between 0 and 9", f"{y.min()} to {y.max()}")
+    return y

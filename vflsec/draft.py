@@ -1,0 +1,325 @@
+"""A first scenario for the user's own tables: what `vflsec init` reads, refuses and writes.
+
+What the tables say is not asked: the id column, a column that says train or test, columns that give
+the label away. What `vflsec check` would refuse later (too few rows of a class, a label that is a
+quantity) is refused here at once, with the option that settles it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vflsec import check
+from vflsec.data import guess_roles
+from vflsec.data.classes import is_quantity
+from vflsec.data.layout import Reader
+from vflsec.data.split import LEAST, present_rows, row_sets
+from vflsec.draft_text import scenario_text
+from vflsec.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from vflsec.data.reading import Frame
+    from vflsec.data.source import Source
+
+__all__ = ["Draft", "Wishes", "draft_scenario"]
+
+_ENOUGH = sum(LEAST.values())
+_OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user said; what is empty is found out.
+
+    Attributes:
+        label: the label column.
+        id, separator, decimal, encoding: one text, or ``PARTY=TEXT`` for each party.
+        rare: what to do with classes of too few rows: ``drop``, ``merge``, or '' to be asked.
+        bins: classes to cut a quantity into, 0 = none.
+    """
+
+    label: str
+    id: Sequence[str] = ()
+    separator: Sequence[str] = ()
+    decimal: Sequence[str] = ()
+    encoding: Sequence[str] = ()
+    rare: str = ""
+    bins: int = 0
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A scenario to write, and what is in the tables.
+
+    Attributes:
+        text: the scenario.
+        facts: with ``tables`` and ``overlap``, see :mod:`vflsec.data.profile`.
+        notes: what was found or settled, in sentences.
+    """
+
+    text: str
+    facts: Mapping[str, Any]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def draft_scenario(tables: Sequence[Path], wishes: Wishes, base: Path) -> Draft:
+    """Read the tables and draft a scenario whose paths start from `base`.
+
+    Raises:
+        DataError: a table cannot be read, or cannot be split so that every class is trained on
+            and tested.
+        ConfigError: a column is not there, a name is taken twice, or a wish makes no sense.
+    """
+    parties = _parties(tables)
+    reading = {
+        key: _by_party(f"--{key}", getattr(wishes, key), parties)
+        for key in ("separator", "decimal", "encoding")
+    }
+    reader = Reader(**reading)  # type: ignore[arg-type]
+    single = len(tables) == 1
+    frames = {parties[p]: reader.read(p, "" if single else parties[p]) for p in tables}
+    active = _holder(frames, wishes.label)
+    notes: list[str] = []
+    data: dict[str, Any] = {}
+    if single:
+        data["file"] = _relative(tables[0], base)
+    else:
+        data["files"] = {parties[p]: _relative(p, base) for p in tables}
+    found = _ids(frames, wishes, parties)
+    id_, sure = found if found is not None else ("", False)
+    data["id"] = id_
+    data["label"] = wishes.label
+    data["active"] = "active" if single else active
+    data |= {k: v for k, v in reading.items() if v}
+    frame = frames[active]
+    if sure:
+        notes.append(f"{id_} has another value in every row, so it is taken as the id.")
+    split = guess_roles.split_column(frame, wishes.label)
+    if split:
+        data["split"] = split
+    own_id = id_ if isinstance(id_, str) else id_[active]
+    data |= _cut(frame, wishes, notes)
+    twins = [] if data.get("label_edges") else guess_roles.label_twins(
+        frame, wishes.label, (own_id, split)
+    )  # fmt: skip
+    if twins:
+        data["drop"] = twins
+    if single:
+        roles = (own_id, wishes.label, split, *twins)
+        data["columns"] = _halves(frame, [c for c in frame.columns if c not in roles])
+    data = {k: v for k, v in data.items() if v not in ("", [], {})}
+    source = _load(data, base)
+    changed = _settled(source, wishes, notes)
+    if changed:
+        data |= changed
+        source = _load(data, base)
+    row_sets(source, 0)
+    text = scenario_text(data, source, found_id=sure)
+    _must_load(text)
+    facts = {"tables": source.facts["tables"], "overlap": source.facts["parties"]}
+    return Draft(text, facts, notes)
+
+
+def _load(data: Mapping[str, Any], base: Path) -> Source:
+    from vflsec.data.load import load_source
+
+    return load_source(data, 0, base)
+
+
+def _must_load(text: str) -> None:
+    from vflsec.config.scenario import load_scenario
+
+    load_scenario(tomllib.loads(text), components=False)
+
+
+def _parties(paths: Sequence[Path]) -> dict[Path, str]:
+    names = {p: re.sub(r"\W+", "_", p.name.split(".")[0]) for p in paths}
+    if len(set(names.values())) != len(paths):
+        raise ConfigError(
+            f"init: tables must have different names, got {', '.join(map(str, paths))}. "
+            "A party is called by its file; rename one."
+        )
+    return names
+
+
+def _by_party(
+    option: str, texts: Sequence[str], parties: Mapping[Path, str]
+) -> str | dict[str, str]:
+    """One text for all, or one for each party that is named (``PARTY=TEXT``)."""
+    names = list(parties.values())
+    pairs = {}
+    for text in texts:
+        party, equals, value = text.partition("=")
+        if equals and party in names:
+            pairs[party] = value
+        elif len(texts) > 1:
+            rule = f"PARTY=TEXT with a party among {', '.join(names)} where it is given twice"
+            raise check.fail(f"init: {option}", rule, text, check.nearest(party, names))
+    if pairs and len(names) == 1:
+        return next(iter(pairs.values()))
+    return pairs or (texts[0] if texts else "")
+
+
+def _holder(frames: Mapping[str, Frame], label: str) -> str:
+    holders = [p for p, f in frames.items() if label in f.columns]
+    if len(holders) != 1:
+        every = sorted({c for f in frames.values() for c in f.columns})
+        where = " and ".join(str(frames[p].path) for p in holders) or "no table"
+        raise ConfigError(
+            f"init: --label must be a column of exactly one table, got {label!r}, which is in "
+            f"{where}. {check.nearest(label, every)}".rstrip()
+        )
+    return holders[0]
+
+
+def _ids(
+    frames: Mapping[str, Frame], wishes: Wishes, parties: Mapping[Path, str]
+) -> tuple[str | dict[str, str], bool] | None:
+    """The id column, by party where it differs, and whether it was found and not given."""
+    given = _by_party("--id", wishes.id, parties)
+    several = len(frames) > 1
+    if isinstance(given, dict):
+        left = [p for p in frames if p not in given]
+        if left:
+            raise ConfigError(
+                f"init: --id must be given for every table, got none for {', '.join(left)}. "
+                f"Add {_id_options(frames, wishes.label, dict.fromkeys(left, ''))}."
+            )
+    for p, frame in frames.items():
+        column = given if isinstance(given, str) else given[p]
+        if column and column not in frame.columns:
+            hint = check.nearest(column, list(frame.columns))
+            other = f" Where it is called otherwise, say so: {_id_options(frames, wishes.label)}."
+            raise ConfigError(
+                f"init: --id must be a column of every table, got {column!r}, which {frame.path} "
+                f"lacks. {hint}{other if several else ''}".replace("  ", " ").rstrip()
+            )
+    if given:
+        return given, False
+    found = guess_roles.id_column(list(frames.values()), wishes.label)
+    if found or not several:
+        return found, bool(found)
+    raise ConfigError(
+        "init: several tables need --id, the column that links their rows; no column is in every "
+        "table with another value in every row. Where it is called otherwise in each: "
+        f"{_id_options(frames, wishes.label)}."
+    )
+
+
+def _id_options(
+    frames: Mapping[str, Frame], label: str, only: Mapping[str, str] | None = None
+) -> str:
+    """``--id bank=customer_id --id shop="Customer ID"`` with the columns that match best."""
+    best = guess_roles.matching_ids(frames, label)
+    words = []
+    for p in only if only is not None else frames:
+        column = best.get(p, "COLUMN")
+        plain = re.fullmatch(r"[\w .-]+", column) is not None
+        spaced = f'{p}="{column}"' if " " in column else f"{p}={column}"
+        words.append("--id " + (spaced if plain else shlex.quote(f"{p}={column}")))
+    return " ".join(words)
+
+
+def _relative(path: Path, base: Path) -> str:
+    try:
+        return Path(os.path.relpath(path.resolve(), base.resolve())).as_posix()
+    except ValueError:  # another drive
+        return path.resolve().as_posix()
+
+
+def _halves(frame: Frame, features: Sequence[str]) -> dict[str, list[str]]:
+    if len(features) < 2:
+        raise ConfigError(
+            f"init: {frame.path} needs two feature columns or more to be split vertically."
+        )
+    half = (len(features) + 1) // 2
+    return {"active": list(features[:half]), "passive": list(features[half:])}
+
+
+def _cut(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
+    """Cut points of a label that is a quantity, as many as were wished for.
+
+    Raises:
+        DataError: it is one and none were, or it is none and some were.
+    """
+    quantity = is_quantity(frame, wishes.label)
+    if not wishes.bins:
+        if quantity:
+            values = frame.numbers(wishes.label)[0]
+            raise DataError(
+                f"{frame.path}: label column {wishes.label!r} must hold classes, got a quantity "
+                f"({np.nanmin(values):g} to {np.nanmax(values):g}). Cut it into classes: add "
+                f"--bins 2 (above and below the median, {np.nanmedian(values):g}), or write your "
+                "own cut points as label_edges under [data]."
+            )
+        return {}
+    check.integer("init: --bins", wishes.bins, low=2, high=100)
+    values, bad = frame.numbers(wishes.label)
+    if len(bad):
+        raise DataError(
+            f"{frame.path}: label column {wishes.label!r} must hold numbers to be cut by --bins, "
+            f"got {frame.columns[wishes.label][int(bad[0])].as_py()!r}. Leave --bins out."
+        )
+    there = values[~np.isnan(values)]
+    shares = np.arange(1, wishes.bins) / wishes.bins
+    edges = sorted({float(f"{q:.4g}") for q in np.quantile(there, shares)} - {float(there.min())})
+    edges = [e for e in edges if there.min() < e <= there.max()]
+    if not edges:
+        raise DataError(
+            f"{frame.path}: label column {wishes.label!r} must have more than one value to be cut."
+        )
+    shown = ", ".join(f"{e:g}" for e in edges)
+    notes.append(f"{wishes.label} is a quantity, cut into classes of about equal size at {shown}.")
+    return {"label_edges": edges}
+
+
+def _settled(source: Source, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
+    """Keys that settle classes of too few rows, as was wished for.
+
+    Raises:
+        DataError: there are such classes and no wish, or too few classes would be left.
+    """
+    everyone = np.logical_and.reduce(list(present_rows(source).values()))
+    counts = np.bincount(source.y[everyone & (source.y >= 0)], minlength=len(source.class_names))
+    size = dict(zip(source.class_names, counts.tolist(), strict=True))
+    rare = [c for c, k in size.items() if k < _ENOUGH]
+    if not rare:
+        return {}
+    enough = [c for c in size if c not in rare]
+    what = ", ".join(f"{c!r} {size[c]}" for c in rare[:8]) + (" ..." if len(rare) > 8 else "")
+    if not wishes.rare:
+        held = "" if bool(everyone.all()) else " that all tables hold"
+        raise DataError(
+            f"init: each class must have at least {_ENOUGH} rows{held}, got {what}. Add "
+            "--rare merge (they become one class), --rare drop (their rows count as rows without "
+            "a label)" + (", or --bins 2 if the label is a quantity." if len(rare) > 20 else ".")
+        )
+    check.one_of("init: --rare", wishes.rare, ("drop", "merge"))
+    if wishes.rare == "merge":
+        by_size = sorted(enough, key=lambda c: size[c])
+        while sum(size[c] for c in rare) < _ENOUGH and by_size:
+            rare.append(by_size.pop(0))
+        enough = by_size
+    left = len(enough) + (wishes.rare == "merge")
+    if left < 2:
+        raise DataError(
+            f"init: at least two classes must be left, got {left} after --rare {wishes.rare} "
+            f"({what}). Add rows, or name another label."
+        )
+    if wishes.rare == "drop":
+        notes.append(f"Classes of fewer than {_ENOUGH} rows are left out: {what}.")
+        return {"drop_classes": rare}
+    name = _OTHER
+    while name in enough:
+        name += "_"
+    notes.append(f"Classes of fewer than {_ENOUGH} rows become one, {name!r}: {what}.")
+    return {"merge_classes": {name: rare}}

@@ -1,0 +1,160 @@
+"""The words of a first scenario: one commented TOML file for the user to edit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vflsec.config.schema import SCHEMA_FILE
+from vflsec.config.toml_text import pair
+from vflsec.data.split import row_sets
+
+if TYPE_CHECKING:
+    from vflsec.data.source import Source
+
+__all__ = ["scenario_text"]
+
+_BINARY = ("model_completion", "norm", "direction")
+_MANY = ("model_completion", "similarity", "cluster")
+_GRANTED = ("model_completion", "similarity", "cluster")
+"""Attacks of the list that get labelled rows of their own number."""
+
+
+def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = False) -> str:
+    """The scenario for a ``[data]`` section.
+
+    Args:
+        data: the keys of the section.
+        source: what they load.
+        found_id: whether the id column was found and not given.
+    """
+    classes = len(source.class_names)
+    counts = np.bincount(source.y[source.y >= 0], minlength=classes)
+    largest = counts.max() / counts.sum()
+    spare = len(row_sets(source, 0).labelled) // 2
+    known = {
+        "data": _data(data, source, found_id),
+        "rows": _SPLIT_ROWS if "split" in data else _OWN_ROWS,
+        "drop": "" if "drop" in data else _DROP,
+        "attacks": _attacks(classes, spare),
+        "label": f"{classes} classes, the largest has {largest:.0%} of the rows",
+        "schema": SCHEMA_FILE.as_uri(),
+    }
+    return Template(_SCENARIO).substitute(known)
+
+
+def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
+    comments: dict[str, str] = {
+        "label_edges": "The label is a quantity; these are the borders of its classes.",
+        "merge_classes": "These classes have too few rows to be trained on and tested alone.",
+        "drop_classes": "Rows of these classes, which are too few, count as rows without a label.",
+    }
+    label = _shown(str(data["label"]))
+    comments["drop"] = f"Left out: every value goes with one {label} only, as its twin would."
+    if found_id:
+        comments["id"] = (
+            f"{_shown(str(data['id']))} has another value in every row, so it is taken as the id."
+        )
+    if "file" in data:
+        head = "# One table. Say below which party holds which columns: this split is only a guess."
+        lines = [head]
+    else:
+        lines = ["# One table for each party. The active party is the one that has the label."]
+        for party, own in source.parties.items():
+            names = _shown(", ".join(own.names))
+            lines.append(f"#   {party}: {names if len(names) < 88 else names[:85] + '...'}")
+    lines.append("[data]")
+    for key, value in data.items():
+        if key == "columns":
+            continue
+        if key in comments:
+            lines.append(f"# {comments[key]}")
+        lines.append(pair(key, value))
+    if "columns" in data:
+        lines += ["", "[data.columns]", *(pair(p, c) for p, c in data["columns"].items())]
+    return "\n".join(lines) + "\n"
+
+
+def _attacks(classes: int, spare: int) -> str:
+    names: Sequence[str] = _BINARY if classes == 2 else _MANY
+    known = min(20 if classes == 2 else max(40, 4 * classes), spare)
+    note = "known_rows: how many labelled rows the attacker was given; its control gets the same"
+    lines = [f"# {note} rows."]
+    for name in names:
+        lines += ["[[attack]]", pair("name", name)]
+        if name in _GRANTED:
+            lines.append(pair("known_rows", known))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _shown(name: str) -> str:
+    """A column's name inside a comment."""
+    return "".join(c if c.isprintable() else "?" for c in name)
+
+
+_OWN_ROWS = """\
+# Rows are split by seed; uncomment to change the shares, or name a column that says train or test.
+# test = 0.25
+# validation = 0.15
+# split = "COLUMN"
+# Several rows of one person must stay on one side of the split:
+# group = "COLUMN"
+"""
+
+_DROP = """\
+# drop = ["COLUMN"]
+"""
+
+_SPLIT_ROWS = """\
+# The table says itself which rows are for training and which for testing; see `split` above.
+"""
+
+_SCENARIO = """\
+#:schema $schema
+# Does training on these tables leak the label to the parties that do not have it?
+#
+# Check it:  vflsec check FILE        Run it:  vflsec audit FILE
+
+$data
+$rows# Columns are read as categories when they hold text; say so where numbers are codes.
+# categorical = ["COLUMN"]
+$drop
+# How the parties train together. `vflsec list algorithms` names others.
+[algorithm]
+name = "splitnn"
+# epochs = 30
+# batch_size = 128
+
+# Noise on the gradients; each strength is a training, 0 is the undefended system.
+[[defense]]
+name = "iso"
+strength = [0, 1, 5, 25]
+
+$attacks
+[audit]
+seeds = 5
+
+# Two limits at the point you would deploy. Strength 5 is only a start: run once, see the report,
+# and name the strength you choose. An attack may beat the attacker's own means by 0.1 at most, ...
+[[gate]]
+metric = "advantage"
+max = 0.1
+defense = "iso"
+strength = 5
+
+# ... and the defense may cost 0.05 of utility at most.
+[[gate]]
+metric = "utility_drop"
+max = 0.05
+defense = "iso"
+strength = 5
+
+# A floor for the model itself ($label):
+# [[gate]]
+# metric = "utility"
+# min = 0.7
+"""

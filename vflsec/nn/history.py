@@ -1,0 +1,154 @@
+"""Received gradients of all epochs, epoch by epoch, and what is made of them for each row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vflsec.view import Table
+
+__all__ = ["History", "em_scores", "soft_logistic"]
+
+LEAST = 4  # an epoch with fewer rows says nothing about a class mean
+WIDEST = 64  # principal components of an embedding that enter the EM's classifier
+INVERSE_PENALTY = 0.1
+
+
+@dataclass(frozen=True)
+class History:
+    """Gradients of the same rows at several times, scaled to be compared.
+
+    Attributes:
+        rows: (n,) sample ids, ascending.
+        epochs: for each epoch the places in `rows` of the gradients received, (k,) int64, and the
+            gradients (k, m), float64, divided by the root mean square row norm of their batch: an
+            estimate of the noise's scale where that goes with the batch's largest gradient.
+        sizes: for each epoch the norms (k,) of the gradients before that division.
+    """
+
+    rows: Tensor
+    epochs: tuple[tuple[Tensor, Tensor], ...]
+    sizes: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, table: Table) -> History:
+        """The history of a table in the form ``all``."""
+        rows, place = table.rows.unique(return_inverse=True)
+        scaled = table.scaled()
+        epochs, sizes = [], []
+        for epoch in table.epoch.unique():
+            at = (table.epoch == epoch).nonzero().squeeze(1)
+            if len(at) < LEAST:
+                continue
+            at = at[torch.argsort(place[at], stable=True)]
+            epochs.append((place[at], scaled.tensor[at].flatten(1).double()))
+            sizes.append(torch.linalg.vector_norm(table.tensor[at].flatten(1).double(), dim=1))
+        return cls(rows, tuple(epochs), tuple(sizes))
+
+    def mean(self, how: str = "scaled") -> Tensor:
+        """Each row's mean gradient (n, m) over epochs.
+
+        Args:
+            how: ``scaled`` (by the batch), ``unit`` (each row to length 1), or ``raw``.
+        """
+        width = self.epochs[0][1].shape[1]
+        total = torch.zeros(len(self.rows), width, dtype=torch.float64, device=self.rows.device)
+        count = torch.zeros(len(self.rows), 1, dtype=torch.float64, device=self.rows.device)
+        for (at, g), size in zip(self.epochs, self.sizes, strict=True):
+            value = g
+            if how != "scaled":
+                value = torch.nn.functional.normalize(g, dim=1)
+                value = value * size.unsqueeze(1) if how == "raw" else value
+            total.index_add_(0, at, value)
+            count.index_add_(0, at, torch.ones(len(at), 1).to(count))
+        return total / count.clamp_min(1)
+
+    def evidence(self, share: Tensor) -> Tensor:
+        """Log-likelihood ratio (n,) of class 1, given each row's present share of it.
+
+        In every epoch the gradients are projected on the difference of the class means; a row's
+        evidence is that of two normal distributions of equal spread, added over epochs.
+        """
+        out = torch.zeros_like(share)
+        for at, g in self.epochs:
+            out.index_add_(0, at, _evidence(g, share[at]))
+        return out
+
+
+def _evidence(g: Tensor, p: Tensor) -> Tensor:
+    """The same (k,) of one epoch's gradients (k, m), given the shares (k,) of class 1."""
+    ones, zeros = p.sum().clamp_min(1e-9), (1 - p).sum().clamp_min(1e-9)
+    high, low = p @ g / ones, (1 - p) @ g / zeros
+    d = high - low
+    d = d / torch.linalg.vector_norm(d).clamp_min(1e-300)
+    q, high, low = g @ d, high @ d, low @ d
+    spread = (p * (q - high) ** 2 + (1 - p) * (q - low) ** 2).mean().clamp_min(1e-12)
+    return ((q - low) ** 2 - (q - high) ** 2) / (2 * spread)
+
+
+def em_scores(
+    history: History, z: Tensor, start: Tensor, fixed: Tensor, labels: Tensor, steps: int = 12
+) -> Tensor:
+    """Log-odds (n,) of class 1 by expectation maximisation over all rows.
+
+    Each step takes every row's share of class 1 as given, works out the class means of the
+    gradients epoch by epoch (so the direction may turn from one epoch to the next) and a logistic
+    regression of the shares on `z`, and adds the evidence of both into new shares.
+
+    Args:
+        history: of the rows.
+        z: own embeddings (n, d) of the same rows.
+        start: first shares (n,).
+        fixed, labels: places (q,) of the known rows and their labels, which keep them.
+        steps: how often.
+    """
+    z = z - z.mean(0)
+    if z.shape[1] > WIDEST:
+        z = z @ torch.linalg.eigh(z.T @ z).eigenvectors[:, -WIDEST:]
+    z = z / z.std(0, correction=0).clamp_min(1e-9)
+    share = start.clone()
+    share[fixed] = labels.to(share)
+    weights = torch.zeros(z.shape[1] + 1, dtype=z.dtype, device=z.device)
+    score = torch.zeros_like(start)
+    for _ in range(steps):
+        weights = soft_logistic(z, share, weights)
+        score = history.evidence(share) + z @ weights[:-1] + weights[-1]
+        share = torch.sigmoid(score)
+        share[fixed] = labels.to(share)
+    return score
+
+
+def soft_logistic(
+    x: Tensor, share: Tensor, start: Tensor | None = None, *, c: float = INVERSE_PENALTY,
+    steps: int = 8,
+) -> Tensor:  # fmt: skip
+    """Logistic regression of shares (n,) in [0, 1] on rows (n, d): weights and intercept (d + 1,).
+
+    Newton steps with halving, from `start`; `c` is the inverse strength of the L2 penalty.
+    """
+    design = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
+    penalty = torch.full((design.shape[1],), 1 / c, dtype=x.dtype, device=x.device)
+    penalty[-1] = 1e-6
+    w = torch.zeros_like(penalty) if start is None else start.clone()
+
+    def loss(w: Tensor) -> Tensor:
+        s = design @ w
+        return (torch.nn.functional.softplus(s) - share * s).sum() + (penalty * w * w).sum() / 2
+
+    now = loss(w)
+    for _ in range(steps):
+        p = torch.sigmoid(design @ w)
+        slope = design.T @ (p - share) + penalty * w
+        curve = (design * (p * (1 - p)).unsqueeze(1)).T @ design + torch.diag(penalty)
+        move = torch.linalg.solve(curve, slope)
+        for _ in range(20):
+            if loss(w - move) <= now:
+                break
+            move = move / 2
+        new = loss(w - move)
+        if not bool(new < now - 1e-9 * now.abs()):
+            break
+        w, now = w - move, new
+    return w

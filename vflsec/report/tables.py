@@ -1,0 +1,66 @@
+"""The user's own tables on a terminal: every column, and which rows the parties share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["print_tables"]
+
+_MOST = 60
+
+
+def print_tables(data: Mapping[str, Any], console: Console, *, warn: bool = True) -> None:
+    """Tables and overlap of one data set; nothing for a registered one.
+
+    Args:
+        data: with ``tables`` and ``overlap``, see :mod:`vflsec.data.profile`.
+        console: where to print.
+        warn: whether to print what is doubtful; where it is printed anyway, not.
+    """
+    for table in data.get("tables") or ():
+        how = f", {table['read_as']}" if table["read_as"] not in ("", "Parquet") else ""
+        whose = " and ".join(table["parties"])
+        console.print(Text(f"{table['file']} ({whose}): {table['rows']} rows{how}", style="bold"))
+        console.print(_columns(table, len(table["parties"]) > 1))
+        more = len(table["columns"]) - _MOST
+        if more > 0:
+            console.print(f"and {more} more columns (--format json lists all).")
+        for column in table["columns"]:
+            if warn and column["warning"]:
+                line = f"  {column['name']}: {column['warning']}."
+                console.print(Text(line, style="yellow"))
+    overlap = data.get("overlap") or {}
+    if overlap and data.get("tables") and len(data["tables"]) > 1:
+        console.print(_overlap(overlap))
+    if data.get("tables"):
+        console.print()
+
+
+def _columns(table: Mapping[str, Any], several: bool) -> Table:
+    out = Table(box=None, pad_edge=False, header_style="dim")
+    names = ["column", "role", "kind", "distinct", "missing"]
+    names = [*names[:1], "party", *names[1:]] if several else names
+    for name in names:
+        right = name in ("distinct", "missing")
+        out.add_column(name, overflow="fold", justify="right" if right else "left")
+    for c in table["columns"][:_MOST]:
+        row = [c["name"], c["role"], c["kind"], str(c["distinct"]), str(c["missing"] or "")]
+        if several:
+            row.insert(1, c["party"])
+        out.add_row(*map(Text, row))
+    return out
+
+
+def _overlap(overlap: Mapping[str, Mapping[str, int]]) -> Table:
+    out = Table(box=None, pad_edge=False, header_style="dim")
+    out.add_column("party")
+    for name in ("rows", "in common", "with a label", "only here"):
+        out.add_column(name, justify="right")
+    for party, f in overlap.items():
+        out.add_row(Text(party), *(str(f[k]) for k in ("rows", "common", "labelled", "only_here")))
+    return out

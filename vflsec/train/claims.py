@@ -1,0 +1,70 @@
+"""What was counted in a finished training, put together for the accountants of its defenses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from vflsec.channel import Binding
+from vflsec.counts import Uses
+from vflsec.federation import Federation
+from vflsec.party import Party
+from vflsec.policy import Policy
+
+__all__ = ["uses_in"]
+
+_COUPLES = (
+    "columns", "loss", "penalty", "model", "optimizer", "outgoing", "incoming", "link",
+)  # fmt: skip
+
+
+def uses_in(fed: Federation, policy: Policy, r: int) -> Uses:
+    """Counts of `policy` in replica `r`: at the party where it worked most, with its peers.
+
+    A policy that composes over steps on own parameters is told who else trained, and with what.
+    """
+    at = [(p, b) for p in fed.parties.values() for b in p.bindings if b.policy is policy]
+    found = [(p, b.own.uses.uses(r)) for p, b in at if b.own.uses is not None]
+    if not found:
+        return Uses()
+    party, uses = max(found, key=lambda one: one[1].most)
+    past = list(uses.past)
+    if policy.counted == "gradients":
+        past += [f"{party.name} also trains without it: {what}" for what in party.unprotected]
+        past += [
+            f"{b.policy.name} beside it may couple the rows of a batch"
+            for b in _others(fed, policy, r)
+            if any(b.policy.overrides(hook) for hook in _COUPLES)
+        ]
+        peers = {
+            p.name: _peer(p, policy, r)
+            for p in fed.parties.values()
+            if p is not party and (p.unprotected or any(b.own.uses for b in p.bindings))
+        }
+        return replace(uses, past=tuple(past), peers=peers)
+    if policy.counted == "labels":
+        past += [
+            f"{b.policy.name} beside it answers from the true labels"
+            for b in _others(fed, policy, r)
+            if b.policy.overrides("relabel")
+        ]
+    return replace(uses, past=tuple(past))
+
+
+def _others(fed: Federation, policy: Policy, r: int) -> Iterator[Binding]:
+    """Policies of another kind that are on in replica `r`."""
+    for p in fed.parties.values():
+        for b in p.bindings:
+            if type(b.policy) is not type(policy) and float(b.own.strength[r]) > 0:
+                yield b
+
+
+def _peer(party: Party, policy: Policy, r: int) -> tuple[float, Uses] | None:
+    """Strength and counts of the same kind of policy at another party; None if it has none."""
+    if party.unprotected:
+        return None
+    for b in party.bindings:
+        if type(b.policy) is type(policy) and b.own.uses is not None:
+            strength = float(b.own.strength[r])
+            return (strength, b.own.uses.uses(r)) if strength > 0 else None
+    return None

@@ -1,0 +1,92 @@
+"""Canaries: training rows whose secret is decided by a fair coin, and that train like any other.
+
+A label canary carries one of two classes, a row canary one of two rows of one party's columns. They
+replace what the row had, so the data set keeps its size and everything that happens to a training
+row happens to them: phases, policies, messages.
+
+Source: Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023,
+arXiv:2305.08846; label canaries: Malek et al., NeurIPS 2021, arXiv:2106.03408, section 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from vflsec.rng import generator
+from vflsec.task import Task
+
+__all__ = ["Planted", "plant_labels", "plant_rows"]
+
+MOST = 2000
+LOUD = 100.0
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Where the canaries are.
+
+    Attributes:
+        rows: (m,) sample ids, in random order.
+        coins: (m,) 0 or 1.
+    """
+
+    rows: Tensor
+    coins: Tensor
+
+
+def _canaries(task: Task, seed: int, kind: str, share: float) -> Planted:
+    g = generator(seed, "planted", kind)
+    rows = task.sets["labelled"]
+    chosen = rows[torch.randperm(len(rows), generator=g)[: min(MOST, int(share * len(rows)))]]
+    return Planted(chosen, (torch.rand(len(chosen), generator=g) < 0.5).long())
+
+
+def plant_labels(task: Task, seed: int, share: float = 0.5) -> tuple[Task, Planted]:
+    """`task` with the labels of some training rows decided by coins.
+
+    The candidates are the most and the least frequent class of the training rows, which a prior
+    tells apart the most.
+
+    Args:
+        task: one learning problem.
+        seed: of rows and coins.
+        share: of the labelled training rows that become canaries.
+    """
+    planted = _canaries(task, seed, "label", share)
+    order = task.prior.argsort(stable=True)
+    classes = torch.stack([order[-1], order[0]])
+    given = (task.y if task.given is None else task.given).clone()
+    given[planted.rows] = classes[planted.coins]
+    return replace(task, given=given), planted
+
+
+def plant_rows(task: Task, party: str, seed: int, share: float = 0.5) -> tuple[Task, Planted]:
+    """`task` with some training rows of `party` replaced by one of two of its rows, made loud.
+
+    Of 64 rows the two farthest from each other; numeric columns are multiplied by 100, for a claim
+    holds for the worst row, not for the usual one.
+
+    Args:
+        task: one learning problem.
+        party: whose columns.
+        seed: of rows and coins.
+        share: of the labelled training rows that become canaries.
+    """
+    planted = _canaries(task, seed, f"row {party}", share)
+    x, rows = task.x[party], task.sets["labelled"]
+    few = rows[torch.randperm(len(rows), generator=generator(seed, "planted", "templates"))[:64]]
+    flat = x[few].flatten(1)
+    far = int(torch.cdist(flat, flat).argmax())
+    templates = x[few][[far // len(few), far % len(few)]].clone()
+    schema = task.schema[party]
+    if schema.categorical:
+        numeric = list(schema.numeric)
+        templates[:, numeric] *= LOUD
+    else:
+        templates *= LOUD
+    changed = x.clone()
+    changed[planted.rows] = templates[planted.coins]
+    return replace(task, x={**task.x, party: changed}), planted
