@@ -32,6 +32,12 @@ test: $(STAMP)/test ## run the tests (PYTEST_ARGS="-k rng"); slow ones: make tes
 test-slow: $(STAMP)/test ## run the tests marked slow
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
 
+test-lowest: $(STAMP)/venv ## run the tests with the oldest dependencies that are allowed
+	$(PYTHON) -m venv build/lowest
+	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints-lowest.txt -e '.[test]'
+	$(ONE_THREAD) build/lowest/bin/python -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
+
 lint: $(STAMP)/dev ## style, layers of imports and forbidden calls
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
