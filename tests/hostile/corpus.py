@@ -448,8 +448,8 @@ def cases() -> Iterator[Case]:
         {"case.toml": GOOD, "t.csv": TABLE},
     )  # fmt: skip
     for name, baseline in BASELINES.items():
-        args = ("gate", "{}", "--baseline", "{}/b.json")
-        yield Case(f"baseline: {name}", args, 2, "b.json", {"b.json": baseline})
+        command_ = ("gate", "{}", "--baseline", "{}/b.json")
+        yield Case(f"baseline: {name}", command_, 2, "b.json", {"b.json": baseline})
     for name, summary in SUMMARIES.items():
         yield Case(
             f"summary: {name}", ("report", "{}"), 2, "summary.json", {"summary.json": summary}
