@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario, load_scenario
     from vflsec.engine.rehearse import make_plan
     from vflsec.engine.run import run_audit
+    from vflsec.trace.record import record
 
 __all__ = [
     "Audit", "Scenario", "Trained", "__version__", "infer", "load_scenario", "make_plan", "measure",
-    "run_audit", "train",
+    "record", "run_audit", "train",
 ]  # fmt: skip
 
 _HOME = {
@@ -32,6 +33,7 @@ _HOME = {
     "run_audit": "vflsec.engine.run",
     "Scenario": "vflsec.config.scenario",
     "load_scenario": "vflsec.config.scenario",
+    "record": "vflsec.trace.record",
     "make_plan": "vflsec.engine.rehearse",
 }
 

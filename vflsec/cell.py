@@ -27,12 +27,12 @@ def digest(value: Any) -> str:
 
 
 def _identity(spec: Any) -> dict[str, Any]:
-    """All fields that a result depends on, in new dictionaries; `code` only where there is some."""
+    """All fields that a result depends on, in new dictionaries; later ones only if set."""
     out = {f.name: getattr(spec, f.name) for f in fields(spec)}
     out.pop("timeout", None)
     if "defenses" in out:
         out["defenses"] = [{f.name: getattr(d, f.name) for f in fields(d)} for d in spec.defenses]
-    return out if out["code"] else {k: v for k, v in out.items() if k != "code"}
+    return {k: v for k, v in out.items() if v or k not in ("code", "dosing")}
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ class AttackSpec:
         code: hash of the source of an attack that does not come with the package.
         timeout: seconds after which the attack on one cell is given up, 0 = never; no part of the
             key.
+        dosing: shares of rows over which a planted leak is laid, to learn what the attack would
+            have found: measures whose phase is ``PHASE@dose=SHARE``.
     """
 
     name: str
@@ -83,6 +85,7 @@ class AttackSpec:
     over_time: bool = False
     code: str = ""
     timeout: float = 0.0
+    dosing: tuple[float, ...] = ()
 
     @cached_property
     def key(self) -> str:

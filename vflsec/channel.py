@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,9 +16,12 @@ from vflsec.message import Message
 from vflsec.policy import Own, Policy
 from vflsec.view import Need, Table, Update, side_by_side
 
-__all__ = ["Binding", "Channel", "Ledger", "Recorder"]
+__all__ = ["Binding", "Channel", "Ledger", "Recorder", "Tap"]
 
 Key = tuple[str, str, str, str]
+Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
+"""Called with a delivered message, which replicas still train (None = all), and for which ends
+(``received``, ``sent``) it is; see :attr:`Recorder.taps`."""
 
 
 @dataclass
@@ -204,11 +207,15 @@ class Recorder:
         wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
             party's own optimisation steps.
         replicas, rows: R and N.
+
+    Attributes:
+        taps: told every message as it passes, whether or not it is kept here.
     """
 
     def __init__(self, wanted: Sequence[Key] = (), replicas: int = 1, rows: int = 0) -> None:
         self.wanted = frozenset(wanted)
         self.replicas, self.n = replicas, rows
+        self.taps: list[Tap] = []
         self.stores: dict[tuple[str, str, str, str, str, str], _Dense | _All] = {}
         self._names: dict[tuple[str, str, str, str, str, str], str] = {}
         self._by: dict[tuple[str, str, str], list[str]] = {}
@@ -236,6 +243,8 @@ class Recorder:
         ways: Sequence[str] = ("received", "sent"),
     ) -> None:
         """Keep a delivered message for those who want it; of inference, predictions only."""
+        for tap in self.taps:
+            tap(message, alive, ways)
         if not self._by or (message.phase == "predict" and message.kind != "prediction"):
             return
         if message.kind == "ciphertext":  # opaque to whoever holds it: all there is, is its size

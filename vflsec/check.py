@@ -9,17 +9,8 @@ from typing import Any
 
 from vflsec.errors import ConfigError
 
-__all__ = [
-    "fail",
-    "finite",
-    "in_unit",
-    "integer",
-    "nearest",
-    "non_negative",
-    "one_of",
-    "positive",
-    "shown",
-]
+__all__ = ["fail", "finite", "in_unit", "integer", "is_number", "nearest", "non_negative", "one_of",
+           "positive", "shown"]  # fmt: skip
 
 
 def fail(name: str, rule: str, value: Any, remedy: str = "") -> ConfigError:
@@ -34,7 +25,8 @@ def shown(value: Any) -> str:
     return text if len(text) < 200 else f"{text[:200]}..."
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether `value` is an integer or a float, and no truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -44,28 +36,28 @@ def finite(name: str, value: Any, remedy: str = "") -> float:
     Raises:
         ConfigError: it is not.
     """
-    if not _is_number(value) or not math.isfinite(value):
+    if not is_number(value) or not math.isfinite(value):
         raise fail(name, "a finite number", value, remedy)
     return float(value)
 
 
 def positive(name: str, value: Any, remedy: str = "") -> float:
     """`value` as a float, if it is a finite number above 0."""
-    if not _is_number(value) or not math.isfinite(value) or value <= 0:
+    if not is_number(value) or not math.isfinite(value) or value <= 0:
         raise fail(name, "a finite number > 0", value, remedy)
     return float(value)
 
 
 def non_negative(name: str, value: Any, remedy: str = "") -> float:
     """`value` as a float, if it is a finite number of at least 0."""
-    if not _is_number(value) or not math.isfinite(value) or value < 0:
+    if not is_number(value) or not math.isfinite(value) or value < 0:
         raise fail(name, "a finite number >= 0", value, remedy)
     return float(value)
 
 
 def in_unit(name: str, value: Any, *, low_open: bool = False, high_open: bool = False) -> float:
     """`value` as a float, if it lies in the unit interval (ends excluded on demand)."""
-    ok = _is_number(value) and math.isfinite(value) and 0 <= value <= 1
+    ok = is_number(value) and math.isfinite(value) and 0 <= value <= 1
     if not ok or (low_open and value == 0) or (high_open and value == 1):
         rule = f"a number in {'(' if low_open else '['}0, 1{')' if high_open else ']'}"
         raise fail(name, rule, value)

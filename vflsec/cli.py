@@ -28,6 +28,7 @@ from vflsec.cli_args import (
 from vflsec.cli_init import init
 from vflsec.cli_new import new_app
 from vflsec.cli_streams import console_for, defect, fail, heard
+from vflsec.cli_trace import trace_app
 from vflsec.errors import VflsecError
 from vflsec.plugins import last_place, seal
 
@@ -53,6 +54,7 @@ app = typer.Typer(
     "cost to stop it?\n\nExample: vflsec audit quickstart",
 )
 app.add_typer(new_app, name="new")
+app.add_typer(trace_app, name="trace")
 app.command()(init)
 
 
@@ -284,7 +286,7 @@ def gate(
     Example: vflsec gate out/quickstart --max 0.05 --attack direction
     """
     from vflsec.audit import gate as gates
-    from vflsec.audit.answerable import unanswerable, unfailable
+    from vflsec.audit.answerable import unanswerable
     from vflsec.audit.baseline import write_baseline
     from vflsec.audit.leakage import rows_of
     from vflsec.engine.folder import only_ours
@@ -304,10 +306,6 @@ def gate(
             gates.Gate(metric=metric, max=max_, min=min_, attack=attack, adversary=adversary,
                        split=split, dataset=dataset, defense=defense)
         ]  # fmt: skip
-    for given in also:
-        wrong = unfailable(given)
-        if wrong is not None:
-            raise VflsecError(f"gate: --{wrong[0]} {wrong[2]}")
     before = None
     if baseline is not None and not update_baseline:
         before = read_any(baseline)

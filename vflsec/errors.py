@@ -14,6 +14,7 @@ __all__ = [
     "PolicyError",
     "ShapeError",
     "ThreatModelError",
+    "TraceError",
     "VflsecError",
 ]
 
@@ -36,6 +37,10 @@ class ShapeError(VflsecError, ValueError):
 
 class ThreatModelError(VflsecError, ValueError):
     """An attack asks for what its adversary does not have."""
+
+
+class TraceError(VflsecError, ValueError):
+    """A recorded trace is damaged, incomplete where it must not be, or not safe to read."""
 
 
 class CiphertextError(VflsecError, ValueError):

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from vflsec.audit.alive import place_of
 from vflsec.audit.findings import sentences
 from vflsec.audit.gate import Gate, judge
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import results_frame, rows_of, summarise
 
 NOISE = (-0.01, 0.0, 0.01, 0.0, 0.0)
 
@@ -32,7 +33,8 @@ def task(value: float, noise: Any = NOISE, **extra: Any) -> list[dict[str, Any]]
 
 def told(records: list[dict[str, Any]], *gates: Gate) -> list[str]:
     summary = summarise(results_frame(records))
-    verdicts = judge(summary, gates, {"direction": (True, "")})
+    shown = {place_of(r): (True, "") for r in rows_of(summary) if r["attack"]}
+    verdicts = judge(summary, gates, shown)
     return sentences(summary, verdicts)
 
 
@@ -138,3 +140,42 @@ def test_sentences_name_the_training_where_there_are_several() -> None:
         start = f"On toy trained by {algorithm}, "
         assert sum(f.startswith(start + "the federation leaks") for f in found) == 1
         assert sum(f.startswith(start + "iso at strength 5 does not stop") for f in found) == 1
+
+
+def test_the_largest_leak_comes_first_and_is_told_in_people() -> None:
+    """Of 100 who default, how many each could name, at the same false alarms."""
+    found_at = {"metric": "tpr_at_1pct_fpr", "chance": 0.01, "primary": "auc"}
+    records = [
+        *rows(0.7, 0.55, "own columns", attack="norm"),
+        *rows(0.5, attack="hints"),
+        *rows(0.99, 0.55, "own columns"),
+        *rows(0.63, 0.12, "own columns", **found_at),
+    ]
+    found = told(records)
+    assert [f.split(":")[-1].split()[0] for f in found] == ["direction", "norm", "On"]
+    assert found[0].endswith(
+        " Of 100 rows of class 1 bank could name 63, against 12 by itself, at one false alarm "
+        "among 100 others."
+    )
+    assert "Of 100" not in found[1]
+
+
+def test_what_prints_as_nothing_is_not_called_a_leak() -> None:
+    """R2 of 0.601 against 0.60, however sure; and an interval from -0.02 to 0.00."""
+    exact = (0.0001, 0.0, -0.0001, 0.0, 0.0)
+    r2 = {"metric": "r2", "chance": 0.0, "target": "feature"}
+    for value in (0.603, 0.599):
+        (text,) = told(rows(value, 0.6, "linear", noise=exact, **r2))
+        assert "leaks" not in text
+        assert "is not shown to add to that" in text
+    (text,) = told(rows(0.59, 0.6, "linear", noise=(0.006, -0.01, 0.0, 0.006, -0.002), **r2))
+    assert "95 % interval -0.02 to -0.00" in text or "95 % interval -0.02 to 0.00" in text
+    assert "leaks" not in text
+
+
+def test_an_answer_in_reverse_is_said_to_be_one() -> None:
+    (text,) = told(rows(0.01, 0.62, "logistic"))
+    assert text == (
+        "On toy, direction by bank ranks in reverse (AUC 0.01): turned round it is 0.99 against "
+        "0.62 for its own means (logistic), so whoever knows which way round it is has the labels."
+    )

@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflsec.audit.gate import Gate, Verdict, alive, exit_code, judge
+from vflsec.audit.alive import Place, alive, place_of, titles
+from vflsec.audit.gate import Gate, Verdict, exit_code, judge
 from vflsec.audit.intervals import t_interval
-from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.leakage import results_frame, rows_of, summarise
 from vflsec.audit.metrics import score
 from vflsec.errors import ConfigError
 from vflsec.guess import Guess, Truth
 
-LIVE = dict.fromkeys(("direction", "norm", "a0", "a1", "a2", "a3"), (True, "planted leak found"))
+LIVE: dict[str, tuple[bool, str]] = dict.fromkeys(
+    ("direction", "norm", "a0", "a1", "a2", "a3"), (True, "planted leak found")
+)
 STEADY = (-0.01, 0.0, 0.01, 0.0, 0.0)
 
 
@@ -37,8 +40,18 @@ def task(mean: float, noise: Any = STEADY, **extra: Any) -> list[dict[str, Any]]
     return rows(mean - 0.5, noise, **{**gone, **extra})
 
 
+def at(summary: Any, live: Any) -> dict[Place, tuple[bool, str]]:
+    """What `live` says by attack, at every place of the summary."""
+    return {place_of(r): live[r["attack"]] for r in rows_of(summary) if r["attack"] in live}
+
+
+def verdicts_of(records: list[dict[str, Any]], gate: Gate, live: Any = LIVE) -> list[Verdict]:
+    summary = summarise(results_frame(records))
+    return judge(summary, [gate], at(summary, live))
+
+
 def one(records: list[dict[str, Any]], gate: Gate, live: Any = LIVE) -> Verdict:
-    found = judge(summarise(results_frame(records)), [gate], live)
+    found = verdicts_of(records, gate, live)
     assert len(found) == 1
     return found[0]
 
@@ -90,24 +103,24 @@ def test_absolute_metrics_and_utility() -> None:
 def test_an_attack_that_is_not_alive_cannot_pass_a_system() -> None:
     gate = Gate(max=0.05)
     dead = {"direction": (False, "advantage +0.001 in the positive control")}
-    found = one(rows(-0.2), gate, dead)
+    found = one(rows(0.0), gate, dead)
     assert found.verdict == "INCONCLUSIVE"
     assert "Not shown to be alive" in found.reason
     assert "+0.001 in the positive control" in found.reason
-    assert one(rows(-0.2), gate, {}).verdict == "INCONCLUSIVE"
-    assert one(rows(-0.2), gate).verdict == "PASS"
-    mixed = one([*rows(-0.2), *rows(-0.2, attack="norm")], gate, {**dead, "norm": (True, "")})
+    assert one(rows(0.0), gate, {}).verdict == "INCONCLUSIVE"
+    assert one(rows(0.0), gate).verdict == "PASS"
+    mixed = one([*rows(0.0), *rows(0.0, attack="norm")], gate, {**dead, "norm": (True, "")})
     assert mixed.verdict == "INCONCLUSIVE"
     assert one(rows(0.4), gate, dead).verdict == "FAIL"  # a measured leak needs no other proof
 
 
 def test_fewer_than_two_seeds_never_decide() -> None:
-    for mean in (-0.3, 0.4):
+    for mean in (0.0, 0.4):
         found = one(rows(mean, (0.0,)), Gate(max=0.05))
         assert found.verdict == "INCONCLUSIVE"
         assert (found.low, found.high, found.n) == (None, None, 1)
         assert "takes at least 2" in found.reason
-    two = one([*rows(-0.3), *rows(-0.3, (0.0,), attack="norm")], Gate(max=0.05))
+    two = one([*rows(0.0), *rows(0.0, (0.0,), attack="norm")], Gate(max=0.05))
     assert two.verdict == "INCONCLUSIVE"
 
 
@@ -131,8 +144,8 @@ def test_what_was_not_measured_is_inconclusive_never_passed() -> None:
     assert found.verdict == "INCONCLUSIVE"
     assert "no gradient is sent to bank" in found.reason
     assert found.value is None
-    assert one(rows(-0.2, attack="norm"), gate).verdict == "INCONCLUSIVE"
-    both = [*blind, *rows(-0.2, attack="norm")]
+    assert one(rows(0.0, attack="norm"), gate).verdict == "INCONCLUSIVE"
+    both = [*blind, *rows(0.0, attack="norm")]
     assert one(both, gate).verdict == "INCONCLUSIVE"
     every = one(both, Gate(max=0.05))
     assert every.verdict == "PASS"
@@ -142,14 +155,14 @@ def test_what_was_not_measured_is_inconclusive_never_passed() -> None:
 def test_a_failed_seed_blocks_pass_but_not_fail() -> None:
     gate = Gate(max=0.05)
     error = rows(0, (0.0,), seed=9, status="error", reason="diverged")
-    found = one([*rows(-0.2), *error], gate)
+    found = one([*rows(0.0), *error], gate)
     assert found.verdict == "INCONCLUSIVE"
     assert found.reason == "Cannot pass: 1 seed of direction failed (diverged)."
     lost = [{**error[0], "attack": "norm", "metric": ""}]
-    assert one([*rows(-0.2), *lost], gate).verdict == "INCONCLUSIVE"
+    assert one([*rows(0.0), *lost], gate).verdict == "INCONCLUSIVE"
     assert one([*rows(0.4), *error], gate).verdict == "FAIL"
     silent = rows(0, attack="norm", value=None)
-    assert one([*rows(-0.2), *silent], gate).verdict == "INCONCLUSIVE"
+    assert one([*rows(0.0), *silent], gate).verdict == "INCONCLUSIVE"
 
 
 def test_several_attacks_are_judged_by_the_largest_with_holm() -> None:
@@ -169,7 +182,7 @@ def test_several_attacks_are_judged_by_the_largest_with_holm() -> None:
     assert four.more_seeds is not None
     assert four.more_seeds > 3
     # attacks that pass by themselves cost no more than the look at them
-    crowd = [r for i in range(1, 4) for r in rows(-0.1, noise, attack=f"a{i}")]
+    crowd = [r for i in range(1, 4) for r in rows(0.0, noise, attack=f"a{i}")]
     four = one([*rows(0.05 + shift, noise, attack="a0"), *crowd], Gate(max=0.05))
     assert four.verdict == "FAIL"
     assert four.low == pytest.approx(0.05 + shift - stats.t.isf(0.0475, 4) * sd / np.sqrt(5))
@@ -195,11 +208,10 @@ def test_every_deployed_point_is_judged_by_itself() -> None:
         *rows(0.0, defense="iso", strength=25.0),
         *rows(0.0, defense="mid(beta=1)", strength=None),
     ]
-    summary = summarise(results_frame(records))
 
     def got(**kw: Any) -> list[tuple[str, float | None, str]]:
         return [
-            (v.defense, v.strength, v.verdict) for v in judge(summary, [Gate(max=0.05, **kw)], LIVE)
+            (v.defense, v.strength, v.verdict) for v in verdicts_of(records, Gate(max=0.05, **kw))
         ]
 
     iso = [("iso", 1.0, "FAIL"), ("iso", 25.0, "PASS")]
@@ -220,42 +232,134 @@ def test_advantage_is_taken_in_the_primary_metric_unless_told() -> None:
     assert one(records, Gate("leak_auc", max=0.55)).verdict == "PASS"
 
 
+def shown(records: list[dict[str, Any]], *control: dict[str, Any], **kw: Any) -> Any:
+    planted = summarise(results_frame(control)) if control else None
+    return alive(summarise(results_frame(records)), planted, **kw)
+
+
 def test_alive_on_own_data_or_in_the_positive_control() -> None:
-    own = summarise(
-        results_frame([*rows(0.3), *rows(0.0, attack="norm"), *rows(0.001, attack="weak")])
-    )
-    plain = alive(own)
+    own = [*rows(0.3), *rows(0.0, attack="norm"), *rows(0.001, attack="weak")]
+    plain = titles(shown(own))
     assert {k: v[0] for k, v in plain.items()} == {"direction": True, "norm": False, "weak": False}
     assert plain["direction"][1] == "advantage +0.300 on the undefended run, lower bound +0.293"
-    control = summarise(results_frame([*rows(0.2, attack="norm", dataset="planted")]))
-    both = alive(own, control)
+    both = titles(shown(own, *rows(0.2, attack="norm", dataset="planted")))
     assert {k: v[0] for k, v in both.items()} == {"direction": True, "norm": True, "weak": False}
     assert "in the positive control" in both["norm"][1]
-    defended = summarise(results_frame(rows(0.3, defense="iso", strength=1.0)))
-    assert alive(defended)["direction"] == (
-        False,
-        "it was never measured without a defense on two seeds or more",
-    )
-    assert not alive(summarise(results_frame(rows(0.3, (0.0,)))))["direction"][0]
-    assert alive(summarise(results_frame(rows(0.3, defense="iso", strength=0.0))))["direction"][0]
+    ((yes, why),) = shown(rows(0.3, defense="iso", strength=1.0)).values()
+    assert (yes, why) == (False, "it was never measured without a defense on two seeds or more")
+
+    def first(records: list[dict[str, Any]]) -> bool:
+        return bool(next(iter(shown(records).values()))[0])
+
+    assert not first(rows(0.3, (0.0,)))
+    assert first(rows(0.3, defense="iso", strength=0.0))
 
 
-def test_alive_asks_for_every_budget_of_known_rows() -> None:
-    records = [*rows(0.3, known_rows=200), *rows(0.0, known_rows=2)]
-    assert not alive(summarise(results_frame(records)))["direction"][0]
-    control = summarise(results_frame(rows(0.3, known_rows=2)))
-    assert alive(summarise(results_frame(records)), control)["direction"][0]
-    other = summarise(results_frame(rows(0.3, known_rows=200)))
-    assert not alive(summarise(results_frame(records)), other)["direction"][0]
+def test_alive_is_told_of_one_place_and_never_pooled() -> None:
+    """An attack alive on one algorithm, data set, adversary or budget passes no gate elsewhere."""
+    gate = Gate(max=0.05)
+    for other in (
+        {"algorithm": "fedbcd"}, {"dataset": "bank"}, {"adversary": "shop"}, {"known_rows": 200},
+    ):  # fmt: skip
+        loud = rows(0.3, **other)  # type: ignore[arg-type]
+        records = [*loud, *rows(0.0, attack_key="b")]
+        places = shown(records)
+        assert [v[0] for v in places.values()] == [True, False]
+        summary = summarise(results_frame(records))
+        bare = rows_of(summary)[-1]
+        quiet = summary[summary["attack_key"] == "b"]
+        (verdict,) = judge(quiet, [gate], places)
+        assert verdict.verdict == "INCONCLUSIVE"
+        assert "Not shown to be alive" in verdict.reason
+        pooled = {place_of(bare): (True, "as the earlier rule had it")}
+        assert judge(quiet, [gate], pooled)[0].verdict == "PASS"
+
+
+def test_the_positive_control_is_of_the_same_algorithm_side_and_budget() -> None:
+    own = rows(0.0, known_rows=20)
+    planted = {"dataset": "planted", "adversary": "passive"}
+    sides = {"toy": "owner", "planted": "active"}
+    (place,) = shown(own)
+
+    def yes(**extra: Any) -> bool:
+        more = rows(0.3, **planted | {"known_rows": 20} | extra)
+        return bool(shown(own, *more, active=sides)[place][0])
+
+    assert yes()
+    assert yes(known_rows=None)  # it says nothing about a budget
+    assert not yes(algorithm="fedbcd")
+    assert not yes(known_rows=200)
+    assert not yes(adversary="active")
+
+
+def test_places_are_named_by_what_tells_them_apart() -> None:
+    records = [*rows(0.3), *rows(0.3, attack="norm"), *rows(0.3, attack="norm", algorithm="fedbcd")]
+    assert list(titles(shown(records))) == [
+        "direction", "norm trained by splitnn", "norm trained by fedbcd",
+    ]  # fmt: skip
 
 
 def test_alive_corrects_for_many_looks() -> None:
     noise = np.array([-0.02, 0.0, 0.02, 0.01, -0.01])
     shift = float(stats.t.isf(0.04, 4)) * noise.std(ddof=1) / np.sqrt(5)
-    once = summarise(results_frame(rows(shift, noise)))
-    assert alive(once)["direction"][0]
+    assert titles(shown(rows(shift, noise)))["direction"][0]
     looks = [r for i in range(5) for r in rows(shift, noise, phase=f"p{i}")]
-    assert not alive(summarise(results_frame(looks)))["direction"][0]
+    assert not titles(shown(looks))["direction"][0]
+
+
+def test_a_perfect_leak_in_reverse_is_never_a_pass() -> None:
+    """AUC 0.000 on five seeds against own means of 0.62: turned round it is the label."""
+    own = {"logistic": {"value": 0.62, "cv": 0.6}, "majority": {"value": 0.5, "cv": 0.5}}
+    records = rows(-0.5, (0.0, 0.001, 0.0, 0.0, 0.002), controls=own)
+    found = one(records, Gate(max=0.1))
+    assert found.verdict == "INCONCLUSIVE"
+    assert found.value == pytest.approx(-0.62, abs=1e-3)
+    assert "ranks in reverse: turned round it would be 0.379" in found.reason
+    exact = one(rows(-0.5, (0.0,) * 5, controls=own), Gate(max=0.1))
+    assert exact.verdict == "INCONCLUSIVE"
+    assert "ranks in reverse" in exact.reason
+    assert one(records, Gate("auc", max=0.7)).verdict == "INCONCLUSIVE"
+    # half as far in reverse is excluded by the limit, and no reason any more
+    assert one(rows(-0.05), Gate(max=0.1)).verdict == "PASS"
+    assert one(rows(-0.095), Gate(max=0.1)).verdict == "INCONCLUSIVE"
+    many = rows(-0.5, chance=0.9, metric="accuracy", primary="accuracy")
+    assert one(many, Gate(max=0.1)).verdict == "PASS"  # more than two classes: no way round
+
+
+def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
+    gate = Gate(max=0.1)
+    two = one(rows(0.0, (0.001, -0.001)), gate)
+    assert two.verdict == "INCONCLUSIVE"
+    assert (
+        two.reason == "Too little to pass on: direction has 2 seeds, and a pass takes at least 3."
+    )
+    assert two.more_seeds == 1
+    assert one(rows(0.0, (0.001, 0.0, -0.001)), gate).verdict == "PASS"
+    few = one(rows(0.0, n=19), gate)
+    assert (few.verdict, "on 19 rows" in few.reason) == ("INCONCLUSIVE", True)
+    tied = one(rows(0.0, (0.0,) * 5), gate)
+    assert (tied.verdict, "the same figure on all 5 seeds" in tied.reason) == ("INCONCLUSIVE", True)
+    silent = [*rows(0.0)[:2], *[r | {"value": None} for r in rows(0.0)[2:]]]
+    lost = one([*silent, *rows(0.0)[2:3]], gate)
+    assert lost.verdict == "INCONCLUSIVE"
+    assert "a figure on 3 of 5 seeds" in lost.reason
+    gone = [*rows(0.0)[:3], *task(0.9)]  # two of five seeds left no row at all
+    assert "a figure on 3 of 5 seeds" in one(gone, gate).reason
+    assert one(rows(0.4, (0.0, 0.0)), gate).verdict == "FAIL"  # what leaks leaks
+
+
+def test_a_pass_says_what_it_would_have_found() -> None:
+    noise = (-0.02, 0.0, 0.02, 0.01, -0.01)
+    found = one([*rows(0.0), *rows(0.0, noise, attack="norm")], Gate(max=0.1))
+    assert found.verdict == "PASS"
+    sd = {"direction": np.std(STEADY, ddof=1), "norm": np.std(noise, ddof=1)}
+    factor = (stats.t.isf(0.05 * 0.95, 4) + stats.t.isf(0.2, 4)) / np.sqrt(5)
+    assert found.detectable == pytest.approx({k: factor * v for k, v in sd.items()})
+    assert found.reason.endswith(
+        "No leak above 0.1 was found; this audit would have found one of 0.022 (norm), "
+        "0.0099 (direction)."
+    )
+    assert one([*task(0.9)], Gate("utility", min=0.5)).detectable == {}
 
 
 def test_exit_codes() -> None:
@@ -276,6 +380,12 @@ def test_exit_codes() -> None:
         ({"max": float("nan")}, "finite"),
         ({"metric": "advntage", "max": 0.1}, "Did you mean 'advantage'"),
         ({"max": 0.1, "confidence": 1.0}, "confidence"),
+        ({"max": 0.1, "confidence": 0.79}, "at least 0.8"),
+        ({"max": 1.0}, "Beyond that the gate cannot fail"),
+        ({"max": 0.5, "of": "auc"}, "between -1 and 0.5"),
+        ({"metric": "auc", "max": 1.0}, "cannot fail"),
+        ({"metric": "utility", "min": 0.0}, "cannot fail"),
+        ({"metric": "utility_drop", "max": 1.0}, "cannot fail"),
     ],
 )
 def test_gates_refuse_nonsense(kw: dict[str, Any], match: str) -> None:
@@ -291,7 +401,7 @@ def test_false_accusation_rate_at_the_worst_case(attacks: int) -> None:
     for a in range(audits):
         for i in range(attacks):
             records += rows(0.05, rng.normal(0, 0.04, 5), attack=f"a{i}", dataset=f"d{a}")
-    verdicts = judge(summarise(results_frame(records)), [Gate(max=0.05)], LIVE)
+    verdicts = verdicts_of(records, Gate(max=0.05))
     assert len(verdicts) == audits
     wrong = sum(v.verdict == "FAIL" for v in verdicts)
     assert stats.binom.ppf(1e-3, audits, 0.035) <= wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
@@ -301,9 +411,9 @@ def test_false_pass_rate_at_the_worst_case() -> None:
     rng = np.random.default_rng(9)
     audits, records = 400, []
     for a in range(audits):
-        for i, mean in enumerate((0.05, -0.2)):
-            records += rows(mean, rng.normal(0, 0.04, 5), attack=f"a{i}", dataset=f"d{a}")
-    verdicts = judge(summarise(results_frame(records)), [Gate(max=0.05)], LIVE)
+        for i, (mean, sd) in enumerate(((0.05, 0.04), (0.0, 0.004))):
+            records += rows(mean, rng.normal(0, sd, 5), attack=f"a{i}", dataset=f"d{a}")
+    verdicts = verdicts_of(records, Gate(max=0.05))
     wrong = sum(v.verdict == "PASS" for v in verdicts)
     assert stats.binom.ppf(1e-3, audits, 0.05) <= wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
 
@@ -327,7 +437,7 @@ def test_sealed_world_from_guesses_to_verdicts() -> None:
                 }
             ]  # fmt: skip
     summary = summarise(results_frame(records))
-    wrong = sum(v.verdict == "FAIL" for v in judge(summary, [Gate(max=0.0)], LIVE))
+    wrong = sum(v.verdict == "FAIL" for v in judge(summary, [Gate(max=0.0)], at(summary, LIVE)))
     assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
     covered = ((summary["advantage_low"] <= 0) & (summary["advantage_high"] >= 0)).sum()
     assert stats.binom.ppf(1e-3, audits, 0.95) <= covered <= stats.binom.ppf(1 - 1e-3, audits, 0.95)

@@ -1,5 +1,7 @@
 """Scores: joins by row id, ties, abstention, groups, and the numbers of each metric."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -275,3 +277,34 @@ def test_primary_metric() -> None:
     assert primary(2, target="feature") == "r2"
     with pytest.raises(ConfigError):
         primary(1)
+
+
+def test_attack_and_control_are_decided_by_one_rule() -> None:
+    """The same ranking as a scalar and as log shares of an off-centre fit is worth the same."""
+    rng = np.random.default_rng(3)
+    ids, y = np.arange(400), (rng.random(400) < 0.25).astype(np.int64)
+    margin = y + rng.normal(0, 1.0, 400) + 2.0  # a fit to balanced rows: far too many positives
+    kw: dict[str, Any] = {"classes": 2, "prior": [0.75, 0.25]}
+    names = ["accuracy", "balanced_accuracy", "f1"]
+    truth = Truth("label", ids, y)
+
+    def figures(scores: np.ndarray, **how: Any) -> list[float | None]:
+        found = score(Guess("label", ids, scores), truth, ids, metrics=names, **kw, **how)
+        return [s.value for s in found]
+
+    by_class = np.stack([np.zeros(400), margin], 1)
+    assert figures(by_class, quota=True) == figures(margin, quota=True) == figures(margin)
+    before, now = figures(by_class)[0], figures(by_class, quota=True)[0]
+    assert before is not None
+    assert now is not None
+    assert before < 0.35 < 0.65 < now
+    nothing = np.log(np.broadcast_to([0.75, 0.25], (400, 2)))
+    assert figures(nothing, quota=True)[0] == pytest.approx(float((y == 0).mean()))
+
+
+def test_quota_leaves_more_than_two_classes_to_the_largest_score() -> None:
+    rng = np.random.default_rng(4)
+    ids, y, s = np.arange(90), np.arange(90) % 3, rng.normal(size=(90, 3))
+    kw: dict[str, Any] = {"classes": 3, "prior": [1 / 3] * 3, "metrics": ["accuracy"]}
+    guess, truth = Guess("label", ids, s), Truth("label", ids, y)
+    assert score(guess, truth, ids, quota=True, **kw) == score(guess, truth, ids, **kw)

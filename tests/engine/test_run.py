@@ -181,7 +181,7 @@ def gated(limit: float) -> dict[str, Any]:
 
 def test_gates_decide_the_exit_code(tmp_path: Path) -> None:
     assert audit(tmp_path).exit_code == 0
-    assert audit(tmp_path, sections=gated(0.01)).exit_code == 0
+    assert audit(tmp_path, sections=gated(0.1)).exit_code == 0
     assert audit(tmp_path, sections=gated(1.5)).exit_code == 1
     assert audit(tmp_path, sections=gated(0.7)).exit_code == 3
     verdicts = audit(tmp_path, sections=gated(1.5)).summary["gates"]
@@ -198,7 +198,7 @@ def test_incomplete_results_cannot_pass(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted):
-        audit(tmp_path, Trainer(stop), sections=gated(0.01), replicas=3)
+        audit(tmp_path, Trainer(stop), sections=gated(0.1), replicas=3)
     with Store(tmp_path, readonly=True) as store:
         result = judge(store, export=False)
     assert result.exit_code == 3

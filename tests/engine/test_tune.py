@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from vflsec.audit.leakage import results_frame
 from vflsec.engine import tune as module
-from vflsec.engine.tune import Trial, pareto, tune
+from vflsec.engine.tune import Trial, pareto, trials, tune
 from vflsec.errors import ConfigError
 
 
@@ -145,3 +146,25 @@ def test_a_real_search(tmp_path: Path) -> None:
     assert found.strength is not None
     assert found.strength > 0
     assert by[found.strength].leak_high <= 0.2
+
+
+def test_a_strength_that_turns_the_ranking_round_meets_no_target() -> None:
+    """AUC 0 is no protection: the upper bound is that of the answer turned round."""
+
+    def at(value: float, **extra: Any) -> list[dict[str, Any]]:
+        common = {"dataset": "toy", "algorithm": "splitnn", "adversary": "bank", "split": "test",
+                  "metric": "auc", "n": 500, "chance": 0.5}  # fmt: skip
+        return [
+            common | {"cell": f"{extra}{s}", "seed": s, "attack": a, "value": v + 0.001 * s,
+                      "target": "label" if a else ""} | extra
+            for s in range(3)
+            for a, v in (("norm", value), ("", 0.9))
+        ]  # fmt: skip
+
+    records = [*at(0.9)]
+    for strength, value in ((1.0, 0.01), (2.0, 0.5)):
+        records += at(value, defense="coae", strength=strength)
+    found = {t.strength: t for t in trials(results_frame(records))}
+    assert found[1.0].leak < -0.4
+    assert found[1.0].leak_high > 0.48
+    assert found[2.0].leak_high < 0.01

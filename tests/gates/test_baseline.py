@@ -12,13 +12,19 @@ import pytest
 from audited import Planted, audited
 from scipy import stats
 
+from vflsec.audit.alive import Place
 from vflsec.audit.baseline import baseline_of, read_baseline, regressions
 from vflsec.audit.epsilon import contradictions
 from vflsec.audit.leakage import results_frame
 from vflsec.engine.previous import compare_folders
 from vflsec.errors import ConfigError
 
-LIVE = dict.fromkeys(("a0", "a1", "a2"), (True, "planted"))
+
+def live(*attacks: str, shown: tuple[bool, str] = (True, "planted")) -> dict[Place, Any]:
+    return {Place("toy", "splitnn", "bank", a, None): shown for a in attacks}
+
+
+LIVE = live("a0", "a1", "a2")
 
 
 def frame(values: dict[str, list[float]], first: int = 0, **extra: Any) -> pd.DataFrame:
@@ -56,8 +62,41 @@ def test_paired_changes_by_hand(tmp_path: Path) -> None:
     assert v.attack == "a0"
     (v,) = regressions(frame({"a0": [x + 0.029 for x in OLD]}), before, LIVE)
     assert v.verdict == "PASS"
-    (v,) = regressions(frame({"a0": [x - 0.5 for x in OLD]}), before, LIVE)
+    (v,) = regressions(frame({"a0": [x - 0.1 for x in OLD]}), before, LIVE)
     assert v.verdict == "PASS"
+    (v,) = regressions(frame({"a0": [x - 0.5 for x in OLD]}), before, LIVE)
+    assert v.verdict == "INCONCLUSIVE"
+    assert "ranks in reverse: turned round it would be 0.400" in v.reason
+
+
+def test_a_rise_holds_against_every_control_or_it_is_none(tmp_path: Path) -> None:
+    """The named control fell by itself; against the other nothing changed."""
+
+    def made(own: float, trees: float) -> pd.DataFrame:
+        beside = {"own": {"value": own, "cv": 0.9}, "trees": {"value": trees, "cv": 0.6}}
+        return frame({"a0": OLD}, controls=beside)
+
+    path = tmp_path / "baseline.json"
+    path.write_text(json.dumps(baseline_of(made(0.55, 0.58), "", "")))
+    before = read_baseline(path)
+    assert set(next(iter(before.values()))) == {"own", "trees", "chance"}
+    (v,) = regressions(made(0.45, 0.58), before, LIVE)
+    assert (v.verdict, v.value) == ("PASS", pytest.approx(0))
+    (v,) = regressions(made(0.45, 0.48), before, LIVE)
+    assert v.verdict == "INCONCLUSIVE"  # chance, now the least, has not moved
+    assert v.value == pytest.approx(0.08)
+
+
+def test_a_baseline_of_the_first_version_is_still_compared(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    made = baseline_of(frame({"a0": OLD}), "hash", "0.1.0")
+    for p in made["points"]:
+        p["advantage"] = p["advantage"]["majority"]
+    path.write_text(json.dumps(made | {"baseline_version": 1}))
+    rises = (0.1, 0.11, 0.1, 0.09, 0.1)
+    new = [x + d for x, d in zip(OLD, rises, strict=True)]
+    (v,) = regressions(frame({"a0": new}), read_baseline(path), LIVE)
+    assert (v.verdict, v.value) == ("FAIL", pytest.approx(0.1))
 
 
 def test_a_noisy_baseline_tolerates_more(tmp_path: Path) -> None:
@@ -97,7 +136,7 @@ def test_what_is_gone_or_dead_never_passes(tmp_path: Path) -> None:
     found = regressions(frame({"a0": OLD}), before, LIVE)
     assert [(v.attack, v.verdict) for v in found] == [("a0", "PASS"), ("a1", "INCONCLUSIVE")]
     assert "--update-baseline" in found[1].reason
-    dead = {"a0": (False, "advantage +0.001")}
+    dead = live("a0", shown=(False, "advantage +0.001"))
     (v, _) = regressions(frame({"a0": [0.0] * 5}), before, dead)
     assert v.verdict == "INCONCLUSIVE"
     assert "Not shown to be alive" in v.reason
@@ -106,13 +145,13 @@ def test_what_is_gone_or_dead_never_passes(tmp_path: Path) -> None:
 def test_noise_does_not_fail_many_points(tmp_path: Path) -> None:
     """Ten points without any change: some FAIL in at most 5 % of comparisons."""
     rng = np.random.default_rng(5)
-    live = {f"p{i}": (True, "") for i in range(10)}
+    shown = live(*(f"p{i}" for i in range(10)))
     wrong, audits = 0, 100
     for _ in range(audits):
         old = {f"p{i}": list(rng.normal(0.1, 0.05, 5)) for i in range(10)}
         new = {f"p{i}": list(rng.normal(0.1, 0.05, 5)) for i in range(10)}
         before = stored(old, tmp_path)
-        wrong += any(v.verdict == "FAIL" for v in regressions(frame(new), before, live))
+        wrong += any(v.verdict == "FAIL" for v in regressions(frame(new), before, shown))
     assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
 
 

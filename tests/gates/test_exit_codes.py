@@ -21,7 +21,8 @@ from vflsec.engine import run as engine
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
 SAFE = {"norm": 0.0, "model_completion": 0.02}
-DEAD = {"norm": -0.2, "model_completion": -0.1}
+DEAD = {"norm": -0.03, "model_completion": -0.04}
+REVERSED = {"norm": -0.5, "model_completion": 0.02}
 TABLE: dict[str, tuple[Planted, str, int, str]] = {
     "pass": (Planted(LEAKS, SAFE), gate(max=0.1, defense="defended"), 0, "PASS"),
     "no gate": (Planted(LEAKS), "", 0, "advantage"),
@@ -35,6 +36,7 @@ TABLE: dict[str, tuple[Planted, str, int, str]] = {
         Planted(LEAKS, LEAKS, sd=0.04), gate(max=0.3, attack="norm", strength=5), 3, "more seeds",
     ),
     "a dead attack": (Planted(DEAD), gate(max=0.1), 3, "Not shown to be alive"),
+    "a leak in reverse": (Planted(LEAKS, REVERSED), gate(max=0.1, strength=5), 3, "in reverse"),
     "a broken attack": (
         Planted(LEAKS, SAFE, fails=["norm"]), gate(max=0.1, defense="defended"), 3, "it broke",
     ),

@@ -247,7 +247,7 @@ def test_a_real_audit_stores_its_seconds_and_no_secret_key(
 def test_the_real_scenario_ends_in_time_and_is_the_emulated_one(tmp_path: Path) -> None:
     """`vflsec audit he_vs_attacks` by the command line, small, in both modes: 1e-5 apart."""
     pytest.importorskip("tenseal")
-    small = '[{name="control_gaussian", params={rows=160, test_rows=40, validation_rows=40}}]'
+    small = '[{name="control_gaussian", params={rows=160, test_rows=50, validation_rows=50}}]'
     frames = []
     for mode in ("emulated", "real"):
         out = tmp_path / mode
@@ -258,7 +258,7 @@ def test_the_real_scenario_ends_in_time_and_is_the_emulated_one(tmp_path: Path) 
         done = subprocess.run(
             [*command, "--out", str(out), *given], capture_output=True, text=True, timeout=180
         )
-        assert done.returncode in (0, 1), done.stderr
+        assert done.returncode != 2, done.stderr
         frame = pd.read_parquet(out / "results.parquet")
         sealed = frame[frame["defense"].str.contains("he_embedding")].copy()
         sealed["defense"] = (

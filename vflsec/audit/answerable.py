@@ -1,22 +1,20 @@
-"""Gates that no result can answer, and gates that no result can fail: errors, not verdicts.
+"""Gates that no result can answer: errors, not verdicts.
 
 A misspelt name would only show as "inconclusive" after everything is trained, and a build may let
-that pass; a limit beyond what a metric can reach passes whatever leaks.
+that pass.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vflsec import check
 from vflsec.audit.gate import PLANNED, Gate, selected
 from vflsec.audit.leakage import UNDEFENDED, is_undefended
-from vflsec.audit.metrics import METRICS
 from vflsec.audit.wording import TASK
 
-__all__ = ["Found", "reach", "unanswerable", "unfailable"]
+__all__ = ["Found", "unanswerable"]
 
 Found = tuple[str, Any, str]
 """What is wrong with a gate: the key, its value, and the rule that it breaks."""
@@ -24,38 +22,6 @@ Found = tuple[str, Any, str]
 _OF_ATTACKS = ("attack", "adversary", "phase", "split")
 _WHAT = {"dataset": "data set", "split": "rows"}
 _SHOWN = 40  # names or strengths listed in one message
-
-
-def reach(gate: Gate) -> tuple[float, float]:
-    """The least and the largest value that the gate's figure can have."""
-    if gate.metric == "epsilon_lower":
-        return 0.0, math.inf
-    if gate.metric == "utility":
-        return 0.0, 1.0  # primary metrics of the main task are shares and areas
-    if gate.metric == "utility_drop":
-        return -1.0, 1.0
-    name = gate.of if gate.metric == "advantage" else gate.metric
-    low, high = METRICS[name].reach if name else (0.0, 1.0)
-    return (low - high, high - low) if gate.metric == "advantage" else (low, high)
-
-
-def unfailable(gate: Gate) -> Found | None:
-    """Why the gate passes whatever is measured, or None."""
-    low, high = reach(gate)
-    name = f"{gate.metric} of {gate.of}" if gate.of else gate.metric
-    if gate.max is not None and gate.max >= high:
-        return (
-            "max",
-            gate.max,
-            f"must be below {high:g}, the most that {name} can be: no result could fail it.",
-        )
-    if gate.min is not None and gate.min <= low:
-        return (
-            "min",
-            gate.min,
-            f"must be above {low:g}, the least that {name} can be: no result could fail it.",
-        )
-    return None
 
 
 def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:

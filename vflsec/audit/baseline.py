@@ -1,12 +1,14 @@
 """Did leakage rise against stored results? A regression gate on the mean advantage.
 
-A baseline holds the advantage of every attack by seed. The same point (data, algorithm, defense,
-strength, phase, adversary, attack, rows, metric) is compared, paired by seed where both have the
-seed. A rise is beyond what is tolerated if it exceeds max(0.03, 2.5 sd / sqrt(n)) with the
-baseline's spread over seeds: libraries drift, and the noise of a few seeds is no change.
+A baseline holds the advantage of every attack over every control by seed. The same point (data,
+algorithm, defense, strength, phase, adversary, attack, rows, metric) is compared, paired by seed
+where both have the seed. A rise is beyond what is tolerated if it exceeds max(0.03, 2.5 sd /
+sqrt(n)) with the baseline's spread over seeds: libraries drift, and the noise of a few seeds is no
+change.
 
-FAIL: beyond that, and above 0 for sure (one-sided t, Holm over all points). INCONCLUSIVE: beyond
-that but not for sure, or the attack is gone, failed, or is no longer shown to work. PASS: within.
+FAIL: beyond that, and above 0 for sure over all controls (:mod:`vflsec.audit.change`, Holm over all
+points). INCONCLUSIVE: beyond that but not for sure, or the attack is gone, failed, is no longer
+shown to work, or now ranks in reverse. PASS: within.
 """
 
 from __future__ import annotations
@@ -14,18 +16,18 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
-from vflsec.audit import intervals
+from vflsec.audit import controls, intervals
+from vflsec.audit.alive import Alive, place_of
+from vflsec.audit.change import Change, Seeds, change, least
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
-from vflsec.audit.leakage import rows_of
+from vflsec.audit.leakage import reversible, rows_of
 from vflsec.errors import ConfigError
 from vflsec.files import write_atomic
 
@@ -35,14 +37,16 @@ if TYPE_CHECKING:
 __all__ = ["BASELINE_VERSION", "LEAST", "advantages", "baseline_of", "read_baseline", "regressions",
            "write_baseline"]  # fmt: skip
 
-BASELINE_VERSION = 1
+BASELINE_VERSION = 2
+_READABLE = (1, 2)
 LEAST = 0.03
 SPREAD = 2.5
 _KEY = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack", "known_rows",
         "target", "split", "metric")  # fmt: skip
 
 Key = tuple[Any, ...]
-Values = Mapping[Key, Mapping[int, float]]
+Values = Mapping[Key, Mapping[str, Seeds]]
+"""Advantages by point, control and seed; a baseline of version 1 has one control, called ""."""
 
 
 def baseline_of(frame: pd.DataFrame, scenario_hash: str, version: str) -> dict[str, Any]:
@@ -59,8 +63,9 @@ def baseline_of(frame: pd.DataFrame, scenario_hash: str, version: str) -> dict[s
     if not values:
         raise ConfigError("baseline: these results hold no advantage to compare with later.")
     points = [
-        dict(zip(_KEY, key, strict=True)) | {"advantage": {str(s): v for s, v in by_seed.items()}}
-        for key, by_seed in values.items()
+        dict(zip(_KEY, key, strict=True))
+        | {"advantage": {c: {str(s): v for s, v in of.items()} for c, of in by_control.items()}}
+        for key, by_control in values.items()
     ]
     return {
         "baseline_version": BASELINE_VERSION,
@@ -70,18 +75,30 @@ def baseline_of(frame: pd.DataFrame, scenario_hash: str, version: str) -> dict[s
     }
 
 
-def advantages(frame: pd.DataFrame) -> dict[Key, dict[int, float]]:
-    """The advantage of every attack by point and seed, in its primary metric."""
+def advantages(frame: pd.DataFrame) -> dict[Key, dict[str, dict[int, float]]]:
+    """The advantage of every attack by point, control and seed, in its primary metric."""
+    found = {key: controls.advantages(of)[0] for key, of in _points(frame).items()}
+    return {key: of for key, of in found.items() if of}
+
+
+def _points(frame: pd.DataFrame) -> dict[Key, list[dict[str, Any]]]:
     if "role" in frame.columns:
         frame = frame[frame["role"] != "control"]
-    found: dict[Key, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[Key, list[dict[str, Any]]] = defaultdict(list)
     for r in rows_of(frame):
         if r["attack"] and r["metric"] == r["primary"] and r["status"] == "ok":
-            value = r["advantage"]
-            if value is not None and value == value:
-                key = tuple(None if r[k] != r[k] else r[k] for k in _KEY)
-                found[key][int(r["seed"])].append(float(value))
-    return {k: {s: float(np.mean(v)) for s, v in sorted(of.items())} for k, of in found.items()}
+            found[tuple(None if r[k] != r[k] else r[k] for k in _KEY)].append(r)
+    return found
+
+
+def _mirrored(rows: Iterable[Mapping[str, Any]]) -> float:
+    """Mean advantage of the answers turned round; minus infinity where there is no such thing."""
+    turned = [
+        1 - r["value"] - r["control_value"]
+        for r in rows
+        if reversible(r) and r["value"] == r["value"] and r["control_value"] == r["control_value"]
+    ]
+    return float(np.mean(turned)) if turned else -math.inf
 
 
 def read_baseline(path: Path) -> Values:
@@ -97,17 +114,23 @@ def read_baseline(path: Path) -> Values:
         why = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise ConfigError(f"{path}: cannot be read as a baseline: {why}. {advice}") from None
     version = found.get("baseline_version") if isinstance(found, dict) else None
-    if version != BASELINE_VERSION:
+    if version not in _READABLE:
         raise ConfigError(
-            f"{path}: baseline_version must be {BASELINE_VERSION}, got {version!r}. {advice}"
+            f"{path}: baseline_version must be {' or '.join(map(str, _READABLE))}, "
+            f"got {version!r}. {advice}"
         )
     try:
-        out: dict[Key, dict[int, float]] = {}
+        out: dict[Key, dict[str, dict[int, float]]] = {}
         for p in found["points"]:
-            by_seed = {int(s): float(v) for s, v in p["advantage"].items()}
-            if not by_seed or not all(map(math.isfinite, by_seed.values())):
+            given = {"": p["advantage"]} if version == 1 else p["advantage"]
+            of = {
+                str(c): {int(s): float(v) for s, v in by_seed.items()}
+                for c, by_seed in given.items()
+            }
+            figures = [v for by_seed in of.values() for v in by_seed.values()]
+            if not of or not all(of.values()) or not all(map(math.isfinite, figures)):
                 raise ValueError
-            out[tuple(p[k] for k in _KEY)] = by_seed
+            out[tuple(p[k] for k in _KEY)] = of
         return out
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ConfigError(f"{path}: a point of this baseline is malformed. {advice}") from None
@@ -132,55 +155,10 @@ def write_baseline(path: Path, audit: Audit) -> None:
     write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))
 
 
-@dataclass(frozen=True)
-class _Change:
-    """The change of one point: mean, its standard error, degrees of freedom, allowance."""
-
-    key: Key
-    mean: float
-    error: float
-    freedom: float
-    seeds: int
-    allowed: float
-
-    def p_above_zero(self) -> float:
-        """One-sided p-value of "there is no rise"."""
-        if self.freedom <= 0:
-            return 1.0
-        if self.error == 0:
-            return 0.0 if self.mean > 0 else 1.0
-        return float(special.stdtr(self.freedom, -self.mean / self.error))
-
-    def half_width(self, alpha: float) -> float | None:
-        if self.freedom <= 0:
-            return None
-        return float(special.stdtrit(self.freedom, 1 - alpha)) * self.error
-
-
-def _change(key: Key, now: Mapping[int, float], before: Mapping[int, float]) -> _Change:
-    old = np.array(list(before.values()))
-    spread = float(old.std(ddof=1)) if len(old) > 1 else 0.0
-    allowed = max(LEAST, SPREAD * spread / math.sqrt(len(old)))
-    shared = sorted(set(now) & set(before))
-    if len(shared) >= 2 or len(shared) == len(now) == len(before):
-        d = np.array([now[s] - before[s] for s in shared])
-        error = float(d.std(ddof=1)) / math.sqrt(len(d)) if len(d) > 1 else 0.0
-        return _Change(key, float(d.mean()), error, len(d) - 1, len(d), allowed)
-    new = np.array(list(now.values()))
-    mean, n = float(new.mean() - old.mean()), min(len(new), len(old))
-    if n < 2:
-        return _Change(key, mean, 0.0, 0, n, allowed)
-    a, b = new.var(ddof=1) / len(new), old.var(ddof=1) / len(old)
-    freedom = (
-        n - 1 if a + b == 0 else (a + b) ** 2 / (a**2 / (len(new) - 1) + b**2 / (len(old) - 1))
-    )  # Welch 1947
-    return _Change(key, mean, math.sqrt(a + b), float(freedom), n, allowed)
-
-
 def regressions(
     frame: pd.DataFrame,
     before: Values,
-    alive: Mapping[str, tuple[bool, str]],
+    alive: Alive,
     confidence: float = 0.95,
 ) -> list[Verdict]:
     """One verdict for every point of the baseline.
@@ -188,14 +166,17 @@ def regressions(
     Args:
         frame: results as they are now, of :func:`vflsec.audit.leakage.results_frame`.
         before: of :func:`read_baseline`.
-        alive: of :func:`vflsec.audit.gate.alive`.
+        alive: of :func:`vflsec.audit.alive.alive`.
         confidence: of the one-sided bounds.
     """
-    now = advantages(frame)
-    changes = [_change(k, now[k], before[k]) for k in before if k in now]
-    p = intervals.holm([c.p_above_zero() for c in changes])
+    now, rows = advantages(frame), _points(frame)
+    changes = {k: change(now[k], before[k]) for k in before if k in now}
+    p = intervals.holm([c.p_above_zero() for c in changes.values()])
     alpha = 1 - confidence
-    out = [_judged(c, x < alpha, alive, alpha) for c, x in zip(changes, p, strict=True)]
+    out = [
+        _judged(k, c, _allowed(before[k]), _mirrored(rows[k]), x < alpha, alive, alpha)
+        for (k, c), x in zip(changes.items(), p, strict=True)
+    ]
     gone = [_verdict(k, LEAST, INCONCLUSIVE, _gone(k)) for k in before if k not in now]
     if not before:
         reason = "The baseline holds no point, so nothing was compared."
@@ -203,37 +184,36 @@ def regressions(
     return out + gone
 
 
-def _judged(c: _Change, sure: bool, alive: Mapping[str, tuple[bool, str]], alpha: float) -> Verdict:
-    point = dict(zip(_KEY, c.key, strict=True))
+def _allowed(before: Mapping[str, Seeds]) -> float:
+    old = np.array(list(before[least(before)].values()))
+    spread = float(old.std(ddof=1)) if len(old) > 1 else 0.0
+    return max(LEAST, SPREAD * spread / math.sqrt(len(old)))
+
+
+def _judged(
+    key: Key, c: Change, allowed: float, mirrored: float, sure: bool, alive: Alive, alpha: float
+) -> Verdict:
+    point = dict(zip(_KEY, key, strict=True))
     name = point["attack"]
     said = f"The advantage of {name} changed by {c.mean:+.3f} over {c.seeds} seeds"
-    shown, why = alive.get(name, (False, "no evidence was given"))
+    shown, why = alive.get(place_of(point), (False, "no evidence was given"))
     more = None
-    if c.mean > c.allowed and sure:
-        verdict, reason = FAIL, f"{said}; {c.allowed:.3f} is tolerated."
-    elif c.mean > c.allowed:
-        verdict, more = INCONCLUSIVE, _more(c, alpha)
+    if c.mean > allowed and sure:
+        verdict, reason = FAIL, f"{said}; {allowed:.3f} is tolerated."
+    elif c.mean > allowed:
+        verdict, more = INCONCLUSIVE, c.more_seeds(alpha)
         cure = f"about {more} more seeds would decide it" if more else "more seeds are needed"
-        reason = f"{said}, beyond the tolerated {c.allowed:.3f} but not surely above 0; {cure}."
+        reason = f"{said}, beyond the tolerated {allowed:.3f} but not surely above 0; {cure}."
+    elif mirrored > c.before + allowed:
+        verdict = INCONCLUSIVE
+        reason = f"{said}, but it ranks in reverse: turned round it would be {mirrored:.3f}."
     elif not shown:
         verdict = INCONCLUSIVE
         reason = f"Not shown to be alive, so its silence proves nothing: {name} ({why})."
     else:
-        verdict, reason = PASS, f"{said}, within the tolerated {c.allowed:.3f}."
-    width = c.half_width(alpha)
-    low, high = (None, None) if width is None else (c.mean - width, c.mean + width)
-    return _verdict(c.key, c.allowed, verdict, reason, c.mean, low, high, c.seeds, more)
-
-
-def _more(c: _Change, alpha: float) -> int | None:
-    """Seeds to add until this change would surely be above 0, its spread as seen."""
-    spread = c.error * math.sqrt(c.seeds)
-    if spread == 0 or c.mean <= 0:
-        return None if c.seeds > 1 else 1
-    for n in range(max(c.seeds, 2), 1001):
-        if float(special.stdtrit(n - 1, 1 - alpha)) * spread / math.sqrt(n) < c.mean:
-            return max(n - c.seeds, 1)
-    return None
+        verdict, reason = PASS, f"{said}, within the tolerated {allowed:.3f}."
+    low, high = c.lower(alpha), c.upper(alpha)
+    return _verdict(key, allowed, verdict, reason, c.mean, low, high, c.seeds, more)
 
 
 def _gone(key: Key) -> str:
@@ -245,7 +225,7 @@ def _gone(key: Key) -> str:
 
 
 def _gate(allowed: float, who: str = "") -> Gate:
-    return Gate(max=allowed, name=f"advantage{who} does not rise against the baseline")
+    return Gate(max=min(allowed, 0.99), name=f"advantage{who} does not rise against the baseline")
 
 
 def _verdict(

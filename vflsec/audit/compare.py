@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
+from vflsec.audit.change import change
+from vflsec.audit.controls import advantages
 from vflsec.audit.leakage import rows_of
 from vflsec.audit.result import Audit
 
@@ -18,11 +18,10 @@ __all__ = ["compare"]
 
 _POINT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
           "known_rows", "target", "victim", "split", "metric")  # fmt: skip
-Seeds = Mapping[int, float]
 
 
 def compare(old: Audit, new: Audit, confidence: float | None = None) -> dict[str, Any]:
-    """The change of every advantage and of the utility from one audit to another.
+    """The change of every advantage over all controls, and of the utility, between two audits.
 
     Args:
         old, new: audits.
@@ -52,51 +51,38 @@ def _named(key: tuple[Any, ...]) -> dict[str, Any]:
     }
 
 
-def _values(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[int, float]]:
-    """Advantages (of attacks) and values (of the main task) by point and seed."""
-    found: dict[tuple[Any, ...], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+def _values(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, dict[int, float]]]:
+    """Advantages by control (of attacks) and values (of the main task) by point and seed."""
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for r in rows_of(frame):
-        value = r["advantage"] if r["attack"] else r["value"]
         here = r.get("role", "audit") != "control" and r["metric"] == r["primary"]
-        if here and r["status"] == "ok" and value is not None and value == value:
-            key = tuple(None if r[k] != r[k] else r[k] for k in _POINT)
-            found[key][int(r["seed"])].append(float(value))
-    return {k: {s: float(np.mean(v)) for s, v in sorted(of.items())} for k, of in found.items()}
+        if here and r["status"] == "ok" and r["value"] == r["value"]:
+            found[tuple(None if r[k] != r[k] else r[k] for k in _POINT)].append(r)
+    out = {key: _by_control(of) for key, of in found.items()}
+    return {key: of for key, of in out.items() if of}
 
 
-def _change(a: Seeds, b: Seeds, level: float) -> dict[str, Any]:
-    shared = sorted(set(a) & set(b))
-    x, y = np.array(list(a.values())), np.array(list(b.values()))
-    paired = len(shared) >= 2 or set(a) == set(b)
-    if paired:
-        x, y = np.array([a[s] for s in shared]), np.array([b[s] for s in shared])
-        d = y - x
-        freedom, error = len(d) - 1.0, _sd(d) / math.sqrt(len(d))
-        seeds = len(d)
-    else:
-        u, v = _sd(x) ** 2 / len(x), _sd(y) ** 2 / len(y)
-        small = min(len(x), len(y))
-        freedom = small - 1.0
-        if small > 1 and u + v > 0:  # Welch 1947
-            freedom = (u + v) ** 2 / (u**2 / (len(x) - 1) + v**2 / (len(y) - 1))
-        error, seeds = math.sqrt(u + v), small
-    mean = float(y.mean() - x.mean())
-    width = None
-    if freedom > 0:
-        width = float(special.stdtrit(freedom, 0.5 + level / 2)) * error
+def _by_control(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
+    if rows[0]["attack"]:
+        return advantages(rows)[0]
+    seeds = sorted({int(r["seed"]) for r in rows})
     return {
-        "before": float(x.mean()),
-        "after": float(y.mean()),
-        "change": mean,
-        "low": None if width is None else mean - width,
-        "high": None if width is None else mean + width,
-        "seeds": seeds,
-        "paired": paired,
+        "": {s: float(np.mean([r["value"] for r in rows if int(r["seed"]) == s])) for s in seeds}
     }
 
 
-def _sd(values: Any) -> float:
-    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+def _change(before: Any, after: Any, level: float) -> dict[str, Any]:
+    found = change(after, before)
+    tail = (1 - level) / 2
+    return {
+        "before": found.before,
+        "after": found.after,
+        "change": found.mean,
+        "low": found.lower(tail),
+        "high": found.upper(tail),
+        "seeds": found.seeds,
+        "paired": found.paired,
+    }
 
 
 def _facts(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[list[str]]:

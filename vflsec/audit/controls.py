@@ -1,30 +1,276 @@
-"""The attacker without the federation: which control is the strongest, told without the truth.
+"""The attacker without the federation, and leakage as a statement about all controls at once.
 
-A control picked by its score on the target rows is the maximum of several noisy numbers, hence
-biased upwards, and hides leakage. So the choice rests on cross-validation on the adversary's own
-known rows alone, and is made once for all seeds, strengths and defenses.
+The leakage of an attack is L = min over controls c of E[d_c], with d_c the attack's figure less
+that of the control on the same rows, paired by seed. None is chosen by looking at the truth:
+
+- *L exceeds m* where for every control the one-sided t test of E[d_c] > m rejects at alpha
+  (intersection-union, Berger 1982; no correction is due for the number of controls). The lower
+  bound of L is the least of the controls' lower bounds.
+- *L is at most m* where the upper bound of the control named beforehand is within m. It is named by
+  cross-validation on the adversary's own known rows, once for all seeds, strengths and defenses.
+  (Testing all controls at a divided level is valid too; it passes fewer tight systems.)
+
+The level of chance is always among the controls. More controls never accuse.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import special
 
+from vflsec.audit import intervals
 from vflsec.audit.metrics import METRICS
 
-__all__ = ["CHANCE", "FALLBACK", "strongest", "strongest_by_set"]
+__all__ = ["CHANCE", "FALLBACK", "Against", "Leakage", "advantages", "control_set", "figures",
+           "leaks", "named_by_set", "strongest"]  # fmt: skip
 
 FALLBACK = "majority"
-"""The control that needs no known row; taken where no control could be cross-validated."""
+"""The control that needs no known row; named where no control could be cross-validated."""
 
 CHANCE = "chance"
-"""Name given to the level of chance where an attack came without any control."""
+"""The level of chance of the metric, which is a control of every attack."""
+
+LEAST = 0.005
+"""A mean advantage below this prints as 0.00 and is not called a leak, however sure its sign."""
 
 Controls = Mapping[str, Mapping[str, float | None]]
+_MOST_SEEDS = 1000
+
+
+@dataclass(frozen=True)
+class Against:
+    """An attack beside one control, over the seeds that have both.
+
+    Attributes:
+        name: of the control.
+        control: its mean figure; None where only the advantage is known.
+        mean, sd, n: of the advantage over it, paired by seed; sd is None for one seed.
+    """
+
+    name: str
+    control: float | None
+    mean: float
+    sd: float | None
+    n: int
+
+    def bound(self, side: str, alpha: float) -> float | None:
+        """One-sided t bound of the mean; None for one seed."""
+        factor = intervals.t_half_width(self.n, 1 - alpha, "upper")
+        if factor is None or self.sd is None:
+            return None
+        return self.mean + (factor if side == "upper" else -factor) * self.sd
+
+    def p(self, limit: float, sign: int = 1) -> float:
+        """One-sided p-value of "the mean is at most `limit`", or at least where `sign` is -1."""
+        if self.n < 2 or self.sd is None:
+            return 1.0
+        gap = sign * (self.mean - limit)
+        if self.sd == 0:
+            return 0.0 if gap > 0 else 1.0
+        return float(special.stdtr(self.n - 1, -gap * math.sqrt(self.n) / self.sd))
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """What an attack gains over all controls at one point.
+
+    Attributes:
+        against: each control, the least mean advantage first; not empty.
+        named: name of the control named beforehand, on which upper bounds rest.
+    """
+
+    against: tuple[Against, ...]
+    named: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Leakage | None:
+        """Of a point of :func:`vflsec.audit.leakage.summarise`; None where there is no advantage.
+
+        A point of an earlier version, which kept one control, is that control's.
+        """
+        found = row.get("controls")
+        if found:
+            every = [
+                Against(k, v["control"], v["advantage"], v["sd"], v["seeds"])
+                for k, v in found.items()
+            ]
+            return cls(_ordered(every), str(row["named"]))
+        mean, sd = row.get("advantage"), row.get("advantage_sd")
+        if mean is None or mean != mean:
+            return None
+        sd = None if sd is None or sd != sd else float(sd)
+        name = str(row.get("control", ""))
+        n = int(row.get("advantage_seeds") or 0)
+        return cls((Against(name, row.get("control_value"), float(mean), sd, n),), name)
+
+    @classmethod
+    def between(
+        cls,
+        advantage: Mapping[str, Mapping[int, float]],
+        figure: Mapping[str, Mapping[int, float]],
+        named: str,
+    ) -> Leakage | None:
+        """From the advantages of :func:`advantages` and the controls' figures, by name and seed.
+
+        A control that is missing on some seeds takes part with those it has, if they are two or
+        more.
+        """
+        most = max((len(v) for v in advantage.values()), default=0)
+        every = []
+        for name, by_seed in advantage.items():
+            v = np.array(list(by_seed.values()))
+            if len(v) and len(v) >= min(most, 2):
+                sd = float(v.std(ddof=1)) if len(v) > 1 else None
+                own = float(np.mean(list(figure[name].values())))
+                every.append(Against(name, own, float(v.mean()), sd, len(v)))
+        return cls(_ordered(every), named) if every else None
+
+    @property
+    def least(self) -> Against:
+        """The control with the least mean advantage."""
+        return self.against[0]
+
+    @property
+    def ahead(self) -> Against:
+        """The control named beforehand; the least where it is not among them."""
+        return next((a for a in self.against if a.name == self.named), self.least)
+
+    def lower(self, alpha: float) -> float | None:
+        """Lower bound: the least over controls; None for one seed."""
+        found = [a.bound("lower", alpha) for a in self.against]
+        return None if None in found else min(x for x in found if x is not None)
+
+    def upper(self, alpha: float) -> float | None:
+        """Upper bound, from the control named beforehand; None for one seed."""
+        return self.ahead.bound("upper", alpha)
+
+    def p_above(self, limit: float) -> float:
+        """One-sided p-value of "it is at most `limit`": the largest over controls."""
+        return max(a.p(limit) for a in self.against)
+
+    def p_below(self, limit: float) -> float:
+        """One-sided p-value of "it is at least `limit`", against the control named beforehand."""
+        return self.ahead.p(limit, -1)
+
+    def detectable(self, alpha: float, power: float = 0.8) -> float | None:
+        """The least leakage whose lower bound would be above 0 with chance `power`.
+
+        By t quantiles from the spread over seeds: (t[1 - alpha] + t[power]) sd / sqrt(n) against
+        each control, less how far that control is behind the least; the largest over controls.
+        None for one seed.
+        """
+        found = []
+        for a in self.against:
+            if a.n < 2 or a.sd is None:
+                return None
+            factor = special.stdtrit(a.n - 1, 1 - alpha) + special.stdtrit(a.n - 1, power)
+            found.append(float(factor) * a.sd / math.sqrt(a.n) - (a.mean - self.least.mean))
+        return max(found)
+
+    def seeds_until(self, limit: float, alpha: float, level: float) -> int | None:
+        """Seeds to add until this is decided, spreads as seen; None if more than 1000 would be.
+
+        Args:
+            alpha: level of the upper bound that puts it within `limit`.
+            level: of the test that puts it beyond.
+        """
+        above = self.least.mean > limit
+        ask = self.against if above else (self.ahead,)
+        level = level if above else alpha
+        now = min(a.n for a in ask)
+        for n in range(max(now, 2), _MOST_SEEDS + 1):
+            factor = intervals.t_half_width(n, 1 - level, "upper") or math.inf
+            gaps = [(a.mean - limit) * (1 if above else -1) for a in ask]
+            if all(
+                a.sd is not None and factor * a.sd < gap for a, gap in zip(ask, gaps, strict=True)
+            ):
+                return max(n - now, 1)
+        return None
+
+    def as_dict(self) -> dict[str, dict[str, Any]]:
+        """Each control's figures as plain values, for a point; read back by :meth:`of`."""
+        return {
+            a.name: {"control": a.control, "advantage": a.mean, "sd": a.sd, "seeds": a.n}
+            for a in self.against
+        }
+
+
+def leaks(advantage: float | None, low: float | None) -> bool:
+    """Whether this is called a leak: the lower bound above 0, and a mean that can be seen."""
+    if advantage is None or low is None:
+        return False
+    return low > 0 and advantage >= LEAST
+
+
+def _ordered(found: Iterable[Against]) -> tuple[Against, ...]:
+    """The least advantage first; of equals the level of chance last, for it says least."""
+    return tuple(sorted(found, key=lambda a: (a.mean, a.name == CHANCE, a.name)))
+
+
+def figures(row: Mapping[str, Any]) -> dict[str, float]:
+    """Every control's figure in one row of results, the level of chance among them.
+
+    Args:
+        row: with ``controls`` (nested figures, or the text that results hold) and ``chance``.
+    """
+    found = {
+        k: float(v["value"])  # type: ignore[arg-type]
+        for k, v in parsed(row["controls"]).items()
+        if _finite(v.get("value"))
+    }
+    if _finite(row["chance"]):
+        found.setdefault(CHANCE, float(row["chance"]))
+    return found
+
+
+def parsed(controls: Any) -> Controls:
+    """Nested figures of controls, given as such or as the text of a results column."""
+    if isinstance(controls, str):
+        return dict(json.loads(controls)) if controls else {}
+    return dict(controls or {})
+
+
+def _finite(x: Any) -> bool:
+    return x is not None and math.isfinite(x)
+
+
+Paired = dict[str, dict[int, float]]
+
+
+def advantages(rows: Iterable[Mapping[str, Any]]) -> tuple[Paired, Paired]:
+    """Advantage and figure by control and seed, of the rows of one point that have a figure.
+
+    The advantage is signed so that larger is worse for privacy. Several rows of a seed count once,
+    by their mean.
+    """
+    gained: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    own: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for r in rows:
+        if not _finite(r["value"]):
+            continue
+        for name, figure in figures(r).items():
+            gained[name][int(r["seed"])].append(signed(str(r["metric"])) * (r["value"] - figure))
+            own[name][int(r["seed"])].append(figure)
+    return _means(gained), _means(own)
+
+
+def _means(found: Mapping[str, Mapping[int, Sequence[float]]]) -> Paired:
+    return {
+        name: {seed: float(np.mean(v)) for seed, v in sorted(of.items())}
+        for name, of in found.items()
+    }
+
+
+def signed(metric: str) -> int:
+    """-1 for a metric of which less is better for the attacker."""
+    return -1 if metric in METRICS and not METRICS[metric].larger_is_better else 1
 
 
 def strongest(seen: Iterable[tuple[int, Controls]], metric: str) -> str:
@@ -42,22 +288,21 @@ def strongest(seen: Iterable[tuple[int, Controls]], metric: str) -> str:
     names: set[str] = set()
     for seed, controls in seen:
         names.update(controls)
-        for name, figures in controls.items():
-            cv = figures.get("cv")
-            if cv is not None and np.isfinite(cv):
-                by_control[name][seed].append(float(cv))
+        for name, of in controls.items():
+            cv = of.get("cv")
+            if _finite(cv):
+                by_control[name][seed].append(float(cv))  # type: ignore[arg-type]
     if not by_control:
         return FALLBACK if FALLBACK in names else CHANCE
-    sign = 1 if metric not in METRICS or METRICS[metric].larger_is_better else -1
     mean = {
-        name: sign * float(np.mean([np.mean(v) for v in seeds.values()]))
+        name: signed(metric) * float(np.mean([np.mean(v) for v in seeds.values()]))
         for name, seeds in by_control.items()
     }
     return min(mean, key=lambda name: (-mean[name], name))
 
 
 def control_set(record: Mapping[str, Any]) -> tuple[Hashable, ...]:
-    """What shares one choice: data set, adversary, target, known rows, controls and metric.
+    """What shares one name: data set, adversary, target, known rows, controls and metric.
 
     Records that do not say how many rows the adversary knows are told apart by attack.
     """
@@ -69,15 +314,15 @@ def control_set(record: Mapping[str, Any]) -> tuple[Hashable, ...]:
         record.get("target", ""),
         record["metric"],
         budget,
-        tuple(sorted(record["controls"])),
+        tuple(sorted(parsed(record["controls"]))),
     )
 
 
-def strongest_by_set(records: Iterable[Mapping[str, Any]]) -> dict[tuple[Hashable, ...], str]:
-    """The strongest control of each :func:`control_set`, over all seeds and cells alike."""
+def named_by_set(records: Iterable[Mapping[str, Any]]) -> dict[tuple[Hashable, ...], str]:
+    """The control named beforehand of each :func:`control_set`, over all seeds and cells alike."""
     seen: dict[tuple[Hashable, ...], list[tuple[int, Controls]]] = defaultdict(list)
     for record in records:
-        seen[control_set(record)].append((int(record["seed"]), record["controls"]))
+        seen[control_set(record)].append((int(record["seed"]), parsed(record["controls"])))
     return {key: strongest(found, str(key[3])) for key, found in seen.items()}
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec.audit import epsilon, leakage
+from vflsec.audit import dosing, epsilon, leakage
 from vflsec.audit import gate as gates
+from vflsec.audit.alive import alive as alive_at
 from vflsec.audit.baseline import Values, regressions
 from vflsec.audit.evaluation import Evaluation, title_of
 from vflsec.audit.findings import sentences
@@ -44,13 +45,18 @@ def evaluate(
     every = leakage.results_frame(_records(record, results, ("audit", "reference")))
     moments = every.phase.str.contains("@") if len(every) else pd.Series(dtype=bool)
     own, timed = (every[~moments], every[moments]) if len(every) else (every, every)
+    marked = timed.phase.str.contains(dosing.MARK, regex=False) if len(timed) else moments[:0]
+    doses, timed = (timed[marked], timed[~marked]) if len(timed) else (timed, timed)
     planted = leakage.results_frame(_records(record, results, ("control",)))
     points = leakage.summarise(own, confidence)
     control = leakage.summarise(planted, confidence) if len(planted) else None
     curves = leakage.curves(points) if len(points) else pd.DataFrame()
-    alive = gates.alive(points, control, confidence)
+    alive = alive_at(points, control, confidence, _active(record, results))
+    found = dosing.curve(leakage.summarise(doses, confidence), confidence) if len(doses) else []
     asked = [] if only else [_gate(g, confidence, looks) for g in record["gates"]]
-    verdicts = [] if partial else gates.judge(points, [*asked, *also], alive)
+    verdicts = [] if partial else gates.judge(
+        points, [*asked, *also], alive, dosing.least_found(found)
+    )  # fmt: skip
     if not partial and not only:
         verdicts += epsilon.contradictions(own, _claims(record, results), confidence)
     if before is not None:
@@ -66,6 +72,7 @@ def evaluate(
         findings=[] if partial else _findings(points, verdicts, confidence),
         partial=partial,
         asked=asked,
+        dosing=found,
     )
 
 
@@ -82,6 +89,18 @@ def _records(
                 known = record["known_rows"].get(row["attack_key"])
                 yield row | {"dataset": dataset, "algorithm": algorithm, "known_rows": known}
             break
+
+
+def _active(record: Mapping[str, Any], results: Sequence[CellResult]) -> dict[str, str]:
+    """Name of the active party of every data set."""
+    out: dict[str, str] = {}
+    for result in results:
+        parties = result.facts.get("parties", ())
+        for role in ("audit", "reference", "control"):
+            dataset = record["datasets"].get(f"{role}:{result.key}")
+            if dataset is not None and parties:
+                out.setdefault(dataset, str(parties[0]))
+    return out
 
 
 def _with_roles(

@@ -13,6 +13,7 @@ from vflsec.audit import leakage
 from vflsec.cell import CellResult
 
 if TYPE_CHECKING:
+    from vflsec.audit.alive import Alive
     from vflsec.audit.gate import Gate, Verdict
 
 __all__ = ["Evaluation", "costs", "title_of"]
@@ -26,24 +27,27 @@ class Evaluation:
         frame: one row for each measure, with ``role`` (``audit``, ``reference``, ``control``).
         points: one row for each point, means over seeds with intervals.
         curves: one row for each defense and attack, with CAP.
-        alive: {attack label: (shown to work, evidence)}.
+        alive: what is shown to work at every place, and the evidence.
         verdicts: of every gate.
         exit_code: of the verdicts.
         findings: one sentence each.
         partial: more cells are to come.
         asked: the gates of the scenario, in its order.
+        over_time: points as the attacks would have been after each epoch.
+        dosing: what was found of each planted dose, see :func:`vflsec.audit.dosing.curve`.
     """
 
     frame: pd.DataFrame
     points: pd.DataFrame
     curves: pd.DataFrame
-    alive: Mapping[str, tuple[bool, str]] = field(default_factory=dict)
+    alive: Alive = field(default_factory=dict)
     verdicts: Sequence[Verdict] = ()
     exit_code: int = 0
     findings: Sequence[str] = ()
     partial: bool = False
     asked: Sequence[Gate] = ()
     over_time: pd.DataFrame = field(default_factory=pd.DataFrame)
+    dosing: Sequence[Mapping[str, Any]] = ()
 
 
 def title_of(record: Mapping[str, Any], role: str, result: CellResult) -> str:

@@ -1,18 +1,20 @@
 """One plain sentence for each finding, for the console and the reports.
 
 What a sentence says is decided by the intervals in the summary; without an interval it says so.
-Sentences speak of the primary metric, and of test rows where there are some.
+Sentences speak of the primary metric, and of test rows where there are some; the largest leaks come
+first, with their size in people.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from vflsec.audit.controls import CHANCE, FALLBACK
+from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, leaks
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import is_undefended, rows_of
 
@@ -25,6 +27,7 @@ _NAMES = {
     "balanced_accuracy": "balanced accuracy", "tpr_at_1pct_fpr": "hits at 1 % false alarms",
     "log_loss": "log loss",
 }  # fmt: skip
+_COUNTED = ("tpr_at_1pct_fpr",)
 _SPLITS = ("test", "validation", "train")
 _ATTACK = ("dataset", "algorithm", "phase", "adversary", "attack", "attack_key", "target")
 
@@ -51,25 +54,49 @@ def sentences(summary: pd.DataFrame, verdicts: Iterable[Verdict], level: float =
             gaps[_gap(r)] = None
         if r["status"] == "ok" and r["metric"] == r["primary"]:
             groups[tuple(r[k] for k in _ATTACK)].append(r)
+    counted = {_where(r): r for r in rows_of(summary) if r["metric"] in _COUNTED}
     found: list[str] = []
     many = len({k[1] for k in groups}) > 1, len({k[2] for k in groups}) > 1
+    shown = []
     for of in groups.values():
         split = next(s for s in (*_SPLITS, of[0]["split"]) if any(r["split"] == s for r in of))
-        found += _about([r for r in of if r["split"] == split], many, level)
+        shown.append([r for r in of if r["split"] == split])
+    for of in sorted(shown, key=_size):
+        found += _about(of, many, level, counted)
     found += [f"{v.verdict}: {v.gate.label}{_at(v)}. {v.reason}" for v in verdicts]
     return [*found, *gaps]
 
 
-def _about(rows: Sequence[Row], many: tuple[bool, bool], level: float) -> list[str]:
+def _size(rows: Sequence[Row]) -> tuple[bool, float]:
+    """Leaks first, the largest first; of an attack its undefended run counts where there is one."""
+    bare = [r for r in rows if is_undefended(r)] or rows
+    gain = max((r["advantage"] for r in bare if _known(r["advantage"])), default=-math.inf)
+    return not any(_leaks(r) for r in bare), -gain
+
+
+def _where(r: Row) -> tuple[Any, ...]:
+    known = r["strength"] if _known(r["strength"]) else None
+    return (*(r[k] for k in _ATTACK), r["split"], r["defense"], known)
+
+
+def _about(
+    rows: Sequence[Row],
+    many: tuple[bool, bool],
+    level: float,
+    counted: Mapping[tuple[Any, ...], Row],
+) -> list[str]:
     bare = [r for r in rows if is_undefended(r)]
     reference = bare[0] if bare else None
-    out = [_undefended(reference, many, level)] if reference else []
+    out = []
+    if reference:
+        people = _people(reference, counted) if _leaks(reference) else ""
+        out.append(_undefended(reference, many, level) + people)
     by_defense: dict[str, list[Row]] = defaultdict(list)
     for r in rows:
         if not is_undefended(r):
             by_defense[r["defense"]].append(r)
-    leaks = reference is None or _leaks(reference)
-    out += [_defended(d, of, leaks, many, level) for d, of in by_defense.items()]
+    stops = reference is None or _leaks(reference)
+    out += [_defended(d, of, stops, many, level) for d, of in by_defense.items()]
     return [sentence for sentence in out if sentence]
 
 
@@ -78,7 +105,25 @@ def _known(x: float | None) -> bool:
 
 
 def _leaks(r: Row) -> bool:
-    return _known(r["advantage_low"]) and r["advantage_low"] > 0
+    return leaks(r["advantage"], r["advantage_low"])
+
+
+def _people(r: Row, counted: Mapping[tuple[Any, ...], Row]) -> str:
+    """The size of a leak as a count of rows out of a hundred, beside what the control counts."""
+    found = counted.get(_where(r), r)
+    own, value = found["control_value"], found["value"]
+    if not _known(own) or not _known(value):
+        return ""
+    mine, its = round(100 * value), round(100 * own)
+    who = r["adversary"] or "the adversary"
+    if found["metric"] == "tpr_at_1pct_fpr":
+        return (
+            f" Of 100 rows of class 1 {who} could name {mine}, against {its} by itself, at one "
+            "false alarm among 100 others."
+        )
+    if r["target"] in ("label", "attribute") and found["metric"] in ("accuracy",):
+        return f" Of 100 rows {who} could label {mine} rightly, against {its} by itself."
+    return ""
 
 
 def _who(r: Row) -> str:
@@ -118,12 +163,20 @@ def _undefended(r: Row, many: tuple[bool, bool], level: float) -> str:
             f"({gain}); one seed gives no interval, so nothing is concluded."
         )
     sure = f"{gain}, {_interval(r, 'advantage', level)}"
-    if r["advantage_low"] > 0:
+    if _leaks(r):
         return (
             f"{start}, the federation leaks to {r['adversary'] or 'the adversary'}: {r['attack']} "
             f"reaches {name} {value} against {own} {_control(r)} ({sure})."
         )
-    below = "does worse than that" if r["advantage_high"] < 0 else "is not shown to add to that"
+    if _known(r.get("mirrored_low")) and leaks(r["mirrored"], r["mirrored_low"]):
+        return (
+            f"{start}, {_who(r)} ranks in reverse ({name} {value}): turned round it is "
+            f"{_plain(1 - r['value'])} against {own} {_control(r)}, so whoever knows which way "
+            "round it is has the labels."
+        )
+    below = (
+        "does worse than that" if r["advantage_high"] <= -LEAST else "is not shown to add to that"
+    )
     chance = r["chance"]
     ahead = _known(r["control_value_low"]) and _known(chance) and r["control_value_low"] > chance
     if ahead and r["control"] not in (CHANCE, FALLBACK):
@@ -150,14 +203,14 @@ def _grid(rows: Sequence[Row]) -> str:
 
 
 def _defended(
-    defense: str, rows: Sequence[Row], leaks: bool, many: tuple[bool, bool], level: float
+    defense: str, rows: Sequence[Row], open_: bool, many: tuple[bool, bool], level: float
 ) -> str:
     rows = sorted(rows, key=lambda r: (r["strength"] != r["strength"], r["strength"]))
     lead = f"{_place(rows[0], many)}, "
     sure = [r for r in rows if _known(r["advantage_low"])]
     if not sure:
         return f"{lead}{defense} against {_who(rows[0])}: one seed gives no interval."
-    if not leaks and not any(_leaks(r) for r in sure):
+    if not open_ and not any(_leaks(r) for r in sure):
         return ""  # nothing to stop: the undefended sentence has said so
     stopped = [r for r in sure if not _leaks(r)]
     last = sure[-1]

@@ -1,16 +1,17 @@
 """Thresholds on what leaks and what it costs, and verdicts that rest on intervals.
 
 PASS when the upper bound is within the threshold, FAIL when the lower bound is beyond it,
-INCONCLUSIVE between. An attack that is not shown to be alive cannot pass a system: it may be
-broken. It can fail one, for a leak that was measured needs no other proof.
+INCONCLUSIVE between. An attack that is not shown to be alive at that place cannot pass a system: it
+may be broken. It can fail one, for a leak that was measured needs no other proof. Nor does a system
+pass where an attack ranks in reverse and turned round might be beyond the threshold, or where the
+evidence is thin: :data:`MIN_SEEDS`, :data:`MIN_ROWS`, every planned seed, and figures that differ.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,22 @@ import pandas as pd
 
 from vflsec import check
 from vflsec.audit import intervals, wording
-from vflsec.audit.leakage import UNDEFENDED, is_undefended, rows_of
+from vflsec.audit.alive import Alive, Place, place_of
+from vflsec.audit.controls import Leakage
+from vflsec.audit.dosing import Doses
+from vflsec.audit.leakage import UNDEFENDED, is_undefended, reversible, rows_of
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.wording import TASK, Candidate
 
-__all__ = ["Gate", "Verdict", "alive", "exit_code", "judge", "selected"]
+__all__ = ["LEAST_CONFIDENCE", "MIN_ROWS", "MIN_SEEDS", "Gate", "Verdict", "exit_code", "judge",
+           "selected"]  # fmt: skip
 
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
 REPORTED = ("cap", "dcs")
 PLANNED = "planned"
+MIN_SEEDS, MIN_ROWS = 3, 20
+"""The least evidence that a PASS on an attack's figure rests on."""
+LEAST_CONFIDENCE = 0.8
 _PLACE = ("dataset", "algorithm", "defense", "strength")
 
 
@@ -35,7 +43,7 @@ class Gate:
     """One threshold. Give exactly one of `max` and `min`.
 
     Attributes:
-        metric: ``advantage`` (over the strongest control, in the primary metric), an attack metric
+        metric: ``advantage`` (over all controls, in the primary metric), an attack metric
             such as ``auc`` or ``accuracy``, ``utility``, or ``utility_drop`` (undefended minus
             defended).
         max: the mean over seeds must not exceed it.
@@ -46,8 +54,12 @@ class Gate:
             the undefended.
         strength: one strength, None for all.
         of: metric whose advantage is meant; empty takes the primary one.
-        confidence: of each one-sided bound.
+        confidence: of each one-sided bound, at least :data:`LEAST_CONFIDENCE`.
         name: for reports.
+
+    Raises:
+        ConfigError: a gate that makes no sense, or that cannot fail because its limit is beyond
+            what the metric can reach.
     """
 
     metric: str = "advantage"
@@ -75,9 +87,24 @@ class Gate:
         if (self.max is None) == (self.min is None):
             raise check.fail("gate: max, min", "given one and not both", (self.max, self.min))
         check.finite("gate: threshold", self.threshold)
-        check.in_unit("gate: confidence", self.confidence, low_open=True, high_open=True)
+        check.in_unit("gate: confidence", self.confidence, high_open=True)
+        if self.confidence < LEAST_CONFIDENCE:
+            raise check.fail(
+                "gate: confidence", f"at least {LEAST_CONFIDENCE:g}", self.confidence,
+                "Bounds that are wrong more often than that decide nothing.",
+            )  # fmt: skip
         if self.of:
             check.one_of("gate: of", self.of, METRICS)
+        low, high = wording.reach(self.metric, self.of)
+        if (self.max is not None and self.max >= high) or (
+            self.min is not None and self.min <= low
+        ):
+            raise check.fail(
+                f"gate: {'min' if self.max is None else 'max'}",
+                f"between {low:g} and {high:g}, which is what {self.metric}"
+                + (f" of {self.of}" if self.of else "") + " can reach",
+                self.threshold, "Beyond that the gate cannot fail.",
+            )  # fmt: skip
 
     @property
     def threshold(self) -> float:
@@ -119,6 +146,10 @@ class Verdict:
         attack, adversary, split, phase: the one that decides.
         more_seeds: how many more seeds would decide an open verdict; None if seeds are not what is
             missing, or too many are.
+        detectable: by attack, the least leakage that would have been shown to be above 0 with a
+            chance of 0.8, from the spread over seeds; empty where the gate asks about no attack.
+        dosed: the same by planted leaks laid over what the attack saw; None where none was found,
+            without the attacks that were not dosed.
     """
 
     gate: Gate
@@ -138,6 +169,8 @@ class Verdict:
     phase: str = ""
     split: str = ""
     more_seeds: int | None = None
+    detectable: Mapping[str, float] = field(default_factory=dict)
+    dosed: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def _named(label: str, wanted: str) -> bool:
@@ -180,16 +213,15 @@ def selected(row: Mapping[str, Any], gate: Gate) -> bool:
 
 
 def judge(
-    summary: pd.DataFrame,
-    gates: Iterable[Gate],
-    alive: Mapping[str, tuple[bool, str]],
+    summary: pd.DataFrame, gates: Iterable[Gate], alive: Alive, doses: Doses | None = None
 ) -> list[Verdict]:
     """The verdict of every gate at every point it selects (data, algorithm, defense, strength).
 
-    Several attacks under one gate are one claim about their maximum, and harmless ones fail
-    together in at most alpha of audits. An attack that passes by itself (upper bound within the
-    threshold) cannot be what is beyond it: it is set aside, and the others are tested by Holm at
-    alpha times the confidence, which pays for having looked
+    An attack's advantage is a statement about all controls, see
+    :class:`vflsec.audit.controls.Leakage`. Several attacks under one gate are one claim about their
+    maximum, and harmless ones fail together in at most alpha of audits. An attack that passes by
+    itself (upper bound within the threshold) cannot be what is beyond it: it is set aside, and the
+    others are tested by Holm at alpha times the confidence, which pays for having looked
     (:func:`vflsec.audit.intervals.conditional_holm`). The rule is the same for one attack and for
     many. The lower bound of the maximum is taken at the level of that test. The upper bound needs
     no correction: the claim "all are within" passes only if every one passes at level alpha
@@ -198,14 +230,16 @@ def judge(
     Args:
         summary: of :func:`vflsec.audit.leakage.summarise`.
         gates: what to judge; a gate that selects nothing is INCONCLUSIVE.
-        alive: {attack label: (whether it is shown to work, evidence)}, of :func:`alive`.
+        alive: what is shown to work where, of :func:`vflsec.audit.alive.alive`.
+        doses: the least planted leaks that were found, of
+            :func:`vflsec.audit.dosing.least_found`.
     """
     rows = rows_of(summary)
-    return [v for gate in gates for v in _judge(rows, gate, alive)]
+    return [v for gate in gates for v in _judge(rows, gate, alive, doses or {})]
 
 
 def _judge(
-    rows: Sequence[Mapping[str, Any]], gate: Gate, alive: Mapping[str, tuple[bool, str]]
+    rows: Sequence[Mapping[str, Any]], gate: Gate, alive: Alive, doses: Doses
 ) -> list[Verdict]:
     points: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for r in rows:
@@ -215,22 +249,28 @@ def _judge(
     if not points:
         reason = f"Nothing that was measured answers the gate '{gate.label}'."
         return [Verdict(gate, INCONCLUSIVE, None, None, None, gate.threshold, 0, reason)]
-    return [_point(key, of, gate, alive) for key, of in points.items()]
+    return [_point(key, of, gate, alive, doses) for key, of in points.items()]
 
 
-def _candidate(
-    row: Mapping[str, Any], gate: Gate, alive: Mapping[str, tuple[bool, str]]
-) -> Candidate | None:
+def _candidate(row: Mapping[str, Any], gate: Gate, alive: Alive) -> Candidate | None:
     column = gate.metric if gate.metric in ("advantage", *TASK) else "value"
-    n = int(row[f"{column}_seeds"])
-    if row["status"] != "ok" or n == 0:
+    if row["status"] != "ok" or not int(row[f"{column}_seeds"]):
         return None
     sign = 1 if gate.max is not None else -1
-    sd = row[f"{column}_sd"]
-    shown, why = alive.get(row["attack"], (False, "no evidence was given"))
-    dead = "" if shown or not gate.needs_alive else why or "no evidence was given"
+    leak = Leakage.of(row) if column == "advantage" else wording.single(row, column)
+    if leak is None:
+        return None
+    missing: Place = place_of(row)
+    shown, why = alive.get(missing, (False, "no evidence was given"))
+    asked = gate.needs_alive
     return Candidate(
-        row, sign * row[column], None if sd != sd else sd, n, sign * gate.threshold, dead
+        row=row,
+        leak=leak,
+        sign=sign,
+        limit=gate.threshold,
+        dead="" if shown or not asked else why or "no evidence was given",
+        thin=wording.thin(row, leak, MIN_SEEDS, MIN_ROWS) if asked else "",
+        mirror=wording.mirror(row, column) if asked and reversible(row) else None,
     )
 
 
@@ -238,7 +278,8 @@ def _point(
     key: tuple[Any, ...],
     rows: Sequence[Mapping[str, Any]],
     gate: Gate,
-    alive: Mapping[str, tuple[bool, str]],
+    alive: Alive,
+    doses: Doses,
 ) -> Verdict:
     pairs = [(r, _candidate(r, gate, alive)) for r in rows]
     found = [c for _, c in pairs if c is not None]
@@ -257,6 +298,10 @@ def _point(
     high = None if any(x is None for x in highs) else max(x for x in highs if x is not None)
     judged = {c.row["attack"] for c in found}
     blocked = [r for r in missing if _blocks(r, gate, judged)]
+    within = [c for c, x in zip(found, highs, strict=True) if x is not None and x <= c.most]
+    turned = [c for c in within if c.turned(alpha)]
+    detectable = wording.detectable(found, alpha * gate.confidence) if gate.needs_alive else {}
+    laid = wording.dosed(found, doses) if gate.needs_alive else {}
     more: int | None = None
     if beyond:
         lead = max(beyond, key=lambda c: c.value)
@@ -268,26 +313,37 @@ def _point(
     elif failed or blocked:
         lead = max(found, key=lambda c: c.value)
         verdict, reason = INCONCLUSIVE, wording.broken(failed, blocked)
+    elif turned:
+        lead = max(turned, key=lambda c: c.mirrored)
+        verdict, reason = INCONCLUSIVE, wording.reversed_(lead, gate)
     elif any(c.dead for c in found):
         lead = max((c for c in found if c.dead), key=lambda c: c.value)
         verdict = INCONCLUSIVE
         names = ", ".join(sorted({c.name for c in found if c.dead}))
         reason = f"Not shown to be alive, so silence proves nothing: {names} ({lead.dead})."
-    elif high <= found[0].limit:
-        lead = found[int(np.argmax([x for x in highs if x is not None]))]
-        verdict, reason = PASS, wording.passes(lead, high, found, missing, gate)
-    else:
+    elif len(within) < len(found):
         verdict = INCONCLUSIVE
-        open_ = [c for c, x in zip(found, highs, strict=True) if x is None or x > c.limit]
+        open_ = [c for c in found if c not in within]
         lead = max(open_, key=lambda c: c.value)
         more = wording.seeds_to_add(open_, alpha, level)
-        reason = wording.between(lead, more, gate, level if lead.value > lead.limit else alpha)
+        reason = wording.between(lead, more, gate, level if lead.value > lead.most else alpha)
+    elif any(c.thin for c in found):
+        lead = next(c for c in found if c.thin)
+        verdict = INCONCLUSIVE
+        reason = f"Too little to pass on: {lead.thin}."
+        more = MIN_SEEDS - lead.n if lead.n < MIN_SEEDS else None
+    else:
+        lead = found[int(np.argmax([x for x in highs if x is not None]))]
+        verdict = PASS
+        reason = wording.passes(lead, high, found, missing, gate) + wording.would_have_found(
+            detectable, laid, gate
+        )
     sign = 1 if gate.max is not None else -1
     if sign == -1:
         low, high = _minus(high), _minus(low)
     who: dict[str, Any] = {k: lead.row[k] for k in ("attack", "adversary", "phase", "split")}
+    where |= {**who, "more_seeds": more, "detectable": detectable, "dosed": laid}
     value = sign * lead.value
-    where |= {**who, "more_seeds": more}
     return Verdict(gate, verdict, value, low, high, gate.threshold, lead.n, reason, **where)
 
 
@@ -312,78 +368,6 @@ def _blocks(row: Mapping[str, Any], gate: Gate, judged: set[str]) -> bool:
 
 def _minus(x: float | None) -> float | None:
     return None if x is None else -x
-
-
-def alive(
-    own: pd.DataFrame, control: pd.DataFrame | None = None, confidence: float = 0.95
-) -> dict[str, tuple[bool, str]]:
-    """Which attacks are shown to work: {label: (yes, evidence)}.
-
-    An attack is alive if the lower bound of its advantage in the primary metric is above 0 on the
-    undefended run of the user's own data, or of the positive control (the same attack against a
-    planted leak). The bound is corrected for every run, split, phase and adversary looked at
-    (Bonferroni). Where one label stands for several budgets of known rows, each must be shown.
-
-    Args:
-        own: summary of the audit.
-        control: summary of the positive-control run, if there was one.
-        confidence: of the lower bound.
-    """
-    kinds: dict[str, set[tuple[Any, ...]]] = defaultdict(set)
-    for r in rows_of(own):
-        if r["attack"]:
-            kinds[r["attack"]].add(_budget(r))
-    if control is not None:
-        confidence = 1 - (1 - confidence) / 2
-    shown = _evidence(own, "on the undefended run", confidence)
-    planted = {} if control is None else _evidence(control, "in the positive control", confidence)
-    out = {}
-    for label, budgets in kinds.items():
-        found = [_best(shown.get((label, b)), _control(planted, label, b)) for b in budgets]
-        worst = min(found, key=lambda e: (e[0], e[1]))
-        out[label] = (worst[0] > 0, worst[1])
-    return out
-
-
-def _budget(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    known = row["known_rows"]
-    return ("",) if known != known or known is None else (known,)
-
-
-Evidence = tuple[float, str]
-
-
-def _control(planted: Mapping[Any, Evidence], label: str, budget: tuple[Any, ...]) -> Any:
-    """Evidence with the same budget; one that names no budget stands for any."""
-    return planted.get((label, budget)) or planted.get((label, ("",)))
-
-
-def _best(*found: Evidence | None) -> Evidence:
-    seen = [e for e in found if e is not None]
-    if not seen:
-        return -math.inf, "it was never measured without a defense on two seeds or more"
-    return max(seen)
-
-
-def _evidence(summary: pd.DataFrame, where: str, confidence: float) -> dict[Any, Evidence]:
-    rows: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
-    for r in rows_of(summary):
-        if r["attack"] and is_undefended(r) and r["metric"] == r["primary"] and r["status"] == "ok":
-            rows[r["attack"], _budget(r)].append(r)
-    out = {}
-    for key, of in rows.items():
-        seen = [r for r in of if r["advantage_seeds"] >= 2]
-        bounds = []
-        for point in seen:
-            alpha = (1 - confidence) / len(seen)
-            n = int(point["advantage_seeds"])
-            factor = intervals.t_half_width(n, 1 - alpha, "lower") or 0.0
-            bounds.append(point["advantage"] - factor * point["advantage_sd"])
-        if seen:
-            best = int(np.argmax(bounds))
-            low, mean = bounds[best], seen[best]["advantage"]
-            out[key] = (low, f"advantage {mean:+.3f} {where}, lower bound {low:+.3f}")
-    return out
 
 
 def exit_code(verdicts: Iterable[Verdict]) -> int:

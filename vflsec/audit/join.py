@@ -149,21 +149,28 @@ def shuffled_order(rows: Ints) -> Ints:
         return z ^ (z >> np.uint64(31))
 
 
-def decide(joined: Joined, prior: Floats) -> Ints:
+def decide(joined: Joined, prior: Floats, quota: bool = False) -> Ints:
     """Hard decisions (n,), -1 where the attack abstained.
 
     Scalar scores: the top ceil(prior[1]·n) of the n answered rows are class 1, a rule the attacker
     can follow; ties by a fixed hash of the row id. Scores by class: the largest, ties to the class
-    with the larger prior.
+    with the larger prior. With `quota`, scores of two classes are decided like scalar ones, by
+    their difference, so that attack and control stand under one rule; scores that rank nothing
+    then go to the class with the larger prior.
     """
     out = np.full(len(joined.rows), -1, np.int64)
     spoke = np.flatnonzero(joined.answered)
     scores = joined.scores[spoke]
+    if quota and scores.ndim == 2 and scores.shape[1] == 2 and len(spoke):
+        scores = scores[:, 1] - scores[:, 0]
+        if scores.min() == scores.max():
+            out[spoke] = int(prior[1] > prior[0])
+            return out
     if scores.ndim == 1:
-        quota = math.ceil(prior[1] * len(spoke) - 1e-9)
+        count = math.ceil(prior[1] * len(spoke) - 1e-9)
         best = np.lexsort((shuffled_order(joined.rows[spoke]), -scores))
         out[spoke] = 0
-        out[spoke[best[:quota]]] = 1
+        out[spoke[best[:count]]] = 1
     else:
         favour = np.argsort(-prior, kind="stable")
         out[spoke] = favour[np.argmax(scores[:, favour], axis=1)]

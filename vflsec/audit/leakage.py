@@ -1,4 +1,4 @@
-"""From the measures of cells to what is leaked: advantage over seeds, with its interval.
+"""From the measures of cells to what is leaked: the advantage over all controls, with its interval.
 
 ``records`` → ``results_frame`` (one row for each measure) → ``summarise`` (one row for each point:
 mean over seeds, t intervals, utility beside it) → ``curves`` (one row for each defense and attack:
@@ -18,6 +18,7 @@ import pandas as pd
 from vflsec import check
 from vflsec.audit import controls as ctl
 from vflsec.audit import intervals
+from vflsec.audit.controls import Leakage
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.summary import cap, dcs
 from vflsec.cell import CellResult, DefenseSpec, Measure, victims
@@ -56,6 +57,8 @@ _NUMBERS = (
     "messages",
 )
 _SPLITS = ("test", "validation", "train")
+_TRAINING = ("dataset", "algorithm", "defense", "strength")
+_REVERSIBLE = ("auc", "leak_auc", "accuracy", "balanced_accuracy")
 
 
 def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
@@ -111,9 +114,10 @@ def _victim(m: Measure, parties: Sequence[str]) -> str:
 
 
 def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """One tidy row for each measure, with its strongest control and the advantage over it.
+    """One tidy row for each measure, with the control that leaves least and the advantage over it.
 
-    The strongest control is chosen over all records given, so give those of the whole audit.
+    That is, at each point, the control with the least mean advantage over its seeds; the figures of
+    all controls are in ``controls``.
 
     Args:
         records: cell fields and fields of :class:`vflsec.cell.Measure`. Needed: cell,
@@ -127,16 +131,18 @@ def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         ConfigError: a record lacks a needed field.
     """
     rows = [_filled(r) for r in records]
-    attacks = [r for r in rows if r["attack"] and r["status"] == "ok"]
-    chosen = ctl.strongest_by_set(attacks)
-    for r in attacks:
-        r["control"] = chosen[ctl.control_set(r)]
-        figures = r["controls"].get(r["control"], {})
-        r["control_value"] = r["chance"] if r["control"] == ctl.CHANCE else figures.get("value")
-        if r["value"] is not None and r["control_value"] is not None:
-            metric = METRICS.get(r["metric"])
-            sign = -1 if metric is not None and not metric.larger_is_better else 1
-            r["advantage"] = sign * (r["value"] - r["control_value"])
+    points: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for r in rows:
+        if r["attack"] and r["status"] == "ok":
+            points[tuple(_clean(r[k]) for k in POINT)].append(r)
+    for of in points.values():
+        found = Leakage.between(*ctl.advantages(of), named="")
+        for r in of if found else ():
+            assert found is not None
+            r["control"] = found.least.name
+            r["control_value"] = ctl.figures(r).get(found.least.name)
+            if r["value"] is not None and r["control_value"] is not None:
+                r["advantage"] = ctl.signed(r["metric"]) * (r["value"] - r["control_value"])
     _name_primary(rows)
     for r in rows:
         r["controls"] = ctl.as_json(r["controls"])
@@ -212,6 +218,34 @@ def _mean(name: str, values: Mapping[int, float], confidence: float) -> dict[str
     }
 
 
+def _leakage(leak: Leakage | None, confidence: float) -> dict[str, Any]:
+    """The advantage over all controls: the mean over the least, bounds as in `Leakage`."""
+    tail = (1 - confidence) / 2
+    return {
+        "advantage": leak.least.mean if leak else None,
+        "advantage_sd": leak.least.sd if leak else None,
+        "advantage_low": leak.lower(tail) if leak else None,
+        "advantage_high": leak.upper(tail) if leak else None,
+        "advantage_lower": leak.lower(2 * tail) if leak else None,
+        "advantage_upper": leak.upper(2 * tail) if leak else None,
+        "advantage_seeds": leak.least.n if leak else 0,
+    }
+
+
+def reversible(row: Mapping[str, Any]) -> bool:
+    """Whether an answer turned round would have 1 less this figure: two classes, no threshold."""
+    return row["metric"] in _REVERSIBLE and row["primary"] in ("auc", "leak_auc")
+
+
+def _mirrored(
+    point: Mapping[str, Any], values: Mapping[int, float], own: ctl.Paired, leak: Leakage | None
+) -> dict[int, float]:
+    if leak is None or not reversible(point):
+        return {}
+    control = own[leak.ahead.name]
+    return {s: 1 - v - control[s] for s, v in values.items() if s in control}
+
+
 def _clean(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
@@ -281,15 +315,22 @@ def summarise(
         utility: main-task metric; None takes the primary one.
 
     Returns:
-        columns :data:`POINT`, ``primary``, ``n``, ``chance``, ``control``, ``seeds`` (with a
-        figure), ``failed`` (seeds that ended in an error), ``status``, ``reason``, and for each of
-        ``value``, ``control_value``, ``advantage`` (paired by seed), ``utility`` and
-        ``utility_drop`` (undefended minus defended, paired by seed) the mean, ``_sd``, bounds and
-        ``_seeds``; ``utility_metric``; means of ``bytes`` and ``messages``. Main-task metrics are
-        points too (``attack`` empty).
+        columns :data:`POINT`, ``primary``, ``n``, ``chance``, ``control`` (the one with the least
+        mean advantage), ``named`` (the one named beforehand), ``controls`` (figures of all, see
+        :class:`vflsec.audit.controls.Leakage`), ``planned`` (seeds of this training), ``seeds``
+        (with a figure), ``failed`` (seeds that ended in an error), ``status``, ``reason``, and for
+        each of ``value``, ``control_value``, ``advantage`` (over all controls, paired by seed),
+        ``mirrored`` (the advantage of the reversed answer over the named control, where scores of
+        two classes can be reversed), ``utility`` and ``utility_drop`` (undefended minus defended,
+        paired by seed) the mean, ``_sd``, bounds and ``_seeds``; ``utility_metric``; means of
+        ``bytes`` and ``messages``. Main-task metrics are points too (``attack`` empty).
     """
     rows = [{k: _clean(v) for k, v in r.items()} for r in rows_of(frame)]
     task = _Utility(rows, utility)
+    named = ctl.named_by_set(r for r in rows if r["attack"] and r["status"] == "ok")
+    planned: dict[tuple[Any, ...], set[int]] = defaultdict(set)
+    for r in rows:
+        planned[tuple(r[k] for k in _TRAINING)].add(int(r["seed"]))
     points: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for r in rows:
         points[tuple(r[k] for k in POINT)].append(r)
@@ -300,13 +341,20 @@ def summarise(
         base = task.reference(first, phase, split)
         values = _by_seed(ok, "value")
         bad = {r["seed"] for r in of if r["status"] == "error"}
+        ahead = named.get(ctl.control_set(ok[0]), "") if ok and first["attack"] else ""
+        gained, own = ctl.advantages(ok) if first["attack"] else ({}, {})
+        leak = Leakage.between(gained, own, ahead)
+        control = leak.least.name if leak else ""
         out.append(
             {k: first[k] for k in POINT}
             | {
                 "primary": first["primary"],
                 "n": max(r["n"] for r in of),
                 "chance": next((r["chance"] for r in ok if r["chance"] is not None), None),
-                "control": next((r["control"] for r in ok if r["control"]), ""),
+                "control": control,
+                "named": leak.ahead.name if leak else "",
+                "controls": leak.as_dict() if leak else {},
+                "planned": len(planned[tuple(first[k] for k in _TRAINING)]),
                 "seeds": len(values),
                 "failed": len(bad),
                 "status": "ok" if ok else first["status"],
@@ -314,16 +362,17 @@ def summarise(
                 **{k: _average(_by_seed(of, k)) for k in ("bytes", "messages")},
             }
             | _mean("value", values, confidence)
-            | _mean("control_value", _by_seed(ok, "control_value"), confidence)
-            | _mean("advantage", _by_seed(ok, "advantage"), confidence)
+            | _mean("control_value", own.get(control, {}), confidence)
+            | _leakage(leak, confidence)
+            | _mean("mirrored", _mirrored(first, values, own, leak), confidence)
             | {"utility_metric": task.metric.get(first["dataset"], "")}
             | _mean("utility", u, confidence)
             | _mean("utility_drop", {s: base[s] - u[s] for s in u if s in base}, confidence)
         )
     summary = pd.DataFrame(out)
     numeric = [c for c in summary.columns if c.endswith(("_sd", "low", "high", "lower", "upper"))]
-    exact = ["strength", "known_rows", "chance", "value", "control_value", "advantage", "utility",
-             "utility_drop", "bytes", "messages"]  # fmt: skip
+    exact = ["strength", "known_rows", "chance", "value", "control_value", "advantage", "mirrored",
+             "utility", "utility_drop", "bytes", "messages"]  # fmt: skip
     return summary.astype(dict.fromkeys([*numeric, *exact], "float64")) if out else summary
 
 
@@ -344,7 +393,8 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
 
     Returns:
         the columns of :data:`POINT` except strength; ``metric`` says which attack performance CAP
-        uses (``auc`` for two classes, ``accuracy`` beyond); lists ``strengths``, ``values``,
+        uses (``auc`` for two classes, as max(AUC, 1 - AUC), for a reversed ranking is no
+        protection; ``accuracy`` beyond); lists ``strengths``, ``values``,
         ``advantages``, ``utilities`` over the grid, ascending; ``cap`` (None where a point is
         missing or leaves [0, 1]) and ``cap_strengths``; ``undefended_value`` and
         ``undefended_utility`` of the same attack; ``dcs``, the defense capability score at each
@@ -378,19 +428,26 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
                 "cap": _cap(used),
                 "cap_strengths": [p["strength"] for p in used],
                 "_rest": (rest, metric),
+                "_either_way": [_either_way(p) for p in points],
             }
         )
     for row in out:
         row["undefended_value"], row["undefended_utility"] = bare.get(
             row.pop("_rest"), (None, None)
         )
-        pairs = zip(row["values"], row["utilities"], strict=True)
+        pairs = zip(row.pop("_either_way"), row["utilities"], strict=True)
         row["dcs"] = [_dcs(a, u, row["undefended_utility"]) for a, u in pairs]
     return pd.DataFrame(out)
 
 
+def _either_way(point: Mapping[str, Any]) -> float:
+    """The attack's figure; of a binary AUC the better of it and its reverse."""
+    value = float(point["value"])
+    return max(value, 1 - value) if point["metric"] == "auc" and reversible(point) else value
+
+
 def _cap(points: Sequence[Mapping[str, Any]]) -> float | None:
-    u, a = [p["utility"] for p in points], [p["value"] for p in points]
+    u, a = [p["utility"] for p in points], [_either_way(p) for p in points]
     if not points or not all(0 <= x <= 1 for x in [*u, *a]):  # NaN compares false
         return None
     return cap(u, a)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from scipy import special
-
 from vflsec.audit import intervals
+from vflsec.audit.controls import Leakage
 
 __all__ = ["leaks", "secret", "shown", "strongest"]
 
@@ -19,7 +17,7 @@ _SPLITS = ("test", "validation", "train")
 _IDENTITY = ("dataset", "algorithm", "defense", "strength", "adversary", "attack", "attack_key",
              "target")  # fmt: skip
 _CELL = ("dataset", "algorithm", "defense", "strength", "adversary", "victim", "target",
-         "attack", "metric", "split", "advantage")  # fmt: skip
+         "attack", "metric", "split", "control", "advantage")  # fmt: skip
 _SECRETS = {
     "label": "labels", "feature": "columns", "attribute": "a column", "embedding": "embeddings",
     "integrity": "predictions (forced)",
@@ -77,9 +75,10 @@ def leaks(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]
 def strongest(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]:
     """The strongest attacker of each target under each training, corrected for having chosen it.
 
-    Taking the largest of m advantages is taking the best of m, so its t interval over seeds is made
-    at confidence 1 - (1 - confidence) / m, and the one-sided p-value for an advantage above 0 is
-    adjusted over all m (Holm 1979).
+    Advantages are over all controls (:class:`vflsec.audit.controls.Leakage`). Taking the largest of
+    m is taking the best of m, so its t interval over seeds is made at confidence
+    1 - (1 - confidence) / m, and the one-sided p-value for an advantage above 0 is adjusted over
+    all m (Holm 1979).
 
     Args:
         rows: points of :func:`vflsec.audit.leakage.summarise`, missing numbers None.
@@ -87,8 +86,9 @@ def strongest(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, A
 
     Returns:
         rows with dataset, algorithm, defense, strength, adversary, victim, target, attack, metric,
-        split, ``advantage`` (mean over seeds) with its corrected bounds ``low`` and ``high``,
-        ``p``, and ``tried`` (m); numbers are None where there is no advantage or only one seed.
+        split, ``control`` (the one with the least advantage), ``advantage`` (mean over seeds) with
+        its corrected bounds ``low`` and ``high``, ``p``, and ``tried`` (m); numbers are None where
+        there is no advantage or only one seed.
     """
     by = ("dataset", "algorithm", "defense", "strength", "victim", "target")
     return _best(shown(rows), by, confidence)
@@ -100,41 +100,18 @@ def _best(points: Iterable[Row], by: Sequence[str], confidence: float) -> list[d
         groups[tuple(r.get(k) for k in by)].append(r)
     out = []
     for of in groups.values():
-        adjusted = intervals.holm([_p(r) for r in of])
+        found = [Leakage.of(r) for r in of]
+        adjusted = intervals.holm([1.0 if x is None else x.p_above(0.0) for x in found])
         i = max(range(len(of)), key=lambda i: _gain(of[i]))
-        best, spread = of[i], _spread(of[i])
-        factor = intervals.t_half_width(_seeds(best), 1 - (1 - confidence) / len(of))
-        half = None if spread is None or factor is None else factor * spread
-        gain = best["advantage"]
+        best, leak, tail = of[i], found[i], (1 - confidence) / (2 * len(of))
+        low = leak.lower(tail) if leak else None
+        high = leak.upper(tail) if leak else None
         out.append(
             {k: best.get(k) for k in _CELL}
-            | {
-                "low": None if half is None else gain - half,
-                "high": None if half is None else gain + half,
-                "p": None if half is None else float(adjusted[i]),
-                "tried": len(of),
-            }
+            | {"low": low, "high": high, "p": None if low is None else float(adjusted[i])}
+            | {"tried": len(of)}
         )
     return out
-
-
-def _seeds(row: Row) -> int:
-    return int(row.get("advantage_seeds") or 0)
-
-
-def _spread(row: Row) -> float | None:
-    sd = row.get("advantage_sd")
-    return None if row["advantage"] is None or sd is None else float(sd)
-
-
-def _p(row: Row) -> float:
-    """One-sided p-value of an advantage above 0; 1 where the seeds do not tell."""
-    spread, n = _spread(row), _seeds(row)
-    if spread is None or n < 2:
-        return 1.0
-    if spread == 0:
-        return 0.0 if row["advantage"] > 0 else 1.0
-    return float(special.stdtr(n - 1, -row["advantage"] / (spread / math.sqrt(n))))
 
 
 def _undefended(row: Row) -> bool:

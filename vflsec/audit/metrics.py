@@ -277,6 +277,7 @@ def score(
     prior: ArrayLike,
     metrics: Sequence[str] | None = None,
     confidence: float = 0.95,
+    quota: bool = False,
 ) -> list[Score]:
     """Score a guess on some rows. Attack, control and main task all go through here.
 
@@ -288,6 +289,8 @@ def score(
         prior: class shares (C,), for quotas, ties and chance; not taken from the truth.
         metrics: names in :data:`METRICS`; None takes all that apply (``log_loss`` on demand).
         confidence: of the two-sided intervals.
+        quota: of two classes call as many rows positive as the class shares say, whatever form the
+            scores have: the one rule under which attack and control are compared.
 
     Raises:
         ShapeError: see :func:`vflsec.audit.join.join`.
@@ -301,7 +304,7 @@ def score(
     decided = np.empty(0, np.int64)
     if label:
         _check_labels(joined, shares, classes)
-        decided = decide(joined, shares)
+        decided = decide(joined, shares, quota)
     case = _Case(joined, decided, classes, shares, confidence)
     chosen = metrics or _default(guess.group is not None, classes, guess.target)
     return [_one(name, case, guess.target) for name in chosen]

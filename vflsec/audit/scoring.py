@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -80,15 +81,18 @@ def _by_split(
 ) -> Iterator[Measure]:
     goal = goal_of(answer.of.attack, answer.of.spec, task)
     guess = replace(guess, target=goal.truth.target)
-    common: dict[str, Any] = {"classes": goal.classes, "prior": goal.prior}
+    common: dict[str, Any] = {"classes": goal.classes, "prior": goal.prior, "quota": True}
     for split in dict.fromkeys(answer.of.attack.splits):
         rows = answer.view.targets[split].cpu().numpy()
+        if not len(rows):
+            continue
         found = score(guess, goal.truth, rows, **common)
         names = [_same(s.metric) for s in found]
         beside: dict[str, dict[str, dict[str, float | None]]] = {}
         for control in answer.controls():
             for s in score(control.guess, goal.truth, rows, metrics=names, **common):
-                figures = {"value": s.value, "cv": control.cv}
+                cv = control.cv if math.isfinite(control.cv) else None
+                figures = {"value": s.value, "cv": cv}
                 beside.setdefault(s.metric, {})[control.name] = figures
         for s in found:
             yield Measure(

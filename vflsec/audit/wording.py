@@ -4,66 +4,136 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scipy import special
-
 from vflsec.audit import intervals
+from vflsec.audit.controls import Against, Leakage
+from vflsec.audit.dosing import Doses, place_key
 
 if TYPE_CHECKING:
     from vflsec.audit.gate import Gate
 
-__all__ = ["TASK", "Candidate", "between", "broken", "fails", "nothing", "passes",
-           "seeds_to_add"]  # fmt: skip
+__all__ = [
+    "TASK", "Candidate", "between", "broken", "detectable", "dosed", "fails", "mirror", "nothing",
+    "passes", "reach", "reversed_", "seeds_to_add", "single", "thin", "would_have_found",
+]  # fmt: skip
 
 TASK = ("utility", "utility_drop")
 """Gate metrics that speak of the main task, not of an attack."""
 
-_MOST_SEEDS = 1000
+_MOST_NAMED = 5
 
 
-@dataclass
+@dataclass(frozen=True)
 class Candidate:
-    """One attack at one point, turned so that the gate asks for a maximum."""
+    """One attack at one point under one gate. Figures are turned so that it asks for a maximum.
+
+    Attributes:
+        row: the point.
+        leak: what is asked about, over all controls; of a plain figure, against itself alone.
+        sign: -1 where the gate asks for a minimum.
+        limit: the gate's threshold.
+        dead, thin: why it may not pass; empty if nothing is in the way.
+        mirror: the figure of the answer turned round, None where there is no such thing.
+    """
 
     row: Mapping[str, Any]
-    value: float
-    sd: float | None
-    n: int
+    leak: Leakage
+    sign: int
     limit: float
     dead: str = ""
-    name: str = field(init=False)
+    thin: str = ""
+    mirror: Against | None = None
 
-    def __post_init__(self) -> None:
-        self.name = self.row["attack"] or self.row["utility_metric"]
+    @property
+    def name(self) -> str:
+        """Of the attack, or of the main task's metric."""
+        return str(self.row["attack"] or self.row["utility_metric"])
+
+    @property
+    def value(self) -> float:
+        """Mean over seeds, turned."""
+        return self.sign * self.leak.least.mean
+
+    @property
+    def most(self) -> float:
+        """The limit, turned like the figures."""
+        return self.sign * self.limit
+
+    @property
+    def n(self) -> int:
+        """Seeds behind the value."""
+        return self.leak.least.n
 
     def bound(self, side: str, alpha: float) -> float | None:
-        """The one-sided t bound of the mean at level `alpha`; None with fewer than two seeds."""
-        factor = intervals.t_half_width(self.n, 1 - alpha, "upper")
-        if factor is None or self.sd is None:
-            return None
-        return self.value + (factor if side == "upper" else -factor) * self.sd
+        """One-sided bound at level `alpha`, turned; None for one seed."""
+        upper = (side == "upper") == (self.sign > 0)
+        found = self.leak.upper(alpha) if upper else self.leak.lower(alpha)
+        return None if found is None else self.sign * found
 
     def p_beyond(self) -> float:
-        """One-sided p-value of "the mean is at most the limit"."""
-        if self.n < 2 or self.sd is None:
-            return 1.0
-        gap = self.value - self.limit
-        if self.sd == 0:
-            return 0.0 if gap > 0 else 1.0
-        return float(special.stdtr(self.n - 1, -gap * math.sqrt(self.n) / self.sd))
+        """One-sided p-value of "it is within the limit"."""
+        return (self.leak.p_above if self.sign > 0 else self.leak.p_below)(self.limit)
 
-    def more_seeds(self, alpha: float) -> int | None:
-        """Seeds to add until the half width is below the distance to the limit, sd as seen."""
-        gap = abs(self.value - self.limit)
-        if self.sd is None or gap == 0:
-            return None
-        for n in range(max(self.n, 2), _MOST_SEEDS + 1):
-            factor = intervals.t_half_width(n, 1 - alpha, "upper")
-            if factor is not None and factor * self.sd < gap:
-                return max(n - self.n, 1)
-        return None
+    @property
+    def mirrored(self) -> float:
+        """Mean of the answer turned round; minus infinity where there is no such thing."""
+        return -math.inf if self.mirror is None else self.mirror.mean
+
+    def turned(self, alpha: float) -> bool:
+        """Whether the answer turned round is not shown to be within the limit."""
+        high = None if self.mirror is None else self.mirror.bound("upper", alpha)
+        return high is not None and high > self.limit
+
+
+def single(row: Mapping[str, Any], column: str) -> Leakage:
+    """A plain figure of a point, as a leakage over no control but itself."""
+    return Leakage((_figures(row, column),), "")
+
+
+def mirror(row: Mapping[str, Any], column: str) -> Against | None:
+    """The figure of the answer turned round: of the advantage, or 1 less the value itself."""
+    if column == "advantage":
+        known = int(row.get("mirrored_seeds") or 0) > 0
+        return _figures(row, "mirrored") if known else None
+    found = _figures(row, column)
+    return Against("", None, 1 - found.mean, found.sd, found.n)
+
+
+def _figures(row: Mapping[str, Any], column: str) -> Against:
+    sd = row[f"{column}_sd"]
+    sd = None if sd is None or sd != sd else float(sd)
+    return Against("", None, float(row[column]), sd, int(row[f"{column}_seeds"]))
+
+
+def reach(metric: str, of: str = "") -> tuple[float, float]:
+    """The least and the largest that a gate's metric can be; infinite where there is no end.
+
+    An advantage is over the level of chance too, which for an AUC is 0.5.
+    """
+    if metric in ("advantage", "utility_drop"):
+        if of in ("log_loss", "relative_error"):
+            return -math.inf, math.inf
+        return (-math.inf if of == "r2" else -1.0), (0.5 if of in ("auc", "leak_auc") else 1.0)
+    if metric in ("log_loss", "relative_error", "epsilon_lower"):
+        return 0.0, math.inf
+    return (-math.inf if metric == "r2" else 0.0), 1.0
+
+
+def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
+    """What is missing from the least evidence for a PASS, in words; '' if nothing is."""
+    name, n = row["attack"], leak.least.n
+    planned = int(row.get("planned") or n)
+    if n < planned:
+        return f"{name} has a figure on {n} of {planned} seeds"
+    if n < seeds:
+        return f"{name} has {n} seeds, and a pass takes at least {seeds}"
+    if int(row["n"]) < rows:
+        return f"{name} was scored on {int(row['n'])} rows, and a pass takes at least {rows}"
+    if leak.ahead.sd == 0:
+        return f"{name} has the same figure on all {n} seeds, so their spread says nothing"
+    return ""
 
 
 def nothing(missing: Sequence[Mapping[str, Any]], gate: Gate) -> str:
@@ -91,9 +161,8 @@ def broken(failed: Sequence[Mapping[str, Any]], blocked: Sequence[Mapping[str, A
 
 
 def _figure(c: Candidate, gate: Gate) -> str:
-    sign = 1 if gate.max is not None else -1
     what = gate.metric if gate.metric in TASK else f"the {gate.metric} of {c.name}"
-    return f"{what} is {sign * c.value:.3f} over {c.n} seeds"
+    return f"{what} is {c.leak.least.mean:.3f} over {c.n} seeds"
 
 
 def _side(gate: Gate) -> tuple[str, str]:
@@ -136,14 +205,72 @@ def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int 
         alpha: level of the bound that passes an attack.
         level: of the test that fails one, which is stricter where there are several.
     """
-    more = [c.more_seeds(level if c.value > c.limit else alpha) for c in open_]
+    more = [c.leak.seeds_until(c.limit, alpha, level) for c in open_]
+    if open_ and open_[0].sign < 0:
+        more = [c.leak.seeds_until(c.limit, level, alpha) for c in open_]
     return None if any(m is None for m in more) else max(m for m in more if m is not None)
+
+
+def reversed_(lead: Candidate, gate: Gate) -> str:
+    """Why an answer that ranks in reverse cannot pass."""
+    text = (
+        f"{_figure(lead, gate)}, but it ranks in reverse: turned round it would be "
+        f"{lead.mirrored:.3f}, which is not shown to be within {gate.threshold:g}. Whoever knows "
+        "which way round it is has the labels."
+    )
+    return text[0].upper() + text[1:]
+
+
+def detectable(found: Sequence[Candidate], alpha: float) -> dict[str, float]:
+    """By attack the least leakage over all controls that would have been shown to be above 0."""
+    out: dict[str, float] = {}
+    for c in found:
+        leak = Leakage.of(c.row)
+        least = leak.detectable(alpha) if leak is not None else None
+        if least is not None:
+            out[c.name] = max(least, out.get(c.name, 0.0))
+    return out
+
+
+def dosed(found: Sequence[Candidate], doses: Doses) -> dict[str, float | None]:
+    """By attack the least planted leak that was found; None where none was, on some rows."""
+    out: dict[str, float | None] = {}
+    for c in found:
+        key = place_key(c.row)
+        if key in doses:
+            least, before = doses[key], out.get(c.name, 0.0)
+            out[c.name] = None if least is None or before is None else max(least, before)
+    return out
+
+
+def would_have_found(
+    least: Mapping[str, float], laid: Mapping[str, float | None], gate: Gate
+) -> str:
+    """What a PASS would have found: half of what it says."""
+    if not least:
+        return ""
+    ordered = sorted(least.items(), key=lambda item: -item[1])
+    said = ", ".join(f"{max(v, 0.001):.2g} ({name})" for name, v in ordered[:_MOST_NAMED])
+    said += f" and less for {len(ordered) - _MOST_NAMED} more" * (len(ordered) > _MOST_NAMED)
+    what = "leak" if gate.metric == "advantage" else gate.metric
+    which = "one" if gate.metric == "advantage" else "an advantage"
+    return (
+        f" No {what} above {gate.threshold:g} was found; this audit would have found {which} of "
+        f"{said}{_of_doses(laid)}."
+    )
+
+
+def _of_doses(laid: Mapping[str, float | None]) -> str:
+    if not laid:
+        return ""
+    said = ", ".join(f"{'none' if v is None else f'{v:.2g}'} ({k})" for k, v in laid.items())
+    return f". Of the leaks that were planted it finds those from {said} on"
 
 
 def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
     """What is open, and what would decide it."""
     if more is None:
-        cure = f"more than {_MOST_SEEDS} seeds would not decide it"
+        cure = "more than 1000 seeds would not decide it"
     else:
         cure = f"about {more} more seed{'s' if more > 1 else ''} would decide it"
         cure += _rows_instead(lead, level)
@@ -157,10 +284,10 @@ def _rows_instead(c: Candidate, alpha: float) -> str:
     The standard error of a share over n rows is at most 0.5 / sqrt(n), and that of an AUC of
     balanced classes about 0.58 / sqrt(n) (Hanley and McNeil 1982, no signal).
     """
-    rows, gap = int(c.row["n"] or 0), abs(c.value - c.limit)
+    beside = c.leak.least if c.value > c.most else c.leak.ahead
+    rows, gap = int(c.row["n"] or 0), abs(beside.mean - c.limit)
     factor = intervals.t_half_width(c.n, 1 - alpha, "upper")
-    if rows < 1 or not c.sd or not factor or c.sd > 1.2 * 0.58 / math.sqrt(rows):
+    if rows < 1 or not beside.sd or not factor or beside.sd > 1.2 * 0.58 / math.sqrt(rows):
         return ""
-    return (
-        f", or about {math.ceil(rows * (factor * c.sd / gap) ** 2)} target rows instead of {rows}"
-    )
+    wanted = math.ceil(rows * (factor * beside.sd / gap) ** 2)
+    return f", or about {wanted} target rows instead of {rows}"

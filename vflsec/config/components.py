@@ -80,42 +80,37 @@ def check_components(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]
 
 
 def _gates(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
-    from vflsec.audit import gate as gates
-
-    out = []
+    out: list[Problem] = []
+    audit = normal.get("audit")
+    default = audit.get("confidence") if isinstance(audit, Mapping) else None
     for i, section in _tables(normal, "gate"):
-        known = {k: section[k] for k in ("metric", "of") if isinstance(section.get(k), str)}
-        for key, value in known.items():
-            try:
-                gates.Gate(**{"max": 0.0, key: value})
-            except ConfigError as error:
-                rule = re.sub(r"^gate: \w+ ", "", str(error))
-                out.append(origin.problem(("gate", i, key), rule, value))
-                break
-        else:
-            out += _unfailable(origin, i, known, section)
+        here: Path = ("gate", i)
+        given = {k: section[k] for k in ("metric", "of") if isinstance(section.get(k), str)}
+        wrong: list[Problem] = []
+        for key, value in given.items():
+            wrong += _gate(origin, (*here, key), value, {"max": 0.0, key: value})
+        limits = [k for k in ("max", "min") if check.is_number(section.get(k))]
+        if not wrong and len(limits) == 1:
+            (key,) = limits
+            wrong += _gate(origin, (*here, key), section[key], given | {key: section[key]})
+        own = section.get("confidence")
+        place: Path = ("audit", "confidence") if own is None else (*here, "confidence")
+        sure = default if own is None else own
+        if isinstance(sure, int | float) and 0.5 < sure < 1:
+            wrong += _gate(origin, place, sure, {"max": 0.0, "confidence": sure})
+        out += [p for p in wrong if p not in out]
     return out
 
 
-def _unfailable(
-    origin: Origin, i: int, known: Mapping[str, str], section: Mapping[str, Any]
-) -> list[Problem]:
+def _gate(origin: Origin, path: Path, value: Any, fields: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with a gate of these fields, said at `path`."""
     from vflsec.audit import gate as gates
-    from vflsec.audit.answerable import unfailable
 
-    limits = {k: section[k] for k in ("max", "min") if _finite(section.get(k))}
-    if len(limits) != 1:
-        return []  # reported by its type or its number
-    asked: dict[str, Any] = {**known, **limits}
-    found = unfailable(gates.Gate(**asked))
-    if found is None:
-        return []
-    key, value, rule = found
-    return [origin.problem(("gate", i, key), rule, value)]
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        gates.Gate(**fields)
+    except ConfigError as error:
+        return [origin.problem(path, re.sub(r"^gate: \w+ ", "", str(error)), value)]
+    return []
 
 
 def _tables(normal: Mapping[str, Any], key: str) -> list[tuple[int, Mapping[str, Any]]]:

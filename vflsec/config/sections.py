@@ -160,6 +160,8 @@ class Attack(_Section):
     """Whose secret is attacked; the attack's own target if empty."""
     over_time: bool = False
     """Also attack after every epoch."""
+    dosing: list[Annotated[float, Field(gt=0, lt=1)]] = []
+    """Shares of rows over which a planted leak is laid, to learn what the attack would find."""
 
 
 class Audit(_Section):

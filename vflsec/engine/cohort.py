@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from vflsec.audit.dosing import MARK, dosed
 from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, victims
 from vflsec.engine.claims import claims, planned, verified
 from vflsec.engine.integrity import success
+from vflsec.guess import Truth
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
-from vflsec.measure.controls import Control
+from vflsec.measure.controls import Control, randomised
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import attempted
+from vflsec.rng import generator
 from vflsec.task import Task
 from vflsec.train.cohort import Moment, Progress, Training
 from vflsec.train.demand import Demand
 from vflsec.train.device import pick_device
-from vflsec.view import Table
+from vflsec.view import Table, View
 
 __all__ = ["run_cohort"]
 
@@ -96,12 +102,17 @@ def _attack(bench: Bench, moment: Moment, p: Prepared, results: Sequence[CellRes
             )
         return
     views = moment.views(p.spec)
+    beside = _Population(moment, p)
     for answers in bench.attack(p, views, training.seeds, phase.name, phase.epochs):
         for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
             task = training.task(r)
             sent = moment.embeddings(p.spec, r) if p.attack.target == "embedding" else None
-            measures, why = attempted(partial(_scores, answer, task, sent), f"scoring {what}")
+            measures, why = attempted(
+                partial(_scores, beside(answer, r), task, sent), f"scoring {what}"
+            )
             result.measures += measures or [_failed(p, answer.phase, task, why)]
+    if p.attack.target == "label":
+        _dose(bench, moment, p, views, results, beside)
 
 
 def _scores(answer: Answer, task: Task, sent: Table | None) -> list[Measure]:
@@ -117,3 +128,44 @@ def _failed(p: Prepared, phase: str, task: Task, why: str) -> Measure:
         attack=p.spec.label, attack_key=p.spec.key, target=str(p.attack.target),
         victim="+".join(whose), status="error", reason=why or "no figure came out.",
     )  # fmt: skip
+
+
+class _Population:
+    """Adds to an answer what the randomised labels of all other rows would tell by themselves."""
+
+    def __init__(self, moment: Moment, p: Prepared) -> None:
+        self.moment, self.on = moment, p.attack.target == "label"
+        self.made: dict[int, Control] = {}
+
+    def __call__(self, answer: Answer, r: int) -> Answer:
+        labels = self.moment.randomised(r) if self.on and answer.guess is not None else None
+        if labels is None:
+            return answer
+        if r not in self.made:
+            self.made[r] = randomised(answer.view, labels)
+        return replace(answer, controls=lambda: [*answer.controls(), self.made[r]])
+
+
+def _dose(
+    bench: Bench,
+    moment: Moment,
+    p: Prepared,
+    views: Sequence[View],
+    results: Sequence[CellResult],
+    beside: _Population,
+) -> None:
+    """The same attack with planted leaks of known size laid over its views."""
+    training = moment.training
+    tasks = [training.task(r) for r in range(len(views))]
+    for share in p.spec.dosing:
+        laid = [
+            dosed(
+                view, Truth("label", np.arange(len(task.y)), task.y), task.prior.tolist(), share,
+                generator(seed, "dosing"),
+            )
+            for view, task, seed in zip(views, tasks, training.seeds, strict=True)
+        ]  # fmt: skip
+        phase = f"{moment.phase.name}{MARK}{share:g}"
+        for answers in bench.attack(p, laid, training.seeds, phase):
+            for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
+                result.measures += scored(beside(answer, r), tasks[r], None)

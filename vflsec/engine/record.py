@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec._version import __version__
+from vflsec.cell import AttackSpec
 from vflsec.config.scenario import load_scenario
 from vflsec.errors import ConfigError
 from vflsec.plan.values import Plan
@@ -23,7 +24,7 @@ from vflsec.view import as_needs
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
 
-__all__ = ["edited", "record_of", "regated"]
+__all__ = ["edited", "record_of", "regated", "threats", "versions"]
 
 
 def record_of(
@@ -80,7 +81,7 @@ def record_of(
         "notes": list(plan.notes),
         "visibility": list(plan.visibility),
         "device": device,
-        "versions": _versions(),
+        "versions": versions(),
     }
 
 
@@ -156,11 +157,16 @@ def _shown(file: str) -> str:
 
 
 def _threats(plan: Plan) -> dict[str, dict[str, Any]]:
-    """What every attack is and needs, by key, so that a report can say it without importing it."""
+    """What every attack of the audit is and needs, by key."""
     every = [a for g in plan.groups if g.role == "audit" for a in g.attacks]
     every += [r.attack for r in plan.refused if r.role == "audit"]
+    return threats(every)
+
+
+def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
+    """What attacks are and need, by key, so that a report can say it without importing them."""
     out = {}
-    for spec in every:
+    for spec in specs:
         entry = registry.attacks.entry(spec.name)
         attack = registry.attacks.create(spec.name, spec.params)
         out[spec.key] = {
@@ -185,7 +191,8 @@ def _defenses(plan: Plan) -> dict[str, dict[str, str]]:
     return {n: {"summary": e.summary, "source": e.source} for n, e in entries.items()}
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of what figures depend on."""
     import numpy
     import torch
 

@@ -2,12 +2,12 @@
 
 Strengths are tried over whole cohorts (all seeds of a strength train together) in one results
 directory, so nothing is trained twice. A strength *meets* the target if the upper bound of every
-attack's advantage is within it, and is *affordable* if the upper bound of the utility drop is
-within the given drop; bounds are those of the audit's t intervals. The search halves the interval
-between the strongest strength that fails and the weakest that meets, on a logarithmic scale, which
-takes for granted that a stronger setting never leaks more. A strength picked because its bounds
-look good looks better than it is, so the choice is then judged once more on seeds that had no part
-in it.
+attack's advantage over the controls is within it, turned round or not, and is *affordable* if the
+upper bound of the utility drop is within the given drop; bounds are those of the audit's t
+intervals. The search halves the interval between the strongest strength that fails and the weakest
+that meets, on a logarithmic scale, which takes for granted that a stronger setting never leaks
+more. A strength picked because its bounds look good looks better than it is, so the choice is then
+judged once more on seeds that had no part in it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Trial:
 
     Attributes:
         defense, strength: what was run.
-        leak, leak_high: largest mean advantage over attacks, and the largest upper bound.
+        leak, leak_high: largest mean advantage over attacks, and the largest upper bound, of the
+            answer or of the answer turned round where it ranks two classes.
         attack: the attack with that bound.
         utility: mean of the main-task metric.
         drop, drop_high: mean loss of utility against strength 0, and its upper bound.
@@ -217,7 +218,8 @@ def trials(results: pd.DataFrame) -> list[Trial]:
     out = []
     for key, rows in of.groupby(["defense", "strength"]):
         defense, strength = cast("tuple[str, float]", key)
-        bounds = rows["advantage_high"].fillna(math.inf)
+        turned = rows["mirrored_high"].fillna(-math.inf)
+        bounds = rows["advantage_high"].fillna(math.inf).clip(lower=turned)
         worst: Any = rows.iloc[int(bounds.to_numpy().argmax())]
         bare = strength == 0
         out.append(

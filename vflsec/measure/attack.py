@@ -12,13 +12,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from vflsec import registry
 from vflsec.attack import Attack
 from vflsec.cell import AttackSpec, exhausted
 from vflsec.guess import Guess
-from vflsec.measure.controls import Control, controls_for
+from vflsec.measure.controls import Control, controls_for, untrained
 from vflsec.plugins import TIMEOUT, attempted
 from vflsec.rng import generator
 from vflsec.view import View, as_needs
@@ -27,6 +28,10 @@ __all__ = ["Answer", "Bench", "Prepared", "prepared"]
 
 Alone = Callable[[int, Sequence[str]], nn.Module | None]
 """(seed, adversary) -> the bottom that the adversary could have trained without the federation."""
+
+
+Make = Callable[[Sequence[View], Sequence[torch.Generator], Sequence[int]], Sequence[list[Control]]]
+"""(views, generators, seeds) -> the controls of each view."""
 
 
 @dataclass(frozen=True)
@@ -160,15 +165,32 @@ class Bench:
         if of.attack.target != "label":
             asked = (of.attack.target, of.spec.victim, of.spec.aux_rows, of.attack.params())
         rest = (of.spec.adversary, of.spec.known_rows, of.spec.prior, *map(str, asked))
+
+        def shared(fresh: Sequence[View], rngs: Sequence[torch.Generator], of_seeds: Sequence[int]
+                   ) -> list[list[Control]]:  # fmt: skip
+            bottoms = [self._alone(seed, of.spec.adversary) for seed in of_seeds]
+            return controls_for(of.attack, fresh, rngs, [b for b in bottoms if b is not None])
+
+        def own(fresh: Sequence[View], rngs: Sequence[torch.Generator], _: Sequence[int]
+                ) -> list[list[Control]]:  # fmt: skip
+            return untrained(of.attack, fresh, rngs)
+
+        mine = (*rest, "untrained", of.spec.key)
+        return [
+            *self._kept(rest, views, seeds, r, shared), *self._kept(mine, views, seeds, r, own)
+        ]  # fmt: skip
+
+    def _kept(
+        self, rest: tuple[Any, ...], views: Sequence[View], seeds: Sequence[int], r: int, make: Make
+    ) -> list[Control]:
+        """Controls by (seed, *rest); those of all seeds are made together when one is missing."""
         if (seeds[r], *rest) not in self._controls:
             fresh: dict[tuple[Any, ...], View] = {}
             for seed, view in zip(seeds, views, strict=True):
                 if (seed, *rest) not in self._controls:
                     fresh.setdefault((seed, *rest), view)
             rngs = [generator(k[0], "controls", *k[1:]) for k in fresh]
-            bottoms = [self._alone(k[0], of.spec.adversary) for k in fresh]
-            alone = [b for b in bottoms if b is not None]
-            made = controls_for(of.attack, list(fresh.values()), rngs, alone)
+            made = make(list(fresh.values()), rngs, [k[0] for k in fresh])
             self._controls.update(zip(fresh, made, strict=True))
         return self._controls[(seeds[r], *rest)]
 

@@ -1,14 +1,18 @@
 """Controls: what the same attacker reaches without the federation, on the same known rows.
 
-Every leakage figure stands beside its controls: the class majority, logistic regression on the
-adversary's own columns, and the adversary's own architecture trained from scratch on the known
-rows. Where the algorithm pre-trains without labels, also model completion on the bottom that the
-adversary could have pre-trained alone (the prior attacker of He, Kang et al., arXiv:2208.08934,
-section VI). A control sees own columns, the known rows and the class shares, and no message at all.
+Every leakage figure stands beside its controls, and is a leak only over all of them: the class
+majority; learners on the adversary's own columns (:mod:`vflsec.measure.own_columns`); the
+adversary's own architecture trained from scratch on the known rows; the same attack on the bottom
+as it was before training, where the attack needs no message (it may work on what a random network
+makes of own columns). Where the algorithm pre-trains without labels, also model completion on the
+bottom that the adversary could have pre-trained alone (the prior attacker of He, Kang et al.,
+arXiv:2208.08934, section VI). A control sees own columns, the known rows and the class shares, and
+no message at all.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -19,13 +23,16 @@ from torch import nn
 
 from vflsec import registry
 from vflsec.attack import Attack
+from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
-from vflsec.nn.completion import Fit, fit_networks, logistic_cv
+from vflsec.measure.own_columns import from_randomised, learners
+from vflsec.nn.completion import Fit, fit_networks
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.regression import ridge
-from vflsec.view import View
+from vflsec.view import View, as_needs
 
-__all__ = ["Control", "controls", "controls_for", "feature_controls"]
+__all__ = ["Control", "controls", "controls_for", "feature_controls", "randomised",
+           "untrained"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,11 +40,13 @@ class Control:
     """One control's answer.
 
     Attributes:
-        name: ``majority``, ``logistic``, ``scratch`` or ``alone``; ``mean`` or ``linear`` for
-            features.
+        name: ``majority``, ``logistic`` (C = 1, others in brackets), ``principal``, ``trees``,
+            ``boosting``, ``scratch``, ``untrained``, ``randomised`` or ``alone``; ``mean`` or
+            ``linear`` for features.
         guess: log class shares (n, C) of all target rows, or features (n, d).
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
-            which the strongest control is chosen without the truth of the target rows.
+            which one control is named beforehand, without the truth of the target rows; NaN where
+            there is none.
     """
 
     name: str
@@ -76,11 +85,11 @@ def controls(
     out = [[majority(v)] for v in views]
     if not views or views[0].known is None or len(views[0].known) < 2:
         return out
-    for view, mine in zip(views, out, strict=True):
-        mine.append(_control(view, _logistic(view)))
     for view, mine, fit in zip(views, out, _scratch(views, rngs), strict=True):
         if fit is not None:
             mine.append(_control(view, fit))
+    for view, mine, rng in zip(views, out, rngs, strict=True):
+        mine += [_control(view, fit) for fit in learners(view, rng)]
     if alone:
         for mine, control in zip(out, _alone(views, rngs, alone), strict=True):
             mine.append(control)
@@ -102,14 +111,6 @@ def majority(view: View) -> Control:
     return Control("majority", Guess("label", rows, scores.copy()), cv)
 
 
-def _logistic(view: View) -> Fit:
-    known = view.require_known()
-    rows = view.target_rows
-    own = view.design(torch.cat([known.rows, rows])).double().cpu().numpy()
-    q = len(known)
-    return logistic_cv(own[:q], known, own[q:], view.facts.classes, "logistic")
-
-
 def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> Sequence[Fit | None]:
     bottoms = [m for v in views if (m := own_model(v, "initial")) is not None]
     if len(bottoms) < len(views):
@@ -126,6 +127,45 @@ def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> Sequence
         hidden=(32,),
         lr_bottom=1e-2,
     )
+
+
+def randomised(view: View, labels: torch.Tensor) -> Control:
+    """Own columns trained on the randomised labels (N,) of all other rows; -1 where unknown."""
+    return _control(view, from_randomised(view, labels))
+
+
+def untrained(
+    attack: Attack, views: Sequence[View], rngs: Sequence[torch.Generator]
+) -> list[list[Control]]:
+    """The same attack on each adversary's bottom as it was before training.
+
+    Empty lists where there is no such thing: the attack needs more than its own bottom and grants,
+    or the bottom is not kept.
+    """
+    none: list[list[Control]] = [[] for _ in views]
+    whats = {n.what for n in as_needs(attack.needs)}
+    if attack.target != "label" or "model" not in whats or whats - {"model", "known_rows", "prior"}:
+        return none
+    if any("initial" not in v.models[p] for v in views for p in v.adversary):
+        return none
+    before = [
+        replace(
+            v,
+            models=MappingProxyType(
+                {p: {**m, "bottom": m["initial"]} if p in v.adversary else m
+                 for p, m in v.models.items()}
+            ),
+            encoders=MappingProxyType({}),
+            tables=MappingProxyType({}),
+            updates=MappingProxyType({}),
+        )
+        for v in views
+    ]  # fmt: skip
+    try:
+        guesses = attack.infer_many(before, rngs)
+    except (ThreatModelError, ValueError, RuntimeError):
+        return none
+    return [[Control("untrained", g, math.nan)] for g in guesses]
 
 
 def _alone(

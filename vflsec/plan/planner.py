@@ -254,6 +254,7 @@ class _Planner:
                     over_time=section.over_time and info is like,
                     code=registry.attacks.entry(section.name).code,
                     timeout=self.root.audit.timeout,
+                    dosing=tuple(sorted(section.dosing)) if info is like else (),
                 )
                 out.setdefault(spec.key, spec)
         return list(out.values())

@@ -117,7 +117,9 @@ def _strongest(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> T
         table.add_column(name, overflow="fold", max_width=26)
     table.add_column("advantage, Holm-corrected")
     for r in matrix.strongest(points, summary["confidence"]):
-        shade = _shade({"advantage_low": r["low"], "advantage_high": r["high"]})
+        shade = _shade(
+            {"advantage": r["advantage"], "advantage_low": r["low"], "advantage_high": r["high"]}
+        )
         table.add_row(
             matrix.secret(r), f"{r['algorithm']}, {_strength(r)}", r["attack"], r["adversary"],
             Text(corrected(r), style=shade),
@@ -126,8 +128,10 @@ def _strongest(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> T
 
 
 def _shade(p: Mapping[str, Any]) -> str:
+    from vflsec.audit.controls import leaks
+
     low, high = p.get("advantage_low"), p.get("advantage_high")
-    if low is not None and low > 0:
+    if leaks(p.get("advantage"), low):
         return "red"
     return "green" if high is not None and high <= 0 else ""
 

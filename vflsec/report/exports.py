@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from vflsec.audit import matrix
+from vflsec.audit.alive import titles
 from vflsec.audit.evaluation import Evaluation, costs
 from vflsec.audit.exposure import outcomes
 from vflsec.audit.gate import Verdict
@@ -99,9 +100,10 @@ def summary_of(
             "leaks": matrix.leaks(points, record["confidence"]),
             "strongest": matrix.strongest(points, record["confidence"]),
             "over_time": _rows(evaluation.over_time),
+            "dosing": list(evaluation.dosing),
             "alive": {
                 label: {"alive": shown, "evidence": why}
-                for label, (shown, why) in evaluation.alive.items()
+                for label, (shown, why) in titles(evaluation.alive).items()
             },
             "gates": [
                 asdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.audit import matrix
+from vflsec.audit.controls import leaks
 from vflsec.report import figures, placing
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
@@ -99,6 +100,7 @@ def _datasets(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "figures": _figures(summary, name, rows, f"d{i}"),
                 "matrix": _matrix(summary, name, rows),
                 "strongest": _strongest(summary, rows),
+                "dosing": [_dose(r) for r in summary.get("dosing", []) if r["dataset"] == name],
                 "utility": _utility(summary, name),
                 "attacks": [_attack(p) for p in rows],
                 "phases": _phases(summary, name),
@@ -242,7 +244,7 @@ def _strongest(
             "secret": matrix.secret(r), "training": r["algorithm"], "defense": place(r),
             "attack": r["attack"], "by": r["adversary"],
             "advantage": corrected(r).partition(", of")[0], "tried": r["tried"],
-            "leaks": r["low"] is not None and r["low"] > 0,
+            "leaks": leaks(r["advantage"], r["low"]),
         }
         for r in matrix.strongest(rows, summary["confidence"])
     ]  # fmt: skip
@@ -281,10 +283,23 @@ def _attack(p: Mapping[str, Any]) -> dict[str, Any]:
         "metric": p["primary"],
         "value": interval(p, "value"),
         "control": f"{number(p['control_value'])} ({p['control']})",
+        "controls": ", ".join(
+            f"{clean(k)} {number(v['control'])}" for k, v in (p.get("controls") or {}).items()
+        ),
         "advantage": interval(p, "advantage", sign=True),
-        "leaks": p["advantage_low"] is not None and p["advantage_low"] > 0,
+        "leaks": leaks(p["advantage"], p["advantage_low"]),
         "rows": p["n"],
     }
+
+
+def _dose(r: Mapping[str, Any]) -> dict[str, Any]:
+    bounds = {"advantage_low": r["low"], "advantage_high": r["high"]}
+    return {
+        "training": r["algorithm"], "defense": place(r), "attack": r["attack"],
+        "by": r["adversary"], "rows": f"{100 * r['share']:g} % {r['split']}",
+        "planted": number(r["planted"]), "chance": number(r["chance"]),
+        "found": interval({**r, **bounds}, "advantage", sign=True), "shown": r["found"],
+    }  # fmt: skip
 
 
 def _phases(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:

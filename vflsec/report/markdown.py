@@ -62,6 +62,7 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
     level = summary["confidence"]
     lines += _strongest(matrix.strongest(summary["points"], level), level)
     lines += _matrix(matrix.leaks(summary["points"], level))
+    lines += _dosing(summary.get("dosing", []))
     findings = [f for f in summary["findings"] if f.partition(":")[0] not in _MARK]
     if findings:
         lines += ["### Findings", "", *(f"- {esc(f)}" for f in findings), ""]
@@ -125,6 +126,27 @@ def _matrix(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     for where, row in table.items():
         lines.append(f"| {esc(where)} | {' | '.join(row.get(a, '') for a in across)} |")
     return [*lines, ""]
+
+
+def _dosing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What was found of each planted leak."""
+    if not rows:
+        return []
+    lines = ["### Leaks that were planted, and what was found of them", "",
+             "| data | training | defense | attack | by | rows dosed | planted | found | "
+             "chance to be shown |",
+             "|---|---|---|---|---|---:|---:|---|---:|"]  # fmt: skip
+    for r in rows[:_MOST]:
+        line = (
+            esc(r["dataset"]), esc(r["algorithm"]), esc(place(r)), esc(r["attack"]),
+            esc(r["adversary"]), f"{100 * r['share']:g} % {esc(r['split'])}", number(r["planted"]),
+            interval({**r, "advantage_low": r["low"], "advantage_high": r["high"]}, "advantage",
+                     sign=True),
+            number(r["chance"]),
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(line)} |")
+    more = [_more(rows, "summary.json"), ""] if len(rows) > _MOST else []
+    return [*lines, "", *more]
 
 
 def _visibility(entries: Sequence[Mapping[str, Any]]) -> list[str]:

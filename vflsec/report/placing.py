@@ -100,11 +100,16 @@ def _list(parts: Sequence[str]) -> str:
 
 
 WORDS = {
-    "advantage": "the attack's figure less that of its strongest control, both on the same rows",
-    "strongest control": "the best the same attacker does without the federation, chosen by "
-    "cross-validation on its own known rows: majority (the class shares), logistic (regression on "
-    "its own columns), scratch (its own network, trained on the known rows), alone (an encoder it "
-    "could have pre-trained by itself), mean and linear (for features)",
+    "advantage": "the attack's figure less that of its strongest control, both on the same rows; "
+    "its lower bound holds against every control, its upper bound against the one that "
+    "cross-validation on the known rows named beforehand",
+    "strongest control": "the best the same attacker does without the federation, which is the "
+    "control that leaves the least advantage: chance, majority (the class shares), logistic "
+    "(regression on its own columns, under several penalties C), trees and boosting (on them), "
+    "principal (their first principal direction), scratch (its own network, trained on the known "
+    "rows), untrained (the same attack on its network before training), randomised (its own "
+    "columns, trained on the randomised labels of all other rows), alone (an encoder it could have "
+    "pre-trained by itself), mean and linear (for features)",
     "AUC": "how well scores rank: 0.5 is guessing, 1 is without error",
     "utility": "how well the trained system does its own task",
     "strength": "how strong a defense is set; 0 is no defense",

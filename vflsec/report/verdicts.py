@@ -83,12 +83,14 @@ def beyond(summary: Mapping[str, Any]) -> list[str]:
     A headline speaks only of what is judged: a passing audit may hold a leak at a strength that
     nobody means to deploy, and its reader should not have to look for it.
     """
+    from vflsec.audit.controls import leaks
+
     keys = ("dataset", "algorithm", "defense", "strength")
     seen = {tuple(v[k] for k in keys) for v in summary["gates"]}
     worst: dict[str, dict[str, Mapping[str, Any]]] = {}
     for p in summary["points"]:
-        low = p.get("advantage_low")
-        if p["attack"] and p["metric"] == p["primary"] and low is not None and low > 0:
+        sure = leaks(p.get("advantage"), p.get("advantage_low"))
+        if p["attack"] and p["metric"] == p["primary"] and sure:
             if p["defense"] == "none" or p["strength"] == 0:
                 name = "without a defense"
             else:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vflsec import check, registry
 from vflsec.algorithm import Algorithm
 from vflsec.cell import AttackSpec, CellSpec, LedgerRow
-from vflsec.channel import Recorder
+from vflsec.channel import Recorder, Tap
 from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation, Phase
 from vflsec.nn.replicas import LEAST, Replicas
@@ -54,6 +54,18 @@ class Moment:
         """The views of all replicas."""
         return [self.view(spec, r) for r in range(len(self.training.cells))]
 
+    def randomised(self, r: int) -> Tensor | None:
+        """The labels (N,) that replica `r` trained on, -1 where unknown.
+
+        None where they are the true ones, or shares of classes.
+        """
+        labels, y = self.training.fed.labels, self.training.task(r).y
+        if labels.dim() != 2:
+            return None
+        mine = labels[r].cpu()
+        known = mine >= 0
+        return None if bool((mine[known] == y[known]).all()) else mine
+
     def embeddings(self, spec: AttackSpec, r: int) -> Table:
         """What each row's embedding was when its owner last sent it behind an encrypted layer.
 
@@ -79,6 +91,9 @@ class Training:
         tasks: the task of each seed.
         device: where.
         progress: called with (what is being done, share done in [0, 1]).
+
+    Attributes:
+        taps: told every message of the training, see `vflsec.channel.Recorder`; set before `run`.
     """
 
     def __init__(
@@ -96,11 +111,13 @@ class Training:
         self.stack = Stack.build(tasks, self.seeds, device, getattr(torch, first.dtype))
         self.initial: dict[str, dict[str, Tensor]] = {}
         self._alone: dict[str, Replicas | None] = {}
+        self.taps: list[Tap] = []
 
     def build(self) -> Federation:
         """The parties with their policies and models."""
         wanted = recordings(self.demands)
         recorder = Recorder(wanted, self.stack.replicas, len(self.stack.first.y))
+        recorder.taps += self.taps
         self.fed = fed = Federation.create(
             self.stack, self.seeds, self._policies(), recorder, self.facts
         )

@@ -1,0 +1,175 @@
+"""Audits of traces: the same figures as a live audit, and what cannot be assessed is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from simulated import simulate
+
+import vflsec
+from vflsec.audit.scoring import scored
+from vflsec.cell import AttackSpec
+from vflsec.cli import main
+from vflsec.engine.traces import infer, score, specs_for
+from vflsec.errors import ConfigError, VflsecError
+from vflsec.measure.attack import Bench, prepared
+from vflsec.measure.guesses import thaw
+from vflsec.testing.worlds import small_task
+from vflsec.trace.manifest import Run
+from vflsec.trace.reader import Trace
+from vflsec.trace.truth import read_truth, write_truth
+
+P = ("passive1",)
+SPECS = [AttackSpec(n, adversary=P, known_rows=20) for n in ("norm", "direction")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("audited")
+    for seed in (0, 1):
+        run = Run(dataset="small", algorithm="splitnn", seed=seed)
+        live = simulate(where / f"trace-{seed}", SPECS, seed=seed, run=run)
+        if seed == 0:
+            task = small_task(0)
+            bench, found = Bench(), []
+            for i, p in enumerate(prepared(SPECS)):
+                view = live.views[i, "train"]
+                for answers in bench.attack(p, [view], [0], "train"):
+                    found += [m for a in answers for m in scored(a, task)]
+            figures = {(m.attack, m.metric): (m.value, m.n, dict(m.controls)) for m in found}
+            (where / "live.json").write_text(
+                json.dumps([[*k, v] for k, v in figures.items()], default=float)
+            )
+    return where
+
+
+def test_figures_are_those_of_the_live_audit(folder: Path, tmp_path: Path) -> None:
+    """Attacks, controls and scores, through files: bit for bit."""
+    traces = [folder / f"trace-{s}" for s in (0, 1)]
+    guesses = infer(traces, tmp_path / "g", attacks=("norm", "direction"), trusted=True)
+    result = score(guesses, traces, tmp_path / "out", gates=[{"max": 0.05}])
+    frame = result.results[(result.results.seed == 0) & (result.results.attack != "")]
+    live = json.loads((folder / "live.json").read_text())
+    assert len(live) == len(frame) > 5
+    for attack, metric, (value, n, controls) in live:
+        row = frame[(frame.attack == attack) & (frame.metric == metric)].iloc[0]
+        assert (row["value"], row["n"]) == (value, n)
+        mine = json.loads(row["controls"])
+        assert {k: v["value"] for k, v in mine.items()} == {
+            k: v["value"] for k, v in controls.items()
+        }
+    assert result.exit_code in (1, 3)
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_the_attack_side_opens_no_truth(folder: Path, tmp_path: Path) -> None:
+    """With the truth gone, or a lie in its place, the guesses are the same."""
+    import shutil
+
+    blind = tmp_path / "trace"
+    shutil.copytree(folder / "trace-0", blind)
+    shutil.rmtree(blind / "truth")
+    a = infer([folder / "trace-0"], tmp_path / "a", attacks=("direction",), trusted=True)
+    b = infer([blind], tmp_path / "b", attacks=("direction",), trusted=True)
+    assert (a / "answers.json").read_bytes() == (b / "answers.json").read_bytes()
+    write_truth(blind, np.arange(240), np.zeros(240, int))
+    c = infer([blind], tmp_path / "c", attacks=("direction",), trusted=True)
+    assert (a / "answers.json").read_bytes() == (c / "answers.json").read_bytes()
+
+
+def test_frozen_guesses_come_back_as_they_were(folder: Path, tmp_path: Path) -> None:
+    where = infer([folder / "trace-0"], tmp_path / "g", attacks=("norm", "output"), trusted=True)
+    frozen = thaw(where)
+    norm, output = frozen.answers[0]
+    assert norm.guess is not None
+    assert norm.guess.scores.ndim == 1
+    assert [c.name for c in norm.controls()] == ["majority", "logistic", "scratch"]
+    assert output.guess is None
+    assert output.status == "not-observable"
+    assert "'prediction' messages" in output.reason
+
+
+def test_what_was_not_recorded_is_not_called_safe(tmp_path: Path) -> None:
+    """Embeddings only, no grants: gradient attacks are not observable, and a gate is open."""
+    how = {"party": "bank", "role": "passive", "rows": 40, "classes": 2}
+    with vflsec.record(tmp_path / "t", **how) as rec:
+        for rows in torch.arange(40).split(8):
+            rec.cut(torch.randn(8, 3), rows)
+    write_truth(tmp_path / "labels", np.arange(40), np.arange(40) % 2)
+    guesses = infer([tmp_path / "t"], tmp_path / "g", trusted=True)
+    result = score(guesses, [tmp_path / "labels"], tmp_path / "o", gates=[{"max": 0.05}])
+    assert result.exit_code == 3
+    by_attack = result.results.set_index("attack")["status"]
+    assert by_attack["norm"] == "not-observable"
+    assert by_attack["model_completion"] == "not-applicable"
+    assert not (result.results.status == "ok").any()
+
+
+def test_every_passive_attack_is_asked(folder: Path) -> None:
+    specs = specs_for([Trace.open(folder / "trace-0")])
+    names = {s.name for s in specs}
+    assert {"norm", "direction", "cluster", "output", "grn", "attribute"} <= names
+    assert not names & {"replay", "gradient_replacement", "active_completion"}
+    assert {s.known_rows for s in specs} == {20}
+
+
+def test_truth_of_another_trace(folder: Path, tmp_path: Path) -> None:
+    guesses = infer([folder / "trace-0"], tmp_path / "g", attacks=("norm",), trusted=True)
+    write_truth(tmp_path / "far", [1000], [1])
+    with pytest.raises(VflsecError, match="belongs to another trace"):
+        score(guesses, [tmp_path / "far"], tmp_path / "o")
+    write_truth(tmp_path / "many", [0], [7])
+    with pytest.raises(VflsecError, match="labels up to 7"):
+        score(guesses, [tmp_path / "many"], tmp_path / "o2")
+    with pytest.raises(ConfigError, match="give one for all traces"):
+        score(guesses, [tmp_path / "far"] * 3, tmp_path / "o3")
+
+
+def test_truth_is_checked_too(folder: Path, tmp_path: Path) -> None:
+    base = write_truth(tmp_path, np.arange(4), np.arange(4) % 2)
+    assert read_truth(tmp_path).values.tolist() == [0, 1, 0, 1]
+    data = bytearray((base / "labels.parquet").read_bytes())
+    data[40] ^= 1
+    (base / "labels.parquet").write_bytes(bytes(data))
+    with pytest.raises(VflsecError, match="SHA-256"):
+        read_truth(tmp_path)
+
+
+def test_traces_of_two_systems(folder: Path, tmp_path: Path) -> None:
+    with vflsec.record(tmp_path / "t", party="bank", role="passive", rows=4):
+        pass
+    with pytest.raises(ConfigError, match="one system at a time"):
+        infer([folder / "trace-0", tmp_path / "t"], tmp_path / "g", trusted=True)
+
+
+def test_info_and_validate_say_it_in_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "info", str(folder / "trace-0"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["status"] == "sealed"
+    assert told["observers"]["passive1"]["known_rows"] == 20
+    assert main(["trace", "validate", str(folder / "trace-0"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["messages"]["passive1"] == 22
+    assert main(["trace", "info", str(folder / "trace-0")]) == 0
+    assert "gradient from active to passive1: 6 messages, all" in capsys.readouterr().out
+
+
+def test_record_a_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scenario = tmp_path / "s.toml"
+    scenario.write_text(
+        '[data]\nname = "breast_cancer"\n[algorithm]\nname = "splitnn"\nepochs = 1\n'
+        '[[defense]]\nname = "iso"\nstrength = [0.0, 1.0]\n[[attack]]\nname = "norm"\n'
+        "[audit]\nseeds = 1\n"
+    )
+    out = tmp_path / "traces"
+    assert main(["trace", "record", str(scenario), "--party", "passive", "--out", str(out)]) == 0
+    found = sorted(out.iterdir())
+    assert len(found) == 2
+    runs = [Trace.open(f).manifest.run for f in found]
+    assert {r.strength for r in runs} == {0.0, 1.0}
+    assert {r.defense for r in runs} == {"iso"}
+    assert all(Trace.open(f).observers == ("passive",) for f in found)
+    assert "Wrote" in capsys.readouterr().out

@@ -1,0 +1,117 @@
+"""Every damaged or hostile trace is refused with one clear error, and a good one is not."""
+
+from __future__ import annotations
+
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hostile import HOSTILE, record
+
+from vflsec.errors import TraceError, VflsecError
+from vflsec.trace.apart import validate_apart
+from vflsec.trace.limits import Limits
+from vflsec.trace.validate import validate
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    return record(tmp_path / "trace")
+
+
+def test_a_good_trace_is_valid(good: Path) -> None:
+    report = validate(good)
+    assert report.messages == {"bank": 10}
+    assert report.last_step == {"bank": ("train", 0, 4)}
+    assert report.notes == []
+
+
+def test_there_are_at_least_forty() -> None:
+    assert len(HOSTILE) >= 40
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_one_clear_error(name: str, good: Path) -> None:
+    change, words = HOSTILE[name]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    change(good)
+    made = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(VflsecError) as found:
+        validate(good, Limits(files=40, batch_bytes=64 << 20))
+    text = str(found.value)
+    assert re.search(re.escape(words), text), text
+    assert text.count("\n") == 0
+    assert 20 < len(text) < 500
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert after - max(before, made) < 200_000  # kilobytes: nothing was blown up
+
+
+_FLIP = """
+import pathlib, sys
+from vflsec.errors import TraceError
+from vflsec.trace.validate import validate
+path, start, step, mask = pathlib.Path(sys.argv[2]), *map(int, sys.argv[3:6])
+data = pathlib.Path(sys.argv[6]).read_bytes()
+for at in range(start, len(data), step):
+    print(at, flush=True)
+    changed = bytearray(data)
+    changed[at] ^= mask
+    path.write_bytes(bytes(changed))
+    try:
+        validate(sys.argv[1])
+    except TraceError:
+        print("refused", flush=True)
+"""
+
+
+def _flip_all(trace: Path, path: Path, step: int, mask: int) -> tuple[int, list[int]]:
+    """Damage every `step`-th byte in turn: (how often it was refused, where a process died)."""
+    whole = trace.parent / "whole"
+    whole.write_bytes(path.read_bytes())
+    refused, died, start = 0, [], 0
+    while True:
+        arguments = [str(v) for v in (trace, path, start, step, mask, whole)]
+        done = subprocess.run(
+            [sys.executable, "-c", _FLIP, *arguments], capture_output=True, text=True, timeout=300
+        )
+        lines = done.stdout.split()
+        refused += lines.count("refused")
+        if done.returncode == 0:
+            path.write_bytes(whole.read_bytes())
+            return refused, died
+        assert done.returncode < 0, done.stderr[-2000:]  # a signal, and no exception of Python's
+        died.append(int([x for x in lines if x != "refused"][-1]))
+        start = died[-1] + step
+        assert len(died) < 8
+
+
+def test_random_damage_without_a_seal_is_refused_or_harmless(good: Path) -> None:
+    (good / "seal.json").unlink()
+    path = good / "view/bank/tensors-d4-f4.parquet"
+    refused, died = _flip_all(good, path, 29, 0x55)
+    assert refused > 20
+    data = path.read_bytes()
+    for at in died[:2]:  # what kills a reader is one clear error from the outside
+        changed = bytearray(data)
+        changed[at] ^= 0x55
+        path.write_bytes(bytes(changed))
+        with pytest.raises(TraceError, match="ends the process"):
+            validate_apart(good)
+
+
+def test_random_damage_to_a_segment_is_refused_or_harmless(tmp_path: Path) -> None:
+    record(tmp_path / "trace", sealed=False)
+    path = tmp_path / "trace/view/bank/raw-0000-d4-f4.arrows"
+    refused, died = _flip_all(tmp_path / "trace", path, 11, 0x81)
+    assert refused > 100
+    assert died == []
+
+
+def test_apart_says_the_same(good: Path) -> None:
+    assert validate_apart(good)["messages"] == {"bank": 10}
+    HOSTILE["a row outside"][0](good)
+    with pytest.raises(TraceError, match=r"rows 0\.\.39"):
+        validate_apart(good)

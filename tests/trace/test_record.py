@@ -1,0 +1,393 @@
+"""The recorder in somebody's loop: it changes nothing, and gradients of rows compare."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vflsec
+from vflsec import registry
+from vflsec.cell import AttackSpec
+from vflsec.errors import ConfigError, VflsecError
+from vflsec.trace.reader import Trace
+from vflsec.trace.validate import validate
+from vflsec.trace.views import Evidence
+
+N, D = 50, 3
+
+
+def world() -> tuple[Tensor, Tensor, nn.Module, nn.Module]:
+    """Columns, labels, a fixed bottom and a fixed top: nothing is trained, so truth is known."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(N, 4, generator=g)
+    y = (x[:, 0] > 0).long()
+    bottom, top = nn.Linear(4, D), nn.Linear(D, 2)
+    with torch.no_grad():
+        for p in (*bottom.parameters(), *top.parameters()):
+            p.copy_(torch.randn(p.shape, generator=g))
+    return x, y, bottom, top
+
+
+def row_gradients() -> Tensor:
+    """Gradient of each row's own loss by its embedding, one row at a time: (N, D)."""
+    x, y, bottom, top = world()
+    out = []
+    for i in range(N):
+        z = bottom(x[i : i + 1]).detach().requires_grad_()
+        nn.functional.cross_entropy(top(z), y[i : i + 1]).backward()
+        out.append(z.grad[0])
+    return torch.stack(out)
+
+
+def folded(folder: Path, party: str = "bank", form: str = "mean") -> Any:
+    """The table of received gradients that an attack would get."""
+    spec = AttackSpec("norm", {"accumulate": form == "mean"}, (party,), known_rows=0)
+    attack = registry.attacks.create(spec.name, spec.params)
+    return Evidence(Trace.open(folder), [(spec, attack)]).view(spec).received("gradient", form)
+
+
+def loop(
+    rec: vflsec.trace.record.Recording,
+    *,
+    batch: int = 16,
+    reduction: str = "mean",
+    divide: int = 1,
+    scale: Callable[[], float] = lambda: 1.0,
+    ids: Callable[[Tensor], Any] = lambda rows: rows,
+    epochs: int = 1,
+) -> list[Tensor]:
+    """A split loop; returns what came back for each batch."""
+    x, y, bottom, top = world()
+    came = []
+    for epoch in range(epochs):
+        rec.epoch(epoch)
+        order = torch.randperm(N, generator=torch.Generator().manual_seed(epoch))
+        for rows in order.split(batch):
+            z = rec.cut(bottom(x[rows]), ids(rows))
+            h = z.detach().requires_grad_()
+            loss = nn.functional.cross_entropy(top(h), y[rows], reduction=reduction)
+            (loss * scale() / divide).backward()
+            z.backward(h.grad)
+            came.append(h.grad.clone())
+            h.grad.zero_()  # what was recorded must be a copy
+    return came
+
+
+def recording(folder: Path, **how: Any) -> vflsec.trace.record.Recording:
+    how = {"rows": N, "loss_reduction": "mean"} | how
+    return vflsec.record(folder / "trace", party="bank", role="passive", **how)
+
+
+def check_rows(folder: Path) -> None:
+    table = folded(folder / "trace")
+    assert torch.equal(table.rows, torch.arange(N))
+    torch.testing.assert_close(table.tensor, row_gradients(), rtol=1e-5, atol=1e-6)
+
+
+def test_partial_last_batches_of_a_mean_loss(tmp_path: Path) -> None:
+    with recording(tmp_path) as rec:
+        loop(rec)  # 16, 16, 16, 2
+    check_rows(tmp_path)
+
+
+def test_a_sum_loss(tmp_path: Path) -> None:
+    with recording(tmp_path, loss_reduction="sum") as rec:
+        loop(rec, reduction="sum")
+    check_rows(tmp_path)
+
+
+def test_declaring_the_wrong_reduction_shows(tmp_path: Path) -> None:
+    """The test above can fail: mean taken for sum leaves the batch size in."""
+    with recording(tmp_path, loss_reduction="sum") as rec:
+        loop(rec, reduction="mean")
+    with pytest.raises(AssertionError):
+        check_rows(tmp_path)
+
+
+def test_gradient_accumulation(tmp_path: Path) -> None:
+    with recording(tmp_path, accumulation=2) as rec:
+        loop(rec, divide=2)
+    check_rows(tmp_path)
+    found = list(Trace.open(tmp_path / "trace").observer("bank").messages())
+    assert [(m.step, m.micro) for m in found if m.kind == "gradient"] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+    ]
+
+
+def test_two_backward_passes_are_two_messages(tmp_path: Path) -> None:
+    x, _, bottom, _ = world()
+    with recording(tmp_path) as rec:
+        z = rec.cut(bottom(x[:8]), torch.arange(8))
+        z.backward(torch.ones(8, D), retain_graph=True)
+        z.backward(2 * torch.ones(8, D))
+    found = list(Trace.open(tmp_path / "trace").observer("bank").messages())
+    assert [m.kind for m in found] == ["embedding", "gradient", "gradient"]
+    assert [m.micro for m in found[1:]] == [0, 1]
+    assert [float(m.values[0, 0]) for m in found[1:]] == [1.0, 2.0]
+    assert [m.pair for m in found[1:]] == [0, 0]
+
+
+def test_amp_scaling_that_changes(tmp_path: Path) -> None:
+    state = {"scale": 65536.0}
+
+    def now() -> float:
+        return state["scale"]
+
+    def halve(rows: Tensor) -> Tensor:
+        state["scale"] /= 2  # as a GradScaler does after an overflow
+        return rows
+
+    with recording(tmp_path, grad_scale=now) as rec:
+        loop(rec, scale=now, ids=halve)
+    check_rows(tmp_path)
+    found = list(Trace.open(tmp_path / "trace").observer("bank").messages())
+    assert [m.grad_scale for m in found if m.kind == "gradient"] == [
+        32768.0,
+        16384.0,
+        8192.0,
+        4096.0,
+    ]
+
+
+def test_a_grad_scaler(tmp_path: Path) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(torch.ones(1))
+    with recording(tmp_path, grad_scale=scaler) as rec:
+        loop(rec, scale=scaler.get_scale)
+    check_rows(tmp_path)
+
+
+def test_bfloat16(tmp_path: Path) -> None:
+    x, y, bottom, top = world()
+    with recording(tmp_path) as rec, torch.autocast("cpu", dtype=torch.bfloat16):
+        z = rec.cut(bottom(x), torch.arange(N))
+        nn.functional.cross_entropy(top(z), y).backward()
+    found = list(Trace.open(tmp_path / "trace").observer("bank").messages())
+    assert [m.wire_dtype for m in found] == ["bfloat16", "bfloat16"]
+    assert found[0].values.dtype == np.float32
+    assert np.array_equal(found[0].values, z.detach().float().numpy())
+
+
+def test_half_precision_keeps_its_numbers(tmp_path: Path) -> None:
+    with recording(tmp_path) as rec:
+        z = rec.cut(torch.randn(8, D).half().requires_grad_(), torch.arange(8))
+        z.backward(torch.ones_like(z))
+    (found, _) = Trace.open(tmp_path / "trace").observer("bank").messages()
+    assert found.values.dtype == np.float16
+    assert np.array_equal(found.values, z.detach().numpy())
+
+
+def test_evaluation_passes_are_their_own_phase(tmp_path: Path) -> None:
+    x, _, bottom, _ = world()
+    with recording(tmp_path) as rec:
+        loop(rec, batch=25)
+        with torch.no_grad():
+            rec.cut(bottom(x), torch.arange(N))
+        rec.cut(bottom(x).detach(), torch.arange(N))
+    trace = Trace.open(tmp_path / "trace")
+    phases = [(m.kind, m.phase) for m in trace.observer("bank").messages()]
+    assert phases.count(("embedding", "eval")) == 2
+    assert ("gradient", "eval") not in phases
+    check_rows(tmp_path)
+
+
+def test_rows_seen_in_evaluation_only_are_the_test_rows(tmp_path: Path) -> None:
+    x, _, bottom, _ = world()
+    with recording(tmp_path) as rec:
+        rec.cut(bottom(x[:30]), torch.arange(30)).sum().backward()
+        with torch.no_grad():
+            rec.cut(bottom(x), torch.arange(N))
+    observer = Trace.open(tmp_path / "trace").observer("bank")
+    assert observer.targets("train").tolist() == list(range(30))
+    assert observer.targets("test").tolist() == list(range(30, N))
+
+
+def test_nothing_that_the_loop_computes_changes(tmp_path: Path) -> None:
+    with recording(tmp_path) as rec:
+        with_it = loop(rec, epochs=2)
+
+    class Nothing:
+        def cut(self, z: Tensor, _: Any) -> Tensor:
+            return z
+
+        def epoch(self, _: int) -> None:
+            pass
+
+    without = loop(Nothing(), epochs=2)  # type: ignore[arg-type]
+    assert all(torch.equal(a, b) for a, b in zip(with_it, without, strict=True))
+
+
+def test_own_ids_never_enter_the_trace(tmp_path: Path) -> None:
+    names = [f"customer-{7 * i:03d}" for i in range(N)]
+    with recording(tmp_path, rows=names) as rec:
+        loop(rec, ids=lambda rows: [names[i] for i in rows.tolist()])
+    check_rows(tmp_path)
+    for path in (tmp_path / "trace").rglob("*"):
+        assert path.is_dir() or b"customer-" not in path.read_bytes()
+
+
+def test_the_active_party_records_what_it_received_and_sent(tmp_path: Path) -> None:
+    x, y, bottom, top = world()
+    with vflsec.record(
+        tmp_path / "trace", party="shop", role="active", rows=N, peer="bank", loss_reduction="mean"
+    ) as rec:
+        for rows in torch.arange(N).split(20):
+            received = bottom(x[rows]).detach().requires_grad_()
+            z = rec.cut(received, rows)
+            nn.functional.cross_entropy(top(z), y[rows]).backward()
+            assert received.grad is not None
+    found = list(Trace.open(tmp_path / "trace").observer("shop").messages())
+    assert {(m.kind, m.sender, m.receiver) for m in found} == {
+        ("embedding", "bank", "shop"), ("gradient", "shop", "bank"),
+    }  # fmt: skip
+
+
+def test_many_threads(tmp_path: Path) -> None:
+    with recording(tmp_path, rows=800) as rec:
+
+        def work(k: int) -> None:
+            for i in range(10):
+                rows = torch.arange(10) + 100 * k + 10 * i
+                z = rec.cut(rows.float().unsqueeze(1).repeat(1, D).requires_grad_(), rows)
+                z.backward(z.detach().clone())
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    found = list(Trace.open(tmp_path / "trace").observer("bank").messages())
+    assert len(found) == 160
+    for m in found:  # every message holds the rows that it says
+        assert np.array_equal(m.values[:, 0], m.rows.astype(np.float32))
+    assert sorted(r for m in found if m.kind == "gradient" for r in m.rows) == list(range(800))
+
+
+def test_only_some_epochs_is_declared(tmp_path: Path) -> None:
+    with recording(tmp_path, every_n_epochs=2) as rec:
+        loop(rec, epochs=4)
+    info = Trace.open(tmp_path / "trace").observer("bank").info
+    assert not info.complete
+    assert {(h.kind, tuple(h.epochs)) for h in info.have} == {
+        ("embedding", (0, 2)),
+        ("gradient", (0, 2)),
+    }
+
+
+def test_a_full_trace_stops_and_says_so(tmp_path: Path) -> None:
+    with recording(tmp_path, max_bytes=3000) as rec:
+        loop(rec, epochs=3)
+    trace = Trace.open(tmp_path / "trace")
+    assert trace.manifest.status == "partial"
+    assert not trace.observer("bank").info.complete
+    assert sum(1 for _ in trace.observer("bank").messages()) == 5
+
+
+def test_a_loop_that_fails_leaves_a_partial_trace(tmp_path: Path) -> None:
+    def theirs() -> None:
+        with recording(tmp_path) as rec:
+            loop(rec)
+            raise RuntimeError("theirs")
+
+    with pytest.raises(RuntimeError, match="theirs"):
+        theirs()
+    assert Trace.open(tmp_path / "trace").manifest.status == "partial"
+    check_rows(tmp_path)
+
+
+_KILLED = """
+import sys, torch, vflsec
+how = {"party": "bank", "role": "passive", "rows": 64, "loss_reduction": "mean"}
+with vflsec.record(sys.argv[1], **how) as rec:
+    for step in range(10**6):
+        z = rec.cut(torch.full((64, 16), float(step)).requires_grad_(), torch.arange(64))
+        z.backward(torch.full((64, 16), float(step)))
+        print(step, flush=True)
+"""
+
+
+def test_kill_9_leaves_every_complete_step(tmp_path: Path) -> None:
+    folder = tmp_path / "trace"
+    command = [sys.executable, "-c", _KILLED, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        done = 0
+        for line in process.stdout:
+            done = int(line) if line.strip().isdigit() else done
+            if done == 40:
+                os.kill(process.pid, signal.SIGKILL)
+    found = list(Trace.open(folder).observer("bank").messages())
+    assert {m.step for m in found if m.kind == "gradient"} >= set(range(done + 1))
+    assert all((m.values == m.step).all() for m in found)
+    report = validate(folder)
+    assert report.last_step["bank"][2] >= done
+    vflsec.trace.seal.seal(folder)
+    assert Trace.open(folder).manifest.status == "partial"
+    table = folded(folder, form="first")
+    assert len(table) == 64
+    assert (table.tensor[:, 0] == 0).all()
+
+
+def test_a_torn_segment_is_read_to_its_last_whole_message(tmp_path: Path) -> None:
+    rec = recording(tmp_path)
+    rec.__enter__()
+    loop(rec)
+    path = tmp_path / "trace/view/bank/raw-0000-d3-f4.arrows"
+    whole = path.read_bytes()
+    for keep in (len(whole) - 1, len(whole) - 300, len(whole) // 2):
+        path.write_bytes(whole[:keep])
+        trace = Trace.open(tmp_path / "trace")
+        found = list(trace.observer("bank").messages())
+        assert 2 <= len(found) < 8
+        assert any("ends within a message" in n for n in trace.notes)
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "role": ({"role": "server"}, "role must be one of"),
+    "rows": ({"rows": 0}, "rows must be an integer >= 1"),
+    "rows twice": ({"rows": [1, 1, 2]}, "some ids repeat"),
+    "reduction": ({"loss_reduction": "average"}, "loss_reduction must be one of"),
+    "columns": ({"columns": np.zeros((3, 2))}, "N = 50"),
+    "known": ({"known": ([99], [0])}, "not among the 50 rows"),
+    "run": ({"run": {"strength": "much"}}, "strength"),
+    "parties": ({"parties": {"bank": "active", "shop": "passive"}}, "the roles of 'bank'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_arguments(name: str, tmp_path: Path) -> None:
+    change, words = BAD[name]
+    how: dict[str, Any] = {"party": "bank", "role": "passive", "rows": N} | change
+    with pytest.raises(VflsecError, match=words):
+        vflsec.record(tmp_path / "trace", **how)
+
+
+def test_bad_calls(tmp_path: Path) -> None:
+    z = torch.zeros(4, D)
+    with pytest.raises(ConfigError, match="use it as"):
+        recording(tmp_path).cut(z, [0, 1, 2, 3])
+    with recording(tmp_path) as rec:
+        with pytest.raises(VflsecError, match="4 rows and 3 ids"):
+            rec.cut(z, [0, 1, 2])
+        with pytest.raises(VflsecError, match="not among the 50 rows"):
+            rec.cut(z, [0, 1, 2, 50])
+        with pytest.raises(VflsecError, match="peer must be one of"):
+            rec.cut(z, [0, 1, 2, 3], peer="nobody")
+        with pytest.raises(VflsecError, match="give columns too"):
+            rec.model(nn.Linear(2, 2))
+    with pytest.raises(VflsecError, match="is sealed"):
+        recording(tmp_path).__enter__()

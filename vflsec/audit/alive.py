@@ -1,0 +1,131 @@
+"""Which attacks are shown to work, and where: silence proves nothing about a broken attack.
+
+An attack is alive at a place (data set, algorithm, adversary, attack with its settings, budget of
+known rows) if the lower bound of its advantage over all controls, in the primary metric, is above 0
+there without a defense, or on a positive control (a planted leak) trained by the same algorithm,
+with the same budget, for the same side (active or passive party). Nothing is pooled over places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from vflsec.audit.controls import Leakage
+from vflsec.audit.leakage import is_undefended, rows_of
+
+__all__ = ["Alive", "Place", "alive", "place_of", "titles"]
+
+
+class Place(NamedTuple):
+    """Where an attack is judged; `budget` is its known rows, None where they are not told."""
+
+    dataset: str
+    algorithm: str
+    adversary: str
+    attack: str
+    budget: float | None
+
+
+Alive = Mapping[Place, tuple[bool, str]]
+"""Whether the attack is shown to work there, and the evidence in words."""
+
+
+def place_of(row: Mapping[str, Any]) -> Place:
+    """The place of a point of :func:`vflsec.audit.leakage.summarise`."""
+    known = row["known_rows"]
+    budget = None if known is None or known != known else float(known)
+    return Place(row["dataset"], row["algorithm"], row["adversary"], row["attack"], budget)
+
+
+def alive(
+    own: pd.DataFrame,
+    control: pd.DataFrame | None = None,
+    confidence: float = 0.95,
+    active: Mapping[str, str] | None = None,
+) -> dict[Place, tuple[bool, str]]:
+    """What is shown to work at every place of the audit.
+
+    The bound is corrected for every run, split and phase looked at there (Bonferroni), and for
+    looking at a positive control as well.
+
+    Args:
+        own: summary of the audit.
+        control: summary of the positive-control run, if there was one.
+        confidence: of the lower bound.
+        active: {data set: name of its active party}; where it is not told, every adversary counts
+            as a passive party.
+    """
+    if control is not None:
+        confidence = 1 - (1 - confidence) / 2
+    sides = active or {}
+    shown = _evidence(own, "on the undefended run", confidence, place_of)
+    planted = {}
+    if control is not None:
+        planted = _evidence(
+            control, "in the positive control", confidence, lambda r: _role(place_of(r), sides)
+        )
+    places = dict.fromkeys(place_of(r) for r in rows_of(own) if r["attack"])
+    out = {}
+    for place in places:
+        role = _role(place, sides)
+        any_budget = (*role[:-1], None)
+        seen = [shown.get(place), planted.get(role) or planted.get(any_budget)]
+        low, why = max(
+            (e for e in seen if e is not None),
+            default=(-math.inf, "it was never measured without a defense on two seeds or more"),
+        )
+        out[place] = low > 0, why
+    return out
+
+
+def titles(found: Alive) -> dict[str, tuple[bool, str]]:
+    """The same by a name for each place: the attack, and what tells places of one attack apart."""
+    by_attack: dict[str, list[Place]] = defaultdict(list)
+    for place in found:
+        by_attack[place.attack].append(place)
+    return {_title(p, by_attack[p.attack]): said for p, said in found.items()}
+
+
+def _title(place: Place, places: Sequence[Place]) -> str:
+    def many(name: str) -> bool:
+        return len({getattr(p, name) for p in places}) > 1
+
+    words = [f"by {place.adversary}"] if many("adversary") else []
+    words += [f"on {place.dataset}"] if many("dataset") else []
+    words += [f"trained by {place.algorithm}"] if many("algorithm") else []
+    if many("budget") and place.budget is not None:
+        words.append(f"with {place.budget:g} known rows")
+    return " ".join([place.attack, *words])
+
+
+def _role(place: Place, active: Mapping[str, str]) -> tuple[Any, ...]:
+    """What a place has in common with one on a planted leak, where the parties have other names."""
+    name = active.get(place.dataset)
+    side = "active" if name is not None and name in place.adversary.split("+") else "passive"
+    return place.algorithm, side, place.attack, place.budget
+
+
+Evidence = tuple[float, str]
+
+
+def _evidence(
+    summary: pd.DataFrame, where: str, confidence: float, key: Any
+) -> dict[Any, Evidence]:
+    rows: dict[Any, list[Leakage]] = defaultdict(list)
+    for r in rows_of(summary):
+        if r["attack"] and is_undefended(r) and r["metric"] == r["primary"] and r["status"] == "ok":
+            leak = Leakage.of(r)
+            if leak is not None and leak.least.n >= 2:
+                rows[key(r)].append(leak)
+    out: dict[Any, Evidence] = {}
+    for place, seen in rows.items():
+        alpha = (1 - confidence) / len(seen)
+        bounds = [(x.lower(alpha), x.least.mean) for x in seen]
+        low, mean = max((-math.inf if b is None else b, m) for b, m in bounds)
+        out[place] = low, f"advantage {mean:+.3f} {where}, lower bound {low:+.3f}"
+    return out

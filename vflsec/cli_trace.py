@@ -1,0 +1,309 @@
+"""``vflsec trace``: audits of what somebody else trained, from recorded traces."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["trace_app"]
+
+trace_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Record, check and audit traces: what one party saw of a training, as files.\n\n"
+    "Example: vflsec trace validate trace/",
+)
+
+TraceArg = Annotated[Path, typer.Argument(help="The folder of a trace.")]
+TracesArg = Annotated[
+    list[Path], typer.Argument(help="Folders of traces; those of other seeds are repetitions.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+NonfiniteOption = Annotated[
+    bool, typer.Option("--allow-nonfinite", help="Leave rows out that hold NaN or infinity.")
+]
+OutOption = Annotated[Path, typer.Option(help="A new folder for the results.")]
+MaxOption = Annotated[
+    float | None, typer.Option("--max", help="Gate: largest accepted --metric of any attack.")
+]
+MetricOption = Annotated[str, typer.Option(help="What --max limits: advantage, auc, accuracy, ...")]
+GatesOption = Annotated[
+    Path | None, typer.Option("--gates", help="A TOML file with [[gate]] sections.")
+]
+ConfidenceOption = Annotated[float, typer.Option(help="Of the intervals.")]
+
+
+@trace_app.command()
+def record(
+    scenario: Annotated[str, typer.Argument(help="A scenario file, or a packaged one's name.")],
+    out: Annotated[Path, typer.Option(help="A folder for the traces.")] = Path("traces"),
+    party: Annotated[str, typer.Option(help="Only what this party saw.")] = "",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one value.")
+    ] = None,
+    known_rows: Annotated[int, typer.Option(min=0, help="Labelled rows granted at least.")] = 20,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    max_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Stop recording an observer beyond.")
+    ] = None,
+) -> None:
+    """Train what a scenario audits and write a trace of each training.
+
+    In a loop of your own use vflsec.record, see docs/traces.md.
+
+    Example: vflsec trace record quickstart --set audit.seeds=3 --out traces
+    """
+    from vflsec.engine.recordings import record_scenario
+
+    found = record_scenario(
+        scenario, out, party=party, set=set_ or (), device=device, known_rows=known_rows,
+        max_bytes=max_bytes,
+    )  # fmt: skip
+    for folder in found:
+        typer.echo(f"Wrote {folder}")
+
+
+@trace_app.command()
+def seal(folder: TraceArg) -> None:
+    """Seal what a killed recorder left, up to its last whole message.
+
+    Example: vflsec trace seal trace/
+    """
+    from vflsec.trace.seal import seal as sealed
+
+    notes = sealed(folder)
+    for note in notes:
+        typer.echo(f"note: {note}")
+    typer.echo(f"Sealed {folder}{' (partial)' if notes else ''}.")
+
+
+@trace_app.command()
+def info(folder: TraceArg, as_json: JsonOption = False) -> None:
+    """Show what a trace says about itself; reads no tables.
+
+    Example: vflsec trace info trace/
+    """
+    from vflsec.trace.validate import info as told
+
+    found = told(folder)
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    run = found["run"]
+    parties = ", ".join(f"{n} ({r})" for n, r in found["parties"].items())
+    typer.echo(f"{folder}: version {found['version']}, {found['status']}, {found['bytes']} bytes")
+    typer.echo(f"parties: {parties}; {found['rows']} rows, {found['classes'] or '?'} classes")
+    strength = "" if run["strength"] is None else f" {run['strength']:g}"
+    typer.echo(
+        f"run: {run['dataset'] or '?'}, {run['algorithm'] or '?'}, defense {run['defense']}"
+        f"{strength}, seed {run['seed']}; recorded by {found['framework'] or '?'}"
+    )
+    for name, has in found["observers"].items():
+        typer.echo(
+            f"{name}: {'whole' if has['complete'] else 'not whole'}, own columns {has['own']}"
+        )
+        typer.echo(
+            f"  granted: {has['known_rows']} labelled rows, prior {'yes' if has['prior'] else 'no'}"
+            f"; models: {', '.join(has['models']) or 'none'}"
+        )
+        for h in has["have"]:
+            epochs = h["epochs"] if isinstance(h["epochs"], str) else f"{len(h['epochs'])} epochs"
+            kind = h["kind"] if h["values"] else f"{h['kind']} (sizes only)"
+            typer.echo(
+                f"  {h['phase']}: {kind} from {h['sender']} to {h['receiver']}: "
+                f"{h['messages']} messages, {epochs}"
+            )
+    for note in found["notes"]:
+        typer.echo(f"note: {note}")
+
+
+@trace_app.command()
+def validate(
+    folder: TraceArg, allow_nonfinite: NonfiniteOption = False, as_json: JsonOption = False
+) -> None:
+    """Check a trace to the last row, in a process of its own.
+
+    Exits with 2 and one sentence if something is wrong.
+
+    Example: vflsec trace validate trace/
+    """
+    from vflsec.trace.apart import validate_apart
+
+    found = validate_apart(folder, nonfinite=_nonfinite(allow_nonfinite))
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    for name, count in found["messages"].items():
+        last = found["last_step"].get(name)
+        where = f"; last whole step {last[2]} of {last[0]}" if last else ""
+        typer.echo(f"{name}: {count} messages{where}")
+    for note in found["notes"]:
+        typer.echo(f"note: {note}")
+    typer.echo(f"{folder} is valid.")
+
+
+@trace_app.command()
+def audit(
+    folders: TracesArg,
+    out: OutOption = Path("out/trace"),
+    attack: Annotated[list[str] | None, typer.Option(help="Only this attack; repeatable.")] = None,
+    known_rows: Annotated[
+        int | None, typer.Option(min=0, help="Most labelled rows to use.")
+    ] = None,
+    truth: Annotated[
+        list[Path] | None,
+        typer.Option(help="The truth's folder, for each trace; found beside the trace if there."),
+    ] = None,
+    blind: Annotated[
+        bool, typer.Option("--blind", help="Open no truth even if it lies there.")
+    ] = False,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PARTY=PACKAGE.MODULE:NAME", help="Class of a party's own model."),
+    ] = None,
+    max_: MaxOption = None,
+    metric: MetricOption = "advantage",
+    gates: GatesOption = None,
+    confidence: ConfidenceOption = 0.95,
+    allow_nonfinite: NonfiniteOption = False,
+) -> None:
+    """Make every attack that the traces allow, with its controls; score if the truth is there.
+
+    Without a truth the guesses are written to OUT/guesses; `vflsec trace score` turns them into
+    verdicts at the label owner's.
+
+    Example: vflsec trace audit traces/* --out out/trace --max 0.05
+    """
+    from vflsec.engine.traces import infer
+
+    guesses = infer(
+        folders, out / "guesses", attacks=attack or (), known_rows=known_rows,
+        nonfinite=_nonfinite(allow_nonfinite), models=_models(model or ()),
+    )  # fmt: skip
+    truths = list(truth or ())
+    if not truths and not blind:
+        truths = [f for f in folders if (f / "truth" / "labels.parquet").is_file()]
+        truths = truths if len(truths) == len(folders) else []
+    if not truths or blind:
+        _told(guesses)
+        typer.echo(
+            f"No truth was opened. The guesses are in {guesses}; the label owner turns them into "
+            f"verdicts: vflsec trace score {guesses} --truth FOLDER --out RESULTS"
+        )
+        return
+    _score(guesses, truths, out, _gates(gates, metric, max_), confidence)
+
+
+@trace_app.command()
+def score(
+    guesses: Annotated[Path, typer.Argument(help="Guesses that `vflsec trace audit` wrote.")],
+    truth: Annotated[
+        list[Path], typer.Option(help="The truth's folder; one, or one for each trace.")
+    ],
+    out: OutOption = Path("out/trace"),
+    max_: MaxOption = None,
+    metric: MetricOption = "advantage",
+    gates: GatesOption = None,
+    confidence: ConfidenceOption = 0.95,
+) -> None:
+    """Compare guesses with the truth, judge the gates, write reports.
+
+    Example: vflsec trace score guesses/ --truth labels/ --out out/trace --max 0.05
+    """
+    _score(guesses, truth, out, _gates(gates, metric, max_), confidence)
+
+
+def _nonfinite(allowed: bool) -> str:
+    return "drop" if allowed else "refuse"
+
+
+def _told(guesses: Path) -> None:
+    """What could not run, and why, once for each attack and party."""
+    from vflsec.measure.guesses import thaw
+
+    frozen = thaw(guesses)
+    ran: set[tuple[str, str]] = set()
+    lines: dict[tuple[str, str], str] = {}
+    for of in frozen.answers:
+        for a in of:
+            key = (a.of.spec.label, "+".join(a.of.spec.adversary))
+            if a.guess is not None:
+                ran.add(key)
+            else:
+                lines.setdefault(key, f"{a.status}: {a.reason}")
+    typer.echo(f"{len(ran)} attacks made guesses: {', '.join(sorted({k[0] for k in ran}))}.")
+    for (label, who), why in lines.items():
+        if (label, who) not in ran:
+            typer.echo(f"  {label} by {who}: {why}")
+    for note in frozen.notes:
+        typer.echo(f"note: {note}")
+
+
+def _score(
+    guesses: Path, truths: list[Path], out: Path, gates: list[dict[str, Any]], confidence: float
+) -> None:
+    from rich.console import Console
+
+    from vflsec.engine.traces import score as scored
+    from vflsec.report.console import WIDTH, print_summary
+
+    result = scored(guesses, truths, out, gates=gates, confidence=confidence)
+    console = Console(soft_wrap=False, highlight=False)
+    if not console.is_terminal or console.width > WIDTH:
+        console.width = WIDTH
+    print_summary(result.summary, console)
+    console.print(f"Results: {result.folder}", soft_wrap=True)
+    raise typer.Exit(result.exit_code)
+
+
+def _gates(file: Path | None, metric: str, most: float | None) -> list[dict[str, Any]]:
+    """Gate sections from a file and from --max, checked as a scenario's are."""
+    import tomllib
+
+    from pydantic import ValidationError
+
+    from vflsec.config.sections import Gate
+    from vflsec.errors import ConfigError
+
+    raw: list[Any] = [] if most is None else [{"metric": metric, "max": most}]
+    if file is not None:
+        try:
+            raw = [*tomllib.loads(file.read_text()).get("gate", []), *raw]
+        except (OSError, ValueError) as why:
+            raise ConfigError(f"{file}: cannot be read as TOML ({why}).") from None
+    out = []
+    for section in raw:
+        try:
+            out.append(Gate.model_validate(section).model_dump(exclude_none=True))
+        except ValidationError as why:
+            first = why.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ConfigError(f"{file or '--max'}: gate: {where}: {first['msg']}.") from None
+    return out
+
+
+def _models(texts: Any) -> dict[str, Any]:
+    """{party: factory(schema)} from the auditor's own import paths."""
+    import sys
+    from importlib import import_module
+
+    from vflsec import check
+    from vflsec.errors import ConfigError
+
+    found: dict[str, Any] = {}
+    for text in texts:
+        party, equals, path = text.partition("=")
+        module, colon, name = path.partition(":")
+        if not (equals and colon and party and module and name):
+            raise check.fail("--model", "PARTY=PACKAGE.MODULE:NAME", text)
+        if str(Path.cwd()) not in sys.path:
+            sys.path.append(str(Path.cwd()))
+        try:
+            kind = getattr(import_module(module), name)
+        except (ImportError, AttributeError) as why:
+            raise ConfigError(f"--model: {path} cannot be imported ({why}).") from None
+        found[party] = lambda schema, kind=kind: kind()
+    return found

@@ -1,0 +1,253 @@
+"""Guesses as files: an attack's answers, frozen before anybody opens the truth.
+
+A folder with ``answers.json`` (what was asked, of which trace, and what came of it) and one Parquet
+table for each guess, each control's guess and each set of rows. No label is in it but what an
+attack guessed; the rows are the trace's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from vflsec import registry
+from vflsec.cell import AttackSpec
+from vflsec.errors import ConfigError, TraceError
+from vflsec.guess import Guess
+from vflsec.measure.attack import Answer, Prepared
+from vflsec.measure.controls import Control
+from vflsec.trace.columns import ROWS, Stored, batches, values, write_table
+from vflsec.trace.limits import Limits, files_of, read_bytes
+from vflsec.trace.manifest import Manifest, load
+from vflsec.view import Facts, View
+
+__all__ = ["Frozen", "Source", "freeze", "thaw"]
+
+_FORMAT, _VERSION = "vflsec-guesses", "1.0"
+
+
+@dataclass(frozen=True)
+class Source:
+    """The trace that answers are about: its manifest, and a digest that tells it from others."""
+
+    manifest: Manifest
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """Answers as they are read back.
+
+    Attributes:
+        sources: the traces.
+        answers: for each source, its answers; their views hold rows to guess and nothing else.
+        labelled: for each source, rows of training whose class shares are the level of chance.
+        notes: what whoever made the guesses was told.
+    """
+
+    sources: Sequence[Source]
+    answers: Sequence[Sequence[Answer]]
+    labelled: Sequence[NDArray[np.int64]]
+    notes: Sequence[str] = ()
+
+
+@dataclass
+class _Out:
+    folder: Path
+    files: dict[str, str] = field(default_factory=dict)
+
+    def rows(self, rows: NDArray[np.int64]) -> str:
+        return self._once("rows", rows.tobytes(), lambda p: write_table(p, ROWS, {"row": rows}))
+
+    def guess(self, guess: Guess) -> str:
+        flat = guess.scores.reshape(len(guess.rows), -1)
+        stored = Stored(max(1, flat.shape[1]), "f8")
+        columns = {
+            "row": guess.rows, "value": values(flat, stored),
+            "group": _or_null(guess.group, len(flat), pa.int64()),
+            "abstain": _or_null(guess.abstain, len(flat), pa.bool_()),
+        }  # fmt: skip
+        parts = [guess.rows, flat, guess.group, guess.abstain]
+        key = b"".join(b"-" if p is None else np.ascontiguousarray(p).tobytes() for p in parts)
+        return self._once(
+            f"guess-{stored}", key, lambda p: write_table(p, _schema(stored), columns)
+        )
+
+    def _once(self, stem: str, key: bytes, write: Any) -> str:
+        name = f"{stem}-{hashlib.sha256(key).hexdigest()[:24]}.parquet"
+        if name not in self.files:
+            write(self.folder / name)
+            self.files[name] = hashlib.sha256((self.folder / name).read_bytes()).hexdigest()
+        return name
+
+
+def _or_null(value: Any, n: int, kind: pa.DataType) -> pa.Array:
+    return pa.nulls(n, kind) if value is None else pa.array(value, kind)
+
+
+def _schema(stored: Stored) -> pa.Schema:
+    value = pa.list_(pa.float64(), stored.width)
+    return pa.schema(
+        [("row", pa.int64()), ("value", value), ("group", pa.int64()), ("abstain", pa.bool_())]
+    )
+
+
+def freeze(
+    folder: str | Path,
+    sources: Sequence[Source],
+    answers: Sequence[Sequence[Answer]],
+    notes: Sequence[str] = (),
+) -> Path:
+    """Write answers and those of their controls; the folder must be new or empty.
+
+    Raises:
+        ConfigError: something is there.
+    """
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder}: holds something already. Give a new folder for the guesses.")
+    folder.mkdir(parents=True, exist_ok=True)
+    out = _Out(folder)
+    entries = []
+    for i, (source, found) in enumerate(zip(sources, answers, strict=True)):
+        entries += [_entry(out, i, source, a) for a in found]
+    index = {
+        "format": _FORMAT, "version": _VERSION, "notes": list(notes),
+        "sources": [{"manifest": s.manifest.model_dump(), "digest": s.digest} for s in sources],
+        "answers": entries, "files": out.files,
+    }  # fmt: skip
+    (folder / "answers.json").write_text(json.dumps(index, indent=1, default=_plain) + "\n")
+    return folder
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else list(value)
+
+
+def _entry(out: _Out, i: int, source: Source, a: Answer) -> dict[str, Any]:
+    view = a.view
+    labelled = [view.targets["train"].cpu().numpy()] if "train" in view.targets else []
+    if view.known is not None:
+        labelled.append(view.known.rows.cpu().numpy())
+    if view.aux:
+        labelled.append(next(iter(view.aux.values()))[0].cpu().numpy())
+    whole = np.unique(np.concatenate(labelled)) if labelled else np.empty(0, np.int64)
+    ok = a.guess is not None
+    return {
+        "source": i, "attack": asdict(a.of.spec), "phase": a.phase, "status": a.status,
+        "reason": a.reason, "classes": view.facts.classes,
+        "guess": out.guess(a.guess) if a.guess is not None else None,
+        "target": a.guess.target if a.guess is not None else a.of.attack.target,
+        "notes": dict(a.guess.notes) if a.guess is not None else {},
+        "targets": {s: out.rows(r.cpu().numpy()) for s, r in view.targets.items()} if ok else {},
+        "labelled": out.rows(whole) if ok else None,
+        "binary": ok and a.guess is not None and a.guess.scores.ndim == 1,
+        "controls": [
+            {"name": c.name, "cv": c.cv, "target": c.guess.target, "guess": out.guess(c.guess),
+             "binary": c.guess.scores.ndim == 1}
+            for c in (a.controls() if ok else ())
+        ],
+    }  # fmt: skip
+
+
+class _In:
+    def __init__(self, folder: Path, limits: Limits) -> None:
+        self.folder, self.limits = folder, limits
+        files = files_of(folder, limits)
+        if "answers.json" not in files:
+            raise TraceError(f"{folder}: holds no guesses (answers.json is missing).")
+        data = read_bytes(folder, "answers.json", 16 * limits.manifest_bytes)
+        try:
+            self.index: dict[str, Any] = json.loads(data)
+            form, version = self.index["format"], str(self.index["version"])
+            digests = dict(self.index["files"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise TraceError("answers.json: is damaged.") from None
+        if form != _FORMAT or version.split(".")[0] != _VERSION.split(".")[0]:
+            raise TraceError(f"answers.json: {form} {version} is not read here; 1.x is.")
+        for name, digest in digests.items():
+            if name not in files:
+                raise TraceError(f"{name}: is missing. Copy the whole folder again.")
+            found = hashlib.sha256(read_bytes(folder, name, limits.file_bytes)).hexdigest()
+            if found != digest:
+                raise TraceError(f"{name}: changed since the guesses were frozen.")
+        self._rows: dict[str, NDArray[np.int64]] = {}
+
+    def rows(self, name: str) -> NDArray[np.int64]:
+        if name not in self._rows:
+            found = list(batches(self.folder, name, ROWS, self.limits, 16))
+            parts = [b.column("row").to_numpy() for b in found]
+            self._rows[name] = np.concatenate([*parts, np.empty(0, np.int64)]).astype(np.int64)
+        return self._rows[name]
+
+    def guess(self, entry: dict[str, Any], notes: dict[str, Any]) -> Guess:
+        name = str(entry["guess"])
+        stored = Stored.parse("-".join(name.split("-")[1:3]))
+        if stored is None:
+            raise TraceError(f"{name}: is no guess.")
+        found = list(
+            batches(self.folder, name, _schema(stored), self.limits, stored.row_bytes + 16)
+        )
+        table = pa.Table.from_batches(found, schema=_schema(stored)).combine_chunks()
+        column = {n: table.column(n).combine_chunks() for n in table.schema.names}
+        x = column["value"].flatten().to_numpy(zero_copy_only=False).reshape(-1, stored.width)
+        kept = {
+            n: None if column[n].null_count else column[n].to_numpy(zero_copy_only=False)
+            for n in ("group", "abstain")
+        }
+        scores = x[:, 0] if entry["binary"] else x
+        return Guess(str(entry["target"]), column["row"].to_numpy(), scores, **kept, notes=notes)
+
+
+def thaw(folder: str | Path, limits: Limits | None = None) -> Frozen:
+    """Read frozen answers.
+
+    Raises:
+        TraceError: the folder holds none, or they were changed.
+    """
+    read = _In(Path(folder), limits or Limits())
+    try:
+        sources = [
+            Source(load(json.dumps(s["manifest"]).encode(), Manifest, "answers.json"), s["digest"])
+            for s in read.index["sources"]
+        ]
+        answers: list[list[Answer]] = [[] for _ in sources]
+        labelled: list[list[NDArray[np.int64]]] = [[] for _ in sources]
+        for entry in read.index["answers"]:
+            answers[entry["source"]].append(_answer(read, entry, sources[entry["source"]]))
+            if entry["labelled"]:
+                labelled[entry["source"]].append(read.rows(entry["labelled"]))
+    except (KeyError, IndexError, TypeError, AttributeError) as why:
+        raise TraceError(f"answers.json: is damaged ({type(why).__name__}: {why}).") from None
+    every = [np.unique(np.concatenate([*x, np.empty(0, np.int64)])) for x in labelled]
+    return Frozen(sources, answers, every, list(read.index.get("notes", ())))
+
+
+def _answer(read: _In, entry: dict[str, Any], source: Source) -> Answer:
+    import torch
+
+    fields = dict(entry["attack"])
+    fields["adversary"] = tuple(fields["adversary"])
+    spec = AttackSpec(**fields)
+    attack = registry.attacks.create(spec.name, spec.params)
+    targets = {s: torch.from_numpy(read.rows(n).copy()) for s, n in entry["targets"].items()}
+    names = source.manifest.names
+    facts = Facts(
+        source.manifest.run.algorithm, entry["phase"], source.manifest.active, names,
+        int(entry["classes"]),
+    )  # fmt: skip
+    view = View(spec.adversary, {}, {}, {}, {}, {}, facts, targets)
+    guess = read.guess(entry, dict(entry["notes"])) if entry["guess"] else None
+    found = [Control(str(c["name"]), read.guess(c, {}), float(c["cv"])) for c in entry["controls"]]
+    return Answer(
+        Prepared(spec, attack), str(entry["phase"]), view, guess, str(entry["status"]),
+        str(entry["reason"]), lambda: found,
+    )  # fmt: skip

@@ -1,0 +1,53 @@
+"""Writes what an observer has beside messages: own columns, targets, and what it was granted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from vflsec.trace.columns import KNOWN, ROWS, Stored, values, vectors, write_table, writer
+from vflsec.view import Known
+
+__all__ = ["write_aux", "write_known", "write_own", "write_targets"]
+
+_CHUNK = 32 << 20
+
+
+def _vectors(folder: Path, stem: str, rows: Tensor, x: Tensor) -> None:
+
+    flat = x.detach().cpu().reshape(len(x), -1).numpy()
+    store = {"float16": "f2", "float64": "f8"}.get(str(flat.dtype), "f4")
+    stored = Stored(flat.shape[1], store)
+    ids = rows.cpu().numpy()
+    step = max(1, _CHUNK // stored.row_bytes)
+    with writer(folder / f"{stem}-{store}.parquet", vectors(stored)) as out:
+        for at in range(0, max(1, len(ids)), step):
+            part = slice(at, at + step)
+            arrays = [pa.array(ids[part], pa.int64()), values(flat[part], stored)]
+            table = pa.Table.from_arrays(arrays, schema=vectors(stored))
+            out.write_table(table, row_group_size=max(1, len(table)))
+
+
+def write_own(folder: Path, x: Tensor, present: Tensor | None = None) -> None:
+    """Own columns (N, ...) of the rows that are `present` (N,); all if None."""
+    rows = present.nonzero().squeeze(1) if present is not None else torch.arange(len(x))
+    _vectors(folder, "own", rows, x[rows])
+
+
+def write_aux(folder: Path, party: str, rows: Tensor, x: Tensor) -> None:
+    """Granted columns (q, ...) of another party, in order of the grant."""
+    _vectors(folder, f"aux-{party}", rows, x)
+
+
+def write_known(folder: Path, known: Known) -> None:
+    """Granted labelled rows, in order of the grant."""
+    columns = {"row": known.rows.cpu().numpy(), "y": known.labels.cpu().numpy()}
+    write_table(folder / "known.parquet", KNOWN, columns)
+
+
+def write_targets(folder: Path, split: str, rows: Tensor) -> None:
+    """Row ids that are to be guessed, known ones included; attacks leave those out."""
+    write_table(folder / f"targets-{split}.parquet", ROWS, {"row": rows.cpu().numpy()})

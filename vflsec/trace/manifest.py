@@ -1,0 +1,286 @@
+"""The JSON files of a trace: what it is (no secret values there), and what one observer has."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from vflsec.errors import TraceError
+from vflsec.trace.limits import NAME
+from vflsec.view import Facts, Schema
+
+__all__ = [
+    "FORMAT", "VERSION", "Have", "Layout", "Manifest", "ModelFile", "Moment", "ObserverInfo",
+    "PartyInfo", "PublicFacts", "Run", "Seal", "SealedFile", "Software", "dump", "load",
+]  # fmt: skip
+
+FORMAT: Literal["vflsec-trace"] = "vflsec-trace"
+VERSION = "1.0"
+
+Name = Annotated[str, StringConstraints(pattern=rf"^{NAME.pattern}$")]
+Text = Annotated[str, StringConstraints(max_length=200)]
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Status = Literal["recording", "sealed", "partial"]
+Reduction = Literal["mean", "sum", "none", "unknown"]
+
+
+class _Plain(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class Software(_Plain):
+    """A program by name and version."""
+
+    name: Text = ""
+    version: Text = ""
+
+
+class PartyInfo(_Plain):
+    """One party; the active one holds the labels."""
+
+    name: Name
+    role: Literal["active", "passive"]
+
+
+class Run(_Plain):
+    """Which point of an experiment this is; traces that differ in `seed` only are repetitions."""
+
+    dataset: Text = ""
+    algorithm: Text = ""
+    defense: Text = "none"
+    strength: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    seed: int = 0
+
+
+class Manifest(_Plain):
+    """``manifest.json``; every field is described in ``docs/traces.md``."""
+
+    format: Literal["vflsec-trace"]
+    version: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,4}\.[0-9]{1,4}$")]
+    status: Status
+    created: Text = ""
+    framework: Software = Software()
+    adapter: Software = Software()
+    tap: Literal["boundary", "before_defense", "after_defense", "unknown"] = "unknown"
+    parties: Annotated[list[PartyInfo], Field(min_length=1, max_length=256)]
+    rows: Annotated[int, Field(ge=1)]
+    classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
+    loss_reduction: Reduction = "unknown"
+    amp: bool | None = None
+    shuffle: Text = "unknown"
+    run: Run = Run()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Party names, the active one first."""
+        ordered = sorted(self.parties, key=lambda p: p.role != "active")
+        return tuple(p.name for p in ordered)
+
+    @property
+    def active(self) -> str:
+        """The active party's name; ``""`` if the trace does not name one."""
+        return next((p.name for p in self.parties if p.role == "active"), "")
+
+
+class Have(_Plain):
+    """What is there of one kind of message in one phase.
+
+    `epochs` lists the epochs that were recorded whole or in part; ``all`` says that none is
+    missing, ``none`` that such messages passed and were not recorded.
+    """
+
+    kind: Text
+    sender: Name
+    receiver: Name
+    phase: Name
+    epochs: Literal["all", "none"] | list[Count]
+    messages: Count = 0
+    values: bool = True
+
+
+class Layout(_Plain):
+    """Columns of a party, as `vflsec.view.Schema`."""
+
+    names: list[Text]
+    cardinalities: list[Count]
+    shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=6)]
+
+    @classmethod
+    def of(cls, schema: Schema) -> Layout:
+        """The layout of a party's prepared rows."""
+        return cls(
+            names=list(schema.names), cardinalities=list(schema.cardinalities),
+            shape=list(schema.shape),
+        )  # fmt: skip
+
+    def as_schema(self) -> Schema:
+        """The same as attacks see it."""
+        return Schema(tuple(self.names), tuple(self.cardinalities), tuple(self.shape))
+
+
+class PublicFacts(_Plain):
+    """What every party knows about the run, as `vflsec.view.Facts`."""
+
+    aggregation: Literal["concat", "sum", "mean"] = "concat"
+    top: bool = True
+    widths: dict[Name, Annotated[int, Field(ge=1)]] = {}
+    batch_size: Count = 0
+    epochs: Count = 0
+    reduction: Reduction = "mean"
+    sends: list[tuple[str, str, str]] = []
+    extra: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, facts: Facts) -> PublicFacts:
+        """What of `facts` JSON can hold; the rest is not kept."""
+        kept = {k: v for k, v in facts.extra.items() if _is_plain(v)}
+        return cls(
+            aggregation=facts.aggregation,  # type: ignore[arg-type]
+            top=facts.top, widths=dict(facts.widths), batch_size=facts.batch_size,
+            epochs=facts.epochs, reduction=facts.reduction,  # type: ignore[arg-type]
+            sends=sorted(facts.sends),
+            extra={k: list(v) if isinstance(v, tuple) else v for k, v in kept.items()},
+        )  # fmt: skip
+
+    def facts(self, manifest: Manifest, phase: str) -> Facts:
+        """As `vflsec.view.Facts`; two classes if the trace does not say how many."""
+        return Facts(
+            algorithm=manifest.run.algorithm, phase=phase, active=manifest.active,
+            parties=manifest.names, classes=manifest.classes or 2, aggregation=self.aggregation,
+            top=self.top, widths=dict(self.widths), batch_size=self.batch_size, epochs=self.epochs,
+            reduction=self.reduction, sends=frozenset((a, b, c) for a, b, c in self.sends),
+            extra={k: tuple(v) if isinstance(v, list) else v for k, v in self.extra.items()},
+        )  # fmt: skip
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(isinstance(v, int | float | str | bool) for v in value)
+    return value is None or isinstance(value, int | float | str | bool)
+
+
+class ModelFile(_Plain):
+    """Weights of one own module; `layers` describes it, None if only its owner can build it."""
+
+    party: Name
+    part: Name
+    file: Name
+    layers: dict[str, Any] | None = None
+
+
+class Moment(_Plain):
+    """The state after a phase: attacks look at what had passed until then.
+
+    `messages` counts the observer's messages up to that moment, `updates` its own recorded
+    optimisation steps.
+    """
+
+    phase: Name
+    messages: Count
+    facts: PublicFacts = PublicFacts()
+    models: list[ModelFile] = []
+    updates: Count = 0
+
+
+class ObserverInfo(_Plain):
+    """``observer.json``: what one observer has; every field is described in ``docs/traces.md``."""
+
+    party: Name
+    own: Literal["all", "some", "none"] = "none"
+    have: list[Have] = []
+    layouts: dict[Name, Layout] = {}
+    moments: list[Moment] = []
+    prior: list[Share] | None = None
+    known: Count = 0
+    aux: list[Name] = []
+    targets: list[Literal["train", "test"]] = []
+    complete: bool = False
+    nonfinite: Count = 0
+
+
+class SealedFile(_Plain):
+    """Size, rows (0 where there are none) and hash of one file."""
+
+    path: Text
+    bytes: Count
+    rows: Count
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Seal(_Plain):
+    """``seal.json``: written last. It shows damage; it does not show who wrote the trace."""
+
+    format: Literal["vflsec-trace"]
+    version: str
+    files: Annotated[list[SealedFile], Field(max_length=10_000)]
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def load(data: bytes, model: type[M], where: str) -> M:
+    """Parse strict JSON.
+
+    Raises:
+        TraceError: no JSON, a number that is none, a repeated key, an unknown version, or a field
+            that is missing or not what it must be.
+    """
+    try:
+        value = json.loads(data, parse_constant=_no_constant, object_pairs_hook=_once)
+    except _Refused as why:
+        raise TraceError(f"{where}: {why}") from None
+    except (ValueError, RecursionError) as why:
+        text = "nested too deeply" if isinstance(why, RecursionError) else str(why)
+        raise TraceError(f"{where}: is not valid JSON ({text}). Record the trace again.") from None
+    if not isinstance(value, dict):
+        raise TraceError(f"{where}: must be a JSON object, got {type(value).__name__}.")
+    _version(value, where)
+    try:
+        return model.model_validate_json(json.dumps(value))
+    except ValidationError as why:
+        first = why.errors()[0]
+        place = ".".join(str(p) for p in first["loc"]) or "the whole"
+        got = repr(first.get("input"))
+        got = got if len(got) <= 60 else f"{got[:57]}..."
+        more = f" ({len(why.errors()) - 1} more)" if len(why.errors()) > 1 else ""
+        raise TraceError(f"{where}: {place}: {first['msg']}, got {got}.{more}") from None
+    except (ValueError, RecursionError) as why:
+        raise TraceError(f"{where}: cannot be used ({why}).") from None
+
+
+class _Refused(Exception):
+    pass
+
+
+def _no_constant(text: str) -> float:
+    raise _Refused(f"holds {text}, which is no number. Numbers must be finite.")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [k for k, _ in pairs]
+        twice = next(k for k in keys if keys.count(k) > 1)
+        raise _Refused(f"the key {twice[:40]!r} stands there twice. Keep one of them.")
+    return found
+
+
+def _version(value: dict[str, Any], where: str) -> None:
+    if "version" not in value or "format" not in value:
+        return
+    if value["format"] != FORMAT:
+        raise TraceError(f"{where}: format must be {FORMAT!r}, got {value['format']!r}.")
+    major = str(value["version"]).partition(".")[0]
+    if major != VERSION.partition(".")[0]:
+        raise TraceError(
+            f"{where}: version {str(value['version'])[:20]!r} is not read here; versions "
+            f"{VERSION.partition('.')[0]}.x are. Use a vflsec that knows it."
+        )
+
+
+def dump(model: BaseModel) -> bytes:
+    """As it is written: indented JSON with a final newline."""
+    return (model.model_dump_json(indent=1) + "\n").encode()

@@ -1,0 +1,233 @@
+"""Turns a recorded stream into Parquet files with counts and hashes outside them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vflsec.errors import TraceError
+from vflsec.trace.columns import MESSAGES, Stored, tensors, writer
+from vflsec.trace.limits import Limits, files_of, open_file
+from vflsec.trace.manifest import (
+    FORMAT,
+    VERSION,
+    Have,
+    Manifest,
+    ObserverInfo,
+    Seal,
+    SealedFile,
+    dump,
+    load,
+)
+from vflsec.trace.message import check_fields
+from vflsec.trace.segments import Torn, read_segments
+from vflsec.trace.writer import RAW
+
+__all__ = ["digest", "have_of", "raw_of", "seal", "write_seal"]
+
+_GROUP = 32 << 20  # bytes of a row group, which is what a reader holds at once
+
+
+def raw_of(files: Iterable[str], observer: str) -> list[str]:
+    """The segments of an observer among a trace's files."""
+    start = f"view/{observer}/"
+    return [f for f in files if f.startswith(start) and RAW.fullmatch(f[len(start) :])]
+
+
+def digest(folder: Path, name: str) -> str:
+    """SHA-256 of a file."""
+    found = hashlib.sha256()
+    with open_file(folder, name) as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
+
+
+def seal(folder: str | Path, limits: Limits | None = None, *, partial: bool = False) -> list[str]:
+    """Seal a recorded trace; of one that a killed process left, up to its last whole message.
+
+    Args:
+        folder: of the trace.
+        partial: say in the manifest that recording stopped before the run did.
+
+    Returns:
+        what was left out, one sentence each.
+
+    Raises:
+        TraceError: it is sealed already, or damaged otherwise than by stopping early.
+    """
+    folder, limits = Path(folder), limits or Limits()
+    files = files_of(folder, limits)
+    if "seal.json" in files:
+        raise TraceError(f"{folder}: is sealed already.")
+    manifest = _manifest(folder)
+    observers = sorted({f.split("/")[1] for f in files if f.startswith("view/")})
+    torn = Torn()
+    rows: dict[str, int] = {}
+    for observer in observers:
+        rows |= _seal_observer(folder, observer, list(files), manifest, limits, torn)
+    status = "partial" if partial or torn.notes else "sealed"
+    _replace(folder / "manifest.json", dump(manifest.model_copy(update={"status": status})))
+    write_seal(folder, rows, limits)
+    return torn.notes
+
+
+def _manifest(folder: Path) -> Manifest:
+    path = folder / "manifest.json"
+    if not path.exists():
+        raise TraceError(f"{folder}: has no manifest.json, so it is no trace.")
+    return load(path.read_bytes(), Manifest, "manifest.json")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    new = path.with_name(f"{path.name}.tmp")
+    new.write_bytes(data)
+    new.replace(path)
+
+
+def _seal_observer(
+    folder: Path, observer: str, files: list[str], manifest: Manifest, limits: Limits, torn: Torn
+) -> dict[str, int]:
+    here = folder / "view" / observer
+    names = raw_of(files, observer)
+    info_path = here / "observer.json"
+    info = load(info_path.read_bytes(), ObserverInfo, f"view/{observer}/observer.json")
+    if (here / "messages.parquet").exists():  # sealing was stopped on its last steps
+        for name in names:
+            (folder / name).unlink()
+        return _counts(folder, observer)
+    before = len(torn.notes)
+    checked = _checked(read_segments(folder, names, limits, torn), manifest, observer, limits)
+    rows, have, count = _write(here, observer, checked)
+    moments = [m.model_copy(update={"messages": min(m.messages, count)}) for m in info.moments]
+    whole = info.complete and len(torn.notes) == before
+    kept = have_of(have, info.have)
+    update = {"have": kept, "moments": moments, "complete": whole}
+    _replace(info_path, dump(info.model_copy(update=update)))
+    for path in sorted(here.glob("*.parquet.tmp")):
+        if path.name != "messages.parquet.tmp":
+            path.replace(path.with_suffix(""))
+    (here / "messages.parquet.tmp").replace(here / "messages.parquet")
+    for name in names:
+        (folder / name).unlink()
+    return rows
+
+
+def _checked(
+    stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]],
+    manifest: Manifest,
+    observer: str,
+    limits: Limits,
+) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+    for meta, batch in stream:
+        check_fields(meta, manifest.names, observer, limits, f"view/{observer}")
+        yield meta, batch
+
+
+def _write(
+    here: Path, observer: str, stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]]
+) -> tuple[dict[str, int], dict[tuple[str, ...], dict[str, Any]], int]:
+    start = f"view/{observer}/"
+    rows: dict[str, int] = defaultdict(int)
+    have: dict[tuple[str, ...], dict[str, Any]] = {}
+    outs: dict[Stored, tuple[pq.ParquetWriter, list[pa.RecordBatch]]] = {}
+    texts: list[dict[str, Any]] = []
+    count = 0
+    with writer(here / "messages.parquet.tmp", MESSAGES) as messages:
+        for meta, batch in stream:
+            note(have, meta)
+            texts.append({f.name: meta.get(f.name) for f in MESSAGES} | {"msg": count})
+            if len(texts) >= 20_000:
+                messages.write_table(pa.Table.from_pylist(texts, schema=MESSAGES))
+                texts = []
+            if len(batch):
+                stored = Stored.parse(meta["store"])
+                assert stored is not None
+                if stored not in outs:
+                    path = here / f"tensors-{stored}.parquet.tmp"
+                    outs[stored] = (writer(path, tensors(stored)), [])
+                out, held = outs[stored]
+                number = pa.array([count] * len(batch), pa.int64())
+                held.append(batch.set_column(0, batch.schema.field(0), number))
+                rows[f"{start}tensors-{stored}.parquet"] += len(batch)
+                if sum(len(b) for b in held) * stored.row_bytes >= _GROUP:
+                    _flush(out, held)
+            count += 1
+        messages.write_table(pa.Table.from_pylist(texts, schema=MESSAGES))
+    for out, held in outs.values():
+        _flush(out, held)
+        out.close()
+    rows[f"{start}messages.parquet"] = count
+    return dict(rows), have, count
+
+
+def _flush(out: pq.ParquetWriter, held: list[pa.RecordBatch]) -> None:
+    if held:
+        table = pa.Table.from_batches(held)
+        out.write_table(table, row_group_size=len(table))
+        held.clear()
+
+
+def note(have: dict[tuple[str, ...], dict[str, Any]], meta: Mapping[str, Any]) -> None:
+    """Count a message into what is there."""
+    key = (meta["kind"], meta["sender"], meta["receiver"], meta["phase"])
+    entry = have.setdefault(key, {"messages": 0, "epochs": set(), "values": False})
+    entry["messages"] += 1
+    entry["values"] |= bool(meta["has_values"])
+    if meta["epoch"] is not None:
+        entry["epochs"].add(int(meta["epoch"]))
+
+
+def have_of(
+    seen: Mapping[tuple[str, ...], Mapping[str, Any]], declared: Iterable[Have]
+) -> list[Have]:
+    """What is there: as counted, with what the recorder declared about completeness."""
+    said: dict[tuple[str, ...], Any] = {
+        (h.kind, h.sender, h.receiver, h.phase): h.epochs for h in declared
+    }
+    found = [
+        Have(
+            kind=k[0], sender=k[1], receiver=k[2], phase=k[3], messages=e["messages"],
+            values=e["values"],
+            epochs="all" if said.get(k) == "all" else sorted(e["epochs"]),
+        )
+        for k, e in seen.items()
+    ]  # fmt: skip
+    keys = set(seen)
+    return found + [
+        h for h in declared if (h.kind, h.sender, h.receiver, h.phase) not in keys
+    ]  # fmt: skip
+
+
+def _counts(folder: Path, observer: str) -> dict[str, int]:
+    here = folder / "view" / observer
+    return {
+        f"view/{observer}/{p.name}": pq.ParquetFile(p).metadata.num_rows
+        for p in sorted(here.glob("*.parquet"))
+    }
+
+
+def write_seal(folder: Path, rows: Mapping[str, int], limits: Limits, under: str = "") -> None:
+    """Write ``seal.json`` over all files below `folder`/`under`; truth has a seal of its own."""
+    base = folder / under if under else folder
+    files = files_of(base, limits)
+    entries = [
+        SealedFile(
+            path=path, bytes=size, rows=_rows(base, path, rows), sha256=digest(base, path)
+        )
+        for path, size in files.items()
+        if path != "seal.json" and not path.startswith("truth/") and not path.endswith(".tmp")
+    ]  # fmt: skip
+    _replace(base / "seal.json", dump(Seal(format=FORMAT, version=VERSION, files=entries)))
+
+
+def _rows(base: Path, path: str, known: Mapping[str, int]) -> int:
+    if not path.endswith(".parquet"):
+        return 0
+    return known[path] if path in known else int(pq.ParquetFile(base / path).metadata.num_rows)

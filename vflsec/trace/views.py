@@ -1,0 +1,261 @@
+"""Views from a trace: what a live run would have given the same adversary, by the same folds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vflsec.attack import Attack
+from vflsec.cell import AttackSpec
+from vflsec.channel import Recorder
+from vflsec.errors import ThreatModelError
+from vflsec.trace.manifest import Moment
+from vflsec.trace.observer import Observer
+from vflsec.trace.reader import Trace
+from vflsec.view import Known, Table, Update, View, as_needs
+
+__all__ = ["Evidence", "lacking", "recorded", "wanted_keys"]
+
+Key = tuple[str, str, str, str]
+
+
+def wanted_keys(attacks: Iterable[tuple[AttackSpec, Attack]]) -> list[Key]:
+    """What the attacks need to be folded while a trace is read, as for a live run."""
+    found = {
+        key
+        for spec, attack in attacks
+        for party in spec.adversary
+        for need in as_needs(attack.needs)
+        if (key := Recorder.wants(party, need)) is not None and key[1] != "own"
+    }
+    return sorted(found)
+
+
+def recorded(
+    trace: Trace,
+    observers: Mapping[str, Observer],
+    wanted: Sequence[Key],
+    phase: str = "",
+    nonfinite: str = "refuse",
+) -> Recorder:
+    """Folds the observers' messages, up to the moment after `phase`, exactly as a live channel."""
+    recorder = Recorder(wanted, 1, trace.manifest.rows)
+    for name, observer in observers.items():
+        moment = observer.moment(phase)
+        for i, found in enumerate(observer.messages(nonfinite)):
+            if i >= moment.messages:
+                break
+            message = found.message()
+            if message is not None:
+                ways = ("sent",) if message.sender == name else ("received",)
+                recorder.add(message, None, ways)
+    return recorder
+
+
+class Evidence:
+    """A trace at one moment, read once, from which the views of several attacks are made.
+
+    Args:
+        trace: opened.
+        attacks: (specification, attack), whose needs decide what is folded.
+        phase: after which phase; the last one if empty.
+        models: {party: factory(schema) -> module} for models that the trace cannot describe.
+        nonfinite: as in :meth:`vflsec.trace.observer.Observer.messages`.
+
+    Raises:
+        TraceError: the trace is damaged, or an adversary is no observer of it.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        attacks: Sequence[tuple[AttackSpec, Attack]],
+        phase: str = "",
+        *,
+        models: Mapping[str, Any] | None = None,
+        nonfinite: str = "refuse",
+    ) -> None:
+        self.trace, self.factories = trace, dict(models or {})
+        names = sorted({p for spec, _ in attacks for p in spec.adversary})
+        self.observers = {p: trace.observer(p) for p in names}
+        first = next(iter(self.observers.values()))
+        self.phase = first.moment(phase).phase
+        self.recorder = recorded(trace, self.observers, wanted_keys(attacks), self.phase, nonfinite)
+        self._own = {p: o.own() for p, o in self.observers.items()}
+        self._known = {p: o.known() for p, o in self.observers.items()}
+        self._tables: dict[tuple[str, ...], dict[Key, Table]] = {}
+        self._models: dict[tuple[str, str, str], nn.Module] = {}
+        self._updates: dict[str, list[Update]] = {}
+
+    def _module(self, observer: str, party: str, part: str) -> nn.Module | None:
+        key = (observer, party, part)
+        if key not in self._models:
+            entries = self.observers[observer].moment(self.phase).models
+            entry = next((e for e in entries if (e.party, e.part) == (party, part)), None)
+            factory = self.factories.get(party)
+            if entry is None or (entry.layers is None and factory is None):
+                return None
+            chosen = factory if part in ("bottom", "initial") else None
+            self._models[key] = self.observers[observer].model(entry, chosen)
+        return self._models[key]
+
+    def _parts(self, observer: str, party: str) -> dict[str, nn.Module]:
+        entries = self.observers[observer].moment(self.phase).models
+        found = {e.part: self._module(observer, party, e.part) for e in entries if e.party == party}
+        return {k: m for k, m in found.items() if m is not None}
+
+    def known(self, spec: AttackSpec) -> Known | None:
+        """The granted labelled rows of `spec`: the first of what the trace grants.
+
+        Raises:
+            ThreatModelError: it grants fewer.
+        """
+        if not spec.known_rows:
+            return None
+        found = next((k for p in spec.adversary if (k := self._known[p]) is not None), None)
+        if found is None or len(found) < spec.known_rows:
+            there = 0 if found is None else len(found)
+            raise ThreatModelError(
+                f"{spec.name}: known_rows must be <= {there}, which the trace grants, got "
+                f"{spec.known_rows}."
+            )
+        return Known(found.rows[: spec.known_rows], found.labels[: spec.known_rows])
+
+    def _aux(self, spec: AttackSpec) -> dict[str, tuple[Tensor, Tensor]] | None:
+        if not spec.aux_rows:
+            return None
+        found: dict[str, tuple[Tensor, Tensor]] = {}
+        for party in spec.adversary:
+            observer = self.observers[party]
+            for victim in observer.info.aux:
+                if victim not in spec.adversary and spec.victim in ("", victim):
+                    rows, x = observer.aux(victim)
+                    if len(rows) < spec.aux_rows:
+                        raise ThreatModelError(
+                            f"{spec.name}: aux_rows must be <= {len(rows)}, which the trace "
+                            f"grants of {victim}, got {spec.aux_rows}."
+                        )
+                    found[victim] = (rows[: spec.aux_rows], x[: spec.aux_rows])
+        if not found:
+            raise ThreatModelError(f"{spec.name}: the trace grants no columns of another party.")
+        ordered = {p: found[p] for p in self.trace.manifest.names if p in found}
+        return ordered
+
+    def _targets(self, spec: AttackSpec, split: str) -> Tensor | None:
+        for party in spec.adversary:
+            rows = self.observers[party].targets(split)
+            if rows is not None:
+                return rows
+        return None
+
+    def _seen(self, tables: Mapping[Key, Table]) -> Tensor:
+        """Rows whose messages passed, ascending: what can be guessed if the trace names none."""
+        ids = [t.rows for (_, kind, _, _), t in tables.items() if kind in ("gradient", "embedding")]
+        every = torch.cat(ids) if ids else torch.empty(0, dtype=torch.int64)
+        return every[every >= 0].unique()
+
+    def view(self, spec: AttackSpec) -> View:
+        """The view of `spec.adversary` with the grants of `spec`.
+
+        Raises:
+            ThreatModelError: a grant is not in the trace.
+            TraceError: what is there is damaged.
+        """
+        mine = spec.adversary
+        if mine not in self._tables:
+            self._tables[mine] = self.recorder.tables(0, mine, self.phase)
+        tables = self._tables[mine]
+        known, aux = self.known(spec), self._aux(spec)
+        labelled = self._targets(spec, "train")
+        if labelled is None:
+            labelled = self._seen(tables)
+        if known is not None:
+            labelled = labelled[~torch.isin(labelled, known.rows)]
+        if aux is not None:
+            labelled = labelled[~torch.isin(labelled, next(iter(aux.values()))[0])]
+        test = self._targets(spec, "test")
+        models = {p: self._parts(p, p) for p in mine}
+        others = tuple(
+            p for p in self.trace.manifest.names
+            if p not in mine and spec.victim in ("", p)
+        )  # fmt: skip
+        if spec.peer_model:
+            models |= {p: self._parts(mine[0], p) for p in others}
+        schema, columns, present = {}, {}, {}
+        for p in mine:
+            held = self._own[p]
+            if held is not None:
+                columns[p], present[p] = held
+                schema[p] = self.observers[p].info.layouts[p].as_schema()
+        layouts = self.observers[mine[0]].info.layouts
+        if spec.aux_rows or spec.peer_model:
+            schema |= {p: layouts[p].as_schema() for p in others if p in layouts}
+        moment = self.observers[mine[0]].moment(self.phase)
+        prior = self.observers[mine[0]].info.prior
+        return View(
+            adversary=mine,
+            columns=MappingProxyType(columns),
+            present=MappingProxyType(present),
+            schema=MappingProxyType(schema),
+            tables=MappingProxyType(tables),
+            models=MappingProxyType(models),
+            facts=moment.facts.facts(self.trace.manifest, self.phase),
+            targets=MappingProxyType(
+                {"train": labelled, "test": labelled[:0] if test is None else test}
+            ),
+            known=known,
+            prior=torch.tensor(prior, dtype=torch.float64) if spec.prior and prior else None,
+            updates=MappingProxyType(self._steps(mine)),
+            aux=None if aux is None else MappingProxyType(aux),
+        )
+
+    def _steps(self, mine: Sequence[str]) -> dict[str, list[Update]]:
+        for p in mine:
+            if p not in self._updates:
+                observer = self.observers[p]
+                moment: Moment = observer.moment(self.phase)
+                self._updates[p] = observer.updates(moment)
+        return {p: self._updates[p] for p in mine if self._updates[p]}
+
+
+def lacking(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) -> tuple[str, str]:
+    """(status, reason) if the evidence does not allow the attack, else two empty strings.
+
+    ``not-observable`` means that it was not recorded: nothing follows about safety.
+    """
+    who = "+".join(spec.adversary)
+    seen = {(way, kind) for way, kind, _, _ in view.tables}
+    for need in as_needs(attack.needs):
+        way = "sent" if need.sent else "received"
+        if need.kind and (way, need.kind) not in seen:
+            return "not-observable", (
+                f"{spec.name} needs {need.kind!r} messages; this trace has none that {who} {way} "
+                f"in phase {evidence.phase!r}."
+            )
+        if need.what == "model" and any(
+            p not in view.columns or "bottom" not in view.models.get(p, {}) for p in spec.adversary
+        ):
+            return "not-observable", (
+                f"{spec.name} needs {who}'s own model and columns; this trace does not have both."
+            )
+        if need.what == "parameter_gradient" and not view.updates:
+            return (
+                "not-observable",
+                f"{spec.name} needs own optimisation steps; none were recorded.",
+            )
+        if need.what == "known_rows" and view.known is None:
+            return "not-applicable", f"{spec.name} needs known_rows; none are granted."
+        if need.what == "prior" and view.prior is None:
+            return "not-applicable", f"{spec.name} needs the class prior; it is not granted."
+        if need.what == "aux_rows" and view.aux is None:
+            return "not-applicable", f"{spec.name} needs aux_rows; none are granted."
+        if need.what == "peer_model" and not any(view.models.get(p) for p in view.victims):
+            return "not-applicable", f"{spec.name} needs the victim's model; it is not granted."
+    if evidence.trace.manifest.classes is None and attack.target == "label":
+        return "not-applicable", f"{spec.name} needs the number of classes; give --classes."
+    reason = attack.applicable(view.facts)
+    return ("not-applicable", reason) if reason else ("", "")
