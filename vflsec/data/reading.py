@@ -343,15 +343,15 @@ def numbers(array: pa.Array, decimal: str = ".") -> tuple[NDArray[np.float64], N
     that makes more sense with decimal points is read so.
     """
     if pa.types.is_string(array.type):
-        plain = _plain_floats(array) if decimal != "," else None
-        if plain is not None:
-            return plain, np.empty(0, dtype=np.int64)
+        at_once = _plain_floats(array) if decimal != "," else None
+        if at_once is not None:
+            return at_once, np.empty(0, dtype=np.int64)
         coded = array.dictionary_encode()
         spelled = coded.dictionary.to_pylist()
         found = [number_of(t, decimal or ".") for t in spelled]
         if decimal == "," and None in found:
-            plain = [number_of(t, ".") for t in spelled]
-            found = plain if plain.count(None) < found.count(None) else found
+            points = [number_of(t, ".") for t in spelled]
+            found = points if points.count(None) < found.count(None) else found
         lookup = np.array([np.nan if v is None else v for v in found] + [np.nan])
         bad = np.array([v is None for v in found] + [False])
         codes = coded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
