@@ -83,9 +83,8 @@ Written by `python benchmarks/evidence_attacks.py`: five seeds (0 to 4), 20 know
 batches of 256, cut width 16, one active and one passive party. Cells are **advantages** with the
 half width of their 95 % t interval over seeds:
 
-- attacks on labels, and `attribute`: AUC less the AUC of the strongest control (the one with the
-  best cross-validated score on the known rows), on test rows where the attack can label them, else
-  on training rows;
+- attacks on labels, and `attribute`: AUC less the AUC of the strongest control (the one that leaves
+  the least mean advantage), on test rows where the attack can label them, else on training rows;
 - `embedding_inversion`, `grn`, `equation_solving`: R² above regression on own columns (with 60
   auxiliary rows for the first, none for the others, which have the victim's model instead);
 - `gradient_replacement`, `replay`: share of test rows of class 0 that are predicted as class 1

@@ -23,7 +23,6 @@ from torch import nn
 
 from vflsec import registry
 from vflsec.attack import Attack
-from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.measure.own_columns import from_randomised, learners
 from vflsec.nn.completion import Fit, fit_networks
@@ -164,10 +163,7 @@ def untrained(
         )
         for v in views
     ]  # fmt: skip
-    try:
-        guesses = attack.infer_many(before, rngs)
-    except (ThreatModelError, ValueError, RuntimeError):
-        return none
+    guesses = attack.infer_many(before, rngs)
     return [[Control("untrained", g, math.nan)] for g in guesses]
 
 
