@@ -118,7 +118,10 @@ class Bench:
     ) -> list[Answer]:  # fmt: skip
         """One attack on every view; `epoch` if it looks back at that moment."""
         at = phase if epoch is None else f"{phase}@{epoch}"
-        declined = [of.attack.declines(v) for v in views]
+        what, limit = f"attack {of.spec.label!r}", of.spec.timeout
+        declined, broke = attempted(lambda: [of.attack.declines(v) for v in views], what, limit)
+        if declined is None:
+            return [Answer(of, at, v, status="error", reason=broke) for v in views]
         if any(declined):
             fit = [k for k, why in enumerate(declined) if not why]
             rest = iter(
@@ -130,7 +133,6 @@ class Bench:
                 for v, why in zip(views, declined, strict=True)
             ]
         names = ("attack", of.spec.key, phase)
-        what, limit = f"attack {of.spec.label!r}", of.spec.timeout
         rngs = [generator(s, *names) for s in seeds]
         many = partial(of.attack.infer_many, views, rngs)
         found, broke = attempted(many, what, limit * len(views))

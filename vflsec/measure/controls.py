@@ -78,11 +78,14 @@ def controls(
 ) -> list[list[Control]]:
     """The controls of each view, in the same order; known rows must be equal in number.
 
-    Without known rows only the majority remains. `alone` gives for each view the bottom that its
-    adversary could have trained without the federation; empty if there is no such thing.
+    Without known rows, or where own columns were not recorded, only the majority remains. `alone`
+    gives for each view the bottom that its adversary could have trained without the federation;
+    empty if there is no such thing.
     """
     out = [[majority(v)] for v in views]
     if not views or views[0].known is None or len(views[0].known) < 2:
+        return out
+    if any(p not in v.columns for v in views for p in v.adversary):
         return out
     for view, mine, fit in zip(views, out, _scratch(views, rngs), strict=True):
         if fit is not None:
