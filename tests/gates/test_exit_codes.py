@@ -216,7 +216,7 @@ UNANSWERABLE = {
     "limit": (gate(max=1.0), "the gate cannot fail"),
     "floor": (gate(metric="utility", min=0.0), "the gate cannot fail"),
     "drop": (gate(metric="utility_drop", max=1.0), "the gate cannot fail"),
-    "auc": (gate(metric="auc", max=1.5), "between 0 and 1"),
+    "auc": (gate(metric="auc", max=1.5), "must be below 1"),
 }
 
 
