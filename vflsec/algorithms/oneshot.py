@@ -35,7 +35,8 @@ from torch import Tensor
 from vflsec import check, registry
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.errors import ConfigError
-from vflsec.federation import Federation, Phase, cross_entropy
+from vflsec.federation import Federation, Phase
+from vflsec.hooks import cross_entropy
 from vflsec.nn.clusters import clusters
 from vflsec.nn.fixmatch import ImageViews, TabularViews, Views, column_centres
 from vflsec.nn.models import mlp
