@@ -11,12 +11,13 @@ from vflsec.testing import small_task
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_its_accuracy_is_that_of_the_main_task(classes: int) -> None:
+def test_its_figures_are_those_of_the_main_task(classes: int) -> None:
+    """With two classes accuracy is left out: an attack decides by a quota, the main task at 1/2."""
     tasks = {0: small_task(0, classes=classes)}
     cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 5, "returns_predictions": True})
     (result,) = run_cohort([cell], [AttackSpec("output", {}, ("passive1",))], tasks, device="cpu")
     found = {(m.attack, m.metric): m for m in result.measures if m.split == "test"}
-    for metric in ("accuracy", "auc"):
+    for metric in ("auc", "accuracy")[: classes - 1]:
         assert found["output", metric].value == pytest.approx(found["", metric].value, abs=1e-6)
         assert found["output", metric].n == found["", metric].n
     kinds = {(row.kind, row.receiver) for row in result.ledger}
