@@ -101,7 +101,7 @@ def audit(
         first = Path(data.get("file") or data["files"][data["active"]])
         scenario["name"] = first.name.split(".")[0]
         scenario["algorithm"] = {"name": algorithm, **params}
-        scenario["audit"]["seeds"] = seeds if isinstance(seeds, int) else list(seeds)
+        scenario["audit"]["seeds"] = list(seeds) if isinstance(seeds, range | tuple) else seeds
         if attacks is not None:
             scenario["attack"] = _sections("attacks", attacks)
         _limit(scenario, defenses, max)
