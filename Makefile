@@ -17,7 +17,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: docs schema notebooks-pair test-slow help audit test lint format types notebooks check clean
+.PHONY: docs schema notebooks-pair test-lowest test-slow help audit test lint format types notebooks check clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1|/' | \
@@ -31,6 +31,12 @@ test: $(STAMP)/test ## run the tests (PYTEST_ARGS="-k rng"); slow ones: make tes
 
 test-slow: $(STAMP)/test ## run the tests marked slow
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
+
+test-lowest: ## run the tests with the oldest dependencies that are allowed
+	$(PYTHON) -m venv build/lowest
+	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints-lowest.txt -e '.[test]'
+	$(ONE_THREAD) build/lowest/bin/python -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
 
 lint: $(STAMP)/dev ## style, layers of imports and forbidden calls
 	$(BIN)/ruff check .

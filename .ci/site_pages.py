@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -24,6 +25,14 @@ _REGISTRIES = {
     "algorithm": registry.algorithms,
     "dataset": registry.datasets,
 }
+ROOT = Path(__file__).resolve().parent.parent
+BESIDE = {
+    "security.md": "SECURITY.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+}
+"""Documents beside ``docs/`` that are pages too, where they are there."""
+
 TITLES = {
     "attacks": "Attacks",
     "defenses": "Defenses",
@@ -81,7 +90,26 @@ def pages() -> dict[str, str]:
     out["reference/exit_codes.md"] = _exit_codes()
     out["reference/columns.md"] = _columns()
     out["reference/python.md"] = _python()
+    for page, file in BESIDE.items():
+        if (ROOT / file).is_file():
+            out[page] = _beside((ROOT / file).read_text(encoding="utf-8"))
     return out
+
+
+def _beside(text: str) -> str:
+    """A document of the repository's root as a page: links lead to pages, or become text."""
+    here = {file: page for page, file in BESIDE.items()}
+
+    def link(match: re.Match[str]) -> str:
+        shown, target = match.groups()
+        name, hash_, anchor = target.partition("#")
+        if "://" in target or not name:
+            return match.group()
+        page = name.removeprefix("docs/") if name.startswith("docs/") else here.get(name, "")
+        is_page = page.endswith(".md")
+        return f"[{shown}]({page}{hash_}{anchor})" if is_page else shown
+
+    return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", link, text)
 
 
 def _kind(kind: str) -> str:

@@ -40,6 +40,7 @@ from vflsec.nn import optim
 from vflsec.view import Facts, Update, View
 
 ALIASES = ("bli", "batch_label_inference")
+ITERATIONS = 20
 CUTOFF = 1e-10
 """Eigenvalues below this share of the largest count as zero: their directions are undetermined."""
 
@@ -118,6 +119,7 @@ class System:
         basis: (C, C-1) orthonormal, of the vectors that add up to zero.
         logits: own z (b, C).
         size: squared length of J.
+        equations: length of J.
     """
 
     gram: Tensor
@@ -125,24 +127,45 @@ class System:
     basis: Tensor
     logits: Tensor
     size: float
+    equations: int
 
     @cached_property
-    def modes(self) -> tuple[Tensor, Tensor]:
-        """Eigenvalues, ascending, and eigenvectors of the Gram matrix."""
-        found = torch.linalg.eigh(self.gram)
-        return found.eigenvalues, found.eigenvectors
+    def factor(self) -> Tensor | None:
+        """Cholesky factor of the Gram matrix; None if that is singular, within CUTOFF.
+
+        Its extreme eigenvalues are found by iteration, which takes a small part of the time of an
+        eigendecomposition.
+        """
+        if self.equations < len(self.gram):
+            return None
+        factor, failed = torch.linalg.cholesky_ex(self.gram)
+        if int(failed):
+            return None
+        n = len(self.gram)
+        start = torch.cos(torch.arange(n, dtype=self.gram.dtype, device=self.gram.device))
+        large = small = start / start.norm()
+        for _ in range(ITERATIONS):
+            large = self.gram @ large
+            large = large / large.norm()
+            small = torch.cholesky_solve(small.unsqueeze(1), factor).squeeze(1)
+            small = small / small.norm()
+        least, most = (float(v @ (self.gram @ v)) for v in (small, large))
+        return factor if least > CUTOFF * most else None
 
     @property
     def determined(self) -> bool:
         """True if every row is determined."""
-        values, _ = self.modes
-        return bool(values[0] > CUTOFF * values[-1])
+        return self.factor is not None
 
     def solve(self) -> Tensor:
         """The least-squares gradient rows of smallest norm, (b, C)."""
-        values, vectors = self.modes
-        inverse = torch.where(values > CUTOFF * values[-1], 1 / values, torch.zeros_like(values))
-        flat = vectors @ (inverse * (vectors.T @ self.right))
+        if self.factor is not None:
+            flat = torch.cholesky_solve(self.right.unsqueeze(1), self.factor).squeeze(1)
+        else:
+            values, vectors = torch.linalg.eigh(self.gram)
+            use = values > CUTOFF * values[-1]
+            inverse = torch.where(use, 1 / values, torch.zeros_like(values))
+            flat = vectors @ (inverse * (vectors.T @ self.right))
         return flat.reshape(len(self.logits), -1) @ self.basis.T
 
     def misfit(self, g: Tensor) -> Tensor:
@@ -183,7 +206,7 @@ def linear_system(modules: Mapping[str, nn.Module], columns: Tensor, update: Upd
     each = vmap(vmap(grad(entry), (None, None, 0)), (None, 0, None))(weights, x, basis.T)
     a = torch.cat([v.detach().flatten(2) for v in each.values()], dim=2).flatten(0, 1)
     j = torch.cat([update.gradients[f"bottom.{k}"].double().flatten() for k in each])
-    return System(a @ a.T, a @ j, basis, logits, float(j @ j))
+    return System(a @ a.T, a @ j, basis, logits, float(j @ j), len(j))
 
 
 def zero_sum_basis(classes: int) -> Tensor:

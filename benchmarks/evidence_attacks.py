@@ -31,7 +31,9 @@ from typing import Any
 from evidence_attacks_page import Cell, page
 
 from vflsec import __version__, registry
-from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, digest
+from vflsec.audit.change import least
+from vflsec.audit.controls import advantages
+from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, digest
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
@@ -93,6 +95,10 @@ ROWS = (
     Row("cluster"),
     Row("cluster", {"names": "known"}),
     Row("similarity"),
+    Row("lea"),
+    Row("zero_pattern"),
+    Row("zero_pattern", algorithm="sum"),
+    *(Row("gradient_completion", {"kind": k}) for k in ("head", "em", "average")),
     Row("exploit"),
     Row("unsplit", algorithm="linear"),
     Row("unsplit", algorithm="U-shaped"),
@@ -223,7 +229,7 @@ def one_part(
 
 
 def figures(results: Sequence[CellResult], spec: AttackSpec, row: Row, column: str) -> Cell:
-    """Advantages by seed over the control that is best by cross-validation, on one row set."""
+    """Advantages by seed over the control that leaves the least of them, on one row set."""
     mine = [m for r in results for m in r.measures if m.attack_key == spec.key]
     reason = next((m.reason for m in mine if m.reason), "")
     target = mine[0].target if mine else ""
@@ -231,22 +237,18 @@ def figures(results: Sequence[CellResult], spec: AttackSpec, row: Row, column: s
     there = [m for m in mine if m.metric == metric and m.value is not None]
     split = "test" if any(m.split == "test" for m in there) else "train"
     there = [m for m in there if m.split == split]
-    best = strongest(there)
+    gained = advantages(
+        {"seed": i, "metric": m.metric, "value": m.value, "chance": m.chance,
+         "controls": m.controls}
+        for i, m in enumerate(there)
+    )[0]  # fmt: skip
+    best = least(gained) if gained else ""
     return Cell(
         row.name, row.attack, row.algorithm, column, target, split, best, reason,
-        [float(m.value or 0.0) - float(m.controls[best]["value"] or 0.0) for m in there],
+        list(gained.get(best, {}).values()),
         [float(m.value or 0.0) for m in there],
         [float(m.value or 0.0) for m in mine if m.metric == "clean_accuracy"],
     )  # fmt: skip
-
-
-def strongest(measures: Sequence[Measure]) -> str:
-    """The control whose mean cross-validated score over seeds is largest."""
-    scores: dict[str, list[float]] = {}
-    for m in measures:
-        for control, v in m.controls.items():
-            scores.setdefault(control, []).append(v["cv"] or 0.0)
-    return max(scores, key=lambda c: sum(scores[c]) / len(scores[c])) if scores else ""
 
 
 def main_task(results: Sequence[CellResult], metric: str) -> list[float]:

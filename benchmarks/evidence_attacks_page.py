@@ -52,7 +52,8 @@ FAMILY = {
     "direct": "direct", "norm": "norm", "direction": "direction, hints",
     "hints": "direction, hints", "cluster": "on gradients", "similarity": "on gradients",
     "spectral": "on gradients", "spectral z": "on embeddings", "similarity z": "on embeddings",
-    "model_completion": "completion", "active_completion": "completion",
+    "model_completion": "completion", "active_completion": "completion", "lea": "on gradients",
+    "gradient_completion": "gradient_completion", "zero_pattern": "zero_pattern",
     "batch_inference": "batch_inference", "exploit": "exploit", "unsplit": "unsplit",
     "output": "output", "embedding_inversion": "embedding_inversion", "grn": "grn",
     "equation_solving": "equation_solving", "attribute": "attribute",
@@ -66,6 +67,7 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "on gradients": (NOT, PARTLY, BOUND),
     "on embeddings": (NOT, PARTLY, BOUND),
     "completion": (NOT, PARTLY, BOUND),
+    "gradient_completion": (NOT, PARTLY, BOUND),
     "batch_inference": (PARTLY, STOPS, BOUND),
     "exploit": (PARTLY, STOPS, BOUND),
     "embedding_inversion": (NOT, NOT, NOT),
@@ -81,9 +83,8 @@ Written by `python benchmarks/evidence_attacks.py`: five seeds (0 to 4), 20 know
 batches of 256, cut width 16, one active and one passive party. Cells are **advantages** with the
 half width of their 95 % t interval over seeds:
 
-- attacks on labels, and `attribute`: AUC less the AUC of the strongest control (the one with the
-  best cross-validated score on the known rows), on test rows where the attack can label them, else
-  on training rows;
+- attacks on labels, and `attribute`: AUC less the AUC of the strongest control (the one that leaves
+  the least mean advantage), on test rows where the attack can label them, else on training rows;
 - `embedding_inversion`, `grn`, `equation_solving`: R² above regression on own columns (with 60
   auxiliary rows for the first, none for the others, which have the victim's model instead);
 - `gradient_replacement`, `replay`: share of test rows of class 0 that are predicted as class 1

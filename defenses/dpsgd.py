@@ -131,7 +131,9 @@ class DPSGD(Policy):
                 )
             )
         everyone = [(strength, uses), *(p for p in uses.peers.values() if p is not None)]
-        if self.poisson:
+        releases = uses.most
+        if uses.batches:
+            releases = sum(b.steps * b.uses for b in uses.batches)
             made, over = self._sampled(everyone)
         else:
             spent = sum(of.most / s**2 for s, of in everyone)
@@ -140,7 +142,7 @@ class DPSGD(Policy):
         if made is None:
             return Guarantee(reason="Poisson batches may be cut too often at this epsilon")
         return Guarantee(
-            protects="row", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
+            protects="row", epsilon=made.epsilon, delta=made.delta, releases=releases,
             accountant=made.accountant, what="a training row, columns of all parties and label,",
             neighbours="zeroing it out", against="whoever gets the weights of all parties",
             over=f"{over}, {len(everyone)} {'party' if len(everyone) == 1 else 'parties'}",

@@ -141,7 +141,7 @@ figures.advantage_by_strength(results)
 figures.privacy_utility(results)
 
 # %% [markdown]
-# Noise of strength 1 hardly helps. Strength 25 stops the attack, and you can read from the second
+# Noise of strength 1 hardly helps. Strength 25 stops most of the attack, and you can read from the second
 # figure what that costs the main task.
 #
 # ## 6. CAP in one line

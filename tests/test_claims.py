@@ -63,12 +63,15 @@ def test_completion_finds_the_planted_leak(split: str, metric: str) -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_noise_of_25_stops_completion(split: str) -> None:
-    """In accuracy, for the classes are balanced. (The ranking of training rows keeps a trace: the
-    upper bound of the advantage in AUC is 0.061 there.)
+def test_noise_of_25_leaves_completion_a_trace(split: str) -> None:
+    """It does not stop a head that shrinks: AUC 0.055 (train) and 0.041 (test) above the strongest
+    control remain, significantly above 0 and below 0.1.
     """
     frame = audit("control_gaussian", (0.0, 25.0), 10)
-    assert bounds(advantages(frame, "model_completion", split, 25.0, "accuracy"))[1] <= 0.05
+    for metric in ("auc", "accuracy"):
+        low, high = bounds(advantages(frame, "model_completion", split, 25.0, metric))
+        assert low > 0
+        assert high <= 0.1
 
 
 def test_noise_of_1_does_not_stop_direction() -> None:

@@ -353,7 +353,8 @@ def test_documents_link_to_files_that_exist() -> None:
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         text = path.read_text(encoding="utf-8")
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-            if not target.startswith(("http:", "https:")):
+            made = "docs/reference/" in (path.parent / target).as_posix()  # see tests/docs
+            if not made and not target.startswith(("http:", "https:")):
                 assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 

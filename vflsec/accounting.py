@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -145,6 +146,13 @@ def subsampled_gaussians(
     Raises:
         MissingDependencyError: opacus is not installed.
     """
+    return _subsampled(tuple(history), delta, accountant)
+
+
+@cache
+def _subsampled(
+    history: tuple[tuple[float, float, int], ...], delta: float, accountant: str
+) -> Account:
     for noise, rate, steps in history:
         check.positive("accountant: noise", noise)
         check.in_unit("accountant: rate", rate, low_open=True)

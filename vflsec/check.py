@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 from vflsec.errors import ConfigError
 
@@ -25,7 +25,7 @@ def shown(value: Any) -> str:
     return text if len(text) < 200 else f"{text[:200]}..."
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether `value` is an integer or a float, and no truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 

@@ -30,7 +30,7 @@ from vflsec.cli_new import new_app
 from vflsec.cli_streams import console_for, defect, fail, heard
 from vflsec.cli_trace import trace_app
 from vflsec.errors import VflsecError
-from vflsec.plugins import last_place
+from vflsec.plugins import last_place, seal
 
 __all__ = ["EXIT_CODES", "app", "main"]
 
@@ -452,7 +452,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     with heard() as lost:
         code = _run(args, show_traceback)
     if lost.why and args[:1] not in (["audit"], ["gate"]):  # their verdict stands, heard or not
-        return fail(f"error: the output cannot be written: {lost.why}.", 2, False)
+        code = fail(f"error: the output cannot be written: {lost.why}.", 2, False)
+    if argv is None:
+        seal(code)
     return code
 
 

@@ -69,7 +69,8 @@ class Uses:
         """``"7 messages of a row (4 train, 3 predict)"`` for `what` = ``"messages"``."""
         by = ", ".join(f"{n} {phase}" for phase, n in self.phases.items() if n)
         left = f", {self.stopped} more that early stopping left out" if self.stopped else ""
-        return f"{self.counted} {what} of the most used row (most by phase: {by}){left}"
+        split = f" (most by phase: {by})" if by else ""
+        return f"{self.counted} {what} of the most used row{split}{left}"
 
 
 def uses_of(facts: Mapping[str, Any]) -> Uses:

@@ -6,12 +6,11 @@ channel and the clock; what is computed and sent is the algorithm's business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from scipy import stats
 from torch import Tensor, nn
 
 from vflsec import check
@@ -22,6 +21,7 @@ from vflsec.link import Link
 from vflsec.message import Kind, Message
 from vflsec.nn.replicas import Replicas
 from vflsec.party import Party
+from vflsec.poisson import draws, sampled
 from vflsec.policy import Own, Policy
 from vflsec.rng import Streams, as_global, generator
 from vflsec.task import Stack
@@ -432,46 +432,14 @@ class Federation:
         shuffled = walk.rows.gather(1, order).split(walk.batch_size, dim=1)
         bound = sampled(self.parties.values())
         if bound and walk.batch_size < n:
-            yield from self._poisson(walk, shuffled, bound)
+            key = f"poisson.{self.phase}.{walk.name}"
+            if key not in self.extra:
+                self.extra[key] = Streams(self.seeds, "poisson", walk.name, dtype=torch.float64)
+            yield from draws(walk.rows, shuffled, bound, self.extra[key], self.phase)
             return
         for batch in shuffled:
             if batch.shape[1] >= walk.smallest:
                 yield batch
-
-    def _poisson(
-        self, walk: Pass, shuffled: Sequence[Tensor], bound: Sequence[Binding]
-    ) -> Iterator[Tensor]:
-        """Batches into which every row comes by a coin of its own; those of one epoch, (R, w).
-
-        All have one width w that hardly ever is too small; ``own.sample`` of the policies says
-        which rows were drawn, the others only fill. Replicas whose policies are off keep their
-        `shuffled` batches, filled up.
-        """
-        n, size = walk.rows.shape[1], walk.batch_size
-        rate = size / n
-        width = min(n, int(stats.binom.isf(1e-15, n, rate)) + 1)
-        cut = float(stats.binom.sf(width, n, rate))
-        key = f"poisson.{self.phase}.{walk.name}"
-        if key not in self.extra:
-            self.extra[key] = Streams(self.seeds, "poisson", walk.name, dtype=torch.float64)
-        on = (bound[0].own.strength > 0).to(walk.rows.device).unsqueeze(1)
-        place = torch.arange(width, device=walk.rows.device).unsqueeze(0)
-        for batch in shuffled:
-            drawn = (self.extra[key].uniform((n,)) < rate).to(walk.rows.device)
-            count = drawn.sum(1, keepdim=True).clamp(max=width)
-            first = drawn.long().argsort(dim=1, descending=True, stable=True)
-            order = first.gather(1, torch.minimum(place, (count - 1).clamp_min(0)))
-            rows = torch.where(
-                on, walk.rows.gather(1, order), batch[:, place[0].clamp(max=batch.shape[1] - 1)]
-            )
-            mask = place < torch.where(on, count, batch.shape[1])
-            for b in bound:
-                b.own.sample = (mask, size)
-                if b.own.uses is not None:
-                    b.own.uses.sampled(self.phase, rate, len(shuffled), cut)
-            yield rows
-        for b in bound:
-            b.own.sample = None
 
     def state(self) -> dict[str, dict[str, dict[str, Tensor]]]:
         """A copy of all parties' weights."""
@@ -498,26 +466,6 @@ class Federation:
             phase=self.phase, active=task.active, parties=task.parties, classes=task.classes,
             sends=sends, **known,
         )  # fmt: skip
-
-
-def sampled(parties: Iterable[Party]) -> list[Binding]:
-    """The policies that ask for Poisson batches; none or one of every party that trains.
-
-    Raises:
-        PolicyError: some parties that train have none.
-    """
-    parties = list(parties)
-    found = [b for p in parties for b in p.bindings if b.policy.poisson and any(b.own.active)]
-    if found:
-        there = {b.own.party for b in found}
-        bare = [p.name for p in parties if p.modules and p.parameters() and p.name not in there]
-        if bare:
-            raise PolicyError(
-                f"{found[0].policy.name}: Poisson batches need it at every party that trains, and "
-                f'{", ".join(bare)} trains without. Set party = "all", or accountant = '
-                '"shuffled".'
-            )
-    return found
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:

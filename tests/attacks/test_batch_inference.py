@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vflsec import registry
 from vflsec.attack import Attack
-from vflsec.attacks.batch_inference import linear_system, zero_sum_basis
+from vflsec.attacks.batch_inference import System, linear_system, zero_sum_basis
 from vflsec.channel import Recorder
 from vflsec.errors import ThreatModelError
 from vflsec.testing import small_stack, train
@@ -161,3 +161,34 @@ def test_behind_a_top_model_and_without_own_gradients_it_is_refused() -> None:
     assert bli().applicable(replace(facts, top=False)) == ""
     with pytest.raises(ThreatModelError, match="own parameters"):
         bli().infer(make_view(torch.arange(10) % 2), rng())
+
+
+@pytest.mark.parametrize(("rank", "tiny", "determined"), [(24, 1e-3, True), (24, 1e-7, False),
+                                                          (20, 1.0, False)])  # fmt: skip
+def test_what_is_determined_is_told_without_an_eigendecomposition(
+    rank: int, tiny: float, determined: bool
+) -> None:
+    """Equations of known singular values: the verdict, and the solution, are those of eigh."""
+    q, _ = torch.linalg.qr(torch.randn(24, 24, generator=rng(), dtype=torch.float64))
+    values = torch.linspace(1, 2, 24, dtype=torch.float64)
+    values[0], values[rank:] = tiny, 0.0
+    v = torch.linalg.qr(torch.randn(24, 24, generator=rng(1), dtype=torch.float64)).Q
+    a = (q * values) @ v
+    g = torch.randn(24, generator=rng(2), dtype=torch.float64)
+    logits = torch.zeros(12, 3, dtype=torch.float64)
+    system = System(a @ a.T, a @ (g @ a), zero_sum_basis(3), logits, 1.0, 24)
+    assert system.determined is determined
+    found = torch.linalg.eigh(system.gram)
+    use = found.eigenvalues > 1e-10 * found.eigenvalues[-1]
+    assert bool(use.all()) is determined
+    inverse = torch.where(use, 1 / found.eigenvalues, 0.0)
+    flat = found.eigenvectors @ (inverse * (found.eigenvectors.T @ system.right))
+    expected = flat.reshape(12, 2) @ system.basis.T
+    assert system.solve() == pytest.approx(expected, abs=1e-6)
+
+
+def test_fewer_equations_than_unknowns_are_never_determined() -> None:
+    logits = torch.zeros(4, 3, dtype=torch.float64)
+    eye = torch.eye(8, dtype=torch.float64)
+    assert System(eye, eye[0], zero_sum_basis(3), logits, 1.0, 8).determined
+    assert not System(eye, eye[0], zero_sum_basis(3), logits, 1.0, 7).determined

@@ -19,7 +19,6 @@ from vflsec.data.dialect import Dialect
 from vflsec.data.limits import Limits
 from vflsec.data.load import load_source
 from vflsec.data.reading import dates, numbers, read_frame
-from vflsec.data.remarks import remarks
 from vflsec.data.tables import load_tables
 from vflsec.errors import ConfigError, DataError
 
@@ -154,6 +153,21 @@ def test_a_dialect_that_is_none(options: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Dialect(**options)
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1", "-2.5", "+3", ".5", "5.", "1e5", "1E-300", "1e309", "-0", "007", "inf", "Infinity", "1_0",
+     "0x10", "nan(1)", "١", "1 2", "1e", "1,5", "--1", "4.9e-324", "0.1", "9007199254740993",
+     "123456789012345678901234567890.5"],
+)  # fmt: skip
+def test_fast_and_slow_numbers_agree(text: str) -> None:
+    """A column is read at once where it can be; one word of text beside it takes the slow way."""
+    fast, bad_fast = numbers(pa.array([text, None]))
+    slow, bad_slow = numbers(pa.array([text, "word"]))
+    assert len(bad_slow) == 1 + len(bad_fast)
+    np.testing.assert_array_equal(fast[0], slow[0])
+    assert np.isnan(fast[1])
 
 
 # Dates: days since 1970-01-01
@@ -348,171 +362,3 @@ def test_what_is_kept_is_bounded(tmp_path: Path, reads: list[str]) -> None:
     assert len(kept.sources) == 1
     kept.load(SECTION | {"file": "c.csv"}, tmp_path)
     assert reads == ["a.csv", "b.csv", "c.csv"]
-
-
-# Ids that are called otherwise in each table
-
-
-def pair(folder: Path) -> dict[str, Path]:
-    bank = "".join(f"c{i};{i % 5};{i % 2}\n" for i in range(40))
-    shop = "".join(f"c{i}\t{i % 3}\n" for i in range(30, 60))
-    return {
-        "bank": write(folder / "bank.csv", "customer_id;x;y\n" + bank),
-        "shop": write(folder / "shop.csv", "Customer ID\tv\n" + shop),
-    }
-
-
-IDS = {"bank": "customer_id", "shop": "Customer ID"}
-
-
-def test_ids_by_party_join(tmp_path: Path) -> None:
-    source = load_tables(pair(tmp_path), id=IDS, label="y")
-    assert source.facts["parties"] == {
-        "bank": {"rows": 40, "common": 10, "labelled": 10, "only_here": 30},
-        "shop": {"rows": 30, "common": 10, "labelled": 10, "only_here": 20},
-    }
-    assert source.parties["bank"].names == ("x",)
-    assert source.parties["shop"].names == ("v",)
-    said = " ".join(remarks(source))
-    assert "shop.csv is read as separated by tabs." in said
-    assert "10 rows are held by all parties" in said
-    assert "bank 30 of 40, shop 20 of 30" in said
-
-
-@pytest.mark.parametrize(
-    ("ids", "parts"),
-    [
-        ({"bank": "customer_id"}, ["none for 'shop'", 'shop = "COLUMN"']),
-        (IDS | {"shp": "x"}, ["'shp', which is none of them", "Did you mean 'shop'"]),
-        (IDS | {"shop": "Customer"}, ["shop.csv", "id column 'Customer'", "'Customer ID'"]),
-        ("customer_id", ["shop.csv", "id column 'customer_id'", "'Customer ID'"]),
-        (IDS | {"bank": "y"}, ["different columns", "'y' twice"]),
-    ],
-)
-def test_ids_by_party_that_are_wrong(
-    tmp_path: Path, ids: str | dict[str, str], parts: list[str]
-) -> None:
-    with pytest.raises(DataError) as caught:
-        load_tables(pair(tmp_path), id=ids, label="y")
-    for part in parts:
-        assert part in str(caught.value), str(caught.value)
-
-
-def test_one_table_has_one_id_column(tmp_path: Path) -> None:
-    write(tmp_path / "t.csv", "id,x,z,y\n" + "".join(f"{i},1,2,{i % 2}\n" for i in range(9)))
-    with pytest.raises(DataError, match="id must be one text with `file`"):
-        load_tables(tmp_path / "t.csv", id={"a": "id"}, label="y", columns={"a": ["x"], "b": ["z"]})
-
-
-# What is in them
-
-
-def test_columns_are_told(tmp_path: Path) -> None:
-    n = 60
-    frame = pd.DataFrame(
-        {
-            "id": range(n),
-            "amount": np.linspace(0, 1, n),
-            "since": pd.date_range("2020-01-01", periods=n).strftime("%Y-%m-%d"),
-            "note": [f"note {i}" for i in range(n)],
-            "zip": [f"0{i % 9}" for i in range(n)],
-            "job": ["cook", "nurse", None] * 20,
-            "old": 1,
-            "y": np.arange(n) % 3,
-        }
-    )
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    source = load_tables(
-        tmp_path / "t.csv", id="id", label="y", drop=["old"],
-        columns={"a": ["amount", "since", "note"], "b": ["zip", "job"]},
-    )  # fmt: skip
-    (table,) = source.facts["tables"]
-    assert (table["file"], table["rows"], table["read_as"]) == ("t.csv", n, "")
-    found = {
-        c["name"]: (c["party"], c["role"], c["kind"], c["distinct"], c["missing"])
-        for c in table["columns"]
-    }
-    assert found == {
-        "id": ("", "id", "text", n, 0),
-        "amount": ("a", "feature", "number", n, 0),
-        "since": ("a", "feature", "date", n, 0),
-        "note": ("a", "feature", "category", n, 0),
-        "zip": ("b", "feature", "number", 9, 0),
-        "job": ("b", "feature", "category", 2, 20),
-        "old": ("", "dropped", "text", 1, 0),
-        "y": ("a", "label", "3 classes", 3, 0),
-    }
-    warned = {c["name"]: c["warning"] for c in table["columns"] if c["warning"]}
-    assert set(warned) == {"note", "zip"}
-    assert "60 different texts in 60 rows" in warned["note"]
-    assert "begin with 0" in warned["zip"]
-    quiet = load_tables(
-        tmp_path / "t.csv", id="id", label="y", categorical=["zip", "note"],
-        columns={"a": ["amount", "note"], "b": ["zip", "job"]},
-    )  # fmt: skip
-    assert quiet.facts["notes"] == []
-
-
-def test_numbers_that_parquet_types_as_text_are_told(tmp_path: Path) -> None:
-    pd.DataFrame({"x": ["1", "2"] * 20, "z": range(40), "y": [0, 1] * 20}).to_parquet(
-        tmp_path / "t.parquet"
-    )
-    columns = {"a": ["x"], "b": ["z"]}
-    source = load_tables(tmp_path / "t.parquet", label="y", columns=columns)
-    assert (
-        "'x' is read as category, but has numbers that the file types as text"
-        in (source.facts["notes"][0])
-    )
-    source = load_tables(tmp_path / "t.parquet", label="y", columns=columns, numeric=["x"])
-    assert source.parties["a"].categories == (None,)
-
-
-# Classes
-
-
-CLASSES = "x,z,y\n" + "".join(
-    f"{i},{i % 7},{label}\n" for i, label in enumerate(["a"] * 30 + ["b"] * 20 + ["c"] * 2 + ["d"])
-)
-
-
-def classes(tmp_path: Path, text: str = CLASSES, **options: object) -> tuple[tuple[str, ...], list]:
-    write(tmp_path / "t.csv", text)
-    source = load_tables(tmp_path / "t.csv", label="y", columns={"a": ["x"], "b": ["z"]}, **options)  # type: ignore[arg-type]
-    return source.class_names, np.bincount(source.y + 1).tolist()
-
-
-def test_classes_are_merged_dropped_and_cut(tmp_path: Path) -> None:
-    assert classes(tmp_path) == (("a", "b", "c", "d"), [0, 30, 20, 2, 1])
-    assert classes(tmp_path, merge_classes={"rest": ["c", "d"]}) == (("a", "b", "rest"),
-                                                                     [0, 30, 20, 3])  # fmt: skip
-    assert classes(tmp_path, drop_classes=["c", "d"]) == (("a", "b"), [3, 30, 20])
-    assert classes(tmp_path, merge_classes={"b": ["b", "c", "d"]}) == (("a", "b"), [0, 30, 23])
-    quantity = "x,z,y\n" + "".join(f"{i},1,{i / 10}\n" for i in range(40)) + "1,1,\n"
-    assert classes(tmp_path, quantity, label_edges=[1, 2.5]) == (
-        ("< 1", "1 to < 2.5", ">= 2.5"), [1, 10, 15, 15],
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"drop_classes": ["e"]}, "drop_classes must name classes of 'y'"),
-        ({"merge_classes": {"r": ["c"]}, "drop_classes": ["c"]}, "'c' twice"),
-        ({"drop_classes": ["a", "b", "c"]}, "at least two classes, got only 'd'"),
-        ({"drop_classes": ["a", "b", "c", "d"]}, "keep at least two classes"),
-        ({"label_edges": [1.0]}, "must hold finite numbers (label_edges cut it), got 'a' in row 2"),
-        ({"label_edges": [2.0, 1.0]}, "label_edges must rise strictly"),
-    ],
-)
-def test_changes_of_classes_that_make_no_sense(
-    tmp_path: Path, options: dict[str, object], text: str
-) -> None:
-    with pytest.raises(DataError) as caught:
-        classes(tmp_path, **options)
-    assert text in str(caught.value)
-
-
-def test_an_edge_that_leaves_a_class_empty(tmp_path: Path) -> None:
-    text = "x,z,y\n" + "".join(f"{i},1,{i / 10}\n" for i in range(40))
-    with pytest.raises(DataError, match=r"none in '>= 9'.*goes from 0 to 3\.9"):
-        classes(tmp_path, text, label_edges=[9])

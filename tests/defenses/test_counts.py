@@ -223,7 +223,7 @@ def test_the_plan_predicts_what_the_run_counts(algorithm: str, defense: str) -> 
     params = {k: v for k, v in {**world, **QUICK}.items() if k in known}
     cells = [CellSpec({"name": "small"}, algorithm, params, (DefenseSpec(defense, strength=1.0),))]
     made = Training(cells * 2, (), {0: task}, torch.device("cpu"))
-    expected = dict(made.rehearse())
+    expected = dict(made.rehearse()[1])
     made = Training(cells * 2, (), {0: task}, torch.device("cpu"))
     for _ in made.run():
         pass

@@ -80,12 +80,20 @@ def test_pre_training_without_it_ends_it() -> None:
         (DefenseSpec("dpsgd", {}, "all", 1.0),),
     )  # fmt: skip
     made = Training([cell, cell], (), {0: small_task(0)}, torch.device("cpu"))
-    try:
+    with pytest.raises(PolicyError, match=r"batch normalisation|couple|BatchNorm|cannot be split"):
         for _ in made.run(predictions=False):
             pass
-    except PolicyError:
-        pytest.skip("refused before any claim is made")
+    assert "pre-training" in made.fed.parties["active"].unprotected
     assert claim(made).epsilon is None
+
+
+def test_canaries_at_the_hook_are_sampled_as_rows_are() -> None:
+    """Unsampled they would measure a mechanism without amplification, and accuse a true claim."""
+    policy = registry.defenses.create("dpsgd", {"accountant": "rdp"})
+    claimed = accounting.subsampled_gaussian(4.0, 0.05, 60, 1e-5, "rdp").epsilon
+    how = {"canaries": 600, "epochs": 60, "confidence": 0.99, "claimed": claimed}
+    assert not canary.audit_rows(policy, 4.0, rate=0.05, **how).contradicts
+    assert canary.audit_rows(policy, 4.0, **how).contradicts
 
 
 # Poisson batches

@@ -331,7 +331,8 @@ def test_a_new_attack_and_a_new_defense_register_and_work(
 def table(folder: Path, name: str, *columns: str) -> Path:
     path = folder / name
     with path.open("w", newline="") as file:
-        rows = [[str((7 * i + j) % 5) for j in range(len(columns))] for i in range(30)]
+        rows = [[f"c{i}", *(str((i // (j + 1) + j) % 3) for j in range(1, len(columns)))]
+                for i in range(60)]  # fmt: skip
         csv.writer(file).writerows([columns, *rows])
     return path
 
@@ -353,8 +354,8 @@ def test_init_writes_a_scenario_that_checks(vflsec: Cli, tmp_path: Path) -> None
     wrong = ["init", bureau, bank, "--id", "customer", "--label", "defualt", "--out", out]
     assert vflsec(*wrong) == 2
     assert "Did you mean 'default'?" in vflsec.err
-    assert vflsec("init", bureau, bank, "--label", "default", "--out", out) == 2
-    assert "need --id" in vflsec.err
+    assert vflsec("init", bureau, bank, "--label", "default", "--out", out, "--force") == 0
+    assert load_scenario(out).root.data[0].id == "customer"
 
     one = tmp_path / "sub" / "one.toml"
     one.parent.mkdir()

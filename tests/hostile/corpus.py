@@ -182,10 +182,12 @@ SCENARIOS: dict[str, tuple[str | bytes, str]] = {
     "yaml": ("data:\n  name: adult\n", "not valid TOML"),
     "xml": ("<data/>", "not valid TOML"),
     "python": ("import os; os._exit(0)", "not valid TOML"),
-    "deep list": (changed("seeds = 2", f"seeds = {VALUES['very deep']}"), "nested deeper"),
-    "list of 200": (changed("seeds = 2", f"seeds = {VALUES['deep']}"), "nested deeper"),
+    "deep list": (changed("seeds = 2", f"seeds = {VALUES['very deep']}"), "nest tables and lists"),
+    "list of 200": (changed("seeds = 2", f"seeds = {VALUES['deep']}"), "nest tables and lists"),
     "deep table": (GOOD + "[" + ".".join(["a"] * 3000) + "]\nx = 1\n", ""),
-    "deep inline table": (GOOD + "[z]\ny = " + "{a = " * 3000 + "1" + "}" * 3000, "nested deeper"),
+    "deep inline table": (
+        GOOD + "[z]\ny = " + "{a = " * 3000 + "1" + "}" * 3000, "nest tables and lists"
+    ),
     "5000 digits": (changed("seeds = 2", f"seeds = {HUGE}"), "thousands of digits"),
     "5000 digits of nothing": (GOOD + f"# x\n[zz]\ny = {HUGE}\n", "thousands of digits"),
     "a long key": (GOOD + f'"{"k" * 10_000}" = 1\n', ""),
@@ -239,14 +241,14 @@ GATES: dict[str, tuple[str, str]] = {
     "on cap": ('metric = "cap"\nmax = 0.1', "never gated"),
     "on dcs": ('metric = "dcs"\nmax = 0.1', "never gated"),
     "on an unknown metric": ('metric = "aucc"\nmax = 0.1', "auc"),
-    "advantage that cannot fail": ("max = 1.0", "no result could fail it"),
-    "advantage far beyond": ("max = 1000000", "no result could fail it"),
-    "advantage of a floor": ("min = -1", "no result could fail it"),
-    "auc that cannot fail": ('metric = "auc"\nmax = 1', "no result could fail it"),
-    "accuracy that cannot fail": ('metric = "accuracy"\nmin = 0', "no result could fail it"),
-    "utility that cannot fail": ('metric = "utility"\nmin = -3', "no result could fail it"),
-    "drop that cannot fail": ('metric = "utility_drop"\nmax = 1.0', "no result could fail it"),
-    "epsilon that cannot fail": ('metric = "epsilon_lower"\nmin = 0', "no result could fail it"),
+    "advantage that cannot fail": ("max = 1.0", "the gate cannot fail"),
+    "advantage far beyond": ("max = 1000000", "the gate cannot fail"),
+    "advantage of a floor": ("min = -1", "the gate cannot fail"),
+    "auc that cannot fail": ('metric = "auc"\nmax = 1', "the gate cannot fail"),
+    "accuracy that cannot fail": ('metric = "accuracy"\nmin = 0', "the gate cannot fail"),
+    "utility that cannot fail": ('metric = "utility"\nmin = -3', "the gate cannot fail"),
+    "drop that cannot fail": ('metric = "utility_drop"\nmax = 1.0', "the gate cannot fail"),
+    "epsilon that cannot fail": ('metric = "epsilon_lower"\nmin = 0', "the gate cannot fail"),
     "of an attack that is not there": ('max = 0.1\nattack = "nrom"', "Did you mean 'norm'?"),
     "of an attack with parameters": ('max = 0.1\nattack = "norm(power=2)"', "There are: norm."),
     "of the active party": ('max = 0.1\nadversary = "a"', "There are: b."),
@@ -337,7 +339,6 @@ TABLES: dict[str, tuple[str | bytes, str]] = {
     "table of nulls": (b"\x00" * 400, ""),
     "a png as table": (b"\x89PNG\r\n\x1a\n" + bytes(200), ""),
     "html names without the columns": (TABLE.replace("x1", "<script>alert(1)</script>"), "x1"),
-    "semicolons": (TABLE.replace(",", ";"), ""),
 }
 
 # commands: (arguments, words); the folder holds case.toml and t.csv ------------------------------
@@ -375,7 +376,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gate of nowhere": ("gate {}/nowhere", "no results here"),
     "gate of a long name": (f"gate {{}}/{'x' * 5000}", ""),
     "gate of both limits": ("gate {} --max 0.1 --min 0.1", "one and not both"),
-    "gate that cannot fail": ("gate {} --max 2", "no result could fail it"),
+    "gate that cannot fail": ("gate {} --max 2", "the gate cannot fail"),
     "gate of nan": ("gate {} --max nan", "finite"),
     "gate of an unknown metric": ("gate {} --max 0.1 --metric advantag", "advantage"),
     "gate without its baseline": ("gate {} --update-baseline", "--baseline"),
@@ -449,8 +450,8 @@ def cases() -> Iterator[Case]:
         {"case.toml": GOOD, "t.csv": TABLE},
     )  # fmt: skip
     for name, baseline in BASELINES.items():
-        args = ("gate", "{}", "--baseline", "{}/b.json")
-        yield Case(f"baseline: {name}", args, 2, "b.json", {"b.json": baseline})
+        command_ = ("gate", "{}", "--baseline", "{}/b.json")
+        yield Case(f"baseline: {name}", command_, 2, "b.json", {"b.json": baseline})
     for name, summary in SUMMARIES.items():
         yield Case(
             f"summary: {name}", ("report", "{}"), 2, "summary.json", {"summary.json": summary}

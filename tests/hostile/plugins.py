@@ -84,6 +84,7 @@ CLASSES: dict[str, tuple[str, str]] = {
     "many_none": ("def infer_many(self, views, rngs): return None", "returned NoneType, no list"),
     "many_too_few": ("def infer_many(self, views, rngs): return []", "0 guesses for"),
     "many_numbers": ("def infer_many(self, views, rngs): return [1] * len(views)", "returned int"),
+    "declines_raises": ("def declines(self, view): return [][1]", "IndexError"),
     "unknown_split": ('splits = ("nowhere",)', "KeyError"),
 }
 

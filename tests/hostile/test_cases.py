@@ -66,6 +66,22 @@ def test_every_case(
     assert {p: after[p] for p in before} == before
 
 
+@pytest.mark.slow
+def test_a_check_of_three_thousand_strengths_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import time
+
+    grid = ", ".join(str(i / 10) for i in range(3000))
+    text = GOOD[GOOD.index("[algorithm]") :] + f'[[defense]]\nname = "iso"\nstrength = [{grid}]\n'
+    path = tmp_path / "case.toml"
+    path.write_text(f'[data]\nname = "breast_cancer"\n{text}')
+    started = time.process_time()
+    assert cli.main(["check", str(path)]) == 0
+    assert time.process_time() - started < 60
+    assert "6000" in capsys.readouterr().out
+
+
 def test_the_corpus_is_large() -> None:
     assert len(CASES) == len(list(cases())) >= 400
 

@@ -62,7 +62,7 @@ def until_it_trains(process: subprocess.Popen[str], out: Path) -> None:
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT", "SIGKILL"])
 def test_a_signal_loses_nothing(name: str, tmp_path: Path, env: dict[str, str]) -> None:
-    path, out = scenario(tmp_path, "case", 0.0), tmp_path / "out"
+    path, out = scenario(tmp_path, "case", -0.9), tmp_path / "out"
     process = subprocess.Popen(
         command(path, out), env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -118,15 +118,17 @@ def test_a_file_that_may_not_grow_is_told(tmp_path: Path, env: dict[str, str]) -
     assert whole.returncode in (0, 1, 3), whole.stderr
 
 
-def test_an_audit_ended_by_its_plug_in_is_not_zero(tmp_path: Path, env: dict[str, str]) -> None:
-    """Even one that leaves through the C library."""
-    (tmp_path / "mine.py").write_text("import ctypes\nctypes.CDLL(None)._exit(0)\n")
+def test_an_exit_handler_does_not_change_the_exit_code(tmp_path: Path, env: dict[str, str]) -> None:
+    """It runs when the verdict is out already, and turned 1 into 0."""
+    (tmp_path / "mine.py").write_text(
+        "import atexit, os, torch\natexit.register(lambda: os._exit(0))\n"
+        "def Net(schema, out): return torch.nn.Linear(schema.shape[0], out)\n"
+    )
     path = tmp_path / "case.toml"
-    path.write_text(SCENARIO.replace("LIMIT", "0.1") + '[parties.passive]\nmodule = "mine:Net"\n')
-    for verb in ("check", "audit"):
-        done = subprocess.run(
-            [sys.executable, "-m", "vflsec", verb, str(path)],
-            env=env, cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 2, done.stdout
-        assert "ended" in done.stderr
+    text = SCENARIO.replace("LIMIT", "-0.9") + '[parties.passive]\nmodule = "mine:Net"\n'
+    path.write_text(text)
+    done = subprocess.run(
+        command(path, tmp_path / "out"), env=env, cwd=tmp_path, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr

@@ -391,3 +391,21 @@ def test_bad_calls(tmp_path: Path) -> None:
             rec.model(nn.Linear(2, 2))
     with pytest.raises(VflsecError, match="is sealed"):
         recording(tmp_path).__enter__()
+
+
+def test_infinite_gradients_are_counted_and_left_out_on_demand(tmp_path: Path) -> None:
+    """As after an overflow under AMP: one row of the wire is infinite."""
+    with recording(tmp_path, loss_reduction="sum") as rec:
+        for step in range(2):
+            z = rec.cut(torch.zeros(4, D).requires_grad_(), torch.arange(4))
+            g = torch.full((4, D), 1.0 + step)
+            g[1] = float("inf") if step == 0 else 2.0
+            z.backward(g)
+    trace = Trace.open(tmp_path / "trace")
+    assert trace.observer("bank").info.nonfinite == 1
+    with pytest.raises(VflsecError, match="not finite in 1 rows"):
+        list(trace.observer("bank").messages())
+    found = list(trace.observer("bank").messages("drop"))
+    assert [len(m.values) for m in found] == [4, 3, 4, 4]
+    assert found[1].rows.tolist() == [0, 2, 3]
+    assert found[1].scale == 1.0

@@ -27,11 +27,14 @@ def spec(name: str, adversary: tuple[str, ...] = P, **grants: Any) -> AttackSpec
 
 WORLDS: dict[str, tuple[list[AttackSpec], dict[str, Any]]] = {
     "labels from gradients": (
-        [spec(n) for n in ("norm", "direction", "cluster", "similarity", "hints", "exploit")]
+        [spec(n) for n in ("norm", "direction", "cluster", "similarity", "hints", "exploit", "lea")]
         + [AttackSpec("norm", {"accumulate": False, "epoch": e}, P) for e in ("first", "last")],
         {},
     ),
-    "own model": ([spec("model_completion"), spec("spectral")], {"categorical": True}),
+    "own model": (
+        [spec(n) for n in ("model_completion", "spectral", "gradient_completion")],
+        {"categorical": True},
+    ),
     "features": (
         [spec(n, A, aux_rows=40) for n in ("embedding_inversion", "attribute")],
         {"categorical": True},
@@ -39,7 +42,9 @@ WORLDS: dict[str, tuple[list[AttackSpec], dict[str, Any]]] = {
     "white box": (
         [spec(n, A, peer_model=True) for n in ("grn", "equation_solving")], {"params": SUMMED},
     ),
-    "logits": ([spec("direct"), spec("batch_inference")], {"params": SUMMED}),
+    "logits": (
+        [spec(n) for n in ("direct", "batch_inference", "zero_pattern")], {"params": SUMMED},
+    ),
     "predictions": ([spec("output")], {"params": {"returns_predictions": True}}),
     "a frozen split": ([spec("unsplit")], {"params": {"top": ()}}),
     "encrypted": (
@@ -52,7 +57,7 @@ WORLDS: dict[str, tuple[list[AttackSpec], dict[str, Any]]] = {
         {"widths": (4, 6, 3)},
     ),
     "noise in double precision": (
-        [spec("norm"), spec("direction")],
+        [spec("norm"), spec("direction"), AttackSpec("norm", {"accumulate": "scaled"}, P)],
         {"defenses": [(DefenseSpec("iso", strength=1.0), "active")], "dtype": torch.float64},
     ),
     "phases": (

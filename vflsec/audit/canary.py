@@ -291,6 +291,7 @@ def audit_rows(
     seed: int = 0,
     confidence: float = 0.95,
     claimed: float | None = None,
+    rate: float = 1.0,
 ) -> Measured:
     """Measure a policy that clips and noises rows, or parameter gradients of rows.
 
@@ -298,7 +299,8 @@ def audit_rows(
     clipping length, sent once an epoch; the attacker projects the sum on their difference.
     Parameter gradients (hook `gradients`): each canary adds a large number in a parameter of its
     own if its coin says so, and the attacker reads that parameter's sum. `claimed` is the epsilon
-    to compare with; the policy's own for so many `epochs` if None.
+    to compare with; the policy's own for so many `epochs` if None. With a `rate` below 1 every
+    release is one of a Poisson sample of the canaries, as the policy is told.
     """
     facts: dict[str, Any] = {"classes": 2, "uses": Uses(counted=epochs)}
     own = _own(policy, strength, seed, 2, facts)
@@ -309,7 +311,11 @@ def audit_rows(
         ids = torch.arange(canaries)
         parts = torch.zeros(1, canaries, canaries, dtype=torch.float64)
         parts[0, ids, ids] = 1e6 * coins.double()
+        draws = generator(seed, "canary", "draws")
         for _ in range(epochs):
+            if rate < 1:
+                mask = torch.rand(1, canaries, generator=draws, dtype=torch.float64) < rate
+                own.sample = (mask, max(1, round(rate * canaries)))
             (out,) = policy.gradients([parts.sum(1)], lambda: [parts], own)
             assert out is not None
             total += out[0]

@@ -20,20 +20,20 @@ from pydantic import BaseModel, ValidationError
 
 from vflsec import check
 from vflsec.cell import digest
-from vflsec.config.bounds import bad_names, beyond, deep_key
+from vflsec.config.bounds import beyond, deep_key
 from vflsec.config.inherit import Written, chosen_form, expand, inherited
+from vflsec.config.overrides import asked_form, override
 from vflsec.config.problems import Origin, Problem, ScenarioError, unknown_key
-from vflsec.config.sections import Data, Root
+from vflsec.config.rules import across, naming
+from vflsec.config.sections import Root
 from vflsec.config.toml_text import Path as KeyPath
 from vflsec.config.toml_text import dumps, key_lines
-from vflsec.data.load import TABLE_KEYS
 
 __all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
 
 _FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 _LISTS = ("data", "algorithm")
 _DEPTH = 20  # of tables and lists in each other
-_NAME = 100  # characters of a scenario's name
 
 
 @dataclass(frozen=True)
@@ -160,11 +160,11 @@ def load_scenario(
         chain = (path.resolve(),)
         found = Written(*_read(path, file))
     problems: list[Problem] = []
-    form, overrides = _asked_form(overrides)
+    form, overrides = asked_form(overrides)
     _refuse_deep(found.raw, found.file)
     found = inherited(found, where, packaged_scenarios(), _read, chain)
     found = chosen_form(found, form)
-    touched = _override(found.raw, overrides, problems)
+    touched = override(found.raw, overrides, problems)
     _refuse_deep(found.raw, found.file)
     singles = frozenset(s for s in _LISTS if isinstance(found.raw.get(s), Mapping))
     written = Origin(found.file, found.lines, frozenset(touched), singles, files=found.files)
@@ -172,10 +172,10 @@ def load_scenario(
     normal, scalars = _normalise(flat)
     origin = replace(written, scalars=scalars, places={**places, **moved})
     problems += _bad_values(origin, normal)
-    problems += _across(origin, normal)
+    problems += across(origin, normal)
     root = _validate(origin, normal, problems)
     if root is not None:
-        problems += _naming(origin, root.name, default)
+        problems += naming(origin, root.name, default)
     if components:
         from vflsec.config.components import check_components
 
@@ -224,81 +224,6 @@ def _read(path: Path, file: str) -> tuple[dict[str, Any], str, dict[KeyPath, int
         raise ScenarioError(
             [Problem(file, 0, "", None, f"cannot be read: {error.strerror}.")]
         ) from None
-
-
-def _asked_form(texts: Iterable[str]) -> tuple[Any, list[str]]:
-    """The form that ``--set form=NAME`` asks for, or None, and the other texts."""
-    given = [t.partition("=") for t in texts]
-    names = [value.strip().strip("\"'") for key, _, value in given if key.strip() == "form"]
-    others = ["".join(t) for t in given if t[0].strip() != "form"]
-    return (names[-1] if names else None), others
-
-
-def _override(raw: dict[str, Any], texts: Iterable[str], problems: list[Problem]) -> list[KeyPath]:
-    """Apply ``--set`` texts in order; what cannot be applied becomes a problem."""
-    touched = []
-    for text in texts:
-        key, equals, written = text.partition("=")
-        try:
-            tree = tomllib.loads(f"{key} = 0")
-        except (tomllib.TOMLDecodeError, RecursionError, ValueError):
-            tree = {}
-        names: list[str] = []
-        while isinstance(tree, dict) and len(tree) == 1:
-            name, tree = next(iter(tree.items()))
-            names.append(name)
-        if not equals or not names or "\n" in text:
-            rule = "must be KEY.PATH=VALUE, for example audit.seeds=3 or defense.0.strength=[0, 1]"
-            problems.append(Problem("--set", 0, repr(text), text, f"{rule}."))
-            continue
-        try:
-            value = tomllib.loads(f"v = {written}")["v"]
-        except tomllib.TOMLDecodeError:
-            value = written.strip()  # a bare word is a string: shells eat quotes
-        except (RecursionError, ValueError) as error:
-            problems.append(Problem("--set", 0, key.strip()[:80], None, beyond(error)))
-            continue
-        why = _assign(raw, names, value)
-        path = _indexed(raw, names)
-        if why:
-            problems.append(Problem("--set", 0, key.strip(), value, why))
-        else:
-            touched.append(path)
-    return touched
-
-
-def _indexed(raw: Any, names: Sequence[str]) -> KeyPath:
-    """A key path with numbers where it goes through a list."""
-    path: list[str | int] = []
-    for name in names:
-        key = int(name) if isinstance(raw, list) and name.isdecimal() else name
-        path.append(key)
-        try:
-            raw = raw[key]
-        except (KeyError, IndexError, TypeError):
-            raw = None
-    return tuple(path)
-
-
-def _assign(raw: dict[str, Any], names: list[str], value: Any) -> str:
-    """Put `value` where `names` point; '' or why it cannot be done."""
-    spot: Any = raw
-    for i, name in enumerate(names):
-        last = i == len(names) - 1
-        key: Any = name
-        if isinstance(spot, list):
-            if not name.isdecimal() or int(name) >= len(spot):
-                where = ".".join(names[:i])
-                most = f"from 0 to {len(spot) - 1}" if spot else "but it is empty"
-                return f"needs an index: {where} is a list of {len(spot)}, {most}, got {name!r}."
-            key = int(name)
-        elif not isinstance(spot, dict):
-            return f"goes into {'.'.join(names[:i])}, which is a value and has no keys."
-        if last:
-            spot[key] = value
-        else:
-            spot = spot.setdefault(key, {}) if isinstance(spot, dict) else spot[key]
-    return ""
 
 
 def _normalise(raw: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[KeyPath]]:
@@ -434,87 +359,3 @@ def _model_at(path: KeyPath) -> type[BaseModel]:
         "audit": sections.Audit,
     }
     return by_name.get(str(path[0]), Root)
-
-
-def _across(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
-    """Rules that tie several keys together."""
-    out = bad_names(origin, normal)
-    for i, data in enumerate(_tables(normal, "data")):
-        out += _data_rules(origin, i, data)
-    for i, gate in enumerate(_tables(normal, "gate")):
-        if (gate.get("max") is None) == (gate.get("min") is None):
-            has = "neither" if gate.get("max") is None else "both"
-            rule = f"needs one of max = ... and min = ..., it has {has}."
-            out.append(origin.problem(("gate", i), rule))
-    audit = normal.get("audit")
-    seeds = audit.get("seeds") if isinstance(audit, Mapping) else None
-    if isinstance(seeds, list):
-        for i, seed in enumerate(seeds):
-            if seed in seeds[:i]:
-                rule = f"must differ from the other seeds, got {seed!r} twice."
-                out.append(origin.problem(("audit", "seeds", i), rule, seed))
-    elif isinstance(seeds, int) and not isinstance(seeds, bool):
-        rule = f"must be an integer from 1 to 10000 or a list of seeds, got {seeds!r}."
-        out.append(origin.problem(("audit", "seeds"), rule, seeds))
-    for i, attack in enumerate(_tables(normal, "attack")):
-        parties = attack.get("adversary")
-        if isinstance(parties, list) and len(set(map(str, parties))) != len(parties):
-            rule = f"must name each party once, got {parties!r}."
-            out.append(origin.problem(("attack", i, "adversary"), rule, parties))
-    return out
-
-
-def _naming(origin: Origin, name: str, default: str) -> list[Problem]:
-    """A scenario's name becomes a folder's: it must not lead anywhere else."""
-    shown = name or default
-    if (
-        len(shown) <= _NAME
-        and shown.isprintable()
-        and shown.strip(" .")
-        and not set(shown) & set("/\\:")
-    ):
-        return []
-    rule = f"must be a plain name of at most {_NAME} characters without / \\ : and line breaks"
-    if not name:
-        rule = f'is missing, and the file\'s own name is none. Add name = "...": it {rule}'
-    return [origin.problem(("name",), f"{rule}, got {shown[:_NAME]!r}.", name or None)]
-
-
-def _tables(normal: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
-    found = normal.get(section)
-    return [t if isinstance(t, Mapping) else {} for t in found] if isinstance(found, list) else []
-
-
-_TABLE_KEYS = tuple(k for k in TABLE_KEYS if k not in ("file", "files"))
-
-
-def _data_rules(origin: Origin, i: int, data: Mapping[str, Any]) -> list[Problem]:
-    here: KeyPath = ("data", i)
-    has = [k for k in ("file", "files") if data.get(k)]
-    if len(has) == 2:
-        return [origin.problem((*here, "files"), "and file exclude each other; keep one.")]
-    if not has:
-        if not data.get("name"):
-            known = list(Data.model_fields)
-            if any(k not in known for k in data):
-                return []  # the unknown key is reported, and may be the misspelt name
-            rule = 'needs name = "..." (a registered data set), file = "..." or files = {...}.'
-            return [origin.problem(here, rule)]
-        return [
-            origin.problem((*here, k), "is for your own tables (file or files) only.", data[k])
-            for k in _TABLE_KEYS
-            if k in data
-        ]
-    out = []
-    if data.get("params"):
-        rule = "is for registered data sets only; this section has own tables."
-        out.append(origin.problem((*here, "params"), rule, data["params"]))
-    if not data.get("label"):
-        out.append(origin.problem(here, f"with {has[0]} needs label = ..., the column to predict."))
-    if has == ["files"] and not data.get("id"):
-        rule = "with files needs id = ..., the column that links rows (by party where it differs)."
-        out.append(origin.problem(here, rule))
-    if has == ["file"] and not data.get("columns"):
-        rule = "with one file needs [data.columns]: which party holds which columns."
-        out.append(origin.problem(here, rule))
-    return out

@@ -33,6 +33,37 @@ SECTIONS: dict[str, type[BaseModel]] = {
 _EITHER = {"data", "algorithm"}
 
 
+def _tables(*names: str, deep: bool = False) -> dict[str, Any]:
+    below = {"type": "object", "additionalProperties": {"type": "object"}} if deep else {
+        "type": "object"
+    }  # fmt: skip
+    return {
+        "type": "object",
+        "properties": dict.fromkeys(names, below),
+        "additionalProperties": False,
+    }
+
+
+_COMPOSED: dict[str, Any] = {
+    "extends": {"type": "string", "description": "A scenario to put under this one."},
+    "form": {"type": "string", "description": "The form that is asked for."},
+    "forms": {
+        "type": "object",
+        "additionalProperties": {"type": "object"},
+        "description": "Other forms of the scenario, laid over the file when asked for.",
+    },
+    "shared": {
+        **_tables("data", "algorithm", "defense", "attack", "gate"),
+        "description": "Settings under every section of a kind.",
+    },
+    "grid": {
+        **_tables("data", "algorithm", "attack", deep=True),
+        "description": "One section for each combination of the listed values.",
+    },
+}
+"""Keys that say a thing once; they are gone when the sections are read (`docs/scenarios.md`)."""
+
+
 def make_schema() -> dict[str, Any]:
     """JSON schema (draft 2020-12) of a scenario.
 
@@ -50,6 +81,8 @@ def make_schema() -> dict[str, Any]:
     seeds = known["Audit"]["properties"]["seeds"]
     of = {k: seeds.pop(k) for k in ("type", "items", "minItems")}
     seeds["anyOf"] = [{"type": "integer", "minimum": 1, "maximum": 10_000}, of]
+    either |= _COMPOSED
+    found["anyOf"] = [{"required": found.pop("required")}, {"required": ["extends"]}]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "vflsec scenario",

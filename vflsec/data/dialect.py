@@ -174,8 +174,12 @@ def header_of(text: str, separator: str) -> list[str]:
     Raises:
         csv.Error: the text is no table.
     """
-    reader = csv.reader(io.StringIO(text, newline=None), delimiter=separator)
-    return next((row for row in reader if row), [])
+    for part in (text[: 8 * _SAMPLE_CHARS], text):
+        reader = csv.reader(io.StringIO(part, newline=None), delimiter=separator)
+        found = next((row for row in reader if row), [])
+        if found:
+            return found
+    return []
 
 
 def decimal_of(columns: Iterable[pa.Array], separator: str) -> str:

@@ -205,5 +205,14 @@ def ids(frame: Frame, name: str) -> pd.Index:
 
 
 def _rises(array: pa.Array) -> bool:
-    """Whether each text is larger than the one before: then all differ, without hashing any."""
-    return len(array) < 2 or bool(pc.all(pc.less(array[:-1], array[1:])).as_py())
+    """Whether each text, or the whole number it says, is larger than the one before.
+
+    Then all differ, without hashing any.
+    """
+    if len(array) < 2 or pc.all(pc.less(array[:-1], array[1:])).as_py():
+        return True
+    try:
+        found = pc.cast(array, pa.int64())
+    except pa.ArrowInvalid:
+        return False
+    return bool(pc.all(pc.less(found[:-1], found[1:])).as_py())

@@ -343,12 +343,15 @@ def numbers(array: pa.Array, decimal: str = ".") -> tuple[NDArray[np.float64], N
     that makes more sense with decimal points is read so.
     """
     if pa.types.is_string(array.type):
+        at_once = _plain_floats(array) if decimal != "," else None
+        if at_once is not None:
+            return at_once, np.empty(0, dtype=np.int64)
         coded = array.dictionary_encode()
         spelled = coded.dictionary.to_pylist()
         found = [number_of(t, decimal or ".") for t in spelled]
         if decimal == "," and None in found:
-            plain = [number_of(t, ".") for t in spelled]
-            found = plain if plain.count(None) < found.count(None) else found
+            points = [number_of(t, ".") for t in spelled]
+            found = points if points.count(None) < found.count(None) else found
         lookup = np.array([np.nan if v is None else v for v in found] + [np.nan])
         bad = np.array([v is None for v in found] + [False])
         codes = coded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
@@ -357,6 +360,17 @@ def numbers(array: pa.Array, decimal: str = ".") -> tuple[NDArray[np.float64], N
         array = days(array)
     values = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return values.astype(np.float64), np.empty(0, dtype=np.int64)
+
+
+def _plain_floats(array: pa.Array) -> NDArray[np.float64] | None:
+    """The values at once if all are finite numbers as Arrow reads them; :func:`float` agrees."""
+    try:
+        found = pc.cast(array, pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    if not pc.all(pc.is_finite(found)).as_py():
+        return None
+    return found.fill_null(np.nan).to_numpy(zero_copy_only=False).astype(np.float64)
 
 
 def dates(array: pa.Array) -> tuple[NDArray[np.float64] | None, str]:

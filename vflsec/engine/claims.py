@@ -21,6 +21,7 @@ from vflsec.audit import canary
 from vflsec.cell import AttackSpec, CellSpec, Measure
 from vflsec.policy import Guarantee, Policy
 from vflsec.task import Task
+from vflsec.train.claims import uses_in
 from vflsec.train.cohort import Training, first_step
 from vflsec.train.demand import Demand
 from vflsec.train.loop import predict
@@ -48,18 +49,29 @@ def claims(training: Training) -> list[list[Measure]]:
         if policy.counted == "gradients":
             for r, g in enumerate(made):
                 if g.epsilon is not None:
-                    found = canary.audit_rows(
-                        policy, strengths[r], epochs=g.releases, seed=training.seeds[r],
-                        confidence=CONFIDENCE, claimed=g.epsilon,
-                    )  # fmt: skip
+                    found = _at_the_hook(training, policy, strengths[r], g, r)
                     out[r].append(_measure(training, policy, found))
             continue
         label = made[0].protects == "label" or any(g.protects == "label" for g in made)
         wanted["" if label else training.owners(i)[0]].append((i, policy))
     for party, policies in wanted.items():
-        for r, (which, seen) in measured(training, party, policies):
-            out[r].append(_measure(training, policies[which][1], seen))
+        for r, (place, seen) in measured(training, party, policies):
+            out[r].append(_measure(training, policies[place][1], seen))
     return out
+
+
+def _at_the_hook(
+    training: Training, policy: Policy, strength: float, claim: Guarantee, r: int
+) -> canary.Measured:
+    """Canaries through the hook alone, as often and sampled as rows were in replica `r`."""
+    uses = uses_in(training.fed, policy, r)
+    rate, epochs = 1.0, claim.releases
+    if uses.batches:
+        rate, epochs = uses.batches[0].rate, uses.batches[0].steps * uses.batches[0].uses
+    return canary.audit_rows(
+        policy, strength, canaries=1000 if epochs <= 200 else 300, epochs=epochs, rate=rate,
+        seed=training.seeds[r], confidence=CONFIDENCE, claimed=claim.epsilon,
+    )  # fmt: skip
 
 
 def planned(cells: Sequence[CellSpec], tasks: Mapping[int, Task]) -> dict[str, int]:

@@ -163,6 +163,12 @@ def _answers(
         ]  # fmt: skip
         pairs = [(p.spec, p.attack) for p in here]
         evidence = Evidence(trace, pairs, phase, models=models, nonfinite=nonfinite)
+        bare = [n for n, o in evidence.observers.items() if o.info.own == "none"]
+        if bare:
+            trace.notes.append(
+                f"own columns of {', '.join(bare)} were not recorded, so the only control is the "
+                "class majority: what those columns tell by themselves counts as leaked."
+            )
         for p in here:
             out += _one(bench, evidence, p, trace.manifest.run.seed)
     return out

@@ -118,7 +118,10 @@ class Bench:
     ) -> list[Answer]:  # fmt: skip
         """One attack on every view; `epoch` if it looks back at that moment."""
         at = phase if epoch is None else f"{phase}@{epoch}"
-        declined = [of.attack.declines(v) for v in views]
+        what, limit = f"attack {of.spec.label!r}", of.spec.timeout
+        declined, broke = attempted(lambda: [of.attack.declines(v) for v in views], what, limit)
+        if declined is None:
+            return [Answer(of, at, v, status="error", reason=broke) for v in views]
         if any(declined):
             fit = [k for k, why in enumerate(declined) if not why]
             rest = iter(
@@ -130,7 +133,6 @@ class Bench:
                 for v, why in zip(views, declined, strict=True)
             ]
         names = ("attack", of.spec.key, phase)
-        what, limit = f"attack {of.spec.label!r}", of.spec.timeout
         rngs = [generator(s, *names) for s in seeds]
         many = partial(of.attack.infer_many, views, rngs)
         found, broke = attempted(many, what, limit * len(views))
@@ -169,9 +171,17 @@ class Bench:
             bottoms = [self._alone(seed, of.spec.adversary) for seed in of_seeds]
             return controls_for(of.attack, fresh, rngs, [b for b in bottoms if b is not None])
 
-        def own(fresh: Sequence[View], rngs: Sequence[torch.Generator], _: Sequence[int]
+        def own(fresh: Sequence[View], rngs: Sequence[torch.Generator], of_seeds: Sequence[int]
                 ) -> list[list[Control]]:  # fmt: skip
-            return untrained(of.attack, fresh, rngs)
+            out: list[list[Control]] = [[] for _ in fresh]
+            fit = [k for k, v in enumerate(fresh) if not of.attack.declines(v)]
+            before = partial(
+                untrained, of.attack, [fresh[k] for k in fit], [rngs[k] for k in fit]
+            )  # fmt: skip
+            found, _why = attempted(before, f"attack {of.spec.label!r}", of.spec.timeout * len(fit))
+            for k, made in zip(fit, found or (), strict=False):
+                out[k] = [c for c in made if not _unfit(c.guess, of)]
+            return out
 
         mine = (*rest, "untrained", of.spec.key)
         return [

@@ -23,7 +23,6 @@ from torch import nn
 
 from vflsec import registry
 from vflsec.attack import Attack
-from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.measure.own_columns import from_randomised, learners
 from vflsec.nn.completion import Fit, fit_networks
@@ -79,11 +78,14 @@ def controls(
 ) -> list[list[Control]]:
     """The controls of each view, in the same order; known rows must be equal in number.
 
-    Without known rows only the majority remains. `alone` gives for each view the bottom that its
-    adversary could have trained without the federation; empty if there is no such thing.
+    Without known rows, or where own columns were not recorded, only the majority remains. `alone`
+    gives for each view the bottom that its adversary could have trained without the federation;
+    empty if there is no such thing.
     """
     out = [[majority(v)] for v in views]
     if not views or views[0].known is None or len(views[0].known) < 2:
+        return out
+    if any(p not in v.columns for v in views for p in v.adversary):
         return out
     for view, mine, fit in zip(views, out, _scratch(views, rngs), strict=True):
         if fit is not None:
@@ -161,10 +163,7 @@ def untrained(
         )
         for v in views
     ]  # fmt: skip
-    try:
-        guesses = attack.infer_many(before, rngs)
-    except (ThreatModelError, ValueError, RuntimeError):
-        return none
+    guesses = attack.infer_many(before, rngs)
     return [[Control("untrained", g, math.nan)] for g in guesses]
 
 

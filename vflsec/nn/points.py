@@ -112,20 +112,31 @@ def k_means(
     else:
         assert rng is not None
         centres = torch.stack([_plus_plus(x, k, rng) for _ in range(restarts)])
-    member = torch.zeros(len(centres), len(x), dtype=torch.int64, device=x.device)
+    middle = x.mean(0)
+    x, centres = x - middle, centres - middle
+    own = x.square().sum(1)  # (n,)
+    member = torch.full((len(centres), len(x)), -1, dtype=torch.int64, device=x.device)
+    names = torch.arange(k, device=x.device).unsqueeze(1)
+    moving = torch.arange(len(centres), device=x.device)
     for _ in range(steps):
-        new = torch.cdist(x.expand(len(centres), -1, -1), centres).argmin(2)  # (s, n)
-        if bool((new == member).all()) and _ > 0:
+        new = _away(x, centres[moving]).argmin(1)  # (moving, n)
+        changed = (new != member[moving]).any(1)
+        moving, new = moving[changed], new[changed]
+        if not len(moving):
             break
-        member = new
-        hot = torch.nn.functional.one_hot(member, k).to(x.dtype)  # (s, n, k)
-        count = hot.sum(1).unsqueeze(2)
-        mean = hot.transpose(1, 2) @ x / count.clamp_min(1)
-        centres = torch.where(count > 0, mean, centres)
-    nearest = torch.cdist(x.expand(len(centres), -1, -1), centres) ** 2
-    spread = nearest.amin(2).sum(1)
+        member[moving] = new
+        hot = (new.unsqueeze(1) == names).to(x.dtype)  # (moving, k, n)
+        count = hot.sum(2, keepdim=True)
+        centres[moving] = torch.where(count > 0, hot @ x / count.clamp_min(1), centres[moving])
+    nearest = _away(x, centres)
+    spread = (nearest.amin(1) + own).clamp_min(0).sum(1)
     best = int(spread.argmin())
-    return Clusters(centres[best], nearest[best].argmin(1), float(spread[best]))
+    return Clusters(centres[best] + middle, nearest[best].argmin(0), float(spread[best]))
+
+
+def _away(x: Tensor, centres: Tensor) -> Tensor:
+    """Squared distances of points (n, d) to centres (s, k, d), less the points' own squares."""
+    return centres.square().sum(2).unsqueeze(2) - 2 * centres @ x.T  # (s, k, n)
 
 
 def _plus_plus(x: Tensor, k: int, rng: torch.Generator) -> Tensor:

@@ -238,8 +238,8 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
     cost = plan["cost"]
     console.print(
         f"\n{cost['trainings']:g} trainings, {cost['attacks']:g} attacks, about "
-        f"{cost['steps']:g} steps: roughly {_duration(cost['seconds'])} on one CPU thread "
-        "(an estimate)."
+        f"{cost['steps']:g} steps: roughly {_duration(cost['seconds'])} on one CPU thread, "
+        f"{_duration(cost['control_seconds'])} of it for controls (an estimate)."
     )
     if cost.get("ciphertext_bytes"):
         _encryption(cost["encryption"], console)

@@ -14,7 +14,7 @@ from vflsec.policy import Policy
 
 __all__ = ["page", "section"]
 
-NO_HOOKS = ("check_strength", "guarantee", "overrides", "refuse")
+NO_HOOKS = ("carries", "check_strength", "guarantee", "overrides", "refuse")
 HOOKS = [k for k, v in vars(Policy).items() if inspect.isfunction(v) and k not in NO_HOOKS]
 
 HEAD = """# Defenses
@@ -25,6 +25,18 @@ Every defense is a policy on what its owner owns; strength 0 switches it off, bi
 *natural parameter* is named, a scenario may sweep it instead of the strength (for example
 `epsilon = [8, 2, 1]`). An epsilon is stated only where an accountant computes one; everything else
 is noise. What was measured is in [evidence/defenses.md](evidence/defenses.md).
+
+**An epsilon is a property of an execution.** The accountant gets what was counted: how often the
+label or the messages of the most used row went through the defense, in training, validation and
+inference (an early stop counts as if it had not been). `vflsec check` predicts the count from the
+phases' plans; a run that exceeds the prediction withdraws the claim. Nothing is claimed, and the
+reason is given, where the hook was never called (which also fails the audit), where labels are used
+past it, or where a party that trains has no DP-SGD beside one that has. Every claim says what it
+protects, under which change, against whom, composed over what, and under which conditions; the
+report prints it as one sentence and `summary.json` holds the parts. Beside it stands what canaries
+measure: training rows whose label (or columns) a coin decides go through a copy of the training and
+are guessed from what the adversary sees. Only a contradiction means something. The claim of DP-SGD
+is about weights and is measured at its hook.
 
 Baselines without a file of their own are parameters of the algorithm. A scenario with several
 `[[algorithm]]` entries compares them: the cut width (`cut`), layers in the bottoms (`hidden`),

@@ -231,7 +231,7 @@ class Recording:
         self._epoch: int | None = None
         self._cuts: dict[tuple[str, str], int] = {}
         self._have: dict[tuple[str, str, str, str], set[int | None]] = {}
-        self._skipped, self._nonfinite = False, 0
+        self._skipped = False
         self._models: dict[str, tuple[nn.Module, dict[str, Tensor] | None]] = {}
         self._widths: dict[str, int] = {}
         self._seen = {p: np.zeros(len(ids), bool) for p in ("train", "eval")}
@@ -355,7 +355,6 @@ class Recording:
             return -1
         with self._lock:
             self._have.setdefault((kind, *ends, phase), set()).add(epoch)
-            self._nonfinite += not np.isfinite(array).all()
         try:
             return writer.message(
                 kind, *ends, array, rows, phase=phase, epoch=epoch, step=step, micro=micro,
@@ -402,7 +401,6 @@ class Recording:
             for k, epochs in self._have.items()
         ]  # fmt: skip
         update = {"moments": [moment], "have": have, "targets": targets, "complete": whole}
-        update["nonfinite"] = self._nonfinite
         writer.describe(self._info.model_copy(update=update))
         seal(self.folder, partial=full or failed)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -104,11 +105,11 @@ def _seal_observer(
         return _counts(folder, observer)
     before = len(torn.notes)
     checked = _checked(read_segments(folder, names, limits, torn), manifest, observer, limits)
-    rows, have, count = _write(here, observer, checked)
+    rows, have, count, nonfinite = _write(here, observer, checked)
     moments = [m.model_copy(update={"messages": min(m.messages, count)}) for m in info.moments]
     whole = info.complete and len(torn.notes) == before
     kept = have_of(have, info.have)
-    update = {"have": kept, "moments": moments, "complete": whole}
+    update = {"have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite}
     _replace(info_path, dump(info.model_copy(update=update)))
     for path in sorted(here.glob("*.parquet.tmp")):
         if path.name != "messages.parquet.tmp":
@@ -132,13 +133,13 @@ def _checked(
 
 def _write(
     here: Path, observer: str, stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]]
-) -> tuple[dict[str, int], dict[tuple[str, ...], dict[str, Any]], int]:
+) -> tuple[dict[str, int], dict[tuple[str, ...], dict[str, Any]], int, int]:
     start = f"view/{observer}/"
     rows: dict[str, int] = defaultdict(int)
     have: dict[tuple[str, ...], dict[str, Any]] = {}
     outs: dict[Stored, tuple[pq.ParquetWriter, list[pa.RecordBatch]]] = {}
     texts: list[dict[str, Any]] = []
-    count = 0
+    count = nonfinite = 0
     with writer(here / "messages.parquet.tmp", MESSAGES) as messages:
         for meta, batch in stream:
             note(have, meta)
@@ -153,6 +154,8 @@ def _write(
                     path = here / f"tensors-{stored}.parquet.tmp"
                     outs[stored] = (writer(path, tensors(stored)), [])
                 out, held = outs[stored]
+                plain = batch.column("value").flatten().to_numpy(zero_copy_only=False)
+                nonfinite += not np.isfinite(plain).all()
                 number = pa.array([count] * len(batch), pa.int64())
                 held.append(batch.set_column(0, batch.schema.field(0), number))
                 rows[f"{start}tensors-{stored}.parquet"] += len(batch)
@@ -164,7 +167,7 @@ def _write(
         _flush(out, held)
         out.close()
     rows[f"{start}messages.parquet"] = count
-    return dict(rows), have, count
+    return dict(rows), have, count, nonfinite
 
 
 def _flush(out: pq.ParquetWriter, held: list[pa.RecordBatch]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +54,16 @@ def recorded(
                 ways = ("sent",) if message.sender == name else ("received",)
                 recorder.add(message, None, ways)
     return recorder
+
+
+V = TypeVar("V")
+
+
+class _Held(dict[str, V]):
+    """By party; asking for a party whose columns were not recorded is said in words."""
+
+    def __missing__(self, party: str) -> V:
+        raise ThreatModelError(f"own columns of {party!r} are not in this trace.")
 
 
 class Evidence:
@@ -185,7 +195,7 @@ class Evidence:
         )  # fmt: skip
         if spec.peer_model:
             models |= {p: self._parts(mine[0], p) for p in others}
-        schema, columns, present = {}, {}, {}
+        schema, columns, present = _Held[Any](), _Held[Tensor](), {}
         for p in mine:
             held = self._own[p]
             if held is not None:
