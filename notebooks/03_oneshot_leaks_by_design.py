@@ -183,6 +183,6 @@ exchanged = train(top=[32], until="exchange")
 print(f"purity with a hidden layer: {purity_of(exchanged.view('passive', seed=0)):.3f}")
 
 # %% [markdown]
-# With a hidden layer the gradient is no longer one direction for each class: it is mixed by weights
-# that depend on the row. For the third, `vflsec audit oneshot_table1` writes a report that has both
+# Hardly less: a hidden layer that has not been trained mixes the directions, yet rows of one class
+# stay together. For the third, `vflsec audit oneshot_table1` writes a report that has both
 # trainings side by side.

@@ -61,8 +61,8 @@ attacks = [
 
 def train(defenses):
     return vflsec.train(
-        world, "splitnn", defenses=defenses, seeds=SEEDS, attacks=["norm", "direction"],
-        device="cpu", **settings,
+        world, "splitnn", defenses=defenses, seeds=SEEDS, attacks=attacks, device="cpu",
+        **settings,
     )  # fmt: skip
 
 

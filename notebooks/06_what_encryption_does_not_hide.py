@@ -16,7 +16,7 @@
 #
 # "Our embeddings are homomorphically encrypted, so the other company cannot see them." Let us run the
 # real thing: CKKS ciphertexts, two roles, bytes between them. Then we sit down in the active party's
-# chair, which holds no key, and recover the embeddings to the sixth digit.
+# chair, which holds no key, and recover the embeddings to the fourth digit.
 #
 # Then we share the layer's weights, and the attack dies. Then we fit a decoder, and part of it is back.
 

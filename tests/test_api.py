@@ -11,15 +11,14 @@ import pytest
 import vflsec
 from vflsec.errors import VflsecError
 
-ATTACKS = [{"name": "norm"}, {"name": "direction", "positives": 3}]
+ATTACKS: list[dict[str, Any]] = [{"name": "norm"}, {"name": "direction", "positives": 3}]
 
 
 @pytest.fixture(scope="module")
 def trained() -> vflsec.Trained:
-    found: vflsec.Trained = vflsec.train(
+    return vflsec.train(
         "breast_cancer", "splitnn", defenses={"iso": [0, 5]}, seeds=2, epochs=3, device="cpu"
     )
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +94,18 @@ def test_both_packages_keep_their_modules() -> None:
     from vflsec.measure import attack
     from vflsec.train import cohort
 
-    assert vflsec.train.cohort is cohort
-    assert vflsec.measure.attack is attack
-    assert Path(vflsec.train.__file__).name == "__init__.py"
+    train: Any = vflsec.train
+    measure: Any = vflsec.measure
+    assert train.cohort is cohort
+    assert measure.attack is attack
+    assert Path(train.__file__).name == "__init__.py"
+
+
+def test_an_attack_that_needs_more_than_by_default_is_named_with_its_settings() -> None:
+    last = {"name": "direction", "positives": 3, "accumulate": False, "epoch": "last"}
+    trained = vflsec.train(
+        "breast_cancer", seeds=2, epochs=2, attacks=[last], record=[], device="cpu"
+    )
+    found = vflsec.measure(trained, last)
+    assert set(found.status) == {"ok"}
+    assert found.attack.str.startswith("direction(accumulate=False").all()

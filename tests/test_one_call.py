@@ -121,7 +121,7 @@ def test_run_audit_takes_dataframes_and_agrees(audited: vflsec.Audit, tmp_path: 
     mine, first = again.results, audited.results[audited.results.role == "audit"]
     keys = ["seed", "split", "metric"]
     both = [f[f.attack == "norm"].set_index(keys).value.sort_index() for f in (mine, first)]
-    pd.testing.assert_series_equal(*both)
+    pd.testing.assert_series_equal(both[0], both[1])
 
 
 def test_other_ways_to_name_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,9 +229,10 @@ def test_a_dataframe_is_no_scenario() -> None:
 def test_the_package_keeps_its_names() -> None:
     from vflsec.audit import cap, pareto, t_interval, trials
 
-    assert vflsec.audit.cap is cap
+    package: Any = vflsec.audit
+    assert package.cap is cap
     assert all(callable(f) for f in (cap, pareto, t_interval, trials))
-    assert set(vflsec.audit.__all__) <= set(dir(vflsec.audit))
-    assert all(getattr(vflsec.audit, name) is not None for name in vflsec.audit.__all__)
+    assert set(package.__all__) <= set(dir(package))
+    assert all(getattr(package, name) is not None for name in package.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        vflsec.audit.nothing  # noqa: B018
+        package.nothing  # noqa: B018

@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING, Any
 from vflsec._version import __version__
 
 if TYPE_CHECKING:
-    from vflsec.api import Trained, infer
+    from vflsec.api import Trained, infer, measure, train
     from vflsec.cell import DefenseSpec
     from vflsec.config.scenario import Scenario, load_scenario
     from vflsec.engine.rehearse import make_plan
     from vflsec.engine.run import run_audit
+    from vflsec.engine.traces import infer as guess_traces
+    from vflsec.engine.traces import score as score_traces
+    from vflsec.one_call import audit
     from vflsec.report import figures
     from vflsec.report.notebook import Audit
     from vflsec.trace.record import record
+    from vflsec.trace.truth import write_truth
 
 __all__ = [
-    "Audit", "DefenseSpec", "Scenario", "Trained", "__version__", "audit", "figures", "infer",
-    "load_scenario", "make_plan", "measure", "record", "run_audit", "train",
+    "Audit", "DefenseSpec", "Scenario", "Trained", "__version__", "audit", "figures",
+    "guess_traces", "infer", "load_scenario", "make_plan", "measure", "record", "run_audit",
+    "score_traces", "train", "write_truth",
 ]  # fmt: skip
 
 _HOME = {
@@ -36,7 +41,10 @@ _HOME = {
     "run_audit": "vflsec.engine.run",
     "Scenario": "vflsec.config.scenario",
     "load_scenario": "vflsec.config.scenario",
+    "guess_traces": "vflsec.engine.traces:infer",
     "record": "vflsec.trace.record",
+    "score_traces": "vflsec.engine.traces:score",
+    "write_truth": "vflsec.trace.truth",
     "make_plan": "vflsec.engine.rehearse",
 }
 _PACKAGES = {
@@ -51,7 +59,8 @@ def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(_PACKAGES[name])
     if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+        home, _, own = _HOME[name].partition(":")
+        return getattr(import_module(home), own or name)
     raise AttributeError(f"module 'vflsec' has no attribute {name!r}")
 
 
