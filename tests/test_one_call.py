@@ -236,3 +236,19 @@ def test_the_package_keeps_its_names() -> None:
     assert all(getattr(package, name) is not None for name in package.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         package.nothing  # noqa: B018
+
+
+def test_the_same_call_trains_nothing_twice(audited: vflsec.Audit) -> None:
+    from vflsec.plan.values import Plan
+    from vflsec.reporter import Reporter
+
+    class Told(Reporter):
+        works: list[Any] = []
+
+        def plan(self, plan: Plan, folder: Path, works: Any) -> None:
+            self.works += works
+
+    told = Told()
+    again = call(people(), audited.folder, progress=told)
+    assert told.works == []
+    assert again.summary["scenario_hash"] == audited.summary["scenario_hash"]
