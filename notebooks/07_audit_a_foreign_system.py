@@ -162,5 +162,6 @@ print("verdict:", audit.verdict, *(v["reason"] for v in audit.summary["gates"]))
 # %% [markdown]
 # The contractor's own columns are as good as they were: noise can only take what the federation adds.
 # The undefended runs are given along with the noisy ones: an attack that fails passes a gate only where
-# it is shown to work without the defense. Without `columns` there is no control but the class
+# it is shown to work without the defense, and only with bounds that lie within the limit. Five seeds do
+# not settle that here, which is neither a pass nor a leak. Without `columns` there is no control but the class
 # majority, so all that these columns tell by themselves would count as leaked. The audit says so.
