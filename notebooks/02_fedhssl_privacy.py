@@ -23,17 +23,15 @@
 # The attacker is the passive party: it knows 80 labels and completes its own bottom with a head.
 
 # %%
+import json
+
 import numpy as np
 import torch
 
-from vflsec import registry
-from vflsec.audit.intervals import t_interval
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
-from vflsec.data.prepare import make_task
-from vflsec.engine.cohort import run_cohort
+import vflsec
+from vflsec.audit import t_interval
 
 torch.set_num_threads(1)
-SEEDS = range(5)
 
 # %% [markdown]
 # ## The data
@@ -42,44 +40,32 @@ SEEDS = range(5)
 # party the right half. 40 % of the training rows are aligned, 200 of them labelled.
 
 # %%
-source = registry.datasets.create("digits").load(0)
-tasks = {s: make_task(source, s, labelled=200, aligned=0.4) for s in SEEDS}
-{name: len(rows) for name, rows in tasks[0].sets.items()}
-
-# %%
+digits = {"name": "digits", "labelled": 200, "aligned": 0.4}
 small = {
     "hidden": [64], "cut": 64, "projector_hidden": 64, "projector_out": 64, "predictor_hidden": 16,
     "pretrain_iterations": 5, "pretrain_batch_size": 128, "pretrain_lr": 0.2,
     "batch_size": 64, "epochs": 40, "patience": 10,
 }  # fmt: skip
-attack = AttackSpec(
-    "model_completion", {"variants": ["logistic", "finetune"], "steps": 50}, ("passive",),
-    known_rows=80,
-)  # fmt: skip
+completion = {"name": "model_completion", "variants": ["logistic", "finetune"], "steps": 50}
 
 
-def run(algorithm, strengths=(0.0,), attacks=(), **change):
-    """Results by strength of the gradient noise: a list of seeds each."""
-    cells = [
-        CellSpec({"name": "digits"}, algorithm, small | change,
-                 (DefenseSpec("iso", {"phase": "finetune"}, strength=f),), seed=s)
-        for f in strengths for s in SEEDS
-    ]  # fmt: skip
-    found = run_cohort(cells, list(attacks), tasks, device="cpu")
-    return [found[i : i + len(SEEDS)] for i in range(0, len(found), len(SEEDS))]
+def run(algorithm, **change):
+    """Five seeds of one algorithm, side by side."""
+    return vflsec.train(
+        digits, algorithm, attacks=["model_completion"], device="cpu", **(small | change)
+    )
 
 
-def accuracy(results, phase="finetune", attack=""):
-    return np.array([
-        m.value for r in results for m in r.measures
-        if m.split == "test" and m.metric == "accuracy" and m.phase == phase
-        and bool(m.attack) == bool(attack)
-    ])  # fmt: skip
+def accuracy(frame, strength=None):
+    """Test accuracies, one for each seed."""
+    rows = frame[(frame.split == "test") & (frame.metric == "accuracy")]
+    rows = rows if strength is None else rows[rows.strength == strength]
+    return rows.value.to_numpy()
 
 
 def show(values):
     low, high = t_interval(values)
-    return f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"
+    return f"{np.mean(values):.3f} [{low:.3f}, {high:.3f}]"
 
 
 # %% [markdown]
@@ -97,7 +83,7 @@ arms = {
     "FedHSSL-SimSiam": ("fedhssl", {"own_control": False}),
 }
 for name, (algorithm, change) in arms.items():
-    print(f"{name:18}", show(accuracy(run(algorithm, **change)[0])))
+    print(f"{name:18}", show(accuracy(run(algorithm, **change).main)))
 
 # %% [markdown]
 # ## What it leaks
@@ -109,16 +95,22 @@ for name, (algorithm, change) in arms.items():
 
 # %%
 strengths = (0.0, 1.0, 5.0, 25.0)
-curve = run("fedhssl", strengths, [attack])
-plain = curve[0]
-for phase in ("pretrain", "finetune"):
-    print(f"attack after {phase:9}", show(accuracy(plain, phase, "completion")))
-for name in ("alone", "scratch", "logistic", "majority"):
-    values = [
-        m.controls[name]["value"] for r in plain for m in r.measures
-        if m.attack and m.split == "test" and m.metric == "accuracy" and m.phase == "finetune"
-    ]  # fmt: skip
-    print(f"control {name:14}", show(np.array(values)))
+pretrained = run("fedhssl", until="pretrain")
+finetuned = run("fedhssl", defenses={"iso": {"strength": strengths, "phase": "finetune"}})
+found = {
+    "pretrain": vflsec.measure(pretrained, completion, known_rows=80, by_seed=True),
+    "finetune": vflsec.measure(finetuned, completion, known_rows=80, by_seed=True),
+}
+for phase, frame in found.items():
+    attacked = frame[frame.attack != ""]
+    print(f"attack after {phase:9}", show(accuracy(attacked, 0.0 if phase == "finetune" else None)))
+
+# %%
+tuned = found["finetune"]
+plain = tuned[(tuned.strength == 0) & (tuned.split == "test") & (tuned.metric == "accuracy")]
+controls = [json.loads(text) for text in plain.controls]
+for name in controls[0]:
+    print(f"control {name:14}", show([c[name]["value"] for c in controls]))
 
 # %% [markdown]
 # ## What noise on the gradients costs, and what it stops
@@ -129,8 +121,8 @@ for name in ("alone", "scratch", "logistic", "majority"):
 
 # %%
 print("strength   main                    attack")
-for f, results in zip(strengths, curve, strict=True):
-    print(f"{f:8}  ", show(accuracy(results)), " ", show(accuracy(results, attack="completion")))
+for f in strengths:
+    print(f"{f:8}  ", show(accuracy(finetuned.main, f)), " ", show(accuracy(tuned, f)))
 
 # %% [markdown]
 # ## What crossed the boundary
@@ -139,7 +131,33 @@ for f, results in zip(strengths, curve, strict=True):
 # once a global iteration, and in fine-tuning embeddings up and gradients down.
 
 # %%
-for row in plain[0].ledger:
-    if row.phase != "predict" and row.kind in ("embedding", "gradient", "state"):
-        print(f"{row.phase:9} {row.kind:9} {row.name:10} {row.sender:8}-> {row.receiver:8}"
-              f"{row.messages:5} messages {row.bytes / 1e6:7.3f} MB")  # fmt: skip
+crossed = finetuned.messages
+here = (crossed.seed == 0) & (crossed.strength == 0) & (crossed.phase != "predict")
+here &= crossed.kind.isin(["embedding", "gradient", "state"])
+crossed[here].drop(columns=["seed", "strength", "elements"])
+
+# %% [markdown]
+# ## Exercise
+#
+# 1. Grant the attacker 20 labels instead of 80. Which of its controls suffers most?
+# 2. Is what leaks after pre-training owed to the cross-party step or to each party's own? Attack
+#    `fedlocal_ssl`, in which nothing crosses before fine-tuning.
+#
+# ## Solution
+
+# %%
+for known_rows in (20, 80):
+    frame = vflsec.measure(pretrained, completion, known_rows=known_rows, by_seed=True)
+    frame = frame[(frame.split == "test") & (frame.metric == "accuracy")]
+    controls = [json.loads(text) for text in frame.controls]
+    means = {n: np.mean([c[n]["value"] for c in controls]).round(3) for n in controls[0]}
+    print(known_rows, "labels: attack", show(frame.value), {n: float(v) for n, v in means.items()})
+
+# %%
+local = run("fedlocal_ssl", own_control=False, until="pretrain")
+frame = vflsec.measure(local, completion, known_rows=80)
+frame[(frame.split == "test") & (frame.metric == "accuracy")][["value", "control", "advantage"]]
+
+# %% [markdown]
+# Nothing crossed, so nothing can have leaked: an advantage here is what the control set cannot do, and
+# the yardstick for the advantage above.

@@ -23,21 +23,18 @@
 # do two defenses change? The attacks are those of Li et al. (ICLR 2022, arXiv:2102.08504).
 
 # %%
+import json
 import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import torch
 
-from vflsec import registry
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
-from vflsec.data.prepare import make_task
-from vflsec.engine.cohort import run_cohort
+import vflsec
 
 warnings.filterwarnings("ignore")
 torch.set_num_threads(1)
-SEEDS = range(3)
+SEEDS = 3
 
 # %% [markdown]
 # ## A world with rare positives
@@ -46,10 +43,7 @@ SEEDS = range(3)
 # the active party 20 columns and the labels.
 
 # %%
-dataset = registry.datasets.create("control_gaussian", {"positive_rate": 0.15})
-tasks = {s: make_task(dataset.load(s), s) for s in SEEDS}
-passive = tasks[0].passive[0]
-print(tasks[0].parties, {k: len(v) for k, v in tasks[0].sets.items()})
+world = {"name": "control_gaussian", "params": {"positive_rate": 0.15}}
 
 # %% [markdown]
 # One cohort trains everything at once: four noise strengths for each seed. `over_time` asks for what
@@ -59,44 +53,32 @@ print(tasks[0].parties, {k: len(v) for k, v in tasks[0].sets.items()})
 STRENGTHS = (0.0, 1.0, 5.0, 25.0)
 settings = {"epochs": 15, "patience": 0, "cut": 16}
 attacks = [
-    AttackSpec("norm", {}, (passive,), over_time=True),
-    AttackSpec("direction", {"positives": 5}, (passive,), over_time=True),
-    AttackSpec(
-        "direction",
-        {"positives": 5, "accumulate": False, "epoch": "last"},
-        (passive,),
-        over_time=True,
-    ),
+    {"name": "norm"},
+    {"name": "direction", "positives": 5},
+    {"name": "direction", "positives": 5, "accumulate": False, "epoch": "last"},
 ]
-cells = [
-    CellSpec({"name": "control"}, "splitnn", settings, (DefenseSpec("iso", strength=x),), seed=s)
-    for x in STRENGTHS
-    for s in SEEDS
-]
-results = run_cohort(cells, attacks, tasks, device="cpu")
 
 
-# %%
-def frame(results):
-    """One row for each AUC on training rows."""
-    rows = []
-    for r in results:
-        for m in r.measures:
-            if m.metric == "auc" and m.attack and m.split == "train":
-                rows.append(
-                    {
-                        "strength": r.spec.defenses[0].strength,
-                        "seed": r.spec.seed,
-                        "attack": m.attack,
-                        "epoch": m.notes.get("epoch"),
-                        "auc": m.value,
-                        "logistic control": m.controls["logistic"]["value"],
-                    }
-                )
-    return pd.DataFrame(rows)
+def train(defenses):
+    return vflsec.train(
+        world, "splitnn", defenses=defenses, seeds=SEEDS, attacks=attacks, device="cpu",
+        **settings,
+    )  # fmt: skip
 
 
-table = frame(results)
+def auc(trained, attacks):
+    """One row for each AUC on training rows: at the end, and after every epoch."""
+    found = vflsec.measure(trained, attacks, over_time=True, by_seed=True)
+    found = found[(found.metric == "auc") & (found.split == "train") & (found.attack != "")]
+    epoch = found.phase.str.extract(r"@(\d+)")[0].astype(float)
+    own = [json.loads(c).get("logistic", {}).get("value") for c in found.controls]
+    kept = found[["strength", "seed", "attack"]]
+    return kept.assign(epoch=epoch, auc=found.value, logistic=own)
+
+
+noisy = train({"iso": STRENGTHS})
+print(noisy.tasks[0].parties, {k: len(v) for k, v in noisy.tasks[0].sets.items()})
+table = auc(noisy, attacks)
 final = table[table.epoch.isna()]
 final.pivot_table(index="attack", columns="strength", values="auc").round(3)
 
@@ -107,9 +89,9 @@ final.pivot_table(index="attack", columns="strength", values="auc").round(3)
 # far below:
 
 # %%
-print(round(final["logistic control"].mean(), 3))
+print(round(final.logistic.mean(), 3))
 undefended = final[final.strength == 0].groupby("attack").auc.mean()
-assert undefended.min() > final["logistic control"].mean() + 0.1
+assert undefended.min() > final.logistic.mean() + 0.1
 
 # %% [markdown]
 # ## Patience
@@ -151,15 +133,9 @@ assert gain > 0.02
 # The main task pays for noise on gradients, because the passive bottom learns from them.
 
 # %%
-main = pd.DataFrame(
-    [
-        {"strength": r.spec.defenses[0].strength, "AUC": m.value}
-        for r in results
-        for m in r.measures
-        if not m.attack and m.metric == "auc" and m.split == "test"
-    ]
-)
-main.groupby("strength").AUC.mean().round(3)
+main = noisy.main
+main = main[(main.metric == "auc") & (main.split == "test")]
+main.groupby("strength").value.mean().round(3)
 
 # %% [markdown]
 # ## Randomised labels
@@ -169,14 +145,8 @@ main.groupby("strength").AUC.mean().round(3)
 # the flip is drawn once. With $\epsilon = 1$ a binary label is kept with probability 0.73.
 
 # %%
-private = [
-    CellSpec(
-        {"name": "control"}, "splitnn", settings, (DefenseSpec("label_dp", strength=x),), seed=s
-    )
-    for x in (0.0, 0.5, 1.0, 2.0)
-    for s in SEEDS
-]
-dp = frame(run_cohort(private, attacks[1:2], tasks, device="cpu"))
+private = train({"label_dp": [0.0, 0.5, 1.0, 2.0]})
+dp = auc(private, attacks[1])
 shown = dp[dp.epoch.isna()].groupby("strength").auc.mean()
 shown.index = ["no noise", "ε = 2", "ε = 1", "ε = 0.5"]
 print(shown.round(3))
@@ -192,3 +162,26 @@ assert np.all(np.diff(shown.to_numpy()) < 0)
 #   direction.
 # * Noise on gradients is paid for by the main task; noise on labels bounds every attack, on
 #   gradients or not, and the bound can be stated.
+#
+# ## Exercise
+#
+# 1. Give the direction attack one known positive instead of five. How much does it lose?
+# 2. Make the classes balanced (`positive_rate` 0.5). Which of the two attacks dies, and why?
+#
+# ## Solution
+
+# %%
+few = auc(noisy, [{"name": "direction", "positives": k} for k in (1, 5)])
+few = few[few.epoch.isna()]
+few.pivot_table(index="attack", columns="strength", values="auc").round(3)
+
+# %%
+world["params"]["positive_rate"] = 0.5
+even = auc(train({"iso": [0.0, 1.0]}), attacks[:2])
+even = even[even.epoch.isna() & (even.strength == 0)].groupby("attack").auc.mean()
+print(even.round(3).to_string())
+assert even["norm"] < even["direction(positives=5)"] - 0.2
+
+# %% [markdown]
+# The length of a gradient tells how surprised the model was. Rare positives surprise it more; with
+# balanced classes both sides surprise it alike, and the sign, which the direction has, is all there is.

@@ -30,9 +30,8 @@ import torch
 
 import vflsec
 from vflsec import registry
-from vflsec.audit import canary
+from vflsec.audit import audit_labels, pareto, trials
 from vflsec.defenses.label_dp import LabelDP, keep_probability
-from vflsec.engine.tune import pareto, trials
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
@@ -72,8 +71,8 @@ table = pd.DataFrame([vars(t) for t in found])[
 table.round(3)
 
 # %% [markdown]
-# `leak` is the largest advantage over the strongest control (the same attacker without the
-# federation), mean over seeds; `leak_high` its upper bound. Strength is 1 / epsilon for the two
+# `leak` is the largest advantage over the controls (the same attacker without the federation), mean
+# over seeds; `leak_high` its upper bound. Strength is 1 / epsilon for the two
 # label defenses.
 #
 # ## 2. The Pareto front
@@ -110,7 +109,7 @@ for name, strengths in {
     "gradperturb": (5.0,),
 }.items():
     for strength in strengths:
-        m = canary.audit_labels(registry.defenses.create(name), strength, epochs=10)
+        m = audit_labels(registry.defenses.create(name), strength, epochs=10)
         rows.append((name, strength, m.claimed, m.epsilon, m.contradicts))
 pd.DataFrame(
     rows, columns=["defense", "strength", "claimed", "measured at least", "contradicted"]
@@ -138,7 +137,7 @@ class FreshFlips(LabelDP):
 
 
 for epochs in (1, 3, 10, 30):
-    print(f"{epochs:3} epochs:", canary.audit_labels(FreshFlips(), 1.0, epochs=epochs).sentence())
+    print(f"{epochs:3} epochs:", audit_labels(FreshFlips(), 1.0, epochs=epochs).sentence())
 
 # %% [markdown]
 # The claim was epsilon 1. After a few epochs the canaries prove that it is false; in an audit the
@@ -146,3 +145,23 @@ for epochs in (1, 3, 10, 30):
 #
 # To find the cheapest strength of one defense for a target: `vflsec tune SCENARIO --defense iso
 # --leak 0.05 --drop 0.03`.
+#
+# ## Exercise
+#
+# 1. How many canaries does it take to contradict the broken response after three epochs?
+# 2. Mend `FreshFlips` so that it flips once and remembers, and measure it again.
+#
+# ## Solution
+
+# %%
+for canaries in (200, 500, 2000):
+    print(canaries, audit_labels(FreshFlips(), 1.0, epochs=3, canaries=canaries).sentence())
+
+# %%
+mended = audit_labels(registry.defenses.create("label_dp"), 1.0, epochs=30)
+print(mended.sentence())
+assert not mended.contradicts
+
+# %% [markdown]
+# The mended one is `label_dp` itself: its `labels` hook draws once, before training, and its loss
+# takes what it is given.

@@ -9,16 +9,17 @@ from typing import Any
 
 __all__ = ["callable_as"]
 
+_HOME = {"train": "vflsec.api", "measure": "vflsec.api", "audit": "vflsec.one_call"}
+
 
 class _Callable(ModuleType):
-    """A package whose call is a function of `vflsec.api`, imported when it is first called."""
+    """A package whose call is a function of its name, imported when it is first called."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return getattr(import_module("vflsec.api"), self.__name__.rpartition(".")[2])(
-            *args, **kwargs
-        )
+        name = self.__name__.rpartition(".")[2]
+        return getattr(import_module(_HOME[name]), name)(*args, **kwargs)
 
 
 def callable_as(package: str) -> None:
-    """Let the package of this name be called like the function of that name in `vflsec.api`."""
+    """Let the package of this name be called like the function of that name."""
     sys.modules[package].__class__ = _Callable

@@ -145,7 +145,7 @@ def train(
     defenses: Mapping[str, Any] | Sequence[DefenseSpec] = (),
     seeds: int | Iterable[int] = 5,
     until: str = "",
-    attacks: Sequence[str] | None = None,
+    attacks: Sequence[str | Mapping[str, Any]] | None = None,
     record: Sequence[str] = (),
     device: str = "auto",
     base: str | Path = ".",
@@ -161,8 +161,9 @@ def train(
             "party": ..., hyper-parameters}}``; or specifications, taken as they are.
         seeds: their number, or the seeds.
         until: stop after this phase; by default the last one that can be audited.
-        attacks: names of the attacks whose messages are recorded; None records what any attack
-            on messages needs (those on own parameter gradients have to be named).
+        attacks: those whose messages are recorded, as :func:`measure` takes them; None records
+            what any attack on messages needs by default (those on own parameter gradients have to
+            be named).
         record: further messages to record for every party, such as ``sent.embedding:last``.
         device: ``auto``, ``cpu`` or ``cuda``.
         base: folder that relative paths start from.
@@ -309,19 +310,21 @@ def _stacks(defenses: Mapping[str, Any] | Sequence[DefenseSpec]) -> list[tuple[D
 
 
 def _demands(
-    parties: Sequence[str], attacks: Sequence[str] | None, record: Sequence[str]
+    parties: Sequence[str],
+    attacks: Sequence[str | Mapping[str, Any]] | None,
+    record: Sequence[str],
 ) -> list[Demand]:
-    """What is recorded for every party: what the passive attacks of these names need, and more."""
+    """What is recorded for every party: what these attacks need if they are passive, and more."""
     out = [Demand((p,), as_needs(record)) for p in parties]
-    for name in registry.attacks.names() if attacks is None else attacks:
-        attack = registry.attacks.create(name)
+    for one in _specs(registry.attacks.names() if attacks is None else attacks, (), {}):
+        attack = registry.attacks.create(one.name, one.params)
         if attacks is not None and attack.policy() is not None:
             raise check.fail(
-                "train: attacks", "passive ones", name,
+                "train: attacks", "passive ones", one.name,
                 "Active attackers change the training: use vflsec.run_audit.",
             )  # fmt: skip
         own = any(n.what == "parameter_gradient" for n in as_needs(attack.needs))
         if attack.policy() is None and (attacks is not None or not own):
-            specs = [AttackSpec(name, adversary=(p,), over_time=True) for p in parties]
+            specs = [replace(one, adversary=(p,), over_time=True) for p in parties]
             out += [Demand.of(spec, attack) for spec in specs]
     return out

@@ -216,7 +216,7 @@ def tune(
     """
     from dataclasses import asdict
 
-    from vflsec.engine.tune import pareto
+    from vflsec.audit.front import pareto
     from vflsec.engine.tune import tune as search
     from vflsec.report.exports import plain
 

@@ -45,6 +45,7 @@ class Wishes:
         id, separator, decimal, encoding: one text, or ``PARTY=TEXT`` for each party.
         rare: what to do with classes of too few rows: ``drop``, ``merge``, or '' to be asked.
         bins: classes to cut a quantity into, 0 = none.
+        call: whether this is `vflsec.audit(...)` and not the command line, for messages.
     """
 
     label: str
@@ -54,6 +55,24 @@ class Wishes:
     encoding: Sequence[str] = ()
     rare: str = ""
     bins: int = 0
+    call: bool = False
+
+    @property
+    def who(self) -> str:
+        """Who speaks in a message: ``init`` or ``audit``."""
+        return "audit" if self.call else "init"
+
+    def name(self, key: str) -> str:
+        """How a message names one of these: ``init: --label``, ``audit: label``."""
+        return f"{self.who}: {self.flag(key)}"
+
+    def flag(self, key: str) -> str:
+        """``--label``, or ``label`` of a call."""
+        return key if self.call else f"--{key}"
+
+    def option(self, key: str, value: Any) -> str:
+        """How the user would write it: ``--rare drop``, ``rare='drop'``."""
+        return f"{key}={value!r}" if self.call else f"--{key} {value}"
 
 
 @dataclass(frozen=True)
@@ -71,8 +90,15 @@ class Draft:
     notes: Sequence[str] = field(default_factory=tuple)
 
 
-def draft_scenario(tables: Sequence[Path], wishes: Wishes, base: Path) -> Draft:
+def draft_scenario(
+    tables: Sequence[Path] | Mapping[str, Path], wishes: Wishes, base: Path
+) -> Draft:
     """Read the tables and draft a scenario whose paths start from `base`.
+
+    Args:
+        tables: one for each party, or one for all; a party is called by its file if not named.
+        wishes: what the user said.
+        base: folder that the scenario's paths start from.
 
     Raises:
         DataError: a table cannot be read, or cannot be split so that every class is trained on
@@ -80,14 +106,12 @@ def draft_scenario(tables: Sequence[Path], wishes: Wishes, base: Path) -> Draft:
         ConfigError: a column is not there, a name is taken twice, or a wish makes no sense.
     """
     parties = _parties(tables)
-    reading = {
-        key: _by_party(f"--{key}", getattr(wishes, key), parties)
-        for key in ("separator", "decimal", "encoding")
-    }
+    tables = list(parties)
+    reading = {key: _by_party(key, wishes, parties) for key in ("separator", "decimal", "encoding")}
     reader = Reader(**reading)  # type: ignore[arg-type]
     single = len(tables) == 1
     frames = {parties[p]: reader.read(p, "" if single else parties[p]) for p in tables}
-    active = _holder(frames, wishes.label)
+    active = _holder(frames, wishes)
     notes: list[str] = []
     data: dict[str, Any] = {}
     if single:
@@ -141,7 +165,12 @@ def _must_load(text: str) -> None:
     load_scenario(tomllib.loads(text), components=False)
 
 
-def _parties(paths: Sequence[Path]) -> dict[Path, str]:
+def _parties(paths: Sequence[Path] | Mapping[str, Path]) -> dict[Path, str]:
+    if isinstance(paths, Mapping):
+        named = {p: party for party, p in paths.items()}
+        if len(named) != len(paths):
+            raise ConfigError("audit: tables must be another one for each party, got one twice.")
+        return named
     names = {p: re.sub(r"\W+", "_", p.name.split(".")[0]) for p in paths}
     if len(set(names.values())) != len(paths):
         raise ConfigError(
@@ -151,10 +180,9 @@ def _parties(paths: Sequence[Path]) -> dict[Path, str]:
     return names
 
 
-def _by_party(
-    option: str, texts: Sequence[str], parties: Mapping[Path, str]
-) -> str | dict[str, str]:
+def _by_party(key: str, wishes: Wishes, parties: Mapping[Path, str]) -> str | dict[str, str]:
     """One text for all, or one for each party that is named (``PARTY=TEXT``)."""
+    texts: Sequence[str] = getattr(wishes, key)
     names = list(parties.values())
     pairs = {}
     for text in texts:
@@ -163,20 +191,21 @@ def _by_party(
             pairs[party] = value
         elif len(texts) > 1:
             rule = f"PARTY=TEXT with a party among {', '.join(names)} where it is given twice"
-            raise check.fail(f"init: {option}", rule, text, check.nearest(party, names))
+            raise check.fail(wishes.name(key), rule, text, check.nearest(party, names))
     if pairs and len(names) == 1:
         return next(iter(pairs.values()))
     return pairs or (texts[0] if texts else "")
 
 
-def _holder(frames: Mapping[str, Frame], label: str) -> str:
+def _holder(frames: Mapping[str, Frame], wishes: Wishes) -> str:
+    label = wishes.label
     holders = [p for p, f in frames.items() if label in f.columns]
     if len(holders) != 1:
         every = sorted({c for f in frames.values() for c in f.columns})
         where = " and ".join(str(frames[p].path) for p in holders) or "no table"
         raise ConfigError(
-            f"init: --label must be a column of exactly one table, got {label!r}, which is in "
-            f"{where}. {check.nearest(label, every)}".rstrip()
+            f"{wishes.name('label')} must be a column of exactly one table, got {label!r}, which "
+            f"is in {where}. {check.nearest(label, every)}".rstrip()
         )
     return holders[0]
 
@@ -185,23 +214,23 @@ def _ids(
     frames: Mapping[str, Frame], wishes: Wishes, parties: Mapping[Path, str]
 ) -> tuple[str | dict[str, str], bool] | None:
     """The id column, by party where it differs, and whether it was found and not given."""
-    given = _by_party("--id", wishes.id, parties)
+    given = _by_party("id", wishes, parties)
     several = len(frames) > 1
     if isinstance(given, dict):
         left = [p for p in frames if p not in given]
         if left:
             raise ConfigError(
-                f"init: --id must be given for every table, got none for {', '.join(left)}. "
-                f"Add {_id_options(frames, wishes.label, dict.fromkeys(left, ''))}."
+                f"{wishes.name('id')} must be given for every table, got none for "
+                f"{', '.join(left)}. Add {_id_options(frames, wishes, dict.fromkeys(left, ''))}."
             )
     for p, frame in frames.items():
         column = given if isinstance(given, str) else given[p]
         if column and column not in frame.columns:
             hint = check.nearest(column, list(frame.columns))
-            other = f" Where it is called otherwise, say so: {_id_options(frames, wishes.label)}."
+            other = f" Where it is called otherwise, say so: {_id_options(frames, wishes)}."
             raise ConfigError(
-                f"init: --id must be a column of every table, got {column!r}, which {frame.path} "
-                f"lacks. {hint}{other if several else ''}".replace("  ", " ").rstrip()
+                f"{wishes.name('id')} must be a column of every table, got {column!r}, which "
+                f"{frame.path} lacks. {hint}{other if several else ''}".replace("  ", " ").rstrip()
             )
     if given:
         return given, False
@@ -209,19 +238,22 @@ def _ids(
     if found or not several:
         return found, bool(found)
     raise ConfigError(
-        "init: several tables need --id, the column that links their rows; no column is in every "
-        "table with another value in every row. Where it is called otherwise in each: "
-        f"{_id_options(frames, wishes.label)}."
+        f"{wishes.who}: several tables need {wishes.flag('id')}, the column that links their rows; "
+        "no column is in every table with another value in every row. Where it is called otherwise "
+        f"in each: {_id_options(frames, wishes)}."
     )
 
 
 def _id_options(
-    frames: Mapping[str, Frame], label: str, only: Mapping[str, str] | None = None
+    frames: Mapping[str, Frame], wishes: Wishes, only: Mapping[str, str] | None = None
 ) -> str:
     """``--id bank=customer_id --id shop="Customer ID"`` with the columns that match best."""
-    best = guess_roles.matching_ids(frames, label)
+    best = guess_roles.matching_ids(frames, wishes.label)
+    asked = list(only if only is not None else frames)
+    if wishes.call:
+        return f"id={ ({p: best.get(p, 'COLUMN') for p in asked})!r}"
     words = []
-    for p in only if only is not None else frames:
+    for p in asked:
         column = best.get(p, "COLUMN")
         plain = re.fullmatch(r"[\w .-]+", column) is not None
         spaced = f'{p}="{column}"' if " " in column else f"{p}={column}"
@@ -238,9 +270,7 @@ def _relative(path: Path, base: Path) -> str:
 
 def _halves(frame: Frame, features: Sequence[str]) -> dict[str, list[str]]:
     if len(features) < 2:
-        raise ConfigError(
-            f"init: {frame.path} needs two feature columns or more to be split vertically."
-        )
+        raise ConfigError(f"{frame.path} needs two feature columns or more to be split vertically.")
     half = (len(features) + 1) // 2
     return {"active": list(features[:half]), "passive": list(features[half:])}
 
@@ -258,16 +288,22 @@ def _cut(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
             raise DataError(
                 f"{frame.path}: label column {wishes.label!r} must hold classes, got a quantity "
                 f"({np.nanmin(values):g} to {np.nanmax(values):g}). Cut it into classes: add "
-                f"--bins 2 (above and below the median, {np.nanmedian(values):g}), or write your "
-                "own cut points as label_edges under [data]."
+                f"{wishes.option('bins', 2)} (above and below the median, "
+                f"{np.nanmedian(values):g})"
+                + (
+                    "."
+                    if wishes.call
+                    else ", or write your own cut points as label_edges under [data]."
+                )
             )
         return {}
-    check.integer("init: --bins", wishes.bins, low=2, high=100)
+    check.integer(wishes.name("bins"), wishes.bins, low=2, high=100)
     values, bad = frame.numbers(wishes.label)
     if len(bad):
         raise DataError(
-            f"{frame.path}: label column {wishes.label!r} must hold numbers to be cut by --bins, "
-            f"got {frame.columns[wishes.label][int(bad[0])].as_py()!r}. Leave --bins out."
+            f"{frame.path}: label column {wishes.label!r} must hold numbers to be cut by "
+            f"{wishes.flag('bins')}, got {frame.columns[wishes.label][int(bad[0])].as_py()!r}. "
+            f"Leave {wishes.flag('bins')} out."
         )
     there = values[~np.isnan(values)]
     shares = np.arange(1, wishes.bins) / wishes.bins
@@ -299,11 +335,16 @@ def _settled(source: Source, wishes: Wishes, notes: list[str]) -> dict[str, Any]
     if not wishes.rare:
         held = "" if bool(everyone.all()) else " that all tables hold"
         raise DataError(
-            f"init: each class must have at least {_ENOUGH} rows{held}, got {what}. Add "
-            "--rare merge (they become one class), --rare drop (their rows count as rows without "
-            "a label)" + (", or --bins 2 if the label is a quantity." if len(rare) > 20 else ".")
+            f"{wishes.who}: each class must have at least {_ENOUGH} rows{held}, got {what}. Add "
+            f"{wishes.option('rare', 'merge')} (they become one class), "
+            f"{wishes.option('rare', 'drop')} (their rows count as rows without a label)"
+            + (
+                f", or {wishes.option('bins', 2)} if the label is a quantity."
+                if len(rare) > 20
+                else "."
+            )
         )
-    check.one_of("init: --rare", wishes.rare, ("drop", "merge"))
+    check.one_of(wishes.name("rare"), wishes.rare, ("drop", "merge"))
     if wishes.rare == "merge":
         by_size = sorted(enough, key=lambda c: size[c])
         while sum(size[c] for c in rare) < _ENOUGH and by_size:
@@ -312,8 +353,8 @@ def _settled(source: Source, wishes: Wishes, notes: list[str]) -> dict[str, Any]
     left = len(enough) + (wishes.rare == "merge")
     if left < 2:
         raise DataError(
-            f"init: at least two classes must be left, got {left} after --rare {wishes.rare} "
-            f"({what}). Add rows, or name another label."
+            f"{wishes.who}: at least two classes must be left, got {left} after "
+            f"{wishes.option('rare', wishes.rare)} ({what}). Add rows, or name another label."
         )
     if wishes.rare == "drop":
         notes.append(f"Classes of fewer than {_ENOUGH} rows are left out: {what}.")

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from vflsec.audit.front import Trial, pareto, trials
 from vflsec.audit.leakage import results_frame
 from vflsec.engine import tune as module
-from vflsec.engine.tune import Trial, pareto, trials, tune
+from vflsec.engine.tune import tune
 from vflsec.errors import ConfigError
 
 

@@ -1,5 +1,42 @@
-"""The statistics of leakage: metrics, intervals, controls, advantage, summaries, gates."""
+"""The statistics of leakage: metrics, intervals, controls, advantage, summaries, gates.
 
-from vflsec.audit.summary import cap, dcs, relative_improvement, relative_risk
+Called itself, the package audits tables in one call: see `vflsec.one_call.audit`.
+"""
 
-__all__ = ["cap", "dcs", "relative_improvement", "relative_risk"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from vflsec._callable import callable_as
+
+if TYPE_CHECKING:
+    from vflsec.audit.canary import Measured, audit_labels, audit_rows, one_run
+    from vflsec.audit.front import Trial, pareto, trials
+    from vflsec.audit.intervals import t_interval
+    from vflsec.audit.summary import cap, dcs, relative_improvement, relative_risk
+
+__all__ = [
+    "Measured", "Trial", "audit_labels", "audit_rows", "cap", "dcs", "one_run", "pareto",
+    "relative_improvement", "relative_risk", "t_interval", "trials",
+]  # fmt: skip
+
+_HOME = {
+    "canary": ("Measured", "audit_labels", "audit_rows", "one_run"),
+    "intervals": ("t_interval",),
+    "summary": ("cap", "dcs", "relative_improvement", "relative_risk"),
+    "front": ("Trial", "pareto", "trials"),
+}
+
+callable_as(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(import_module(f"vflsec.audit.{module}"), name)
+    raise AttributeError(f"module 'vflsec.audit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

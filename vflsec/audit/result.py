@@ -30,3 +30,8 @@ class Audit:
     summary: dict[str, Any]
     verdicts: Sequence[Any]
     exit_code: int
+
+    @property
+    def findings(self) -> list[str]:
+        """What was found, one sentence each, the largest leaks first."""
+        return list(self.summary.get("findings", ()))

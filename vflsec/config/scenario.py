@@ -125,6 +125,7 @@ def load_scenario(
     overrides: Iterable[str] = (),
     *,
     components: bool = True,
+    base: Path | None = None,
 ) -> Scenario:
     """Read, inherit, override, share and sweep (:mod:`vflsec.config.inherit`), validate.
 
@@ -134,6 +135,7 @@ def load_scenario(
             ``form=NAME`` chooses a form of the scenario.
         components: also check names and hyper-parameters of algorithms, attacks, defenses and
             data sets (imports them, and so torch).
+        base: folder that relative paths of a dictionary start from; None is the working directory.
 
     Raises:
         ScenarioError: with all problems.
@@ -144,15 +146,15 @@ def load_scenario(
     if isinstance(source, Scenario):
         if not overrides:
             return source
-        base, default, places = source.base, source.name, source.origin.places
+        where, default, places = source.base, source.name, source.origin.places
         origin = source.origin
         found = Written(source.resolved(), origin.file, dict(origin.lines), dict(origin.files))
     elif isinstance(source, Mapping):
-        base, default = Path.cwd(), "scenario"
+        where, default = base or Path.cwd(), "scenario"
         found = Written(_plain(source), "<scenario>")
     else:
         path = find_scenario(source)
-        base, default, file = path.resolve().parent, path.stem, str(source)
+        where, default, file = path.resolve().parent, path.stem, str(source)
         if path != Path(source):
             file = f"{path.stem}.toml"
         chain = (path.resolve(),)
@@ -160,7 +162,7 @@ def load_scenario(
     problems: list[Problem] = []
     form, overrides = asked_form(overrides)
     _refuse_deep(found.raw, found.file)
-    found = inherited(found, base, packaged_scenarios(), _read, chain)
+    found = inherited(found, where, packaged_scenarios(), _read, chain)
     found = chosen_form(found, form)
     touched = override(found.raw, overrides, problems)
     _refuse_deep(found.raw, found.file)
@@ -180,7 +182,7 @@ def load_scenario(
         problems += check_components(origin, normal)
     if problems or root is None:
         raise ScenarioError(sorted(problems, key=lambda p: (p.file, p.line)))
-    return Scenario(root.name or default, root, base, origin, asked)
+    return Scenario(root.name or default, root, where, origin, asked)
 
 
 def _refuse_deep(raw: Mapping[str, Any], file: str) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vflsec import check
-from vflsec.audit.result import Audit
 from vflsec.config.scenario import load_scenario
 from vflsec.engine.run import run_audit
+from vflsec.report.notebook import Audit
 from vflsec.reporter import Reporter
 
 __all__ = ["looks", "run_until_decided"]

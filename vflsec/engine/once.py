@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from vflsec.audit.result import Audit
 from vflsec.engine.folder import claim
 from vflsec.engine.run import judge
 from vflsec.engine.store import Store
+from vflsec.report.notebook import Audit
 
 __all__ = ["audit_once"]
 

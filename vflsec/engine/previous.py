@@ -7,9 +7,9 @@ from typing import Any
 
 from vflsec.audit.baseline import Values, advantages, read_baseline
 from vflsec.audit.compare import compare
-from vflsec.audit.result import Audit
 from vflsec.engine.run import judge
 from vflsec.engine.store import Store
+from vflsec.report.notebook import Audit
 
 __all__ = ["compare_folders", "read_any", "read_audit"]
 

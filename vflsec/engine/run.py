@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from vflsec import check
-from vflsec.audit.result import Audit
 from vflsec.cell import Measure
 from vflsec.config.scenario import Scenario, load_scenario
+from vflsec.data.in_memory import on_disk
 from vflsec.engine.executor import (
     Backend,
     Tasks,
@@ -26,6 +26,7 @@ from vflsec.engine.record import record_of
 from vflsec.engine.rehearse import make_plan
 from vflsec.engine.store import Store
 from vflsec.plan.values import Group, Plan, Work
+from vflsec.report.notebook import Audit
 from vflsec.reporter import Reporter
 
 __all__ = ["Interrupted", "judge", "run_audit"]
@@ -52,7 +53,8 @@ def run_audit(
     """Audit a scenario and write its results; what is finished already is not done again.
 
     Args:
-        scenario: path, packaged name, or the sections as a dictionary.
+        scenario: path, packaged name, or the sections as a dictionary, whose `file` or `files`
+            under `data` may be DataFrames: they are written to a temporary folder for the run.
         out: results directory; default ``out/NAME``.
         seeds: instead of the scenario's.
         set: overrides ``a.b=value``, as on the command line.
@@ -68,21 +70,32 @@ def run_audit(
         VflsecError: scenario, data or output directory cannot be used.
         Interrupted: by Ctrl-C; run again to resume.
     """
+    if not isinstance(scenario, str | Path | Mapping | Scenario):
+        raise check.fail(
+            "run_audit: scenario", "a path, a packaged name or a dictionary of sections",
+            type(scenario).__name__, "For tables alone use vflsec.audit(tables, label=...).",
+        )  # fmt: skip
     how = Options(**options)
     overrides = list(set)
     if seeds is not None:
         value = seeds if isinstance(seeds, int) else list(seeds)
         overrides.append(f"audit.seeds={value}")
     where = _device(how.device)
-    loaded = load_scenario(scenario, overrides)
     if out is not None and not str(out).strip():
         raise check.fail("--out", "the name of a folder", str(out), "Leave it out for out/NAME.")
-    folder = Path(out) if out is not None else Path("out") / loaded.name
+    with on_disk(scenario) as (found, base):
+        loaded = load_scenario(found, overrides, base=base)
+        folder = Path(out) if out is not None else Path("out") / loaded.name
+        return _run(loaded, folder, where, how, progress or Reporter(), backend)
+
+
+def _run(
+    loaded: Scenario, folder: Path, where: str, how: Options, reporter: Reporter,
+    given: Backend | None,
+) -> Audit:  # fmt: skip
     probe(folder)
-    given = backend
-    backend = backend or default_backend()
+    backend = given or default_backend()
     plan = make_plan(loaded, load=backend.load_source, try_out=given is None)
-    reporter = progress or Reporter()
     started = time.monotonic()
     with claim(folder) as lock:
         lock.forget()

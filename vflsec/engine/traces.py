@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from vflsec import registry
-from vflsec.audit.result import Audit
 from vflsec.audit.scoring import scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, victims
 from vflsec.engine.record import threats, versions
@@ -27,6 +26,7 @@ from vflsec.errors import ConfigError, ThreatModelError, TraceError
 from vflsec.guess import Truth
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.guesses import Frozen, Source, freeze, thaw
+from vflsec.report.notebook import Audit
 from vflsec.task import Task
 from vflsec.trace.apart import validate_apart
 from vflsec.trace.limits import Limits

@@ -17,51 +17,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
-
-import pandas as pd
+from typing import Any
 
 from vflsec import check, registry
-from vflsec.audit import leakage
 from vflsec.audit.epsilon import pairs
+from vflsec.audit.front import Trial, trials
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.engine.run import run_audit
 from vflsec.errors import ConfigError
 
-__all__ = ["Trial", "Tuned", "pareto", "trials", "tune"]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One strength of one defense: the worst attack's advantage and the main task, with bounds.
-
-    Attributes:
-        defense, strength: what was run.
-        leak, leak_high: largest mean advantage over attacks, and the largest upper bound, of the
-            answer or of the answer turned round where it ranks two classes.
-        attack: the attack with that bound.
-        utility: mean of the main-task metric.
-        drop, drop_high: mean loss of utility against strength 0, and its upper bound.
-        claimed, measured: the epsilon that is claimed, and the largest lower bound that canaries
-            measure of it; None where nothing is claimed.
-    """
-
-    defense: str
-    strength: float
-    leak: float
-    leak_high: float
-    attack: str
-    utility: float
-    drop: float
-    drop_high: float
-    claimed: float | None = None
-    measured: float | None = None
-
-    def epsilons(self) -> str:
-        """Both epsilons as a sentence, ``""`` where nothing is claimed."""
-        if self.claimed is None or self.measured is None:
-            return ""
-        return f" It claims epsilon {self.claimed:.4g}; at least {self.measured:.3g} is measured."
+__all__ = ["Tuned", "tune"]
 
 
 @dataclass(frozen=True)
@@ -221,50 +186,6 @@ def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | N
         f"No strength that was tried brings every upper bound within {leak:g}: the lowest is "
         f"{least.leak_high:+.3f} ({least.attack}) at strength {least.strength:g}."
     )
-
-
-def trials(results: pd.DataFrame) -> list[Trial]:
-    """One trial for each defense and strength of an audit's results.
-
-    Raises:
-        ConfigError: no attack gave a figure.
-    """
-    frame = results[results["role"] == "audit"] if "role" in results else results
-    points = leakage.summarise(frame)
-    of = points[(points["attack"] != "") & (points["metric"] == points["primary"])]
-    of = of[of["status"] == "ok"]
-    if of.empty:
-        raise ConfigError("tune: no attack of the scenario gave a figure. See `vflsec check`.")
-    out = []
-    for key, rows in of.groupby(["defense", "strength"]):
-        defense, strength = cast("tuple[str, float]", key)
-        turned = rows["mirrored_high"].fillna(-math.inf)
-        bounds = rows["advantage_high"].fillna(math.inf).clip(lower=turned)
-        worst: Any = rows.iloc[int(bounds.to_numpy().argmax())]
-        bare = strength == 0
-        out.append(
-            Trial(
-                str(defense), float(strength), float(rows["advantage"].max()), float(bounds.max()),
-                str(worst["attack"]), float(worst["utility"]),
-                0.0 if bare else float(worst["utility_drop"]),
-                0.0 if bare else _or_infinite(worst["utility_drop_high"]),
-            )
-        )  # fmt: skip
-    return out
-
-
-def pareto(found: Sequence[Trial]) -> list[Trial]:
-    """Those that no other beats in both utility and leak (means), best utility first."""
-    ordered = sorted(found, key=lambda t: (-t.utility, t.leak))
-    out: list[Trial] = []
-    for trial in ordered:
-        if not out or trial.leak < out[-1].leak:
-            out.append(trial)
-    return out
-
-
-def _or_infinite(value: Any) -> float:
-    return math.inf if value is None or value != value else float(value)
 
 
 def _section(loaded: Scenario, name: str) -> dict[str, Any]:

@@ -9,11 +9,39 @@ is installed wherever its wheels exist.
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from vflsec.errors import MissingDependencyError
 
-__all__ = ["tenseal"]
+if TYPE_CHECKING:
+    from vflsec.he.ckks import KeyPair, Parameters, PublicKey
+    from vflsec.he.interactive import ActiveRole, PassiveRole
+    from vflsec.he.visibility import visibility_table
+    from vflsec.visible import claim
+
+__all__ = [
+    "ActiveRole", "KeyPair", "Parameters", "PassiveRole", "PublicKey", "claim", "tenseal",
+    "visibility_table",
+]  # fmt: skip
+
+_HOME = {
+    "vflsec.he.ckks": ("KeyPair", "Parameters", "PublicKey"),
+    "vflsec.he.interactive": ("ActiveRole", "PassiveRole"),
+    "vflsec.he.visibility": ("visibility_table",),
+    "vflsec.visible": ("claim",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'vflsec.he' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def tenseal() -> Any:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from vflsec import registry
-from vflsec.visible import Line
+from vflsec.visible import Line, markdown
 
-__all__ = ["embedding_lines", "gradient_lines", "plain_lines", "visibility"]
+__all__ = ["embedding_lines", "gradient_lines", "plain_lines", "visibility",
+           "visibility_table"]  # fmt: skip
 
 _BOTH, _A, _P = ("active", "passive"), ("active",), ("passive",)
 _FLOOD = "F of the passive party"
@@ -30,6 +31,11 @@ def visibility(defenses: Sequence[Any]) -> list[Line]:
         if lines:
             return list(lines)
     return plain_lines()
+
+
+def visibility_table(defenses: Sequence[Any]) -> str:
+    """The table of :func:`visibility` as Markdown."""
+    return markdown(visibility(defenses))
 
 
 def plain_lines() -> list[Line]:

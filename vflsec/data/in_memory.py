@@ -1,0 +1,153 @@
+"""Tables that are in memory: DataFrames become files of a temporary folder, for one run only."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from vflsec.data.reading import data_error, listed
+from vflsec.errors import VflsecError
+from vflsec.plugins import importable
+
+__all__ = ["laid_down", "on_disk", "temporary", "write_frame"]
+
+
+@contextmanager
+def temporary() -> Iterator[Path]:
+    """A folder that only this user can read and that is gone afterwards.
+
+    Errors of this package that pass through name its files without the folder.
+    """
+    with tempfile.TemporaryDirectory(prefix="vflsec-") as name:
+        folder = Path(name).resolve()
+        try:
+            yield folder
+        except VflsecError as error:
+            error.args = tuple(
+                a.replace(f"{folder}/", "").replace(f"{folder}\\", "") if isinstance(a, str) else a
+                for a in error.args
+            )
+            raise
+        finally:
+            sys.path[:] = [p for p in sys.path if p != str(folder)]
+
+
+def write_frame(frame: pd.DataFrame, name: str, folder: Path) -> str:
+    """Write a DataFrame as Parquet; a named index becomes columns.
+
+    Args:
+        frame: with column names that are texts.
+        name: of the table, for the file and for messages.
+        folder: where.
+
+    Returns:
+        the file's name.
+
+    Raises:
+        DataError: Parquet cannot hold it.
+    """
+    named = [n for n in frame.index.names if n is not None]
+    if named:
+        twice = [str(n) for n in named if n in frame.columns]
+        if twice:
+            raise data_error(
+                name, "index", "have another name than the columns", listed(twice),
+                "Rename it, or drop it with reset_index(drop=True).",
+            )  # fmt: skip
+        frame = frame.reset_index()
+    strange = [c for c in frame.columns if not isinstance(c, str)]
+    if strange:
+        raise data_error(
+            name, "column names", "be texts", listed(strange, 4),
+            "Rename them: df.rename(columns=str).",
+        )  # fmt: skip
+    if len(set(frame.columns)) != len(frame.columns):
+        twice = sorted({c for c in frame.columns if list(frame.columns).count(c) > 1})
+        raise data_error(name, "each column name", "appear once", f"{listed(twice)} twice")
+    file = (re.sub(r"[^-\w]+", "_", name) or "table") + ".parquet"
+    while (folder / file).exists():
+        file = f"_{file}"
+    try:
+        frame.to_parquet(folder / file, index=False)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        column = re.search(r"column (\S+) with type", str(error))
+        what = f"column {column.group(1)!r}" if column else "table"
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise data_error(
+            name, what, "hold one kind of value that Parquet knows", first.strip("()'\" .")[:120],
+            "Convert it, for example with astype(str).",
+        ) from None  # fmt: skip
+    return file
+
+
+def laid_down(
+    section: Mapping[str, Any], folder: Path, base: Path, under: str = ""
+) -> dict[str, Any]:
+    """A ``[data]`` section with its DataFrames as files of `folder`, and other paths absolute.
+
+    Args:
+        section: with DataFrames under ``file`` or ``files``, or none.
+        folder: where they are written.
+        base: where relative paths of the section start from.
+        under: folder below `folder` to write into.
+    """
+    (folder / under).mkdir(exist_ok=True)
+
+    def placed(table: Any, name: str) -> Any:
+        if isinstance(table, pd.DataFrame):
+            return (Path(under) / write_frame(table, name, folder / under)).as_posix()
+        return os.path.abspath(base / table) if isinstance(table, str | Path) else table
+
+    out = dict(section)
+    if out.get("file") is not None:
+        out["file"] = placed(out["file"], str(out.get("name") or "table"))
+    if isinstance(out.get("files"), Mapping):
+        out["files"] = {p: placed(t, str(p)) for p, t in out["files"].items()}
+    params = out.get("params")
+    if isinstance(params, Mapping) and isinstance(params.get("folder"), str):
+        out["params"] = {**params, "folder": os.path.abspath(base / params["folder"])}
+    return out
+
+
+@contextmanager
+def on_disk(scenario: Any) -> Iterator[tuple[Any, Path]]:
+    """A scenario whose DataFrames are files while this lasts, and where its paths start from.
+
+    What holds no DataFrame is handed on as it is, with the working directory.
+    """
+    here = Path.cwd()
+    if not isinstance(scenario, Mapping) or not any(map(_held, _sections(scenario))):
+        yield scenario, here
+        return
+    importable(here)
+    with temporary() as folder:
+        data = scenario["data"]
+        if isinstance(data, Mapping):
+            placed: Any = laid_down(data, folder, here)
+        else:
+            placed = [
+                laid_down(s, folder, here, str(i)) if isinstance(s, Mapping) else s
+                for i, s in enumerate(data)
+            ]
+        yield {**scenario, "data": placed}, folder
+
+
+def _sections(scenario: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    data = scenario.get("data")
+    found = data if isinstance(data, list | tuple) else [data]
+    return [s for s in found if isinstance(s, Mapping)]
+
+
+def _held(section: Mapping[str, Any]) -> bool:
+    files = section.get("files")
+    tables = [section.get("file"), *(files.values() if isinstance(files, Mapping) else ())]
+    return any(isinstance(t, pd.DataFrame) for t in tables)
