@@ -29,6 +29,13 @@ def nothing_written(out: Path) -> None:
     assert not out.exists(), list(out.iterdir())
 
 
+def only_the_store(out: Path) -> None:
+    """What was finished is kept for the next run of the same command, and nothing half-written."""
+    left = {path.name for path in out.iterdir()}
+    assert left <= {"results.sqlite", "results.sqlite-wal", "results.sqlite-shm", "results.lock"}
+    assert "results.sqlite" in left
+
+
 def lay(case: Case, folder: Path) -> list[str]:
     """Put the files of a case into a folder; the arguments of its command."""
     for name, content in case.files.items():
@@ -129,7 +136,7 @@ def test_a_disk_that_takes_nothing(
     out = tmp_path / "out"
     run(capsys, "audit", tmp_path / "case.toml", "--out", out, "-q", words="cannot be written")
     assert calls
-    nothing_written(out)
+    only_the_store(out)
 
 
 def test_a_store_that_fills_the_disk(
@@ -155,4 +162,4 @@ def test_a_store_that_fills_the_disk(
     monkeypatch.setattr(Store, "_open", small)
     out = tmp_path / "out"
     run(capsys, "audit", tmp_path / "case.toml", "--out", out, "-q", words="full")
-    nothing_written(out)
+    only_the_store(out)

@@ -62,7 +62,7 @@ WORLDS: dict[str, tuple[list[AttackSpec], dict[str, Any]]] = {
     ),
     "phases": (
         [spec("norm"), AttackSpec("model_completion", {"variants": ("logistic",)}, P)],
-        {"algorithm": "fedhssl", "params": {"hidden": (8,), "cut": 8, "rounds": 1},
+        {"algorithm": "fedhssl", "params": {"hidden": (8,), "cut": 8, "pretrain_iterations": 1},
          "unaligned": 20, "n": 120},
     ),
 }  # fmt: skip
