@@ -76,14 +76,15 @@ class ReplayedEmbedding(Policy):
         return z
 
 
-def keep(own: Own, values: Tensor, rows: Tensor, goal: int) -> None:
+def keep(own: Own, values: Tensor, rows: Tensor, goal: int | None) -> None:
     """Keep what passes of the known rows of a class: the latest value of each, by replica.
 
-    `values` (R, b, ...), `rows` (R, b). The grant is in ``own.memory["known"]``, R of them.
+    `values` (R, b, ...), `rows` (R, b); `goal` None keeps all known rows. The grant is in
+    ``own.memory["known"]``, R of them.
     """
     kept = own.memory.setdefault("kept", [{} for _ in own.memory["known"]])
     for r, known in enumerate(own.memory["known"]):
-        wanted = known.of_class(goal).to(rows.device)
+        wanted = (known.rows if goal is None else known.of_class(goal)).to(rows.device)
         for at in torch.isin(rows[r], wanted).nonzero().squeeze(1).tolist():
             kept[r][int(rows[r, at])] = values[r, at].detach().clone()
 

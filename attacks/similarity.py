@@ -20,6 +20,7 @@ sample a class and on seeded k-means.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -91,6 +92,7 @@ class Similarity(Attack):
                 "Raise known_rows."
             )
         found = points(view, self.on, self.form)
+        spaces = {how: space(found, how) for how in {v.partition("_")[2] for v in self.variants}}
         fold = folds_of(known.labels)
         best, best_cv = self.variants[0], -1.0
         cv: dict[str, float] = {}
@@ -99,30 +101,49 @@ class Similarity(Attack):
                 held = torch.zeros(len(known), classes, dtype=torch.float64)
                 for f in range(int(fold.max()) + 1):
                     use = fold != f
-                    s = similarities(found, known.rows[use], known.labels[use], classes, variant)
-                    held[(~use).cpu()] = Points(found.rows, s).of(known.rows[~use]).cpu()
+                    out = similarities(
+                        spaces, known.rows[use], known.labels[use], classes, variant,
+                        known.rows[~use],
+                    )  # fmt: skip
+                    held[(~use).cpu()] = out.cpu()
                 cv[variant] = cv_score(held.numpy(), known.labels.cpu().numpy())
                 if cv[variant] > best_cv + 1e-12:
                     best, best_cv = variant, cv[variant]
-        scores = similarities(found, known.rows, known.labels, classes, best)
+        scores = similarities(spaces, known.rows, known.labels, classes, best)
         rest = Points(found.rows, scores).without(known.rows)
         notes = {"variant": best, "cv": {k: round(v, 4) for k, v in cv.items()}}
         return Guess(self.target, rest.rows, np.asarray(rest.x.cpu()), notes=notes)
 
 
-def similarities(found: Points, rows: Tensor, labels: Tensor, classes: int, variant: str) -> Tensor:
-    """Similarity (n, C) of every point to each class, given the labels of some rows."""
-    how, _, measure = variant.partition("_")
+def space(found: Points, measure: str) -> Points:
+    """The points among which the Euclidean distance means `measure`: ``cosine`` or ``euclid``."""
     if measure == "cosine":
-        found = Points(found.rows, nn.functional.normalize(found.x, dim=1))
-    else:
-        found = found.standardised()
+        return Points(found.rows, nn.functional.normalize(found.x, dim=1))
+    return found.standardised()
+
+
+def similarities(
+    spaces: Mapping[str, Points], rows: Tensor, labels: Tensor, classes: int, variant: str,
+    of: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Similarity (n, C) of points to each class, given the labels of some rows.
+
+    Args:
+        spaces: by measure, see :func:`space`.
+        rows, labels: given.
+        classes: their number C.
+        variant: one of :data:`VARIANTS`.
+        of: sample ids (n,) whose similarity is asked; all by default.
+    """
+    how, _, measure = variant.partition("_")
+    found = spaces[measure]
     known = found.of(rows)
+    asked = found.x if of is None else found.of(of)
     if how == "nearest":
-        s = -torch.cdist(found.x, known)  # (n, q)
+        s = -torch.cdist(asked, known)  # (n, q)
         by_class = [s[:, labels == c].amax(1) for c in range(classes)]
         return torch.stack(by_class, dim=1)
     centres = torch.stack([known[labels == c].mean(0) for c in range(classes)])
     if how == "seeded":
         centres = k_means(found.x, classes, start=centres).centres
-    return -torch.cdist(found.x, centres)
+    return -torch.cdist(asked, centres)

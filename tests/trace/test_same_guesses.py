@@ -17,7 +17,7 @@ from vflsec.trace.views import Evidence, lacking
 
 P, A = ("passive1",), ("active",)
 SUMMED = {"top": (), "linear_top": False, "aggregation": "sum", "hidden": ()}
-RETRAINING = {"active_completion", "gradient_replacement", "replay"}
+RETRAINING = {"active_completion", "gradient_replacement", "replay", "swap_probe", "villain"}
 """They act during training, so a finished trace cannot hold another outcome of theirs."""
 
 

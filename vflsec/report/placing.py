@@ -23,6 +23,7 @@ FAMILIES: tuple[tuple[str, tuple[str, ...], str], ...] = (
      "Fu et al. 2022 (USENIX Security)"),
     ("Labels by imitating the label owner", ("exploit", "unsplit"),
      "Kariyappa and Qureshi 2023 (arXiv:2112.01299); Erdogan et al. 2022"),
+    ("Labels by swapped embeddings", ("swap_probe",), "Bai et al. 2023 (USENIX Security)"),
     ("Labels from batch averages, also under encryption", ("batch_inference",),
      "Zou et al. 2022 (arXiv:2212.00322)"),
     ("Labels from the predictions that come back", ("output",), "the deployment's own oracle"),
@@ -30,7 +31,8 @@ FAMILIES: tuple[tuple[str, tuple[str, ...], str], ...] = (
      ("equation_solving", "linear_inversion", "grn", "embedding_inversion"),
      "Luo et al. 2021 (arXiv:2010.10152); He et al. 2019"),
     ("Attributes that were not shared", ("attribute",), "Song and Shmatikov 2020"),
-    ("Wrong predictions on demand", ("gradient_replacement", "replay"), "Liu et al. 2020"),
+    ("Wrong predictions on demand", ("gradient_replacement", "replay", "villain"),
+     "Liu et al. 2020; Bai et al. 2023 (USENIX Security)"),
 )  # fmt: skip
 """Published attack families, the registered attacks of each, and where it was published."""
 

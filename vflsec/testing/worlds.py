@@ -17,7 +17,7 @@ from vflsec.rng import generator
 from vflsec.task import Stack, Task
 from vflsec.train.loop import run_phases
 from vflsec.train.views import initial_states
-from vflsec.view import Schema
+from vflsec.view import Known, Schema
 
 __all__ = ["SEEDS", "Check", "Trained", "small_stack", "small_task", "train"]
 
@@ -101,10 +101,16 @@ def train(
     seeds: list[int],
     policies: Mapping[str, list[tuple[Policy, Tensor]]] | None = None,
     wanted: list[tuple[str, str, str, str]] | None = None,
+    known: list[Known] | None = None,
 ) -> Trained:
-    """Train `algorithm` on `stack` by the engine's loop; stack at least two replicas."""
+    """Train `algorithm` on `stack` by the engine's loop; stack at least two replicas.
+
+    `known` is what each replica's active attackers were granted.
+    """
     recorder = Recorder(wanted or [], stack.replicas, len(stack.first.y))
     fed = Federation.create(stack, seeds, policies, recorder, {"epochs": 3, "batch_size": 32})
+    for bound in (b for name in policies or {} for b in fed.parties[name].bindings):
+        bound.own.memory |= {"known": known} if known is not None else {}
     algorithm.build(fed)
     initial = initial_states(fed)
     for _ in run_phases(algorithm, fed):

@@ -1,0 +1,227 @@
+"""VILLAIN: a backdoor by a trigger on the embedding of rows whose label swapped embeddings told.
+
+1. Epochs `start` to `start + period - 1`: every row once carries the mean embedding of the known
+   rows of the goal class. The rows whose gradient then is the shortest in its epoch are taken for
+   members of the class, as in ``swap_probe``.
+2. From the next epoch on, a `share` of all rows, the known rows of the class and those with the
+   shortest gradients, are sent as  z_j + beta D , with z_j the embedding of another row of the
+   batch (``carrier = "other"``) or their own. D has length d, the mean standard deviation, on the
+   `size` coordinates of largest standard deviation, and 0 elsewhere. Its signs are those of minus
+   the sum of the gradients that the known rows of the class got (``signs = "gradient"``), or the
+   published +, +, -, -, ... (``"fixed"``). Each time a share `dropout` of D's coordinates is left
+   out, and the rest is scaled by a factor drawn from `shift`. All labels stay true, so that the top
+   model learns: D means the goal.
+3. At inference beta D is added to the embedding of any row.
+Success rate: the share of test rows of other classes that are predicted as the goal with the
+trigger; beside it the share without. Gradients of altered rows do not reach the own model.
+
+Attacker: a malicious passive party in training and at inference. Needs received gradients per row
+and at least one known row of the goal; its columns and its own model stay honest.
+Known failure cases: where the active party's own columns decide; noise that makes all gradients
+equally long leaves only the known rows to poison, and noise that outweighs the known rows'
+gradients gives the trigger wrong signs; early stopping that goes back to an epoch before the
+poison; a check of embeddings against those of similar rows. The published trigger is ten times
+smaller (beta 0.4) and its attacker learns faster; in a few hundred steps that turns nothing here.
+
+Source: Bai, Chen, Zhang, Zhang, Weng, "VILLAIN: Backdoor attacks against vertical split learning",
+USENIX Security 2023; embeddings of other rows under the trigger after Shen et al., "LFBA:
+label-free backdoor attack in vertical federated learning", AAAI 2025; signs are this package's own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from vflsec import check, registry
+from vflsec.attack import Attack
+from vflsec.attacks.replay import keep
+from vflsec.attacks.swap_probe import centres, donors, standing, swapped, without
+from vflsec.errors import ThreatModelError
+from vflsec.guess import Guess
+from vflsec.message import Message
+from vflsec.policy import Own, Policy
+from vflsec.view import View
+
+ALIASES = ("trigger_backdoor", "embedding_backdoor")
+
+
+@registry.attack
+@dataclass(frozen=True)
+class Villain(Attack):
+    """Hyper-parameters.
+
+    Attributes:
+        goal: the class that triggered rows are to get.
+        start, period: when rows are probed, see ``swap_probe``.
+        share: of all training rows that are poisoned.
+        size: how many coordinates the trigger takes; at most all.
+        beta: strength of the trigger, in standard deviations of these coordinates.
+        dropout: share of the trigger's coordinates left out each time, in training.
+        shift: the trigger's factor is drawn between these, in training.
+        carrier: whose embedding a poisoned row carries: ``other`` or ``own``.
+        signs: of the trigger's coordinates: ``gradient``, or the published ``fixed`` pattern.
+    """
+
+    goal: int = 1
+    start: int = 1
+    period: int = 4
+    share: float = 0.05
+    size: int = 32
+    beta: float = 4.0
+    dropout: float = 0.25
+    shift: tuple[float, float] = (0.6, 1.2)
+    carrier: Literal["other", "own"] = "other"
+    signs: Literal["gradient", "fixed"] = "gradient"
+    needs = frozenset({"gradient:all", "known_rows"})
+    target: ClassVar[str] = "integrity"
+    splits: ClassVar[tuple[str, ...]] = ("test",)
+
+    def __post_init__(self) -> None:
+        check.integer("villain.goal", self.goal, low=0)
+        for name in ("start", "period", "size"):
+            check.integer(f"villain.{name}", getattr(self, name))
+        check.in_unit("villain.share", self.share)
+        check.non_negative("villain.beta", self.beta)
+        check.in_unit("villain.dropout", self.dropout, high_open=True)
+        check.one_of("villain.carrier", self.carrier, ("other", "own"))
+        check.one_of("villain.signs", self.signs, ("gradient", "fixed"))
+        for factor in self.shift:
+            check.non_negative("villain.shift", factor)
+        if len(self.shift) != 2 or self.shift[0] > self.shift[1]:
+            raise check.fail("villain.shift", "two numbers, the smaller first", self.shift)
+
+    def policy(self) -> Policy:
+        return Poison(
+            self.goal, self.start, self.period, self.share, self.size, self.beta, self.dropout,
+            tuple(self.shift), self.carrier == "other", self.signs == "gradient",
+        )  # fmt: skip
+
+    def infer(self, view: View, rng: torch.Generator) -> Guess:
+        raise ThreatModelError("villain guesses nothing: it is judged by what predictions become.")
+
+
+@dataclass(frozen=True)
+class Poison(Policy):
+    """Probes rows, poisons those that look like the goal, and pulls the trigger at inference."""
+
+    goal: int
+    start: int
+    period: int
+    share: float
+    size: int
+    beta: float
+    dropout: float
+    shift: tuple[float, ...]
+    other: bool
+    pulled: bool
+    covers = frozenset({"embedding"})
+    owner = "passive"
+
+    def outgoing(self, message: Message, own: Own) -> Tensor:
+        z, rows = message.tensor, message.rows
+        if rows is None:
+            return z
+        if message.phase == "predict":
+            if own.memory.get("attacking") and not any(own.memory.get("kept", ())):
+                raise ThreatModelError("no known row of the goal class took part in training.")
+            if own.memory.get("attacking") and "trigger" in own.memory:
+                return own.choose(z + own.memory["trigger"].to(z).unsqueeze(1), z)
+            return z
+        when = (message.phase, message.epoch)
+        if own.memory.get("when") != when:
+            self._plan(z, message.epoch, own)
+            own.memory["when"] = when
+        keep(own, z, rows, self.goal)
+        out = swapped(z, self._probed(rows, message.epoch, own), own.memory["means"])
+        poisoned = self._poisoned(rows, own)
+        if bool(poisoned.any()):
+            order = own.rng.permutations(z.shape[1]).to(z.device)
+            carrier = torch.stack([of[at] for of, at in zip(z, order)]) if self.other else z
+            drawn = carrier + self._augmented(own, z.shape[1]).to(z)
+            out = torch.where(poisoned.reshape(*rows.shape, *([1] * (z.dim() - 2))), drawn, out)
+        return own.choose(out, z)
+
+    def incoming(self, message: Message, own: Own) -> Tensor:
+        g, rows = message.tensor, message.rows
+        if message.kind != "gradient" or rows is None or "means" not in own.memory:
+            return g
+        probed = self._probed(rows, message.epoch, own) >= 0
+        altered = probed | self._poisoned(rows, own)
+        if "chosen" not in own.memory:
+            members = [k.of_class(self.goal).to(rows.device) for k in own.memory["known"]]
+            other = torch.stack([~torch.isin(of, m) for of, m in zip(rows, members)])
+            own.memory["pull"] = own.memory.get("pull", 0.0) - without(g, other).sum(1)
+        self._note(torch.linalg.vector_norm(g.flatten(2), dim=2), rows, probed, message.epoch, own)
+        return own.choose(without(g, altered), g)
+
+    def _probed(self, rows: Tensor, epoch: int, own: Own) -> Tensor:
+        """The goal where rows (R, b) are swapped, else -1; each row once."""
+        if epoch >= self.start + self.period:
+            return torch.full_like(rows, -1)
+        goal = torch.tensor([self.goal])
+        known = own.memory["known"]
+        return torch.stack(
+            [donors(of, epoch, k, self.start, self.period, goal) for of, k in zip(rows, known)]
+        )
+
+    def _note(self, length: Tensor, rows: Tensor, probed: Tensor, epoch: int, own: Own) -> None:
+        """Remember the gradients' lengths (R, b) of probed rows, by row id, and who was there."""
+        held = own.memory.setdefault("lengths", torch.full((2, len(rows), 0), torch.nan))
+        more = int(rows.max()) + 1 - held.shape[2]
+        if more > 0:
+            blank = torch.full((2, len(rows), more), torch.nan)
+            held = own.memory["lengths"] = torch.cat([held, blank], dim=2)
+        seen = own.memory.setdefault("seen", [set() for _ in rows])
+        for r, (at, on) in enumerate(zip(rows.cpu(), probed.cpu(), strict=True)):
+            if epoch == 0:
+                seen[r].update(at.tolist())
+            held[0, r, at[on]] = length[r].cpu()[on].to(held)
+            held[1, r, at[on]] = float(epoch)
+
+    def _plan(self, z: Tensor, epoch: int, own: Own) -> None:
+        """At the start of an epoch: the donors, and after the probes the rows and the trigger."""
+        own.memory["means"] = centres(own) if "kept" in own.memory else []
+        if epoch < self.start + self.period or "lengths" not in own.memory:
+            return
+        if "chosen" in own.memory:
+            return
+        own.memory["chosen"] = [self._choice(r, own) for r in range(len(z))]
+        sd = z.flatten(2).std(1, correction=0)  # (R, d)
+        top = sd.topk(min(self.size, sd.shape[1]), dim=1)
+        sign = torch.tensor([1.0, 1.0, -1.0, -1.0]).to(z).repeat(-(-top.indices.shape[1] // 4))
+        sign = sign[: top.indices.shape[1]].expand_as(top.values)
+        if self.pulled:
+            sign = own.memory["pull"].flatten(1).gather(1, top.indices).sign().to(z)
+        trigger = torch.zeros_like(sd)
+        trigger.scatter_(1, top.indices, self.beta * top.values.mean(1, keepdim=True) * sign)
+        own.memory["trigger"] = trigger.reshape(len(z), *z.shape[2:])
+
+    def _choice(self, r: int, own: Own) -> Tensor:
+        """Ids of the rows to poison in replica `r`, ascending: the known ones first."""
+        count = math.ceil(self.share * len(own.memory["seen"][r]))
+        known = own.memory["known"][r].of_class(self.goal).cpu()
+        if not len(known):
+            return known
+        length, epoch = own.memory["lengths"][:, r]
+        rows = (~length.isnan()).nonzero().squeeze(1)
+        order = torch.argsort(standing(length[rows], epoch[rows]), stable=True)
+        return torch.cat([known, rows[order]])[:count].sort().values
+
+    def _poisoned(self, rows: Tensor, own: Own) -> Tensor:
+        if "chosen" not in own.memory:
+            return torch.zeros_like(rows, dtype=torch.bool)
+        chosen = own.memory["chosen"]
+        return torch.stack([torch.isin(of, c.to(of.device)) for of, c in zip(rows, chosen)])
+
+    def _augmented(self, own: Own, b: int) -> Tensor:
+        """The trigger as it is added to each row of a batch, (R, b, ...)."""
+        trigger = own.memory["trigger"].unsqueeze(1)
+        low, high = self.shift
+        stays = own.rng.uniform((b, *trigger.shape[2:])) >= self.dropout
+        factor = low + (high - low) * own.rng.uniform((b, *([1] * (trigger.dim() - 2))))
+        return trigger * (stays * factor).to(trigger)
