@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vflsec import check
 from vflsec.audit.result import Audit
@@ -25,8 +25,12 @@ from vflsec.engine.options import Options
 from vflsec.engine.record import record_of
 from vflsec.engine.rehearse import make_plan
 from vflsec.engine.store import Store
+from vflsec.engine.views import VIEWS, KeptViews
 from vflsec.plan.values import Group, Plan, Work
-from vflsec.reporter import Reporter
+from vflsec.reporter import NOTE, Reporter
+
+if TYPE_CHECKING:
+    from vflsec.train.keep import Keep
 
 __all__ = ["Interrupted", "judge", "run_audit"]
 
@@ -58,8 +62,8 @@ def run_audit(
         set: overrides ``a.b=value``, as on the command line.
         progress: told what happens.
         backend: data layer and trainer, for tests.
-        options: how to run: ``device``, ``jobs``, ``replicas``, ``fresh``, ``looks``, see
-            :class:`vflsec.engine.options.Options`.
+        options: how to run: ``device``, ``jobs``, ``replicas``, ``fresh``, ``looks``,
+            ``keep_views``, ``views_mb``, see :class:`vflsec.engine.options.Options`.
 
     Returns:
         results as pandas, summary, verdicts, exit code.
@@ -81,7 +85,11 @@ def run_audit(
     probe(folder)
     given = backend
     backend = backend or default_backend()
-    plan = make_plan(loaded, load=backend.load_source, try_out=given is None)
+    views = KeptViews(folder)
+    plan = make_plan(
+        loaded, load=backend.load_source, try_out=given is None,
+        trained=(lambda _: ()) if how.fresh else views.phases,
+    )  # fmt: skip
     reporter = progress or Reporter()
     started = time.monotonic()
     with claim(folder) as lock:
@@ -128,7 +136,10 @@ def _work(
         return [w for g in groups for w in missing_work(store, g, how.replicas, retry=retry)]
 
     works = todo(plan.groups)
+    keep = _keep(store.folder, how)
     reporter.plan(plan, store.folder, works)
+    for why in dict.fromkeys(why for w in works for why in w.why):
+        reporter.note(why)
     exports = _Exports(store, reporter, record)
 
     def finished(work: Work) -> None:
@@ -138,14 +149,29 @@ def _work(
     if how.jobs > 1 and len(works) > 1:
         run_parallel(
             lambda retry: todo(plan.groups, retry), store.folder, plan.base, device=device,
-            jobs=how.jobs, backend=given, finished=finished,
+            jobs=how.jobs, backend=given, finished=finished, keep=keep,
         )  # fmt: skip
         return
     tasks = Tasks(backend, plan.base)
     for work in works:
         reporter.begin(work)
-        do_work(work, store, tasks, device, partial(reporter.step, work))
+        do_work(work, store, tasks, device, partial(_tell, reporter, work), keep)
         finished(work)
+
+
+def _keep(folder: Path, how: Options) -> Keep | None:
+    if not how.keep_views:
+        return None
+    from vflsec.train.keep import Keep
+
+    return Keep(folder / VIEWS, how.views_mb * 10**6, how.jobs)
+
+
+def _tell(reporter: Reporter, work: Work, event: str, fraction: float) -> None:
+    if fraction == NOTE:
+        reporter.note(event)
+    else:
+        reporter.step(work, event, fraction)
 
 
 class _Exports:
