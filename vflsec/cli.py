@@ -25,6 +25,7 @@ from vflsec.cli_args import (
     SetOption,
     folder_name,
 )
+from vflsec.cli_attack import attack
 from vflsec.cli_init import init
 from vflsec.cli_new import new_app
 from vflsec.cli_streams import console_for, defect, fail, heard
@@ -56,6 +57,7 @@ app = typer.Typer(
 app.add_typer(new_app, name="new")
 app.add_typer(trace_app, name="trace")
 app.command()(init)
+app.command("attack")(attack)
 
 
 def _json(value: Any) -> None:

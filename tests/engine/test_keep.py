@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,9 +15,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from vflsec.cli import main
+from vflsec.engine.attempt import attempt
 from vflsec.engine.run import run_audit
 from vflsec.engine.views import views_bytes
-from vflsec.plugins import TIMEOUT  # noqa: F401
+from vflsec.report.exports import plain
 from vflsec.reporter import Reporter
 from vflsec.train import cohort
 
@@ -94,3 +97,140 @@ def test_an_added_attack_needs_no_training_and_finds_the_same(
     same(out, whole)
     found = figures(out)
     assert set(found["status"]) == {"ok"}
+
+
+def test_a_changed_grant_needs_no_training(kept: Path, tmp_path: Path, no_training: None) -> None:
+    """More known rows, another adversary and no prior, on views that were kept without a grant."""
+    out = Path(shutil.copytree(kept, tmp_path / "out"))
+    for known, key in ((5, "x"), (60, "y")):
+        one = {"name": "model_completion", "variants": ["logistic"], "known_rows": known}
+        run_audit(small(attack=[{**one, "prior": key == "x"}]), out, device="cpu")
+        found = figures(out)
+        assert set(found[found.attack != ""].status) == {"ok"}
+        assert set(found[found.attack != ""].known_rows) == {known}
+
+
+@pytest.mark.parametrize("changed", [{"accumulate": "false", "epoch": "last"}, {}])
+def test_attack_prints_a_table_and_leaves_all_as_it_was(
+    kept: Path, changed: dict[str, str], no_training: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {p: p.stat().st_mtime_ns for p in kept.rglob("*")}
+    options = [x for k, v in changed.items() for x in ("--set", f"{k}={v}")]
+    assert main(["attack", str(kept), "norm", *options]) == 0
+    text = capsys.readouterr().out
+    assert "norm" in text
+    assert "breast_cancer" in text
+    assert {p: p.stat().st_mtime_ns for p in kept.rglob("*")} == before
+
+
+def test_attack_finds_what_the_audit_found(kept: Path, no_training: None) -> None:
+    points = attempt(kept, "norm")["points"]
+    want = json.loads((kept / "summary.json").read_text("utf-8"))["points"]
+    want = [p for p in want if p["attack"] == "norm"]
+    assert len(want) > 0
+    assert json.loads(json.dumps(plain(points))) == want
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("batch_inference", "parameter gradients are not kept"),
+        ("gradient_replacement", "it acts during training"),
+        ("no_such_attack", "no_such_attack"),
+    ],
+)
+def test_attack_says_why_it_cannot(
+    kept: Path, name: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--set", "known_rows=20"]
+    assert main(["attack", str(kept), name, *given]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_what_is_not_kept_is_trained_and_said(kept: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(kept, tmp_path / "out"))
+    heard = Heard()
+    more = [*SMALL["attack"], {"name": "gradient_replacement", "known_rows": 10}, MORE[1]]
+    run_audit(small(attack=more), out, device="cpu", progress=heard)
+    assert heard.notes == [
+        "gradient_replacement: trained again for it, for it acts during training."
+    ]
+    fresh = tmp_path / "fresh"
+    run_audit(small(attack=more), fresh, device="cpu")
+    same(out, fresh)
+
+
+def test_damaged_views_are_said_and_trained_again(kept: Path, whole: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(kept, tmp_path / "out"))
+    first, second, *_ = sorted((out / "views").iterdir())
+    first.write_bytes(b"no archive")
+    data = bytearray(second.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    second.write_bytes(bytes(data))
+    heard = Heard()
+    run_audit(small(attack=[*SMALL["attack"], *MORE]), out, device="cpu", progress=heard)
+    assert any("trained again" in n for n in heard.notes)
+    same(out, whole)
+
+
+def test_the_bound_is_kept_and_said(tmp_path: Path) -> None:
+    out, heard = tmp_path / "out", Heard()
+    run_audit(small(), out, keep_views=True, views_mb=1, device="cpu", progress=heard)
+    assert 0 < views_bytes(out) <= 1_000_000
+    assert 0 < len(list((out / "views").iterdir())) < 4
+    (said,) = heard.notes
+    assert "are not kept: all views together may have 1 MB" in said
+    heard.notes.clear()
+    run_audit(small(attack=[*SMALL["attack"], MORE[1]]), out, device="cpu", progress=heard)
+    assert heard.notes == [
+        "model_completion(variants=('logistic',)): trained again for it, for its views are not kept."
+    ]
+
+
+def test_fresh_removes_views_and_nothing_of_others(kept: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(kept, tmp_path / "out"))
+    there = out / "views"
+    (there / "notes.txt").write_text("mine", encoding="utf-8")
+    (there / f"{'a' * 24}.zip").write_bytes(b"also mine")
+    (there / f".{'b' * 24}.part").mkdir()
+    ours = {p.name for p in there.glob("*.zip")} - {f"{'a' * 24}.zip"}
+    run_audit(small(), out, device="cpu", fresh=True)
+    assert {p.name for p in there.iterdir()} == {"notes.txt", f"{'a' * 24}.zip"}
+    assert ours
+    assert (there / "notes.txt").read_text("utf-8") == "mine"
+
+
+def test_kept_views_are_for_their_owner_only(kept: Path) -> None:
+    assert (kept / "views").stat().st_mode & 0o077 == 0
+
+
+def test_killed_while_views_are_written_it_resumes(tmp_path: Path, root: Path, whole: Path) -> None:
+    scenario, out = tmp_path / "s.toml", tmp_path / "out"
+    scenario.write_text(
+        'data = { name = "breast_cancer" }\nalgorithm = { name = "splitnn", epochs = 2 }\n'
+        'defense = [{ name = "iso", strength = [0, 1] }]\nattack = [{ name = "norm" }]\n'
+        "audit = { seeds = 2, references = [], positive_control = false }\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "vflsec", "audit", str(scenario), "--out", str(out),
+               "--device", "cpu", "--replicas", "1", "--keep-views"]  # fmt: skip
+    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and not list(out.glob("views/.*.part/trace/view/*/raw-*")):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert list(out.glob("views/.*.part")), "it was not killed while it wrote"
+    more = [*SMALL["attack"], MORE[1]]
+    run_audit(small(), out, device="cpu", keep_views=True)
+    assert len(list(out.glob("views/*.zip"))) == 4
+    assert not list(out.glob("views/.*"))
+    heard = Heard()
+    run_audit(small(attack=more), out, device="cpu", progress=heard)
+    assert heard.notes == []
+    found, want = figures(out), figures(whole)
+    want = want[want.attack_key.isin(found.attack_key)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, want, check_exact=True)
