@@ -18,7 +18,9 @@ def attack(
     name: Annotated[str, typer.Argument(help="A registered attack.")],
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A key of its section, e.g. known_rows=50."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A key of its section, e.g. known_rows=50."
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     format_: FormatOption = Format.text,

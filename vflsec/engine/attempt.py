@@ -67,7 +67,7 @@ def attempt(
         plan = make_plan(loaded, try_out=False, load=backend.load_source)
         importable(plan.base)
         record = record_of(loaded, plan, device, 1, folder)
-        results = {r.key: r for r in store.results({c: () for c in record["wanted"]})}
+        results = {r.key: r for r in store.results(dict.fromkeys(record["wanted"], ()))}
     if not any(g.attacks for g in plan.groups):
         why = "; ".join(dict.fromkeys(r.reason.rstrip(".") for r in plan.refused))
         raise ConfigError(f"{name}: cannot be tried: {why or 'no adversary is there'}.")

@@ -149,8 +149,10 @@ def _attack(bench: Bench, moment: Seen, p: Prepared, results: Sequence[CellResul
     if p.attack.target == "integrity":  # it needs the trained system itself
         assert isinstance(moment, Moment)
         found, why = attempted(
-            lambda: success(moment.training.algorithm, moment.training.fed, p.attack, p.spec,
-                            moment.phase), what
+            lambda: success(
+                moment.training.algorithm, moment.training.fed, p.attack, p.spec, moment.phase
+            ),
+            what,
         )
         for r, result in enumerate(results):
             result.measures += (

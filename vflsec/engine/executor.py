@@ -209,7 +209,9 @@ def run_parallel(
     while works := list(todo(first)):
         done, first = 0, False
         executor = get_reusable_executor(max_workers=jobs, timeout=30, kill_workers=True)
-        futures = {executor.submit(_in_worker, w, folder, base, device, backend, keep): w for w in works}
+        futures = {
+            executor.submit(_in_worker, w, folder, base, device, backend, keep): w for w in works
+        }
         try:
             for future in as_completed(futures):
                 future.result()

@@ -243,8 +243,8 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
     )
     if cost.get("views_bytes"):
         console.print(
-            f"With --keep-views, about {cost['views_bytes'] / 1e6:.3g} MB of views are kept, at most "
-            "--views-mb.", highlight=False,
+            f"With --keep-views, about {cost['views_bytes'] / 1e6:.3g} MB of views are kept "
+            "(an estimate; --views-mb bounds them).", highlight=False,
         )  # fmt: skip
     if cost.get("ciphertext_bytes"):
         _encryption(cost["encryption"], console)

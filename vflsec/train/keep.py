@@ -131,9 +131,7 @@ class Keeper:
         part = self.keep.folder / part_name(cell.key)
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(mode=0o700)
-        specs = [
-            AttackSpec("", adversary=(p,), known_rows=0, prior=False) for p in task.parties
-        ]
+        specs = [AttackSpec("", adversary=(p,), known_rows=0, prior=False) for p in task.parties]
         run = Run(algorithm=cell.algorithm[:200], seed=cell.seed)
         return Export(part / "trace", task, specs, r=r, seed=cell.seed, run=run, whole=True)
 

@@ -45,7 +45,9 @@ def about(path: Path) -> dict[str, Any]:
                 raise TraceError(f"{path}: {ABOUT} is too large.")
             found = json.loads(file.read(info))
         kinds = {"cell": str, "dtype": str, "phases": list, "ways": list, "weak": dict}
-        if found.get("version") != 1 or not all(isinstance(found.get(k), t) for k, t in kinds.items()):
+        if found.get("version") != 1 or not all(
+            isinstance(found.get(k), t) for k, t in kinds.items()
+        ):
             raise ValueError("not of this version")
         found["ways"] = {(str(w), str(k)) for w, k in found["ways"]}
     except (OSError, ValueError, KeyError, AttributeError, TypeError, zipfile.BadZipFile) as why:
