@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from vflsec import check, registry
-from vflsec.federation import cross_entropy
+from vflsec.hooks import cross_entropy
 from vflsec.policy import Own, Policy
 
 

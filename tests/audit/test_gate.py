@@ -382,7 +382,7 @@ def test_exit_codes() -> None:
         ({"max": 0.1, "confidence": 1.0}, "confidence"),
         ({"max": 0.1, "confidence": 0.79}, "at least 0.8"),
         ({"max": 1.0}, "Beyond that the gate cannot fail"),
-        ({"max": 0.5, "of": "auc"}, "between -1 and 0.5"),
+        ({"max": 0.5, "of": "auc"}, "below 0.5"),
         ({"metric": "auc", "max": 1.0}, "cannot fail"),
         ({"metric": "utility", "min": 0.0}, "cannot fail"),
         ({"metric": "utility_drop", "max": 1.0}, "cannot fail"),

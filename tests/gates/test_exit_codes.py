@@ -213,9 +213,9 @@ UNANSWERABLE = {
     "split": (gate(max=0.1, split="tset"), "Did you mean 'test'?"),
     "together": (gate(max=0.1, attack="norm", split="test"), "nothing is all of that"),
     "utility of a lost attack": (gate(metric="utility", min=0.5, attack="x"), "names no attack"),
-    "limit": (gate(max=1.0), "no result could fail it"),
-    "floor": (gate(metric="utility", min=0.0), "no result could fail it"),
-    "drop": (gate(metric="utility_drop", max=1.0), "no result could fail it"),
+    "limit": (gate(max=1.0), "the gate cannot fail"),
+    "floor": (gate(metric="utility", min=0.0), "the gate cannot fail"),
+    "drop": (gate(metric="utility_drop", max=1.0), "the gate cannot fail"),
     "auc": (gate(metric="auc", max=1.5), "must be below 1"),
 }
 
@@ -254,4 +254,4 @@ def test_gate_of_a_folder_refuses_what_is_not_there(
     assert cli.main(["gate", str(tmp_path / "out"), "--max", "0.1", *options]) == 2
     assert words in capsys.readouterr().err
     assert cli.main(["gate", str(tmp_path / "out"), "--max", "1"]) == 2
-    assert "no result could fail it" in capsys.readouterr().err
+    assert "the gate cannot fail" in capsys.readouterr().err

@@ -99,11 +99,12 @@ class Gate:
         if (self.max is not None and self.max >= high) or (
             self.min is not None and self.min <= low
         ):
+            what = self.metric + (f" of {self.of}" if self.of else "")
+            rule = f"below {high:g}" if self.max is not None else f"above {low:g}"
             raise check.fail(
                 f"gate: {'min' if self.max is None else 'max'}",
-                f"between {low:g} and {high:g}, which is what {self.metric}"
-                + (f" of {self.of}" if self.of else "") + " can reach",
-                self.threshold, "Beyond that the gate cannot fail.",
+                f"{rule}, which is as far as {what} can reach", self.threshold,
+                "Beyond that the gate cannot fail: no result could fail it.",
             )  # fmt: skip
 
     @property

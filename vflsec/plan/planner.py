@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.audit.exposure import tables
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, digest, victims
-from vflsec.config.components import flat_params, natural_strengths
+from vflsec.cell import AttackSpec, CellSpec, victims
+from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Data
 from vflsec.data.load import load_source
 from vflsec.data.remarks import missing_by_column, remarks
+from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import unfit_defenses, unknown_parties
 from vflsec.plan.gates import unanswered
 from vflsec.plan.observe import labelled_rows, refusal
 from vflsec.plan.values import DataInfo, Group, Plan, Refused
-from vflsec.plugins import contained, importable, source_key
+from vflsec.plugins import contained, importable
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
@@ -36,8 +37,6 @@ Trial = Callable[["Scenario", Sequence[Group], Mapping[str, "Source"], Phases], 
 """Tries out whether the trainings of a plan can begin and fills in the phases; given by the engine,
 which can train."""
 
-_REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
-_ABSENT = object()
 _CONTROLS: tuple[Mapping[str, Any], ...] = ({}, {"positive_rate": 0.15})
 _CONTROL_SEEDS = 5
 _CONTROL_ALIGNED = 0.5  # for algorithms that cannot train without rows that have no partner
@@ -93,8 +92,7 @@ class _Planner:
         self.notes: list[str] = []
         self.seen: set[tuple[str, str]] = set()
         self.sources: dict[str, Source] = {}
-        self.codes: dict[tuple[str, ...], str] = {}
-        self.registered: dict[str, str] = {}
+        self.cells = Cells(self.root, self.notes)
 
     def groups(self) -> Iterator[Group]:
         loaded = [self._info(d) for d in self.root.data]
@@ -105,12 +103,12 @@ class _Planner:
         if self.problems:
             return
         seeds = self.root.audit.seeds
-        titled = list(zip(self.root.algorithm, self._titles(), strict=True))
+        titled = list(zip(self.root.algorithm, self.cells.titles(), strict=True))
         for info, (algorithm, title) in itertools.product(infos, titled):
             params = flat_params(algorithm)
             cells = [
-                self._cell("audit", info, algorithm.name, params, defenses, seed)
-                for defenses in self._grid()
+                self.cells.cell("audit", info, algorithm.name, params, defenses, seed)
+                for defenses in self.cells.grid()
                 for seed in seeds
             ]
             yield from self._attacked("audit", info, cells, info, title)
@@ -142,77 +140,6 @@ class _Planner:
             labelled=labelled_rows(source, info.split),
         )
         return info, source
-
-    def _grid(self) -> list[tuple[DefenseSpec, ...]]:
-        axes: dict[str, list[DefenseSpec]] = {}
-        for section in self.root.defense:
-            name = registry.defenses.entry(section.name).name
-            swept = getattr(registry.defenses.get(name), "strengths", "")
-            strengths: list[float | None] = [None]
-            grid, params = natural_strengths(section)
-            if swept:
-                strengths = list(dict.fromkeys(grid or [0.0]))
-                if grid is None:
-                    self.notes.append(f"defense {name} has no strength grid, so it runs at 0: off.")
-            spec = DefenseSpec(name, params, section.party)
-            axis = axes.setdefault(section.choice or f"#{len(axes)}", [])
-            axis += [replace(spec, strength=s) for s in strengths]
-        return [tuple(combination) for combination in itertools.product(*axes.values())]
-
-    def _cell(
-        self,
-        role: str,
-        info: DataInfo,
-        algorithm: str,
-        params: Mapping[str, Any],
-        defenses: tuple[DefenseSpec, ...],
-        seed: int,
-    ) -> CellSpec:
-        params = dict(params)
-        own = {p: s for p, s in self.root.parties.items() if p in info.parties}
-        if own and role != "control":
-            if "parties" not in registry.parameters(registry.algorithms.get(algorithm)):
-                self.notes.append(f"{algorithm} has no settings by party; [parties] is ignored.")
-            else:
-                set_ = {p: s.model_dump(exclude_defaults=True) for p, s in own.items()}
-                params["parties"] = {**set_, **params.get("parties", {})}
-        return CellSpec(
-            data={**info.section, "digest": info.digest},
-            algorithm=self._registered(algorithm),
-            params=params,
-            defenses=defenses,
-            seed=seed,
-            dtype=self.root.audit.dtype,
-            code=self._code(info, algorithm, params, defenses),
-        )
-
-    def _registered(self, algorithm: str) -> str:
-        """The registered name; looked up once, for grids may have thousands of cells."""
-        if algorithm not in self.registered:
-            self.registered[algorithm] = registry.algorithms.entry(algorithm).name
-        return self.registered[algorithm]
-
-    def _code(
-        self,
-        info: DataInfo,
-        algorithm: str,
-        params: Mapping[str, Any],
-        defenses: Sequence[DefenseSpec],
-    ) -> str:
-        """Identity of the source that a cell runs and that does not come with the package."""
-        own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
-        modules = [str(p["module"]).partition(":")[0] for p in own if p.get("module")]
-        asked = (
-            "" if info.section.get("file") or info.section.get("files") else info.section["name"],
-            algorithm, *dict.fromkeys(d.name for d in defenses), *modules,
-        )  # fmt: skip
-        if asked not in self.codes:
-            entries = [registry.algorithms.entry(algorithm)]
-            entries += [registry.datasets.entry(asked[0])] if asked[0] else []
-            entries += [registry.defenses.entry(d.name) for d in defenses]
-            found = [c for c in (*(e.code for e in entries), source_key(modules)) if c]
-            self.codes[asked] = digest(found) if found else ""
-        return self.codes[asked]
 
     def _attacked(
         self, role: str, info: DataInfo, cells: Sequence[CellSpec], like: DataInfo, title: str
@@ -261,41 +188,14 @@ class _Planner:
 
     def _references(self, info: DataInfo, seeds: Sequence[int]) -> Iterator[Group]:
         for reference in self.root.audit.references:
-            name = _REFERENCES[reference]
+            name = REFERENCES[reference]
             if name not in registry.algorithms.names():
                 self.notes.append(f"reference {reference!r} is left out: no algorithm {name!r}.")
                 continue
-            params = self._reference_params(name)
-            cells = [self._cell("reference", info, name, params, (), seed) for seed in seeds]
+            params = self.cells.reference_params(name)
+            cells = [self.cells.cell("reference", info, name, params, (), seed) for seed in seeds]
             for members in _by_cohort(cells, self.seen, "reference"):
                 yield Group("reference", info, members, title=name)
-
-    def _reference_params(self, name: str) -> dict[str, Any]:
-        """Those of the first algorithm that a reference has too."""
-        cls = registry.algorithms.get(name)
-        fields = registry.parameters(cls)
-        given = {k: v for k, v in flat_params(self.root.algorithm[0]).items() if k in fields}
-        params = {k: v for k, v in given.items() if not registry.problems(cls, {k: v})}
-        return {} if registry.problems(cls, params) else params
-
-    def _titles(self) -> list[str]:
-        """Names of the algorithm sections, with the settings that differ where several share one.
-
-        A section named like a reference that the audit makes counts as sharing its name.
-        """
-        sections = [
-            (registry.algorithms.entry(a.name).name, flat_params(a)) for a in self.root.algorithm
-        ]
-        names = {_REFERENCES[r] for r in self.root.audit.references}
-        made = {n: self._reference_params(n) for n in names & {name for name, _ in sections}}
-        titles = []
-        for i, (name, params) in enumerate(sections):
-            same = [p for j, (other, p) in enumerate(sections) if other == name and j != i]
-            same += [made[name]] if name in made else []
-            own = {k: v for k, v in params.items() if any(p.get(k, _ABSENT) != v for p in same)}
-            inner = ", ".join(f"{k}={v}" for k, v in own.items())
-            titles.append(f"{name}({inner})" if inner else name)
-        return titles
 
     def _controls(self, like: DataInfo) -> Iterator[Group]:
         """The undefended planted leak, balanced and rare, by the same algorithms and attacks."""
@@ -308,12 +208,12 @@ class _Planner:
                 section["params"] = dict(params)
             whole = _with_settings(self._of_section(section)[0])
             part = _with_settings(self._of_section(section | {"aligned": _CONTROL_ALIGNED})[0])
-            for algorithm, title in zip(self.root.algorithm, self._titles(), strict=True):
+            for algorithm, title in zip(self.root.algorithm, self.cells.titles(), strict=True):
                 params = flat_params(algorithm)
                 cls = registry.algorithms.get(algorithm.name)
                 info = part if getattr(cls, "unaligned", False) else whole
                 cells = [
-                    self._cell("control", info, algorithm.name, params, (), seed)
+                    self.cells.cell("control", info, algorithm.name, params, (), seed)
                     for seed in range(_CONTROL_SEEDS)
                 ]
                 yield from self._attacked("control", info, cells, like, title)

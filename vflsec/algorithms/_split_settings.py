@@ -1,0 +1,112 @@
+"""The hyper-parameters of split training, and which of them do not go together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from vflsec import check
+from vflsec.algorithm import Algorithm
+from vflsec.errors import ConfigError
+
+__all__ = ["SplitSettings"]
+
+
+@dataclass(frozen=True)
+class SplitSettings(Algorithm):
+    """Hyper-parameters.
+
+    Attributes:
+        hidden: widths of the hidden layers of every bottom.
+        cut: width of every embedding; ignored without a top (then it is the number of classes).
+        top: widths of the hidden layers of the top model; ``[]`` is the published head, one
+            linear layer.
+        linear_top: False, with ``top = []`` and aggregation ``sum`` or ``mean``, leaves the top
+            model out: the fused embedding is the logits.
+        aggregation: how embeddings meet: ``concat``, ``sum`` or ``mean``.
+        dropout: of the hidden layers of bottoms and top.
+        encoder_kind: of the bottoms: ``mlp``, or ``conv``, which convolves the rows of parties that
+            hold images, with `hidden` as channels (:func:`vflsec.nn.images.convolutional`).
+        embedding: width of the vector of a categorical column; 0 goes by the number of its codes.
+        embedding_rows: most vectors of a categorical column, shared by a hash of its codes if it
+            has more; 0 gives every code its own.
+        embedding_l2: weight decay of those vectors on top of `weight_decay`.
+        optimizer, lr, weight_decay: of every party.
+        batch_size, epochs, patience: patience counts epochs without a better validation loss;
+            0 trains all epochs. The best epoch on validation rows is kept either way if `select`.
+        select_by: what is best on validation rows: the lowest ``loss``, or the highest ``auc`` (two
+            classes), which does not mind logits that grow too large.
+        returns_predictions: True sends the class shares back to the passive parties at inference.
+        parties: per-party overrides {party: {"hidden": [...], "cut": n, "module": "pkg.mod:Name"}}.
+    """
+
+    hidden: tuple[int, ...] = (64,)
+    cut: int = 32
+    top: tuple[int, ...] = ()
+    linear_top: bool = True
+    aggregation: str = "concat"
+    dropout: float = 0.0
+    encoder_kind: str = "mlp"
+    embedding: int = 0
+    embedding_rows: int = 0
+    embedding_l2: float = 0.0
+    optimizer: str = "adam"
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    batch_size: int = 128
+    epochs: int = 30
+    patience: int = 5
+    select: bool = True
+    select_by: str = "loss"
+    returns_predictions: bool = False
+    parties: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    encoder_kinds: ClassVar[tuple[str, ...]] = ("mlp", "conv")
+
+    def __post_init__(self) -> None:
+        if self.returns_predictions:
+            told = {("prediction", "active", "passive")}
+            object.__setattr__(self, "sends", type(self).sends | told)
+        for name in ("hidden", "top"):
+            for width in getattr(self, name):
+                check.integer(f"{self.name}.{name}", width)
+        check.integer(f"{self.name}.cut", self.cut)
+        check.integer(f"{self.name}.batch_size", self.batch_size)
+        check.integer(f"{self.name}.epochs", self.epochs, low=0)
+        check.integer(f"{self.name}.patience", self.patience, low=0)
+        check.one_of(f"{self.name}.aggregation", self.aggregation, ("concat", "sum", "mean"))
+        check.one_of(f"{self.name}.encoder_kind", self.encoder_kind, self.encoder_kinds)
+        check.one_of(f"{self.name}.select_by", self.select_by, ("loss", "auc"))
+        check.one_of(f"{self.name}.optimizer", self.optimizer, ("adam", "sgd", "adagrad"))
+        check.integer(f"{self.name}.embedding", self.embedding, low=0)
+        check.integer(f"{self.name}.embedding_rows", self.embedding_rows, low=0)
+        if self.embedding_rows == 1:
+            raise check.fail(
+                f"{self.name}.embedding_rows", "0 or at least 2: one is for missing values", 1
+            )
+        check.non_negative(f"{self.name}.embedding_l2", self.embedding_l2)
+        check.positive(f"{self.name}.lr", self.lr)
+        check.non_negative(f"{self.name}.weight_decay", self.weight_decay)
+        check.in_unit(f"{self.name}.dropout", self.dropout, high_open=True)
+        if not self.has_top and self.aggregation == "concat":
+            raise ConfigError(
+                f"{self.name}: without a top model (top = [] and linear_top = false) the "
+                'embeddings are the logits and must be added: set aggregation = "sum" or "mean".'
+            )
+        if self.top and not self.linear_top:
+            raise ConfigError(f"{self.name}: top hidden layers need linear_top = true.")
+        for party, settings in self.parties.items():
+            where = f"{self.name}.parties.{party}: the key"
+            for key in settings:
+                check.one_of(where, key, ("hidden", "cut", "module"))
+
+    @property
+    def has_top(self) -> bool:
+        """True if something trainable stands between the fused embedding and the logits."""
+        return bool(self.top) or self.linear_top
+
+    def width(self, party: str, classes: int) -> int:
+        """Cut-layer width of a party."""
+        if not self.has_top:
+            return classes
+        return int(self.parties.get(party, {}).get("cut", self.cut))

@@ -1,0 +1,70 @@
+"""What an algorithm plans: phases of training, and the walks over rows they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+__all__ = ["Pass", "Phase"]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One walk over some rows, in a fresh order every time.
+
+    Attributes:
+        name: of the stream that shuffles; passes of one name and seed see the same orders.
+        rows: sample ids, (R, n).
+        batch_size, step: as in :class:`Phase`.
+        smallest: a last batch of fewer rows is left out.
+    """
+
+    name: str
+    rows: Tensor
+    batch_size: int
+    step: Callable[[Tensor], None]
+    smallest: int = 1
+
+
+@dataclass
+class Phase:
+    """One stretch of training.
+
+    Attributes:
+        name: of the phase, for example ``train``, ``pretrain``, ``finetune``.
+        rows: sample ids to train on, (R, n).
+        batch_size, epochs: how; an epoch is one pass over `rows` in a fresh order.
+        step: one optimisation step on sample ids (R, b).
+        after_epoch: called after each epoch, for example to aggregate; may be None.
+        select: True if the best epoch on validation rows is kept.
+        select_by: what is best: the lowest ``loss``, or the highest ``auc`` (two classes).
+        patience: epochs without a better one before a replica stops; 0 = never.
+        audited: True if attacks look at the state after this phase.
+        predicts: True if the main task can be evaluated after this phase.
+        listeners: passive parties that are told each epoch whether training goes on.
+        passes: what an epoch consists of, in order; empty means one pass over `rows` by `step`.
+        before: called once before the first epoch, for example to drop modules; may be None.
+        drawn: row sets (R, n) from which steps draw further rows, with replacement; for the plan.
+    """
+
+    name: str
+    rows: Tensor
+    batch_size: int
+    epochs: int
+    step: Callable[[Tensor], None]
+    after_epoch: Callable[[int], None] | None = None
+    select: bool = False
+    select_by: str = "loss"
+    patience: int = 0
+    audited: bool = True
+    predicts: bool = True
+    listeners: tuple[str, ...] = ()
+    passes: tuple[Pass, ...] = ()
+    before: Callable[[], None] | None = None
+    drawn: tuple[Tensor, ...] = ()
+
+    def walks(self) -> tuple[Pass, ...]:
+        """The passes of an epoch."""
+        return self.passes or (Pass(self.name, self.rows, self.batch_size, self.step),)

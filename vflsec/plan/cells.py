@@ -1,0 +1,134 @@
+"""From the sections of a scenario to the cells of a plan: which trainings there are, by name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from vflsec import registry
+from vflsec.cell import CellSpec, DefenseSpec, digest
+from vflsec.config.components import flat_params, natural_strengths
+from vflsec.config.sections import Root
+from vflsec.plan.values import DataInfo
+from vflsec.plugins import source_key
+
+__all__ = ["REFERENCES", "Cells"]
+
+REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
+_ABSENT = object()
+
+
+class Cells:
+    """Makes cells of a scenario.
+
+    Args:
+        root: its sections.
+        notes: gets a sentence for what is left out.
+    """
+
+    def __init__(self, root: Root, notes: list[str]) -> None:
+        self.root, self.notes = root, notes
+        self.codes: dict[tuple[str, ...], str] = {}
+        self.registered: dict[str, str] = {}
+
+    def grid(self) -> list[tuple[DefenseSpec, ...]]:
+        """Every combination of defenses and strengths, as one stack each."""
+        axes: dict[str, list[DefenseSpec]] = {}
+        for section in self.root.defense:
+            name = registry.defenses.entry(section.name).name
+            swept = getattr(registry.defenses.get(name), "strengths", "")
+            strengths: list[float | None] = [None]
+            grid, params = natural_strengths(section)
+            if swept:
+                strengths = list(dict.fromkeys(grid or [0.0]))
+                if grid is None:
+                    self.notes.append(f"defense {name} has no strength grid, so it runs at 0: off.")
+            spec = DefenseSpec(name, params, section.party)
+            axis = axes.setdefault(section.choice or f"#{len(axes)}", [])
+            axis += [replace(spec, strength=s) for s in strengths]
+        return [tuple(combination) for combination in itertools.product(*axes.values())]
+
+    def cell(
+        self,
+        role: str,
+        info: DataInfo,
+        algorithm: str,
+        params: Mapping[str, Any],
+        defenses: tuple[DefenseSpec, ...],
+        seed: int,
+    ) -> CellSpec:
+        """One training of the audit, of a reference or of a positive control."""
+        params = dict(params)
+        own = {p: s for p, s in self.root.parties.items() if p in info.parties}
+        if own and role != "control":
+            if "parties" not in registry.parameters(registry.algorithms.get(algorithm)):
+                self.notes.append(f"{algorithm} has no settings by party; [parties] is ignored.")
+            else:
+                set_ = {p: s.model_dump(exclude_defaults=True) for p, s in own.items()}
+                params["parties"] = {**set_, **params.get("parties", {})}
+        return CellSpec(
+            data={**info.section, "digest": info.digest},
+            algorithm=self._registered(algorithm),
+            params=params,
+            defenses=defenses,
+            seed=seed,
+            dtype=self.root.audit.dtype,
+            code=self._code(info, algorithm, params, defenses),
+        )
+
+    def _registered(self, algorithm: str) -> str:
+        """The registered name; looked up once, for grids may have thousands of cells."""
+        if algorithm not in self.registered:
+            self.registered[algorithm] = registry.algorithms.entry(algorithm).name
+        return self.registered[algorithm]
+
+    def _code(
+        self,
+        info: DataInfo,
+        algorithm: str,
+        params: Mapping[str, Any],
+        defenses: Sequence[DefenseSpec],
+    ) -> str:
+        """Identity of the source that a cell runs and that does not come with the package."""
+        own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
+        modules = [str(p["module"]).partition(":")[0] for p in own if p.get("module")]
+        asked = (
+            "" if info.section.get("file") or info.section.get("files") else info.section["name"],
+            algorithm, *dict.fromkeys(d.name for d in defenses), *modules,
+        )  # fmt: skip
+        if asked not in self.codes:
+            entries = [registry.algorithms.entry(algorithm)]
+            entries += [registry.datasets.entry(asked[0])] if asked[0] else []
+            entries += [registry.defenses.entry(d.name) for d in defenses]
+            found = [c for c in (*(e.code for e in entries), source_key(modules)) if c]
+            self.codes[asked] = digest(found) if found else ""
+        return self.codes[asked]
+
+    def reference_params(self, name: str) -> dict[str, Any]:
+        """Those of the first algorithm that a reference has too."""
+        cls = registry.algorithms.get(name)
+        fields = registry.parameters(cls)
+        given = {k: v for k, v in flat_params(self.root.algorithm[0]).items() if k in fields}
+        params = {k: v for k, v in given.items() if not registry.problems(cls, {k: v})}
+        return {} if registry.problems(cls, params) else params
+
+    def titles(self) -> list[str]:
+        """Names of the algorithm sections, with the settings that differ where several share one.
+
+        A section named like a reference that the audit makes counts as sharing its name.
+        """
+        sections = [
+            (registry.algorithms.entry(a.name).name, flat_params(a)) for a in self.root.algorithm
+        ]
+        names = {REFERENCES[r] for r in self.root.audit.references}
+        made = {n: self.reference_params(n) for n in names & {name for name, _ in sections}}
+        titles = []
+        for i, (name, params) in enumerate(sections):
+            same = [p for j, (other, p) in enumerate(sections) if other == name and j != i]
+            same += [made[name]] if name in made else []
+            own = {k: v for k, v in params.items() if any(p.get(k, _ABSENT) != v for p in same)}
+            inner = ", ".join(f"{k}={v}" for k, v in own.items())
+            titles.append(f"{name}({inner})" if inner else name)
+        return titles
