@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from vflsec.engine.attempt import attempt
 from vflsec.engine.rehearse import make_plan
 from vflsec.engine.run import run_audit
 from vflsec.engine.views import views_bytes
+from vflsec.errors import TraceError
 from vflsec.report.exports import plain
 from vflsec.reporter import Reporter
 from vflsec.train import cohort
-from vflsec.train.kept import insufficient
+from vflsec.train.kept import _unpack, about, insufficient
 
 SMALL: dict[str, Any] = {
     "data": [{"name": "breast_cancer"}],
@@ -318,3 +320,30 @@ def test_where_views_do_not_suffice_it_trains_again_and_says_so(
     assert len(heard.notes) == 1
     assert "trained again for it, for " in heard.notes[0]
     assert why in heard.notes[0]
+
+
+def test_workers_keep_views_too_and_what_was_finished_before_is_said(tmp_path: Path) -> None:
+    out, heard = tmp_path / "out", Heard()
+    two = small(defense=[{"name": "iso", "strength": [0]}])
+    run_audit({**two, "audit": {**SMALL["audit"], "seeds": [0]}}, out, device="cpu")
+    run_audit(
+        {**two, "audit": {**SMALL["audit"], "seeds": 3}}, out, device="cpu", jobs=2, replicas=1,
+        keep_views=True, progress=heard,
+    )  # fmt: skip
+    assert len(list((out / "views").glob("*.zip"))) == 2
+    assert heard.notes == [
+        "views of 1 trainings are not kept: they were finished without --keep-views. --fresh "
+        "trains them once more."
+    ]
+
+
+def test_a_hostile_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("kept.json", "{}")
+        file.writestr("../outside", "x")
+    with pytest.raises(TraceError, match="holds no kept views"):
+        about(path)
+    with pytest.raises(TraceError, match="has no place"):
+        _unpack(path, tmp_path / "to")
+    assert not (tmp_path / "outside").exists()

@@ -21,7 +21,6 @@ from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.controls import Control, randomised
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import attempted
-from vflsec.reporter import NOTE
 from vflsec.rng import generator
 from vflsec.task import Task
 from vflsec.train.cohort import Moment, Progress, Training
@@ -84,9 +83,8 @@ def run_cohort(
             for i, p in enumerate(asked):
                 tell(f"{moment.phase.name}: {p.spec.label}", 0.8 + 0.2 * i / len(asked))
                 _attack(bench, moment, p, results)
-    lost = keeper.close() if keeper else ""
-    if lost:
-        tell(lost, NOTE)
+    if keeper:
+        keeper.close()
     expected = planned(cells, tasks) if main else {}
     for r, result in enumerate(results):
         result.ledger = training.ledger(r)

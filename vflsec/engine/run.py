@@ -25,7 +25,7 @@ from vflsec.engine.options import Options
 from vflsec.engine.record import record_of
 from vflsec.engine.rehearse import make_plan
 from vflsec.engine.store import Store
-from vflsec.engine.views import VIEWS, KeptViews
+from vflsec.engine.views import VIEWS, KeptViews, not_kept
 from vflsec.plan.values import Group, Plan, Work
 from vflsec.reporter import NOTE, Reporter
 
@@ -151,12 +151,15 @@ def _work(
             lambda retry: todo(plan.groups, retry), store.folder, plan.base, device=device,
             jobs=how.jobs, backend=given, finished=finished, keep=keep,
         )  # fmt: skip
-        return
-    tasks = Tasks(backend, plan.base)
-    for work in works:
-        reporter.begin(work)
-        do_work(work, store, tasks, device, partial(_tell, reporter, work), keep)
-        finished(work)
+    else:
+        tasks = Tasks(backend, plan.base)
+        for work in works:
+            reporter.begin(work)
+            do_work(work, store, tasks, device, partial(_tell, reporter, work), keep)
+            finished(work)
+    if keep:
+        for text in not_kept(store.folder, plan, works, keep.most):
+            reporter.note(text)
 
 
 def _keep(folder: Path, how: Options) -> Keep | None:

@@ -8,13 +8,16 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.cell import AttackSpec, CellSpec
 from vflsec.errors import TraceError
 
-__all__ = ["VIEWS", "KeptViews", "clear_views", "tidy_views", "views_bytes"]
+if TYPE_CHECKING:
+    from vflsec.plan.values import Plan, Work
+
+__all__ = ["VIEWS", "KeptViews", "clear_views", "not_kept", "tidy_views", "views_bytes"]
 
 VIEWS = "views"
 
@@ -70,6 +73,33 @@ class KeptViews:
         if len(spec.adversary) == 1 and algorithm.alone(spec.adversary[0]) is not None:
             return "one of its controls trains an encoder of its own"
         return insufficient(spec, attack, said)
+
+
+def not_kept(folder: Path, plan: Plan, works: Sequence[Work], most: int) -> list[str]:
+    """Which views an audit with ``--keep-views`` did not keep after all, and why.
+
+    Args:
+        folder: the results directory.
+        plan: of the audit.
+        works: what was done now.
+        most: bytes that all views may have.
+    """
+    views = KeptViews(folder)
+    asked = {c.key: c for g in plan.groups if g.role != "reference" and g.main for c in g.cells}
+    lost = {k for k, c in asked.items() if not views.path(c).is_file()}
+    now = {c.key for w in works if w.main for c in w.cells}
+    out = []
+    if lost & now:
+        out.append(
+            f"views of {len(lost & now)} trainings are not kept: all views together may have "
+            f"{most / 1e6:g} MB (--views-mb)."
+        )
+    if lost - now:
+        out.append(
+            f"views of {len(lost - now)} trainings are not kept: they were finished without "
+            "--keep-views. --fresh trains them once more."
+        )
+    return out
 
 
 def clear_views(folder: Path, remove: Callable[[Path], None]) -> None:

@@ -117,7 +117,7 @@ class Keeper:
         self, keep: Keep, training: Training, count: int, attacks: Sequence[Any] = ()
     ) -> None:
         self.keep, self.training = keep, training
-        self.room, self.dropped = keep.room(), 0
+        self.room = keep.room()
         self.ways = kept_ways(attacks)
         self.bare: set[str] = set()
         self.weak: dict[str, str] = {}
@@ -146,7 +146,6 @@ class Keeper:
             export(message, alive, wanted)
         while self.exports and self._bytes() > self.room:
             _remove(self.exports.pop())
-            self.dropped += 1
 
     def _bytes(self) -> int:
         return sum(w.bytes for e in self.exports for w in e.writers.values())
@@ -185,22 +184,14 @@ class Keeper:
                 return "some public facts of the training cannot be written"
         return ""
 
-    def close(self) -> str:
-        """Pack the views; says in a sentence what could not be kept, or ''."""
-        left = self.exports
-        for n, export in enumerate(left):
+    def close(self) -> None:
+        """Pack the views of as many replicas as there is room for."""
+        for n, export in enumerate(self.exports):
             export.close()
             if not self._pack(export):
-                self.dropped += len(left) - n
-                for other in left[n:]:
+                for other in self.exports[n:]:
                     _remove(other)
                 break
-        if not self.dropped:
-            return ""
-        return (
-            f"views of {self.dropped} trainings are not kept: all views together may have "
-            f"{self.keep.most / 1e6:g} MB (--views-mb)."
-        )
 
     def _pack(self, export: Export) -> bool:
         """Compress one replica's folder into its file; False if there is no room for it."""
