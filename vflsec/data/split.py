@@ -142,30 +142,10 @@ def pick_rows(
     if source.group is not None:
         free &= ~np.isin(source.group, source.group[pool])
 
-    if source.split is None:
-        size = round(test * len(pool))
-        size_v = _validation_size(source, validation * len(pool), labelled)
-        if source.group is None:
-            chosen = _stratified(y, pool, size, "test", seed)
-            left = np.setdiff1d(pool, chosen)
-            held_out = _stratified(y, left, size_v, "validation", seed)
-            rest = np.setdiff1d(left, held_out)
-        else:
-            chosen, held_out, rest = _by_group(source, pool, (size, size_v), seed)
-    else:
-        side = _fixed_split(source)
-        chosen = np.flatnonzero(eligible & (side == "test"))
-        held_out = np.flatnonzero(eligible & (side == "validation"))
-        rest = np.flatnonzero(eligible & (side == "train"))
-        free &= side == "train"
-        if len(held_out) == 0:
-            size_v = _validation_size(source, validation * len(rest), labelled)
-            if source.group is None:
-                held_out = _stratified(y, rest, size_v, "validation", seed)
-                rest = np.setdiff1d(rest, held_out)
-            else:
-                held_out, rest = _by_group(source, rest, (size_v,), seed)
-
+    fixed = None if source.split is None else _fixed_split(source)
+    if fixed is not None:
+        free &= fixed == "train"
+    chosen, held_out, rest = _sides(source, y, eligible, fixed, seed, validation, test, labelled)
     for name, rows in (("test", chosen), ("validation", held_out), ("train", rest)):
         _enough(source, y, rows, LEAST[name], f"row set {name!r}")
     train = free.copy()
@@ -179,6 +159,35 @@ def pick_rows(
         labelled=_labelled(source, y, kept, labelled, seed),
         train=train,
     )
+
+
+def _sides(
+    source: Source, y: NDArray[np.int64], eligible: Mask, fixed: NDArray[np.str_] | None, seed: int,
+    validation: float, test: float, labelled: int | None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
+    """Eligible rows to test on, to validate on, and to train on; `fixed` names sides that are."""
+    pool = np.flatnonzero(eligible)
+    if fixed is None:
+        size = round(test * len(pool))
+        size_v = _validation_size(source, validation * len(pool), labelled)
+        if source.group is not None:
+            chosen, held_out, rest = _by_group(source, pool, (size, size_v), seed)
+            return chosen, held_out, rest
+        chosen = _stratified(y, pool, size, "test", seed)
+        left = np.setdiff1d(pool, chosen)
+        held_out = _stratified(y, left, size_v, "validation", seed)
+        return chosen, held_out, np.setdiff1d(left, held_out)
+    chosen, held_out, rest = (
+        np.flatnonzero(eligible & (fixed == side)) for side in ("test", "validation", "train")
+    )
+    if len(held_out):
+        return chosen, held_out, rest
+    size_v = _validation_size(source, validation * len(rest), labelled)
+    if source.group is not None:
+        held_out, rest = _by_group(source, rest, (size_v,), seed)
+        return chosen, held_out, rest
+    held_out = _stratified(y, rest, size_v, "validation", seed)
+    return chosen, held_out, np.setdiff1d(rest, held_out)
 
 
 def present_rows(source: Source) -> dict[str, Mask]:

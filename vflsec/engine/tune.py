@@ -116,24 +116,54 @@ def tune(
         ConfigError: the defense has no strength, the bounds make no sense, or the scenario has no
             attack that can run.
     """
+    _check_bounds(leak, drop, low, high, rounds)
+    loaded = load_scenario(scenario)
+    name = registry.defenses.entry(defense).name
+    if not getattr(registry.defenses.get(name), "strengths", ""):
+        raise ConfigError(f"tune: {name} has no strength to search over.")
+    folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
+    search = _Search(loaded, _section(loaded, name), folder, how)
+    tried = search.between(low, high, leak, rounds)
+    found = tuple(tried[s] for s in sorted(tried))
+    strength, reason = _choose(found, leak, drop)
+    if strength is not None:
+        reason += tried[strength].epsilons()
+    if strength is None or not confirm:
+        return Tuned(name, strength, reason, found)
+    seeds = _fresh(how.get("seeds"), loaded.root.audit.seeds)
+    fresh = search.audited([strength], folder / "confirm", seeds=seeds)[strength]
+    met = fresh.leak_high <= leak and fresh.drop_high <= drop
+    reason += (
+        f" On fresh seeds {seeds[0]} to {seeds[-1]} the bounds are {fresh.leak_high:+.3f} and "
+        f"{fresh.drop_high:.3f}: {'confirmed' if met else 'not confirmed'}."
+    )
+    return Tuned(name, strength, reason, found, fresh, met)
+
+
+def _check_bounds(leak: float, drop: float, low: float, high: float, rounds: int) -> None:
     check.positive("tune: low", low)
     if check.positive("tune: high", high) <= low:
         raise check.fail("tune: high", f"above low ({low:g})", high)
     check.non_negative("tune: drop", drop)
     check.finite("tune: leak", leak)
     check.integer("tune: rounds", rounds, low=0)
-    loaded = load_scenario(scenario)
-    name = registry.defenses.entry(defense).name
-    if not getattr(registry.defenses.get(name), "strengths", ""):
-        raise ConfigError(f"tune: {name} has no strength to search over.")
-    section = _section(loaded, name)
-    folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
-    tried: dict[float, Trial] = {}
 
-    def audited(strengths: Sequence[float], where: Path, **how: Any) -> dict[float, Trial]:
+
+class _Search:
+    """Audits of one defense at strengths that are found on the way."""
+
+    def __init__(
+        self, loaded: Scenario, section: Mapping[str, Any], folder: Path, how: Mapping[str, Any]
+    ) -> None:
+        self.loaded, self.section, self.folder, self.how = loaded, section, folder, how
+        self.tried: dict[float, Trial] = {}
+
+    def audited(self, strengths: Sequence[float], where: Path, **how: Any) -> dict[float, Trial]:
+        """What is measured at each strength, and undefended."""
         grid = sorted({0.0, *strengths})
-        overrides = [f"defense=[{_inline({**section, 'strength': grid})}]"]
-        audit = run_audit(load_scenario(loaded, overrides, components=False), where, **how)
+        overrides = [f"defense=[{_inline({**self.section, 'strength': grid})}]"]
+        scenario = load_scenario(self.loaded, overrides, components=False)
+        audit = run_audit(scenario, where, **{**self.how, **how})
         both = {s: pair for (_, s), pair in pairs(getattr(audit, "verdicts", ())).items()}
         return {
             t.strength: replace(t, claimed=both[t.strength][0], measured=both[t.strength][1])
@@ -142,34 +172,24 @@ def tune(
             for t in trials(audit.results)
         }
 
-    def run(strengths: Sequence[float]) -> None:
-        tried.update(audited([*tried, *strengths], folder, **how))
+    def run(self, strengths: Sequence[float]) -> None:
+        """Try further strengths; what was tried before is not done again."""
+        self.tried.update(self.audited([*self.tried, *strengths], self.folder))
 
-    run([low, high])
-    if tried[0.0].leak_high > leak:
-        bottom, top = low, high
-        if tried[high].leak_high <= leak < tried[low].leak_high:
+    def between(self, low: float, high: float, leak: float, rounds: int) -> dict[float, Trial]:
+        """Halve, on a logarithmic scale, the stretch in which the leak passes the target."""
+        self.run([low, high])
+        tried = self.tried
+        if tried[0.0].leak_high > leak and tried[high].leak_high <= leak < tried[low].leak_high:
+            bottom, top = low, high
             for _ in range(rounds):
                 middle = float(f"{math.sqrt(bottom * top):.4g}")
-                run([middle])
+                self.run([middle])
                 if tried[middle].leak_high <= leak:
                     top = middle
                 else:
                     bottom = middle
-    found = tuple(tried[s] for s in sorted(tried))
-    strength, reason = _choose(found, leak, drop)
-    if strength is not None:
-        reason += tried[strength].epsilons()
-    if strength is None or not confirm:
-        return Tuned(name, strength, reason, found)
-    seeds = _fresh(how.get("seeds"), loaded.root.audit.seeds)
-    fresh = audited([strength], folder / "confirm", **{**how, "seeds": seeds})[strength]
-    met = fresh.leak_high <= leak and fresh.drop_high <= drop
-    reason += (
-        f" On fresh seeds {seeds[0]} to {seeds[-1]} the bounds are {fresh.leak_high:+.3f} and "
-        f"{fresh.drop_high:.3f}: {'confirmed' if met else 'not confirmed'}."
-    )
-    return Tuned(name, strength, reason, found, fresh, met)
+        return tried
 
 
 def _fresh(given: int | Sequence[int] | None, listed: Sequence[int]) -> list[int]:

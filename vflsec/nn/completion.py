@@ -273,16 +273,7 @@ def fit_networks(
     folds = [folds_of(k.labels) for k in knowns]
     count = int(max(int(f.max()) for f in folds)) + 1
     copies = count + 1
-    modules: list[nn.Module] = []
-    for bottom, x, g in zip(bottoms, targets, rngs, strict=True):
-        with torch.no_grad():
-            z = bottom.eval()(x)
-        sd, mean = torch.std_mean(z, dim=0, correction=0)
-        front = Standardise(mean, sd.clamp_min(1e-6))
-        widths = [z.shape[1], *hidden, classes]
-        with as_global(g):
-            heads = [mlp(widths) for _ in range(copies)]
-        modules += [Completed(copy.deepcopy(bottom), nn.Sequential(front, h)) for h in heads]
+    modules = _stacked(bottoms, targets, rngs, (*hidden, classes), copies)
     draws = any(isinstance(m, nn.Dropout) for m in modules[0].modules())
     stack = Replicas(modules, device=device, dtype=dtype)
     x = torch.stack(list(inputs)).repeat_interleave(copies, 0)
@@ -308,16 +299,39 @@ def fit_networks(
     with torch.no_grad():
         held = torch.log_softmax(stack(x, train=False), dim=-1).double().cpu().numpy()
         answer = _answer(stack, torch.stack(list(targets)), copies)
-    fits = []
-    for r, (known, fold) in enumerate(zip(knowns, folds, strict=True)):
-        labels = known.labels.cpu().numpy()
-        if int(fold.max()) >= 1:
-            f = fold.cpu().numpy()
-            mine = held[r * copies + f, np.arange(len(f))]
-            fits.append(Fit(variant, cv_score(mine, labels), answer[r], mine))
-        else:
-            fits.append(Fit(variant, 0.5 if classes == 2 else 1.0 / classes, answer[r]))
-    return fits
+    return [
+        _fit(variant, known, fold, held[r * copies :], answer[r], classes)
+        for r, (known, fold) in enumerate(zip(knowns, folds, strict=True))
+    ]
+
+
+def _stacked(
+    bottoms: Sequence[nn.Module], targets: Sequence[Tensor], rngs: Sequence[torch.Generator],
+    widths: Sequence[int], copies: int,
+) -> list[nn.Module]:  # fmt: skip
+    """`copies` of each bottom with a fresh head of these widths behind standardised embeddings."""
+    modules: list[nn.Module] = []
+    for bottom, x, g in zip(bottoms, targets, rngs, strict=True):
+        with torch.no_grad():
+            z = bottom.eval()(x)
+        sd, mean = torch.std_mean(z, dim=0, correction=0)
+        front = Standardise(mean, sd.clamp_min(1e-6))
+        with as_global(g):
+            heads = [mlp([z.shape[1], *widths]) for _ in range(copies)]
+        modules += [Completed(copy.deepcopy(bottom), nn.Sequential(front, h)) for h in heads]
+    return modules
+
+
+def _fit(
+    variant: str, known: Known, fold: Tensor, held: NDArray[np.float64],
+    answer: NDArray[np.float64], classes: int,
+) -> Fit:  # fmt: skip
+    """One replica's answer with its cross-validated score; `held` (folds, q, C) by each fold."""
+    if int(fold.max()) < 1:
+        return Fit(variant, 0.5 if classes == 2 else 1.0 / classes, answer)
+    f = fold.cpu().numpy()
+    mine = held[f, np.arange(len(f))]
+    return Fit(variant, cv_score(mine, known.labels.cpu().numpy()), answer, mine)
 
 
 def _answer(stack: Replicas, targets: Tensor, copies: int) -> NDArray[np.float64]:
