@@ -25,6 +25,7 @@ from vflsec.cli_args import (
     SetOption,
     folder_name,
 )
+from vflsec.cli_attack import attack
 from vflsec.cli_init import init
 from vflsec.cli_new import new_app
 from vflsec.cli_streams import console_for, defect, fail, heard
@@ -56,6 +57,7 @@ app = typer.Typer(
 app.add_typer(new_app, name="new")
 app.add_typer(trace_app, name="trace")
 app.command()(init)
+app.command("attack")(attack)
 
 
 def _json(value: Any) -> None:
@@ -101,6 +103,10 @@ def audit(
         int | None,
         typer.Option(min=1, metavar="SEEDS", help="Add seeds, up to this many, while one is open."),
     ] = None,
+    keep_views: Annotated[
+        bool, typer.Option("--keep-views", help="Keep what attackers saw: attack again untrained.")
+    ] = False,
+    views_mb: Annotated[int, typer.Option(min=1, help="Most megabytes of kept views.")] = 4096,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = False,
 ) -> None:
     """Train, attack, score, judge and report. Interrupted, the same command resumes.
@@ -118,7 +124,7 @@ def audit(
     try:
         how: dict[str, Any] = {
             "seeds": seeds, "device": device, "jobs": jobs, "set": set_ or (), "fresh": fresh,
-            "replicas": replicas,
+            "replicas": replicas, "keep_views": keep_views, "views_mb": views_mb,
         }  # fmt: skip
 
         def progress() -> Reporter:

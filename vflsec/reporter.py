@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
     from vflsec.plan.values import Plan, Work
 
-__all__ = ["Reporter"]
+__all__ = ["NOTE", "Reporter"]
+
+NOTE = -1.0
+"""In the place of a share done: what is told is a sentence for the user."""
 
 
 class Reporter:
@@ -28,6 +31,9 @@ class Reporter:
 
     def finish(self, work: Work) -> None:
         """A piece of work is in the store."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know, one sentence."""
 
     def results(self, frame: pd.DataFrame) -> None:
         """The exports were rewritten with this summary."""

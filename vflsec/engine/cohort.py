@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,13 @@ from vflsec.task import Task
 from vflsec.train.cohort import Moment, Progress, Training
 from vflsec.train.demand import Demand
 from vflsec.train.device import pick_device
+from vflsec.train.keep import Keep, Keeper
+from vflsec.train.kept import KeptMoment, opened
 from vflsec.view import Table, View
 
-__all__ = ["run_cohort"]
+__all__ = ["attack_kept", "run_cohort"]
+
+Seen = Moment | KeptMoment
 
 
 def run_cohort(
@@ -39,6 +44,7 @@ def run_cohort(
     progress: Progress | None = None,
     main: bool = True,
     known_controls: dict[tuple[Any, ...], list[Control]] | None = None,
+    keep: Keep | None = None,
 ) -> list[CellResult]:
     """Train cells that differ in seed and strengths only, and audit each.
 
@@ -51,6 +57,7 @@ def run_cohort(
         main: False leaves main-task figures out.
         known_controls: controls of earlier cohorts with the same tasks and architecture, which do
             not depend on the defense; those that are computed here are added.
+        keep: where the views are kept, if they are; no attack may act during training then.
 
     Returns:
         One result for each cell, in order; a cell's result does not depend on the other cells.
@@ -62,6 +69,7 @@ def run_cohort(
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     training = Training(stacked, demands, tasks, pick_device(device), tell)
     bench = Bench(known_controls, training.alone)
+    keeper = keep and Keeper(keep, training, len(cells), [p.attack for p in asked])
     results = [CellResult(c.key, c, device=str(training.device)) for c in stacked]
     of = [training.task(r) for r in range(len(stacked))]
     for moment in training.run(predictions=main):
@@ -70,9 +78,13 @@ def run_cohort(
         ):
             result.measures += found
         if moment.phase.audited:
+            if keeper:
+                keeper.moment(moment)
             for i, p in enumerate(asked):
                 tell(f"{moment.phase.name}: {p.spec.label}", 0.8 + 0.2 * i / len(asked))
                 _attack(bench, moment, p, results)
+    if keeper:
+        keeper.close()
     expected = planned(cells, tasks) if main else {}
     for r, result in enumerate(results):
         result.ledger = training.ledger(r)
@@ -88,13 +100,57 @@ def run_cohort(
     return results
 
 
-def _attack(bench: Bench, moment: Moment, p: Prepared, results: Sequence[CellResult]) -> None:
+def attack_kept(
+    cells: Sequence[CellSpec],
+    attacks: Sequence[AttackSpec],
+    tasks: Mapping[int, Task],
+    paths: Sequence[Path],
+    *,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> list[CellResult]:
+    """Attack finished trainings by their kept views: the measures that training would have given.
+
+    Args:
+        cells: of one cohort.
+        attacks: that kept views suffice for, see `vflsec.train.kept.insufficient`.
+        tasks: the task of each seed.
+        paths: the kept views of each cell.
+        device, progress: as in :func:`run_cohort`.
+
+    Raises:
+        TraceError: a file is damaged.
+    """
+    started = time.perf_counter()
+    twins = LEAST if len(cells) < LEAST else 1
+    asked = prepared(attacks)
+    tell = progress or (lambda *_: None)
+    where = pick_device(device)
+    results = [CellResult(c.key, c, device=str(where)) for c in list(cells) * twins]
+    demands = [Demand.of(p.spec, p.attack) for p in asked]
+    bench = Bench()
+    with opened(list(cells) * twins, list(paths) * twins, demands, tasks, where) as training:
+        for moment in training.run():
+            for i, p in enumerate(asked):
+                tell(f"{moment.phase.name}: {p.spec.label}", i / len(asked))
+                _attack(bench, moment, p, results)
+    results = results[: len(cells)]
+    for result in results:
+        result.seconds = (time.perf_counter() - started) / len(cells)
+    return results
+
+
+def _attack(bench: Bench, moment: Seen, p: Prepared, results: Sequence[CellResult]) -> None:
     """Make one attack after a phase and add its measures to the results."""
     training, phase = moment.training, moment.phase
     what = f"attack {p.spec.label!r}"
     if p.attack.target == "integrity":  # it needs the trained system itself
+        assert isinstance(moment, Moment)
         found, why = attempted(
-            lambda: success(training.algorithm, training.fed, p.attack, p.spec, phase), what
+            lambda: success(
+                moment.training.algorithm, moment.training.fed, p.attack, p.spec, moment.phase
+            ),
+            what,
         )
         for r, result in enumerate(results):
             result.measures += (
@@ -133,7 +189,7 @@ def _failed(p: Prepared, phase: str, task: Task, why: str) -> Measure:
 class _Population:
     """Adds to an answer what the randomised labels of all other rows would tell by themselves."""
 
-    def __init__(self, moment: Moment, p: Prepared) -> None:
+    def __init__(self, moment: Seen, p: Prepared) -> None:
         self.moment, self.on = moment, p.attack.target == "label"
         self.made: dict[int, Control] = {}
 
@@ -148,7 +204,7 @@ class _Population:
 
 def _dose(
     bench: Bench,
-    moment: Moment,
+    moment: Seen,
     p: Prepared,
     views: Sequence[View],
     results: Sequence[CellResult],

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from vflsec.engine.store import STORE_NAME
+from vflsec.engine.views import clear_views, tidy_views
 from vflsec.errors import ConfigError
 from vflsec.files import make_folder
 
@@ -213,6 +214,7 @@ def clear(folder: Path) -> None:
     for name in OUR_FILES:
         if name != LOCK_NAME:
             _remove(folder / name)
+    clear_views(folder, _remove)
 
 
 def tidy(folder: Path) -> None:
@@ -220,6 +222,7 @@ def tidy(folder: Path) -> None:
     for path in folder.iterdir():
         if _TEMPORARY.fullmatch(path.name):
             _remove(path)
+    tidy_views(folder, _remove)
 
 
 def _remove(path: Path) -> None:

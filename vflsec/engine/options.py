@@ -18,6 +18,8 @@ class Options:
         jobs: worker processes, one thread each.
         replicas: most cells that train as one batched model; bounds the memory.
         fresh: remove an earlier audit's files from the results directory first.
+        keep_views: keep what attackers saw beside the results, see `vflsec.train.keep`.
+        views_mb: most megabytes of all kept views.
         looks: how often the gates are judged before they must be decided, see
             `vflsec.engine.decide`; each look gets its share of the error.
 
@@ -30,8 +32,11 @@ class Options:
     replicas: int = 32
     fresh: bool = False
     looks: int = 1
+    keep_views: bool = False
+    views_mb: int = 4096
 
     def __post_init__(self) -> None:
         check.integer("--jobs", self.jobs)
         check.integer("--replicas", self.replicas)
+        check.integer("--views-mb", self.views_mb)
         check.integer("looks", self.looks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = ["make_plan", "obstacles"]
 
+Trained = Callable[["CellSpec"], tuple[str, ...]]
 
-def make_plan(scenario: Scenario, *, try_out: bool = True, **options: Any) -> Plan:
+
+def make_plan(
+    scenario: Scenario, *, try_out: bool = True, trained: Trained = lambda _: (), **options: Any
+) -> Plan:
     """Plan an audit; loads the data sets and tries out whether every training can begin.
 
     Args:
         scenario: a valid scenario.
         try_out: whether to set every training up and take its first step.
+        trained: (cell) -> the phases after which it can be attacked, of one that was trained and
+            whose views are kept, so that it need not be tried out; else ().
         options: further ones of :func:`vflsec.plan.planner.make_plan`.
 
     Raises:
@@ -37,7 +43,7 @@ def make_plan(scenario: Scenario, *, try_out: bool = True, **options: Any) -> Pl
         DataError: a table cannot be used.
     """
     notes: list[str] = []
-    trial = partial(obstacles, claims=notes)
+    trial = partial(obstacles, claims=notes, trained=trained)
     plan = planner.make_plan(scenario, trial=trial if try_out else None, **options)
     return replace(plan, notes=tuple(dict.fromkeys((*plan.notes, *notes))))
 
@@ -48,6 +54,7 @@ def obstacles(
     sources: Mapping[str, Source],
     phases: Phases,
     claims: list[str] | None = None,
+    trained: Trained = lambda _: (),
 ) -> Iterator[Problem]:
     """Audited groups whose training cannot begin.
 
@@ -56,6 +63,7 @@ def obstacles(
         groups: of its plan.
         sources: the loaded data by `DataInfo.name`.
         phases: is filled in.
+        trained: as in :func:`make_plan`; what claims an epsilon is tried out all the same.
         claims: gets a sentence for what each defense would claim, by the uses that are predicted.
 
     What only shows later than in the first step of a phase is not found. Cells under real
@@ -67,6 +75,10 @@ def obstacles(
     for group in groups:
         cell, name = group.cells[-1], group.data.name
         if group.role != "audit" or _encrypts(cell):
+            continue
+        before = () if _claims(cell) else trained(cell)
+        if before:
+            phases[cell.cohort] = before
             continue
         if name not in tasks:
             tasks[name] = make_task(sources[name], 0, **group.data.split)
@@ -86,6 +98,12 @@ def _encrypts(cell: CellSpec) -> bool:
     """Whether training takes longer by its defenses, which encryption alone does."""
     policies = [registry.defenses.create(d.name, d.params) for d in cell.defenses]
     return any(p.step_cost(64, 2, cell.params).spent > 0 for p in policies)
+
+
+def _claims(cell: CellSpec) -> bool:
+    """Whether a defense at work would claim something of what is counted."""
+    made = [(d.strength, registry.defenses.create(d.name, d.params)) for d in cell.defenses]
+    return any(p.counted and strength for strength, p in made)
 
 
 def _obstacle(cell: CellSpec, task: Task) -> tuple[tuple[str, ...], str, list[str]]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vflsec import check
 from vflsec.cell import Measure
@@ -25,9 +25,13 @@ from vflsec.engine.options import Options
 from vflsec.engine.record import record_of
 from vflsec.engine.rehearse import make_plan
 from vflsec.engine.store import Store
+from vflsec.engine.views import VIEWS, KeptViews, not_kept
 from vflsec.plan.values import Group, Plan, Work
 from vflsec.report.notebook import Audit
-from vflsec.reporter import Reporter
+from vflsec.reporter import NOTE, Reporter
+
+if TYPE_CHECKING:
+    from vflsec.train.keep import Keep
 
 __all__ = ["Interrupted", "judge", "run_audit"]
 
@@ -60,8 +64,8 @@ def run_audit(
         set: overrides ``a.b=value``, as on the command line.
         progress: told what happens.
         backend: data layer and trainer, for tests.
-        options: how to run: ``device``, ``jobs``, ``replicas``, ``fresh``, ``looks``, see
-            :class:`vflsec.engine.options.Options`.
+        options: how to run: ``device``, ``jobs``, ``replicas``, ``fresh``, ``looks``,
+            ``keep_views``, ``views_mb``, see :class:`vflsec.engine.options.Options`.
 
     Returns:
         results as pandas, summary, verdicts, exit code.
@@ -95,7 +99,11 @@ def _run(
 ) -> Audit:  # fmt: skip
     probe(folder)
     backend = given or default_backend()
-    plan = make_plan(loaded, load=backend.load_source, try_out=given is None)
+    views = KeptViews(folder)
+    plan = make_plan(
+        loaded, load=backend.load_source, try_out=given is None,
+        trained=(lambda _: ()) if how.fresh else views.phases,
+    )  # fmt: skip
     started = time.monotonic()
     with claim(folder) as lock:
         lock.forget()
@@ -141,7 +149,10 @@ def _work(
         return [w for g in groups for w in missing_work(store, g, how.replicas, retry=retry)]
 
     works = todo(plan.groups)
+    keep = _keep(store.folder, how)
     reporter.plan(plan, store.folder, works)
+    for why in dict.fromkeys(why for w in works for why in w.why):
+        reporter.note(why)
     exports = _Exports(store, reporter, record)
 
     def finished(work: Work) -> None:
@@ -151,14 +162,32 @@ def _work(
     if how.jobs > 1 and len(works) > 1:
         run_parallel(
             lambda retry: todo(plan.groups, retry), store.folder, plan.base, device=device,
-            jobs=how.jobs, backend=given, finished=finished,
+            jobs=how.jobs, backend=given, finished=finished, keep=keep,
         )  # fmt: skip
-        return
-    tasks = Tasks(backend, plan.base)
-    for work in works:
-        reporter.begin(work)
-        do_work(work, store, tasks, device, partial(reporter.step, work))
-        finished(work)
+    else:
+        tasks = Tasks(backend, plan.base)
+        for work in works:
+            reporter.begin(work)
+            do_work(work, store, tasks, device, partial(_tell, reporter, work), keep)
+            finished(work)
+    if keep:
+        for text in not_kept(store.folder, plan, works, keep.most):
+            reporter.note(text)
+
+
+def _keep(folder: Path, how: Options) -> Keep | None:
+    if not how.keep_views:
+        return None
+    from vflsec.train.keep import Keep
+
+    return Keep(folder / VIEWS, how.views_mb * 10**6, how.jobs)
+
+
+def _tell(reporter: Reporter, work: Work, event: str, fraction: float) -> None:
+    if fraction == NOTE:
+        reporter.note(event)
+    else:
+        reporter.step(work, event, fraction)
 
 
 class _Exports:

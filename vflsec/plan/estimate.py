@@ -18,14 +18,20 @@ _STEPS_PER_SECOND = 1500.0  # small models on one CPU thread, measured: 700 to 9
 _CONTROLS_SECONDS = 0.5
 """Of all controls of one seed, adversary and budget of known rows; they are made once."""
 
+_KEPT_TIMES = 3
+"""Numbers of a cut that are kept a row: its embedding at both ends, and the gradient."""
+_KEPT_SHARE = 0.82  # that compression leaves of them, measured
+_KEPT_BESIDE = 100_000  # bytes of models and own columns of a small table, measured
+
 
 def estimate(groups: Sequence[Group]) -> dict[str, Any]:
     """A rough estimate: optimiser steps of all replicas at a typical speed of one CPU thread.
 
     ``encryption`` has an entry for every defense of a group that costs something on top: seconds
     by operation and bytes of one batch, batches of an epoch, and of all trainings.
+    ``views_bytes`` is what ``--keep-views`` would keep.
     """
-    steps, sealed, sent = 0, 0.0, 0
+    steps, sealed, sent, kept = 0, 0.0, 0, 0.0
     encryption: list[dict[str, Any]] = []
     for group in groups:
         cls = registry.algorithms.get(group.cells[0].algorithm)
@@ -41,6 +47,12 @@ def estimate(groups: Sequence[Group]) -> dict[str, Any]:
         rows = labelled if isinstance(labelled, int) else labelled * group.data.rows
         more = int(epochs * math.ceil(min(rows, group.data.rows) / batch)) * len(group.cells)
         steps += more
+        if group.role != "reference" and group.main:
+            width = given.get("embedding") or given.get("cut") or 0
+            size = 8 if group.cells[0].dtype == "float64" else 4
+            numbers = epochs * min(rows, group.data.rows) * width * len(group.data.passive)
+            one = _KEPT_TIMES * _KEPT_SHARE * size * numbers + _KEPT_BESIDE
+            kept += one * len(group.cells)
         for d in group.cells[0].defenses:
             policy = registry.defenses.create(d.name, d.params)
             found = policy.step_cost(batch, group.data.classes, given)
@@ -77,4 +89,5 @@ def estimate(groups: Sequence[Group]) -> dict[str, Any]:
         "encryption_seconds": round(sealed, 1),
         "ciphertext_bytes": sent,
         "encryption": encryption,
+        "views_bytes": int(kept),
     }

@@ -179,12 +179,23 @@ def _strengths(cell: CellSpec) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Work:
-    """One call of the trainer: cells that share a cohort and the attacks they lack."""
+    """One call of the trainer: cells that share a cohort and the attacks they lack.
+
+    Attributes:
+        data, cells, attacks: which.
+        main: as in :class:`Group`.
+        role: of the group.
+        kept: the attacks are made on kept views, without training.
+        why: why not, one sentence for each attack that could have been.
+    """
 
     data: DataInfo
     cells: tuple[CellSpec, ...]
     attacks: tuple[AttackSpec, ...]
     main: bool
+    role: str = "audit"
+    kept: bool = False
+    why: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:

@@ -241,6 +241,11 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
         f"{cost['steps']:g} steps: roughly {_duration(cost['seconds'])} on one CPU thread, "
         f"{_duration(cost['control_seconds'])} of it for controls (an estimate)."
     )
+    if cost.get("views_bytes"):
+        console.print(
+            f"With --keep-views, about {cost['views_bytes'] / 1e6:.3g} MB of views are kept "
+            "(an estimate; --views-mb bounds them).", highlight=False,
+        )  # fmt: skip
     if cost.get("ciphertext_bytes"):
         _encryption(cost["encryption"], console)
         steps = max(cost["steps"], 1)

@@ -32,6 +32,8 @@ def _opening(plan: Plan, folder: Path, works: Sequence[Work]) -> str:
     total = len(plan.cells)
     if not works:
         return f"All {total} trainings are in {folder} already; nothing to train."
+    if all(w.kept for w in works):
+        return f"All {total} trainings are in {folder} already; their kept views are attacked."
     if todo < total:
         return f"Resuming in {folder}: {total - todo} of {total} trainings are done."
     return f"{total} trainings into {folder}."
@@ -56,6 +58,9 @@ class Lines(Reporter):
             f"{len(work.attacks)} attacks ({seconds:.0f} s)",
             highlight=False, markup=False,
         )  # fmt: skip
+
+    def note(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class Terminal(Reporter):
@@ -89,6 +94,9 @@ class Terminal(Reporter):
     def finish(self, work: Work) -> None:
         self.bars.advance(self.all, len(work.cells))
         self.bars.update(self.one, completed=1.0, description=work.title[:60])
+
+    def note(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False)
 
     def results(self, frame: pd.DataFrame) -> None:
         self.table = _latest(frame)

@@ -58,6 +58,8 @@ class Export:
         seed: its seed.
         run: which point of an experiment this is.
         max_bytes: as in :class:`vflsec.trace.writer.Writer`, for each observer.
+        whole: for whoever ran the training itself and will make views of any grant: with top models
+            as they were before training, without own optimisation steps.
     """
 
     def __init__(
@@ -70,9 +72,10 @@ class Export:
         seed: int = 0,
         run: Run | None = None,
         max_bytes: int | None = None,
+        whole: bool = False,
     ) -> None:
         self.folder, self.task, self.attacks = Path(folder), task, tuple(attacks)
-        self.r, self.seed = r, seed
+        self.r, self.seed, self.whole = r, seed, whole
         parties = [
             PartyInfo(name=p, role="active" if p == task.active else "passive")
             for p in task.parties
@@ -86,6 +89,7 @@ class Export:
             loss_reduction="mean", amp=False, shuffle="by seed", run=run or Run(seed=seed),
         )  # fmt: skip
         assert manifest.format == FORMAT
+        self.manifest = manifest
         begin(self.folder, manifest)
         names = dict.fromkeys(p for a in self.attacks for p in a.adversary)
         self.writers = {p: Writer(self.folder, p, max_bytes=max_bytes) for p in names}
@@ -182,7 +186,8 @@ class Export:
                     for victim in victims(spec, self.task):
                         if not any(m.party == victim for m in models):
                             models += self._models(fed, {}, party, victim)
-            self._steps(fed, party)
+            if not self.whole:
+                self._steps(fed, party)
             done = Moment(
                 phase=fed.phase, messages=self.writers[party].count,
                 facts=PublicFacts.of(algorithm.facts(fed)), models=models,
@@ -204,6 +209,8 @@ class Export:
         made = {part: m.one(self.r) for part, m in modules.items()}
         if party in initial:
             made["initial"] = modules["bottom"].one(self.r, dict(initial[party]))
+        if self.whole and f"{party}.top" in initial:
+            made["initial_top"] = modules["top"].one(self.r, dict(initial[f"{party}.top"]))
         out = []
         for part, module in made.items():
             name = f"model-{fed.phase}-{party}-{part}.safetensors"

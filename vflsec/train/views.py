@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from vflsec.rng import generator
 from vflsec.task import Task
 from vflsec.view import Known, View
 
-__all__ = ["aux_rows", "initial_states", "known_rows", "make_view", "victims"]
+__all__ = ["assemble", "aux_rows", "initial_states", "known_rows", "make_view", "victims"]
 
 
 def known_rows(task: Task, seed: int, count: int) -> Known:
@@ -77,49 +78,67 @@ def make_view(
             is granted a peer's model.
     """
     task = fed.stack.tasks[int(fed.stack.of[r])]
-    device, dtype = fed.stack.device, fed.stack.dtype
-    known = known_rows(task, fed.seeds[r], spec.known_rows) if spec.known_rows else None
-    labelled, test = task.sets["labelled"], task.sets["test"]
-    if known is not None:
-        labelled = labelled[~torch.isin(labelled, known.rows)]
-        known = Known(known.rows.to(device), known.labels.to(device))
     mine = spec.adversary
-    aux = None
-    others = victims(spec, task)
-    if spec.aux_rows:
-        rows = aux_rows(task, fed.seeds[r], spec.aux_rows, known)
-        labelled = labelled[~torch.isin(labelled, rows)]
-        aux = {p: (rows.to(device), task.x[p][rows].to(device, dtype)) for p in others}
     models = {p: {k: m.one(r) for k, m in fed.parties[p].modules.items()} for p in mine}
     for p in mine:
         if p in initial:
             models[p]["initial"] = fed.parties[p].modules["bottom"].one(r, initial[p])
     if spec.peer_model:
+        others = victims(spec, task)
         models |= {p: {k: m.one(r) for k, m in fed.parties[p].modules.items()} for p in others}
         for p in others:
             if f"{p}.top" in initial:
                 top = fed.parties[p].modules["top"]
                 models[p]["initial_top"] = top.one(r, initial[f"{p}.top"])
-    seen = (*mine, *others) if spec.aux_rows or spec.peer_model else mine
     encoders = {}
     for p in mine:
         encoder = algorithm.encoder(fed, p, models[p])
         if encoder is not None:
             encoders[p] = encoder
+    recorder = fed.channel.recorder
+    return assemble(
+        task, fed.seeds[r], spec, fed.stack.device, fed.stack.dtype,
+        tables=MappingProxyType(recorder.tables(r, mine, fed.phase)),
+        models=MappingProxyType(models),
+        facts=algorithm.facts(fed),
+        encoders=MappingProxyType(encoders),
+        updates=MappingProxyType(recorder.updates(r, mine, fed.phase)),
+    )  # fmt: skip
+
+
+def assemble(
+    task: Task, seed: int, spec: AttackSpec, device: torch.device, dtype: torch.dtype, **seen: Any
+) -> View:
+    """A view of what was seen, with the adversary's own columns and the grants of `spec`.
+
+    Args:
+        task, seed: of the replica.
+        spec: whose view it is.
+        device, dtype: of the columns.
+        seen: ``tables``, ``models``, ``facts``, ``encoders`` and ``updates`` of the View.
+    """
+    mine, others = spec.adversary, victims(spec, task)
+    known = known_rows(task, seed, spec.known_rows) if spec.known_rows else None
+    labelled, test = task.sets["labelled"], task.sets["test"]
+    if known is not None:
+        labelled = labelled[~torch.isin(labelled, known.rows)]
+        known = Known(known.rows.to(device), known.labels.to(device))
+    aux = None
+    if spec.aux_rows:
+        rows = aux_rows(task, seed, spec.aux_rows, known)
+        labelled = labelled[~torch.isin(labelled, rows)]
+        aux = {p: (rows.to(device), task.x[p][rows].to(device, dtype)) for p in others}
+    shown = (*mine, *others) if spec.aux_rows or spec.peer_model else mine
     return View(
         adversary=mine,
         columns=MappingProxyType({p: task.x[p].to(device, dtype, copy=True) for p in mine}),
         present=MappingProxyType({p: task.present[p].clone() for p in mine}),
-        schema=MappingProxyType({p: task.schema[p] for p in seen}),
-        tables=MappingProxyType(fed.channel.recorder.tables(r, mine, fed.phase)),
-        models=MappingProxyType(models),
-        facts=algorithm.facts(fed),
+        schema=MappingProxyType({p: task.schema[p] for p in shown}),
         targets=MappingProxyType(
             {k: of.to(device, copy=True) for k, of in (("train", labelled), ("test", test))}
         ),
         known=known,
         prior=task.prior.clone() if spec.prior else None,
-        encoders=MappingProxyType(encoders),
-        updates=MappingProxyType(fed.channel.recorder.updates(r, mine, fed.phase)),
         aux=None if aux is None else MappingProxyType(aux),
+        **seen,
     )

@@ -1,0 +1,45 @@
+"""``vflsec attack``: one attack on a finished audit."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from vflsec.cli_args import FolderArg, Format, FormatOption
+from vflsec.cli_streams import console_for
+
+__all__ = ["attack"]
+
+
+def attack(
+    folder: FolderArg,
+    name: Annotated[str, typer.Argument(help="A registered attack.")],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A key of its section, e.g. known_rows=50."
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    format_: FormatOption = Format.text,
+) -> None:
+    """Try one attack on a finished audit with kept views; trains and writes nothing.
+
+    Example: vflsec attack out/quickstart norm --set accumulate=false
+    """
+    from vflsec.engine.attempt import attempt
+    from vflsec.report.console import results_table
+    from vflsec.report.exports import plain
+    from vflsec.reporter import NOTE
+
+    def told(text: str, share: float) -> None:
+        if share == NOTE:
+            typer.echo(text, err=True)
+
+    summary = attempt(folder, name, set_ or (), device=device, progress=told)
+    if format_ is Format.json:
+        typer.echo(json.dumps(plain(summary), indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        console_for().print(results_table(summary))
