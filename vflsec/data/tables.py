@@ -92,18 +92,13 @@ def load_tables(
     check_roles(roles)
     reader = Reader(separator, decimal, encoding, Limits(max_bytes, max_cells))
     change = Relabel(merge_classes or {}, drop_classes, label_edges)
-    options = {
-        "reading": READING,
-        "label": label, "id": id if id is None or isinstance(id, str) else dict(id),
-        "active": active,
-        "columns": {p: list(c) for p, c in columns.items()} if columns is not None else None,
-        "categorical": sorted(categorical), "numeric": sorted(numeric), "drop": sorted(drop),
-        "split": split, "group": group,
-    }  # fmt: skip
-    if change:
-        options["classes"] = [
-            {k: list(v) for k, v in change.merge.items()}, list(change.drop), list(change.edges)
-        ]  # fmt: skip
+    asked = _identity(
+        change, label=label, id=id if id is None or isinstance(id, str) else dict(id),
+        active=active,
+        columns={p: list(c) for p, c in columns.items()} if columns is not None else None,
+        categorical=sorted(categorical), numeric=sorted(numeric), drop=sorted(drop),
+        split=split, group=group,
+    )  # fmt: skip
     if isinstance(files, Mapping):
         frames, active = separate_tables(files, roles, active, reader)
     else:
@@ -115,9 +110,6 @@ def load_tables(
     order = [active, *(p for p in frames if p != active)]
     used = assign_columns(frames, roles, columns, drop, single=not isinstance(files, Mapping))
     declared = declared_kinds(frames, used, categorical, numeric)
-    for p in order:
-        options[f"dialect of {p}"] = [frames[p].dialect.separator, frames[p].dialect.decimal,
-                                      frames[p].dialect.encoding]  # fmt: skip
 
     index = _indices(frames, roles, order)
     union, rows = _joined(index, order)
@@ -130,9 +122,6 @@ def load_tables(
     parties = {
         p: PartyData(made[p].values, rows[p], tuple(used[p]), made[p].categories) for p in order
     }
-    digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
-    for p in order:
-        digest.update(f"\x1f{p}\x1f{frames[p].digest}".encode())
     return Source(
         name=name,
         parties=parties,
@@ -141,10 +130,32 @@ def load_tables(
         class_names=class_names,
         ids=tuple(union.tolist()),
         split=_split(frames, order, rows, roles.split, len(union)) if split else None,
-        digest=digest.hexdigest(),
+        digest=_digest(asked, frames, order),
         group=_group(frames, order, rows, roles.group, len(union)) if group else None,
         facts=_facts(frames, used, made, rows, y, roles, drop, (active, class_names)),
     )
+
+
+def _identity(change: Relabel, **asked: Any) -> dict[str, Any]:
+    """What of a call decides how the same files are read, as plain values."""
+    options = {"reading": READING, **asked}
+    if change:
+        options["classes"] = [
+            {k: list(v) for k, v in change.merge.items()}, list(change.drop), list(change.edges)
+        ]  # fmt: skip
+    return options
+
+
+def _digest(asked: dict[str, Any], frames: Mapping[str, Frame], order: Sequence[str]) -> str:
+    """Identity of a data set: how it was read, and the content of every table."""
+    options = dict(asked)
+    for p in order:
+        options[f"dialect of {p}"] = [frames[p].dialect.separator, frames[p].dialect.decimal,
+                                      frames[p].dialect.encoding]  # fmt: skip
+    digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
+    for p in order:
+        digest.update(f"\x1f{p}\x1f{frames[p].digest}".encode())
+    return digest.hexdigest()
 
 
 def _counted(frame: Frame) -> pd.Index:

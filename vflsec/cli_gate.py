@@ -1,0 +1,146 @@
+"""``vflsec gate``: stored results judged again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vflsec.cli_args import FolderArg, folder_name
+from vflsec.cli_streams import console_for
+from vflsec.errors import VflsecError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from vflsec.audit.gate import Gate
+    from vflsec.audit.result import Audit
+
+__all__ = ["gate", "tell_github"]
+
+
+def gate(
+    folder: FolderArg,
+    metric: Annotated[
+        str, typer.Option(help="What --max and --min limit: advantage, utility_drop, auc, ...")
+    ] = "advantage",
+    max_: Annotated[
+        float | None, typer.Option("--max", help="Judge this maximum instead of the scenario's.")
+    ] = None,
+    min_: Annotated[
+        float | None, typer.Option("--min", help="Judge this minimum instead of the scenario's.")
+    ] = None,
+    attack: Annotated[str, typer.Option(help="Only this attack.")] = "*",
+    adversary: Annotated[str, typer.Option(help="Only this adversary.")] = "*",
+    split: Annotated[str, typer.Option(help="Only these rows: train, validation, test.")] = "*",
+    dataset: Annotated[str, typer.Option(help="Only this data set.")] = "*",
+    defense: Annotated[
+        str, typer.Option(help="Only this defense; 'defended' for all but none.")
+    ] = "*",
+    baseline: Annotated[
+        Path | None,
+        typer.Option(help="Also fail where advantage rose against this file or folder."),
+    ] = None,
+    update_baseline: Annotated[
+        bool, typer.Option("--update-baseline", help="Write --baseline from these results.")
+    ] = False,
+    scenario: Annotated[
+        str | None,
+        typer.Option("--scenario", help="Judge the gates of this edited scenario instead."),
+    ] = None,
+    report_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", help="Write the reports of this judgement there.", parser=folder_name
+        ),
+    ] = None,
+) -> None:
+    """Judge stored results again, against the scenario's gates or other thresholds.
+
+    Example: vflsec gate out/quickstart --max 0.05 --attack direction
+    """
+    from vflsec.audit.baseline import write_baseline
+    from vflsec.audit.gate import Gate
+    from vflsec.engine.folder import only_ours
+    from vflsec.files import make_folder
+    from vflsec.report.outputs import write_reports
+
+    if update_baseline and baseline is None:
+        raise VflsecError("gate: --update-baseline needs --baseline FILE, the file to write.")
+    also = []
+    if max_ is not None or min_ is not None:
+        also = [
+            Gate(metric=metric, max=max_, min=min_, attack=attack, adversary=adversary,
+                 split=split, dataset=dataset, defense=defense)
+        ]  # fmt: skip
+    console = console_for()
+    compared = None if update_baseline else baseline
+    result = _judged(folder, also, compared, scenario, console)
+    if not result.verdicts and baseline is None:
+        raise VflsecError(
+            f"{folder}: the scenario has no gate. Give one: vflsec gate {folder} --max 0.1"
+        )
+    _print(result, console)
+    if update_baseline and baseline is not None:
+        write_baseline(baseline, result)
+        console.print(f"Wrote the baseline {baseline}.", markup=False, soft_wrap=True)
+    if report_to is not None:
+        only_ours(report_to)
+        make_folder(report_to)
+        write_reports(report_to, result.summary)
+    tell_github(result.summary)
+    raise typer.Exit(result.exit_code)
+
+
+def _judged(
+    folder: Path, also: Sequence[Gate], baseline: Path | None, scenario: str | None,
+    console: Console,
+) -> Audit:  # fmt: skip
+    """The stored results judged by `also`, else by their scenario's gates; says whose they are.
+
+    Raises:
+        VflsecError: a gate that is asked for cannot be answered by these results.
+    """
+    from vflsec.audit import gate as gates
+    from vflsec.audit.answerable import unanswerable
+    from vflsec.audit.leakage import rows_of
+    from vflsec.engine.previous import read_any
+    from vflsec.engine.record import edited, regated
+    from vflsec.engine.run import judge
+    from vflsec.engine.store import Store
+    from vflsec.report.console import judged_line
+
+    before = None if baseline is None else read_any(baseline)
+    with Store(folder, readonly=True) as store:
+        record = store.record() if scenario is None else regated(store.record(), scenario)
+        result = judge(store, record, export=False, also=also, only=bool(also), before=before)
+    rows = [r for r in rows_of(result.results) if r["role"] != "control"]
+    asked = also or ([gates.Gate(**g) for g in record["gates"]] if scenario is not None else [])
+    for given in asked if result.summary["complete"] else ():
+        for key, _, rule in unanswerable(given, rows):
+            raise VflsecError(f"gate: {'--' + key + ' ' if key else ''}{rule}")
+    if not also:
+        newer = None if scenario is not None else edited(record, folder)
+        console.print(judged_line(record, newer, folder), soft_wrap=True)
+    return result
+
+
+def _print(result: Audit, console: Console) -> None:
+    from vflsec.report.console import print_verdicts
+
+    print_verdicts(result.summary["gates"], console)
+    if not result.summary["complete"]:
+        console.print(
+            "Not all that was planned is measured, so nothing passes; run the audit again."
+        )
+
+
+def tell_github(summary: dict[str, Any]) -> None:
+    """Annotations and the step summary, where the environment asks for them."""
+    from vflsec.report.github import workflow_commands, write_step_summary
+
+    for line in workflow_commands(summary):
+        typer.echo(line)
+    write_step_summary(summary)
