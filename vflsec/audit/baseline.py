@@ -204,7 +204,7 @@ def _judged(
         verdict, more = INCONCLUSIVE, c.more_seeds(alpha)
         cure = f"about {more} more seeds would decide it" if more else "more seeds are needed"
         reason = f"{said}, beyond the tolerated {allowed:.3f} but not surely above 0; {cure}."
-    elif mirrored > c.before + allowed:
+    elif mirrored > max(c.before, 0.0) + allowed:
         verdict = INCONCLUSIVE
         reason = f"{said}, but it ranks in reverse: turned round it would be {mirrored:.3f}."
     elif not shown:
