@@ -179,3 +179,14 @@ def test_an_answer_in_reverse_is_said_to_be_one() -> None:
         "On toy, direction by bank ranks in reverse (AUC 0.01): turned round it is 0.99 against "
         "0.62 for its own means (logistic), so whoever knows which way round it is has the labels."
     )
+
+
+def test_a_defense_that_turns_the_answer_round_stops_nothing() -> None:
+    open_ = rows(0.99, 0.62, "logistic")
+    turned = rows(0.01, 0.62, "logistic", defense="coae", strength=0.1)
+    text = next(t for t in told([*open_, *turned]) if "coae" in t)
+    assert text == (
+        "On toy, under coae at strength 0.1 direction by bank ranks in reverse (AUC 0.01): turned "
+        "round it is 0.99 against 0.62 for its own means (logistic), so whoever knows which way "
+        "round it is has the labels."
+    )

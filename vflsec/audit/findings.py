@@ -108,6 +108,19 @@ def _leaks(r: Row) -> bool:
     return leaks(r["advantage"], r["advantage_low"])
 
 
+def _reversed(r: Row) -> bool:
+    """Whether the answer turned round leaks, so that its silence stops nothing."""
+    return _known(r.get("mirrored_low")) and leaks(r["mirrored"], r["mirrored_low"])
+
+
+def _turned(r: Row) -> str:
+    return (
+        f"{_who(r)} ranks in reverse ({metric_name(r['metric'])} {_plain(r['value'])}): turned "
+        f"round it is {_plain(1 - r['value'])} against {_plain(r['control_value'])} {_control(r)}, "
+        "so whoever knows which way round it is has the labels."
+    )
+
+
 def _people(r: Row, counted: Mapping[tuple[Any, ...], Row]) -> str:
     """The size of a leak as a count of rows out of a hundred, beside what the control counts."""
     found = counted.get(_where(r), r)
@@ -168,12 +181,8 @@ def _undefended(r: Row, many: tuple[bool, bool], level: float) -> str:
             f"{start}, the federation leaks to {r['adversary'] or 'the adversary'}: {r['attack']} "
             f"reaches {name} {value} against {own} {_control(r)} ({sure})."
         )
-    if _known(r.get("mirrored_low")) and leaks(r["mirrored"], r["mirrored_low"]):
-        return (
-            f"{start}, {_who(r)} ranks in reverse ({name} {value}): turned round it is "
-            f"{_plain(1 - r['value'])} against {own} {_control(r)}, so whoever knows which way "
-            "round it is has the labels."
-        )
+    if _reversed(r):
+        return f"{start}, {_turned(r)}"
     below = (
         "does worse than that" if r["advantage_high"] <= -LEAST else "is not shown to add to that"
     )
@@ -210,6 +219,9 @@ def _defended(
     sure = [r for r in rows if _known(r["advantage_low"])]
     if not sure:
         return f"{lead}{defense} against {_who(rows[0])}: one seed gives no interval."
+    turned = [r for r in sure if _reversed(r)]
+    if turned:
+        return f"{lead}under {defense}{_grid(turned)} {_turned(turned[-1])}"
     if not open_ and not any(_leaks(r) for r in sure):
         return ""  # nothing to stop: the undefended sentence has said so
     stopped = [r for r in sure if not _leaks(r)]
