@@ -46,6 +46,7 @@ class EmbeddingNoise(Policy):
     clip_norm: float = 1.0
     delta: float = 1e-5
     predictions: int = 0
+    quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "noise standard deviation / clipping length"
     covers = frozenset({"embedding"})
     counted = "outgoing"

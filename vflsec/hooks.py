@@ -10,7 +10,7 @@ from vflsec.counts import Guarded, plain
 from vflsec.party import Party
 from vflsec.task import Stack
 
-__all__ = ["Hooks", "cross_entropy"]
+__all__ = ["Hooks", "cross_entropy", "squared_error"]
 
 
 class Hooks:
@@ -64,7 +64,8 @@ class Hooks:
     def losses(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
         """Loss of each row, (R, b): cross entropy, or what the active party's policy says.
 
-        `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares.
+        `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares. Of a quantity the squared
+        error.
         """
         given, y = y, plain(y)
         for b in self.active.bindings:
@@ -75,7 +76,7 @@ class Hooks:
                     self._count_loss(given, b, train)
                     return rows
         self._count_loss(given, None, train)
-        return cross_entropy(logits, y)
+        return (squared_error if self.stack.first.values is not None else cross_entropy)(logits, y)
 
     def _count_loss(self, y: Tensor, by: Binding | None, train: bool) -> None:
         """Labels were used by the loss of `by`, or by plain cross entropy."""
@@ -107,6 +108,11 @@ class Hooks:
                 if term is not None:
                     total = term if total is None else total + term
         return total
+
+
+def squared_error(answer: Tensor, y: Tensor) -> Tensor:
+    """Squared error of each row, (R, b), of answers and values (R, b, 1)."""
+    return (answer - y).square().sum(2)
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:

@@ -189,6 +189,8 @@ class Policy:
         counted: the hook whose uses an epsilon composes over (``labels``, ``loss``, ``outgoing``
             or ``gradients``), for a policy that claims one; the engine counts them by row.
         poisson: True if batches must be Poisson samples.
+        quantities: True if it has a meaning where the label is a quantity; such labels come as
+            values (R, b, 1), and logits are the answers.
 
     `covers`, `owner`, `trainings` and `poisson` may be properties that depend on the parameters.
     """
@@ -202,6 +204,7 @@ class Policy:
     trainings: int = 1
     counted: ClassVar[str] = ""
     poisson: bool = False
+    quantities: ClassVar[bool] = False
 
     def columns(self, x: Tensor, own: Own) -> Tensor:
         """Own input rows (R, b, ...) before the bottom model."""
@@ -333,6 +336,19 @@ class Policy:
             ConfigError: it is no finite number of at least 0.
         """
         check.non_negative(f"{self.name}: strength", strength)
+
+    def check_label(self, classes: int) -> None:
+        """Refuse labels that it cannot work on: a quantity (1 class), or what it says itself.
+
+        Raises:
+            ConfigError: it cannot protect such labels.
+        """
+        if classes == 1 and not self.quantities:
+            raise check.fail(
+                f"{self.name}: the label", "a class", "a quantity",
+                "Leave the defense out, or cut the label into classes (label_edges).",
+            )  # fmt: skip
+        self.check_task(classes)
 
     def check_task(self, classes: int) -> None:
         """Refuse, before anything is trained, data on which it cannot work.

@@ -115,7 +115,7 @@ def reach(metric: str, of: str = "") -> tuple[float, float]:
     if metric in ("advantage", "utility_drop"):
         if of in ("log_loss", "relative_error"):
             return -math.inf, math.inf
-        return (-math.inf if of == "r2" else -1.0), (0.5 if of in ("auc", "leak_auc") else 1.0)
+        return (-math.inf if of == "r2" else -1.0), (0.5 if of in ("auc", "leak_auc", "concordance") else 1.0)
     if metric in ("log_loss", "relative_error", "epsilon_lower"):
         return 0.0, math.inf
     return (-math.inf if metric == "r2" else 0.0), 1.0

@@ -66,6 +66,8 @@ class Data(_Section):
     """Classes whose rows count as rows without a label."""
     label_edges: list[float] = []
     """Cut points that make classes of a label that is a quantity, in rising order."""
+    task: Literal["classification", "regression"] | None = None
+    """What the label is: a class (the default), or a quantity."""
     separator: str | dict[str, str] = ""
     """Between fields of a text table, by party where it differs; found out if not given."""
     decimal: str | dict[str, str] = ""

@@ -192,6 +192,11 @@ class _Planner:
             if name not in registry.algorithms.names():
                 self.notes.append(f"reference {reference!r} is left out: no algorithm {name!r}.")
                 continue
+            if info.classes == 1 and not getattr(registry.algorithms.get(name), "quantities", False):
+                self.notes.append(
+                    f"reference {reference!r} is left out on {info.name}: {name} learns classes."
+                )
+                continue
             params = self.cells.reference_params(name)
             cells = [self.cells.cell("reference", info, name, params, (), seed) for seed in seeds]
             for members in _by_cohort(cells, self.seen, "reference"):
@@ -199,11 +204,12 @@ class _Planner:
 
     def _controls(self, like: DataInfo) -> Iterator[Group]:
         """The undefended planted leak, balanced and rare, by the same algorithms and attacks."""
-        if "control_gaussian" not in registry.datasets.names():
-            self.notes.append("no positive control: the data set 'control_gaussian' is missing.")
+        name = "quantity_gaussian" if like.classes == 1 else "control_gaussian"
+        if name not in registry.datasets.names():
+            self.notes.append(f"no positive control: the data set {name!r} is missing.")
             return
-        for params in _CONTROLS:
-            section: dict[str, Any] = {"name": "control_gaussian"}
+        for params in _CONTROLS[: 1 if like.classes == 1 else None]:
+            section: dict[str, Any] = {"name": name}
             if params:
                 section["params"] = dict(params)
             whole = _with_settings(self._of_section(section)[0])
