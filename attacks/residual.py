@@ -1,11 +1,11 @@
 """Residuals: the gradient of a squared error is the error itself, and so tells a quantity.
 
-Behind a squared error row i receives  g_i = (2/b) (a_i - y_i) da_i/dz_i,  with a_i the joint answer.
+Behind a squared error row i receives  g_i = (2/b) (a_i - y_i) da_i/dz_i,  with a_i the answer.
 The direction da/dz is one for all rows behind a linear top, and close to a few behind another, so
-the projections rho_i of b g_i on the leading singular directions of the first epoch's gradients are
-the residuals. While a_i is nearly constant they are the value up to sign and scale; later a_i can be
-told in part from the own embedding z_i:  y_i = a(z_i) - rho_i / 2|da/dz|, exactly so if the attacker
-holds all columns, when three known rows give a, its intercept and the scale.
+the projections rho_i of b g_i on the leading singular directions of the first epoch's gradients
+are the residuals. While a_i is nearly constant they are the value up to sign and scale; later a_i
+can be told in part from the own embedding z_i:  y_i = a(z_i) - rho_i / 2|da/dz|, exactly so if the
+attacker holds all columns, when three known rows give a, its intercept and the scale.
     first:  ridge regression of known values on rho_i of the first epoch
     both:   on rho_i and the embedding that was sent in the same message, projected likewise
     mean:   on rho_i of the first epoch, of the mean over epochs, and z_i
@@ -86,9 +86,7 @@ class Residual(Attack):
                 found.append(sent.of_rows(at).flatten(1).double())
             return torch.cat(found, dim=1)
 
-        fits = [
-            ridge(v, columns(v, there), values, columns(v, rows)) for v in self.variants
-        ]  # fmt: skip
+        fits = [ridge(k, columns(k, there), values, columns(k, rows)) for k in self.variants]
         best = max(fits, key=lambda f: f.cv)
         notes = {"variant": best.variant, "cv": {f.variant: round(f.cv, 4) for f in fits}}
         return Guess(self.target, rows, best.values.squeeze(1), notes=notes)

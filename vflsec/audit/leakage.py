@@ -444,7 +444,7 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
 
 
 def _either_way(point: Mapping[str, Any]) -> float:
-    """The attack's figure; of a ranking (binary AUC, concordance) the better of it and its reverse."""
+    """The attack's figure; of a ranking the better of it and its reverse."""
     value = float(point["value"])
     ranks = point["metric"] in ("auc", "concordance") and reversible(point)
     return max(value, 1 - value) if ranks else value

@@ -279,7 +279,7 @@ _LIST = (
     Metric("relative_error", "norm of the error / norm of the truth; guessing 0 has 1",
            _relative_error, lambda c, p: 1.0, larger_is_better=False, targets=("feature",),
            reach=(0.0, math.inf)),
-    Metric("concordance", "share of pairs ranked rightly; the AUC of a quantity (Harrell et al. 1982)",
+    Metric("concordance", "share of pairs ranked rightly; the AUC of a quantity (Harrell 1982)",
            _concordance, lambda c, p: 0.5, targets=("value",)),
     Metric("mae", "mean absolute error, in standard deviations of the training labels", _mae,
            lambda c, p: 0.8, larger_is_better=False, targets=("value",), reach=(0.0, math.inf)),

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from vflsec.audit.embeddings import score_embedding

@@ -142,7 +142,7 @@ def _check_kind(frame: Frame, name: str, found: Sequence[str]) -> None:
             what,
             "hold classes",
             f"{len(found)} different numbers such as {listed(found[:3])}",
-            "It looks like a quantity: say task = \"regression\" under [data] (`vflsec init "
+            'It looks like a quantity: say task = "regression" under [data] (`vflsec init '
             "--regression`), or cut it into classes, for example "
             f"label_edges = [{middle:g}] (`vflsec init --bins 2`).",
         )

@@ -128,8 +128,9 @@ def load_tables(
 
     y = np.full(len(union), -1, dtype=np.int64)
     values = None
+    class_names: tuple[str, ...] = (label,)
     if task == "regression":
-        values, class_names = np.full(len(union), np.nan), (label,)
+        values = np.full(len(union), np.nan)
         values[rows[active]] = quantity(frames[active], label)
         y[~np.isnan(values)] = 0
     else:

@@ -202,9 +202,7 @@ def value_controls(
         return out
     for view, mine, found in zip(views, out, value_learners(views, rngs), strict=True):
         rows = view.target_rows
-        mine += [
-            Control(f.variant, Guess("label", rows, f.values.squeeze(1)), f.cv) for f in found
-        ]
+        mine += [Control(f.variant, Guess("label", rows, f.values.squeeze(1)), f.cv) for f in found]
     return out
 
 

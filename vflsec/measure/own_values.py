@@ -22,7 +22,9 @@ __all__ = ["value_learners"]
 TREES = 50
 
 
-def value_learners(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[list[Regression]]:
+def value_learners(
+    views: Sequence[View], rngs: Sequence[torch.Generator]
+) -> list[list[Regression]]:
     """Each learner's answer (n, 1) for the target rows of each view, and its R^2 on held-out rows.
 
     Args:

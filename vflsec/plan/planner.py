@@ -192,7 +192,9 @@ class _Planner:
             if name not in registry.algorithms.names():
                 self.notes.append(f"reference {reference!r} is left out: no algorithm {name!r}.")
                 continue
-            if info.classes == 1 and not getattr(registry.algorithms.get(name), "quantities", False):
+            if info.classes == 1 and not getattr(
+                registry.algorithms.get(name), "quantities", False
+            ):
                 self.notes.append(
                     f"reference {reference!r} is left out on {info.name}: {name} learns classes."
                 )

@@ -1,8 +1,8 @@
-"""Positive control of regression: 20 passive and 10 active normal columns, a quantity from both.
+"""Positive control of regression: 100 passive and 20 active normal columns, a quantity from both.
 
     y = 1.5 w_A . x_A + 0.7 w_B . x_B + noise e,    e ~ N(0, 1),
 
-with unit vectors w_A (passive) and w_B (active) drawn for each seed. 1,000 rows train, 500 validate
+with unit vectors w_A (passive) and w_B (active) drawn for each seed. 2,000 rows train, 500 validate
 and 1,000 test.
 
 What a sound audit finds: behind a squared error the gradient of a row is its residual, so a passive
@@ -39,12 +39,12 @@ class QuantityGaussian:
         d_passive, d_active: columns of the parties.
     """
 
-    rows: int = 1000
+    rows: int = 2000
     test_rows: int = 1000
     validation_rows: int = 500
     noise: float = 0.3
-    d_passive: int = 20
-    d_active: int = 10
+    d_passive: int = 100
+    d_active: int = 20
 
     def __post_init__(self) -> None:
         for name in ("rows", "test_rows", "validation_rows"):
