@@ -36,6 +36,8 @@ class Task:
         active_labelled: (n,) all training rows of the active party with a label, aligned or not.
         given: (N,) int64 labels the active party was given where they are not the truth (a null
             world in which training labels are permuted), else None; `y` stays the truth.
+        silent: (N,) bool, rows that stand in every batch and add nothing to any loss (zeroed-out
+            neighbours of canaries), or None.
         ids: (N,) the users' own sample ids as strings, for reports; may be empty.
         class_names: C names.
     """
@@ -50,6 +52,7 @@ class Task:
     sets: Mapping[str, Tensor]
     active_labelled: Tensor
     given: Tensor | None = None
+    silent: Tensor | None = None
     ids: Sequence[str] = ()
     class_names: tuple[str, ...] = ()
 
@@ -188,6 +191,14 @@ class Stack:
         """Labels the active party was given, (R, N) int64, -1 where there is none."""
         given = [t.y if t.given is None else t.given for t in self.tasks]
         return torch.stack(given).to(self.device)[self.of]
+
+    def silent(self, rows: Tensor) -> Tensor | None:
+        """Which of the sample ids (R, b) add nothing to any loss; None where all do."""
+        if all(t.silent is None for t in self.tasks):
+            return None
+        none = torch.zeros(len(self.first.y), dtype=torch.bool)
+        marks = [none if t.silent is None else t.silent for t in self.tasks]
+        return torch.stack(marks).to(self.device)[self.of].gather(1, rows)
 
     def priors(self) -> Tensor:
         """Class shares in the labelled training rows, (R, C) float64."""

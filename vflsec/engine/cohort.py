@@ -14,7 +14,7 @@ import numpy as np
 from vflsec.audit.dosing import MARK, dosed
 from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, victims
-from vflsec.engine.claims import claims, planned, verified
+from vflsec.engine.claims import claims, planned, told, verified
 from vflsec.engine.integrity import success
 from vflsec.guess import Truth
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
@@ -91,8 +91,10 @@ def run_cohort(
         result.guarantees = verified(training.guarantees(r), expected)
         result.facts = training.outcome(r)
     if main:
-        for result, found in zip(results, claims(training), strict=True):
+        measured = [[] for _ in results] if cells[0].untested else claims(training)
+        for result, found in zip(results, measured, strict=True):
             result.measures += found
+            result.guarantees = told(result, found)
     results = results[: len(cells)]
     seconds = (time.perf_counter() - started) / len(cells)
     for result in results:
