@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from vflsec.message import Message
     from vflsec.visible import Line
 
-__all__ = ["OFF", "Guarantee", "Own", "Policy", "StepCost", "batch", "unclaimed"]
+__all__ = [
+    "AGAIN", "OFF", "SPLIT", "Guarantee", "Own", "Policy", "StepCost", "batch", "unclaimed",
+]  # fmt: skip
+
+SPLIT = "the split of the rows, which is stratified by label,"
+"""Given in every claim about labels: whoever knows all other labels reads the last off it."""
+AGAIN = "further trainings on these labels and figures that are scored with them"
+"""Not covered by any claim about labels."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +198,8 @@ class Policy:
         poisson: True if batches must be Poisson samples.
         quantities: True if it has a meaning where the label is a quantity; such labels come as
             values (R, b, 1), and logits are the answers.
+        reveals: kinds of the owner's row-wise messages that carry what it protects too, and that
+            it does not treat; one of them ends its claim.
 
     `covers`, `owner`, `trainings` and `poisson` may be properties that depend on the parameters.
     """
@@ -205,6 +214,7 @@ class Policy:
     counted: ClassVar[str] = ""
     poisson: bool = False
     quantities: ClassVar[bool] = False
+    reveals: frozenset[str] = frozenset()
 
     def columns(self, x: Tensor, own: Own) -> Tensor:
         """Own input rows (R, b, ...) before the bottom model."""

@@ -39,6 +39,8 @@ class Task:
             stay the truth.
         values: (N,) float64 a quantity in standard deviations from its mean, both over
             ``labelled``; NaN where there is none. None for classes.
+        silent: (N,) bool, rows that stand in every batch and add nothing to any loss (zeroed-out
+            neighbours of canaries), or None.
         ids: (N,) the users' own sample ids as strings, for reports; may be empty.
         class_names: C names.
     """
@@ -53,6 +55,7 @@ class Task:
     sets: Mapping[str, Tensor]
     active_labelled: Tensor
     given: Tensor | None = None
+    silent: Tensor | None = None
     ids: Sequence[str] = ()
     class_names: tuple[str, ...] = ()
     values: Tensor | None = None
@@ -199,6 +202,14 @@ class Stack:
             return values.to(self.device, self.dtype)[self.of].unsqueeze(2)
         given = [t.y if t.given is None else t.given for t in self.tasks]
         return torch.stack(given).to(self.device)[self.of]
+
+    def silent(self, rows: Tensor) -> Tensor | None:
+        """Which of the sample ids (R, b) add nothing to any loss; None where all do."""
+        if all(t.silent is None for t in self.tasks):
+            return None
+        none = torch.zeros(len(self.first.y), dtype=torch.bool)
+        marks = [none if t.silent is None else t.silent for t in self.tasks]
+        return torch.stack(marks).to(self.device)[self.of].gather(1, rows)
 
     def priors(self) -> Tensor:
         """Class shares in the labelled training rows, (R, C) float64."""

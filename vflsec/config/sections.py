@@ -179,6 +179,8 @@ class Audit(_Section):
     """Precision of training."""
     positive_control: bool = True
     """Whether gates also train on a planted leak, to show that each attack is alive."""
+    canaries: bool = True
+    """Whether what claims an epsilon is trained again with canaries, to test the claim."""
     timeout: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds after which an attack on one cell is given up and counts as failed."""
 

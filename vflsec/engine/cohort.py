@@ -13,7 +13,7 @@ from vflsec.audit.dosing import MARK, dosed
 from vflsec.audit.goals import label_truth
 from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, victims
-from vflsec.engine.claims import claims, planned, verified
+from vflsec.engine.claims import claims, planned, told, verified
 from vflsec.engine.integrity import success
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.controls import Control, randomised
@@ -89,8 +89,10 @@ def run_cohort(
         result.guarantees = verified(training.guarantees(r), expected)
         result.facts = training.outcome(r)
     if main:
-        for result, found in zip(results, claims(training), strict=True):
+        measured = [[] for _ in results] if cells[0].untested else claims(training)
+        for result, found in zip(results, measured, strict=True):
             result.measures += found
+            result.guarantees = told(result, found)
     results = results[: len(cells)]
     seconds = (time.perf_counter() - started) / len(cells)
     for result in results:

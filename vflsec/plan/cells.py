@@ -14,10 +14,15 @@ from vflsec.config.sections import Root
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import source_key
 
-__all__ = ["REFERENCES", "Cells"]
+__all__ = ["REFERENCES", "Cells", "claimants"]
 
 REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
 _ABSENT = object()
+
+
+def claimants(defenses: Sequence[DefenseSpec]) -> list[str]:
+    """Names of the defenses that claim an epsilon of what is counted."""
+    return [d.name for d in defenses if registry.defenses.create(d.name, d.params).counted]
 
 
 class Cells:
@@ -76,6 +81,7 @@ class Cells:
             seed=seed,
             dtype=self.root.audit.dtype,
             code=self._code(info, algorithm, params, defenses),
+            untested=not self.root.audit.canaries and bool(claimants(defenses)),
         )
 
     def _registered(self, algorithm: str) -> str:

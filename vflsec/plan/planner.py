@@ -16,7 +16,7 @@ from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Data
 from vflsec.data.load import load_source
 from vflsec.data.remarks import missing_by_column, remarks
-from vflsec.plan.cells import REFERENCES, Cells
+from vflsec.plan.cells import REFERENCES, Cells, claimants
 from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import unfit_defenses, unknown_parties
 from vflsec.plan.gates import unanswered
@@ -114,6 +114,7 @@ class _Planner:
             yield from self._attacked("audit", info, cells, info, title)
         for info in infos:
             yield from self._references(info, seeds)
+        self._canaries()
         if self.root.audit.positive_control and self.root.gate and self.root.attack:
             yield from self._controls(infos[0])
 
@@ -203,6 +204,19 @@ class _Planner:
             cells = [self.cells.cell("reference", info, name, params, (), seed) for seed in seeds]
             for members in _by_cohort(cells, self.seen, "reference"):
                 yield Group("reference", info, members, title=name)
+
+    def _canaries(self) -> None:
+        """Say whether claims of epsilon will be tested, and what that costs."""
+        names = dict.fromkeys(n for stack in self.cells.grid() for n in claimants(stack))
+        if names and self.root.audit.canaries:
+            self.notes.append(
+                f"what {', '.join(names)} may claim is tested: such trainings are made again on a "
+                "copy of the data with canaries ([audit] canaries = false leaves that out)."
+            )
+        elif names:
+            self.notes.append(
+                f"what {', '.join(names)} may claim stays untested: [audit] canaries = false."
+            )
 
     def _controls(self, like: DataInfo) -> Iterator[Group]:
         """The undefended planted leak, balanced and rare, by the same algorithms and attacks."""
