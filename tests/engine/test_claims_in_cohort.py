@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from vflsec import registry
 from vflsec.cell import CellSpec, DefenseSpec
 from vflsec.defenses.label_dp import LabelDP
 from vflsec.engine.cohort import run_cohort
 from vflsec.policy import Policy
-from vflsec.testing import small_task
+from vflsec.task import Stack
+from vflsec.testing import small_task, train
 from vflsec.testing.broken import (
     FlipsAgain,
     ForgetsNoise,
@@ -19,7 +22,7 @@ from vflsec.testing.broken import (
     NoiseBeforeClipping,
     registered,
 )
-from vflsec.train.planted import plant_labels, plant_rows
+from vflsec.train.planted import plant_inserted, plant_labels, plant_rows
 
 SEEDS = 20
 
@@ -70,6 +73,48 @@ def test_canaries_replace_labels_or_rows_of_the_training_set_alone() -> None:
     assert torch.equal(other.x["active"], task.x["active"])
     assert len(other.x["passive1"][rows.rows].unique(dim=0)) == 2
     assert torch.equal(other.y, task.y)
+
+
+def test_canaries_of_a_quantity_and_canaries_that_are_not_there() -> None:
+    task = small_task(0)
+    values = torch.randn(len(task.y), generator=torch.Generator().manual_seed(0)).double()
+    changed, planted = plant_labels(replace(task, values=values, classes=1), 3)
+    assert changed.given is not None
+    assert changed.given[planted.rows].abs().unique().tolist() == [3.0]
+    assert torch.equal((changed.given[planted.rows] < 0).long(), planted.coins)
+    coined, whole, there = plant_inserted(task, 3)
+    out = there.rows[there.coins == 0]
+    assert coined.silent is not None
+    assert coined.silent.nonzero().flatten().tolist() == sorted(out.tolist())
+    for party in task.parties:
+        assert not coined.x[party][out].any()
+        assert torch.equal(coined.x[party][there.rows[there.coins == 1]],
+                           whole.x[party][there.rows[there.coins == 1]])  # fmt: skip
+        assert float(whole.x[party][there.rows].std()) > 50
+    assert whole.silent is None
+
+
+def test_a_silent_row_adds_nothing_to_any_gradient() -> None:
+    """Zeroed out: weights are the same bits whatever its label, whoever trains unprotected."""
+    states = []
+    for flip in (0, 1):
+        task = small_task(0)
+        row = int(task.sets["labelled"][0])
+        x = {p: v.clone() for p, v in task.x.items()}
+        for v in x.values():
+            v[row] = 0.0
+        silent = torch.zeros(len(task.y), dtype=torch.bool)
+        silent[row] = True
+        y = task.y.clone()
+        y[row] = flip
+        quiet = replace(task, x=x, silent=silent, given=y)
+        stack = Stack.build({0: quiet}, [0, 0], dtype=torch.float64)
+        algorithm = registry.algorithms.create("splitnn", {"epochs": 2, "select": False})
+        states.append(train(algorithm, stack, [0, 0]).fed.state())
+    for party, parts in states[0].items():
+        for part, weights in parts.items():
+            for key, value in weights.items():
+                assert torch.equal(value, states[1][party][part][key])
 
 
 def test_the_audited_training_itself_has_no_canaries() -> None:

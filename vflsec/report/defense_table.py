@@ -39,7 +39,7 @@ measure: training rows whose label (or columns) a coin decides go through a copy
 are guessed from what the adversary sees. For DP-SGD a coin decides whether a row is there or zeroed
 out, and all parties' weights after every step are seen (where these do not fit into a gigabyte, the
 hook alone is measured, and the result says so). Only a contradiction means something.
-`[audit] canaries = false` leaves the copies out; a claim that was not tested is said to be untested.
+`[audit] canaries = false` leaves the copies out, and the claim is said to be untested.
 
 **What is released besides.** Claims about labels are given the split of the rows, which is
 stratified by label: whoever knows all other labels reads the last one off it. They are claims of
