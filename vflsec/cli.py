@@ -256,18 +256,18 @@ def report(
     Example: vflsec report out/quickstart --to public
     """
     from vflsec.report.console import print_summary
-    from vflsec.report.exports import read_summary
+    from vflsec.report.exports import stored_summary
 
-    summary = read_summary(folder)
-    if to is not None:
-        from vflsec.engine.folder import only_ours
-        from vflsec.files import make_folder
-        from vflsec.report.outputs import write_reports
+    with stored_summary(folder) as summary:
+        if to is not None:
+            from vflsec.engine.folder import only_ours
+            from vflsec.files import make_folder
+            from vflsec.report.outputs import write_reports
 
-        only_ours(to)
-        make_folder(to)
-        write_reports(to, summary)
-    print_summary(summary, console_for())
+            only_ours(to)
+            make_folder(to)
+            write_reports(to, summary)
+        print_summary(summary, console_for())
 
 
 @app.command()

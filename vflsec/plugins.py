@@ -41,6 +41,7 @@ __all__ = [
 T = TypeVar("T")
 _OURS = "vflsec"
 TIMEOUT = "took longer than its timeout"
+_LONGEST = 1e8  # seconds, three years; the system's clock takes no more than so many
 _FORKED = 70  # exit code of a process that user code forked and did not end
 _known: dict[
     str, str
@@ -200,7 +201,7 @@ def _limited(seconds: float) -> Iterator[None]:
         raise _TimeUp
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, _LONGEST), 1.0)
     try:
         yield
     finally:
