@@ -32,7 +32,7 @@ from vflsec.cli_new import new_app
 from vflsec.cli_streams import console_for, defect, fail, heard
 from vflsec.cli_trace import trace_app
 from vflsec.errors import VflsecError
-from vflsec.plugins import last_place, seal
+from vflsec.plugins import guard, last_place, seal
 
 __all__ = ["EXIT_CODES", "app", "main"]
 
@@ -351,6 +351,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     show_traceback = "--traceback" in args or bool(os.environ.get("VFLSEC_TRACEBACK"))
     args = [a for a in args if a != "--traceback"]
+    if argv is None:
+        guard(2)
     with heard() as lost:
         code = _run(args, show_traceback)
     if lost.why and args[:1] not in (["audit"], ["gate"]):  # their verdict stands, heard or not

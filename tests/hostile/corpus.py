@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 GOOD = """\
 [data]
@@ -234,6 +235,35 @@ SCENARIOS: dict[str, tuple[str | bytes, str]] = {
     "unknown column": (changed('["x2"]', '["x9"]'), "x9"),
     "a column twice": (changed('["x2"]', '["x1"]'), "x1"),
     "both table forms": (changed('"t.csv"', '"t.csv"\nfiles = {a = "t.csv"}'), "exclude"),
+    "extends itself": ('extends = "case.toml"\n' + GOOD, "must not lead back"),
+    "extends a device": ('extends = "/dev/zero"\n' + GOOD, "must be the path of a scenario"),
+    "extends a table": ('extends = "t.csv"\n' + GOOD, "not valid TOML"),
+    "extends a list": ('extends = ["a"]\n' + GOOD, "must be a path"),
+    "extends a null": ('extends = "a\\u0000b"\n' + GOOD, "must be the path of a scenario"),
+    "a form that is a list": ("form = [1]\n" + GOOD, "must be the name of a form"),
+    "a form that is a table": ("form = {a = 1}\n" + GOOD, "must be the name of a form"),
+    "forms of a number": ("forms = 3\n" + GOOD, "must be tables of keys"),
+    "a sweep without end": (
+        GOOD + '[grid.algorithm."*"]\n' + "".join(f"k{i} = {list(range(100))}\n" for i in range(4)),
+        "must make at most 10000 sections, got 100000000",
+    ),
+    "a swept gate": (GOOD + '[grid.gate."*"]\nmax = [0.1, 0.2]\n', "must be one of data"),
+    "a swept nan": (GOOD + '[grid.algorithm."*"]\nlr = [nan]\n', "must be a finite number"),
+    "a shared number": ("shared = 3\n" + GOOD, "must be tables"),
+    "shared limits": (GOOD + "[shared.gate]\nmin = 0.5\n", "both"),
+    "a party called *": (changed('b = ["x2"]', '"*" = ["x2"]'), "party name"),
+    "a party of two lines": (changed('b = ["x2"]', '"b\\n" = ["x2"]'), "party name"),
+    "a party of hidden marks": (changed('b = ["x2"]', '"\\u202eb" = ["x2"]'), "party name"),
+    "a table on the web": (changed("t.csv", "http://127.0.0.1:9/t.csv"), "an existing file"),
+    "a table in a bucket": (changed("t.csv", "s3://bucket/t.csv"), "an existing file"),
+    "a process as table": (changed("t.csv", "/proc/self/mem"), "a file of type"),
+    "endless numbers as table": (changed("t.csv", "/dev/urandom"), "a file of type"),
+    "a separator of four": (changed('label = "y"', 'label = "y"\nseparator = "xxxx"'), "separator"),
+    "a codec that is no text": (
+        changed('label = "y"', 'label = "y"\nencoding = "zip"'), "encoding"
+    ),
+    "the id as label": (changed('label = "y"', 'label = "id"'), "twice"),
+    "the label as a column": (changed('["x1"]', '["x1", "y"]'), "which is the label column"),
     "unknown data set": ('[data]\nname = "nothing"\n' + GOOD[GOOD.index("[algo"):], "nothing"),
 }  # fmt: skip
 
@@ -365,6 +395,25 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "set 5000 digits": (f"audit {{}}/case.toml --set audit.seeds={HUGE}", "thousands of digits"),
     "set a deep list": ("audit {}/case.toml --set audit.seeds=" + "[" * 5000 + "]" * 5000, "deep"),
     "set a deep key": ("audit {}/case.toml --set " + ".".join(["a"] * 3000) + "=1", ""),
+    "set an index of 5000 digits": (
+        f"audit {{}}/case.toml --set gate.{'9' * 5000}.max=0.1", "needs an index"
+    ),
+    "set an index in other digits": ('audit {}/case.toml --set gate."\u0660".max=0.1', "an index"),
+    "set a form of nothing": ("audit {}/case.toml --set form=", "must be one of"),
+    "set no attack": ("audit {}/case.toml --set attack=[]", "the audit makes none"),
+    "set gates off": ("audit {}/case.toml --set gate=off", "must be a list"),
+    "attack on nothing": ("attack {}/out norm", "no results here"),
+    "trace of nothing": ("trace audit {}/nowhere --out {}/o", "nowhere"),
+    "trace out of nothing": ("trace audit {}/nowhere --blind --max 0.1", "nothing can be judged"),
+    "trace gates of nothing": ("trace score {} --truth {} --gates {}/t.csv", "cannot be read"),
+    "trace gates of a scenario without": (
+        "trace score {} --truth {} --gates {}/case.toml --max 5", "cannot fail"
+    ),
+    "trace model that exits": ("trace audit {} --model b=os:_exit --truth {}", ""),
+    "trace record of nothing": ("trace record {}/nowhere.toml --out {}/o", "nowhere.toml"),
+    "trace validate a file": ("trace validate {}/t.csv", "t.csv"),
+    "trace seal nothing": ("trace seal {}/nowhere", "nowhere"),
+    "trace info of a device": ("trace info /dev/null", "/dev/null"),
     "set two lines": ("audit {}/case.toml --set audit.seeds=1\naudit.dtype=2", "KEY.PATH"),
     "set a bad name": ("audit {}/case.toml --set name=../x", "plain name"),
     "unknown device": ("audit {}/case.toml --device abacus", "abacus"),
@@ -456,3 +505,15 @@ def cases() -> Iterator[Case]:
         yield Case(
             f"summary: {name}", ("report", "{}"), 2, "summary.json", {"summary.json": summary}
         )
+
+
+CASES = {case.name: case for case in cases()}
+
+
+def lay(case: Case, folder: Path) -> list[str]:
+    """Put the files of a case into a folder; the arguments of its command."""
+    for name, content in case.files.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return [a.replace("{}", str(folder)) for a in case.args]

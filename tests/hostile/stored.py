@@ -28,7 +28,9 @@ SQL: dict[str, tuple[str, int]] = {
     "a spec of a list": ("update cells set spec = '[1]'", 2),
     "a spec cut off": ("update cells set spec = substr(spec, 1, 20)", 2),
     "a spec of nothing": ("update cells set spec = '{}'", 2),
-    "a seed of text": ("update cells set spec = replace(spec, '\"seed\": 1', '\"seed\": \"x\"')", 2),
+    "a seed of text": (
+        "update cells set spec = replace(spec, '\"seed\": 1', '\"seed\": \"x\"')", 2
+    ),
     "a ledger of numbers": ("update cells set ledger = '[1]'", 2),
     "a ledger of text": ("update cells set ledger = 'x'", 2),
     "guarantees of numbers": ("update cells set guarantees = '[1]'", 2),
@@ -41,7 +43,9 @@ SQL: dict[str, tuple[str, int]] = {
     "values made chance": (GATED.format("value = 0.55"), 3),
     "values in reverse": (GATED.format("value = -7.0"), 3),
     "values gone": (GATED.format("value = null"), 3),
-    "controls made strong": (GATED.format("controls = '{\"x\": {\"value\": 0.999, \"cv\": 1}}'"), 3),
+    "controls made strong": (
+        GATED.format("controls = '{\"x\": {\"value\": 0.999, \"cv\": 1}}'"), 3
+    ),
     "controls of text": (GATED.format("controls = '{\"x\": \"y\"}'"), 2),
     "controls of a word": (GATED.format("controls = '{\"x\": {\"value\": \"y\", \"cv\": 1}}'"), 2),
     "controls cut off": ("update measures set controls = '{'", 2),

@@ -10,11 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from corpus import GOOD, Case, cases, table_with
+from corpus import CASES, GOOD, cases, lay, table_with
 
 from vflsec import cli
-
-CASES = {case.name: case for case in cases()}
 
 
 def one_message(err: str) -> None:
@@ -34,15 +32,6 @@ def only_the_store(out: Path) -> None:
     left = {path.name for path in out.iterdir()}
     assert left <= {"results.sqlite", "results.sqlite-wal", "results.sqlite-shm", "results.lock"}
     assert "results.sqlite" in left
-
-
-def lay(case: Case, folder: Path) -> list[str]:
-    """Put the files of a case into a folder; the arguments of its command."""
-    for name, content in case.files.items():
-        path = folder / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return [a.replace("{}", str(folder)) for a in case.args]
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: object, words: str = "", code: int = 2) -> None:

@@ -197,6 +197,7 @@ def test_gate_says_whose_gates_it_judges_and_offers_the_edited_ones(
 
 # damage ------------------------------------------------------------------------------------------
 
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")

@@ -352,13 +352,14 @@ class Store:
             out.append(found)
         return out
 
-    def _measures(self, cell: str, wanted: Iterable[str]) -> list[Measure]:
+    def _measures(self, cell: str, wanted: Iterable[str] | None = None) -> list[Measure]:
         # a store of an earlier version that may not be written lacks a column
         there = {str(row[1]) for row in self._rows("pragma table_info(measures)")}
         names = [n for n in _MEASURE if n in there]
         query = f"select {', '.join(names)} from measures where cell = ? order by rowid"
         rows = [dict(zip(names, row, strict=True)) for row in self._rows(query, (cell,))]
-        of: dict[str, list[dict[str, Any]]] = {key: [] for key in wanted}
+        keys = [values["attack_key"] for values in rows] if wanted is None else wanted
+        of: dict[str, list[dict[str, Any]]] = {key: [] for key in keys}
         for values in rows:
             if values["attack_key"] in of:
                 of[values["attack_key"]].append(values)

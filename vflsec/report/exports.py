@@ -181,7 +181,6 @@ def stored_summary(folder: Path) -> Iterator[dict[str, Any]]:
             f"{SUMMARY_VERSION}. Run `vflsec audit` again."
         )
 
-
     def damaged(why: str) -> ConfigError:
         return ConfigError(
             f"{path}: is not what vflsec wrote: {why}. Run the same `vflsec audit` again: "
