@@ -122,7 +122,7 @@ def audit(
     from vflsec.reporter import Reporter
 
     console = console_for()
-    signal.signal(signal.SIGTERM, _interrupt)
+    _end_in_order()
     try:
         how: dict[str, Any] = {
             "seeds": seeds, "device": device, "jobs": jobs, "set": set_ or (), "fresh": fresh,
@@ -150,8 +150,16 @@ def audit(
     raise typer.Exit(result.exit_code)
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+def _end_in_order() -> None:
+    """Let what asks this process to end do so as Ctrl-C does; `nohup` stays what it is."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
 
 
 @app.command("check")

@@ -15,6 +15,7 @@ from vflsec.errors import VflsecError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from vflsec.audit.baseline import Values
     from vflsec.audit.gate import Gate
     from vflsec.audit.result import Audit
     from vflsec.engine.store import Store
@@ -65,6 +66,7 @@ def gate(
     from vflsec.audit.baseline import write_baseline
     from vflsec.audit.gate import Gate
     from vflsec.engine.folder import only_ours
+    from vflsec.engine.previous import read_any
     from vflsec.engine.store import Store
     from vflsec.files import make_folder
     from vflsec.report.outputs import write_reports
@@ -78,9 +80,9 @@ def gate(
                  split=split, dataset=dataset, defense=defense)
         ]  # fmt: skip
     console = console_for()
-    compared = None if update_baseline else baseline
+    before = None if update_baseline or baseline is None else read_any(baseline)
     with Store(folder, readonly=True) as store, store.reading():
-        result = _judged(store, also, compared, scenario, console)
+        result = _judged(store, also, before, scenario, console)
         if not result.verdicts and baseline is None:
             raise VflsecError(
                 f"{folder}: the scenario has no gate. Give one: vflsec gate {folder} --max 0.1"
@@ -98,7 +100,7 @@ def gate(
 
 
 def _judged(
-    store: Store, also: Sequence[Gate], baseline: Path | None, scenario: str | None,
+    store: Store, also: Sequence[Gate], before: Values | None, scenario: str | None,
     console: Console,
 ) -> Audit:  # fmt: skip
     """The stored results judged by `also`, else by their scenario's gates; says whose they are.
@@ -109,12 +111,10 @@ def _judged(
     from vflsec.audit import gate as gates
     from vflsec.audit.answerable import unanswerable
     from vflsec.audit.leakage import rows_of
-    from vflsec.engine.previous import read_any
     from vflsec.engine.record import edited, regated
     from vflsec.engine.run import judge
     from vflsec.report.console import judged_line
 
-    before = None if baseline is None else read_any(baseline)
     record = store.record() if scenario is None else regated(store.record(), scenario)
     result = judge(store, record, export=False, also=also, only=bool(also), before=before)
     rows = [r for r in rows_of(result.results) if r["role"] != "control"]

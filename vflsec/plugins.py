@@ -343,7 +343,8 @@ def place_of(error: BaseException) -> str:
 def said(error: BaseException) -> str:
     """Kind and message of an error on one line of bounded length."""
     try:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error)[:2000].split())
+        text = "".join(c if c.isprintable() else "?" for c in text)
     except Exception:  # of an error that cannot say what it is
         text = ""
     text = text if len(text) < 300 else f"{text[:300]}..."

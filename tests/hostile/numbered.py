@@ -18,7 +18,8 @@ from typing import Any
 import plugins
 import pytest
 from audited import SCENARIO, Planted, gate
-from corpus import CASES, GOOD, TABLE, changed, lay
+from cases import CASES, lay
+from corpus import GOOD, TABLE, changed
 from packages import packaged
 
 from vflsec import cli
@@ -163,7 +164,7 @@ def _defense(body: str) -> Act:
 
 def _edited_module(world: World) -> tuple[int, str]:
     net = "import torch\ndef Net(schema, out): return torch.nn.Linear(schema.shape[0], out){}\n"
-    text = LAX.replace("0.9", "0.25") + '[parties.passive]\nmodule = "mine:Net"\n'
+    text = LAX.replace("0.9", "0.25") + '[parties.shop]\nmodule = "mine:Net"\n'
     world.file("mine.py", net.format(""))
     assert world.planted(Planted(LEAKS | {"norm": 0.2}), text)[0] == 0
     from vflsec import plugins as code
