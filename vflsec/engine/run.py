@@ -114,7 +114,7 @@ def _run(
         lock.forget()
         clear(folder) if how.fresh else only_ours(folder)
         tidy(folder)
-        with Store(folder) as store:
+        with Store(folder) as store, store.reading():
             record = record_of(loaded, plan, where, how.looks, folder)
             store.set_meta("audit", record)
             _refuse(store, plan)
