@@ -39,6 +39,7 @@ def gate(
     defense: Annotated[
         str, typer.Option(help="Only this defense; 'defended' for all but none.")
     ] = "*",
+    strength: Annotated[float | None, typer.Option(help="Only this strength.")] = None,
     baseline: Annotated[
         Path | None,
         typer.Option(help="Also fail where advantage rose against this file or folder."),
@@ -65,6 +66,7 @@ def gate(
     from vflsec.audit.gate import Gate
     from vflsec.engine.folder import only_ours
     from vflsec.files import make_folder
+    from vflsec.report.console import print_last
     from vflsec.report.outputs import write_reports
 
     if update_baseline and baseline is None:
@@ -73,7 +75,7 @@ def gate(
     if max_ is not None or min_ is not None:
         also = [
             Gate(metric=metric, max=max_, min=min_, attack=attack, adversary=adversary,
-                 split=split, dataset=dataset, defense=defense)
+                 split=split, dataset=dataset, defense=defense, strength=strength)
         ]  # fmt: skip
     console = console_for()
     compared = None if update_baseline else baseline
@@ -91,6 +93,7 @@ def gate(
         make_folder(report_to)
         write_reports(report_to, result.summary)
     tell_github(result.summary)
+    print_last(result.summary, console)
     raise typer.Exit(result.exit_code)
 
 
