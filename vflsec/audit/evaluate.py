@@ -56,7 +56,12 @@ def evaluate(
     found = dosing.curve(leakage.summarise(doses, confidence), confidence) if len(doses) else []
     asked = [] if only else [_gate(g, confidence, looks) for g in record["gates"]]
     least = dosing.least_found(found)
-    verdicts = [] if partial else gates.judge(points, [*asked, *also], alive, least)
+    every_gate = [*asked, *also]
+    rows = _gated(record, results, points)
+    verdicts = [] if partial else [
+        v for g in every_gate
+        for v in gates.judge(rows if g.algorithm == "*" else points, [g], alive, least)
+    ]  # fmt: skip
     beside: list[gates.Verdict] = []
     if not partial and not only:
         beside += epsilon.contradictions(own, _claims(record, results), confidence)
@@ -75,8 +80,23 @@ def evaluate(
         partial=partial,
         asked=asked,
         dosing=found,
-        grid=[] if partial else grid(points, [*asked, *also], alive, least, beside),
+        grid=[] if partial else grid(rows, every_gate, alive, least, beside),
     )
+
+
+def _gated(
+    record: Mapping[str, Any], results: Sequence[CellResult], points: pd.DataFrame
+) -> pd.DataFrame:
+    """The points of what is audited: a reference is judged only by a gate that names it."""
+    if not len(points):
+        return points
+    own = {
+        (record["datasets"][f"audit:{r.key}"], title_of(record, "audit", r))
+        for r in results
+        if f"audit:{r.key}" in record["datasets"]
+    }
+    here = [pair in own for pair in zip(points["dataset"], points["algorithm"], strict=True)]
+    return points[here]
 
 
 def _records(

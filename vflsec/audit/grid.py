@@ -40,8 +40,8 @@ def grid(
         beside: verdicts that no gate asked for, which stand in the way where they are no PASS.
 
     Returns:
-        a row for each point that some gate selects: the point, ``gates`` and ``passed`` (how
-        many), ``utility_drop`` with its bounds, and ``cheapest``: it meets all, and of those that
+        a row for each point that as many gates select as any of its data set: the point,
+        ``gates`` and ``passed`` (how many), ``utility_drop`` with its bounds, and ``cheapest``: it meets all, and of those that
         do on this data set it costs the least (the weakest of equals).
     """
     verdicts = gates.judge(points, [replace(g, strength=None) for g in asked], alive, doses)
@@ -54,7 +54,12 @@ def grid(
         for r in rows_of(points)
         if not r["attack"]
     }
-    out = [_row(key, of, drops.get(key, {})) for key, of in found.items()]
+    most: dict[str, int] = defaultdict(int)
+    for key, of in found.items():
+        most[key[0]] = max(most[key[0]], len(of))
+    out = [
+        _row(key, of, drops.get(key, {})) for key, of in found.items() if len(of) == most[key[0]]
+    ]
     for dataset in dict.fromkeys(r["dataset"] for r in out):
         good = [r for r in out if r["dataset"] == dataset and r["passed"] == r["gates"]]
         known = [r for r in good if r["utility_drop"] is not None]

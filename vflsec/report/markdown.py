@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = ["markdown_summary"]
 
 _MARK = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔"}
 _MOST = 40
+_PLAIN = re.compile(r"[\w ./\\:=,+'\"\[\]{}()-]*")
 
 
 def markdown_summary(summary: Mapping[str, Any]) -> str:
@@ -90,9 +92,11 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
 
 
 def _step(step: first.Step) -> list[str]:
-    """A step, and its command in a block to copy."""
+    """A step, and its command in a block to copy (with odd names in it, as text that is safe)."""
     if not step.command:
         return [f"1. {esc(step.text)}"]
+    if not _PLAIN.fullmatch(step.command):
+        return [f"1. {esc(step.text)} {esc(step.command)}"]
     return [f"1. {esc(step.text)}", "", "   ```console", f"   {step.command}", "   ```", ""]
 
 

@@ -67,7 +67,8 @@ def _learns(summary: Mapping[str, Any]) -> list[str]:
     """Who learns what without a defense, without a figure."""
     found = [r for r in summary.get("leaks", []) if leaks(r["advantage"], r["low"])]
     said = dict.fromkeys(
-        f"{clean(r['adversary'])} can work out the {clean(matrix.secret(r))} ({clean(r['dataset'])})"
+        f"{clean(r['adversary'])} can work out the {clean(matrix.secret(r))} "
+        f"({clean(r['dataset'])})"
         for r in found
     )
     none = [d for d in summary["parties"] if not any(r["dataset"] == d for r in found)]

@@ -182,10 +182,11 @@ def page(families: Sequence[Any]) -> str:
         "",
         "What is audited here, in the words of others. Written by "
         "`python -m vflsec.report.taxonomies docs/taxonomies.md` from "
-        "`vflsec/report/taxonomies.py` and `families.py`; edit those. *Exact*: the taxonomy means the same. *Related*: something "
-        "wider, narrower or of another setting; the last column says where the fit ends. Most were "
-        "written for a finished model and an outsider who queries it; an attacker who takes part "
-        "in the training is named by few. None of this is legal advice.",
+        "`vflsec/report/taxonomies.py` and `families.py`; edit those. *Exact*: the taxonomy means "
+        "the same. *Related*: something wider, narrower or of another setting; the last column "
+        "says where the fit ends. Most were written for a finished model and an outsider who "
+        "queries it; an attacker who takes part in the training is named by few. None of this is "
+        "legal advice.",
         "",
         "`results.sarif` has the same tags: each taxonomy with its version among the tool's "
         "extensions, each gate with the entries of the families that it judged (`equal` for exact, "
