@@ -117,7 +117,7 @@ def audit(
     """
     from vflsec.engine.decide import run_until_decided
     from vflsec.engine.run import Interrupted, run_audit
-    from vflsec.report.console import print_summary
+    from vflsec.report.console import print_last, print_summary
     from vflsec.report.progress import reporter_for
     from vflsec.reporter import Reporter
 
@@ -145,8 +145,10 @@ def audit(
         )
         raise typer.Exit(130) from None
     print_summary(result.summary, console)
-    console.print(f"Results: {result.folder}", soft_wrap=True)
+    report, sign = (result.folder / f"{name}.html" for name in ("report", "statement"))
+    console.print(f"Results: {result.folder} (open {report}; to sign: {sign.name})", soft_wrap=True)
     tell_github(result.summary)
+    print_last(result.summary, console)
     raise typer.Exit(result.exit_code)
 
 
@@ -263,7 +265,7 @@ def report(
 
     Example: vflsec report out/quickstart --to public
     """
-    from vflsec.report.console import print_summary
+    from vflsec.report.console import print_last, print_summary
     from vflsec.report.exports import stored_summary
 
     with stored_summary(folder) as summary:
@@ -276,6 +278,7 @@ def report(
             make_folder(to)
             write_reports(to, summary)
         print_summary(summary, console_for())
+        print_last(summary, console_for())
 
 
 @app.command()
