@@ -13,6 +13,7 @@ from rich.text import Text
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
 from vflsec.report.tables import print_tables
+from vflsec.report.verdicts import unfinished
 from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
@@ -161,7 +162,7 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     for sentence in findings:
         console.print(_item("- ", Text(sentence)))
     if not summary["complete"]:
-        console.print(Text("Not all that was planned is measured, so nothing passes.", "yellow"))
+        console.print(Text(unfinished(summary), "yellow"))
     cells = summary["cells"]
     seconds = summary["cost"]["training_seconds"]
     console.print(
