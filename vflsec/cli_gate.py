@@ -119,6 +119,11 @@ def _judged(
     from vflsec.report.console import judged_line
 
     record = store.record() if scenario is None else regated(store.record(), scenario)
+    if record.get("shard"):
+        raise VflsecError(
+            f"{store.folder}: holds shard {record['shard']} of an audit, on which nothing can be "
+            "judged. Put all shards together first: vflsec merge DIR... --out DIR"
+        )
     result = judge(store, record, export=False, also=also, only=bool(also), before=before)
     rows = [r for r in rows_of(result.results) if r["role"] != "control"]
     asked = also or ([gates.Gate(**g) for g in record["gates"]] if scenario is not None else [])

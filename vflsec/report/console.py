@@ -16,7 +16,7 @@ from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
 from vflsec.report.tables import print_tables
 from vflsec.report.text import clean
-from vflsec.report.verdicts import headline
+from vflsec.report.verdicts import headline, unfinished
 from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
@@ -183,7 +183,7 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
         if step.command:
             console.print(Text(f"    {step.command}"), soft_wrap=True)
     if not summary["complete"]:
-        console.print(Text("Not all that was planned is measured, so nothing passes.", "yellow"))
+        console.print(Text(unfinished(summary), "yellow"))
     console.print(f"\n{clean(first.work(summary))}.", markup=False, highlight=False)
 
 
