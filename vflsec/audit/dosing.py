@@ -188,7 +188,8 @@ def _chance(leak: Leakage, alpha: float) -> float:
             chances.append(float(a.mean > 0))
             continue
         bar, away = stats.t.isf(alpha, a.n - 1), a.mean * math.sqrt(a.n) / a.sd
-        sure = math.nan if abs(away) > 30 else float(stats.nct.sf(bar, a.n - 1, away))
+        with np.errstate(all="ignore"):  # scipy 1.12 warns where its value is right
+            sure = math.nan if abs(away) > 30 else float(stats.nct.sf(bar, a.n - 1, away))
         chances.append(float(away > 0) if math.isnan(sure) else sure)
     return min(chances)
 
