@@ -34,20 +34,25 @@ from vflsec.view import Need, Update, View
 
 __all__ = ["fits", "pulls"]
 
-MOST_BYTES = 10**9
+MOST_BYTES = 2 * 10**9
+COPIES = 4  # of the gradients of rows that are held at once
 MOST_BESIDE = 600
 STEPS = Need("parameter_gradient", "all")
 QUIET = 1e-12
 
 
 def fits(training: Training, policy: Policy) -> bool:
-    """Whether all steps of a finished training fit into a gigabyte."""
+    """Whether all steps of a finished training, and the rows of a look, fit into 2 GB."""
+    task = training.stack.first
+    rows = len(task.sets["labelled"])
+    if not policy.poisson:
+        rows = min(rows, int(training.facts.get("batch_size", rows)))
     size = 0
     for party in training.fed.parties.values():
         numbers = sum(p.numel() * p.element_size() for p in party.parameters())
         for b in party.bindings:
             if b.policy is policy and b.own.uses is not None:
-                size += 2 * numbers * sum(b.own.uses.calls.values())
+                size += 2 * numbers * sum(b.own.uses.calls.values()) + COPIES * numbers * rows
     return size <= MOST_BYTES
 
 
@@ -168,40 +173,42 @@ class _Known:
         out = torch.zeros(canaries.shape, dtype=torch.float64, device=canaries.device)
         found = self.directions.at(phase, look.weights, look.rows)
         mine = (look.rows.unsqueeze(2) == canaries.unsqueeze(1)).any(2)  # (R, b)
-        rest, ways = [], []
+        rest = []
         for party, made in look.made.items():
             parts = found[party]
-            if not parts:
-                continue
-            others = [g * ~mine.reshape(*mine.shape, *[1] * (g.dim() - 2)) for g in parts.values()]
-            sent = self._treated(others)
-            known = [look.expected * s for s in sent]
-            flat = [(made[k] - s).flatten(1) for k, s in zip(parts, known, strict=True)]
-            rest.append(torch.cat(flat, dim=1).double())
-            ways.append(self._shortened([g.flatten(2) for g in parts.values()]))
+            if parts:
+                known = self._treated(list(parts.values()), ~mine)
+                left = [
+                    (made[k] - look.expected * g).flatten(1)
+                    for k, g in zip(parts, known, strict=True)
+                ]
+                rest.append(torch.cat(left, dim=1).double())
         if not rest:
             return out
-        step, way = torch.cat(rest, dim=1), torch.cat(ways, dim=2)  # (R, P), (R, b, P)
+        step = torch.cat(rest, dim=1)  # (R, P)
         for r in look.live.nonzero().flatten().tolist():
             which = mine[r].nonzero().flatten()
             at = {int(row): i for i, row in enumerate(canaries[r].tolist())}
             place = torch.tensor([at[int(i)] for i in look.rows[r][which].tolist()])
-            beside = way[r, (~mine[r]).nonzero().flatten()[:MOST_BESIDE]]
-            out[r, place] += _evidence(step[r], way[r, which], beside, look)
+            some = (~mine[r]).nonzero().flatten()[: MOST_BESIDE if look.spread else 0]
+            rows = torch.cat([which, some])
+            ways = [self._shortened(found[p], r, rows) for p in look.made if found[p]]
+            way = torch.cat(ways, dim=1)
+            out[r, place] += _evidence(step[r], way[: len(which)], way[len(which) :], look)
         return out
 
-    def _treated(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """What the policy makes of the sum of rows (R, b, ...), without its noise, (R, ...)."""
-        b = parts[0].shape[1]
-        mean = [p / b for p in parts]
+    def _treated(self, parts: Sequence[Tensor], which: Tensor) -> list[Tensor]:
+        """What the policy makes of the sum of `which` rows (R, b) of (R, b, ...), without noise."""
+        b = which.shape[1]
+        mean = [p * (which.reshape(*which.shape, *[1] * (p.dim() - 2)) / b) for p in parts]
         made = self.policy.gradients([p.sum(1) for p in mean], lambda: mean, self.own)
         return [m * b for m in made if m is not None]
 
-    def _shortened(self, parts: Sequence[Tensor]) -> Tensor:
-        """Directions of rows (R, b, P), as long as the policy leaves them."""
-        flat = torch.cat(list(parts), dim=2).double()
+    def _shortened(self, parts: Mapping[str, Tensor], r: int, rows: Tensor) -> Tensor:
+        """Directions of some rows in replica `r`, (k, P), as long as the policy leaves them."""
+        flat = torch.cat([g[r, rows].flatten(1) for g in parts.values()], dim=1).double()
         length = float(getattr(self.policy, "clip_norm", 1.0))
-        norm = torch.linalg.vector_norm(flat, dim=2, keepdim=True)
+        norm = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
         return flat * (length / norm.clamp_min(length))
 
 

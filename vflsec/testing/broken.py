@@ -110,9 +110,9 @@ def one_row(
     """What the active party's weights tell about one row's columns at the first passive party.
 
     `runs` trainings of splitnn side by side from the same weights, one for each coin: the row is
-    `scale` in every column, or minus that, whichever the untrained model takes for the wrong class,
-    or 0. Both are one zeroing-out away from a training without the row, so the claim is that of
-    half the noise, composed over the parties that have it.
+    `scale` in every column, with those of 16 random signs for which the untrained model is most
+    wrong, or 0. Both are one zeroing-out away from a training without the row, so the claim is that
+    of half the noise, composed over the parties that have it.
 
     Args:
         task: two parties' learning problem.
@@ -122,8 +122,10 @@ def one_row(
         runs, epochs, seed: trainings, full batches of each, and of coins and noise.
     """
     row, (victim, *_) = int(task.sets["labelled"][0]), task.passive
+    draws = generator(seed, "signs")
+    signs = torch.randint(2, (16, *task.x[victim].shape[1:]), generator=draws) * 2.0 - 1.0
     worlds = []
-    for value in (0.0, scale, -scale):
+    for value in (torch.zeros_like(signs[0]), *(scale * signs)):
         x = task.x[victim].clone()
         x[row] = value
         worlds.append(replace(task, x={**task.x, victim: x}))
@@ -136,9 +138,9 @@ def one_row(
         "batch_size": len(task.sets["labelled"]), "optimizer": "sgd", "lr": 0.1,
     }  # fmt: skip
     algorithm = registry.algorithms.create("splitnn", params)
-    loud = Federation.create(_stack(worlds, torch.tensor([1, 2])), seeds[:1] * 2)
+    loud = Federation.create(_stack(worlds, torch.arange(1, 17)), seeds[:1] * 16)
     algorithm.build(loud)
-    shares = torch.softmax(predict(algorithm, loud, torch.tensor([[row], [row]])), dim=2)
+    shares = torch.log_softmax(predict(algorithm, loud, torch.full((16, 1), row)), dim=2)
     worst = 1 + int(shares[:, 0, int(task.y[row])].argmin())
     stack = _stack([worlds[0], worlds[worst]], coins)
     fed = Federation.create(stack, seeds, {p: [(policy, on)] for p in parties})
