@@ -421,3 +421,12 @@ def test_coae_predictions_are_decoded_in_the_main_task() -> None:
 
 def test_coae_gives_no_guarantee() -> None:
     assert make("coae").guarantee(1.0, {}).epsilon is None
+
+
+def test_alibi_leaves_classes_that_a_model_named_to_the_plain_loss() -> None:
+    """Pseudo-labels are no released vectors; fedcvt trains on both."""
+    policy = registry.defenses.create("alibi")
+    own = owner(policy, [1.0, 1.0])
+    logits = torch.zeros(2, 3, 2, dtype=torch.float64)
+    assert policy.loss(logits, torch.zeros(2, 3, dtype=torch.int64), own) is None
+    assert policy.loss(logits, torch.ones(2, 3, 2, dtype=torch.float64), own).shape == (2, 3)
