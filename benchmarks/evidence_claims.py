@@ -31,6 +31,7 @@ DEFENSES: dict[str, tuple[str, dict[str, Any], str, float]] = {
     "rr_prior": ("rr_prior", {}, "", 0.5),
     "lp_mst": ("lp_mst", {}, "", 0.5),
     "alibi": ("alibi", {}, "", 0.5),
+    "learned_prior": ("learned_prior", {}, "", 0.5),
     "gradperturb": ("gradperturb", {}, "", 2.0),
     "clipped gaussian": ("noise", {"clip": 1.0, "distribution": "gaussian"}, "", 2.0),
     "clipped laplace": ("noise", {"clip": 1.0}, "", 2.0),

@@ -89,7 +89,7 @@ def test_calibration_on_true_randomised_response(epsilon: float, mean: tuple[flo
 @pytest.mark.parametrize(
     ("name", "strength"),
     [("label_dp", 1.0), ("label_dp", 0.25), ("rr_prior", 1.0), ("alibi", 1.0), ("lp_mst", 1.0),
-     ("gradperturb", 5.0)],
+     ("learned_prior", 1.0), ("gradperturb", 5.0)],
 )  # fmt: skip
 def test_label_policies_are_not_contradicted_and_the_bound_is_not_idle(
     name: str, strength: float

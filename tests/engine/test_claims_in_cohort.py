@@ -12,6 +12,7 @@ from torch import Tensor
 from vflsec import registry
 from vflsec.cell import CellSpec, DefenseSpec
 from vflsec.defenses.label_dp import LabelDP, keep_probability
+from vflsec.defenses.learned_prior import LearnedPrior
 from vflsec.engine.cohort import run_cohort
 from vflsec.message import Message
 from vflsec.policy import Guarantee, Own, Policy
@@ -41,6 +42,18 @@ class HalfFlips(Claims):
         keep = (1 + keep_probability(1 / own.strength, own.classes).unsqueeze(1)) / 2
         coin = own.rng.uniform(y.shape[1:], dtype=torch.float64)
         return torch.where((coin < keep) | (y < 0), y, 1 - y)
+
+
+class ThirdPaid(LearnedPrior):
+    """A learned prior whose answers and statistic cost three times what it claims."""
+
+    name: ClassVar[str] = "broken"
+
+    def labels(self, y: Tensor, own: Own) -> Tensor:
+        own.strength, told = own.strength / 3, own.strength
+        out = super().labels(y, own)
+        own.strength = told
+        return out
 
 
 class FlipsAgain(Claims):
@@ -90,7 +103,7 @@ def contradicted(
     return found
 
 
-@pytest.mark.parametrize("broken", [HalfFlips(), FlipsAgain(), NoiseBeforeClipping()])
+@pytest.mark.parametrize("broken", [HalfFlips(), FlipsAgain(), NoiseBeforeClipping(), ThirdPaid()])
 def test_broken_policies_are_contradicted(monkeypatch: pytest.MonkeyPatch, broken: Policy) -> None:
     assert sum(contradicted(monkeypatch, broken)) >= 19
 
@@ -99,6 +112,10 @@ def test_broken_policies_are_contradicted(monkeypatch: pytest.MonkeyPatch, broke
 def test_true_randomised_response_is_not(monkeypatch: pytest.MonkeyPatch, strength: float) -> None:
     """At 99 % more than two of twenty false alarms come once in a thousand times."""
     assert sum(contradicted(monkeypatch, LabelDP(), strength)) <= 2
+
+
+def test_nor_is_a_true_learned_prior(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sum(contradicted(monkeypatch, LearnedPrior(), 0.4)) <= 2
 
 
 def test_canaries_replace_labels_or_rows_of_the_training_set_alone() -> None:
