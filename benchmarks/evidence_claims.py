@@ -37,6 +37,7 @@ DEFENSES: dict[str, tuple[str, dict[str, Any], str, float]] = {
     "clipped laplace": ("noise", {"clip": 1.0}, "", 2.0),
     "ppdl": ("ppdl", {}, "", 1.0),
     "embedding_noise": ("embedding_noise", {}, "", 2.0),
+    "laplace embeddings": ("embedding_noise", {"distribution": "laplace"}, "", 4.0),
     "dpsgd, one party": ("dpsgd", {}, "active", 4.0),
     "dpsgd, all": ("dpsgd", {}, "all", 4.0),
     "dpsgd, all, Poisson": ("dpsgd", {"accountant": "prv"}, "all", 4.0),

@@ -103,7 +103,8 @@ def test_label_policies_are_not_contradicted_and_the_bound_is_not_idle(
 
 @pytest.mark.parametrize(
     ("name", "params", "strength"),
-    [("embedding_noise", {}, 4.0), ("dpsgd", {}, 4.0),
+    [("embedding_noise", {}, 4.0), ("embedding_noise", {"distribution": "laplace"}, 4.0),
+     ("dpsgd", {}, 4.0),
      ("noise", {"clip": 1.0, "distribution": "gaussian"}, 4.0)],
 )  # fmt: skip
 def test_row_policies_are_not_contradicted(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.cell import CellSpec, DefenseSpec
+from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.label_dp import LabelDP, keep_probability
 from vflsec.defenses.learned_prior import LearnedPrior
 from vflsec.engine.cohort import run_cohort
@@ -54,6 +55,16 @@ class ThirdPaid(LearnedPrior):
         out = super().labels(y, own)
         own.strength = told
         return out
+
+
+class LongEmbeddings(EmbeddingNoise):
+    """Noise for rows of length C on rows that nobody shortened."""
+
+    name: ClassVar[str] = "broken"
+
+    def outgoing(self, message: Message, own: Own) -> Tensor:
+        noise = own.rng.laplace(message.tensor.shape[1:])
+        return message.tensor + own.column(message.tensor) * noise
 
 
 class FlipsAgain(Claims):
@@ -112,6 +123,17 @@ def test_broken_policies_are_contradicted(monkeypatch: pytest.MonkeyPatch, broke
 def test_true_randomised_response_is_not(monkeypatch: pytest.MonkeyPatch, strength: float) -> None:
     """At 99 % more than two of twenty false alarms come once in a thousand times."""
     assert sum(contradicted(monkeypatch, LabelDP(), strength)) <= 2
+
+
+def test_clipped_laplace_embeddings_stand_and_unclipped_ones_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Canaries are rows of the passive party, one of two loud ones."""
+    for policy, least, most in (
+        (EmbeddingNoise(distribution="laplace"), 0, 2), (LongEmbeddings(), 19, 20),
+    ):  # fmt: skip
+        with monkeypatch.context() as patch:
+            assert least <= sum(contradicted(patch, policy, 8.0, epochs=2)) <= most
 
 
 def test_nor_is_a_true_learned_prior(monkeypatch: pytest.MonkeyPatch) -> None:
