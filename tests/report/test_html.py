@@ -404,3 +404,21 @@ def test_on_a_phone_in_the_dark_and_on_paper(page: str, tmp_path: Path) -> None:
     data = pdf.read_bytes()
     assert data.startswith(b"%PDF")
     assert 2 <= len(re.findall(rb"/Type\s*/Page\b", data)) <= 12
+
+
+def test_what_matching_rows_tells_stands_with_its_data_set(summary: dict[str, Any]) -> None:
+    """In the page and in the Markdown, escaped, and not where nothing was told."""
+    from vflsec.report.markdown import markdown_summary
+
+    assert "What matching the rows tells" not in html(summary)
+    assert "What matching the rows tells" not in markdown_summary(summary)
+    told = copy.deepcopy(summary)
+    (name,) = told["data"]
+    says = "<b>bank</b> learns of each of its 9 rows whether shop has it."
+    told["tables"] = {name: {"alignment": [{"says": says}]}}
+    page, text = html(told), markdown_summary(told)
+    assert Reader(page).words
+    assert "&lt;b&gt;bank&lt;/b&gt; learns of each of its 9 rows" in page
+    assert "<b>bank" not in page + text
+    assert page.index("A private set intersection") < page.index("Attacks beside")
+    assert "learns of each of its 9 rows" in text

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
+from vflsec.audit.alignment import alignment
 from vflsec.audit.exposure import tables
 from vflsec.cell import AttackSpec, CellSpec, victims
 from vflsec.config.components import flat_params
@@ -137,6 +138,7 @@ class _Planner:
             missing=missing_by_column(source),
             tables=tuple(source.facts.get("tables", ())),
             overlap=source.facts.get("parties", {}),
+            alignment=tuple(alignment(source, self.root.audit.confidence)),
             labelled=labelled_rows(source, info.split),
         )
         return info, source
