@@ -148,7 +148,7 @@ class _Planner:
     ) -> Iterator[Group]:
         """Groups of `cells` with every attack that can run; `like` has the scenario's parties."""
         for members in _by_cohort(cells, self.seen, role):
-            passive, active = [], []
+            passive, apart = [], []
             for spec in self._attacks(info, like):
                 attack = registry.attacks.create(spec.name, spec.params)
                 status, reason = refusal(attack, spec, info, members[0])
@@ -159,12 +159,12 @@ class _Planner:
                         Refused(role, info.name, title, spec, status, reason,
                                 attack.target, whose, keys)
                     )  # fmt: skip
-                elif attack.policy() is None:
+                elif not attack.apart:
                     passive.append(spec)
                 else:
-                    active.append(spec)
+                    apart.append(spec)
             yield Group(role, info, members, tuple(passive), title=title)
-            for spec in active:
+            for spec in apart:
                 yield Group(role, info, members, (spec,), main=False, title=title)
 
     def _attacks(self, info: DataInfo, like: DataInfo) -> list[AttackSpec]:

@@ -30,15 +30,17 @@ FAMILIES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("Features of another party",
      ("equation_solving", "linear_inversion", "grn", "embedding_inversion"),
      "Luo et al. 2021 (arXiv:2010.10152); He et al. 2019"),
-    ("Attributes that were not shared", ("attribute",), "Song and Shmatikov 2020"),
+    ("Attributes that were not shared, and their shares", ("attribute", "property"),
+     "Song and Shmatikov 2020; Ganju et al. 2018"),
+    ("Membership in the training set", ("membership",),
+     "Carlini et al. 2022 (arXiv:2112.03570)"),
     ("Wrong predictions on demand", ("gradient_replacement", "replay", "villain"),
      "Liu et al. 2020; Bai et al. 2023 (USENIX Security)"),
 )  # fmt: skip
 """Published attack families, the registered attacks of each, and where it was published."""
 
 OUTSIDE = (
-    "membership inference on the finished model by outsiders",
-    "what the alignment of ids itself reveals, and side channels such as timing",
+    "side channels such as timing",
     "a server that sends false gradients to steer a client's encoder (feature-space hijacking)",
 )
 """What no attack here tries."""
@@ -68,6 +70,8 @@ _WANTS = {
     "feature": "another party's features",
     "attribute": "an attribute that was not shared",
     "integrity": "a prediction of its choice",
+    "membership": "which rows were trained on",
+    "property": "the share of rows with an attribute",
 }
 
 
