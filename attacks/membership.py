@@ -42,6 +42,7 @@ from vflsec.guess import Guess
 from vflsec.view import View
 
 ALIASES = ("mia", "lira")
+FAMILY = "Membership in the training"
 
 
 @registry.attack

@@ -35,6 +35,7 @@ from vflsec.nn.completion import logistic_cv
 from vflsec.view import View
 
 ALIASES = ("property_inference",)
+FAMILY = "Shares of an attribute at another party"
 
 
 @registry.attack

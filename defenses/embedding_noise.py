@@ -12,10 +12,11 @@ for each number sent; nothing is sent more.
 Guarantee: (epsilon, delta) of a row's features against whoever receives its embeddings, for its own
 embeddings given the bottom, over all messages of the row, as counted in training, validation and
 inference (and `predictions` more): the exact analytic Gaussian mechanism, or for Laplace noise T x
-2 / strength or the Renyi bound, whichever is smaller. Does not stop: label inference by the passive
-party that adds the noise itself (gradients come back as they are), what rows like this one tell
-about it, and what goes through other rows' embeddings: the bottom's weights were trained on the
-rows, and a bottom that normalises by batch mixes them.
+2 / strength or the Renyi bound, whichever is smaller. None where the party also sends gradients
+that its rows' features shape, as the middle party of ushaped does. Does not stop: label inference
+by the passive party that adds the noise itself (gradients come back as they are), what rows like
+this one tell about it, and what goes through other rows' embeddings: the bottom's weights were
+trained on the rows, and a bottom that normalises by batch mixes them.
 
 Source: clipping and noise as GaussianEmbeddingDP in SecretFlow (Apache-2.0); Balle and Wang,
 "Improving the Gaussian mechanism for differential privacy", ICML 2018, arXiv:1805.06530, theorem 8;
@@ -55,10 +56,12 @@ class EmbeddingNoise(Policy):
     distribution: Literal["gaussian", "laplace"] = "gaussian"
     delta: float = 1e-5
     predictions: int = 0
+    quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = (
         "noise standard deviation (Gaussian) or scale (Laplace) / clipping length"
     )
     covers = frozenset({"embedding"})
+    reveals = frozenset({"gradient"})
     counted = "outgoing"
     owner = "passive"
 
@@ -95,11 +98,12 @@ class EmbeddingNoise(Policy):
             accountant=made.accountant, what="a row's features in its own embeddings",
             neighbours="their replacement", against="whoever receives them",
             over=uses.sentence("embedding messages") + more,
-            given="the bottom's weights and the other rows",
+            given="the bottom's weights, the other rows and how columns were prepared",
             leaves=(
-                "those weights depend on the training rows (protect them with dpsgd), bottoms that "
-                "normalise by batch, what similar rows tell, labels (gradients are as they were), "
-                "more predictions than stated"
+                "those weights depend on the training rows (protect them with dpsgd), what similar "
+                "rows tell, labels (gradients are as they were), more predictions than stated, "
+                "what the row does to other rows' embeddings where a bottom normalises over the "
+                "batch"
             ),
             reason="",
         )  # fmt: skip

@@ -13,7 +13,7 @@ from vflsec.cell import AttackSpec, victims
 from vflsec.guess import Truth
 from vflsec.task import Task
 
-__all__ = ["SCORED", "Goal", "goal_of"]
+__all__ = ["SCORED", "Goal", "goal_of", "label_truth"]
 
 SCORED = ("label", "feature", "attribute", "membership", "property")
 """Targets of attacks whose answers are compared with a truth."""
@@ -27,8 +27,8 @@ class Goal:
     """The truth of one attack on one task, and what chance knows.
 
     `truth.target` is ``label`` (also for an attribute, whose classes it holds, and for membership:
-    1 if the row was trained on), ``feature``, or ``property``, whose mean is the share. `metrics`
-    are those of the target, None for all that apply.
+    1 if the row was trained on), ``value`` for a label that is a quantity, ``feature``, or
+    ``property``, whose mean is the share. `metrics` are those of the target, None for all.
     """
 
     truth: Truth
@@ -59,4 +59,12 @@ def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
     if attack.target == "membership":
         inside = np.isin(rows, task.sets["labelled"].numpy()).astype(np.int64)
         return Goal(Truth("label", rows, inside), 2, np.array([0.5, 0.5]), MEMBERSHIP)
-    return Goal(Truth("label", rows, task.y), task.classes, task.prior.numpy())
+    return Goal(label_truth(task), task.classes, task.prior.numpy())
+
+
+def label_truth(task: Task) -> Truth:
+    """The labels of all rows, or the values where the label is a quantity."""
+    rows = np.arange(len(task.y))
+    if task.values is not None:
+        return Truth("value", rows, task.values)
+    return Truth("label", rows, task.y)
