@@ -70,6 +70,10 @@ class Membership(Attack):
             raise check.fail("membership.references", "0 or at least 4", self.references)
         check.integer("membership.queries", self.queries, low=10)
 
+    @property
+    def trains(self) -> int:
+        return self.references
+
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         known = view.require_known()
         target = view.targets["train"]

@@ -106,6 +106,11 @@ class Attack:
         """Whether it changes what it attacks, so that it gets a training of its own."""
         return self.policy() is not None or self.target == "membership"
 
+    @property
+    def trains(self) -> int:
+        """How many systems it trains itself for each one that it attacks."""
+        return 0
+
     def params(self) -> dict[str, Any]:
         """Hyper-parameters by name."""
         from dataclasses import fields

@@ -194,6 +194,31 @@ def test_references_and_trajectories_find_it_too() -> None:
     assert min(values(path)) > 0.7
 
 
+def test_the_estimate_knows_of_references_and_the_attack_has_a_training_of_its_own() -> None:
+    from vflsec.config.scenario import load_scenario
+    from vflsec.engine.rehearse import make_plan
+
+    def plan(**params: Any) -> Any:
+        return make_plan(
+            load_scenario(
+                {
+                    "data": {"name": "leaky"},
+                    "algorithm": {"name": "splitnn", "epochs": 5, "returns_predictions": True},
+                    "attack": [{"name": "norm"}, {"name": "membership", **params}],
+                    "audit": {"seeds": 2, "references": []},
+                },
+                [],
+            ),
+            try_out=False,
+        )
+
+    none, some = plan(), plan(references=8)
+    assert [(g.main, [a.name for a in g.attacks]) for g in none.groups] == [
+        (True, ["norm"]), (False, ["membership"]),
+    ]  # fmt: skip
+    assert some.cost["steps"] == pytest.approx(none.cost["steps"] * 10 / 2)
+
+
 def test_where_nothing_is_returned_it_cannot_ask() -> None:
     (one,) = audited({}, epochs=1, returns=False, seeds=1)
     assert [m.status for m in one] == ["not-observable"]

@@ -108,7 +108,7 @@ class Asking:
 
     def _references(self, r: int, phase: str) -> References | None:
         """Systems trained like replica `r`, each on another half; made once for equal cells."""
-        k = int(getattr(self.of.attack, "references", 0))
+        k = self.of.attack.trains
         cell = self.training.cells[r]
         if not k:
             return None

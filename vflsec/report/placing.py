@@ -53,6 +53,8 @@ def threats(summary: Mapping[str, Any]) -> list[dict[str, str]]:
         seen = [_SEES.get(w, w.replace("_", " ")) for w in _uses(spec)]
         known = [f"{spec['known_rows']} labelled rows"] if spec["known_rows"] else []
         known += ["the class shares"] if spec["prior"] else []
+        if spec["target"] == "membership":
+            known = ["the columns and labels of the records it asks about"]
         one = len(spec["adversary"]) < 2
         verb = "keeps to the protocol" if one else "keep to the protocol"
         verb = "may change its own training" if spec["active"] else verb
