@@ -301,7 +301,7 @@ def test_what_matching_rows_tells_stands_with_its_data_set(summary: dict[str, An
     told = copy.deepcopy(summary)
     (name,) = told["data"]
     says = "<b>bank</b> learns of each of its 9 rows whether shop has it."
-    told["tables"] = {name: {"alignment": [{"says": says}]}}
+    told["tables"] = {name: {"tables": [], "overlap": {}, "alignment": [{"says": says}]}}
     page, text = html(told), markdown_summary(told)
     assert Reader(page).words
     assert "&lt;b&gt;bank&lt;/b&gt; learns of each of its 9 rows" in page
