@@ -1,25 +1,32 @@
-"""Clipped embeddings with Gaussian noise, at training and at prediction.
+"""Clipped embeddings with Gaussian or Laplace noise, at training and at prediction.
 
-Each row of an outgoing embedding is shortened to length C (2-norm) and gets Gaussian noise of
-standard deviation strength x C in every coordinate. Replacing the row's features moves what is
-released by at most 2 C.
+Each row of an outgoing embedding is shortened to length C (in the 2-norm for Gaussian, in the
+1-norm for Laplace noise) and gets noise of standard deviation or scale strength x C in every
+coordinate. Whatever the row's columns were, what is released lies within C of 0, so replacing them
+moves it by at most 2 C. Zeroing them out is such a replacement and no smaller one, for a bottom
+model's answer to zeros is not zero. Laplace noise suits narrow cuts and few messages: its 1-norm
+takes more of a wide row, and its epsilon grows with the number of messages, not its root.
 
-Hook: outgoing, on embeddings (training and prediction). Owner: every passive party.
-Guarantee: (epsilon, delta) of a row's features against the active party, for its own embeddings
-given the bottom, over all messages of the row, as counted in training, validation and inference
-(and `predictions` more): the exact analytic Gaussian mechanism. None where the party also sends
-gradients that its rows' features shape, as the middle party of ushaped does. Does not stop: label
-inference by the passive party that adds the noise itself, and what the bottom's weights, which were
-trained on the rows, carry into other rows' embeddings.
+Hook: outgoing, on embeddings (training and prediction). Owner: every passive party. Cost: one draw
+for each number sent; nothing is sent more.
+Guarantee: (epsilon, delta) of a row's features against whoever receives its embeddings, for its own
+embeddings given the bottom, over all messages of the row, as counted in training, validation and
+inference (and `predictions` more): the exact analytic Gaussian mechanism, or for Laplace noise T x
+2 / strength or the Renyi bound, whichever is smaller. None where the party also sends gradients
+that its rows' features shape, as the middle party of ushaped does. Does not stop: label inference
+by the passive party that adds the noise itself (gradients come back as they are), what rows like
+this one tell about it, and what goes through other rows' embeddings: the bottom's weights were
+trained on the rows, and a bottom that normalises by batch mixes them.
 
 Source: clipping and noise as GaussianEmbeddingDP in SecretFlow (Apache-2.0); Balle and Wang,
-"Improving the Gaussian mechanism for differential privacy", ICML 2018, arXiv:1805.06530, theorem 8.
+"Improving the Gaussian mechanism for differential privacy", ICML 2018, arXiv:1805.06530, theorem 8;
+Mironov, "Renyi differential privacy", CSF 2017, arXiv:1702.07476, table II.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -40,15 +47,19 @@ class EmbeddingNoise(Policy):
 
     Attributes:
         clip_norm: length C to which rows are shortened.
+        distribution: ``gaussian`` or ``laplace``.
         delta: at which epsilon is stated.
         predictions: releases of a training row after training that the guarantee should cover.
     """
 
     clip_norm: float = 1.0
+    distribution: Literal["gaussian", "laplace"] = "gaussian"
     delta: float = 1e-5
     predictions: int = 0
     quantities: ClassVar[bool] = True
-    strengths: ClassVar[str] = "noise standard deviation / clipping length"
+    strengths: ClassVar[str] = (
+        "noise standard deviation (Gaussian) or scale (Laplace) / clipping length"
+    )
     covers = frozenset({"embedding"})
     reveals = frozenset({"gradient"})
     counted = "outgoing"
@@ -56,13 +67,16 @@ class EmbeddingNoise(Policy):
 
     def __post_init__(self) -> None:
         check.positive("embedding_noise.clip_norm", self.clip_norm)
+        check.one_of("embedding_noise.distribution", self.distribution, ("gaussian", "laplace"))
         accounting.check_delta("embedding_noise.delta", self.delta)
         check.integer("embedding_noise.predictions", self.predictions, low=0)
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
         z = batch(self, message)  # (R, b, m)
-        noise = own.rng.normal(z.shape[1:], active=own.active, dtype=torch.float64)
-        wide = shorten(z.double() / self.clip_norm, 1.0)
+        gaussian = self.distribution == "gaussian"
+        draw = own.rng.normal if gaussian else own.rng.laplace
+        noise = draw(z.shape[1:], active=own.active, dtype=torch.float64)
+        wide = shorten(z.double() / self.clip_norm, 1.0, 2 if gaussian else 1)
         noisy = self.clip_norm * accounting.on_grid(wide, own.column(wide) * noise)
         return own.choose(noisy.to(z.dtype).reshape(message.tensor.shape), message.tensor)
 
@@ -74,18 +88,22 @@ class EmbeddingNoise(Policy):
         if none is not None:
             return none
         releases = uses.most + self.predictions
-        made = accounting.gaussian(strength / 2, releases, self.delta)
+        if self.distribution == "gaussian":
+            made = accounting.gaussian(strength / 2, releases, self.delta)
+        else:
+            made = accounting.laplace([2 / strength], releases, self.delta)
         more = f", {self.predictions} more after training" if self.predictions else ""
         return Guarantee(
             protects="row", epsilon=made.epsilon, delta=made.delta, releases=releases,
             accountant=made.accountant, what="a row's features in its own embeddings",
-            neighbours="their replacement", against="the active party",
+            neighbours="their replacement", against="whoever receives them",
             over=uses.sentence("embedding messages") + more,
             given="the bottom's weights, the other rows and how columns were prepared",
             leaves=(
-                "those weights depend on the training rows (protect them with dpsgd), labels, more "
-                "predictions than stated, what the row does to other rows' embeddings where a "
-                "bottom normalises over the batch"
+                "those weights depend on the training rows (protect them with dpsgd), what similar "
+                "rows tell, labels (gradients are as they were), more predictions than stated, "
+                "what the row does to other rows' embeddings where a bottom normalises over the "
+                "batch"
             ),
             reason="",
         )  # fmt: skip

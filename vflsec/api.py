@@ -318,13 +318,13 @@ def _demands(
     out = [Demand((p,), as_needs(record)) for p in parties]
     for one in _specs(registry.attacks.names() if attacks is None else attacks, (), {}):
         attack = registry.attacks.create(one.name, one.params)
-        if attacks is not None and attack.policy() is not None:
+        if attacks is not None and attack.apart:
             raise check.fail(
                 "train: attacks", "passive ones", one.name,
-                "Active attackers change the training: use vflsec.run_audit.",
+                "Attacks that change the training or ask it: use vflsec.run_audit.",
             )  # fmt: skip
         own = any(n.what == "parameter_gradient" for n in as_needs(attack.needs))
-        if attack.policy() is None and (attacks is not None or not own):
+        if not attack.apart and (attacks is not None or not own):
             specs = [replace(one, adversary=(p,), over_time=True) for p in parties]
             out += [Demand.of(spec, attack) for spec in specs]
     return out

@@ -43,7 +43,9 @@ class Attack:
     Class attributes:
         needs: what the view must hold, for example ``frozenset({"gradient:mean", "known_rows"})``;
             see :class:`vflsec.view.Need`. May be a property that depends on the parameters.
-        target: what is guessed: ``"label"``, ``"feature"``, ``"attribute"`` or ``"integrity"``.
+        target: what is guessed: ``"label"``, ``"feature"``, ``"attribute"``, ``"integrity"``,
+            ``"membership"`` (of records in the training; it asks the trained system), or
+            ``"property"`` (the share of rows with an attribute).
         binary_only: True if it has no meaning beyond two classes.
         splits: which rows it can answer for: ``train`` (rows whose messages passed), ``test``.
         world: hyper-parameters of FedSplitNN under which the conformance suite tries the attack.
@@ -98,6 +100,16 @@ class Attack:
     def policy(self) -> Policy | None:
         """The policy an active attacker puts on its own party, or None for a passive one."""
         return None
+
+    @property
+    def apart(self) -> bool:
+        """Whether it changes what it attacks, so that it gets a training of its own."""
+        return self.policy() is not None or self.target == "membership"
+
+    @property
+    def trains(self) -> int:
+        """How many systems it trains itself for each one that it attacks."""
+        return 0
 
     def params(self) -> dict[str, Any]:
         """Hyper-parameters by name."""

@@ -105,13 +105,13 @@ def victims(
     """Whose secret an attack is after.
 
     Args:
-        target: what is guessed. Labels, and predictions that are forced, are the active party's;
-            anything else is the columns or embeddings of the others.
+        target: what is guessed. Labels, predictions that are forced, and what was trained on are
+            the active party's; anything else is the columns or embeddings of the others.
         adversary: party names.
         parties: all party names, the active one first.
         named: the one party whose columns are attacked, ``""`` for every other one.
     """
-    if target in ("label", "integrity"):
+    if target in ("label", "integrity", "membership"):
         return (parties[0],)
     return (named,) if named else tuple(p for p in parties if p not in adversary)
 

@@ -239,6 +239,7 @@ def _labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:
     for b in bindings:
         if b.policy.overrides("labels"):
             b.own.context = {name: stack.rows(name) for name in ("labelled", "validation")}
+            b.own.context["design"] = stack.design
             known = labels >= 0 if labels.dim() == 2 else labels.abs().sum(2) > 0
             true = labels.clone()
             labels = b.policy.labels(labels, b.own)

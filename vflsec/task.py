@@ -149,6 +149,11 @@ class Stack:
         shape = (*rows.shape, *flat.shape[1:])
         return flat.index_select(0, index.reshape(-1)).reshape(shape)
 
+    def design(self, r: int) -> Tensor:
+        """The active party's columns in replica `r` as plain numbers, (N, p)."""
+        task = self.tasks[int(self.of[r])]
+        return task.schema[task.active].design(task.x[task.active])
+
     def rows(self, name: str) -> Tensor:
         """Sample ids of a row set, (R, n)."""
         if name not in self._rows:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.errors import ThreatModelError
+from vflsec.references import References
 
 __all__ = [
     "FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "Update", "View",
@@ -304,6 +305,7 @@ class View:
             None; `schema` then covers the victims.
         encoders: own rows -> own embedding by party, where that is more than ``bottom``.
         updates: own recorded optimisation steps by party, in order (need ``parameter_gradient``).
+        references: systems that the adversary trained to compare with, or None.
     """
 
     adversary: tuple[str, ...]
@@ -321,6 +323,7 @@ class View:
         default_factory=lambda: MappingProxyType({})
     )
     updates: Mapping[str, Sequence[Update]] = field(default_factory=lambda: MappingProxyType({}))
+    references: References | None = None
 
     @property
     def party(self) -> str:

@@ -197,6 +197,45 @@ def test_embedding_noise_guarantee_counts_epochs_and_predictions() -> None:
         make("embedding_noise", clip_norm=0.0)
 
 
+def test_laplace_embeddings_are_clipped_in_the_1_norm_and_any_replacement_moves_them_by_2_c() -> (
+    None
+):
+    policy = make("embedding_noise", clip_norm=2.0, distribution="laplace")
+    z = normal(1, 30_000, 4) * 5
+    out = policy.outgoing(message(z, "embedding"), owner(policy, [1e-9]))
+    assert out.abs().sum(2).max().item() == pytest.approx(2.0, rel=1e-6)
+    apart = (out - policy.outgoing(message(-z, "embedding"), owner(policy, [1e-9]))).abs().sum(2)
+    assert apart.max().item() == pytest.approx(4.0, rel=1e-6)
+    loud = policy.outgoing(message(0 * z, "embedding"), owner(policy, [3.0]))
+    assert loud.abs().mean().item() == pytest.approx(6.0, rel=0.02)  # E |Laplace(3 C)|
+
+
+@pytest.mark.parametrize(("strength", "messages"), [(8.0, 1), (8.0, 100), (1.0, 3)])
+def test_laplace_embeddings_claim_pure_composition_or_the_renyi_bound(
+    strength: float, messages: int
+) -> None:
+    policy = make("embedding_noise", distribution="laplace")
+    found = policy.guarantee(strength, {"uses": Uses(messages)})
+    assert found.epsilon <= messages * 2 / strength
+    assert (found.delta > 0) == (found.epsilon < messages * 2 / strength)
+    assert "whoever receives them" in found.sentence()
+    with pytest.raises(ConfigError, match="distribution must be"):
+        make("embedding_noise", distribution="uniform")
+
+
+def test_zeroing_columns_out_is_no_smaller_change_than_replacing_them() -> None:
+    """A bottom with a bias sends a row of full length for zeros, as far away as any other."""
+    policy = make("embedding_noise")
+    bottom = torch.nn.Linear(3, 4, dtype=torch.float64)
+    with torch.no_grad():
+        bottom.bias.copy_(torch.tensor([5.0, 0, 0, 0]))
+        bottom.weight.copy_(torch.tensor([[-10.0, 0, 0]] + [[0.0] * 3] * 3))
+    x = torch.stack([torch.zeros(3), torch.ones(3)]).double()
+    with torch.no_grad():
+        sent = policy.outgoing(message(bottom(x)[None], "embedding"), owner(policy, [1e-9]))
+    assert (sent[0, 0] - sent[0, 1]).norm().item() == pytest.approx(2.0, rel=1e-6)
+
+
 def test_embedding_noise_is_drawn_for_predictions_too_and_does_not_hide_labels_from_its_owner() -> (
     None
 ):

@@ -10,7 +10,9 @@ import torch
 
 from vflsec import registry
 from vflsec.cell import CellSpec, DefenseSpec
+from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.label_dp import LabelDP
+from vflsec.defenses.learned_prior import LearnedPrior
 from vflsec.engine.cohort import run_cohort
 from vflsec.policy import Policy
 from vflsec.task import Stack
@@ -19,7 +21,9 @@ from vflsec.testing.broken import (
     FlipsAgain,
     ForgetsNoise,
     HalfFlips,
+    LongEmbeddings,
     NoiseBeforeClipping,
+    ThirdPaid,
     registered,
 )
 from vflsec.train.planted import plant_inserted, plant_labels, plant_rows
@@ -44,7 +48,7 @@ def contradicted(
     return found
 
 
-@pytest.mark.parametrize("broken", [HalfFlips(), FlipsAgain(), NoiseBeforeClipping()])
+@pytest.mark.parametrize("broken", [HalfFlips(), FlipsAgain(), NoiseBeforeClipping(), ThirdPaid()])
 def test_broken_policies_are_contradicted(broken: Policy) -> None:
     assert sum(contradicted(broken)) >= 19
 
@@ -53,6 +57,17 @@ def test_broken_policies_are_contradicted(broken: Policy) -> None:
 def test_true_randomised_response_is_not(strength: float) -> None:
     """At 99 % more than two of twenty false alarms come once in a thousand times."""
     assert sum(contradicted(LabelDP(), strength)) <= 2
+
+
+def test_clipped_laplace_embeddings_stand_and_unclipped_ones_do_not() -> None:
+    """Canaries are rows of the passive party, one of two loud ones."""
+    true = EmbeddingNoise(distribution="laplace")
+    assert sum(contradicted(true, 8.0, epochs=2)) <= 2
+    assert sum(contradicted(LongEmbeddings(), 8.0, epochs=2)) >= 19
+
+
+def test_nor_is_a_true_learned_prior() -> None:
+    assert sum(contradicted(LearnedPrior(), 0.4)) <= 2
 
 
 def test_canaries_replace_labels_or_rows_of_the_training_set_alone() -> None:

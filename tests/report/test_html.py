@@ -290,3 +290,21 @@ def test_an_audit_without_attacks_has_a_report(tmp_path: Path) -> None:
     text = (out.folder / "report.html").read_text(encoding="utf-8")
     assert "NO GATE" in text
     assert "The scenario has no attack." in text
+
+
+def test_what_matching_rows_tells_stands_with_its_data_set(summary: dict[str, Any]) -> None:
+    """In the page and in the Markdown, escaped, and not where nothing was told."""
+    from vflsec.report.markdown import markdown_summary
+
+    assert "What matching the rows tells" not in html(summary)
+    assert "What matching the rows tells" not in markdown_summary(summary)
+    told = copy.deepcopy(summary)
+    (name,) = told["data"]
+    says = "<b>bank</b> learns of each of its 9 rows whether shop has it."
+    told["tables"] = {name: {"tables": [], "overlap": {}, "alignment": [{"says": says}]}}
+    page, text = html(told), markdown_summary(told)
+    assert Reader(page).words
+    assert "&lt;b&gt;bank&lt;/b&gt; learns of each of its 9 rows" in page
+    assert "<b>bank" not in page + text
+    assert page.index("A private set intersection") < page.index("Attacks beside")
+    assert "learns of each of its 9 rows" in text

@@ -17,8 +17,10 @@ from vflsec.trace.views import Evidence, lacking
 
 P, A = ("passive1",), ("active",)
 SUMMED = {"top": (), "linear_top": False, "aggregation": "sum", "hidden": ()}
-RETRAINING = {"active_completion", "gradient_replacement", "replay", "swap_probe", "villain"}
-"""They act during training, so a finished trace cannot hold another outcome of theirs."""
+RETRAINING = {
+    "active_completion", "gradient_replacement", "membership", "replay", "swap_probe", "villain",
+}  # fmt: skip
+"""They act during training or ask its system, which a finished trace cannot answer."""
 
 
 def spec(name: str, adversary: tuple[str, ...] = P, **grants: Any) -> AttackSpec:
@@ -36,7 +38,7 @@ WORLDS: dict[str, tuple[list[AttackSpec], dict[str, Any]]] = {
         {"categorical": True},
     ),
     "features": (
-        [spec(n, A, aux_rows=40) for n in ("embedding_inversion", "attribute")],
+        [spec(n, A, aux_rows=40) for n in ("embedding_inversion", "attribute", "property")],
         {"categorical": True},
     ),
     "white box": (

@@ -25,7 +25,8 @@ Row = Mapping[str, Any]
 _NAMES = {
     "auc": "AUC", "leak_auc": "leak AUC", "f1": "F1", "r2": "R²", "accuracy": "accuracy",
     "balanced_accuracy": "balanced accuracy", "tpr_at_1pct_fpr": "hits at 1 % false alarms",
-    "log_loss": "log loss",
+    "tpr_at_01pct_fpr": "hits at 0.1 % false alarms",
+    "log_loss": "log loss", "share_error": "error of the share",
 }  # fmt: skip
 _COUNTED = ("tpr_at_1pct_fpr",)
 _SPLITS = ("test", "validation", "train")
@@ -130,8 +131,9 @@ def _people(r: Row, counted: Mapping[tuple[Any, ...], Row]) -> str:
     mine, its = round(100 * value), round(100 * own)
     who = r["adversary"] or "the adversary"
     if found["metric"] == "tpr_at_1pct_fpr":
+        kind = "that were trained on" if r["target"] == "membership" else "of class 1"
         return (
-            f" Of 100 rows of class 1 {who} could name {mine}, against {its} by itself, at one "
+            f" Of 100 rows {kind} {who} could name {mine}, against {its} by itself, at one "
             "false alarm among 100 others."
         )
     if r["target"] in ("label", "attribute") and found["metric"] in ("accuracy",):

@@ -15,21 +15,26 @@ from vflsec.task import Task
 
 __all__ = ["SCORED", "Goal", "goal_of", "label_truth"]
 
-SCORED = ("label", "feature", "attribute")
+SCORED = ("label", "feature", "attribute", "membership", "property")
 """Targets of attacks whose answers are compared with a truth."""
+
+MEMBERSHIP = ("auc", "balanced_accuracy", "tpr_at_1pct_fpr", "tpr_at_01pct_fpr")
+"""Metrics of membership: a mean over records hides the few that are certain."""
 
 
 @dataclass(frozen=True)
 class Goal:
     """The truth of one attack on one task, and what chance knows.
 
-    `truth.target` is ``label`` (also for an attribute, whose classes it holds), ``value`` for a
-    label that is a quantity, or ``feature``.
+    `truth.target` is ``label`` (also for an attribute, whose classes it holds, and for membership:
+    1 if the row was trained on), ``value`` for a label that is a quantity, ``feature``, or
+    ``property``, whose mean is the share. `metrics` are those of the target, None for all.
     """
 
     truth: Truth
     classes: int
     prior: NDArray[np.float64]
+    metrics: tuple[str, ...] | None = None
 
 
 def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
@@ -40,12 +45,20 @@ def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
         parts = [task.schema[p].design(task.x[p]) for p in whose]
         truth = Truth("feature", rows, torch.cat(parts, dim=1).double().numpy())
         return Goal(truth, task.classes, task.prior.numpy())
-    if attack.target == "attribute":
+    if attack.target in ("attribute", "property"):
         victim = victims("feature", spec.adversary, task.parties, spec.victim)[0]
         column = str(getattr(attack, "column", ""))
         codes, classes = task.schema[victim].attribute(task.x[victim], column)
+        if attack.target == "property":
+            has = (codes == int(getattr(attack, "value", 1))).double()
+            share = float(has[task.sets["labelled"]].mean())
+            truth = Truth("property", rows, has)
+            return Goal(truth, 2, np.array([1 - share, share]), ("share_error",))
         train = torch.bincount(codes[task.sets["labelled"]], minlength=classes).double()
         return Goal(Truth("label", rows, codes), classes, (train / train.sum()).numpy())
+    if attack.target == "membership":
+        inside = np.isin(rows, task.sets["labelled"].numpy()).astype(np.int64)
+        return Goal(Truth("label", rows, inside), 2, np.array([0.5, 0.5]), MEMBERSHIP)
     return Goal(label_truth(task), task.classes, task.prior.numpy())
 
 

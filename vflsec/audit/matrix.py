@@ -21,7 +21,8 @@ _CELL = ("dataset", "algorithm", "defense", "strength", "adversary", "victim", "
          "attack", "metric", "split", "control", "advantage")  # fmt: skip
 _SECRETS = {
     "label": "labels", "feature": "columns", "attribute": "a column", "embedding": "embeddings",
-    "integrity": "predictions (forced)",
+    "integrity": "predictions (forced)", "membership": "training rows",
+    "property": "attribute share",
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -81,8 +82,8 @@ class Metric:
         chance: from classes and prior (C,).
         larger_is_better: for the attacker, or for the main task.
         binary_only: True if it has no meaning beyond two classes.
-        targets: of guesses it has a meaning for: ``label``, ``value`` (a label that is a quantity)
-            or ``feature``.
+        targets: of guesses it has a meaning for: ``label``, ``value`` (a label that is a quantity),
+            ``feature`` or ``property`` (a share of rows).
         reach: the least and the largest value it can have.
     """
 
@@ -159,12 +160,12 @@ def _f1(case: _Case) -> Figure:
     return v, low, high
 
 
-def _tpr(case: _Case) -> Figure:
+def _tpr(case: _Case, rate: float = 0.01) -> Figure:
     """Exact interval over the positives; the threshold is taken as given."""
     s, pos = case.margin, case.y == 1
     if pos.all() or not pos.any():
         return None, None, None
-    allowed = int(0.01 * int((~pos).sum()) + 1e-9)
+    allowed = int(rate * int((~pos).sum()) + 1e-9)
     bar = np.sort(s[~pos])[::-1][allowed]
     return _proportion(int((s[pos] > bar).sum()), int(pos.sum()), case.confidence)
 
@@ -204,6 +205,11 @@ def _r2(case: _Case) -> Figure:
         return None, None, None
     use = spread > 0
     return _normal(1 - ((s - y)[:, use] ** 2 / spread[use]).mean(1), case.confidence)
+
+
+def _share_error(case: _Case) -> Figure:
+    """No interval within a cell: it is one estimate."""
+    return abs(float(case.joined.scores.mean()) - float(case.joined.values.mean())), None, None
 
 
 def _concordance(case: _Case) -> Figure:
@@ -271,6 +277,10 @@ _LIST = (
         lambda c, p: 0.01, binary_only=True,
     ),
     Metric(
+        "tpr_at_01pct_fpr", "share of positives found at one false alarm in a thousand",
+        partial(_tpr, rate=0.001), lambda c, p: 0.001, binary_only=True,
+    ),
+    Metric(
         "log_loss", "mean −log probability of the truth (nats), from probabilities or logits",
         _log_loss, _entropy, larger_is_better=False, reach=(0.0, math.inf),
     ),
@@ -279,6 +289,9 @@ _LIST = (
     Metric("relative_error", "norm of the error / norm of the truth; guessing 0 has 1",
            _relative_error, lambda c, p: 1.0, larger_is_better=False, targets=("feature",),
            reach=(0.0, math.inf)),
+    Metric("share_error", "distance of the estimated share of rows from the true one; chance says "
+           "one half", _share_error, lambda c, p: abs(0.5 - float(p[1])), larger_is_better=False,
+           targets=("property",)),
     Metric("concordance", "share of pairs ranked rightly; the AUC of a quantity (Harrell 1982)",
            _concordance, lambda c, p: 0.5, targets=("value",)),
     Metric("mae", "mean absolute error, in standard deviations of the training labels", _mae,

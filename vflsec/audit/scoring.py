@@ -85,7 +85,7 @@ def _by_split(
         rows = answer.view.targets[split].cpu().numpy()
         if not len(rows):
             continue
-        found = score(guess, goal.truth, rows, **common)
+        found = score(guess, goal.truth, rows, metrics=goal.metrics, **common)
         names = [_same(s.metric) for s in found]
         beside: dict[str, dict[str, dict[str, float | None]]] = {}
         for control in answer.controls():

@@ -16,7 +16,7 @@ from vflsec.data.split import present_rows, row_sets, shuffled_rows
 from vflsec.task import Task
 from vflsec.view import Schema
 
-__all__ = ["make_task"]
+__all__ = ["make_task", "schema_of"]
 
 _images: dict[tuple[int, int], Tensor] = {}
 
@@ -84,7 +84,7 @@ def make_task(
         parties=parties,
         x={p: _inputs(source.parties[p], n, rows.train, scale) for p in parties},
         present={p: torch.from_numpy(present[p]) for p in parties},
-        schema={p: _schema(source.parties[p]) for p in parties},
+        schema={p: schema_of(source.parties[p]) for p in parties},
         y=torch.from_numpy(y.astype(np.int64)),
         classes=len(source.class_names),
         sets={k: torch.from_numpy(v.astype(np.int64)) for k, v in sets.items()},
@@ -122,7 +122,8 @@ def _shared_images(data: PartyData, n: int) -> Tensor:
     return _images[key]
 
 
-def _schema(data: PartyData) -> Schema:
+def schema_of(data: PartyData) -> Schema:
+    """The layout of a party's prepared rows."""
     if data.values.ndim > 2:
         return Schema((), (), tuple(data.values.shape[1:]))
     sizes = tuple(0 if c is None else len(c) + 1 for c in data.categories)

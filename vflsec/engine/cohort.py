@@ -15,6 +15,7 @@ from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, victims
 from vflsec.engine.claims import claims, planned, told, verified
 from vflsec.engine.integrity import success
+from vflsec.engine.membership import Asking
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.controls import Control, randomised
 from vflsec.nn.replicas import LEAST
@@ -67,6 +68,7 @@ def run_cohort(
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     training = Training(stacked, demands, tasks, pick_device(device), tell)
     bench = Bench(known_controls, training.alone)
+    asking = {p.spec.key: Asking(training, p) for p in asked if p.attack.target == "membership"}
     keeper = keep and Keeper(keep, training, len(cells), [p.attack for p in asked])
     results = [CellResult(c.key, c, device=str(training.device)) for c in stacked]
     of = [training.task(r) for r in range(len(stacked))]
@@ -80,7 +82,7 @@ def run_cohort(
                 keeper.moment(moment)
             for i, p in enumerate(asked):
                 tell(f"{moment.phase.name}: {p.spec.label}", 0.8 + 0.2 * i / len(asked))
-                _attack(bench, moment, p, results)
+                _attack(bench, moment, p, results, asking.get(p.spec.key))
     if keeper:
         keeper.close()
     expected = planned(cells, tasks) if main else {}
@@ -149,7 +151,10 @@ def _timed(results: Sequence[CellResult], started: tuple[float, float]) -> None:
         result.facts = {**result.facts, "cpu_seconds": worked / len(results)}
 
 
-def _attack(bench: Bench, moment: Seen, p: Prepared, results: Sequence[CellResult]) -> None:
+def _attack(
+    bench: Bench, moment: Seen, p: Prepared, results: Sequence[CellResult],
+    asking: Asking | None = None,
+) -> None:  # fmt: skip
     """Make one attack after a phase and add its measures to the results."""
     training, phase = moment.training, moment.phase
     what = f"attack {p.spec.label!r}"
@@ -166,7 +171,11 @@ def _attack(bench: Bench, moment: Seen, p: Prepared, results: Sequence[CellResul
                 found[r] if found else [_failed(p, phase.name, training.task(r), why)]
             )
         return
-    views = moment.views(p.spec)
+    if asking is None:
+        views = moment.views(p.spec)
+    else:  # it asks the trained system, and knows nothing of the training
+        assert isinstance(moment, Moment)
+        bench, views = Bench(), asking.views(moment)
     beside = _Population(moment, p)
     for answers in bench.attack(p, views, training.seeds, phase.name, phase.epochs):
         for r, (result, answer) in enumerate(zip(results, answers, strict=True)):

@@ -83,9 +83,13 @@ def record_of(
         "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
         "data": {g.data.name: g.data.digest for g in plan.groups},
         "tables": {
-            g.data.name: {"tables": list(g.data.tables), "overlap": dict(g.data.overlap)}
+            g.data.name: {
+                "tables": list(g.data.tables),
+                "overlap": dict(g.data.overlap),
+                "alignment": [dict(a) for a in g.data.alignment],
+            }
             for g in plan.groups
-            if g.data.tables
+            if g.data.tables or g.data.alignment
         },
         "refused": [asdict(r) for r in plan.refused],
         "notes": list(plan.notes),

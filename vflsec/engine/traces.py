@@ -72,7 +72,7 @@ def specs_for(
         }  # fmt: skip
         for name in names or registry.attacks.names():
             attack = registry.attacks.create(name)
-            if attack.policy() is not None or attack.target == "integrity":
+            if attack.apart or attack.target == "integrity":
                 continue
             needs = {n.what for n in as_needs(attack.needs)}
             more: dict[str, Any] = {"aux_rows": aux} if "aux_rows" in needs else {}

@@ -43,7 +43,7 @@ class Control:
         name: ``majority``, ``logistic`` (C = 1, others in brackets), ``principal``, ``trees``,
             ``boosting``, ``scratch``, ``untrained``, ``randomised`` or ``alone``; ``mean`` or
             ``linear`` for features; ``mean``, ``linear``, ``network``, ``trees`` or ``principal``
-            for a quantity.
+            for a quantity; ``sample`` for a share.
         guess: log class shares (n, C) of all target rows, or features (n, d).
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
             which one control is named beforehand, without the truth of the target rows; NaN where
@@ -65,6 +65,11 @@ def controls_for(
 
     `alone` gives the bottoms that adversaries could have trained without the federation.
     """
+    if attack.target == "membership":
+        sides = [replace(v, facts=replace(v.facts, classes=2)) for v in views]
+        return [[majority(v)] for v in sides]
+    if attack.target == "property":
+        return [[sample(v, attack)] for v in views]
     if attack.target == "feature":
         return [feature_controls(v) for v in views]
     if views and attack.target == "label" and views[0].facts.classes == 1:
@@ -115,6 +120,14 @@ def majority(view: View) -> Control:
     scores = np.broadcast_to(np.log(np.clip(prior, 1e-12, None)), (len(rows), classes))
     cv = 0.5 if classes == 2 else float(prior.max())
     return Control("majority", Guess("label", rows, scores.copy()), cv)
+
+
+def sample(view: View, attack: Attack) -> Control:
+    """The share of an attribute among the auxiliary rows, for a property attack."""
+    rows = view.target_rows.cpu().numpy()
+    seen = view.for_attribute(str(getattr(attack, "column", ""))).require_known().labels
+    share = float((seen == int(getattr(attack, "value", 1))).double().mean())
+    return Control("sample", Guess("property", rows, np.full(len(rows), share)), 0.0)
 
 
 def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> Sequence[Fit | None]:

@@ -79,7 +79,8 @@ def estimate(groups: Sequence[Group]) -> dict[str, Any]:
         rows = labelled if isinstance(labelled, int) else labelled * group.data.rows
         more = int(epochs * math.ceil(min(rows, group.data.rows) / batch)) * len(group.cells)
         tested = group.role == "audit" and group.main and not group.cells[0].untested
-        steps += more * (2 if tested and claimants(group.cells[0].defenses) else 1)
+        own = sum(registry.attacks.create(a.name, a.params).trains for a in group.attacks)
+        steps += more * own + more * (2 if tested and claimants(group.cells[0].defenses) else 1)
         if group.role != "reference" and group.main:
             width = given.get("embedding") or given.get("cut") or 0
             size = 8 if group.cells[0].dtype == "float64" else 4

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
+from vflsec.audit.alignment import alignment
 from vflsec.audit.exposure import tables
 from vflsec.cell import AttackSpec, CellSpec, victims
 from vflsec.config.components import flat_params
@@ -138,6 +139,7 @@ class _Planner:
             missing=missing_by_column(source),
             tables=tuple(source.facts.get("tables", ())),
             overlap=source.facts.get("parties", {}),
+            alignment=tuple(alignment(source, self.root.audit.confidence)),
             labelled=labelled_rows(source, info.split),
         )
         return info, source
@@ -147,7 +149,7 @@ class _Planner:
     ) -> Iterator[Group]:
         """Groups of `cells` with every attack that can run; `like` has the scenario's parties."""
         for members in _by_cohort(cells, self.seen, role):
-            passive, active = [], []
+            passive, apart = [], []
             for spec in self._attacks(info, like):
                 attack = registry.attacks.create(spec.name, spec.params)
                 status, reason = refusal(attack, spec, info, members[0])
@@ -158,12 +160,12 @@ class _Planner:
                         Refused(role, info.name, title, spec, status, reason,
                                 attack.target, whose, keys)
                     )  # fmt: skip
-                elif attack.policy() is None:
+                elif not attack.apart:
                     passive.append(spec)
                 else:
-                    active.append(spec)
+                    apart.append(spec)
             yield Group(role, info, members, tuple(passive), title=title)
-            for spec in active:
+            for spec in apart:
                 yield Group(role, info, members, (spec,), main=False, title=title)
 
     def _attacks(self, info: DataInfo, like: DataInfo) -> list[AttackSpec]:

@@ -14,7 +14,8 @@ from vflsec.data.load import SPLIT_KEYS
 
 __all__ = ["DataInfo", "Group", "Plan", "Refused", "Work", "chunks"]
 
-_SHOWN = ("name", "parties", "classes", "rows", "missing", "tables", "overlap")
+_SHOWN = ("name", "parties", "classes", "rows", "missing", "tables", "overlap",
+          "alignment")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class DataInfo:
         tables: of the user's own tables, one entry for each file; see
             :func:`vflsec.data.profile.table_facts`.
         overlap: {party: rows, rows in common, of these labelled, rows only here}.
+        alignment: what each party learns of each other one by matching rows, see
+            :func:`vflsec.audit.alignment.alignment`.
     """
 
     name: str
@@ -45,6 +48,7 @@ class DataInfo:
     labelled: int = 0
     tables: Sequence[Mapping[str, Any]] = ()
     overlap: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    alignment: Sequence[Mapping[str, Any]] = ()
 
     @property
     def source(self) -> dict[str, Any]:

@@ -24,6 +24,8 @@ _TARGETS = {
     "attribute": "one column of another party",
     "embedding": "embeddings that were encrypted",
     "integrity": "predictions",
+    "membership": "which rows were trained on",
+    "property": "a share of rows at another party",
 }
 
 
@@ -61,7 +63,8 @@ def page() -> str:
         "sent), kept as the mean over epochs, the first or the last of each row; `model` is the "
         "own trained model; `known_rows`, `prior`, `aux_rows` and `peer_model` are grants of the "
         "scenario. An attack that *deviates* changes what its party does in training or at "
-        "inference, so it gets a training of its own.",
+        "inference, and one that *asks* questions the trained system: either gets a training of "
+        "its own.",
         "",
     ]
     for e in entries:
@@ -72,7 +75,7 @@ def page() -> str:
 def _row(entry: Entry) -> str:
     attack = registry.attacks.create(entry.name)
     needs = ", ".join(f"`{n}`" for n in sorted(attack.needs))
-    active = "yes" if attack.policy() is not None else "no"
+    active = "yes" if attack.policy() else "asks" if attack.apart else "no"
     summary = entry.summary.replace("|", "\\|")
     name = f"[{entry.name}](#{entry.name})"
     target = _TARGETS.get(attack.target, attack.target)

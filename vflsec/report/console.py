@@ -80,12 +80,12 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> lis
     ]
     if not rows:
         return []
-    metric = next((p["primary"] for p in rows if p["status"] == "ok"), "score")
+    metrics = list(dict.fromkeys(p["primary"] for p in rows if p["status"] == "ok"))
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("attack", max_width=30, overflow="fold")
     table.add_column("by", overflow="fold", max_width=14)
     table.add_column("rows")
-    table.add_column(metric, justify="right")
+    table.add_column(metrics[0] if len(metrics) == 1 else "figure", justify="right")
     table.add_column("strongest control")
     table.add_column("advantage")
     previous = ""
@@ -100,8 +100,9 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> lis
             continue
         control = f"{p['control']} {number(p.get('control_value'))}"
         name = f"  {p['attack']}{after(p) if several else ''}"
+        value = number(p.get("value")) + (f" {p['primary']}" if len(metrics) > 1 else "")
         table.add_row(
-            name, p["adversary"], p["split"], number(p.get("value")), control,
+            name, p["adversary"], p["split"], value, control,
             Text(interval(p, "advantage", sign=True), style=_shade(p)),
         )  # fmt: skip
     out: list[Any] = [Text(""), table, Text(""), _strongest(points, summary)]

@@ -18,6 +18,7 @@ from vflsec.audit.controls import leaks
 from vflsec.report import coverage, figures, first, placing
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
+from vflsec.report.tables import MATCHING, matched
 from vflsec.report.text import clean
 from vflsec.report.verdicts import beyond, headline, judged, place, point_of
 from vflsec.visible import HEADS, Line, cells
@@ -52,6 +53,7 @@ def html(summary: Mapping[str, Any]) -> str:
         sealed=_sealed(summary),
         ledger=_ledger(summary),
         guarantees=guarantees(summary),
+        matching=MATCHING,
         means=(CAP_MEANS, DCS_MEANS),
         words=placing.WORDS,
         trainings=sorted({p["algorithm"] for p in summary["points"] if p["attack"]}),
@@ -117,6 +119,7 @@ def _datasets(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         out.append(
             {
                 "name": name,
+                "alignment": matched(summary, name),
                 "facts": {"parties": [], "classes": None, "seeds": []}
                 | summary["parties"].get(name, {}),
                 "figures": _figures(summary, name, rows, f"d{i}"),

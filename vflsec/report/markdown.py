@@ -12,6 +12,7 @@ from vflsec.report.coverage import gaps
 from vflsec.report.figures import points
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
+from vflsec.report.tables import MATCHING, matched
 from vflsec.report.text import markdown as esc
 from vflsec.report.verdicts import beyond, headline, place, point_of
 from vflsec.visible import Line, markdown
@@ -73,6 +74,9 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         if len(rows) > _MOST:
             lines.append(f"\n{_more(rows, 'results.csv')}")
         lines.append("")
+    for name in summary.get("tables", {}):
+        if said := matched(summary, name):
+            lines += [f"### {MATCHING}: {esc(name)}", "", *(f"- {esc(x)}" for x in said), ""]
     lines += _scores(summary)
     level = summary["confidence"]
     lines += _strongest(matrix.strongest(summary["points"], level), level)

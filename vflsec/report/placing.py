@@ -10,8 +10,7 @@ from vflsec.report.text import clean
 __all__ = ["OUTSIDE", "POINTERS", "WORDS", "assumed", "threats"]
 
 OUTSIDE = (
-    "membership inference on the finished model by outsiders",
-    "what the alignment of ids itself reveals, and side channels such as timing",
+    "side channels such as timing",
     "a server that sends false gradients to steer a client's encoder (feature-space hijacking)",
 )
 """What no attack here tries."""
@@ -41,6 +40,8 @@ _WANTS = {
     "feature": "another party's features",
     "attribute": "an attribute that was not shared",
     "integrity": "a prediction of its choice",
+    "membership": "which rows were trained on",
+    "property": "the share of rows with an attribute",
 }
 
 
@@ -52,6 +53,8 @@ def threats(summary: Mapping[str, Any]) -> list[dict[str, str]]:
         seen = [_SEES.get(w, w.replace("_", " ")) for w in _uses(spec)]
         known = [f"{spec['known_rows']} labelled rows"] if spec["known_rows"] else []
         known += ["the class shares"] if spec["prior"] else []
+        if spec["target"] == "membership":
+            known = ["the columns and labels of the records it asks about"]
         one = len(spec["adversary"]) < 2
         verb = "keeps to the protocol" if one else "keep to the protocol"
         verb = "may change its own training" if spec["active"] else verb

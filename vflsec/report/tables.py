@@ -9,9 +9,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["print_tables"]
+from vflsec.report.text import clean
+
+__all__ = ["MATCHING", "matched", "print_tables"]
 
 _MOST = 60
+
+MATCHING = "What matching the rows tells by itself"
+PSI = (
+    "A private set intersection changes nothing of this: it hides the ids of rows without a "
+    "partner, and a party that adds invented ids learns of those, too."
+)
 
 
 def print_tables(data: Mapping[str, Any], console: Console, *, warn: bool = True) -> None:
@@ -37,8 +45,23 @@ def print_tables(data: Mapping[str, Any], console: Console, *, warn: bool = True
     overlap = data.get("overlap") or {}
     if overlap and data.get("tables") and len(data["tables"]) > 1:
         console.print(_overlap(overlap))
-    if data.get("tables"):
+    said = _told(data)
+    if said:
+        console.print(Text(MATCHING, style="bold"))
+        for line in said:
+            console.print(Text(f"  {line}"))
+    if data.get("tables") or said:
         console.print()
+
+
+def matched(summary: Mapping[str, Any], name: str) -> list[str]:
+    """What matching the rows of one data set tells by itself, sentence by sentence."""
+    return _told(summary.get("tables", {}).get(name) or {})
+
+
+def _told(data: Mapping[str, Any]) -> list[str]:
+    said = [clean(found["says"]) for found in data.get("alignment") or ()]
+    return [*said, PSI] if said else []
 
 
 def _columns(table: Mapping[str, Any], several: bool) -> Table:

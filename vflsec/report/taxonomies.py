@@ -83,7 +83,7 @@ TAGS = (
     Tag("edpb-tests", "edpb", "section 3.2", "Tests of resistance to attacks", "related",
         "The opinion asks for documented tests of the finished model against attribute inference, "
         "exfiltration, reconstruction and membership inference; here the parties of the training "
-        "are the attackers, and membership is not tried."),
+        "are the attackers, and for membership whoever is told predictions."),
     Tag("nist-reconstruction", "nist", "NISTAML.032", "Data Reconstruction", "exact",
         "Columns of another party are worked out from what training sends."),
     Tag("nist-attribute", "nist", "NISTAML.032", "Data Reconstruction (attribute inference)",
@@ -91,8 +91,8 @@ TAGS = (
         "NIST treats the inference of one attribute of a row beside reconstruction; here that "
         "attribute is the label or a column."),
     Tag("nist-membership", "nist", "NISTAML.033", "Membership Inference", "related",
-        "Not tried, for parties know which rows they share; the canaries that measure a claimed "
-        "epsilon ask a question of this kind."),
+        "Parties know which rows they share, so it is asked by whoever is told predictions; the "
+        "canaries that measure a claimed epsilon ask a question of this kind."),
     Tag("nist-extraction", "nist", "NISTAML.031", "Model Extraction", "related",
         "The label owner's part of the model is imitated on the way; the labels are the aim."),
     Tag("nist-backdoor", "nist", "NISTAML.023", "Backdoor Poisoning", "exact",

@@ -19,7 +19,9 @@ from vflsec import accounting, registry
 from vflsec.audit import canary
 from vflsec.counts import uses_of
 from vflsec.defenses.dpsgd import DPSGD
+from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.label_dp import keep_probability
+from vflsec.defenses.learned_prior import LearnedPrior
 from vflsec.federation import Federation
 from vflsec.policy import OFF, Guarantee, Own, Policy, unclaimed
 from vflsec.rng import generator
@@ -27,8 +29,8 @@ from vflsec.task import Stack, Task
 from vflsec.train.loop import predict, run_phases
 
 __all__ = [
-    "BrokenClaim", "FlipsAgain", "ForgetsNoise", "HalfFlips", "NoiseBeforeClipping", "one_row",
-    "registered",
+    "BrokenClaim", "FlipsAgain", "ForgetsNoise", "HalfFlips", "LongEmbeddings",
+    "NoiseBeforeClipping", "ThirdPaid", "one_row", "registered",
 ]  # fmt: skip
 
 
@@ -54,6 +56,26 @@ class HalfFlips(BrokenClaim):
         keep = (1 + keep_probability(1 / own.strength, own.classes).unsqueeze(1)) / 2
         coin = own.rng.uniform(y.shape[1:], dtype=torch.float64)
         return torch.where((coin < keep) | (y < 0), y, 1 - y)
+
+
+class ThirdPaid(LearnedPrior):
+    """A learned prior whose answers and statistic cost three times what it claims."""
+
+    name: ClassVar[str] = "broken"
+
+    def labels(self, y: Tensor, own: Own) -> Tensor:
+        return super().labels(y, replace(own, strength=own.strength / 3))
+
+
+class LongEmbeddings(EmbeddingNoise):
+    """Noise for rows of length C on rows that nobody shortened."""
+
+    name: ClassVar[str] = "broken"
+
+    def outgoing(self, message: Any, own: Own) -> Tensor:
+        noise = own.rng.laplace(message.tensor.shape[1:])
+        sent: Tensor = message.tensor + own.column(message.tensor) * noise
+        return sent
 
 
 class FlipsAgain(BrokenClaim):

@@ -95,6 +95,7 @@ class Training:
 
     Attributes:
         taps: told every message of the training, see `vflsec.channel.Recorder`; set before `run`.
+        watchers: called with the phase's name after every epoch.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Training:
         self.initial: dict[str, dict[str, Tensor]] = {}
         self._alone: dict[str, Replicas | None] = {}
         self.taps: list[Tap] = []
+        self.watchers: list[Callable[[str], None]] = []
 
     def build(self) -> Federation:
         """The parties with their policies and models."""
@@ -231,6 +233,8 @@ class Training:
         return None if bottom is None else bottom.one(seeds.index(seed))
 
     def _epoch(self, phase: str, done: int, total: int) -> None:
+        for watch in self.watchers:
+            watch(phase)
         self.progress(f"{phase}: epoch {done}/{total}", 0.8 * done / total)
 
     def _predict(self, phase: Phase, wanted: bool) -> dict[str, tuple[Tensor, Tensor]]:

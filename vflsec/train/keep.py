@@ -95,7 +95,7 @@ def _registered() -> Iterable[Any]:
     for name in registry.attacks.names():
         try:
             attack = registry.attacks.create(name)
-            if attack.policy() is None:
+            if not attack.apart:
                 yield attack
         except VflsecError:  # it has parameters without a default, or cannot be loaded
             continue

@@ -64,7 +64,7 @@ def insufficient(spec: AttackSpec, attack: Attack, said: Mapping[str, Any]) -> s
     """
     if attack.policy() is not None:
         return "it acts during training"
-    if attack.target in ("integrity", "embedding"):
+    if attack.target in ("integrity", "embedding", "membership"):
         return "its answer is judged on the training itself"
     for need in as_needs(attack.needs):
         if need.what == "parameter_gradient":

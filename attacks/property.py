@@ -1,0 +1,90 @@
+"""Property: the share of rows at another party that have an attribute, told by its embeddings.
+
+On q auxiliary rows whose attribute a_i is known, logistic regression is fitted to standardised
+embeddings z_i = f(x_i). With its shares p_i for all n other rows, and shares h_i for the auxiliary
+rows from folds that left them out,
+    estimate = lambda mean(p) + mean(a - lambda h),
+    lambda = cov(a, h) / (var(h) (1 + q / n)), cut to [0, 1].
+The second mean takes out what the regression gets wrong on average; lambda near 0 leaves the share
+among the auxiliary rows, which is what the embeddings are compared with. The figure is the error of
+the share, |estimate - truth|; smaller is a leak.
+
+Attacker: the party that receives embeddings (the active party), honest but curious. Needs
+``aux_rows``, drawn like the rows it asks about. Its control is the share among them alone.
+Known failure cases: with many auxiliary rows there is nothing left to learn; an attribute that
+the embedding does not hold; auxiliary rows from another population (the estimate follows them).
+
+Source: property inference: Ganju, Wang, Yang, Gunter, Borisov, CCS 2018; the estimator:
+Angelopoulos, Duchi, Zrnic, "PPI++: efficient prediction-powered inference", arXiv:2311.01453
+(2023), sections 2 and 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vflsec import check, registry
+from vflsec.attack import Attack
+from vflsec.guess import Guess
+from vflsec.nn.completion import logistic_cv
+from vflsec.view import View
+
+ALIASES = ("property_inference",)
+FAMILY = "Shares of an attribute at another party"
+
+
+@registry.attack
+@dataclass(frozen=True)
+class Property(Attack):
+    """Hyper-parameters.
+
+    Attributes:
+        column: name of the victim's column; empty means its first categorical one, or the first.
+        value: which class of it: a category's code, or 1 for numbers above their mean.
+    """
+
+    column: str = ""
+    value: int = 1
+    needs = frozenset({"embedding:last", "aux_rows"})
+    target: ClassVar[str] = "property"
+
+    def __post_init__(self) -> None:
+        check.integer("property.value", self.value, low=0)
+
+    def infer(self, view: View, rng: torch.Generator) -> Guess:
+        seen = view.for_attribute(self.column)
+        known, target = seen.require_known(), view.targets["train"]
+        z = view.received("embedding", "last").of_rows(torch.cat([known.rows, target])).flatten(1)
+        sd, mean = torch.std_mean(z, dim=0, correction=0)
+        scaled = ((z - mean) / sd.clamp_min(1e-6)).double().cpu().numpy()
+        q = len(known)
+        a = (known.labels == self.value).double().cpu().numpy()
+        estimate, weight = float(a.mean()), 0.0
+        if 0 < a.sum() < q:
+            fit = logistic_cv(scaled[:q], known, scaled[q:], seen.facts.classes, "embedding")
+            if fit.held is not None:
+                held, p = np.exp(fit.held[:, self.value]), np.exp(fit.scores[:, self.value])
+                estimate, weight = share(a, held, p)
+        notes = {"lambda": round(weight, 4), "victim": view.victims[0]}
+        return Guess(self.target, target, np.full(len(target), estimate), notes=notes)
+
+
+def share(
+    a: NDArray[np.float64], held: NDArray[np.float64], p: NDArray[np.float64]
+) -> tuple[float, float]:
+    """The estimated share, and lambda.
+
+    Args:
+        a, held: attribute (0 or 1) and held-out shares of the auxiliary rows, (q,).
+        p: shares of the other rows, (n,).
+    """
+    spread = float(held.var()) * (1 + len(a) / len(p))
+    weight = float(((a - a.mean()) * (held - held.mean())).mean()) / spread if spread > 0 else 0.0
+    weight = min(max(weight, 0.0), 1.0)
+    found = weight * float(p.mean()) + float((a - weight * held).mean())
+    return min(max(found, 0.0), 1.0), weight

@@ -1,0 +1,232 @@
+"""Membership: memorised rows are found, permuted bits and test rows on both sides are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from vflsec import registry
+from vflsec.attacks.membership import Membership, likelihood_ratio
+from vflsec.audit.goals import goal_of
+from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, Measure
+from vflsec.data.prepare import make_task
+from vflsec.engine.cohort import run_cohort
+from vflsec.engine.membership import asked_rows, reference_task
+from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.references import References
+from vflsec.rng import generator
+from vflsec.testing import small_task
+from vflsec.view import Facts, Known, Table, View
+
+FACTS = Facts("splitnn", "train", "active", ("active", "passive1"), 2)
+
+
+def view(shares: Tensor, y: Tensor, made: References | None = None, **tables: Table) -> View:
+    """Of one who asked about rows 0..n-1 and got log shares (n, 2)."""
+    rows, zero = torch.arange(len(y)), torch.zeros(len(y), dtype=torch.int64)
+    last = Table(shares, rows, zero, zero)
+    return View(
+        adversary=("passive1",), columns=MappingProxyType({}), present=MappingProxyType({}),
+        schema=MappingProxyType({}), models=MappingProxyType({}), facts=FACTS,
+        tables=MappingProxyType({("received", "prediction", "last", "passive1"): last}),
+        targets=MappingProxyType({"train": rows}), known=Known(rows, y), references=made,
+    )  # fmt: skip
+
+
+def answers(phi: Tensor, y: Tensor) -> Tensor:
+    """Log shares (..., n, 2) whose log odds of the right class are `phi`."""
+    two = torch.stack([torch.nn.functional.logsigmoid(phi), torch.nn.functional.logsigmoid(-phi)])
+    return torch.where(y.bool().unsqueeze(-1), two.flip(0).movedim(0, -1), two.movedim(0, -1))
+
+
+def auc(scores: np.ndarray, member: Tensor) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(member.numpy(), scores))
+
+
+def infer(attack: Membership, v: View) -> np.ndarray:
+    return attack.infer(v, generator(0, "t")).scores
+
+
+def test_threshold_forms_rank_by_the_loss_of_the_label() -> None:
+    y = torch.tensor([0, 1, 1, 0])
+    phi = torch.tensor([3.0, -1.0, 0.5, 0.0], dtype=torch.float64)
+    shares = answers(phi, y)
+    loss = infer(Membership(), view(shares, y))
+    assert loss == pytest.approx(-np.log1p(np.exp(-phi.numpy())))
+    slope = infer(Membership("gradient"), view(shares, y))
+    assert slope == pytest.approx(-np.sqrt(2) / (1 + np.exp(phi.numpy())))
+    assert np.array_equal(np.argsort(loss), np.argsort(slope))  # the same signal for two classes
+
+
+def test_the_trajectory_is_a_mean_over_moments_whatever_their_order() -> None:
+    y = torch.tensor([0, 1, 1])
+    phi = torch.tensor([[0.0, 1.0, 2.0], [1.0, 1.0, -2.0]], dtype=torch.float64)
+    shares = answers(phi, y)
+    rows, when = torch.arange(3).repeat(2), torch.arange(2).repeat_interleave(3)
+    order = torch.tensor([5, 0, 3, 2, 4, 1])
+    table = Table(shares.flatten(0, 1)[order], rows[order], when[order], when[order])
+    v = view(shares[-1], y)
+    v = replace(v, tables=MappingProxyType({("received", "prediction", "all", "passive1"): table}))
+    found = infer(Membership("trajectory"), v)
+    assert found == pytest.approx(-np.log1p(np.exp(-phi.numpy())).mean(0))
+
+
+def test_the_ratio_is_that_of_two_normals_and_beats_the_threshold_where_rows_differ() -> None:
+    """Records of different difficulty (sd 3), membership moves phi by 1 (sd 0.5).
+
+    Known difficulty: AUC Phi(1 / (0.5 sqrt 2)) = 0.921; the threshold sees Phi(1 / (sqrt 2 3.04)).
+    """
+    g = generator(0, "lira")
+    n, k = 4000, 32
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=g, dtype=torch.float64)
+
+    y, hard = (drawn(n) > 0).long(), 3 * drawn(n)
+    member, trained = drawn(n) > 0, drawn(k, n) > 0
+    seen = hard + trained.double() + 0.5 * drawn(k, n)
+    phi = hard + member.double() + 0.5 * drawn(n)
+    made = References(torch.arange(n), answers(seen, y).unsqueeze(1), trained)
+    v = view(answers(phi, y), y, made)
+    found = auc(infer(Membership(references=k), v), member)
+    assert found == pytest.approx(stats.norm.cdf(1 / (0.5 * 2**0.5)), abs=0.02)
+    plain = auc(infer(Membership(), v), member)
+    assert plain == pytest.approx(stats.norm.cdf(1 / (3.04 * 2**0.5)), abs=0.03)
+    mixed = member[torch.randperm(n, generator=g)]
+    assert auc(infer(Membership(references=k), v), mixed) == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_record_that_no_reference_held_takes_part_all_the_same() -> None:
+    trained = torch.tensor([[True, True], [True, False], [True, True], [True, False]])
+    seen = torch.tensor([[1.0, 2.0], [1.1, 0.0], [0.9, 2.1], [1.0, 0.1]]).double()
+    value = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    found = likelihood_ratio(value, seen, trained)
+    assert bool(torch.isfinite(found).all())
+    assert found[1] > 0
+
+
+def test_what_it_may_not_see_and_bad_parameters() -> None:
+    y = torch.tensor([0, 1])
+    v = view(answers(torch.zeros(2).double(), y), y)
+    with pytest.raises(ThreatModelError, match="no references"):
+        infer(Membership(references=4), v)
+    with pytest.raises(ThreatModelError, match="whose labels it has"):
+        infer(Membership(), replace(v, known=Known(torch.tensor([0]), y[:1])))
+    with pytest.raises(ThreatModelError):
+        infer(Membership(), replace(v, tables=MappingProxyType({})))
+    with pytest.raises(ConfigError, match="0 or at least 4"):
+        Membership(references=2)
+    with pytest.raises(ConfigError, match="signal must be one of"):
+        registry.attacks.create("membership", {"signal": "x"})
+
+
+def test_records_are_as_many_of_each_side_and_references_hold_another_half() -> None:
+    task = small_task(0, n=400)
+    rows = asked_rows(task, 5, 50)
+    inside = torch.isin(rows, task.sets["labelled"])
+    assert (len(rows), int(inside.sum())) == (100, 50)
+    assert bool((torch.isin(rows, task.sets["test"]) ^ inside).all())
+    assert abs(int(inside[:50].sum()) - 25) < 18  # mixed: 7 standard deviations
+    made, chosen = reference_task(task, rows, 9)
+    assert int(chosen.sum()) == 50
+    assert torch.equal(torch.isin(rows, made.sets["labelled"]), chosen)
+    assert torch.equal(torch.isin(rows, made.sets["test"]), ~chosen)
+    assert 10 < int((chosen & inside).sum()) < 40
+    for name, of in task.sets.items():
+        assert len(made.sets[name]) == len(of), name
+    goal = goal_of(Membership(), AttackSpec("membership", adversary=("passive1",)), task)
+    assert np.array_equal(goal.truth.values[rows.numpy()], inside.long().numpy())
+
+
+def audited(
+    params: dict[str, Any], *, epochs: int, shuffle: bool = False, returns: bool = True,
+    seeds: int = 3, defense: tuple[DefenseSpec, ...] = (), rows: int = 160,
+) -> list[list[Measure]]:  # fmt: skip
+    """Measures of `membership` on a world of noise labels or of a plain rule, by seed."""
+    world = registry.datasets.create(
+        "control_gaussian", {"rows": rows, "test_rows": 160, "validation_rows": 60}
+    )
+    tasks = {s: make_task(world.load(s), s, shuffle_labels=shuffle) for s in range(seeds)}
+    training = {
+        "epochs": epochs, "patience": 0, "select": False, "lr": 0.01, "batch_size": 32,
+        "returns_predictions": returns,
+    }  # fmt: skip
+    cells = [CellSpec({"name": "w"}, "splitnn", training, defense, s) for s in range(seeds)]
+    spec = AttackSpec("membership", params, adversary=("passive",))
+    spec = replace(spec, adversary=(tasks[0].passive[0],))
+    return [r.measures for r in run_cohort(cells, [spec], tasks, device="cpu", main=False)]
+
+
+def values(found: list[list[Measure]], metric: str = "auc") -> list[float]:
+    return [float(m.value or 0.0) for one in found for m in one if m.metric == metric]
+
+
+def test_memorised_labels_are_found_and_an_untrained_system_tells_nothing() -> None:
+    """Labels of no rule, 40 epochs: only what was trained on is answered rightly."""
+    loud = audited({}, epochs=40, shuffle=True)
+    assert min(values(loud)) > 0.85
+    few = values(loud, "tpr_at_1pct_fpr")  # rows that are guessed rightly look the same
+    assert max(few) < 0.2
+    assert all(a <= b for a, b in zip(values(loud, "tpr_at_01pct_fpr"), few, strict=True))
+    (one,) = [m for m in loud[0] if m.metric == "auc"]
+    assert one.controls == {"majority": {"value": 0.5, "cv": 0.5}}
+    assert (one.target, one.split, one.n) == ("membership", "train", 320)
+    quiet = [m for one in audited({}, epochs=0) for m in one if m.metric == "auc"]
+    assert sum(not (m.low or 0) <= 0.5 <= (m.high or 1) for m in quiet) <= 1
+
+
+def test_references_and_trajectories_find_it_too() -> None:
+    """Eight references on their halves; and the answers after each of ten epochs."""
+    ratio = audited({"references": 8}, epochs=12, seeds=2)
+    plain = audited({}, epochs=12, seeds=2)
+    assert np.mean(values(ratio)) > np.mean(values(plain)) - 0.02
+    assert min(values(ratio)) > 0.6
+    path = audited({"signal": "trajectory"}, epochs=12, seeds=2, shuffle=True)
+    assert min(values(path)) > 0.7
+
+
+def test_the_estimate_knows_of_references_and_the_attack_has_a_training_of_its_own() -> None:
+    from vflsec.config.scenario import load_scenario
+    from vflsec.engine.rehearse import make_plan
+
+    def plan(**params: Any) -> Any:
+        return make_plan(
+            load_scenario(
+                {
+                    "data": {"name": "leaky"},
+                    "algorithm": {"name": "splitnn", "epochs": 5, "returns_predictions": True},
+                    "attack": [{"name": "norm"}, {"name": "membership", **params}],
+                    "audit": {"seeds": 2, "references": []},
+                },
+                [],
+            ),
+            try_out=False,
+        )
+
+    none, some = plan(), plan(references=8)
+    assert [(g.main, [a.name for a in g.attacks]) for g in none.groups] == [
+        (True, ["norm"]), (False, ["membership"]),
+    ]  # fmt: skip
+    assert some.cost["steps"] == pytest.approx(none.cost["steps"] * 10 / 2)
+
+
+def test_where_nothing_is_returned_it_cannot_ask() -> None:
+    (one,) = audited({}, epochs=1, returns=False, seeds=1)
+    assert [m.status for m in one] == ["not-observable"]
+
+
+def test_label_dp_hides_the_label_that_was_trained_on_but_not_that_a_row_was() -> None:
+    """At a small epsilon the asked label was rarely the trained one, so the loss says less."""
+    strong = audited({}, epochs=40, shuffle=True)
+    dp = (DefenseSpec("label_dp", strength=2.0),)
+    weak = audited({}, epochs=40, shuffle=True, defense=dp)
+    assert np.mean(values(weak)) < np.mean(values(strong)) - 0.15

@@ -1,0 +1,113 @@
+"""What matching rows tells: overlap that a column decides is found, and a random one is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from vflsec.audit.alignment import LEAST, alignment
+from vflsec.data.source import PartyData, Source
+from vflsec.rng import numpy_generator
+
+
+def source(kind: str, n: int = 1500, seed: int = 0, keep: float = 0.5) -> Source:
+    """Bank holds all n rows; shop those that `kind` says: a bank column, chance, or the label."""
+    g = numpy_generator(seed, "overlap")
+    x = g.normal(size=(n, 3))
+    y = (x[:, 1] + g.normal(size=n) > 0).astype(np.int64)
+    by = {
+        "slope": x[:, 0] + 0.5 * g.normal(size=n),
+        "island": -np.abs(x[:, 0]),
+        "random": g.normal(size=n),
+        "label": y + g.normal(size=n),
+    }[kind]
+    there = np.flatnonzero(by >= np.quantile(by, 1 - keep))
+    extra = np.arange(n, n + 400)
+    rows = {"bank": np.arange(n), "shop": np.concatenate([there, extra])}
+    names = ("a", "b", "c")
+    of = {
+        "bank": PartyData(x, rows["bank"], names, (None,) * 3),
+        "shop": PartyData(g.normal(size=(len(rows["shop"]), 3)), rows["shop"], names, (None,) * 3),
+    }
+    every = np.full(n + 400, -1, dtype=np.int64)
+    every[:n] = y
+    return Source("world", of, "bank", every, ("no", "yes"))
+
+
+@pytest.mark.parametrize("kind", ["slope", "island"])
+def test_an_overlap_that_a_column_decides_is_found(kind: str) -> None:
+    mine, theirs = alignment(source(kind))
+    assert (mine["party"], mine["about"]) == ("bank", "shop")
+    assert (mine["rows"], mine["common"], mine["theirs"]) == (1500, 750, 1150)
+    assert mine["columns"]["low"] > 0.8
+    assert "tell who is there" in mine["says"]
+    assert "not found" not in mine["says"]
+    assert mine["control"]["low"] < 0.5 < mine["control"]["high"]
+    assert (theirs["party"], theirs["common"]) == ("shop", 750)
+    assert "400 are not" in theirs["says"]
+
+
+def test_null_a_random_overlap_is_found_in_no_more_than_its_error_rate() -> None:
+    """8 intervals at 95 %: more than three miss 0.5 four times in ten thousand."""
+    worlds = [source("random", n=600, seed=s) for s in range(4)]
+    found = [f["columns"] for w in worlds for f in alignment(w)]
+    assert sum(not f["low"] <= 0.5 <= f["high"] for f in found) <= 3
+    assert np.mean([f["auc"] for f in found]) == pytest.approx(0.5, abs=0.05)
+    said = alignment(source("random"))[0]["says"]
+    assert "are not found to tell who is there" in said
+
+
+def test_membership_that_tells_of_the_label_is_said_of_the_active_party_alone() -> None:
+    mine, theirs = alignment(source("label"))
+    assert mine["label"]["low"] > 0.6
+    assert "rows there are more often 'yes'" in mine["says"]
+    assert theirs["label"] is None
+    none, _ = alignment(source("random"))
+    assert "Membership tells" not in none["says"]
+
+
+def test_what_cannot_be_measured_is_said() -> None:
+    few = source("random", keep=(1500 - LEAST + 1) / 1500)
+    mine, theirs = alignment(few)
+    assert mine["columns"] is None
+    assert "Too few on one side" in mine["says"]
+    whole = source("random", keep=1.0)
+    mine, theirs = alignment(whole)
+    assert "all of them" in mine["says"]
+    assert theirs["rows"] == 1900
+    same = PartyData(np.zeros((1500, 1)), np.arange(1500), ("z",), (None,))
+    world = Source("w", {"bank": whole.parties["bank"], "shop": same}, "bank", whole.y[:1500], ())
+    assert alignment(world) == []
+
+
+def test_check_prints_it_and_the_plan_holds_it(tmp_path: Path) -> None:
+    from vflsec.cli import app
+
+    g = numpy_generator(0, "files")
+    age, y = g.integers(18, 80, 600), g.integers(0, 2, 600)
+    (tmp_path / "bank.csv").write_text(
+        "id,age,label\n" + "".join(f"{i},{a},{c}\n" for i, (a, c) in enumerate(zip(age, y)))
+    )
+    old = [i for i in range(600) if age[i] > 45]
+    (tmp_path / "shop.csv").write_text("id,spent\n" + "".join(f"{i},{i % 7}\n" for i in old))
+    file = tmp_path / "s.toml"
+    file.write_text(
+        '[data]\nid = "id"\nlabel = "label"\nfiles = { bank = "bank.csv", shop = "shop.csv" }\n'
+        '[algorithm]\nname = "splitnn"\nepochs = 1\n[[attack]]\nname = "norm"\n'
+    )
+    run: Any = CliRunner().invoke(app, ["check", str(file)], env={"COLUMNS": "300"})
+    assert run.exit_code == 0, run.output
+    assert "What matching the rows tells by itself" in run.output
+    assert f"of each of its 600 rows whether shop has it: {len(old)} are there" in run.output
+    assert "A private set intersection changes nothing of this" in run.output
+    said = CliRunner().invoke(app, ["check", str(file), "--format", "json"])
+    (data,) = json.loads(said.stdout)[0]["plan"]["data"]
+    first, second = data["alignment"]
+    assert first["columns"]["low"] > 0.9
+    assert second["about"] == "bank"
+    assert "which is all of them" in second["says"]

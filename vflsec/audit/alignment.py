@@ -1,0 +1,160 @@
+"""What aligning the tables tells, before anything is trained: who is whose customer.
+
+To train together, parties match their rows by id. A private set intersection keeps the ids of rows
+without a partner, and **only** those: each party learns of every row of its own whether the other
+has it too, and usually the size of the other's table. Being a customer of a clinic, a debt
+collector or a betting shop may be the secret. A party that puts invented ids into its table learns
+the same of those.
+
+Three figures for each party and each other one: how many of its rows it learns something about; how
+well its own columns tell on held-out rows who is there (what a profile of the other's customers
+gives away about people who were never matched), beside the same learner on permuted membership; and
+for the active party, how well membership alone ranks the label.
+
+Source: membership revealed by vertical alignment: Liu, Zhang, Wang, "Asymmetrical vertical
+federated learning", arXiv:2004.07427 (2020); Sun, Yang, Yao, Zhang, Gao, Xie, Wang, "Vertical
+federated learning without revealing intersection membership", arXiv:2106.05508 (2021).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vflsec.audit.intervals import auc_interval, mean_auc
+from vflsec.data.source import Source
+from vflsec.rng import numpy_generator
+
+__all__ = ["LEAST", "alignment"]
+
+LEAST = 50
+"""Rows that must be there, and as many that must not, for a learner to be fitted and scored."""
+
+MOST = 8000  # rows, half of them to learn from
+TREES = 30
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def alignment(source: Source, confidence: float = 0.95) -> list[dict[str, Any]]:
+    """What each party learns of each other one; nothing where all parties hold the same rows.
+
+    Args:
+        source: with the rows of each party.
+        confidence: of the intervals.
+
+    Returns:
+        for each ordered pair: ``party`` (who learns), ``about``, ``rows`` (its own), ``theirs``,
+        ``common``, ``columns``, ``control`` and ``label`` ({auc, low, high, n} each, or None) and
+        ``says``, a sentence or a few.
+    """
+    rows = {p: np.asarray(d.rows) for p, d in source.parties.items()}
+    everywhere = len({tuple(np.sort(r).tolist()) for r in rows.values()}) == 1
+    return [] if everywhere else list(_pairs(source, rows, confidence))
+
+
+def _pairs(source: Source, rows: Mapping[str, Ints], confidence: float) -> Iterator[dict[str, Any]]:
+    for party, about in itertools.permutations(rows, 2):
+        there = np.isin(rows[party], rows[about])
+        found: dict[str, Any] = {
+            "party": party, "about": about, "rows": len(there), "theirs": len(rows[about]),
+            "common": int(there.sum()), "columns": None, "control": None, "label": None,
+        }  # fmt: skip
+        if min(there.sum(), (~there).sum()) >= LEAST:
+            names = (source.name, party, about)
+            own = _design(source, party)
+            if own is not None:
+                found["columns"] = _predicted(own, there, names, confidence)
+                mixed = numpy_generator(0, "alignment", *names, "permuted").permutation(there)
+                found["control"] = _predicted(own, mixed, names, confidence)
+            if party == source.active and len(source.class_names) == 2:
+                found["label"] = _labels(source.y[rows[party]], there, confidence)
+        yield found | {"says": _says(found, source)}
+
+
+def _design(source: Source, party: str) -> Floats | None:
+    """A party's columns as plain numbers (n, p); None for images."""
+    from vflsec.data.prepare import schema_of
+    from vflsec.data.scale import prepared_columns
+
+    data = source.parties[party]
+    if data.values.ndim > 2 or not data.values.shape[1]:
+        return None
+    x = prepared_columns(data, np.ones(len(data.rows), dtype=bool), "zscore")
+    out: Floats = schema_of(data).design(torch.from_numpy(x)).double().numpy()
+    return out
+
+
+def _predicted(
+    own: Floats, there: NDArray[np.bool_], names: tuple[str, ...], confidence: float
+) -> dict[str, Any]:
+    """AUC on one half of the rows of a learner fitted on the other: ranks of two, added.
+
+    Logistic regression finds a slope, trees find an island; neither is chosen by its score.
+    """
+    from scipy.stats import rankdata
+    from sklearn.ensemble import ExtraTreesClassifier
+    from sklearn.linear_model import LogisticRegression
+
+    g = numpy_generator(0, "alignment", *names)
+    kept = np.concatenate([_halved(np.flatnonzero(there), g), _halved(np.flatnonzero(~there), g)])
+    learn, ask = kept[::2], kept[1::2]
+    straight = LogisticRegression(C=0.1, max_iter=300).fit(own[learn], there[learn])
+    trees = ExtraTreesClassifier(
+        TREES, min_samples_leaf=5, random_state=int(g.integers(2**31 - 1))
+    ).fit(own[learn], there[learn])
+    scores = rankdata(straight.decision_function(own[ask])) + rankdata(
+        trees.predict_proba(own[ask])[:, 1]
+    )
+    return _figure(scores, there[ask], confidence)
+
+
+def _halved(rows: Ints, g: np.random.Generator) -> Ints:
+    """An even number of `rows` in random order, at most half of what is looked at."""
+    n = min(len(rows), MOST // 2) // 2 * 2
+    return g.permutation(rows)[:n]
+
+
+def _labels(y: Ints, there: NDArray[np.bool_], confidence: float) -> dict[str, Any] | None:
+    """AUC of membership alone for the label, over labelled rows."""
+    known = y >= 0
+    y, there = y[known], there[known]
+    if min((y == 0).sum(), (y == 1).sum()) < LEAST:
+        return None
+    return _figure(there.astype(float), y == 1, confidence)
+
+
+def _figure(scores: Floats, positive: NDArray[np.bool_], confidence: float) -> dict[str, Any]:
+    found, pairs = mean_auc([(np.arange(len(scores)), scores, positive)])
+    low, high = auc_interval(found, pairs, confidence)
+    return {"auc": found.value, "low": low, "high": high, "n": len(scores)}
+
+
+def _says(found: Mapping[str, Any], source: Source) -> str:
+    party, about, n, common = (found[k] for k in ("party", "about", "rows", "common"))
+    text = f"{party} learns of each of its {n} rows whether {about} has it: {common} are there"
+    text += f", {n - common} are not." if common < n else ", which is all of them."
+    columns, control, label = found["columns"], found["control"], found["label"]
+    if columns is not None:
+        tells = columns["low"] > 0.5 and columns["low"] > control["auc"]
+        what = "tell who is there" if tells else "are not found to tell who is there"
+        text += f" Its own columns {what}: AUC {_interval(columns)}, permuted {_interval(control)}."
+        if tells:
+            text += f" So a model of {about}'s customers speaks of people who were never matched."
+    elif min(common, n - common) < LEAST:
+        text += f" Too few on one side ({LEAST} needed) to measure whether its columns tell."
+    if label is not None and not label["low"] <= 0.5 <= label["high"]:
+        more = source.class_names[1 if label["auc"] > 0.5 else 0]
+        text += f" Membership tells of the label: rows there are more often {more!r}, "
+        text += f"AUC {_interval(label)}."
+    return text
+
+
+def _interval(f: Mapping[str, Any]) -> str:
+    return f"{f['auc']:.2f} ({f['low']:.2f} to {f['high']:.2f})"
