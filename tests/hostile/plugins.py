@@ -82,9 +82,6 @@ BODIES: dict[str, tuple[str, str]] = {
     "escapes": ('raise ValueError("\\x1b[31m\\udcff")', "ValueError: ?[31m?"),
     "many_errors": ('raise ExceptionGroup("many", [KeyError(1)])', "ExceptionGroup: many"),
     "too_much_memory": ("torch.zeros(10**14)", "RuntimeError"),
-    "abstains": (
-        "return Guess('label', rows, scores, abstain=torch.ones(len(rows), dtype=bool))", ""
-    ),
     "text_rows": ("rows = ['x'] * len(rows)", "ValueError"),
     "no_rows": ("rows, scores = rows[:0], scores[:0]", "row"),
     "object_scores": ("scores = [object()] * len(rows)", "TypeError"),
@@ -145,7 +142,6 @@ SPOILERS: dict[str, str] = {
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     ),
     "a_gambler": "torch.manual_seed(0); np.random.seed(0)",
-    "a_late_one": "__import__('threading').Thread(target=sys.exit, daemon=True).start()",
     "a_forker": (
         "pid = os.fork(); os.waitpid(pid, 0) if pid else None; "
         "os.write(os.open(os.environ['FORK_LOG'], os.O_CREAT | os.O_APPEND | os.O_WRONLY), b'x')"
