@@ -118,6 +118,8 @@ CLASSES: dict[str, tuple[str, str]] = {
     "many_too_few": ("def infer_many(self, views, rngs): return []", "0 guesses for"),
     "many_numbers": ("def infer_many(self, views, rngs): return [1] * len(views)", "returned int"),
     "declines_raises": ("def declines(self, view): return [][1]", "IndexError"),
+    "declines_number": ("def declines(self, view): return 3", "in words why it declines, got 3"),
+    "declines_truth": ("def declines(self, view): return True", "in words why it declines"),
     "unknown_split": ('splits = ("nowhere",)', "KeyError"),
 }
 
@@ -166,6 +168,36 @@ MODULES: dict[str, tuple[str, str, str]] = {
         "attack",
         ATTACK.format(extra="    def __post_init__(self): raise KeyError('init')\n", body="pass"),
         "KeyError",
+    ),
+    "needs_nothing_at_all": (
+        "attack",
+        ATTACK.format(extra="    needs = None\n", body="pass"),
+        "needs must be a set",
+    ),
+    "no_target": (
+        "attack",
+        ATTACK.format(extra="    target = None\n", body="pass"),
+        "target must be one of",
+    ),
+    "secret_target": (
+        "attack",
+        ATTACK.format(extra="    target = 'secret'\n", body="pass"),
+        "target must be one",
+    ),
+    "no_splits": (
+        "attack",
+        ATTACK.format(extra="    splits = ()\n", body="pass"),
+        "splits must be a tuple",
+    ),
+    "policy_of_a_number": (
+        "attack",
+        ATTACK.format(extra="    def policy(self): return 3\n", body="pass"),
+        "policy() must be a Policy",
+    ),
+    "policy_raises": (
+        "attack",
+        ATTACK.format(extra="    def policy(self): return [][1]\n", body="pass"),
+        "IndexError",
     ),
     "applicable_raises": (
         "attack",
