@@ -72,14 +72,22 @@ def record(
 
 
 @trace_app.command()
-def seal(folder: TraceArg) -> None:
+def seal(
+    folder: TraceArg,
+    ended: Annotated[
+        bool,
+        typer.Option("--ended", help="The run came to its end; its processes were stopped then."),
+    ] = False,
+) -> None:
     """Seal what a killed recorder left, up to its last whole message.
+
+    Also what several processes recorded side by side, none of which knows when all have ended.
 
     Example: vflsec trace seal trace/
     """
     from vflsec.trace.seal import seal as sealed
 
-    notes = sealed(folder)
+    notes = sealed(folder, ended=ended)
     for note in notes:
         typer.echo(f"note: {note}")
     typer.echo(f"Sealed {folder}{' (partial)' if notes else ''}.")

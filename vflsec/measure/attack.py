@@ -246,7 +246,7 @@ def _refusal(of: Prepared, view: View, phase: str) -> tuple[str, str]:
     if why:
         return "not-observable", f"{of.spec.name} needs {why} in phase {phase!r}."
     # the plan has asked too, unless these facts were not known yet
-    why = exhausted(of.spec, _labelled(view)) or of.attack.applicable(view.facts)
+    why = exhausted(of.spec, _labelled(view)) or of.attack.pointless(view.facts)
     return ("not-applicable", str(why)) if why else ("", "")
 
 
