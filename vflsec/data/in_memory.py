@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from vflsec import check
 from vflsec.data.reading import data_error, listed
 from vflsec.errors import VflsecError
 from vflsec.plugins import importable
@@ -78,6 +79,10 @@ def write_frame(frame: pd.DataFrame, name: str, folder: Path) -> str:
         file = f"_{file}"
     try:
         frame.to_parquet(folder / file, index=False)
+    except OSError as error:
+        raise data_error(
+            check.shown(name), "name", "be that of a file", error.strerror or str(error)
+        ) from None
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         column = re.search(r"column (\S+) with type", str(error))
         what = f"column {column.group(1)!r}" if column else "table"
