@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from vflsec import check
 from vflsec.data.reading import data_error, listed
 from vflsec.errors import VflsecError
 from vflsec.plugins import importable
@@ -74,15 +73,11 @@ def write_frame(frame: pd.DataFrame, name: str, folder: Path) -> str:
     if len(set(frame.columns)) != len(frame.columns):
         twice = sorted({c for c in frame.columns if list(frame.columns).count(c) > 1})
         raise data_error(name, "each column name", "appear once", f"{listed(twice)} twice")
-    file = (re.sub(r"[^-\w]+", "_", name) or "table") + ".parquet"
+    file = (re.sub(r"[^-\w]+", "_", name)[:50] or "table") + ".parquet"
     while (folder / file).exists():
         file = f"_{file}"
     try:
         frame.to_parquet(folder / file, index=False)
-    except OSError as error:
-        raise data_error(
-            check.shown(name), "name", "be that of a file", error.strerror or str(error)
-        ) from None
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         column = re.search(r"column (\S+) with type", str(error))
         what = f"column {column.group(1)!r}" if column else "table"
