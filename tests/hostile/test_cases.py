@@ -64,10 +64,10 @@ def test_every_case(
     assert {p: after[p] for p in before} == before
 
 
+@pytest.mark.slow
 def test_a_check_of_three_thousand_strengths_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """2 s of CPU time; the bound is for slow machines."""
     grid = ", ".join(str(i / 10) for i in range(3000))
     text = GOOD[GOOD.index("[algorithm]") :] + f'[[defense]]\nname = "iso"\nstrength = [{grid}]\n'
     path = tmp_path / "case.toml"
