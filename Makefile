@@ -32,7 +32,7 @@ test: $(STAMP)/test ## run the tests (PYTEST_ARGS="-k rng"); slow ones: make tes
 test-slow: $(STAMP)/test ## run the tests marked slow
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
 
-test-lowest: ## run the tests with the oldest dependencies that are allowed
+test-lowest: ## run the tests with the oldest dependencies allowed (downloads gigabytes)
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check \
 		-c constraints-lowest.txt -e '.[test]'

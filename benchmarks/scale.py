@@ -120,13 +120,13 @@ def main() -> None:
         return
     sizes = ((args.rows, args.cells),) if args.rows else SIZES
     if args.markdown:
-        print("| rows | trainings | wall s | CPU s | memory, MB | open files | store, MB |")
-        print("|---:|---:|---:|---:|---:|---:|---:|")
+        print("| rows | trainings | CPU s | memory, MB | open files | store, MB |")
+        print("|---:|---:|---:|---:|---:|---:|")
     for rows, cells in sizes:
         f = measured(rows, cells, args.replicas)
         if args.markdown:
             print(
-                f"| {f['rows']:,} | {f['cells']} | {f['seconds']} | {f['cpu']} | {f['megabytes']} "
+                f"| {f['rows']:,} | {f['cells']} | {f['cpu']} | {f['megabytes']} "
                 f"| {f['files']} | {f['store']} |",
                 flush=True,
             )

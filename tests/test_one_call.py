@@ -252,3 +252,23 @@ def test_the_same_call_trains_nothing_twice(audited: vflsec.Audit) -> None:
     again = call(people(), audited.folder, progress=told)
     assert told.works == []
     assert again.summary["scenario_hash"] == audited.summary["scenario_hash"]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"out": 3}, "run_audit: out must be a path"),
+        ({"progress": 3}, "run_audit: progress must be a Reporter"),
+        ({"set": [3]}, "run_audit: set must be a list"),
+        ({"set": "audit.seeds=1"}, "run_audit: set must be a list"),
+    ],
+)
+def test_run_audit_takes_what_it_says(how: dict[str, Any], said: str) -> None:
+    with pytest.raises(VflsecError, match=said):
+        vflsec.run_audit("quickstart", **how)
+
+
+def test_a_party_whose_name_no_file_can_have_is_told() -> None:
+    a, b = people().values()
+    with pytest.raises(VflsecError, match="party name must be a word"):
+        vflsec.audit({"a" * 5000: a, "b": b}, "default")

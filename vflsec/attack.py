@@ -18,6 +18,8 @@ __all__ = ["Accumulate", "Attack", "gradient_form"]
 
 Accumulate = bool | Literal["scaled"]
 
+TARGETS = ("label", "feature", "attribute", "integrity", "embedding")
+
 
 def gradient_form(attack: str, accumulate: Accumulate, epoch: str) -> str:
     """The recorded form of gradients that an attack's parameters ask for.
@@ -72,6 +74,30 @@ class Attack:
                 "and value_completion are made for those."
             )
         return self.applicable(facts)
+
+    def check_declared(self) -> None:
+        """Refuse class attributes and a policy that are not of the kinds above.
+
+        Raises:
+            ConfigError: naming the first.
+        """
+        from vflsec.policy import Policy
+
+        many, policy = (tuple, list, set, frozenset), self.policy()
+        rules = {
+            "needs": ("a set of needs", isinstance(self.needs, many)),
+            "target": (f"one of {', '.join(TARGETS)}", self.target in TARGETS),
+            "splits": (
+                "a tuple of names of rows",
+                isinstance(self.splits, tuple | list) and len(self.splits) > 0
+                and all(isinstance(s, str) for s in self.splits),
+            ),
+            "policy()": ("a Policy or None", policy is None or isinstance(policy, Policy)),
+        }  # fmt: skip
+        for key, (rule, holds) in rules.items():
+            if not holds:
+                got = policy if key == "policy()" else getattr(self, key)
+                raise check.fail(f"attack {self.name}: {key}", rule, got)
 
     def applicable(self, facts: Facts) -> str:
         """'' if the attack has a meaning under these public facts, else the reason it has none."""

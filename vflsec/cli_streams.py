@@ -37,10 +37,18 @@ class _Stream:
     def write(self, text: str) -> int:
         if not self._silent:
             try:
-                self._stream.write(text)
+                self._plainly(text)
             except (OSError, *_CLOSED) as error:
                 self._silence(error)
         return len(text)
+
+    def _plainly(self, text: str) -> None:
+        """Write; where the terminal's encoding lacks a letter, a question mark stands for it."""
+        try:
+            self._stream.write(text)
+        except UnicodeEncodeError:
+            encoding = self._stream.encoding
+            self._stream.write(text.encode(encoding, "replace").decode(encoding))
 
     def flush(self) -> None:
         if not self._silent:

@@ -287,7 +287,10 @@ class Registry:
         if missing:
             raise ConfigError(f"{self.kind} {name!r} needs the parameter {missing[0]!r}.")
         with contained(f"making {self.kind} {name!r}"):
-            return cls(**given)
+            made = cls(**given)
+            if self.kind == "attack":
+                made.check_declared()
+            return made
 
 
 def parameters(cls: type) -> dict[str, inspect.Parameter]:

@@ -54,8 +54,12 @@ def test_the_schema_is_one_and_what_is_shipped_is_current() -> None:
 
 
 def without_defaults(tree: Any) -> Any:
-    """Releases of pydantic differ in whether they write out what holds anyway."""
+    """Releases of pydantic differ in whether they write out what holds anyway, and in how a
+    section is referred to.
+    """
     if isinstance(tree, dict):
+        if len(tree.get("allOf", ())) == 1:
+            tree = {k: v for k, v in tree.items() if k != "allOf"} | tree["allOf"][0]
         kept = {k: v for k, v in tree.items() if (k, v) != ("additionalProperties", True)}
         return {k: without_defaults(v) for k, v in kept.items()}
     return [without_defaults(v) for v in tree] if isinstance(tree, list) else tree

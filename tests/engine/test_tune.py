@@ -54,6 +54,23 @@ def test_bad_arguments(how: dict[str, Any], said: str) -> None:
         tune("quickstart", "iso", **how)
 
 
+def test_gates_at_a_strength_do_not_stand_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are about the scenario's own grid, and the search has another."""
+    from audited import SCENARIO, Planted, gate
+
+    from vflsec.engine import run as engine
+
+    safe = Planted({"norm": 0.3, "model_completion": 0.2}, {"norm": 0.0, "model_completion": 0.0})
+    monkeypatch.setattr(engine, "default_backend", safe.backend)
+    path = tmp_path / "case.toml"
+    path.write_text(SCENARIO + gate(max=0.1, defense="iso", strength=5) + gate(max=0.5))
+    found = tune(path, "iso", low=1, high=8, rounds=0, confirm=False, out=tmp_path / "out")
+    assert [t.strength for t in found.trials] == [0, 1, 8]
+    assert found.strength == 1
+
+
 def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A stand-in audit whose leak ends at strength 7: found within a factor 100^(1/2^6)."""
     grids = []

@@ -1,5 +1,5 @@
 """Fourteen kinds of holes that a break test found, as data: what was done, the exit code that it
-had then, the one that it must have, and words that must be said.
+had then as far as it was reported, the one that it must have, and words that must be said.
 """
 
 from __future__ import annotations
@@ -281,19 +281,20 @@ NUMBERED: tuple[Numbered, ...] = (
     Numbered(2, "an attack really exits", 0, 3, "os._exit(0)", _attack("os._exit(0)")),
     Numbered(2, "a defense exits", 0, 2, "sys.exit(0)", _defense("sys.exit(0)")),
     Numbered(3, "a module is edited and then leaks", 0, 1, "FAIL", _edited_module),
-    Numbered(4, "a misspelt attack", 3, 2, "Did you mean 'norm'?",
+    # of the fourth kind `audit` ended with 3, when everything was trained
+    Numbered(4, "a misspelt attack", 0, 2, "Did you mean 'norm'?",
              _corpus("gate of an attack that is not there")),
-    Numbered(4, "a misspelt data set", 3, 2, "There are: t.", _corpus("gate of other data")),
-    Numbered(4, "an algorithm that is not there", 3, 2, "There are: splitnn.",
+    Numbered(4, "a misspelt data set", 0, 2, "There are: t.", _corpus("gate of other data")),
+    Numbered(4, "an algorithm that is not there", 0, 2, "There are: splitnn.",
              _corpus("gate of another algorithm")),
-    Numbered(4, "an adversary that is not there", 3, 2, "There are: b.",
+    Numbered(4, "an adversary that is not there", 0, 2, "There are: b.",
              _corpus("gate of a coalition")),
-    Numbered(4, "a defense that is not there", 3, 2, "names no defense",
+    Numbered(4, "a defense that is not there", 0, 2, "names no defense",
              _corpus("gate of a defense")),
-    Numbered(4, "a strength that is not swept", 3, 2, "is no strength of this audit",
+    Numbered(4, "a strength that is not swept", 0, 2, "is no strength of this audit",
              _corpus("gate of a strength")),
-    Numbered(4, "a phase that is not there", 3, 2, "There are: train.", _corpus("gate of a phase")),
-    Numbered(4, "rows that are not scored", 3, 2, "names no rows", _corpus("gate of other rows")),
+    Numbered(4, "a phase that is not there", 0, 2, "There are: train.", _corpus("gate of a phase")),
+    Numbered(4, "rows that are not scored", 0, 2, "names no rows", _corpus("gate of other rows")),
     Numbered(4, "a limit that nothing can reach", 0, 2, "the gate cannot fail",
              _corpus("gate advantage that cannot fail")),
     Numbered(5, "two seeds without spread", 0, 3, "Too little to pass on", _seeds),

@@ -82,9 +82,6 @@ BODIES: dict[str, tuple[str, str]] = {
     "escapes": ('raise ValueError("\\x1b[31m\\udcff")', "ValueError: ?[31m?"),
     "many_errors": ('raise ExceptionGroup("many", [KeyError(1)])', "ExceptionGroup: many"),
     "too_much_memory": ("torch.zeros(10**14)", "RuntimeError"),
-    "abstains": (
-        "return Guess('label', rows, scores, abstain=torch.ones(len(rows), dtype=bool))", ""
-    ),
     "text_rows": ("rows = ['x'] * len(rows)", "ValueError"),
     "no_rows": ("rows, scores = rows[:0], scores[:0]", "row"),
     "object_scores": ("scores = [object()] * len(rows)", "TypeError"),
@@ -121,6 +118,8 @@ CLASSES: dict[str, tuple[str, str]] = {
     "many_too_few": ("def infer_many(self, views, rngs): return []", "0 guesses for"),
     "many_numbers": ("def infer_many(self, views, rngs): return [1] * len(views)", "returned int"),
     "declines_raises": ("def declines(self, view): return [][1]", "IndexError"),
+    "declines_number": ("def declines(self, view): return 3", "in words why it declines, got 3"),
+    "declines_truth": ("def declines(self, view): return True", "in words why it declines"),
     "unknown_split": ('splits = ("nowhere",)', "KeyError"),
 }
 
@@ -145,7 +144,6 @@ SPOILERS: dict[str, str] = {
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     ),
     "a_gambler": "torch.manual_seed(0); np.random.seed(0)",
-    "a_late_one": "__import__('threading').Thread(target=sys.exit, daemon=True).start()",
     "a_forker": (
         "pid = os.fork(); os.waitpid(pid, 0) if pid else None; "
         "os.write(os.open(os.environ['FORK_LOG'], os.O_CREAT | os.O_APPEND | os.O_WRONLY), b'x')"
@@ -170,6 +168,36 @@ MODULES: dict[str, tuple[str, str, str]] = {
         "attack",
         ATTACK.format(extra="    def __post_init__(self): raise KeyError('init')\n", body="pass"),
         "KeyError",
+    ),
+    "needs_nothing_at_all": (
+        "attack",
+        ATTACK.format(extra="    needs = None\n", body="pass"),
+        "needs must be a set",
+    ),
+    "no_target": (
+        "attack",
+        ATTACK.format(extra="    target = None\n", body="pass"),
+        "target must be one of",
+    ),
+    "secret_target": (
+        "attack",
+        ATTACK.format(extra="    target = 'secret'\n", body="pass"),
+        "target must be one",
+    ),
+    "no_splits": (
+        "attack",
+        ATTACK.format(extra="    splits = ()\n", body="pass"),
+        "splits must be a tuple",
+    ),
+    "policy_of_a_number": (
+        "attack",
+        ATTACK.format(extra="    def policy(self): return 3\n", body="pass"),
+        "policy() must be a Policy",
+    ),
+    "policy_raises": (
+        "attack",
+        ATTACK.format(extra="    def policy(self): return [][1]\n", body="pass"),
+        "IndexError",
     ),
     "applicable_raises": (
         "attack",

@@ -84,7 +84,7 @@ RECORD: dict[str, tuple[str, Any, int]] = {
     "visibility of text": ("visibility", ["x"], 2),
     "lines of text": ("gate_lines", "xyz", 1),
     "algorithms of a number": ("algorithms", 3, 2),
-    "attacks of a number": ("attacks", 3, 1),
+    "attacks of a number": ("attacks", 3, 2),
     "known rows of text": ("known_rows", {"x": "y"}, 1),
     "versions of a list": ("versions", [], 2),
 }  # fmt: skip

@@ -133,3 +133,22 @@ def test_an_exit_handler_does_not_change_the_exit_code(tmp_path: Path, env: dict
         check=False,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
+
+
+def test_a_thread_that_is_left_running_cannot_end_the_audit_with_0(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import os, threading, torch\n"
+        "timer = threading.Timer(1.0, lambda: os._exit(0))\ntimer.daemon = True\ntimer.start()\n"
+        "def Net(schema, out): return torch.nn.Linear(schema.shape[0], out)\n"
+    )
+    text = SCENARIO.replace("LIMIT", "0.9").replace("epochs = 2", "epochs = 500")
+    path = tmp_path / "case.toml"
+    path.write_text(text + '[parties.passive]\nmodule = "mine:Net"\n')
+    done = subprocess.run(
+        command(path, tmp_path / "out"), env=env, cwd=tmp_path, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "os._exit(0)" in done.stderr

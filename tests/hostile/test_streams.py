@@ -95,6 +95,22 @@ def test_no_color_means_no_escape_sequence(
     assert "\x1b" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_terminal_without_letters_or_a_closed_one_changes_nothing(
+    closed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "default_backend", Planted(LEAKS).backend)
+    path = tmp_path / "case.toml"
+    path.write_text(SCENARIO + gate(max=0.1))
+    held = io.BytesIO()
+    stream = io.TextIOWrapper(held, encoding="ascii", write_through=True)
+    if closed:
+        stream.close()
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert cli.main(["audit", str(path), "--out", str(tmp_path / "é")]) == 1
+    assert closed or b"Results:" in held.getvalue()
+
+
 @pytest.mark.slow
 def test_a_real_closed_pipe(root: Path) -> None:
     command = f"{sys.executable} -m vflsec list attacks | head -1; exit ${{PIPESTATUS[0]}}"

@@ -130,6 +130,35 @@ def test_truth_of_another_trace(folder: Path, tmp_path: Path) -> None:
         score(guesses, [tmp_path / "far"] * 3, tmp_path / "o3")
 
 
+def test_nothing_is_passed_unjudged_or_overwritten(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A gate without a truth, a misspelt one and an empty file of gates ended with 0 or 3."""
+    trace, out = folder / "trace-0", tmp_path / "o"
+    guesses = infer([trace], tmp_path / "g", attacks=("norm",), trusted=True)
+    with pytest.raises(ConfigError, match="Did you mean 'norm'"):
+        score(guesses, [trace], out, gates=[{"max": 0.05, "attack": "nrom"}])
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "results.csv").write_text("mine")
+    with pytest.raises(ConfigError, match="was not written by vflsec"):
+        score(guesses, [trace], tmp_path / "mine")
+    assert (tmp_path / "mine" / "results.csv").read_text() == "mine"
+    (tmp_path / "gates.toml").write_text("[[gates]]\nmax = 0.05\n")
+    (tmp_path / "mine.py").write_text("import os\nos._exit(0)\n")
+    monkeypatch.chdir(tmp_path)
+    for options, words in (
+        (["--blind", "--max", "0.05"], "nothing can be judged"),
+        (["--gates", "gates.toml"], "must hold [[gate]] sections"),
+        (["--max", "1"], "cannot fail"),
+        (["--model", "passive1=mine:Net"], "os._exit(0)"),
+        (["--model", "passive1=os:_exit:x"], "cannot be imported"),
+    ):
+        assert main(["trace", "audit", str(trace), "--out", str(out), *options]) == 2
+        assert words in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_truth_is_checked_too(folder: Path, tmp_path: Path) -> None:
     base = write_truth(tmp_path, np.arange(4), np.arange(4) % 2)
     assert read_truth(tmp_path).values.tolist() == [0, 1, 0, 1]

@@ -73,7 +73,7 @@ def write_frame(frame: pd.DataFrame, name: str, folder: Path) -> str:
     if len(set(frame.columns)) != len(frame.columns):
         twice = sorted({c for c in frame.columns if list(frame.columns).count(c) > 1})
         raise data_error(name, "each column name", "appear once", f"{listed(twice)} twice")
-    file = (re.sub(r"[^-\w]+", "_", name) or "table") + ".parquet"
+    file = (re.sub(r"[^-\w]+", "_", name)[:50] or "table") + ".parquet"
     while (folder / file).exists():
         file = f"_{file}"
     try:

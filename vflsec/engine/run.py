@@ -84,6 +84,7 @@ def run_audit(
             "run_audit: scenario", "a path, a packaged name or a dictionary of sections",
             type(scenario).__name__, "For tables alone use vflsec.audit(tables, label=...).",
         )  # fmt: skip
+    _check_kinds(out, progress, set)
     how = Options(**options)
     overrides = list(set)
     if seeds is not None:
@@ -96,6 +97,17 @@ def run_audit(
         loaded = load_scenario(found, overrides, base=base)
         folder = Path(out) if out is not None else Path("out") / loaded.name
         return _run(loaded, folder, where, how, progress or Reporter(), backend)
+
+
+def _check_kinds(out: Any, progress: Any, texts: Any) -> None:
+    for name, given, rule, fits in (
+        ("out", out, "a path", out is None or isinstance(out, str | Path)),
+        ("progress", progress, "a Reporter", progress is None or isinstance(progress, Reporter)),
+        ("set", texts, "a list of KEY.PATH=VALUE texts",
+         isinstance(texts, list | tuple) and all(isinstance(t, str) for t in texts)),
+    ):  # fmt: skip
+        if not fits:
+            raise check.fail(f"run_audit: {name}", rule, given)
 
 
 def _run(

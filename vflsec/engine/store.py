@@ -456,7 +456,8 @@ def _row(measure: Measure) -> list[Any]:
         number = values[name]
         values[name] = None if number is None or not math.isfinite(number) else float(number) + 0.0
     values["n"] = int(values["n"])
-    return list(values.values())
+    plain = (*_JSON, *_FLOATS, "n")
+    return [v if k in plain else str(v) for k, v in values.items()]
 
 
 def _lasting(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from vflsec import check, registry
 from vflsec.audit.epsilon import pairs
 from vflsec.audit.front import Trial, trials
 from vflsec.config.scenario import Scenario, load_scenario
+from vflsec.config.sections import Gate
 from vflsec.engine.run import run_audit
 from vflsec.errors import ConfigError
 
@@ -127,6 +128,8 @@ class _Search:
         """What is measured at each strength, and undefended."""
         grid = sorted({0.0, *strengths})
         overrides = [f"defense=[{_inline({**self.section, 'strength': grid})}]"]
+        gates = [g.model_dump(exclude_none=True) for g in self.loaded.root.gate if _is_free(g)]
+        overrides.append(f"gate=[{', '.join(map(_inline, gates))}]")
         scenario = load_scenario(self.loaded, overrides, components=False)
         audit = run_audit(scenario, where, **{**self.how, **how})
         both = _claims(getattr(audit, "summary", {}))
@@ -212,6 +215,11 @@ def _section(loaded: Scenario, name: str) -> dict[str, Any]:
     if len(listed) != 1:
         return {"name": name}
     return {k: v for k, v in listed[0].items() if k != "strength" and k not in natural}
+
+
+def _is_free(gate: Gate) -> bool:
+    """Whether a gate holds at every strength, so that another grid can answer it."""
+    return gate.strength is None and gate.defense in ("*", "none", "defended")
 
 
 def _inline(section: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from vflsec import registry
+from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.cell import AttackSpec, exhausted
 from vflsec.guess import Guess
@@ -124,7 +124,9 @@ class Bench:
         at = phase if epoch is None else f"{phase}@{epoch}"
         what, limit = f"attack {of.spec.label!r}", of.spec.timeout
         declined, broke = attempted(lambda: [of.attack.declines(v) for v in views], what, limit)
-        if declined is None:
+        odd = next((d for d in declined or () if not isinstance(d, str)), None)
+        if declined is None or odd is not None:
+            broke = broke or f"{what} must say in words why it declines, got {check.shown(odd)}."
             return [Answer(of, at, v, status="error", reason=broke) for v in views]
         if any(declined):
             fit = [k for k, why in enumerate(declined) if not why]

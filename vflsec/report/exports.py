@@ -158,6 +158,8 @@ def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def plain(value: Any) -> Any:
     """Nested values as JSON knows them; numbers that are not finite become None."""
+    if value is None or type(value) in (str, bool, int):  # most are
+        return value
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
