@@ -14,6 +14,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +26,8 @@ from torch import Tensor, nn
 from vflsec import check
 from vflsec._version import __version__
 from vflsec.errors import ConfigError, ShapeError
-from vflsec.trace.grants import write_known, write_own, write_targets
+from vflsec.trace.claim import alone, recording
+from vflsec.trace.grants import write_known, write_own
 from vflsec.trace.layers import describe
 from vflsec.trace.manifest import (
     FORMAT,
@@ -41,7 +43,7 @@ from vflsec.trace.manifest import (
     Run,
     Software,
 )
-from vflsec.trace.seal import seal
+from vflsec.trace.seal import give_up, seal
 from vflsec.trace.weights import write_weights
 from vflsec.trace.writer import Writer, begin
 from vflsec.view import Known, Schema
@@ -49,6 +51,11 @@ from vflsec.view import Known, Schema
 __all__ = ["Recording", "record"]
 
 _EVERYTHING = 1 << 62
+
+
+@cache
+def _dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def record(
@@ -171,8 +178,12 @@ class _Ids:
         values = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
         if values.ndim != 1:
             raise ShapeError(f"record: ids of a batch have shape (b,), got {values.shape}.")
+        if not len(values):
+            return np.empty(0, np.int64)
         if self.sorted is None:
-            found = values.astype(np.int64)
+            found = np.asarray(values, np.int64)
+            if found.view(np.uint64).max() < self.n:  # negative ones are very large there
+                return found
             bad = (found < 0) | (found >= self.n)
         else:
             at = np.searchsorted(self.sorted, values).clip(max=self.n - 1)
@@ -227,6 +238,7 @@ class Recording:
         self.own, self.known = own, known
         self.prior = None if prior is None else [float(p) for p in prior]
         self.active = party == manifest.active
+        self._others = [n for n in manifest.names if n != party]
         self._lock = threading.Lock()
         self._epoch: int | None = None
         self._cuts: dict[tuple[str, str], int] = {}
@@ -234,25 +246,28 @@ class Recording:
         self._skipped = False
         self._models: dict[str, tuple[nn.Module, dict[str, Tensor] | None]] = {}
         self._widths: dict[str, int] = {}
-        self._seen = {p: np.zeros(len(ids), bool) for p in ("train", "eval")}
         self.writer: Writer | None = None
 
     def __enter__(self) -> Recording:
         begin(self.folder, self.manifest)
         self.writer = Writer(self.folder, self.party, max_bytes=self.max_bytes)
         here = self.writer.folder
-        layouts = {}
-        if self.own is not None:
-            write_own(here, self.own[0])
-            layouts[self.party] = Layout.of(self.own[1])
-        if self.known is not None:
-            write_known(here, self.known)
-        self._info = ObserverInfo(
-            party=self.party, own="none" if self.own is None else "all", layouts=layouts,
-            moments=[Moment(phase="train", messages=_EVERYTHING, facts=self.facts)],
-            prior=self.prior, known=0 if self.known is None else len(self.known),
-        )  # fmt: skip
-        self.writer.describe(self._info)
+        with alone(here):
+            if self.writer.info().moments:
+                return self  # of another process of this run, which described it
+            layouts = {}
+            if self.own is not None:
+                write_own(here, self.own[0])
+                layouts[self.party] = Layout.of(self.own[1])
+            if self.known is not None:
+                write_known(here, self.known)
+            self.writer.describe(
+                ObserverInfo(
+                    party=self.party, own="none" if self.own is None else "all", layouts=layouts,
+                    moments=[Moment(phase="train", messages=_EVERYTHING, facts=self.facts)],
+                    prior=self.prior, known=0 if self.known is None else len(self.known),
+                )
+            )  # fmt: skip
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -293,8 +308,8 @@ class Recording:
         if self.writer is None:
             raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
         other = peer or self.peer
-        if other not in self.manifest.names or other == self.party:
-            check.one_of("record: peer", other, [n for n in self.manifest.names if n != self.party])
+        if other not in self._others:
+            check.one_of("record: peer", other, self._others)
         listens = torch.is_grad_enabled() and z.requires_grad
         phase = phase or ("train" if listens else "eval")
         rows = None if ids is None else self.ids.places(ids)
@@ -303,9 +318,9 @@ class Recording:
         with self._lock:
             count = self._cuts.get((phase, other), 0)
             self._cuts[phase, other] = count + 1
-            self._widths[self.party if not self.active else other] = z[:1].numel()
-            if rows is not None:
-                self._seen["train" if phase == "train" else "eval"][rows] = True
+            sender = other if self.active else self.party
+            if sender not in self._widths and len(z):
+                self._widths[sender] = z[:1].numel()
         step, micro = divmod(count, self.accumulation)
         epoch = self._epoch
         if epoch is not None and epoch % self.every:
@@ -345,64 +360,82 @@ class Recording:
         pair: int | None,
     ) -> int:  # fmt: skip
         plain = x.detach()
-        wire = str(plain.dtype).removeprefix("torch.")
         if plain.dtype == torch.bfloat16:
             plain = plain.float()
-        # Arrow writes before this returns, so that what the loop does to `x` later is no matter
-        array = plain.to("cpu").contiguous().numpy()
+        # it is on disk before this returns, so that what the loop does to `x` later is no matter
+        array = (plain if plain.device.type == "cpu" else plain.cpu()).numpy()
         writer = self.writer
         if writer is None:
             return -1
-        with self._lock:
-            self._have.setdefault((kind, *ends, phase), set()).add(epoch)
+        key = (kind, *ends, phase)
+        if epoch not in self._have.get(key, ()):
+            with self._lock:
+                self._have.setdefault(key, set()).add(epoch)
         try:
             return writer.message(
                 kind, *ends, array, rows, phase=phase, epoch=epoch, step=step, micro=micro,
-                wire_dtype=wire, wire_bytes=x.numel() * x.element_size(),
+                wire_dtype=_dtype(x.dtype), wire_bytes=x.numel() * x.element_size(),
                 loss_reduction=self.manifest.loss_reduction, grad_scale=factor,
                 pair=None if pair is None or pair < 0 else pair,
             )  # fmt: skip
         except OSError as why:
             writer.full = True
-            warnings.warn(
-                f"vflsec.record: nothing more is recorded in {self.folder} ({why.strerror}); what "
-                "was written stays.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            self._warn(f"nothing more is recorded in {self.folder} ({why.strerror}); what was "
+                       "written stays")  # fmt: skip
             return -1
 
+    @staticmethod
+    def _warn(text: str) -> None:
+        warnings.warn(f"vflsec.record: {text}.", RuntimeWarning, stacklevel=4)
+
     def close(self, *, failed: bool = False) -> None:
-        """End the recording and seal the trace; `failed` if the loop ended by an error."""
+        """End the recording; seal the trace unless another process still records into it.
+
+        Args:
+            failed: the loop ended by an error.
+        """
         writer, self.writer = self.writer, None
-        if writer is None:
+        if writer is None or not writer.mine:
             return
-        full = writer.full
-        writer.close()
-        train = torch.from_numpy(np.nonzero(self._seen["train"])[0])
-        other = torch.from_numpy(np.nonzero(self._seen["eval"] & ~self._seen["train"])[0])
-        targets = []
-        for split, rows in (("train", train), ("test", other)):
-            if len(rows):
-                write_targets(writer.folder, split, rows)
-                targets.append(split)
-        whole = not (full or failed or self._skipped)
-        facts = self.facts
-        if not facts.widths:
-            facts = facts.model_copy(update={"widths": dict(self._widths)})
-        moment = Moment(
-            phase="train", messages=_EVERYTHING, facts=facts, models=self._saved(writer.folder)
-        )
+        stopped = failed or writer.full
+        try:
+            with alone(writer.folder):
+                self._describe(writer, whole=not (stopped or self._skipped))
+            writer.close()
+            with alone(self.folder):
+                views = [p for p in (self.folder / "view").iterdir() if p.is_dir()]
+                if stopped:
+                    give_up(self.folder)
+                if not any(recording(v) for v in views):
+                    seal(self.folder)
+        except OSError as why:
+            self._warn(f"{self.folder} is not sealed ({why.strerror or why}); what was written "
+                       "stays. Make room, then 'vflsec trace seal' it")  # fmt: skip
+        finally:
+            writer.release()
+
+    def _describe(self, writer: Writer, *, whole: bool) -> None:
+        """Add what this process has recorded to what others of the same run have."""
+        info = writer.info()
+        widths = self.facts.widths or self._widths
+        facts = self.facts.model_copy(update={"widths": widths})
+        models = self._saved(writer.folder) or info.moments[-1].models
+        moment = Moment(phase="train", messages=_EVERYTHING, facts=facts, models=models)
+        there = {(h.kind, h.sender, h.receiver, h.phase): h.epochs for h in info.have}
+        first = not there
+        for k, epochs in self._have.items():
+            mine = sorted(e for e in epochs if e is not None)
+            before = there.get(k, "all" if whole else [])
+            if isinstance(before, list):
+                there[k] = sorted({*before, *mine})
+            else:
+                there[k] = "all" if whole else mine
         have = [
-            Have(
-                kind=k[0], sender=k[1], receiver=k[2], phase=k[3],
-                epochs="all" if whole else sorted(e for e in epochs if e is not None),
-            )
-            for k, epochs in self._have.items()
-        ]  # fmt: skip
-        update = {"moments": [moment], "have": have, "targets": targets, "complete": whole}
-        writer.describe(self._info.model_copy(update=update))
-        seal(self.folder, partial=full or failed)
+            Have(kind=k[0], sender=k[1], receiver=k[2], phase=k[3], epochs=e)
+            for k, e in there.items()
+        ]
+        update = {"moments": [moment], "have": have, "complete": whole and (first or info.complete)}
+        writer.describe(info.model_copy(update=update))
 
     def _saved(self, folder: Path) -> list[ModelFile]:
         out = []

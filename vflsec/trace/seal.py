@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from vflsec.errors import TraceError
-from vflsec.trace.columns import MESSAGES, Stored, tensors, writer
+from vflsec.trace.claim import RAW, recording
+from vflsec.trace.columns import MESSAGES, ROWS, Stored, tensors, write_table, writer
 from vflsec.trace.limits import Limits, files_of, open_file
 from vflsec.trace.manifest import (
     FORMAT,
@@ -28,9 +30,8 @@ from vflsec.trace.manifest import (
 )
 from vflsec.trace.message import check_fields
 from vflsec.trace.segments import Torn, read_segments
-from vflsec.trace.writer import RAW
 
-__all__ = ["digest", "have_of", "raw_of", "seal", "write_seal"]
+__all__ = ["digest", "give_up", "have_of", "raw_of", "seal", "write_seal"]
 
 _GROUP = 32 << 20  # bytes of a row group, which is what a reader holds at once
 
@@ -69,14 +70,25 @@ def seal(folder: str | Path, limits: Limits | None = None, *, partial: bool = Fa
         raise TraceError(f"{folder}: is sealed already.")
     manifest = _manifest(folder)
     observers = sorted({f.split("/")[1] for f in files if f.startswith("view/")})
+    for observer in observers:
+        if recording(folder / "view" / observer):
+            raise TraceError(
+                f"{folder}: is being recorded by a process that lives. Seal it when that has ended."
+            )
     torn = Torn()
     rows: dict[str, int] = {}
     for observer in observers:
         rows |= _seal_observer(folder, observer, list(files), manifest, limits, torn)
-    status = "partial" if partial or torn.notes else "sealed"
+    status = "partial" if partial or torn.notes or manifest.status == "partial" else "sealed"
     _replace(folder / "manifest.json", dump(manifest.model_copy(update={"status": status})))
     write_seal(folder, rows, limits)
     return torn.notes
+
+
+def give_up(folder: Path) -> None:
+    """Say in the manifest that recording stopped before the run did; another may still record."""
+    manifest = _manifest(folder)
+    _replace(folder / "manifest.json", dump(manifest.model_copy(update={"status": "partial"})))
 
 
 def _manifest(folder: Path) -> Manifest:
@@ -105,11 +117,16 @@ def _seal_observer(
         return _counts(folder, observer)
     before = len(torn.notes)
     checked = _checked(read_segments(folder, names, limits, torn), manifest, observer, limits)
-    rows, have, count, nonfinite = _write(here, observer, checked)
+    seen = _Rows(manifest.rows)
+    rows, have, count, nonfinite = _write(here, observer, checked, seen)
     moments = [m.model_copy(update={"messages": min(m.messages, count)}) for m in info.moments]
     whole = info.complete and len(torn.notes) == before
     kept = have_of(have, info.have)
-    update = {"have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite}
+    targets = info.targets or seen.targets(here)
+    update = {
+        "have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite,
+        "targets": targets,
+    }  # fmt: skip
     _replace(info_path, dump(info.model_copy(update=update)))
     for path in sorted(here.glob("*.parquet.tmp")):
         if path.name != "messages.parquet.tmp":
@@ -132,7 +149,10 @@ def _checked(
 
 
 def _write(
-    here: Path, observer: str, stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]]
+    here: Path,
+    observer: str,
+    stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]],
+    seen: _Rows,
 ) -> tuple[dict[str, int], dict[tuple[str, ...], dict[str, Any]], int, int]:
     start = f"view/{observer}/"
     rows: dict[str, int] = defaultdict(int)
@@ -143,7 +163,11 @@ def _write(
     with writer(here / "messages.parquet.tmp", MESSAGES) as messages:
         for meta, batch in stream:
             note(have, meta)
-            texts.append({f.name: meta.get(f.name) for f in MESSAGES} | {"msg": count})
+            entry = {f.name: meta.get(f.name) for f in MESSAGES} | {"msg": count}
+            if entry["pair"] is not None:  # numbers are those of its process
+                entry["pair"] += count - meta["msg"]
+            texts.append(entry)
+            seen.add(meta["phase"], batch)
             if len(texts) >= 20_000:
                 messages.write_table(pa.Table.from_pylist(texts, schema=MESSAGES))
                 texts = []
@@ -168,6 +192,40 @@ def _write(
         out.close()
     rows[f"{start}messages.parquet"] = count
     return dict(rows), have, count, nonfinite
+
+
+class _Rows:
+    """Which rows passed in training, and which in evaluation only: the rows to be guessed."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.seen: dict[str, NDArray[np.bool_]] = {}
+
+    def add(self, phase: str, batch: pa.RecordBatch) -> None:
+        ids = batch.column("row").drop_null().to_numpy()
+        if not len(ids):
+            return
+        if ids.min() < 0 or ids.max() >= self.rows:
+            raise TraceError(
+                f"row ids go from {ids.min()} to {ids.max()}; this trace has rows "
+                f"0..{self.rows - 1}."
+            )
+        split = "test" if phase in ("eval", "predict") else "train"
+        held = self.seen.get(split, np.zeros(0, bool))
+        if ids.max() >= len(held):
+            held = np.concatenate([held, np.zeros(int(ids.max()) + 1 - len(held), bool)])
+        held[ids] = True
+        self.seen[split] = held
+
+    def targets(self, here: Path) -> list[str]:
+        """Write them, and return the splits that have some."""
+        found = {s: np.nonzero(held)[0] for s, held in self.seen.items()}
+        if "test" in found:
+            found["test"] = np.setdiff1d(found["test"], found.get("train", found["test"][:0]))
+        splits = [s for s in ("train", "test") if len(found.get(s, ()))]
+        for split in splits:
+            write_table(here / f"targets-{split}.parquet", ROWS, {"row": found[split]})
+        return splits
 
 
 def _flush(out: pq.ParquetWriter, held: list[pa.RecordBatch]) -> None:
