@@ -27,11 +27,12 @@ from vflsec import check
 from vflsec._version import __version__
 from vflsec.errors import ConfigError, ShapeError
 from vflsec.trace.claim import alone, recording
-from vflsec.trace.grants import write_known, write_own
+from vflsec.trace.grants import write_aux, write_known, write_own
 from vflsec.trace.layers import describe
 from vflsec.trace.manifest import (
     FORMAT,
     VERSION,
+    Claim,
     Have,
     Layout,
     Manifest,
@@ -74,6 +75,8 @@ def record(
     schema: Schema | None = None,
     known: tuple[Any, Any] | None = None,
     prior: Sequence[float] | None = None,
+    aux: Mapping[str, tuple[Any, Any]] | None = None,
+    claim: tuple[float, float] | float | None = None,
     facts: Mapping[str, Any] | None = None,
     run: Mapping[str, Any] | None = None,
     tap: str = "boundary",
@@ -99,6 +102,9 @@ def record(
         schema: their layout; numeric columns by default.
         known: (ids, labels) of rows whose labels this party was given.
         prior: class shares, if this party knows them.
+        aux: {other party: (ids, its columns (q, ...))} of rows whose columns this party was given;
+            the same ids for all.
+        claim: epsilon, or (epsilon, delta), by which every label is said to be protected.
         facts: fields of `vflsec.trace.manifest.PublicFacts` that are known: ``aggregation``,
             ``top``, ``batch_size``, ``epochs``, ``widths``.
         run: ``dataset``, ``algorithm``, ``defense``, ``strength``, ``seed`` of this run; runs that
@@ -133,7 +139,7 @@ def record(
             parties=[PartyInfo(name=n, role=r) for n, r in roles.items()],  # type: ignore[arg-type]
             rows=len(ids), classes=classes,
             loss_reduction=loss_reduction,  # type: ignore[arg-type]
-            run=Run(**dict(run or {})),
+            run=Run(**dict(run or {})), claim=_claimed(claim),
         )  # fmt: skip
         public = PublicFacts(
             reduction=loss_reduction,  # type: ignore[arg-type]
@@ -145,7 +151,8 @@ def record(
     return Recording(
         Path(folder), manifest, party, other, ids, public, grad_scale=grad_scale,
         accumulation=accumulation, every=every_n_epochs, max_bytes=max_bytes,
-        own=_own(columns, schema, len(ids)), known=_granted(known, ids), prior=prior,
+        own=None if columns is None else _own(columns, schema, len(ids)),
+        known=_granted(known, ids), prior=prior, aux=_given(aux or {}, ids, roles, party),
     )  # fmt: skip
 
 
@@ -197,20 +204,31 @@ class _Ids:
         return np.asarray(found, np.int64)
 
 
-def _own(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Schema] | None:
-    if columns is None:
+def _claimed(claim: tuple[float, float] | float | None) -> Claim | None:
+    if claim is None:
         return None
+    epsilon, delta = claim if isinstance(claim, tuple) else (claim, 0.0)
+    return Claim(epsilon=float(epsilon), delta=float(delta))
+
+
+def _own(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Schema]:
     x = columns if isinstance(columns, Tensor) else torch.as_tensor(np.asarray(columns))
     x = x.detach().cpu()
     x = x if x.is_floating_point() and x.dtype != torch.bfloat16 else x.float()
     if x.dim() < 2 or len(x) != n:
         raise ShapeError(f"record: columns have shape (N, ...) with N = {n}, got {tuple(x.shape)}.")
-    if schema is None:
-        width = x.shape[1]
-        plain = x.dim() == 2
-        names = tuple(f"c{i}" for i in range(width)) if plain else ()
-        schema = Schema(names, (0,) * width if plain else (), tuple(x.shape[1:]))
-    return x, schema
+    return x, schema or Schema.numbers(tuple(x.shape[1:]))
+
+
+def _given(
+    aux: Mapping[str, tuple[Any, Any]], ids: _Ids, roles: Mapping[str, str], party: str
+) -> dict[str, tuple[Tensor, Tensor, Schema]]:
+    out = {}
+    for other, (rows, x) in aux.items():
+        check.one_of("record: aux", other, [n for n in roles if n != party])
+        places = torch.from_numpy(ids.places(rows))
+        out[other] = (places, *_own(x, None, len(places)))
+    return out
 
 
 def _granted(known: tuple[Any, Any] | None, ids: _Ids) -> Known | None:
@@ -230,12 +248,12 @@ class Recording:
         self, folder: Path, manifest: Manifest, party: str, peer: str, ids: _Ids,
         facts: PublicFacts, *, grad_scale: Any, accumulation: int, every: int,
         max_bytes: int | None, own: tuple[Tensor, Schema] | None, known: Known | None,
-        prior: Sequence[float] | None,
+        prior: Sequence[float] | None, aux: Mapping[str, tuple[Tensor, Tensor, Schema]],
     ) -> None:  # fmt: skip
         self.folder, self.manifest, self.party, self.peer = folder, manifest, party, peer
         self.ids, self.facts, self.scale = ids, facts, grad_scale
         self.accumulation, self.every, self.max_bytes = accumulation, every, max_bytes
-        self.own, self.known = own, known
+        self.own, self.known, self.aux = own, known, aux
         self.prior = None if prior is None else [float(p) for p in prior]
         self.active = party == manifest.active
         self._others = [n for n in manifest.names if n != party]
@@ -261,11 +279,15 @@ class Recording:
                 layouts[self.party] = Layout.of(self.own[1])
             if self.known is not None:
                 write_known(here, self.known)
+            for other, (rows, x, schema) in self.aux.items():
+                write_aux(here, other, rows, x)
+                layouts[other] = Layout.of(schema)
             self.writer.describe(
                 ObserverInfo(
                     party=self.party, own="none" if self.own is None else "all", layouts=layouts,
                     moments=[Moment(phase="train", messages=_EVERYTHING, facts=self.facts)],
                     prior=self.prior, known=0 if self.known is None else len(self.known),
+                    aux=list(self.aux),
                 )
             )  # fmt: skip
         return self

@@ -161,4 +161,3 @@ class Segment:
                 self._write([_END])
         finally:
             os.close(self.file)
-

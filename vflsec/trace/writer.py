@@ -144,8 +144,9 @@ class Writer:
             rows: (n,) trace row ids, or None if they are not known.
             shape: of a message without payload.
         """
+        form = None if payload is None else (payload.shape, payload.dtype.char)
         like = (
-            kind, sender, receiver, None if payload is None else (payload.shape, payload.dtype.char),
+            kind, sender, receiver, form,
             None if shape is None else tuple(shape), phase, name, wire_dtype, wire_bytes,
             loss_reduction, protection, row_wise,
         )  # fmt: skip
@@ -166,7 +167,8 @@ class Writer:
                     "record: this process was forked from the one that records. Open a recording "
                     "of its own in each process; they may share a folder."
                 )
-            if self.full or (self.max_bytes is not None and self.bytes + plan.size > self.max_bytes):
+            most = math.inf if self.max_bytes is None else self.max_bytes
+            if self.full or self.bytes + plan.size > most:
                 self.full = True
                 return -1
             number = self.count
