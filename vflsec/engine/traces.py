@@ -41,6 +41,8 @@ from vflsec.view import View, as_needs
 
 __all__ = ["infer", "score", "specs_for"]
 
+_TELLS = 0.99  # a control beyond which nothing is left to be found
+
 
 def specs_for(
     traces: Sequence[Trace], names: Sequence[str] = (), known_rows: int | None = None
@@ -134,6 +136,7 @@ def infer(
 def _one_system(traces: Sequence[Trace]) -> None:
     first = traces[0].manifest
     seen: dict[Any, Path] = {}
+    held: dict[str, Path] = {}
     for trace in traces:
         m = trace.manifest
         if (m.names, m.active, m.classes) != (first.names, first.active, first.classes):
@@ -149,6 +152,13 @@ def _one_system(traces: Sequence[Trace]) -> None:
                 f"{m.run.seed}). Record every repetition with its own seed."
             )
         seen[key] = trace.folder
+        for digest in trace.payloads:
+            if digest in held:
+                raise ConfigError(
+                    f"{trace.folder} and {held[digest]} hold the same messages, bit for bit. A "
+                    "copy is no repetition: record every one in a run of its own."
+                )
+            held[digest] = trace.folder
 
 
 def _answers(
@@ -185,6 +195,13 @@ def _of_party(
             f"own columns of {', '.join(bare)} were not recorded, so the only control is the "
             "class majority: what those columns tell by themselves counts as leaked."
         )
+    for party in evidence.observers:
+        twins = evidence.twins(party)
+        if twins:
+            trace.notes.append(
+                f"{twins} rows have the very columns of a known row of {party}. If they are the "
+                "same samples under other ids, known rows are scored and the figures say too much."
+            )
     found = [a for p in here for a in _one(bench, evidence, p, trace.manifest.run.seed)]
     return [_light(a) for a in found]
 
@@ -339,9 +356,24 @@ def _cell(
         result.measures += found
         result.guarantees = [guarantee(claim)]
         notes += [f"seed {run.seed}: {why}"] if why else []
+    notes += [f"seed {run.seed}: {why}" for why in _told_by_columns(result)]
     if lost:
         notes.append(f"seed {run.seed}: {lost} rows without a truth are left out.")
     return result
+
+
+def _told_by_columns(result: CellResult) -> list[str]:
+    """Whose own columns alone tell the labels, which leaves nothing for an attack to find."""
+    out: dict[str, str] = {}
+    for m in result.measures:
+        best = max(((f["value"] or 0.0, name) for name, f in m.controls.items()), default=(0.0, ""))
+        if m.target == "label" and m.metric in ("auc", "accuracy") and best[0] >= _TELLS:
+            out[m.adversary] = (
+                f"own columns of {m.adversary} tell the labels by themselves (control {best[1]}: "
+                f"{m.metric} {best[0]:.3f}), so no leak can be told from them. Is the label, or a "
+                "copy of it, among those columns?"
+            )
+    return list(out.values())
 
 
 class _Columns:

@@ -10,6 +10,7 @@ through the returned tensor. Nothing that the loop computes is changed.
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ from vflsec.errors import ConfigError, ShapeError
 from vflsec.trace.claim import alone, recording
 from vflsec.trace.grants import write_aux, write_known, write_own
 from vflsec.trace.layers import describe
+from vflsec.trace.limits import NAME, Limits
 from vflsec.trace.manifest import (
     FORMAT,
     VERSION,
@@ -52,6 +54,7 @@ from vflsec.view import Known, Schema
 __all__ = ["Recording", "record"]
 
 _EVERYTHING = 1 << 62
+_LIMITS = Limits()
 
 
 @cache
@@ -187,6 +190,10 @@ class _Ids:
             raise ShapeError(f"record: ids of a batch have shape (b,), got {values.shape}.")
         if not len(values):
             return np.empty(0, np.int64)
+        if values.dtype.kind not in "iu" and self.sorted is None:
+            raise ConfigError(
+                f"record: ids are whole numbers from 0 to {self.n - 1}, got {values.dtype}."
+            )
         if self.sorted is None:
             found = np.asarray(values, np.int64)
             if found.view(np.uint64).max() < self.n:  # negative ones are very large there
@@ -261,7 +268,7 @@ class Recording:
         self._epoch: int | None = None
         self._cuts: dict[tuple[str, str], int] = {}
         self._have: dict[tuple[str, str, str, str], set[int | None]] = {}
-        self._skipped = False
+        self._skipped = self._odd = False
         self._models: dict[str, tuple[nn.Module, dict[str, Tensor] | None]] = {}
         self._widths: dict[str, int] = {}
         self.writer: Writer | None = None
@@ -297,7 +304,7 @@ class Recording:
 
     def epoch(self, number: int) -> None:
         """Say which epoch the following batches belong to."""
-        self._epoch = check.integer("record: epoch", number, low=0)
+        self._epoch = check.integer("record: epoch", number, low=0, high=_LIMITS.epochs)
 
     def model(self, bottom: nn.Module, initial: Mapping[str, Tensor] | None = None) -> None:
         """Keep the party's own model as it is when the recording ends.
@@ -306,6 +313,8 @@ class Recording:
             bottom: from own rows to the embedding.
             initial: its ``state_dict()`` before training (a copy), for a control of the audit.
         """
+        if self.writer is None:
+            raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
         if self.own is None:
             raise ConfigError("record: a model is kept with the rows it takes; give columns too.")
         copied = None if initial is None else {k: v.detach().clone() for k, v in initial.items()}
@@ -325,13 +334,26 @@ class Recording:
 
         Raises:
             ConfigError: the recording is not open, or ids are unknown.
-            ShapeError: not one id for each row.
+            ShapeError: not one id for each row, or numbers that a trace cannot hold.
         """
         if self.writer is None:
             raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
         other = peer or self.peer
         if other not in self._others:
             check.one_of("record: peer", other, self._others)
+        if z.dim() == 0 or z.is_complex() or z.layout != torch.strided:
+            raise ShapeError(
+                f"record: an embedding is a dense real tensor with a row for each sample, got "
+                f"{str(z.layout).removeprefix('torch.')} {_dtype(z.dtype)} of shape "
+                f"{tuple(z.shape)}."
+            )
+        if z.numel() > _LIMITS.width * len(z) or len(z) > _LIMITS.batch_rows:
+            raise ShapeError(
+                f"record: an embedding of shape {tuple(z.shape)}; a trace holds up to "
+                f"{_LIMITS.batch_rows} rows of {_LIMITS.width} numbers a message."
+            )
+        if phase and not NAME.fullmatch(phase):
+            raise check.fail("record: phase", "a name of letters, digits, '.', '_', '-'", phase)
         listens = torch.is_grad_enabled() and z.requires_grad
         phase = phase or ("train" if listens else "eval")
         rows = None if ids is None else self.ids.places(ids)
@@ -372,6 +394,11 @@ class Recording:
             scale = scale.get_scale()
         elif callable(scale):
             scale = scale()
+        if scale is not None and not 0 < float(scale) < math.inf:
+            if not self._odd:
+                self._odd = True
+                self._warn(f"a grad_scale of {scale!r} is none; recorded as not known")
+            return None
         if scale is None and self.accumulation == 1:
             return None
         return (1.0 if scale is None else float(scale)) / self.accumulation

@@ -190,8 +190,7 @@ class Writer:
         if payload is None:
             flat, stored = (0, 1), Stored(1, "f4")
         else:
-            count = 1 if n is None else n
-            flat = (count, math.prod(whole) // max(1, count))
+            flat = (1, math.prod(whole)) if n is None else (n, math.prod(whole[1:]))
             stored = Stored(max(1, flat[1]), _STORE.get(char, "f8"))
         held = math.prod(flat) * np.dtype(char).itemsize
         text = _JSON.encode({
