@@ -157,9 +157,9 @@ def test_a_scale_of_zero_is_recorded_as_unknown(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Recording], Any], str]] = {
-    "a scalar": (lambda r: r.cut(torch.tensor(1.0)), "dense real tensor"),
-    "complex": (lambda r: r.cut(torch.zeros(4, D, dtype=torch.cfloat), range(4)), "dense real"),
-    "sparse": (lambda r: r.cut(torch.eye(4).to_sparse(), range(4)), "dense real tensor"),
+    "a scalar": (lambda r: r.cut(torch.tensor(1.0)), "row for each sample"),
+    "complex": (lambda r: r.cut(torch.zeros(4, D).cfloat(), range(4)), "dense array of real"),
+    "sparse": (lambda r: r.cut(torch.eye(4).to_sparse(), range(4)), "dense array"),
     "wider than any reader": (lambda r: r.cut(torch.zeros(1, 70_000), [0]), "65536 numbers"),
     "ids between rows": (lambda r: r.cut(torch.zeros(2, D), [0.5, 1.0]), "whole numbers"),
     "ids of truth values": (

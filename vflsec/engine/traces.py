@@ -18,9 +18,13 @@ import torch
 from torch import Tensor
 
 from vflsec import check, registry
+from vflsec.audit.answerable import unanswerable
+from vflsec.audit.gate import Gate
 from vflsec.audit.goals import SCORED
+from vflsec.audit.leakage import defense_point
 from vflsec.audit.scoring import scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, victims
+from vflsec.engine.folder import claim, only_ours
 from vflsec.engine.observation import guarantee, measured
 from vflsec.engine.record import threats, versions
 from vflsec.engine.run import judge
@@ -260,7 +264,9 @@ def score(
     Raises:
         ConfigError: a claim is given and the truth has no class shares.
         TraceError: guesses or truth are damaged, or do not belong together.
+        ConfigError: a gate cannot be answered by them, or `out` holds files of somebody else.
     """
+    only_ours(Path(out))
     frozen = thaw(guesses, limits)
     if len(truths) not in (1, len(frozen.sources)):
         raise ConfigError(
@@ -279,13 +285,31 @@ def score(
     notes = list(frozen.notes)
     results = [_cell(frozen, i, truth, notes, claimed, tau) for i, truth in enumerate(found)]
     attacks = [[a.of for a in of] for of in frozen.answers]
-    with Store(Path(out)) as store:
+    _answerable(results, gates)
+    with claim(Path(out)), Store(Path(out)) as store:
         if store.meta("audit") is not None:
             raise ConfigError(f"{out}: holds an audit already. Give a new folder.")
         store.set_meta("audit", _record(frozen, results, attacks, gates, confidence, notes))
         for result, of in zip(results, attacks, strict=True):
             store.commit(result, list({p.spec.key: p.spec for p in of}.values()))
         return judge(store)
+
+
+def _answerable(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a gate that no result answers, before anything is written."""
+    rows = []
+    for result in results:
+        defense, strength = defense_point(result.spec.defenses)
+        where = {"dataset": result.spec.data["name"], "algorithm": result.spec.algorithm,
+                 "defense": defense, "strength": strength}  # fmt: skip
+        rows += [
+            {**where, "attack": m.attack, "adversary": m.adversary, "phase": m.phase,
+             "split": m.split}
+            for m in result.measures
+        ]  # fmt: skip
+    for section in gates:
+        for key, _, rule in unanswerable(Gate(**section), rows):
+            raise ConfigError(f"gate: {key + ' ' if key else ''}{rule}")
 
 
 @dataclass(frozen=True)
@@ -343,18 +367,18 @@ def _cell(
             continue
         judged.append(answer)
         result.measures += scored(answer, against)
-    claim = m.claim if claimed is None else Claim(epsilon=claimed[0], delta=claimed[1])
-    if claim is not None and told.shares is None:
+    said = m.claim if claimed is None else Claim(epsilon=claimed[0], delta=claimed[1])
+    if said is not None and told.shares is None:
         notes.append(
-            f"seed {run.seed}: the claimed epsilon {claim.epsilon:g} was not checked: the truth "
+            f"seed {run.seed}: the claimed epsilon {said.epsilon:g} was not checked: the truth "
             "has no class shares."
         )
-    elif claim is not None and told.shares is not None:
+    elif said is not None and told.shares is not None:
         q = np.full((m.rows, told.shares[1].shape[1]), np.nan)
         q[told.shares[0]] = told.shares[1]
-        found, why = measured(judged, y, q, claim, run.seed, tau)
+        found, why = measured(judged, y, q, said, run.seed, tau)
         result.measures += found
-        result.guarantees = [guarantee(claim)]
+        result.guarantees = [guarantee(said)]
         notes += [f"seed {run.seed}: {why}"] if why else []
     notes += [f"seed {run.seed}: {why}" for why in _told_by_columns(result)]
     if lost:

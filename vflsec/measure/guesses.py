@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from vflsec import registry
 from vflsec.cell import AttackSpec
-from vflsec.errors import ConfigError, TraceError
+from vflsec.errors import ConfigError, TraceError, VflsecError
 from vflsec.guess import Guess
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control
@@ -233,7 +233,9 @@ def thaw(folder: str | Path, limits: Limits | None = None) -> Frozen:
             answers[entry["source"]].append(_answer(read, entry, sources[entry["source"]]))
             if entry["labelled"]:
                 labelled[entry["source"]].append(read.rows(entry["labelled"]))
-    except (KeyError, IndexError, TypeError, AttributeError) as why:
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as why:
+        if isinstance(why, VflsecError):
+            raise
         raise TraceError(f"answers.json: is damaged ({type(why).__name__}: {why}).") from None
     every = [np.unique(np.concatenate([*x, np.empty(0, np.int64)])) for x in labelled]
     return Frozen(sources, answers, every, list(read.index.get("notes", ())))

@@ -15,7 +15,6 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,14 +26,15 @@ from torch import Tensor, nn
 from vflsec import check
 from vflsec._version import __version__
 from vflsec.errors import ConfigError, ShapeError
+from vflsec.trace.arrays import Numbers, as_numbers
 from vflsec.trace.claim import alone, recording
+from vflsec.trace.given import Ids, aux_columns, claimed, known_rows, own_columns
 from vflsec.trace.grants import write_aux, write_known, write_own
 from vflsec.trace.layers import describe
 from vflsec.trace.limits import NAME, Limits
 from vflsec.trace.manifest import (
     FORMAT,
     VERSION,
-    Claim,
     Have,
     Layout,
     Manifest,
@@ -55,11 +55,6 @@ __all__ = ["Recording", "record"]
 
 _EVERYTHING = 1 << 62
 _LIMITS = Limits()
-
-
-@cache
-def _dtype(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def record(
@@ -93,7 +88,8 @@ def record(
         party, role: whose process this is, and whether it holds the labels (``active``).
         rows: the party's row ids in a fixed order, whose positions become the row ids of the
             trace; or their number, if ids are 0..N-1 already. The ids themselves are not written.
-        peer: the other end, by default ``active`` or ``passive``, whichever `party` is not.
+        peer: the other end, by default the first of `parties` that is not this one; ``active`` or
+            ``passive``, whichever `party` is not, if they are not given.
         parties: {name: role} of all, if there are more than these two.
         classes: number of classes, if it is known to this party.
         loss_reduction: of the batch loss: ``mean``, ``sum``, ``none`` or ``unknown``.
@@ -125,13 +121,14 @@ def record(
     check.one_of("record: tap", tap, ("boundary", "before_defense", "after_defense", "unknown"))
     check.integer("record: accumulation", accumulation)
     check.integer("record: every_n_epochs", every_n_epochs)
-    other = peer or ("active" if role == "passive" else "passive")
-    roles = dict(parties or {party: role, other: "active" if role == "passive" else "passive"})
+    opposite = "active" if role == "passive" else "passive"
+    other = peer or next((n for n in parties or () if n != party), opposite)
+    roles = dict(parties or {party: role, other: opposite})
     if roles.get(party) != role or other not in roles or other == party:
         raise check.fail(
             "record: parties", f"the roles of {party!r} ({role}) and of its peer {other!r}", roles
         )
-    ids = _Ids(rows)
+    ids = Ids(rows)
     try:
         manifest = Manifest(
             format=FORMAT, version=VERSION, status="recording",
@@ -142,7 +139,7 @@ def record(
             parties=[PartyInfo(name=n, role=r) for n, r in roles.items()],  # type: ignore[arg-type]
             rows=len(ids), classes=classes,
             loss_reduction=loss_reduction,  # type: ignore[arg-type]
-            run=Run(**dict(run or {})), claim=_claimed(claim),
+            run=Run(**dict(run or {})), claim=claimed(claim),
         )  # fmt: skip
         public = PublicFacts(
             reduction=loss_reduction,  # type: ignore[arg-type]
@@ -154,105 +151,27 @@ def record(
     return Recording(
         Path(folder), manifest, party, other, ids, public, grad_scale=grad_scale,
         accumulation=accumulation, every=every_n_epochs, max_bytes=max_bytes,
-        own=None if columns is None else _own(columns, schema, len(ids)),
-        known=_granted(known, ids), prior=prior, aux=_given(aux or {}, ids, roles, party),
+        own=None if columns is None else own_columns(columns, schema, len(ids)),
+        known=known_rows(known, ids), prior=prior, aux=aux_columns(aux or {}, ids, roles, party),
     )  # fmt: skip
 
 
-class _Ids:
-    """From the party's ids to positions."""
-
-    def __init__(self, rows: Any) -> None:
-        self.sorted: NDArray[Any] | None = None
-        if isinstance(rows, int) and not isinstance(rows, bool):
-            self.n = check.integer("record: rows", rows)
-            return
-        values = rows.cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
-        if values.ndim != 1 or not len(values):
-            raise check.fail("record: rows", "a number of rows or one id for each", values.shape)
-        self.n = len(values)
-        self.order = np.argsort(values, kind="stable")
-        self.sorted = values[self.order]
-        if (self.sorted[1:] == self.sorted[:-1]).any():
-            raise ConfigError("record: rows must name every row once; some ids repeat.")
-
-    def __len__(self) -> int:
-        return self.n
-
-    def places(self, ids: Any) -> NDArray[np.int64]:
-        """Trace row ids of the party's own ids.
-
-        Raises:
-            ConfigError: an id is not among `rows`.
-        """
-        values = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
-        if values.ndim != 1:
-            raise ShapeError(f"record: ids of a batch have shape (b,), got {values.shape}.")
-        if not len(values):
-            return np.empty(0, np.int64)
-        if values.dtype.kind not in "iu" and self.sorted is None:
-            raise ConfigError(
-                f"record: ids are whole numbers from 0 to {self.n - 1}, got {values.dtype}."
-            )
-        if self.sorted is None:
-            found = np.asarray(values, np.int64)
-            if found.view(np.uint64).max() < self.n:  # negative ones are very large there
-                return found
-            bad = (found < 0) | (found >= self.n)
-        else:
-            at = np.searchsorted(self.sorted, values).clip(max=self.n - 1)
-            bad = self.sorted[at] != values
-            found = self.order[at]
-        if bad.any():
-            raise ConfigError(
-                f"record: {int(bad.sum())} ids of a batch are not among the {self.n} rows that "
-                "were named. Give record() all rows, those of evaluation too."
-            )
-        return np.asarray(found, np.int64)
-
-
-def _claimed(claim: tuple[float, float] | float | None) -> Claim | None:
-    if claim is None:
-        return None
-    epsilon, delta = claim if isinstance(claim, tuple) else (claim, 0.0)
-    return Claim(epsilon=float(epsilon), delta=float(delta))
-
-
-def _own(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Schema]:
-    x = columns if isinstance(columns, Tensor) else torch.as_tensor(np.asarray(columns))
-    x = x.detach().cpu()
-    x = x if x.is_floating_point() and x.dtype != torch.bfloat16 else x.float()
-    if x.dim() < 2 or len(x) != n:
-        raise ShapeError(f"record: columns have shape (N, ...) with N = {n}, got {tuple(x.shape)}.")
-    return x, schema or Schema.numbers(tuple(x.shape[1:]))
-
-
-def _given(
-    aux: Mapping[str, tuple[Any, Any]], ids: _Ids, roles: Mapping[str, str], party: str
-) -> dict[str, tuple[Tensor, Tensor, Schema]]:
-    out = {}
-    for other, (rows, x) in aux.items():
-        check.one_of("record: aux", other, [n for n in roles if n != party])
-        places = torch.from_numpy(ids.places(rows))
-        out[other] = (places, *_own(x, None, len(places)))
-    return out
-
-
-def _granted(known: tuple[Any, Any] | None, ids: _Ids) -> Known | None:
-    if known is None:
-        return None
-    labels = torch.as_tensor(np.asarray(known[1]), dtype=torch.int64)
-    rows = torch.from_numpy(ids.places(known[0]))
-    if len(rows) != len(labels):
-        raise ShapeError(f"record: known has {len(rows)} ids and {len(labels)} labels.")
-    return Known(rows, labels)
+def _fits(phase: str, shape: Sequence[int]) -> None:
+    """Refuse at once what no reader would take."""
+    if phase and not NAME.fullmatch(phase):
+        raise check.fail("record: phase", "a name of letters, digits, '.', '_', '-'", phase)
+    if not shape or shape[0] > _LIMITS.batch_rows or math.prod(shape[1:]) > _LIMITS.width:
+        raise ShapeError(
+            f"record: a payload has a row for each sample, up to {_LIMITS.batch_rows} rows of "
+            f"{_LIMITS.width} numbers; got the shape {tuple(shape)}."
+        )
 
 
 class Recording:
     """A trace in the making; made by :func:`record`. Its methods may be called from any thread."""
 
     def __init__(
-        self, folder: Path, manifest: Manifest, party: str, peer: str, ids: _Ids,
+        self, folder: Path, manifest: Manifest, party: str, peer: str, ids: Ids,
         facts: PublicFacts, *, grad_scale: Any, accumulation: int, every: int,
         max_bytes: int | None, own: tuple[Tensor, Schema] | None, known: Known | None,
         prior: Sequence[float] | None, aux: Mapping[str, tuple[Tensor, Tensor, Schema]],
@@ -270,7 +189,6 @@ class Recording:
         self._have: dict[tuple[str, str, str, str], set[int | None]] = {}
         self._skipped = self._odd = False
         self._models: dict[str, tuple[nn.Module, dict[str, Tensor] | None]] = {}
-        self._widths: dict[str, int] = {}
         self.writer: Writer | None = None
 
     def __enter__(self) -> Recording:
@@ -334,44 +252,23 @@ class Recording:
 
         Raises:
             ConfigError: the recording is not open, or ids are unknown.
-            ShapeError: not one id for each row, or numbers that a trace cannot hold.
+            ShapeError: not one id for each row.
         """
-        if self.writer is None:
-            raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
-        other = peer or self.peer
-        if other not in self._others:
-            check.one_of("record: peer", other, self._others)
-        if z.dim() == 0 or z.is_complex() or z.layout != torch.strided:
-            raise ShapeError(
-                f"record: an embedding is a dense real tensor with a row for each sample, got "
-                f"{str(z.layout).removeprefix('torch.')} {_dtype(z.dtype)} of shape "
-                f"{tuple(z.shape)}."
-            )
-        if z.numel() > _LIMITS.width * len(z) or len(z) > _LIMITS.batch_rows:
-            raise ShapeError(
-                f"record: an embedding of shape {tuple(z.shape)}; a trace holds up to "
-                f"{_LIMITS.batch_rows} rows of {_LIMITS.width} numbers a message."
-            )
-        if phase and not NAME.fullmatch(phase):
-            raise check.fail("record: phase", "a name of letters, digits, '.', '_', '-'", phase)
+        other = self._other(peer)
+        _fits(phase, z.shape)
+        x = as_numbers(z)
         listens = torch.is_grad_enabled() and z.requires_grad
         phase = phase or ("train" if listens else "eval")
-        rows = None if ids is None else self.ids.places(ids)
-        if rows is not None and len(rows) != len(z):
-            raise ShapeError(f"record: the embedding has {len(z)} rows and {len(rows)} ids came.")
+        rows = self._rows("embedding", len(z), ids)
         with self._lock:
             count = self._cuts.get((phase, other), 0)
             self._cuts[phase, other] = count + 1
-            sender = other if self.active else self.party
-            if sender not in self._widths and len(z):
-                self._widths[sender] = z[:1].numel()
         step, micro = divmod(count, self.accumulation)
         epoch = self._epoch
-        if epoch is not None and epoch % self.every:
-            self._skipped = True
+        if self._left_out(epoch):
             return z
         up = (other, self.party) if self.active else (self.party, other)
-        number = self._write("embedding", up, z, rows, phase, epoch, step, micro, None, None)
+        number = self._write("embedding", up, x, rows, phase, epoch, step, micro, None, None)
         if listens:
             taken = [0]
 
@@ -380,12 +277,80 @@ class Recording:
                 part = micro + taken[0] * self.accumulation
                 taken[0] += 1
                 self._write(
-                    "gradient", up[::-1], gradient, rows, phase, epoch, step, part,
+                    "gradient", up[::-1], as_numbers(gradient), rows, phase, epoch, step, part,
                     self._factor(), number,
                 )  # fmt: skip
 
             z.register_hook(arrived)
         return z
+
+    def tell(
+        self,
+        kind: str,
+        x: Any,
+        ids: Any = None,
+        *,
+        sent: bool,
+        peer: str = "",
+        phase: str = "train",
+        epoch: int | None = None,
+        step: int | None = None,
+        name: str = "",
+        pair: int | None = None,
+    ) -> int:
+        """Record one message that crossed; for loops in which no tensor connects both ways.
+
+        A gradient without ids has those of the embedding of the same phase and step, if one has.
+
+        Args:
+            kind: ``embedding``, ``gradient``, ``prediction``, ... (`vflsec.message.KINDS`).
+            x: (b, ...) as it crossed: an array, or a tensor of PyTorch or TensorFlow.
+            ids: (b,) the party's row ids; None if they are not known.
+            sent: whether this party sent it, else it received it.
+            peer: the other end, if there are several.
+            step: of the phase, said by both ends or counted by both alike; None if not known.
+                It is what tells which embedding a gradient belongs to.
+            name: tells messages of one kind apart.
+            pair: number of the embedding's message, if that is known.
+
+        Returns:
+            the number of the message within this process; -1 if it was not recorded.
+
+        Raises:
+            ConfigError: the recording is not open, or ids are unknown.
+            ShapeError: not one id for each row, or no numbers.
+        """
+        ends = (self.party, self._other(peer))
+        numbers = as_numbers(x)
+        _fits(phase, numbers.array.shape or (1,))
+        n = len(numbers.array) if numbers.array.ndim else 0
+        rows = self._rows(kind, n, ids)
+        if self._left_out(epoch):
+            return -1
+        factor = self._factor() if kind == "gradient" else None
+        return self._write(
+            kind, ends if sent else ends[::-1], numbers, rows, phase, epoch, step, None, factor,
+            pair, name,
+        )  # fmt: skip
+
+    def _other(self, peer: str) -> str:
+        if self.writer is None:
+            raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
+        other = peer or self.peer
+        if other not in self._others:
+            check.one_of("record: peer", other, self._others)
+        return other
+
+    def _rows(self, kind: str, n: int, ids: Any) -> NDArray[np.int64] | None:
+        rows = None if ids is None else self.ids.places(ids)
+        if rows is not None and len(rows) != n:
+            raise ShapeError(f"record: the {kind} has {n} rows and {len(rows)} ids came.")
+        return rows
+
+    def _left_out(self, epoch: int | None) -> bool:
+        out = epoch is not None and epoch % self.every != 0
+        self._skipped |= out
+        return out
 
     def _factor(self) -> float | None:
         """What the loss was multiplied by; None if nobody said."""
@@ -404,15 +369,11 @@ class Recording:
         return (1.0 if scale is None else float(scale)) / self.accumulation
 
     def _write(
-        self, kind: str, ends: tuple[str, str], x: Tensor, rows: NDArray[np.int64] | None,
-        phase: str, epoch: int | None, step: int, micro: int, factor: float | None,
-        pair: int | None,
+        self, kind: str, ends: tuple[str, str], x: Numbers, rows: NDArray[np.int64] | None,
+        phase: str, epoch: int | None, step: int | None, micro: int | None,
+        factor: float | None, pair: int | None, name: str = "",
     ) -> int:  # fmt: skip
-        plain = x.detach()
-        if plain.dtype == torch.bfloat16:
-            plain = plain.float()
-        # it is on disk before this returns, so that what the loop does to `x` later is no matter
-        array = (plain if plain.device.type == "cpu" else plain.cpu()).numpy()
+        """Write before this returns, so that what the loop does to `x` later is no matter."""
         writer = self.writer
         if writer is None:
             return -1
@@ -422,8 +383,8 @@ class Recording:
                 self._have.setdefault(key, set()).add(epoch)
         try:
             return writer.message(
-                kind, *ends, array, rows, phase=phase, epoch=epoch, step=step, micro=micro,
-                wire_dtype=_dtype(x.dtype), wire_bytes=x.numel() * x.element_size(),
+                kind, *ends, x.array, rows, phase=phase, epoch=epoch, step=step, micro=micro,
+                name=name, wire_dtype=x.wire_dtype, wire_bytes=x.wire_bytes,
                 loss_reduction=self.manifest.loss_reduction, grad_scale=factor,
                 pair=None if pair is None or pair < 0 else pair,
             )  # fmt: skip
@@ -466,10 +427,8 @@ class Recording:
     def _describe(self, writer: Writer, *, whole: bool) -> None:
         """Add what this process has recorded to what others of the same run have."""
         info = writer.info()
-        widths = self.facts.widths or self._widths
-        facts = self.facts.model_copy(update={"widths": widths})
         models = self._saved(writer.folder) or info.moments[-1].models
-        moment = Moment(phase="train", messages=_EVERYTHING, facts=facts, models=models)
+        moment = Moment(phase="train", messages=_EVERYTHING, facts=self.facts, models=models)
         there = {(h.kind, h.sender, h.receiver, h.phase): h.epochs for h in info.have}
         first = not there
         for k, epochs in self._have.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from numpy.typing import NDArray
 
 from vflsec.errors import TraceError
 from vflsec.trace.claim import RAW, recording
-from vflsec.trace.columns import MESSAGES, ROWS, Stored, tensors, write_table, writer
+from vflsec.trace.columns import MESSAGES, Stored, tensors, writer
+from vflsec.trace.grants import write_targets
 from vflsec.trace.limits import Limits, files_of, open_file
 from vflsec.trace.manifest import (
     FORMAT,
@@ -23,12 +26,14 @@ from vflsec.trace.manifest import (
     Have,
     Manifest,
     ObserverInfo,
+    PublicFacts,
     Seal,
     SealedFile,
     dump,
     load,
 )
 from vflsec.trace.message import check_fields
+from vflsec.trace.pairs import paired
 from vflsec.trace.segments import Torn, read_segments
 
 __all__ = ["digest", "give_up", "have_of", "raw_of", "seal", "write_seal"]
@@ -51,12 +56,20 @@ def digest(folder: Path, name: str) -> str:
     return found.hexdigest()
 
 
-def seal(folder: str | Path, limits: Limits | None = None, *, partial: bool = False) -> list[str]:
+def seal(
+    folder: str | Path,
+    limits: Limits | None = None,
+    *,
+    partial: bool = False,
+    ended: bool = False,
+) -> list[str]:
     """Seal a recorded trace; of one that a killed process left, up to its last whole message.
 
     Args:
         folder: of the trace.
         partial: say in the manifest that recording stopped before the run did.
+        ended: the run came to its end, and its processes were stopped only then, so that a stream
+            of whole messages without an end mark lacks nothing.
 
     Returns:
         what was left out, one sentence each.
@@ -71,14 +84,14 @@ def seal(folder: str | Path, limits: Limits | None = None, *, partial: bool = Fa
     manifest = _manifest(folder)
     observers = sorted({f.split("/")[1] for f in files if f.startswith("view/")})
     for observer in observers:
-        if recording(folder / "view" / observer):
+        if not ended and recording(folder / "view" / observer, here=False):
             raise TraceError(
                 f"{folder}: is being recorded by a process that lives. Seal it when that has ended."
             )
     torn = Torn()
     rows: dict[str, int] = {}
     for observer in observers:
-        rows |= _seal_observer(folder, observer, list(files), manifest, limits, torn)
+        rows |= _seal_observer(folder, observer, list(files), manifest, limits, torn, ended)
     status = "partial" if partial or torn.notes or manifest.status == "partial" else "sealed"
     _replace(folder / "manifest.json", dump(manifest.model_copy(update={"status": status})))
     write_seal(folder, rows, limits)
@@ -105,8 +118,9 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _seal_observer(
-    folder: Path, observer: str, files: list[str], manifest: Manifest, limits: Limits, torn: Torn
-) -> dict[str, int]:
+    folder: Path, observer: str, files: list[str], manifest: Manifest, limits: Limits, torn: Torn,
+    ended: bool,
+) -> dict[str, int]:  # fmt: skip
     here = folder / "view" / observer
     names = raw_of(files, observer)
     info_path = here / "observer.json"
@@ -116,17 +130,27 @@ def _seal_observer(
             (folder / name).unlink()
         return _counts(folder, observer)
     before = len(torn.notes)
-    checked = _checked(read_segments(folder, names, limits, torn), manifest, observer, limits)
-    seen = _Rows(manifest.rows)
-    rows, have, count, nonfinite = _write(here, observer, checked, seen)
-    moments = [m.model_copy(update={"messages": min(m.messages, count)}) for m in info.moments]
-    whole = info.complete and len(torn.notes) == before
+    stream = paired(read_segments(folder, names, limits, torn))
+    seen = _Seen(manifest.rows)
+    checked = _checked(stream, manifest, observer, limits)
+    rows, have, count, nonfinite = _write(here, observer, seen.watched(checked))
+    if ended:
+        torn.notes = [n for n in torn.notes if n not in torn.unended]
+    moments = [
+        m.model_copy(
+            update={"messages": min(m.messages, count), "facts": seen.facts(m.facts)}
+        )
+        for m in info.moments
+    ]  # fmt: skip
+    whole = (info.complete or ended) and len(torn.notes) == before
     kept = have_of(have, info.have)
-    targets = info.targets or seen.targets(here)
-    update = {
-        "have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite,
-        "targets": targets,
+    if ended and whole and not info.have:
+        kept = [h.model_copy(update={"epochs": "all"}) for h in kept]
+    update: dict[str, Any] = {
+        "have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite
     }  # fmt: skip
+    if not info.targets:
+        update["targets"] = seen.targets(here)
     _replace(info_path, dump(info.model_copy(update=update)))
     for path in sorted(here.glob("*.parquet.tmp")):
         if path.name != "messages.parquet.tmp":
@@ -134,7 +158,61 @@ def _seal_observer(
     (here / "messages.parquet.tmp").replace(here / "messages.parquet")
     for name in names:
         (folder / name).unlink()
+    for mark in here.glob("process-*.tmp"):
+        mark.unlink(missing_ok=True)
     return rows
+
+
+class _Seen:
+    """What the messages themselves tell of a recording that nobody could describe at its end."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.rows: dict[bool, NDArray[np.bool_]] = {}
+        self.widths: dict[str, int] = {}
+
+    def watched(
+        self, stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]]
+    ) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+        """The messages as they are."""
+        for meta, batch in stream:
+            if meta["kind"] in ("embedding", "gradient"):
+                ids = batch.column("row")
+                if len(ids) and not ids.null_count:
+                    trained = meta["phase"] not in ("eval", "predict")
+                    self._mark(trained, ids.to_numpy())
+                if meta["kind"] == "embedding" and meta["n_rows"]:
+                    self.widths[meta["sender"]] = math.prod(meta["shape"][1:]) or 1
+            yield meta, batch
+
+    def _mark(self, trained: bool, ids: NDArray[np.int64]) -> None:
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= self.n:
+            raise TraceError(
+                f"row ids go from {low} to {high}; this trace has rows 0..{self.n - 1}."
+            )
+        held = self.rows.get(trained, np.zeros(0, bool))
+        if high >= len(held):  # a manifest may say many more rows than there are
+            held = np.concatenate([held, np.zeros(high + 1 - len(held), bool)])
+        held[ids] = True
+        self.rows[trained] = held
+
+    def facts(self, facts: PublicFacts) -> PublicFacts:
+        """With the widths of the embeddings, if they were not told."""
+        return facts if facts.widths else facts.model_copy(update={"widths": dict(self.widths)})
+
+    def targets(self, here: Path) -> list[str]:
+        """Write which rows are to be guessed: those trained on, and those only evaluated."""
+        none = np.zeros(1, bool)
+        train, other = self.rows.get(True, none), self.rows.get(False, none).copy()
+        both = min(len(train), len(other))
+        other[:both] &= ~train[:both]
+        found = []
+        for split, seen in (("train", train), ("test", other)):
+            if seen.any():
+                write_targets(here, split, torch.from_numpy(np.nonzero(seen)[0]))
+                found.append(split)
+        return found
 
 
 def _checked(
@@ -149,10 +227,7 @@ def _checked(
 
 
 def _write(
-    here: Path,
-    observer: str,
-    stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]],
-    seen: _Rows,
+    here: Path, observer: str, stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]]
 ) -> tuple[dict[str, int], dict[tuple[str, ...], dict[str, Any]], int, int]:
     start = f"view/{observer}/"
     rows: dict[str, int] = defaultdict(int)
@@ -163,11 +238,7 @@ def _write(
     with writer(here / "messages.parquet.tmp", MESSAGES) as messages:
         for meta, batch in stream:
             note(have, meta)
-            entry = {f.name: meta.get(f.name) for f in MESSAGES} | {"msg": count}
-            if entry["pair"] is not None:  # numbers are those of its process
-                entry["pair"] += count - meta["msg"]
-            texts.append(entry)
-            seen.add(meta["phase"], batch)
+            texts.append({f.name: meta.get(f.name) for f in MESSAGES} | {"msg": count})
             if len(texts) >= 20_000:
                 messages.write_table(pa.Table.from_pylist(texts, schema=MESSAGES))
                 texts = []
@@ -192,40 +263,6 @@ def _write(
         out.close()
     rows[f"{start}messages.parquet"] = count
     return dict(rows), have, count, nonfinite
-
-
-class _Rows:
-    """Which rows passed in training, and which in evaluation only: the rows to be guessed."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-        self.seen: dict[str, NDArray[np.bool_]] = {}
-
-    def add(self, phase: str, batch: pa.RecordBatch) -> None:
-        ids = batch.column("row").drop_null().to_numpy()
-        if not len(ids):
-            return
-        if ids.min() < 0 or ids.max() >= self.rows:
-            raise TraceError(
-                f"row ids go from {ids.min()} to {ids.max()}; this trace has rows "
-                f"0..{self.rows - 1}."
-            )
-        split = "test" if phase in ("eval", "predict") else "train"
-        held = self.seen.get(split, np.zeros(0, bool))
-        if ids.max() >= len(held):
-            held = np.concatenate([held, np.zeros(int(ids.max()) + 1 - len(held), bool)])
-        held[ids] = True
-        self.seen[split] = held
-
-    def targets(self, here: Path) -> list[str]:
-        """Write them, and return the splits that have some."""
-        found = {s: np.nonzero(held)[0] for s, held in self.seen.items()}
-        if "test" in found:
-            found["test"] = np.setdiff1d(found["test"], found.get("train", found["test"][:0]))
-        splits = [s for s in ("train", "test") if len(found.get(s, ()))]
-        for split in splits:
-            write_table(here / f"targets-{split}.parquet", ROWS, {"row": found[split]})
-        return splits
 
 
 def _flush(out: pq.ParquetWriter, held: list[pa.RecordBatch]) -> None:

@@ -51,9 +51,18 @@ def begin(folder: Path, manifest: Manifest) -> None:
         if (folder / "seal.json").exists():
             raise ConfigError(f"{folder}: is sealed; record into another folder.")
         return
-    if any(folder.iterdir()):
+    if any(not p.name.endswith(".tmp") for p in folder.iterdir()):
+        if path.exists():  # another process of the same run was faster
+            return begin(folder, manifest)
         raise ConfigError(f"{folder}: is not empty and holds no trace. Give an empty folder.")
-    path.write_bytes(dump(manifest))
+    _replace(path, dump(manifest))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write so that other processes see the old file or the whole new one."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    new.write_bytes(data)
+    new.replace(path)
 
 
 def _null(value: float | None) -> Any:
@@ -73,7 +82,8 @@ class _Plan(NamedTuple):
 class Writer:
     """Appends the messages of one observer to segments of the trace in `folder`.
 
-    Every process start makes its own segments. Safe to call from several threads.
+    Every process start makes its own segments, and several processes may write at once. Safe to
+    call from several threads.
 
     Args:
         folder: of a trace that :func:`begin` made.
@@ -109,10 +119,7 @@ class Writer:
 
     def describe(self, info: ObserverInfo) -> None:
         """Write ``observer.json`` anew."""
-        path = self.folder / "observer.json"
-        new = path.with_name("observer.json.tmp")
-        new.write_bytes(dump(info))
-        new.replace(path)
+        _replace(self.folder / "observer.json", dump(info))
 
     def message(
         self,
