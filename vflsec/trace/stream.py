@@ -55,9 +55,9 @@ class _Frame:
         """What is to be written for one message."""
         self.text[:] = text
         self.msg[:] = number
-        if self.row is not None:
+        if self.row is not None and rows is not None:
             self.row[:] = rows
-        return [self.head, memoryview(flat.reshape(-1)).cast("B"), self.tail]
+        return [self.head, flat.reshape(-1).view(np.uint8), self.tail]
 
 
 def _framed(
