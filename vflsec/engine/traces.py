@@ -135,6 +135,10 @@ def _one_system(traces: Sequence[Trace]) -> None:
     held: dict[str, Path] = {}
     for trace in traces:
         m = trace.manifest
+        if m.classes == 1:
+            raise ConfigError(
+                f"{trace.folder}: its label is a quantity; traces are audited for classes only."
+            )
         if (m.names, m.active, m.classes) != (first.names, first.active, first.classes):
             raise ConfigError(
                 f"{trace.folder}: has the parties {', '.join(m.names)} and {m.classes} classes, "
