@@ -176,6 +176,18 @@ def test_record_a_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "Wrote" in capsys.readouterr().out
 
 
+def test_traces_of_quantities_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = tmp_path / "s.toml"
+    scenario.write_text(
+        '[data]\nname = "quantity_gaussian"\n[algorithm]\nname = "splitnn"\nepochs = 1\n'
+        '[[attack]]\nname = "residual"\n[audit]\nseeds = 1\n'
+    )
+    assert main(["trace", "record", str(scenario), "--out", str(tmp_path / "t")]) == 2
+    assert "its label is a quantity" in capsys.readouterr().err
+
+
 def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) -> None:
     y = np.arange(80) % 2
     with vflsec.record(
