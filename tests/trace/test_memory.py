@@ -55,4 +55,4 @@ def test_memory_of_an_audit(tmp_path: Path) -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["size"] > 200e6
     assert found["recording"] < 0.5 * found["size"]
-    assert found["audit"] < 1.7 * found["size"]  # gradients once, and a fixed part
+    assert found["audit"] < 2.0 * found["size"]  # gradients once, and a fixed part
