@@ -37,6 +37,14 @@ GatesOption = Annotated[
     Path | None, typer.Option("--gates", help="A TOML file with [[gate]] sections.")
 ]
 ConfidenceOption = Annotated[float, typer.Option(help="Of the intervals.")]
+ClaimOption = Annotated[
+    float | None,
+    typer.Option(min=0, help="Epsilon of the labels that is claimed; checked by their own chance."),
+]
+DeltaOption = Annotated[float, typer.Option(min=0, max=1, help="Of the claim.")]
+TauOption = Annotated[
+    float, typer.Option(min=0, help="Log odds by which the truth's class shares may be off.")
+]
 
 
 @trace_app.command()
@@ -91,6 +99,19 @@ def seal(
     for note in notes:
         typer.echo(f"note: {note}")
     typer.echo(f"Sealed {folder}{' (partial)' if notes else ''}.")
+
+
+@trace_app.command()
+def join(folders: TracesArg, out: OutOption = Path("out/joined")) -> None:
+    """Put the traces of several parties of one run into one, to audit what they know together.
+
+    Row k must be the same sample in all of them.
+
+    Example: vflsec trace join bank/trace shop/trace --out joined
+    """
+    from vflsec.trace.join import join as joined
+
+    typer.echo(f"Wrote {joined(folders, out)}")
 
 
 @trace_app.command()
@@ -166,6 +187,10 @@ def audit(
     known_rows: Annotated[
         int | None, typer.Option(min=0, help="Most labelled rows to use.")
     ] = None,
+    together: Annotated[
+        list[str] | None,
+        typer.Option(metavar="A+B", help="Observers that put together what they know."),
+    ] = None,
     truth: Annotated[
         list[Path] | None,
         typer.Option(help="The truth's folder, for each trace; found beside the trace if there."),
@@ -181,6 +206,9 @@ def audit(
     metric: MetricOption = "advantage",
     gates: GatesOption = None,
     confidence: ConfidenceOption = 0.95,
+    claimed_epsilon: ClaimOption = None,
+    claimed_delta: DeltaOption = 0.0,
+    tau: TauOption = 0.0,
     allow_nonfinite: NonfiniteOption = False,
 ) -> None:
     """Make every attack that the traces allow, with its controls; score if the truth is there.
@@ -204,6 +232,7 @@ def audit(
         )
     guesses = infer(
         folders, out / "guesses", attacks=attack or (), known_rows=known_rows,
+        together=[t.split("+") for t in together or ()],
         nonfinite=_nonfinite(allow_nonfinite), models=_models(model or ()),
     )  # fmt: skip
     if not truths or blind:
@@ -213,7 +242,8 @@ def audit(
             f"verdicts: vflsec trace score {guesses} --truth FOLDER --out RESULTS"
         )
         return
-    _score(guesses, truths, out, asked, confidence)
+    claim = None if claimed_epsilon is None else (claimed_epsilon, claimed_delta)
+    _score(guesses, truths, out, asked, confidence, claim, tau)
 
 
 @trace_app.command()
@@ -227,12 +257,16 @@ def score(
     metric: MetricOption = "advantage",
     gates: GatesOption = None,
     confidence: ConfidenceOption = 0.95,
+    claimed_epsilon: ClaimOption = None,
+    claimed_delta: DeltaOption = 0.0,
+    tau: TauOption = 0.0,
 ) -> None:
     """Compare guesses with the truth, judge the gates, write reports.
 
     Example: vflsec trace score guesses/ --truth labels/ --out out/trace --max 0.05
     """
-    _score(guesses, truth, out, _gates(gates, metric, max_), confidence)
+    claim = None if claimed_epsilon is None else (claimed_epsilon, claimed_delta)
+    _score(guesses, truth, out, _gates(gates, metric, max_), confidence, claim, tau)
 
 
 def _nonfinite(allowed: bool) -> str:
@@ -262,12 +296,15 @@ def _told(guesses: Path) -> None:
 
 
 def _score(
-    guesses: Path, truths: list[Path], out: Path, gates: list[dict[str, Any]], confidence: float
-) -> None:
+    guesses: Path, truths: list[Path], out: Path, gates: list[dict[str, Any]], confidence: float,
+    claim: tuple[float, float] | None, tau: float,
+) -> None:  # fmt: skip
     from vflsec.engine.traces import score as scored
     from vflsec.report.console import print_summary
 
-    result = scored(guesses, truths, out, gates=gates, confidence=confidence)
+    result = scored(
+        guesses, truths, out, gates=gates, confidence=confidence, claimed=claim, tau=tau
+    )
     console = console_for()
     print_summary(result.summary, console)
     console.print(f"Results: {result.folder}", soft_wrap=True)

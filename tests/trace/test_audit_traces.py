@@ -205,6 +205,18 @@ def test_record_a_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "Wrote" in capsys.readouterr().out
 
 
+def test_traces_of_quantities_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = tmp_path / "s.toml"
+    scenario.write_text(
+        '[data]\nname = "quantity_gaussian"\n[algorithm]\nname = "splitnn"\nepochs = 1\n'
+        '[[attack]]\nname = "residual"\n[audit]\nseeds = 1\n'
+    )
+    assert main(["trace", "record", str(scenario), "--out", str(tmp_path / "t")]) == 2
+    assert "its label is a quantity" in capsys.readouterr().err
+
+
 def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) -> None:
     y = np.arange(80) % 2
     with vflsec.record(
@@ -224,3 +236,109 @@ def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) ->
     result = score(guesses, [tmp_path / "labels"], tmp_path / "o")
     row = result.results.query("attack == 'direction' and metric == 'auc'").iloc[0]
     assert (row["value"], row["control"], row["n"]) == (1.0, "majority", 70)
+
+
+def test_a_joined_trace_tells_what_parties_know_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of two parties holds half of a secret; only both together find it.
+
+    The gradient of one is label plus noise, that of the other the same noise.
+    """
+    g = np.random.default_rng(0)
+    y = (g.random(200) < 0.5).astype(int)
+    known = np.concatenate([np.nonzero(y == c)[0][:15] for c in (0, 1)])
+    mask = g.normal(scale=30, size=(200, 1)).astype(np.float32)
+    half = {"east": mask, "west": (y[:, None] * 2 - 1) - mask}
+    roles = {"shop": "active", "east": "passive", "west": "passive"}
+    for party, gradient in half.items():
+        with vflsec.record(
+            tmp_path / party, party=party, role="passive", parties=roles, rows=200, classes=2,
+            loss_reduction="sum", prior=(0.5, 0.5), known=(known, y[known]),
+            columns=g.normal(size=(200, 2)),
+        ) as rec:  # fmt: skip
+            for rows in torch.arange(200).split(50):
+                z = rec.cut(torch.zeros(50, 1).requires_grad_(), rows)
+                z.backward(torch.from_numpy(gradient.astype(np.float32))[rows])
+    write_truth(tmp_path / "y", np.arange(200), y)
+    both, out = str(tmp_path / "both"), str(tmp_path / "o")
+    sides = [str(tmp_path / p) for p in half]
+    assert main(["trace", "join", *sides, "--out", both]) == 0
+    args = ["--attack", "gradient_completion", "--attack", "similarity", "--truth",
+            str(tmp_path / "y"), "--out", out]  # fmt: skip
+    assert main(["trace", "audit", both, "--together", "east+west", *args]) == 0
+    points = json.loads((tmp_path / "o" / "summary.json").read_text())["points"]
+    auc = {(p["adversary"], p["attack"]): p["value"] for p in points if p["metric"] == "auc"}
+    assert auc["east", "similarity"] < 0.7
+    assert auc["west", "similarity"] < 0.7
+    capsys.readouterr()
+    assert max(v for (who, _), v in auc.items() if who == "east+west") > 0.9
+    for bad, words in (
+        (["join", sides[0], sides[0], "--out", str(tmp_path / "n")], "both hold what east saw"),
+        (["join", sides[0], "--out", str(tmp_path / "n")], "at least two observers"),
+        (["join", *sides, "--out", both], "is not empty"),
+        (["audit", both, "--together", "east+shop", "--out", str(tmp_path / "m")], "together must"),
+    ):
+        assert main(["trace", *bad]) == 2
+        assert words in capsys.readouterr().err
+
+
+A = ("active",)
+HIDDEN = [
+    AttackSpec("attribute", adversary=A, known_rows=20, aux_rows=40),
+    AttackSpec("embedding_inversion", adversary=A, known_rows=20, aux_rows=40),
+]
+
+
+def test_guesses_of_columns_are_scored_as_live(tmp_path: Path) -> None:
+    """Features and an attribute, with controls on own columns: bit for bit the live figures."""
+    run = Run(dataset="small", algorithm="splitnn")
+    live = simulate(tmp_path / "t", HIDDEN, run=run)
+    task, bench, found = small_task(0), Bench(), []
+    for i, p in enumerate(prepared(HIDDEN)):
+        for answers in bench.attack(p, [live.views[i, "train"]], [0], "train"):
+            found += [m for a in answers for m in scored(a, task)]
+    names = ("attribute", "embedding_inversion")
+    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=names, trusted=True)
+    result = score(guesses, [tmp_path / "t"], tmp_path / "o", gates=[{"max": 0.05}])
+    frame = result.results.query("attack != '' and status == 'ok'")
+    mine = {
+        (r.attack, r.split, r.metric): (r.value, r.n, {k: v["value"] for k, v in
+                                                      json.loads(r.controls).items()})
+        for r in frame.itertuples()
+    }  # fmt: skip
+    theirs = {
+        (m.attack, m.split, m.metric): (m.value, m.n, {k: v["value"] for k, v in
+                                                      m.controls.items()})
+        for m in found
+    }  # fmt: skip
+    assert mine == theirs
+    assert {a for a, *_ in mine} == set(names)
+    assert all("linear" in c for (a, *_), (*_, c) in mine.items() if a == "embedding_inversion")
+    assert all("logistic" in c for (a, *_), (*_, c) in mine.items() if a == "attribute")
+
+
+def test_columns_without_a_truth_are_not_scored(tmp_path: Path) -> None:
+    """No columns, those of some rows, and columns that have nothing to do with the trace."""
+    simulate(tmp_path / "t", HIDDEN, run=Run(dataset="small", algorithm="splitnn"))
+    guesses = infer(
+        [tmp_path / "t"], tmp_path / "g", attacks=("embedding_inversion",), trusted=True
+    )
+    task = small_task(0)
+    n, x, schema = len(task.y), task.x["passive1"], task.schema["passive1"]
+    write_truth(tmp_path / "bare", np.arange(n), task.y)
+    result = score(guesses, [tmp_path / "bare"], tmp_path / "a")
+    assert set(result.results.status) == {"not-applicable"}
+    half = np.arange(0, n, 2)
+    write_truth(tmp_path / "half", half, task.y[half], hidden={"passive1": (x[half], schema)})
+    result = score(guesses, [tmp_path / "half"], tmp_path / "b")
+    some = result.results.query("metric == 'r2' and split == 'train'").iloc[0]
+    assert 0 < some["n"] < 0.6 * len(task.sets["labelled"])
+    assert some["value"] > 0.5
+    other = torch.randn(x.shape, generator=torch.Generator().manual_seed(5))
+    write_truth(tmp_path / "null", np.arange(n), task.y, hidden={"passive1": (other, schema)})
+    result = score(guesses, [tmp_path / "null"], tmp_path / "c")
+    assert result.results.query("metric == 'r2' and split == 'train'").iloc[0]["value"] < 0.05
+    write_truth(tmp_path / "far", [0], [0], hidden={"passive1": (x[:1], schema)})
+    with pytest.raises(VflsecError, match="truth: hidden columns"):
+        write_truth(tmp_path / "bad", [0, 1], [0, 0], hidden={"passive1": x[:1]})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, dtype, strided
 
 from vflsec.errors import ShapeError
 
@@ -22,6 +23,11 @@ class Numbers(NamedTuple):
     wire_bytes: int
 
 
+@cache
+def _name(dtype: dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def as_numbers(x: Any) -> Numbers:
     """A tensor of PyTorch or TensorFlow, a NumPy array, or nested lists of numbers.
 
@@ -31,10 +37,13 @@ def as_numbers(x: Any) -> Numbers:
         ShapeError: it holds something else than numbers.
     """
     if isinstance(x, Tensor):
-        plain = x.detach()
-        wire = str(plain.dtype).removeprefix("torch.")
+        if x.is_complex() or x.layout != strided:
+            raise ShapeError(
+                f"record: a payload is a dense array of real numbers, got {x.layout} of {x.dtype}."
+            )
+        plain, wire = x.detach(), _name(x.dtype)
         wide = plain.float() if wire == "bfloat16" else plain
-        array = wide.to("cpu").contiguous().numpy()
+        array = (wide if wide.device.type == "cpu" else wide.cpu()).numpy()
         return Numbers(array, wire, x.numel() * x.element_size())
     if hasattr(x, "numpy") and callable(x.numpy):
         x = x.numpy()

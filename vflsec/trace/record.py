@@ -10,6 +10,7 @@ through the returned tensor. Nothing that the loop computes is changed.
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +27,11 @@ from vflsec import check
 from vflsec._version import __version__
 from vflsec.errors import ConfigError, ShapeError
 from vflsec.trace.arrays import Numbers, as_numbers
-from vflsec.trace.grants import write_known, write_own
+from vflsec.trace.claim import alone, recording
+from vflsec.trace.given import Ids, aux_columns, claimed, known_rows, own_columns
+from vflsec.trace.grants import write_aux, write_known, write_own
 from vflsec.trace.layers import describe
+from vflsec.trace.limits import NAME, Limits
 from vflsec.trace.manifest import (
     FORMAT,
     VERSION,
@@ -42,7 +46,7 @@ from vflsec.trace.manifest import (
     Run,
     Software,
 )
-from vflsec.trace.seal import seal
+from vflsec.trace.seal import give_up, seal
 from vflsec.trace.weights import write_weights
 from vflsec.trace.writer import Writer, begin
 from vflsec.view import Known, Schema
@@ -50,6 +54,7 @@ from vflsec.view import Known, Schema
 __all__ = ["Recording", "record"]
 
 _EVERYTHING = 1 << 62
+_LIMITS = Limits()
 
 
 def record(
@@ -68,6 +73,8 @@ def record(
     schema: Schema | None = None,
     known: tuple[Any, Any] | None = None,
     prior: Sequence[float] | None = None,
+    aux: Mapping[str, tuple[Any, Any]] | None = None,
+    claim: tuple[float, float] | float | None = None,
     facts: Mapping[str, Any] | None = None,
     run: Mapping[str, Any] | None = None,
     tap: str = "boundary",
@@ -94,6 +101,9 @@ def record(
         schema: their layout; numeric columns by default.
         known: (ids, labels) of rows whose labels this party was given.
         prior: class shares, if this party knows them.
+        aux: {other party: (ids, its columns (q, ...))} of rows whose columns this party was given;
+            the same ids for all.
+        claim: epsilon, or (epsilon, delta), by which every label is said to be protected.
         facts: fields of `vflsec.trace.manifest.PublicFacts` that are known: ``aggregation``,
             ``top``, ``batch_size``, ``epochs``, ``widths``.
         run: ``dataset``, ``algorithm``, ``defense``, ``strength``, ``seed`` of this run; runs that
@@ -118,7 +128,7 @@ def record(
         raise check.fail(
             "record: parties", f"the roles of {party!r} ({role}) and of its peer {other!r}", roles
         )
-    ids = _Ids(rows)
+    ids = Ids(rows)
     try:
         manifest = Manifest(
             format=FORMAT, version=VERSION, status="recording",
@@ -129,7 +139,7 @@ def record(
             parties=[PartyInfo(name=n, role=r) for n, r in roles.items()],  # type: ignore[arg-type]
             rows=len(ids), classes=classes,
             loss_reduction=loss_reduction,  # type: ignore[arg-type]
-            run=Run(**dict(run or {})),
+            run=Run(**dict(run or {})), claim=claimed(claim),
         )  # fmt: skip
         public = PublicFacts(
             reduction=loss_reduction,  # type: ignore[arg-type]
@@ -141,100 +151,43 @@ def record(
     return Recording(
         Path(folder), manifest, party, other, ids, public, grad_scale=grad_scale,
         accumulation=accumulation, every=every_n_epochs, max_bytes=max_bytes,
-        own=_own(columns, schema, len(ids)), known=_granted(known, ids), prior=prior,
+        own=None if columns is None else own_columns(columns, schema, len(ids)),
+        known=known_rows(known, ids), prior=prior, aux=aux_columns(aux or {}, ids, roles, party),
     )  # fmt: skip
 
 
-class _Ids:
-    """From the party's ids to positions."""
-
-    def __init__(self, rows: Any) -> None:
-        self.sorted: NDArray[Any] | None = None
-        if isinstance(rows, int) and not isinstance(rows, bool):
-            self.n = check.integer("record: rows", rows)
-            return
-        values = rows.cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
-        if values.ndim != 1 or not len(values):
-            raise check.fail("record: rows", "a number of rows or one id for each", values.shape)
-        self.n = len(values)
-        self.order = np.argsort(values, kind="stable")
-        self.sorted = values[self.order]
-        if (self.sorted[1:] == self.sorted[:-1]).any():
-            raise ConfigError("record: rows must name every row once; some ids repeat.")
-
-    def __len__(self) -> int:
-        return self.n
-
-    def places(self, ids: Any) -> NDArray[np.int64]:
-        """Trace row ids of the party's own ids.
-
-        Raises:
-            ConfigError: an id is not among `rows`.
-        """
-        values = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
-        if values.ndim != 1:
-            raise ShapeError(f"record: ids of a batch have shape (b,), got {values.shape}.")
-        if self.sorted is None:
-            found = values.astype(np.int64)
-            bad = (found < 0) | (found >= self.n)
-        else:
-            at = np.searchsorted(self.sorted, values).clip(max=self.n - 1)
-            bad = self.sorted[at] != values
-            found = self.order[at]
-        if bad.any():
-            raise ConfigError(
-                f"record: {int(bad.sum())} ids of a batch are not among the {self.n} rows that "
-                "were named. Give record() all rows, those of evaluation too."
-            )
-        return np.asarray(found, np.int64)
-
-
-def _own(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Schema] | None:
-    if columns is None:
-        return None
-    x = columns if isinstance(columns, Tensor) else torch.from_numpy(np.array(columns))
-    x = x.detach().cpu()
-    x = x if x.is_floating_point() and x.dtype != torch.bfloat16 else x.float()
-    if x.dim() < 2 or len(x) != n:
-        raise ShapeError(f"record: columns have shape (N, ...) with N = {n}, got {tuple(x.shape)}.")
-    if schema is None:
-        width = x.shape[1]
-        plain = x.dim() == 2
-        names = tuple(f"c{i}" for i in range(width)) if plain else ()
-        schema = Schema(names, (0,) * width if plain else (), tuple(x.shape[1:]))
-    return x, schema
-
-
-def _granted(known: tuple[Any, Any] | None, ids: _Ids) -> Known | None:
-    if known is None:
-        return None
-    labels = torch.from_numpy(np.array(known[1], dtype=np.int64))
-    rows = torch.from_numpy(ids.places(known[0]))
-    if len(rows) != len(labels):
-        raise ShapeError(f"record: known has {len(rows)} ids and {len(labels)} labels.")
-    return Known(rows, labels)
+def _fits(phase: str, shape: Sequence[int]) -> None:
+    """Refuse at once what no reader would take."""
+    if phase and not NAME.fullmatch(phase):
+        raise check.fail("record: phase", "a name of letters, digits, '.', '_', '-'", phase)
+    if not shape or shape[0] > _LIMITS.batch_rows or math.prod(shape[1:]) > _LIMITS.width:
+        raise ShapeError(
+            f"record: a payload has a row for each sample, up to {_LIMITS.batch_rows} rows of "
+            f"{_LIMITS.width} numbers; got the shape {tuple(shape)}."
+        )
 
 
 class Recording:
     """A trace in the making; made by :func:`record`. Its methods may be called from any thread."""
 
     def __init__(
-        self, folder: Path, manifest: Manifest, party: str, peer: str, ids: _Ids,
+        self, folder: Path, manifest: Manifest, party: str, peer: str, ids: Ids,
         facts: PublicFacts, *, grad_scale: Any, accumulation: int, every: int,
         max_bytes: int | None, own: tuple[Tensor, Schema] | None, known: Known | None,
-        prior: Sequence[float] | None,
+        prior: Sequence[float] | None, aux: Mapping[str, tuple[Tensor, Tensor, Schema]],
     ) -> None:  # fmt: skip
         self.folder, self.manifest, self.party, self.peer = folder, manifest, party, peer
         self.ids, self.facts, self.scale = ids, facts, grad_scale
         self.accumulation, self.every, self.max_bytes = accumulation, every, max_bytes
-        self.own, self.known = own, known
+        self.own, self.known, self.aux = own, known, aux
         self.prior = None if prior is None else [float(p) for p in prior]
         self.active = party == manifest.active
+        self._others = [n for n in manifest.names if n != party]
         self._lock = threading.Lock()
         self._epoch: int | None = None
         self._cuts: dict[tuple[str, str], int] = {}
         self._have: dict[tuple[str, str, str, str], set[int | None]] = {}
-        self._skipped = False
+        self._skipped = self._odd = False
         self._models: dict[str, tuple[nn.Module, dict[str, Tensor] | None]] = {}
         self.writer: Writer | None = None
 
@@ -242,18 +195,26 @@ class Recording:
         begin(self.folder, self.manifest)
         self.writer = Writer(self.folder, self.party, max_bytes=self.max_bytes)
         here = self.writer.folder
-        layouts = {} if self.own is None else {self.party: Layout.of(self.own[1])}
-        if self.writer.segment == 0:  # others of several processes find these files there
+        with alone(here):
+            if self.writer.info().moments:
+                return self  # of another process of this run, which described it
+            layouts = {}
             if self.own is not None:
                 write_own(here, self.own[0])
+                layouts[self.party] = Layout.of(self.own[1])
             if self.known is not None:
                 write_known(here, self.known)
-        self._info = ObserverInfo(
-            party=self.party, own="none" if self.own is None else "all", layouts=layouts,
-            moments=[Moment(phase="train", messages=_EVERYTHING, facts=self.facts)],
-            prior=self.prior, known=0 if self.known is None else len(self.known),
-        )  # fmt: skip
-        self.writer.describe(self._info)
+            for other, (rows, x, schema) in self.aux.items():
+                write_aux(here, other, rows, x)
+                layouts[other] = Layout.of(schema)
+            self.writer.describe(
+                ObserverInfo(
+                    party=self.party, own="none" if self.own is None else "all", layouts=layouts,
+                    moments=[Moment(phase="train", messages=_EVERYTHING, facts=self.facts)],
+                    prior=self.prior, known=0 if self.known is None else len(self.known),
+                    aux=list(self.aux),
+                )
+            )  # fmt: skip
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -261,7 +222,7 @@ class Recording:
 
     def epoch(self, number: int) -> None:
         """Say which epoch the following batches belong to."""
-        self._epoch = check.integer("record: epoch", number, low=0)
+        self._epoch = check.integer("record: epoch", number, low=0, high=_LIMITS.epochs)
 
     def model(self, bottom: nn.Module, initial: Mapping[str, Tensor] | None = None) -> None:
         """Keep the party's own model as it is when the recording ends.
@@ -270,6 +231,8 @@ class Recording:
             bottom: from own rows to the embedding.
             initial: its ``state_dict()`` before training (a copy), for a control of the audit.
         """
+        if self.writer is None:
+            raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
         if self.own is None:
             raise ConfigError("record: a model is kept with the rows it takes; give columns too.")
         copied = None if initial is None else {k: v.detach().clone() for k, v in initial.items()}
@@ -292,6 +255,8 @@ class Recording:
             ShapeError: not one id for each row.
         """
         other = self._other(peer)
+        _fits(phase, z.shape)
+        x = as_numbers(z)
         listens = torch.is_grad_enabled() and z.requires_grad
         phase = phase or ("train" if listens else "eval")
         rows = self._rows("embedding", len(z), ids)
@@ -303,7 +268,6 @@ class Recording:
         if self._left_out(epoch):
             return z
         up = (other, self.party) if self.active else (self.party, other)
-        x = as_numbers(z)
         number = self._write("embedding", up, x, rows, phase, epoch, step, micro, None, None)
         if listens:
             taken = [0]
@@ -358,6 +322,7 @@ class Recording:
         """
         ends = (self.party, self._other(peer))
         numbers = as_numbers(x)
+        _fits(phase, numbers.array.shape or (1,))
         n = len(numbers.array) if numbers.array.ndim else 0
         rows = self._rows(kind, n, ids)
         if self._left_out(epoch):
@@ -372,8 +337,8 @@ class Recording:
         if self.writer is None:
             raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
         other = peer or self.peer
-        if other not in self.manifest.names or other == self.party:
-            check.one_of("record: peer", other, [n for n in self.manifest.names if n != self.party])
+        if other not in self._others:
+            check.one_of("record: peer", other, self._others)
         return other
 
     def _rows(self, kind: str, n: int, ids: Any) -> NDArray[np.int64] | None:
@@ -394,6 +359,11 @@ class Recording:
             scale = scale.get_scale()
         elif callable(scale):
             scale = scale()
+        if scale is not None and not 0 < float(scale) < math.inf:
+            if not self._odd:
+                self._odd = True
+                self._warn(f"a grad_scale of {scale!r} is none; recorded as not known")
+            return None
         if scale is None and self.accumulation == 1:
             return None
         return (1.0 if scale is None else float(scale)) / self.accumulation
@@ -407,8 +377,10 @@ class Recording:
         writer = self.writer
         if writer is None:
             return -1
-        with self._lock:
-            self._have.setdefault((kind, *ends, phase), set()).add(epoch)
+        key = (kind, *ends, phase)
+        if epoch not in self._have.get(key, ()):
+            with self._lock:
+                self._have.setdefault(key, set()).add(epoch)
         try:
             return writer.message(
                 kind, *ends, x.array, rows, phase=phase, epoch=epoch, step=step, micro=micro,
@@ -418,36 +390,60 @@ class Recording:
             )  # fmt: skip
         except OSError as why:
             writer.full = True
-            warnings.warn(
-                f"vflsec.record: nothing more is recorded in {self.folder} ({why.strerror}); what "
-                "was written stays.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            self._warn(f"nothing more is recorded in {self.folder} ({why.strerror}); what was "
+                       "written stays")  # fmt: skip
             return -1
 
+    @staticmethod
+    def _warn(text: str) -> None:
+        warnings.warn(f"vflsec.record: {text}.", RuntimeWarning, stacklevel=4)
+
     def close(self, *, failed: bool = False) -> None:
-        """End the recording and seal the trace; `failed` if the loop ended by an error."""
+        """End the recording; seal the trace unless another process still records into it.
+
+        Args:
+            failed: the loop ended by an error.
+        """
         writer, self.writer = self.writer, None
-        if writer is None:
+        if writer is None or not writer.mine:
             return
-        full = writer.full
-        writer.close()
-        whole = not (full or failed or self._skipped)
-        moment = Moment(
-            phase="train", messages=_EVERYTHING, facts=self.facts,
-            models=self._saved(writer.folder),
-        )  # fmt: skip
+        stopped = failed or writer.full
+        try:
+            with alone(writer.folder):
+                self._describe(writer, whole=not (stopped or self._skipped))
+            writer.close()
+            with alone(self.folder):
+                views = [p for p in (self.folder / "view").iterdir() if p.is_dir()]
+                if stopped:
+                    give_up(self.folder)
+                if not any(recording(v) for v in views):
+                    seal(self.folder)
+        except OSError as why:
+            self._warn(f"{self.folder} is not sealed ({why.strerror or why}); what was written "
+                       "stays. Make room, then 'vflsec trace seal' it")  # fmt: skip
+        finally:
+            writer.release()
+
+    def _describe(self, writer: Writer, *, whole: bool) -> None:
+        """Add what this process has recorded to what others of the same run have."""
+        info = writer.info()
+        models = self._saved(writer.folder) or info.moments[-1].models
+        moment = Moment(phase="train", messages=_EVERYTHING, facts=self.facts, models=models)
+        there = {(h.kind, h.sender, h.receiver, h.phase): h.epochs for h in info.have}
+        first = not there
+        for k, epochs in self._have.items():
+            mine = sorted(e for e in epochs if e is not None)
+            before = there.get(k, "all" if whole else [])
+            if isinstance(before, list):
+                there[k] = sorted({*before, *mine})
+            else:
+                there[k] = "all" if whole else mine
         have = [
-            Have(
-                kind=k[0], sender=k[1], receiver=k[2], phase=k[3],
-                epochs="all" if whole else sorted(e for e in epochs if e is not None),
-            )
-            for k, epochs in self._have.items()
-        ]  # fmt: skip
-        update = {"moments": [moment], "have": have, "complete": whole}
-        writer.describe(self._info.model_copy(update=update))
-        seal(self.folder, partial=full or failed)
+            Have(kind=k[0], sender=k[1], receiver=k[2], phase=k[3], epochs=e)
+            for k, e in there.items()
+        ]
+        update = {"moments": [moment], "have": have, "complete": whole and (first or info.complete)}
+        writer.describe(info.model_copy(update=update))
 
     def _saved(self, folder: Path) -> list[ModelFile]:
         out = []

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from vflsec.errors import TraceError
+from vflsec.trace.claim import RAW, recording
 from vflsec.trace.columns import MESSAGES, Stored, tensors, writer
 from vflsec.trace.grants import write_targets
 from vflsec.trace.limits import Limits, files_of, open_file
@@ -34,11 +35,10 @@ from vflsec.trace.manifest import (
 from vflsec.trace.message import check_fields
 from vflsec.trace.pairs import paired
 from vflsec.trace.segments import Torn, read_segments
-from vflsec.trace.writer import RAW
 
-__all__ = ["digest", "have_of", "raw_of", "seal", "write_seal"]
+__all__ = ["digest", "give_up", "have_of", "raw_of", "seal", "write_seal"]
 
-_GROUP = 32 << 20  # bytes of a row group, which is what a reader holds at once
+_GROUP = 8 << 20  # bytes of a row group, which is what a reader holds at once
 
 
 def raw_of(files: Iterable[str], observer: str) -> list[str]:
@@ -83,14 +83,25 @@ def seal(
         raise TraceError(f"{folder}: is sealed already.")
     manifest = _manifest(folder)
     observers = sorted({f.split("/")[1] for f in files if f.startswith("view/")})
+    for observer in observers:
+        if not ended and recording(folder / "view" / observer, here=False):
+            raise TraceError(
+                f"{folder}: is being recorded by a process that lives. Seal it when that has ended."
+            )
     torn = Torn()
     rows: dict[str, int] = {}
     for observer in observers:
         rows |= _seal_observer(folder, observer, list(files), manifest, limits, torn, ended)
-    status = "partial" if partial or torn.notes else "sealed"
+    status = "partial" if partial or torn.notes or manifest.status == "partial" else "sealed"
     _replace(folder / "manifest.json", dump(manifest.model_copy(update={"status": status})))
     write_seal(folder, rows, limits)
     return torn.notes
+
+
+def give_up(folder: Path) -> None:
+    """Say in the manifest that recording stopped before the run did; another may still record."""
+    manifest = _manifest(folder)
+    _replace(folder / "manifest.json", dump(manifest.model_copy(update={"status": "partial"})))
 
 
 def _manifest(folder: Path) -> Manifest:
@@ -147,8 +158,8 @@ def _seal_observer(
     (here / "messages.parquet.tmp").replace(here / "messages.parquet")
     for name in names:
         (folder / name).unlink()
-    for mark in here.glob("raw-*.tmp"):
-        mark.unlink()
+    for mark in here.glob("process-*.tmp"):
+        mark.unlink(missing_ok=True)
     return rows
 
 
@@ -169,11 +180,22 @@ class _Seen:
                 ids = batch.column("row")
                 if len(ids) and not ids.null_count:
                     trained = meta["phase"] not in ("eval", "predict")
-                    at = self.rows.setdefault(trained, np.zeros(self.n, bool))
-                    at[np.clip(ids.to_numpy(), 0, self.n - 1)] = True
+                    self._mark(trained, ids.to_numpy())
                 if meta["kind"] == "embedding" and meta["n_rows"]:
                     self.widths[meta["sender"]] = math.prod(meta["shape"][1:]) or 1
             yield meta, batch
+
+    def _mark(self, trained: bool, ids: NDArray[np.int64]) -> None:
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= self.n:
+            raise TraceError(
+                f"row ids go from {low} to {high}; this trace has rows 0..{self.n - 1}."
+            )
+        held = self.rows.get(trained, np.zeros(0, bool))
+        if high >= len(held):  # a manifest may say many more rows than there are
+            held = np.concatenate([held, np.zeros(high + 1 - len(held), bool)])
+        held[ids] = True
+        self.rows[trained] = held
 
     def facts(self, facts: PublicFacts) -> PublicFacts:
         """With the widths of the embeddings, if they were not told."""
@@ -182,9 +204,9 @@ class _Seen:
     def targets(self, here: Path) -> list[str]:
         """Write which rows are to be guessed: those trained on, and those only evaluated."""
         none = np.zeros(1, bool)
-        train, other = self.rows.get(True, none), self.rows.get(False, none)
-        if len(train) == len(other):
-            other = other & ~train
+        train, other = self.rows.get(True, none), self.rows.get(False, none).copy()
+        both = min(len(train), len(other))
+        other[:both] &= ~train[:both]
         found = []
         for split, seen in (("train", train), ("test", other)):
             if seen.any():
