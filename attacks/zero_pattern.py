@@ -101,7 +101,9 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
 
     def share(mask: Tensor) -> Tensor:
         total = torch.zeros(n, mask.shape[1], dtype=torch.float64, device=mask.device)
-        return total.index_add_(0, place, mask.double()) / visits.unsqueeze(1)
+        for at in torch.arange(len(mask), device=mask.device).split(1 << 16):
+            total.index_add_(0, place[at], mask[at].double())  # whole numbers: in any order
+        return total / visits.unsqueeze(1)
 
     rare = None if view.prior is None or classes != 2 else float(view.prior[1]) <= 0.5
     made: list[tuple[str, Tensor, Tensor | None]] = []

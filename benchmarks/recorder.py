@@ -1,72 +1,156 @@
 """What recording costs a split training step: embeddings 512 x 64, with and without the recorder.
 
-One step is that of two parties in one process: the passive bottom, the active bottom and top, the
-loss, both backward passes and both optimisers. Steps with and without `vflsec.record` at the
-passive party alternate; printed are medians of the processor time, so that other work on the
-machine counts less, and what recording adds. One thread.
+Blocks of steps with and without `vflsec.record` at the passive party alternate. Printed are medians
+over rounds of medians over steps, and the middle half of the rounds. One thread.
 
-    python benchmarks/recorder.py [STEPS]
+- *one process*: both parties' steps on a shuffled batch of a table, in processor time (in the
+  kernel too), so that other work on the machine counts less.
+- *two processes*: the passive party's step over a loopback socket, waiting included, by the clock.
+
+    python benchmarks/recorder.py [ROUNDS [STEPS]]
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import socket
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import vflsec
 
-BATCH, WIDTH, COLUMNS = 512, 64, 100
+BATCH, WIDTH, ROWS, BLOCK = 512, 64, 4096, 10
+SIZES = {"small": (15, 128), "ordinary": (100, 256, 128)}
+"""Columns and hidden layers of a bottom model."""
+
+Cut = Callable[[Tensor, Tensor], Tensor]
 
 
-def bottom() -> nn.Module:
-    """A bottom model of ordinary size for a table."""
-    return nn.Sequential(
-        nn.Linear(COLUMNS, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, WIDTH)
+def bottom(*sizes: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    for a, b in zip(sizes[:-1], sizes[1:], strict=True):
+        layers += [nn.Linear(a, b), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(sizes[-1], WIDTH))
+
+
+class Active:
+    """The party with labels: what comes back for an embedding."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        self.model, self.top = bottom(*sizes), nn.Linear(2 * WIDTH, 2)
+        self.x, self.y = torch.randn(ROWS, sizes[0]), torch.randint(2, (ROWS,))
+        self.optimizer = torch.optim.Adam([*self.model.parameters(), *self.top.parameters()])
+
+    def step(self, z: Tensor, rows: Tensor) -> Tensor:
+        got = z.requires_grad_()
+        shares = self.top(torch.cat([self.model(self.x[rows]), got], 1))
+        loss = nn.functional.cross_entropy(shares, self.y[rows])
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        assert got.grad is not None
+        return got.grad
+
+
+def make_step(
+    sizes: tuple[int, ...], other: Callable[[Tensor, Tensor], Tensor], clock: Callable[[], float]
+) -> Callable[[Cut], float]:
+    """A step of the passive party; called with what stands at the cut, returns milliseconds."""
+    passive, x = bottom(*sizes), torch.randn(ROWS, sizes[0])
+    optimizer = torch.optim.Adam(passive.parameters())
+
+    def step(cut: Cut) -> float:
+        rows = torch.randperm(ROWS)[:BATCH]
+        started = clock()
+        z = cut(passive(x[rows]), rows)
+        back = other(z.detach(), rows)
+        optimizer.zero_grad()
+        z.backward(back)
+        optimizer.step()
+        return 1e3 * (clock() - started)
+
+    return step
+
+
+def exactly(sock: socket.socket, n: int) -> bytearray:
+    data, have = bytearray(n), 0
+    while have < n:
+        have += sock.recv_into(memoryview(data)[have:])
+    return data
+
+
+def serve(sock: socket.socket, sizes: tuple[int, ...]) -> None:
+    """The active party in a process of its own, until it is ended."""
+    torch.set_num_threads(1)
+    active = Active(sizes)
+    while True:
+        rows = torch.frombuffer(exactly(sock, 8 * BATCH), dtype=torch.int64)
+        z = torch.frombuffer(exactly(sock, 4 * BATCH * WIDTH), dtype=torch.float32)
+        sock.sendall(active.step(z.reshape(BATCH, WIDTH), rows).numpy().tobytes())
+
+
+def measure(step: Callable[[Cut], float], rounds: int, steps: int) -> tuple[list[float], ...]:
+    """Medians over steps, without and with the recorder, one of each round."""
+    plain, recorded = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        where = Path(folder) / "trace"
+        with vflsec.record(where, party="bank", role="passive", rows=ROWS) as rec:
+            for i in range(rounds + 1):
+                a, b = [], []
+                for _ in range(0, steps, BLOCK):
+                    a += [step(lambda z, _: z) for _ in range(BLOCK)]
+                    b += [step(rec.cut) for _ in range(BLOCK)]
+                if i:  # the first warms up
+                    plain.append(statistics.median(a))
+                    recorded.append(statistics.median(b))
+    return plain, recorded
+
+
+def report(name: str, plain: list[float], recorded: list[float]) -> None:
+    costs = [b - a for a, b in zip(plain, recorded, strict=True)]
+    shares = sorted(100 * c / a for a, c in zip(plain, costs, strict=True))
+    low, high = shares[len(shares) // 4], shares[-1 - len(shares) // 4]
+    print(
+        f"{name}: {statistics.median(plain):.2f} ms alone, {statistics.median(recorded):.2f} ms "
+        f"recorded; recording costs {statistics.median(costs):.2f} ms, "
+        f"{statistics.median(shares):.1f} % ({low:.1f} to {high:.1f})"
     )
 
 
-def main(steps: int = 300) -> None:
+def main(rounds: int = 15, steps: int = 50) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    passive, active, top = bottom(), bottom(), nn.Linear(2 * WIDTH, 2)
-    theirs = torch.optim.Adam(passive.parameters())
-    ours = torch.optim.Adam([*active.parameters(), *top.parameters()])
-    x, own = torch.randn(BATCH, COLUMNS), torch.randn(BATCH, COLUMNS)
-    y, ids = torch.randint(2, (BATCH,)), torch.arange(BATCH)
-    took: dict[bool, list[float]] = {False: [], True: []}
-    with tempfile.TemporaryDirectory() as folder:
-        where = Path(folder) / "trace"
-        with vflsec.record(where, party="bank", role="passive", rows=BATCH) as rec:
-            for i in range(2 * steps):
-                on = bool(i % 2)
-                started = time.process_time()
-                z = passive(x)
-                if on:
-                    z = rec.cut(z, ids)
-                got = z.detach().requires_grad_()
-                loss = nn.functional.cross_entropy(top(torch.cat([active(own), got], 1)), y)
-                ours.zero_grad()
-                loss.backward()
-                ours.step()
-                theirs.zero_grad()
-                z.backward(got.grad)
-                theirs.step()
-                if i >= 20:
-                    took[on].append(time.process_time() - started)
-    plain, recorded = (1e3 * statistics.median(took[on]) for on in (False, True))
-    print(f"split step with embeddings {BATCH} x {WIDTH}, {steps} each, one thread")
-    print(f"without the recorder  {plain:6.2f} ms")
-    print(f"with the recorder     {recorded:6.2f} ms")
-    print(f"recording costs       {recorded - plain:6.2f} ms, {100 * (recorded / plain - 1):.1f} %")
+    print(f"split step, embeddings {BATCH} x {WIDTH}, {rounds} rounds of {steps} steps, one thread")
+    for name, sizes in SIZES.items():
+        step = make_step(sizes, Active(sizes).step, time.process_time)
+        report(f"one process, {name} bottoms", *measure(step, rounds, steps))
+    for name, sizes in SIZES.items():
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            child = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, sizes))
+            child.start()
+
+            def other(z: Tensor, rows: Tensor, sock: socket.socket = ours) -> Tensor:
+                sock.sendall(rows.numpy().tobytes() + z.numpy().tobytes())
+                back = torch.frombuffer(exactly(sock, 4 * BATCH * WIDTH), dtype=torch.float32)
+                return back.reshape(BATCH, WIDTH)
+
+            try:
+                step = make_step(sizes, other, time.perf_counter)
+                report(f"two processes, {name} bottoms", *measure(step, rounds, steps))
+            finally:
+                child.terminate()
+                child.join()
 
 
 if __name__ == "__main__":

@@ -167,18 +167,62 @@ def _by_batch(x: Tensor) -> Tensor:
     return x / size.reshape(-1, *([1] * (x.dim() - 1)))
 
 
-class _All:
-    """Every message, as it passed."""
+class _Block:
+    """Messages of one replica one after the other, in memory that was set aside for all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, message: Message, most: int) -> None:
+        x = message.tensor[0]
+        self.value = torch.empty((most, *x.shape[1:]), dtype=x.dtype, device=x.device)
+        self.rows, self.epoch, self.step = (
+            torch.empty(most, dtype=torch.int64, device=x.device) for _ in range(3)
+        )
+        self.used = 0
+
+    def add(self, message: Message) -> bool:
+        """Take a message in, if it is of the same kind as those before and there is room."""
+        x, rows = message.tensor[0], message.rows
+        end = self.used + len(x)
+        if rows is None or end > len(self.value) or x.dtype != self.value.dtype:
+            return False
+        if x.shape[1:] != self.value.shape[1:]:
+            return False
+        part = slice(self.used, end)
+        torch.mul(x.detach(), message.scale, out=self.value[part])
+        self.rows[part], self.epoch[part], self.step[part] = rows[0], message.epoch, message.step
+        self.used = end
+        return True
+
+    def table(self) -> Table:
+        part = slice(self.used)
+        return Table(self.value[part], self.rows[part], self.epoch[part], self.step[part])
+
+
+class _All:
+    """Every message, as it passed.
+
+    Args:
+        most: how many rows will pass at most, where that is known; 0 if it is not.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self.most = most
+        self.block: _Block | None = None
         self.kept: list[tuple[Message, Tensor | None]] = []
 
     def add(self, message: Message, alive: Tensor | None) -> None:
+        if self.most and alive is None and not self.kept and len(message.tensor) == 1:
+            self.block = self.block or _Block(message, self.most)
+            if message.tensor.is_floating_point() and self.block.add(message):
+                return
         # The receiver may ask for gradients of what it got: those are not the observer's.
         self.kept.append((replace(message, tensor=message.tensor.detach()), alive))
 
     def table(self, r: int) -> Table:
-        tensors, rows, epochs, steps = [], [], [], []
+        if self.block is not None and not self.kept:
+            return self.block.table()
+        before = [] if self.block is None else [self.block.table()]
+        tensors, rows = [t.tensor for t in before], [t.rows for t in before]
+        epochs, steps = [t.epoch for t in before], [t.step for t in before]
         for m, alive in self.kept:
             if alive is not None and not bool(alive[r]):
                 continue
@@ -210,12 +254,15 @@ class Recorder:
 
     Attributes:
         taps: told every message as it passes, whether or not it is kept here.
+        expected: how many rows will pass at most, by (phase, way, kind, peer), where that is known;
+            memory for the form ``all`` is then taken once.
     """
 
     def __init__(self, wanted: Sequence[Key] = (), replicas: int = 1, rows: int = 0) -> None:
         self.wanted = frozenset(wanted)
         self.replicas, self.n = replicas, rows
         self.taps: list[Tap] = []
+        self.expected: Mapping[tuple[str, str, str, str], int] = {}
         self.stores: dict[tuple[str, str, str, str, str, str], _Dense | _All] = {}
         self._names: dict[tuple[str, str, str, str, str, str], str] = {}
         self._by: dict[tuple[str, str, str], list[str]] = {}
@@ -260,7 +307,10 @@ class Recorder:
                     continue
                 if key not in self.stores:
                     dense = form != "all" and message.rows is not None
-                    self.stores[key] = _Dense(form, self.replicas, self.n) if dense else _All()
+                    most = self.expected.get((message.phase, way, message.kind, peer), 0)
+                    self.stores[key] = (
+                        _Dense(form, self.replicas, self.n) if dense else _All(most)
+                    )
                 self.stores[key].add(message, alive)
 
     def add_update(

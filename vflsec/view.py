@@ -198,14 +198,21 @@ class Table:
 
         A batch is what passed in one step. A batch of zeros stays zero.
         """
+        batch, size = self.batches()
+        wide = size[batch].to(self.tensor).reshape(-1, *([1] * (self.tensor.dim() - 1)))
+        return Table(self.tensor / wide, self.rows, self.epoch, self.step)
+
+    def batches(self) -> tuple[Tensor, Tensor]:
+        """Which batch each row came in, (m,), and each batch's root mean square row norm.
+
+        1 for a batch of zeros.
+        """
         _, batch = self.step.unique(return_inverse=True)
-        flat = self.tensor.flatten(1)
-        square = flat.double().square().sum(1)
+        parts = self.tensor.flatten(1).split(1 << 16)  # in float64 for a moment
+        square = torch.cat([p.double().square().sum(1) for p in parts])
         total = torch.zeros(int(batch.max()) + 1, dtype=square.dtype, device=square.device)
         size = (total.index_add(0, batch, square) / torch.bincount(batch)).sqrt()
-        size = torch.where(size > 0, size, torch.ones_like(size))
-        wide = size[batch].to(flat).reshape(-1, *([1] * (self.tensor.dim() - 1)))
-        return Table(self.tensor / wide, self.rows, self.epoch, self.step)
+        return batch, torch.where(size > 0, size, torch.ones_like(size))
 
     def folded(self, form: str) -> Table:
         """A table in the form ``all`` as one of the other forms: each sample id once, ascending."""

@@ -26,9 +26,10 @@ from vflsec.trace.columns import ROWS, Stored, tensors, values, vectors, writer
 from vflsec.trace.grants import write_known
 from vflsec.trace.manifest import FORMAT, VERSION, Manifest, ObserverInfo, PartyInfo, Run
 from vflsec.trace.seal import seal
+from vflsec.trace.stream import META
 from vflsec.trace.truth import write_truth
 from vflsec.trace.weights import write_weights
-from vflsec.trace.writer import META, Writer, begin
+from vflsec.trace.writer import Writer, begin
 from vflsec.view import Known
 
 OBSERVER = "bank"

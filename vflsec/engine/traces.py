@@ -157,21 +157,43 @@ def _answers(
         m.phase for (party,) in parties for m in trace.observer(party).info.moments
     )
     for phase in phases:
-        here = [
-            p for p in asked
-            if any(m.phase == phase for m in trace.observer(p.spec.adversary[0]).info.moments)
-        ]  # fmt: skip
-        pairs = [(p.spec, p.attack) for p in here]
-        evidence = Evidence(trace, pairs, phase, models=models, nonfinite=nonfinite)
-        bare = [n for n, o in evidence.observers.items() if o.info.own == "none"]
-        if bare:
-            trace.notes.append(
-                f"own columns of {', '.join(bare)} were not recorded, so the only control is the "
-                "class majority: what those columns tell by themselves counts as leaked."
-            )
-        for p in here:
-            out += _one(bench, evidence, p, trace.manifest.run.seed)
+        for who in parties:  # one after the other, since each one's messages fill memory
+            here = [
+                p for p in asked
+                if p.spec.adversary == who
+                and any(m.phase == phase for m in trace.observer(who[0]).info.moments)
+            ]  # fmt: skip
+            if here:
+                out += _of_party(trace, here, phase, bench, nonfinite, models)
     return out
+
+
+def _of_party(
+    trace: Trace, here: Sequence[Prepared], phase: str, bench: Bench, nonfinite: str,
+    models: Mapping[str, Any] | None,
+) -> list[Answer]:  # fmt: skip
+    """All attacks by one adversary after a phase; what it saw is let go of."""
+    pairs = [(p.spec, p.attack) for p in here]
+    evidence = Evidence(trace, pairs, phase, models=models, nonfinite=nonfinite)
+    bare = [n for n, o in evidence.observers.items() if o.info.own == "none"]
+    if bare:
+        trace.notes.append(
+            f"own columns of {', '.join(bare)} were not recorded, so the only control is the "
+            "class majority: what those columns tell by themselves counts as leaked."
+        )
+    found = [a for p in here for a in _one(bench, evidence, p, trace.manifest.run.seed)]
+    return [_light(a) for a in found]
+
+
+def _light(answer: Answer) -> Answer:
+    """The answer with its controls made, and nothing of what the adversary saw."""
+    controls = list(answer.controls()) if answer.guess is not None else []
+    view = answer.view
+    kept = View(
+        view.adversary, {}, {}, {}, {}, {}, view.facts, view.targets, known=view.known,
+        aux=view.aux,
+    )  # fmt: skip
+    return replace(answer, view=kept, controls=lambda: controls)
 
 
 def _one(bench: Bench, evidence: Evidence, p: Prepared, seed: int) -> list[Answer]:

@@ -23,8 +23,9 @@ class History:
     Attributes:
         rows: (n,) sample ids, ascending.
         epochs: for each epoch the places in `rows` of the gradients received, (k,) int64, and the
-            gradients (k, m), float64, divided by the root mean square row norm of their batch: an
-            estimate of the noise's scale where that goes with the batch's largest gradient.
+            gradients (k, m) divided by the root mean square row norm of their batch: an estimate
+            of the noise's scale where that goes with the batch's largest gradient. In the type in
+            which they came, since float64 of all epochs takes twice the memory.
         sizes: for each epoch the norms (k,) of the gradients before that division.
     """
 
@@ -36,15 +37,16 @@ class History:
     def of(cls, table: Table) -> History:
         """The history of a table in the form ``all``."""
         rows, place = table.rows.unique(return_inverse=True)
-        scaled = table.scaled()
+        batch, rms = table.batches()
         epochs, sizes = [], []
         for epoch in table.epoch.unique():
             at = (table.epoch == epoch).nonzero().squeeze(1)
             if len(at) < LEAST:
                 continue
             at = at[torch.argsort(place[at], stable=True)]
-            epochs.append((place[at], scaled.tensor[at].flatten(1).double()))
-            sizes.append(torch.linalg.vector_norm(table.tensor[at].flatten(1).double(), dim=1))
+            g = table.tensor[at].flatten(1)
+            sizes.append(torch.linalg.vector_norm(g.double(), dim=1))
+            epochs.append((place[at], g / rms[batch[at]].to(g).unsqueeze(1)))
         return cls(rows, tuple(epochs), tuple(sizes))
 
     def mean(self, how: str = "scaled") -> Tensor:
@@ -57,9 +59,9 @@ class History:
         total = torch.zeros(len(self.rows), width, dtype=torch.float64, device=self.rows.device)
         count = torch.zeros(len(self.rows), 1, dtype=torch.float64, device=self.rows.device)
         for (at, g), size in zip(self.epochs, self.sizes, strict=True):
-            value = g
+            value = g.double()
             if how != "scaled":
-                value = torch.nn.functional.normalize(g, dim=1)
+                value = torch.nn.functional.normalize(value, dim=1)
                 value = value * size.unsqueeze(1) if how == "raw" else value
             total.index_add_(0, at, value)
             count.index_add_(0, at, torch.ones(len(at), 1).to(count))
@@ -73,7 +75,7 @@ class History:
         """
         out = torch.zeros_like(share)
         for at, g in self.epochs:
-            out.index_add_(0, at, _evidence(g, share[at]))
+            out.index_add_(0, at, _evidence(g.double(), share[at]))
         return out
 
 

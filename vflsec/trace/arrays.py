@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -22,6 +24,11 @@ class Numbers(NamedTuple):
     wire_bytes: int
 
 
+@cache
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def as_numbers(x: Any) -> Numbers:
     """A tensor of PyTorch or TensorFlow, a NumPy array, or nested lists of numbers.
 
@@ -32,10 +39,10 @@ def as_numbers(x: Any) -> Numbers:
     """
     if isinstance(x, Tensor):
         plain = x.detach()
-        wire = str(plain.dtype).removeprefix("torch.")
-        wide = plain.float() if wire == "bfloat16" else plain
-        array = wide.to("cpu").contiguous().numpy()
-        return Numbers(array, wire, x.numel() * x.element_size())
+        if plain.dtype == torch.bfloat16:
+            plain = plain.float()
+        array = (plain if plain.device.type == "cpu" else plain.cpu()).numpy()
+        return Numbers(array, _name(x.dtype), x.numel() * x.element_size())
     if hasattr(x, "numpy") and callable(x.numpy):
         x = x.numpy()
     if isinstance(x, Mapping):
@@ -46,4 +53,4 @@ def as_numbers(x: Any) -> Numbers:
         array = array.astype(np.float32)
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"record: a payload holds numbers, got an array of {array.dtype}.")
-    return Numbers(np.ascontiguousarray(array), wire, size)
+    return Numbers(array, wire, size)

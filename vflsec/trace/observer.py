@@ -88,6 +88,28 @@ class Observer:
             yield self._finite(Recorded(meta, x, rows), nonfinite)
         self.trace.notes += torn.notes
 
+    def expected(self) -> dict[tuple[str, str, str, str], int]:
+        """How many rows pass, by (phase, way, kind, peer); nothing if that is not on record."""
+        path = self._path("messages.parquet")
+        out: dict[tuple[str, str, str, str], int] = {}
+        stored: dict[str, int] = {}
+        if not self._has("messages.parquet"):
+            return out
+        for table in batches(self.trace.folder, path, MESSAGES, self.trace.limits):
+            some = table.select(["phase", "kind", "sender", "receiver", "n_rows", "store"])
+            for m in some.to_pylist():
+                way = "sent" if m["sender"] == self.name else "received"
+                peer = m["receiver"] if way == "sent" else m["sender"]
+                key, n = (m["phase"], way, m["kind"], peer), m["n_rows"] or 0
+                out[key] = out.get(key, 0) + n
+                stored[m["store"]] = stored.get(m["store"], 0) + n
+        for store, n in stored.items():  # no more than its file can hold
+            of = Stored.parse(store)
+            held = self.trace.files.get(self._path(f"tensors-{store}.parquet"), 0)
+            if of is None or n * (of.row_bytes - 24) > held:
+                return {}
+        return out
+
     def _finite(self, found: Recorded, nonfinite: str) -> Recorded:
         x = found.values
         if x is None or np.isfinite(x).all():

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from vflsec import check
 from vflsec.errors import TraceError
+from vflsec.trace.claim import RAW
 from vflsec.trace.columns import Stored
 from vflsec.trace.limits import Limits, files_of, read_bytes
 from vflsec.trace.manifest import Manifest, ObserverInfo, Seal, load
 from vflsec.trace.observer import Observer
 from vflsec.trace.seal import digest
-from vflsec.trace.writer import RAW
 
 __all__ = ["Trace", "check_seal"]
 

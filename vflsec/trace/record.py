@@ -26,6 +26,7 @@ from vflsec import check
 from vflsec._version import __version__
 from vflsec.errors import ConfigError, ShapeError
 from vflsec.trace.arrays import Numbers, as_numbers
+from vflsec.trace.claim import alone, recording
 from vflsec.trace.grants import write_known, write_own
 from vflsec.trace.layers import describe
 from vflsec.trace.manifest import (
@@ -42,7 +43,7 @@ from vflsec.trace.manifest import (
     Run,
     Software,
 )
-from vflsec.trace.seal import seal
+from vflsec.trace.seal import give_up, seal
 from vflsec.trace.weights import write_weights
 from vflsec.trace.writer import Writer, begin
 from vflsec.view import Known, Schema
@@ -174,8 +175,12 @@ class _Ids:
         values = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
         if values.ndim != 1:
             raise ShapeError(f"record: ids of a batch have shape (b,), got {values.shape}.")
+        if not len(values):
+            return np.empty(0, np.int64)
         if self.sorted is None:
-            found = values.astype(np.int64)
+            found = np.asarray(values, np.int64)
+            if found.view(np.uint64).max() < self.n:  # negative ones are very large there
+                return found
             bad = (found < 0) | (found >= self.n)
         else:
             at = np.searchsorted(self.sorted, values).clip(max=self.n - 1)
@@ -230,6 +235,7 @@ class Recording:
         self.own, self.known = own, known
         self.prior = None if prior is None else [float(p) for p in prior]
         self.active = party == manifest.active
+        self._others = [n for n in manifest.names if n != party]
         self._lock = threading.Lock()
         self._epoch: int | None = None
         self._cuts: dict[tuple[str, str], int] = {}
@@ -242,18 +248,22 @@ class Recording:
         begin(self.folder, self.manifest)
         self.writer = Writer(self.folder, self.party, max_bytes=self.max_bytes)
         here = self.writer.folder
-        layouts = {} if self.own is None else {self.party: Layout.of(self.own[1])}
-        if self.writer.segment == 0:  # others of several processes find these files there
+        with alone(here):
+            if self.writer.info().moments:
+                return self  # of another process of this run, which described it
+            layouts = {}
             if self.own is not None:
                 write_own(here, self.own[0])
+                layouts[self.party] = Layout.of(self.own[1])
             if self.known is not None:
                 write_known(here, self.known)
-        self._info = ObserverInfo(
-            party=self.party, own="none" if self.own is None else "all", layouts=layouts,
-            moments=[Moment(phase="train", messages=_EVERYTHING, facts=self.facts)],
-            prior=self.prior, known=0 if self.known is None else len(self.known),
-        )  # fmt: skip
-        self.writer.describe(self._info)
+            self.writer.describe(
+                ObserverInfo(
+                    party=self.party, own="none" if self.own is None else "all", layouts=layouts,
+                    moments=[Moment(phase="train", messages=_EVERYTHING, facts=self.facts)],
+                    prior=self.prior, known=0 if self.known is None else len(self.known),
+                )
+            )  # fmt: skip
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -372,8 +382,8 @@ class Recording:
         if self.writer is None:
             raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
         other = peer or self.peer
-        if other not in self.manifest.names or other == self.party:
-            check.one_of("record: peer", other, [n for n in self.manifest.names if n != self.party])
+        if other not in self._others:
+            check.one_of("record: peer", other, self._others)
         return other
 
     def _rows(self, kind: str, n: int, ids: Any) -> NDArray[np.int64] | None:
@@ -407,8 +417,10 @@ class Recording:
         writer = self.writer
         if writer is None:
             return -1
-        with self._lock:
-            self._have.setdefault((kind, *ends, phase), set()).add(epoch)
+        key = (kind, *ends, phase)
+        if epoch not in self._have.get(key, ()):
+            with self._lock:
+                self._have.setdefault(key, set()).add(epoch)
         try:
             return writer.message(
                 kind, *ends, x.array, rows, phase=phase, epoch=epoch, step=step, micro=micro,
@@ -418,36 +430,60 @@ class Recording:
             )  # fmt: skip
         except OSError as why:
             writer.full = True
-            warnings.warn(
-                f"vflsec.record: nothing more is recorded in {self.folder} ({why.strerror}); what "
-                "was written stays.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            self._warn(f"nothing more is recorded in {self.folder} ({why.strerror}); what was "
+                       "written stays")  # fmt: skip
             return -1
 
+    @staticmethod
+    def _warn(text: str) -> None:
+        warnings.warn(f"vflsec.record: {text}.", RuntimeWarning, stacklevel=4)
+
     def close(self, *, failed: bool = False) -> None:
-        """End the recording and seal the trace; `failed` if the loop ended by an error."""
+        """End the recording; seal the trace unless another process still records into it.
+
+        Args:
+            failed: the loop ended by an error.
+        """
         writer, self.writer = self.writer, None
-        if writer is None:
+        if writer is None or not writer.mine:
             return
-        full = writer.full
-        writer.close()
-        whole = not (full or failed or self._skipped)
-        moment = Moment(
-            phase="train", messages=_EVERYTHING, facts=self.facts,
-            models=self._saved(writer.folder),
-        )  # fmt: skip
+        stopped = failed or writer.full
+        try:
+            with alone(writer.folder):
+                self._describe(writer, whole=not (stopped or self._skipped))
+            writer.close()
+            with alone(self.folder):
+                views = [p for p in (self.folder / "view").iterdir() if p.is_dir()]
+                if stopped:
+                    give_up(self.folder)
+                if not any(recording(v) for v in views):
+                    seal(self.folder)
+        except OSError as why:
+            self._warn(f"{self.folder} is not sealed ({why.strerror or why}); what was written "
+                       "stays. Make room, then 'vflsec trace seal' it")  # fmt: skip
+        finally:
+            writer.release()
+
+    def _describe(self, writer: Writer, *, whole: bool) -> None:
+        """Add what this process has recorded to what others of the same run have."""
+        info = writer.info()
+        models = self._saved(writer.folder) or info.moments[-1].models
+        moment = Moment(phase="train", messages=_EVERYTHING, facts=self.facts, models=models)
+        there = {(h.kind, h.sender, h.receiver, h.phase): h.epochs for h in info.have}
+        first = not there
+        for k, epochs in self._have.items():
+            mine = sorted(e for e in epochs if e is not None)
+            before = there.get(k, "all" if whole else [])
+            if isinstance(before, list):
+                there[k] = sorted({*before, *mine})
+            else:
+                there[k] = "all" if whole else mine
         have = [
-            Have(
-                kind=k[0], sender=k[1], receiver=k[2], phase=k[3],
-                epochs="all" if whole else sorted(e for e in epochs if e is not None),
-            )
-            for k, epochs in self._have.items()
-        ]  # fmt: skip
-        update = {"moments": [moment], "have": have, "complete": whole}
-        writer.describe(self._info.model_copy(update=update))
-        seal(self.folder, partial=full or failed)
+            Have(kind=k[0], sender=k[1], receiver=k[2], phase=k[3], epochs=e)
+            for k, e in there.items()
+        ]
+        update = {"moments": [moment], "have": have, "complete": whole and (first or info.complete)}
+        writer.describe(info.model_copy(update=update))
 
     def _saved(self, folder: Path) -> list[ModelFile]:
         out = []

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from numpy.typing import NDArray
 
 from vflsec.errors import TraceError
-from vflsec.trace.columns import MESSAGES, Stored, tensors, writer
-from vflsec.trace.grants import write_targets
+from vflsec.trace.claim import RAW, recording
+from vflsec.trace.columns import MESSAGES, ROWS, Stored, tensors, write_table, writer
 from vflsec.trace.limits import Limits, files_of, open_file
 from vflsec.trace.manifest import (
     FORMAT,
@@ -34,9 +33,8 @@ from vflsec.trace.manifest import (
 from vflsec.trace.message import check_fields
 from vflsec.trace.pairs import paired
 from vflsec.trace.segments import Torn, read_segments
-from vflsec.trace.writer import RAW
 
-__all__ = ["digest", "have_of", "raw_of", "seal", "write_seal"]
+__all__ = ["digest", "give_up", "have_of", "raw_of", "seal", "write_seal"]
 
 _GROUP = 32 << 20  # bytes of a row group, which is what a reader holds at once
 
@@ -83,14 +81,25 @@ def seal(
         raise TraceError(f"{folder}: is sealed already.")
     manifest = _manifest(folder)
     observers = sorted({f.split("/")[1] for f in files if f.startswith("view/")})
+    for observer in observers:
+        if recording(folder / "view" / observer):
+            raise TraceError(
+                f"{folder}: is being recorded by a process that lives. Seal it when that has ended."
+            )
     torn = Torn()
     rows: dict[str, int] = {}
     for observer in observers:
         rows |= _seal_observer(folder, observer, list(files), manifest, limits, torn, ended)
-    status = "partial" if partial or torn.notes else "sealed"
+    status = "partial" if partial or torn.notes or manifest.status == "partial" else "sealed"
     _replace(folder / "manifest.json", dump(manifest.model_copy(update={"status": status})))
     write_seal(folder, rows, limits)
     return torn.notes
+
+
+def give_up(folder: Path) -> None:
+    """Say in the manifest that recording stopped before the run did; another may still record."""
+    manifest = _manifest(folder)
+    _replace(folder / "manifest.json", dump(manifest.model_copy(update={"status": "partial"})))
 
 
 def _manifest(folder: Path) -> Manifest:
@@ -120,26 +129,24 @@ def _seal_observer(
         return _counts(folder, observer)
     before = len(torn.notes)
     stream = paired(read_segments(folder, names, limits, torn))
-    seen = _Seen(manifest.rows)
     checked = _checked(stream, manifest, observer, limits)
-    rows, have, count, nonfinite = _write(here, observer, seen.watched(checked))
+    seen = _Seen(manifest.rows)
+    rows, have, count, nonfinite = _write(here, observer, checked, seen)
     if ended:
         torn.notes = [n for n in torn.notes if n not in torn.unended]
     moments = [
-        m.model_copy(
-            update={"messages": min(m.messages, count), "facts": seen.facts(m.facts)}
-        )
+        m.model_copy(update={"messages": min(m.messages, count), "facts": seen.facts(m.facts)})
         for m in info.moments
-    ]  # fmt: skip
+    ]
     whole = (info.complete or ended) and len(torn.notes) == before
     kept = have_of(have, info.have)
     if ended and whole and not info.have:
         kept = [h.model_copy(update={"epochs": "all"}) for h in kept]
-    update: dict[str, Any] = {
-        "have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite
+    targets = info.targets or seen.targets(here)
+    update = {
+        "have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite,
+        "targets": targets,
     }  # fmt: skip
-    if not info.targets:
-        update["targets"] = seen.targets(here)
     _replace(info_path, dump(info.model_copy(update=update)))
     for path in sorted(here.glob("*.parquet.tmp")):
         if path.name != "messages.parquet.tmp":
@@ -147,50 +154,7 @@ def _seal_observer(
     (here / "messages.parquet.tmp").replace(here / "messages.parquet")
     for name in names:
         (folder / name).unlink()
-    for mark in here.glob("raw-*.tmp"):
-        mark.unlink()
     return rows
-
-
-class _Seen:
-    """What the messages themselves tell of a recording that nobody could describe at its end."""
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-        self.rows: dict[bool, NDArray[np.bool_]] = {}
-        self.widths: dict[str, int] = {}
-
-    def watched(
-        self, stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]]
-    ) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
-        """The messages as they are."""
-        for meta, batch in stream:
-            if meta["kind"] in ("embedding", "gradient"):
-                ids = batch.column("row")
-                if len(ids) and not ids.null_count:
-                    trained = meta["phase"] not in ("eval", "predict")
-                    at = self.rows.setdefault(trained, np.zeros(self.n, bool))
-                    at[np.clip(ids.to_numpy(), 0, self.n - 1)] = True
-                if meta["kind"] == "embedding" and meta["n_rows"]:
-                    self.widths[meta["sender"]] = math.prod(meta["shape"][1:]) or 1
-            yield meta, batch
-
-    def facts(self, facts: PublicFacts) -> PublicFacts:
-        """With the widths of the embeddings, if they were not told."""
-        return facts if facts.widths else facts.model_copy(update={"widths": dict(self.widths)})
-
-    def targets(self, here: Path) -> list[str]:
-        """Write which rows are to be guessed: those trained on, and those only evaluated."""
-        none = np.zeros(1, bool)
-        train, other = self.rows.get(True, none), self.rows.get(False, none)
-        if len(train) == len(other):
-            other = other & ~train
-        found = []
-        for split, seen in (("train", train), ("test", other)):
-            if seen.any():
-                write_targets(here, split, torch.from_numpy(np.nonzero(seen)[0]))
-                found.append(split)
-        return found
 
 
 def _checked(
@@ -205,7 +169,10 @@ def _checked(
 
 
 def _write(
-    here: Path, observer: str, stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]]
+    here: Path,
+    observer: str,
+    stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]],
+    seen: _Seen,
 ) -> tuple[dict[str, int], dict[tuple[str, ...], dict[str, Any]], int, int]:
     start = f"view/{observer}/"
     rows: dict[str, int] = defaultdict(int)
@@ -217,6 +184,7 @@ def _write(
         for meta, batch in stream:
             note(have, meta)
             texts.append({f.name: meta.get(f.name) for f in MESSAGES} | {"msg": count})
+            seen.add(meta, batch)
             if len(texts) >= 20_000:
                 messages.write_table(pa.Table.from_pylist(texts, schema=MESSAGES))
                 texts = []
@@ -241,6 +209,48 @@ def _write(
         out.close()
     rows[f"{start}messages.parquet"] = count
     return dict(rows), have, count, nonfinite
+
+
+class _Seen:
+    """What messages tell that nobody declared: which rows passed, and how wide embeddings are."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.widths: dict[str, int] = {}
+        self.seen: dict[str, NDArray[np.bool_]] = {}
+
+    def add(self, meta: Mapping[str, Any], batch: pa.RecordBatch) -> None:
+        """Count one message."""
+        if meta["kind"] == "embedding" and meta["n_rows"]:
+            self.widths.setdefault(meta["sender"], math.prod(meta["shape"][1:]) or 1)
+        ids = batch.column("row").drop_null().to_numpy()
+        if not len(ids):
+            return
+        if ids.min() < 0 or ids.max() >= self.rows:
+            raise TraceError(
+                f"row ids go from {ids.min()} to {ids.max()}; this trace has rows "
+                f"0..{self.rows - 1}."
+            )
+        split = "test" if meta["phase"] in ("eval", "predict") else "train"
+        held = self.seen.get(split, np.zeros(0, bool))
+        if ids.max() >= len(held):
+            held = np.concatenate([held, np.zeros(int(ids.max()) + 1 - len(held), bool)])
+        held[ids] = True
+        self.seen[split] = held
+
+    def facts(self, facts: PublicFacts) -> PublicFacts:
+        """With the widths, if they were not told."""
+        return facts if facts.widths else facts.model_copy(update={"widths": dict(self.widths)})
+
+    def targets(self, here: Path) -> list[str]:
+        """Write rows to be guessed, of training and of evaluation only; returns which there are."""
+        found = {s: np.nonzero(held)[0] for s, held in self.seen.items()}
+        if "test" in found:
+            found["test"] = np.setdiff1d(found["test"], found.get("train", found["test"][:0]))
+        splits = [s for s in ("train", "test") if len(found.get(s, ()))]
+        for split in splits:
+            write_table(here / f"targets-{split}.parquet", ROWS, {"row": found[split]})
+        return splits
 
 
 def _flush(out: pq.ParquetWriter, held: list[pa.RecordBatch]) -> None:

@@ -18,9 +18,10 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from vflsec.errors import TraceError
+from vflsec.trace.claim import RAW
 from vflsec.trace.columns import Stored, tensors
 from vflsec.trace.limits import Limits, open_file
-from vflsec.trace.writer import META, RAW
+from vflsec.trace.stream import META
 
 __all__ = ["Torn", "read_segments"]
 

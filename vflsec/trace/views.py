@@ -45,6 +45,7 @@ def recorded(
     """Folds the observers' messages, up to the moment after `phase`, exactly as a live channel."""
     recorder = Recorder(wanted, 1, trace.manifest.rows)
     for name, observer in observers.items():
+        recorder.expected = observer.expected()
         moment = observer.moment(phase)
         for i, found in enumerate(observer.messages(nonfinite)):
             if i >= moment.messages:

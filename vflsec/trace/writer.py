@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-import re
 import threading
 import time
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from vflsec import check
 from vflsec.errors import ConfigError
-from vflsec.trace.columns import Stored, tensors, values
+from vflsec.trace.claim import Claim
+from vflsec.trace.columns import Stored
 from vflsec.trace.limits import NAME
 from vflsec.trace.manifest import Manifest, ObserverInfo, dump, load
+from vflsec.trace.stream import Segment
 
-__all__ = ["META", "RAW", "Writer", "begin"]
-
-META = b"vflsec.message"
-"""Key of a record batch's metadata under which its message stands, as JSON."""
-RAW = re.compile(r"raw-([0-9]{4})-(d[0-9]+-f[248])\.arrows")
+__all__ = ["Writer", "begin"]
 
 _STORE = {"e": "f2", "f": "f4"}
 _TYPE = {"e": "float16", "f": "float32", "d": "float64"}
-
-
-@lru_cache(maxsize=16)
-def _positions(n: int) -> pa.Array:
-    return pa.array(np.arange(n, dtype=np.int32))
+_PLANS = 256  # of which the common fields are kept
+_JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 def begin(folder: Path, manifest: Manifest) -> None:
@@ -58,25 +51,29 @@ def begin(folder: Path, manifest: Manifest) -> None:
         if (folder / "seal.json").exists():
             raise ConfigError(f"{folder}: is sealed; record into another folder.")
         return
-    if any(not p.name.endswith(".tmp") for p in folder.iterdir()):
-        if path.exists():  # another process of the same run was faster
-            return begin(folder, manifest)
+    if any(folder.iterdir()):
         raise ConfigError(f"{folder}: is not empty and holds no trace. Give an empty folder.")
-    _replace(path, dump(manifest))
+    path.write_bytes(dump(manifest))
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Write so that other processes see the old file or the whole new one."""
-    new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    new.write_bytes(data)
-    new.replace(path)
+def _null(value: float | None) -> Any:
+    return "null" if value is None else value
+
+
+class _Plan(NamedTuple):
+    """Messages of one kind and shape: rows, the shape that is stored, bytes, the common fields."""
+
+    stored: Stored
+    n: int | None
+    flat: tuple[int, int]
+    size: int
+    text: str
 
 
 class Writer:
     """Appends the messages of one observer to segments of the trace in `folder`.
 
-    Every process start makes its own segments, and several processes may write at once. Safe to
-    call from several threads.
+    Every process start makes its own segments. Safe to call from several threads.
 
     Args:
         folder: of a trace that :func:`begin` made.
@@ -92,28 +89,30 @@ class Writer:
         self.observer = observer
         self.max_bytes, self.bytes, self.count, self.full = max_bytes, 0, 0, False
         self._lock = threading.Lock()
-        self._streams: dict[Stored, tuple[Any, Any]] = {}
-        self.segment = self._claim()
+        self._streams: dict[tuple[int, str], Segment] = {}
+        self._plans: dict[tuple[Any, ...], _Plan] = {}
+        if (self.folder / "messages.parquet").exists():
+            raise ConfigError(f"{self.folder}: is sealed; record into another folder.")
+        self._claim = Claim(self.folder)
         if not (self.folder / "observer.json").exists():
             self.describe(ObserverInfo(party=observer))
 
-    def _claim(self) -> int:
-        """A number of segments that no other process has; sealing removes the mark it leaves."""
-        if (self.folder / "messages.parquet").exists():
-            raise ConfigError(f"{self.folder}: is sealed; record into another folder.")
-        found = [RAW.fullmatch(p.name) for p in self.folder.iterdir()]
-        number = max((int(m[1]) for m in found if m), default=-1) + 1
-        while True:
-            try:
-                (self.folder / f"raw-{number:04d}.tmp").touch(exist_ok=False)
-            except FileExistsError:
-                number += 1
-            else:
-                return number
+    @property
+    def mine(self) -> bool:
+        """Whether this process may write: the one that opened it, not a fork of it."""
+        return self._claim.process == os.getpid()
+
+    def info(self) -> ObserverInfo:
+        """What ``observer.json`` says now."""
+        path = self.folder / "observer.json"
+        return load(path.read_bytes(), ObserverInfo, str(path))
 
     def describe(self, info: ObserverInfo) -> None:
         """Write ``observer.json`` anew."""
-        _replace(self.folder / "observer.json", dump(info))
+        path = self.folder / "observer.json"
+        new = path.with_name("observer.json.tmp")
+        new.write_bytes(dump(info))
+        new.replace(path)
 
     def message(
         self,
@@ -145,65 +144,91 @@ class Writer:
             rows: (n,) trace row ids, or None if they are not known.
             shape: of a message without payload.
         """
-        whole = tuple(payload.shape) if payload is not None else tuple(shape or ())
-        n = whole[0] if row_wise and whole else None
-        if payload is None:
-            stored, flat = Stored(1, "f4"), np.empty((0, 1), np.float32)
-        else:
-            flat = payload.reshape(n if n is not None else 1, -1) if payload.size else payload
-            flat = flat.reshape(len(flat), -1)
-            store = _STORE.get(payload.dtype.char, "f8")
-            stored = Stored(max(1, flat.shape[1]), store)
-        if rows is not None and n is not None and len(rows) != n:
+        like = (
+            kind, sender, receiver, None if payload is None else (payload.shape, payload.dtype.char),
+            None if shape is None else tuple(shape), phase, name, wire_dtype, wire_bytes,
+            loss_reduction, protection, row_wise,
+        )  # fmt: skip
+        plan = self._plans.get(like)
+        if plan is None:
+            plan = self._planned(like)
+        if grad_scale is not None:
+            grad_scale = float(grad_scale)
+        if rows is not None and plan.n is not None and len(rows) != plan.n:
             raise ConfigError(
-                f"record: {kind} has {n} rows and {len(rows)} ids; give one id for each row."
+                f"record: {kind} has {plan.n} rows and {len(rows)} ids; give one id for each row."
             )
-        size = flat.nbytes + 24 * len(flat)
-        meta = {
-            "t": time.time_ns(), "phase": phase, "epoch": epoch, "step": step, "micro": micro,
-            "kind": kind, "name": name, "sender": sender, "receiver": receiver, "n_rows": n,
-            "shape": list(whole), "wire_dtype": wire_dtype or _TYPE.get(flat.dtype.char, "other"),
-            "wire_bytes": wire_bytes if wire_bytes is not None else int(flat.nbytes),
-            "loss_reduction": loss_reduction, "grad_scale": grad_scale, "pair": pair,
-            "protection": protection, "has_values": payload is not None, "store": str(stored),
-            "status": "complete",
-        }  # fmt: skip
-        ids = rows if payload is not None and n is not None else None
+        flat = np.empty(plan.flat, np.float32) if payload is None else payload.reshape(plan.flat)
+        ids = rows if payload is not None and plan.n is not None else None
         with self._lock:
-            if self.full or (self.max_bytes is not None and self.bytes + size > self.max_bytes):
+            if not self.mine:
+                raise ConfigError(
+                    "record: this process was forked from the one that records. Open a recording "
+                    "of its own in each process; they may share a folder."
+                )
+            if self.full or (
+                self.max_bytes is not None and self.bytes + plan.size > self.max_bytes
+            ):
                 self.full = True
                 return -1
             number = self.count
-            meta["msg"] = number
-            self._append(stored, flat, ids, number, meta)
-            self.count, self.bytes = number + 1, self.bytes + size
+            text = (
+                f'{plan.text}"msg":{number},"t":{time.time_ns()},"epoch":{_null(epoch)},'
+                f'"step":{_null(step)},"micro":{_null(micro)},"pair":{_null(pair)},'
+                f'"grad_scale":{_null(grad_scale)}}}'
+            )
+            self._stream(plan.stored).append(flat, ids, number, text.encode())
+            self.count, self.bytes = number + 1, self.bytes + plan.size
         return number
 
-    def _append(
-        self, stored: Stored, flat: NDArray[Any], ids: NDArray[np.int64] | None, number: int,
-        meta: dict[str, Any],
-    ) -> None:  # fmt: skip
-        schema, n = tensors(stored), len(flat)
-        row = pa.nulls(n, pa.int64()) if ids is None else pa.array(ids, pa.int64())
-        batch = pa.RecordBatch.from_arrays(
-            [pa.array(np.full(n, number, np.int64)), _positions(n), row, values(flat, stored)],
-            schema=schema,
-        )  # fmt: skip
-        if stored not in self._streams:
-            path = self.folder / f"raw-{self.segment:04d}-{stored}.arrows"
-            file = pa.OSFile(str(path), "wb")
-            self._streams[stored] = (file, pa.ipc.new_stream(file, schema))
-        text = json.dumps(meta, separators=(",", ":"))
-        self._streams[stored][1].write_batch(batch, custom_metadata={META: text.encode()})
+    def _planned(self, like: tuple[Any, ...]) -> _Plan:
+        """What messages of one kind and shape have in common."""
+        (kind, sender, receiver, payload, shape, phase, name, wire_dtype, wire_bytes,
+         loss_reduction, protection, row_wise) = like  # fmt: skip
+        whole, char = ((shape or ()), "f") if payload is None else payload
+        n = whole[0] if row_wise and whole else None
+        if payload is None:
+            flat, stored = (0, 1), Stored(1, "f4")
+        else:
+            count = 1 if n is None else n
+            flat = (count, math.prod(whole) // max(1, count))
+            stored = Stored(max(1, flat[1]), _STORE.get(char, "f8"))
+        held = math.prod(flat) * np.dtype(char).itemsize
+        text = _JSON.encode({
+            "phase": phase, "kind": kind, "name": name, "sender": sender, "receiver": receiver,
+            "n_rows": n, "shape": list(whole), "wire_dtype": wire_dtype or _TYPE.get(char, "other"),
+            "wire_bytes": held if wire_bytes is None else wire_bytes,
+            "loss_reduction": loss_reduction, "protection": protection,
+            "has_values": payload is not None, "store": str(stored), "status": "complete",
+        })  # fmt: skip
+        if len(self._plans) >= _PLANS:
+            self._plans.clear()
+        plan = _Plan(stored, n, flat, held + 24 * flat[0], f"{text[:-1]},")
+        self._plans[like] = plan
+        return plan
+
+    def _stream(self, stored: Stored) -> Segment:
+        key = (stored.width, stored.store)
+        if key not in self._streams:
+            path = self.folder / f"raw-{self._claim.number:04d}-{stored}.arrows"
+            self._streams[key] = Segment(path, stored)
+        return self._streams[key]
 
     def close(self) -> None:
-        """End the segments; what was written stays as it is."""
+        """End the segments; what was written stays as it is.
+
+        Raises:
+            OSError: there was no room for the end mark; all that was written can be read.
+        """
         with self._lock:
-            for file, stream in self._streams.values():
-                stream.close()
-                file.close()
-            self._streams = {}
-            self.full = True
+            streams, self._streams, self.full = self._streams, {}, True
+            self.release()
+        for stream in streams.values():
+            stream.close(mark=self.mine)
+
+    def release(self) -> None:
+        """Say that this process records no longer."""
+        self._claim.release()
 
     def __enter__(self) -> Writer:
         return self

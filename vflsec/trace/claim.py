@@ -1,0 +1,86 @@
+"""Who records into a folder now: each process its own segments, and none is sealed meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+try:
+    from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
+except ImportError:  # not on this system: sealing beside a living recorder is not noticed
+    flock = None  # type: ignore[assignment]
+
+__all__ = ["RAW", "Claim", "alone", "recording"]
+
+RAW = re.compile(r"raw-([0-9]{4})-(d[0-9]+-f[248])\.arrows")
+"""Names of segments: number of the process that wrote it, width and number type."""
+_CLAIM = re.compile(r"process-([0-9]{4})\.tmp")
+
+
+class Claim:
+    """The number of one process among those that record into an observer's folder.
+
+    Attributes:
+        number: of its segments; each start of a process has its own.
+        process: id of the process that may write them; its forks may not.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.process = os.getpid()
+        names = [p.name for p in folder.iterdir()]
+        found = [m for n in names for r in (RAW, _CLAIM) if (m := r.fullmatch(n))]
+        self.number = max((int(m[1]) for m in found), default=-1) + 1
+        while True:
+            self.path = folder / f"process-{self.number:04d}.tmp"
+            try:
+                self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+                break
+            except FileExistsError:
+                self.number += 1
+        if flock is not None:
+            flock(self._file, LOCK_EX)
+
+    def release(self) -> None:
+        """No longer record; may be called again."""
+        file, self._file = self._file, -1
+        if file < 0 or self.process != os.getpid():
+            return
+        self.path.unlink(missing_ok=True)
+        if flock is not None:
+            flock(file, LOCK_UN)  # forks hold the file too
+        os.close(file)
+
+
+def recording(folder: Path) -> bool:
+    """Whether a living process records into an observer's folder; forgets those that died."""
+    alive = False
+    for path in folder.iterdir():
+        if _CLAIM.fullmatch(path.name) and flock is not None:
+            try:
+                file = os.open(path, os.O_RDWR)
+            except FileNotFoundError:
+                continue
+            try:
+                flock(file, LOCK_EX | LOCK_NB)
+                path.unlink(missing_ok=True)
+            except BlockingIOError:
+                alive = True
+            finally:
+                os.close(file)
+    return alive
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time, for what several of one trace write at their ends."""
+    file = os.open(folder, os.O_RDONLY) if flock is not None else -1
+    try:
+        if file >= 0:
+            flock(file, LOCK_EX)
+        yield
+    finally:
+        if file >= 0:
+            os.close(file)
