@@ -32,7 +32,7 @@ from vflsec.cli_new import new_app
 from vflsec.cli_streams import console_for, defect, fail, heard
 from vflsec.cli_trace import trace_app
 from vflsec.errors import VflsecError
-from vflsec.plugins import last_place, seal
+from vflsec.plugins import guard, last_place, seal
 
 __all__ = ["EXIT_CODES", "app", "main"]
 
@@ -122,7 +122,7 @@ def audit(
     from vflsec.reporter import Reporter
 
     console = console_for()
-    signal.signal(signal.SIGTERM, _interrupt)
+    _end_in_order()
     try:
         how: dict[str, Any] = {
             "seeds": seeds, "device": device, "jobs": jobs, "set": set_ or (), "fresh": fresh,
@@ -150,8 +150,16 @@ def audit(
     raise typer.Exit(result.exit_code)
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+def _end_in_order() -> None:
+    """Let what asks this process to end do so as Ctrl-C does; `nohup` stays what it is."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
 
 
 @app.command("check")
@@ -256,18 +264,18 @@ def report(
     Example: vflsec report out/quickstart --to public
     """
     from vflsec.report.console import print_summary
-    from vflsec.report.exports import read_summary
+    from vflsec.report.exports import stored_summary
 
-    summary = read_summary(folder)
-    if to is not None:
-        from vflsec.engine.folder import only_ours
-        from vflsec.files import make_folder
-        from vflsec.report.outputs import write_reports
+    with stored_summary(folder) as summary:
+        if to is not None:
+            from vflsec.engine.folder import only_ours
+            from vflsec.files import make_folder
+            from vflsec.report.outputs import write_reports
 
-        only_ours(to)
-        make_folder(to)
-        write_reports(to, summary)
-    print_summary(summary, console_for())
+            only_ours(to)
+            make_folder(to)
+            write_reports(to, summary)
+        print_summary(summary, console_for())
 
 
 @app.command()
@@ -351,6 +359,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     show_traceback = "--traceback" in args or bool(os.environ.get("VFLSEC_TRACEBACK"))
     args = [a for a in args if a != "--traceback"]
+    if argv is None:
+        guard(2)
     with heard() as lost:
         code = _run(args, show_traceback)
     if lost.why and args[:1] not in (["audit"], ["gate"]):  # their verdict stands, heard or not

@@ -113,10 +113,11 @@ def reach(metric: str, of: str = "") -> tuple[float, float]:
     An advantage is over the level of chance too, which for an AUC is 0.5.
     """
     if metric in ("advantage", "utility_drop"):
-        if of in ("log_loss", "relative_error"):
+        if of in ("log_loss", "relative_error", "mae"):
             return -math.inf, math.inf
-        return (-math.inf if of == "r2" else -1.0), (0.5 if of in ("auc", "leak_auc") else 1.0)
-    if metric in ("log_loss", "relative_error", "epsilon_lower"):
+        most = 0.5 if of in ("auc", "leak_auc", "concordance") else 1.0
+        return (-math.inf if of == "r2" else -1.0), most
+    if metric in ("log_loss", "relative_error", "mae", "epsilon_lower"):
         return 0.0, math.inf
     return (-math.inf if metric == "r2" else 0.0), 1.0
 
@@ -263,8 +264,11 @@ def would_have_found(
 def _of_doses(laid: Mapping[str, float | None]) -> str:
     if not laid:
         return ""
-    said = ", ".join(f"{'none' if v is None else f'{v:.2g}'} ({k})" for k, v in laid.items())
-    return f". Of the leaks that were planted it finds those from {said} on"
+    found = ", ".join(f"{v:.2g} ({k})" for k, v in laid.items() if v is not None)
+    missed = " and ".join(k for k, v in laid.items() if v is None)
+    said = [f"it finds those from {found} on"] * bool(found)
+    said += [f"{missed} finds none"] * bool(missed)
+    return f". Of the leaks that were planted {', '.join(said)}"
 
 
 def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:

@@ -13,6 +13,7 @@ from rich.text import Text
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
 from vflsec.report.tables import print_tables
+from vflsec.report.text import clean
 from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
@@ -196,7 +197,7 @@ def _point(verdict: Mapping[str, Any]) -> str:
 
 def judged_line(record: Mapping[str, Any], edited: Path | None, folder: Path) -> str:
     """Whose gates are judged, and how to judge those of a file that was edited since."""
-    file = record.get("scenario_file") or record["name"]
+    file = clean(record.get("scenario_file") or record["name"])
     when = f", audited {record['when']} UTC" if record.get("when") else ""
     text = f"Gates of {file}{when} (scenario {str(record['scenario_hash'])[:8]})."
     if edited is None:
