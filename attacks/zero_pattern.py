@@ -28,6 +28,7 @@ decoys", arXiv:2609.04382 (2026), for zero rows; the other counts are this packa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -42,6 +43,7 @@ from vflsec.nn.completion import SHRINKAGE, logistic_cv
 from vflsec.view import Known, Table, View
 
 ALIASES = ("metadata", "exact_zeros")
+_PART = 1 << 16  # rows that are looked at together, so that long recordings fit into memory
 
 
 @dataclass(frozen=True)
@@ -94,28 +96,28 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
         place: for each of its rows which of the `n` it is.
     """
     g = table.tensor.flatten(1)
-    zero = g == 0
+    parts = list(zip(place.split(_PART), g.split(_PART), strict=True))
     visits = torch.bincount(place, minlength=n).double()
     classes = view.facts.classes
     logits = not view.facts.top and g.shape[1] == classes
 
-    def share(mask: Tensor) -> Tensor:
-        total = torch.zeros(n, mask.shape[1], dtype=torch.float64, device=mask.device)
-        for at in torch.arange(len(mask), device=mask.device).split(1 << 16):
-            total.index_add_(0, place[at], mask[at].double())  # whole numbers: in any order
+    def share(mask: Callable[[Tensor], Tensor]) -> Tensor:
+        width = mask(g[:1]).shape[1]
+        total = torch.zeros(n, width, dtype=torch.float64, device=g.device)
+        for at, x in parts:  # whole numbers: in any order
+            total.index_add_(0, at, mask(x).double())
         return total / visits.unsqueeze(1)
 
     rare = None if view.prior is None or classes != 2 else float(view.prior[1]) <= 0.5
     made: list[tuple[str, Tensor, Tensor | None]] = []
-    signs = torch.signbit(g)
-    if bool((signs & zero).any()):
-        of = share(signs)
+    if any(bool((torch.signbit(x) & (x == 0)).any()) for _, x in parts):
+        of = share(torch.signbit)
         made.append(("signs", of, of if logits else None))
-    of = share(zero & ~zero.all(dim=1, keepdim=True))
+    of = share(lambda x: (x == 0) & ~(x == 0).all(dim=1, keepdim=True))
     made.append(("entries", of, of if logits else None))
-    of = share(zero.all(dim=1, keepdim=True))
+    of = share(lambda x: (x == 0).all(dim=1, keepdim=True))
     made.append(("rows", of, _as_class(of, True) if classes == 2 else None))
-    of = share(~zero).sum(1, keepdim=True)
+    of = share(lambda x: x != 0).sum(1, keepdim=True)
     made.append(("sizes", of, _as_class(of, rare)))
     if float(visits.var()) > float(visits.mean()) / 2:  # permutations: far below; draws: the mean
         made.append(("visits", visits.unsqueeze(1), _as_class(visits.unsqueeze(1), rare)))

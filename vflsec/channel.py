@@ -308,9 +308,7 @@ class Recorder:
                 if key not in self.stores:
                     dense = form != "all" and message.rows is not None
                     most = self.expected.get((message.phase, way, message.kind, peer), 0)
-                    self.stores[key] = (
-                        _Dense(form, self.replicas, self.n) if dense else _All(most)
-                    )
+                    self.stores[key] = _Dense(form, self.replicas, self.n) if dense else _All(most)
                 self.stores[key].add(message, alive)
 
     def add_update(

@@ -37,6 +37,14 @@ GatesOption = Annotated[
     Path | None, typer.Option("--gates", help="A TOML file with [[gate]] sections.")
 ]
 ConfidenceOption = Annotated[float, typer.Option(help="Of the intervals.")]
+ClaimOption = Annotated[
+    float | None,
+    typer.Option(min=0, help="Epsilon of the labels that is claimed; checked by their own chance."),
+]
+DeltaOption = Annotated[float, typer.Option(min=0, max=1, help="Of the claim.")]
+TauOption = Annotated[
+    float, typer.Option(min=0, help="Log odds by which the truth's class shares may be off.")
+]
 
 
 @trace_app.command()
@@ -181,6 +189,9 @@ def audit(
     metric: MetricOption = "advantage",
     gates: GatesOption = None,
     confidence: ConfidenceOption = 0.95,
+    claimed_epsilon: ClaimOption = None,
+    claimed_delta: DeltaOption = 0.0,
+    tau: TauOption = 0.0,
     allow_nonfinite: NonfiniteOption = False,
 ) -> None:
     """Make every attack that the traces allow, with its controls; score if the truth is there.
@@ -213,7 +224,8 @@ def audit(
             f"verdicts: vflsec trace score {guesses} --truth FOLDER --out RESULTS"
         )
         return
-    _score(guesses, truths, out, asked, confidence)
+    claim = None if claimed_epsilon is None else (claimed_epsilon, claimed_delta)
+    _score(guesses, truths, out, asked, confidence, claim, tau)
 
 
 @trace_app.command()
@@ -227,12 +239,16 @@ def score(
     metric: MetricOption = "advantage",
     gates: GatesOption = None,
     confidence: ConfidenceOption = 0.95,
+    claimed_epsilon: ClaimOption = None,
+    claimed_delta: DeltaOption = 0.0,
+    tau: TauOption = 0.0,
 ) -> None:
     """Compare guesses with the truth, judge the gates, write reports.
 
     Example: vflsec trace score guesses/ --truth labels/ --out out/trace --max 0.05
     """
-    _score(guesses, truth, out, _gates(gates, metric, max_), confidence)
+    claim = None if claimed_epsilon is None else (claimed_epsilon, claimed_delta)
+    _score(guesses, truth, out, _gates(gates, metric, max_), confidence, claim, tau)
 
 
 def _nonfinite(allowed: bool) -> str:
@@ -262,12 +278,15 @@ def _told(guesses: Path) -> None:
 
 
 def _score(
-    guesses: Path, truths: list[Path], out: Path, gates: list[dict[str, Any]], confidence: float
-) -> None:
+    guesses: Path, truths: list[Path], out: Path, gates: list[dict[str, Any]], confidence: float,
+    claim: tuple[float, float] | None, tau: float,
+) -> None:  # fmt: skip
     from vflsec.engine.traces import score as scored
     from vflsec.report.console import print_summary
 
-    result = scored(guesses, truths, out, gates=gates, confidence=confidence)
+    result = scored(
+        guesses, truths, out, gates=gates, confidence=confidence, claimed=claim, tau=tau
+    )
     console = console_for()
     print_summary(result.summary, console)
     console.print(f"Results: {result.folder}", soft_wrap=True)

@@ -89,6 +89,13 @@ class Schema:
     cardinalities: tuple[int, ...]
     shape: tuple[int, ...]
 
+    @classmethod
+    def numbers(cls, shape: tuple[int, ...]) -> Schema:
+        """Rows of `shape` without categories; columns of a table are called c0, c1, ..."""
+        if len(shape) != 1:
+            return cls((), (), shape)
+        return cls(tuple(f"c{i}" for i in range(shape[0])), (0,) * shape[0], shape)
+
     @property
     def numeric(self) -> tuple[int, ...]:
         """Places of the numeric columns."""

@@ -279,36 +279,32 @@ def test_check_estimates_the_size(kept: Path) -> None:
           "defense": [{"name": "label_dp", "strength": [0, 1]}]},
          [{"name": "direct"}, MORE[1], {"name": "grn", "adversary": "active", "peer_model": True}]),
         ({"algorithm": [{"name": "fedbcd", "epochs": 2}], "defense": []}, MORE[:2]),
+        ({"algorithm": [{"name": "fedhssl", "hidden": [8], "cut": 8, "embedding": 4,
+                         "local_updates": 1, "pretrain_iterations": 2, "epochs": 1}],
+          "data": [{"name": "breast_cancer", "aligned": 0.5}], "defense": []}, [MORE[1], MORE[3]]),
+        ({"data": [{"name": "breast_cancer", "parties": 3}], "defense": []},
+         [{**MORE[1], "adversary": "passive1+passive2"},
+          {"name": "norm", "adversary": "passive1+passive2"}]),
     ],
-    ids=["randomised labels in double precision", "fedbcd"],
+    ids=["randomised labels in double precision", "fedbcd", "self-supervised", "coalition"],
 )  # fmt: skip
 def test_other_trainings(
-    settings: dict[str, Any], more: list[dict[str, Any]], tmp_path: Path
-) -> None:
+    settings: dict[str, Any], more: list[dict[str, Any]], tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
     out, fresh, heard = tmp_path / "out", tmp_path / "fresh", Heard()
-    run_audit(small(**settings), out, keep_views=True, device="cpu")
     both = small(**settings, attack=[*SMALL["attack"], *more])
-    run_audit(both, out, device="cpu", progress=heard)
     run_audit(both, fresh, device="cpu")
+    run_audit(small(**settings), out, keep_views=True, device="cpu")
+    request.getfixturevalue("no_training")
+    run_audit(both, out, device="cpu", progress=heard)
     same(out, fresh)
     assert heard.notes == []
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "why"),
-    [
-        ({"name": "fedcvt", "epochs": 2}, "cannot be written"),
-        ({"name": "fedhssl", "hidden": [8], "cut": 8, "embedding": 4,
-                       "local_updates": 1, "pretrain_iterations": 2, "epochs": 1},
-         "one of its controls trains an encoder of its own"),
-    ],
-    ids=["fedcvt", "fedhssl"],
-)  # fmt: skip
-def test_where_views_do_not_suffice_it_trains_again_and_says_so(
-    algorithm: dict[str, Any], why: str, tmp_path: Path
-) -> None:
+def test_where_views_do_not_suffice_it_trains_again_and_says_so(tmp_path: Path) -> None:
     settings = {
-        "algorithm": [algorithm], "defense": [],
+        "algorithm": [{"name": "fedcvt", "epochs": 2}], "defense": [],
         "data": [{"name": "breast_cancer", "aligned": 0.5}],
     }  # fmt: skip
     out, fresh, heard = tmp_path / "out", tmp_path / "fresh", Heard()
@@ -319,7 +315,7 @@ def test_where_views_do_not_suffice_it_trains_again_and_says_so(
     same(out, fresh)
     assert len(heard.notes) == 1
     assert "trained again for it, for " in heard.notes[0]
-    assert why in heard.notes[0]
+    assert "cannot be written" in heard.notes[0]
 
 
 def test_workers_keep_views_too_and_what_was_finished_before_is_said(tmp_path: Path) -> None:

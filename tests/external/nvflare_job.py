@@ -24,7 +24,8 @@ held = {}
 rec = nvflare.recorder(
     os.environ["TRACE"], party="site-1", role="passive", peer="server", rows=len(DATA["y"]),
     classes=2, loss_reduction="mean", columns=DATA["x"],
-    known=(DATA["known"], DATA["y"][DATA["known"]]), run={"algorithm": "nvflare"},
+    known=(DATA["known"], DATA["y"][DATA["known"]]), prior=[0.7, 0.3],
+    run={"algorithm": "nvflare"},
 )  # fmt: skip
 
 

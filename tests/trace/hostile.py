@@ -430,6 +430,33 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "known rows twice": (_known([0, 1, 2, 2], [0, 1, 0, 1]), "repeat"),
     "labels beyond the classes": (_known([0, 1, 2, 3], [0, 1, 0, 7]), "classes 0..1"),
     "more known rows than granted": (_known([0, 1, 2, 3, 4], [0, 1, 0, 1, 0]), "says 4"),
+    "a prior of other classes": (
+        _json(f"{HERE}/observer.json", prior=[0.2, 0.3, 0.5]), "each of the 2 classes",
+    ),
+    "a prior that adds up to 2": (_json(f"{HERE}/observer.json", prior=[1.0, 1.0]), "add up to 1"),
+    "a prior of NaN": (
+        _text(f"{HERE}/observer.json", b'{"party": "bank", "prior": [NaN, 1]}'), "no number",
+    ),
+    "a grant that is not there": (_json(f"{HERE}/observer.json", aux=["shop"], layouts={
+        "shop": {"names": ["a"], "cardinalities": [0], "shape": [1]}}), "granted columns"),
+    "a negative claim": (_json("manifest.json", claim={"epsilon": -1.0}), "claim"),
+    "a claim of infinity": (
+        _text("manifest.json", b'{"claim": {"epsilon": 1e999}}'), "manifest.json",
+    ),
+    "an embedding table of a gigabyte": (
+        _json(f"{HERE}/observer.json", layouts={OBSERVER: {
+            "names": ["a", "b", "c"], "cardinalities": [9, 9, 0], "shape": [3]}},
+            moments=_moment(layers={"layer": "TabularInput", "width": 1 << 28})),
+        "width of at most",
+    ),
+    "a pair of text": (
+        _table(MESSAGES_FILE, lambda t: t.set_column(
+            t.schema.get_field_index("pair"), "pair", pa.array(["0"] * len(t)))),
+        "must be int64",
+    ),
+    "a lock of a recorder by another name": (
+        _text(f"{HERE}/process-0000.lock", b""), "no such file",
+    ),
     "observer of another name": (_json(f"{HERE}/observer.json", party="shop"), "folder's name"),
     # weights
     "a pickle as weights": (_weights(_pickled), "pickle"),

@@ -195,3 +195,64 @@ def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) ->
     result = score(guesses, [tmp_path / "labels"], tmp_path / "o")
     row = result.results.query("attack == 'direction' and metric == 'auc'").iloc[0]
     assert (row["value"], row["control"], row["n"]) == (1.0, "majority", 70)
+
+
+A = ("active",)
+HIDDEN = [
+    AttackSpec("attribute", adversary=A, known_rows=20, aux_rows=40),
+    AttackSpec("embedding_inversion", adversary=A, known_rows=20, aux_rows=40),
+]
+
+
+def test_guesses_of_columns_are_scored_as_live(tmp_path: Path) -> None:
+    """Features and an attribute, with controls on own columns: bit for bit the live figures."""
+    run = Run(dataset="small", algorithm="splitnn")
+    live = simulate(tmp_path / "t", HIDDEN, run=run)
+    task, bench, found = small_task(0), Bench(), []
+    for i, p in enumerate(prepared(HIDDEN)):
+        for answers in bench.attack(p, [live.views[i, "train"]], [0], "train"):
+            found += [m for a in answers for m in scored(a, task)]
+    names = ("attribute", "embedding_inversion")
+    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=names, trusted=True)
+    result = score(guesses, [tmp_path / "t"], tmp_path / "o", gates=[{"max": 0.05}])
+    frame = result.results.query("attack != '' and status == 'ok'")
+    mine = {
+        (r.attack, r.split, r.metric): (r.value, r.n, {k: v["value"] for k, v in
+                                                      json.loads(r.controls).items()})
+        for r in frame.itertuples()
+    }  # fmt: skip
+    theirs = {
+        (m.attack, m.split, m.metric): (m.value, m.n, {k: v["value"] for k, v in
+                                                      m.controls.items()})
+        for m in found
+    }  # fmt: skip
+    assert mine == theirs
+    assert {a for a, *_ in mine} == set(names)
+    assert all("linear" in c for (a, *_), (*_, c) in mine.items() if a == "embedding_inversion")
+    assert all("logistic" in c for (a, *_), (*_, c) in mine.items() if a == "attribute")
+
+
+def test_columns_without_a_truth_are_not_scored(tmp_path: Path) -> None:
+    """No columns, those of some rows, and columns that have nothing to do with the trace."""
+    simulate(tmp_path / "t", HIDDEN, run=Run(dataset="small", algorithm="splitnn"))
+    guesses = infer(
+        [tmp_path / "t"], tmp_path / "g", attacks=("embedding_inversion",), trusted=True
+    )
+    task = small_task(0)
+    n, x, schema = len(task.y), task.x["passive1"], task.schema["passive1"]
+    write_truth(tmp_path / "bare", np.arange(n), task.y)
+    result = score(guesses, [tmp_path / "bare"], tmp_path / "a")
+    assert set(result.results.status) == {"not-applicable"}
+    half = np.arange(0, n, 2)
+    write_truth(tmp_path / "half", half, task.y[half], hidden={"passive1": (x[half], schema)})
+    result = score(guesses, [tmp_path / "half"], tmp_path / "b")
+    some = result.results.query("metric == 'r2' and split == 'train'").iloc[0]
+    assert 0 < some["n"] < 0.6 * len(task.sets["labelled"])
+    assert some["value"] > 0.5
+    other = torch.randn(x.shape, generator=torch.Generator().manual_seed(5))
+    write_truth(tmp_path / "null", np.arange(n), task.y, hidden={"passive1": (other, schema)})
+    result = score(guesses, [tmp_path / "null"], tmp_path / "c")
+    assert result.results.query("metric == 'r2' and split == 'train'").iloc[0]["value"] < 0.05
+    write_truth(tmp_path / "far", [0], [0], hidden={"passive1": (x[:1], schema)})
+    with pytest.raises(VflsecError, match="truth: hidden columns"):
+        write_truth(tmp_path / "bad", [0, 1], [0, 0], hidden={"passive1": x[:1]})

@@ -59,9 +59,7 @@ def test_arrow_reads_what_was_filled_in(
             found.read_next_batch()
 
 
-def test_a_full_disk_leaves_whole_messages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_whole_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel takes half of a message and then has no room: the half is taken back."""
     real, left = os.writev, [7]
 
@@ -70,29 +68,25 @@ def test_a_full_disk_leaves_whole_messages(
         if left[0] < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if left[0] == 0:
-            return os.write(file, bytes(parts[0])[:100])
+            monkeypatch.setattr(stream.os, "write", full)
+            return real(file, [bytes(parts[0])[:100]])
         return real(file, parts)
 
-    def none(*_: Any) -> int:
+    def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     folder = tmp_path / "t"
-    with (
-        pytest.warns(RuntimeWarning, match="nothing more is recorded"),
-        vflsec.record(folder, rows=64, **HOW) as rec,
-    ):
-        monkeypatch.setattr(stream.os, "writev", short)
-        for i in range(8):
-            z = rec.cut(torch.full((8, 3), float(i)).requires_grad_(), torch.arange(8) + 8 * i)
-            with monkeypatch.context() as patch:
-                if left[0] == 1:
-                    real_write = os.write
-                    calls = [real_write, none]
-                    patch.setattr(
-                        stream.os, "write", lambda *a, calls=calls: calls.pop(0)(*a) if calls else 0
-                    )
+
+    def loop() -> None:
+        with vflsec.record(folder, rows=64, **HOW) as rec:
+            monkeypatch.setattr(stream.os, "writev", short)
+            for i in range(8):
+                z = rec.cut(torch.full((8, 3), float(i)).requires_grad_(), torch.arange(8) + 8 * i)
                 z.backward(z.detach())
-        monkeypatch.setattr(stream.os, "writev", real)
+            monkeypatch.setattr(stream.os, "writev", real)
+
+    with pytest.warns(RuntimeWarning, match="nothing more is recorded"):
+        loop()
     trace = Trace.open(folder)
     assert trace.manifest.status == "partial"
     found = list(trace.observer("bank").messages())
@@ -109,10 +103,11 @@ def test_a_disk_too_full_to_seal_leaves_the_segments(
     def none(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    rec = vflsec.record(folder, rows=8, **HOW).__enter__()
+    rec.cut(torch.ones(8, 3), torch.arange(8))
+    monkeypatch.setattr("vflsec.trace.seal._write", none)
     with pytest.warns(RuntimeWarning, match="is not sealed .*No space left"):
-        with vflsec.record(folder, rows=8, **HOW) as rec:
-            rec.cut(torch.ones(8, 3), torch.arange(8))
-            monkeypatch.setattr("vflsec.trace.seal._write", none)
+        rec.close()
     monkeypatch.undo()
     assert not (folder / "seal.json").exists()
     assert len(list(Trace.open(folder).observer("bank").messages())) == 1

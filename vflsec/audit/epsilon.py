@@ -36,7 +36,8 @@ def contradictions(
     Args:
         frame: of :func:`vflsec.audit.leakage.results_frame`, with rows of :data:`METRIC`.
         claims: {dataset, algorithm, defense, strength, epsilon}, one for each point; `idle` names
-            a defense whose hook was never called, which fails.
+            a defense whose hook was never called, which fails. `confidence`, if it is there, is
+            that of the bounds, where they hold with more than `confidence`.
         confidence: at which each measured lower bound holds.
     """
     claims = list(claims)
@@ -55,7 +56,8 @@ def contradictions(
     alpha = (1 - confidence) / max(len(judged), 1)
     found_idle = [_idle(c) for c in claims if c.get("idle")]
     return found_idle + [
-        _judged(key, of, float(c["epsilon"]), alpha, confidence, awake) for key, of, c in judged
+        _judged(key, of, float(c["epsilon"]), alpha, c.get("confidence", confidence), awake)
+        for key, of, c in judged
     ]
 
 

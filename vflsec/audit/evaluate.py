@@ -139,7 +139,8 @@ def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[di
             if g.get("epsilon") is not None:
                 key = (*point.values(), g.get("defense", ""))
                 best = max(float(g["epsilon"]), out.get(key, {}).get("epsilon") or 0.0)
-                out[key] = point | {"epsilon": best}
+                sure = {"confidence": g["confidence"]} if "confidence" in g else {}
+                out[key] = point | {"epsilon": best} | sure
     return list(out.values())
 
 

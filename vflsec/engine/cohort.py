@@ -128,8 +128,8 @@ def attack_kept(
     where = pick_device(device)
     results = [CellResult(c.key, c, device=str(where)) for c in list(cells) * twins]
     demands = [Demand.of(p.spec, p.attack) for p in asked]
-    bench = Bench()
     with opened(list(cells) * twins, list(paths) * twins, demands, tasks, where) as training:
+        bench = Bench(alone=training.alone)
         for moment in training.run():
             for i, p in enumerate(asked):
                 tell(f"{moment.phase.name}: {p.spec.label}", i / len(asked))

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from vflsec import registry
+from vflsec import check, registry
 from vflsec.audit.answerable import unanswerable
 from vflsec.audit.gate import Gate
+from vflsec.audit.goals import SCORED
 from vflsec.audit.leakage import defense_point
 from vflsec.audit.scoring import scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, victims
 from vflsec.engine.folder import claim, only_ours
+from vflsec.engine.observation import guarantee, measured
 from vflsec.engine.record import threats, versions
 from vflsec.engine.run import judge
 from vflsec.engine.store import Store
@@ -34,12 +37,15 @@ from vflsec.report.notebook import Audit
 from vflsec.task import Task
 from vflsec.trace.apart import validate_apart
 from vflsec.trace.limits import Limits
+from vflsec.trace.manifest import Claim
 from vflsec.trace.reader import Trace
-from vflsec.trace.truth import read_truth
+from vflsec.trace.truth import Hidden, read_hidden, read_shares, read_truth
 from vflsec.trace.views import Evidence, lacking
 from vflsec.view import View, as_needs
 
 __all__ = ["infer", "score", "specs_for"]
+
+_TELLS = 0.99  # a control beyond which nothing is left to be found
 
 
 def specs_for(
@@ -134,6 +140,7 @@ def infer(
 def _one_system(traces: Sequence[Trace]) -> None:
     first = traces[0].manifest
     seen: dict[Any, Path] = {}
+    held: dict[str, Path] = {}
     for trace in traces:
         m = trace.manifest
         if (m.names, m.active, m.classes) != (first.names, first.active, first.classes):
@@ -149,6 +156,13 @@ def _one_system(traces: Sequence[Trace]) -> None:
                 f"{m.run.seed}). Record every repetition with its own seed."
             )
         seen[key] = trace.folder
+        for digest in trace.payloads:
+            if digest in held:
+                raise ConfigError(
+                    f"{trace.folder} and {held[digest]} hold the same messages, bit for bit. A "
+                    "copy is no repetition: record every one in a run of its own."
+                )
+            held[digest] = trace.folder
 
 
 def _answers(
@@ -185,6 +199,13 @@ def _of_party(
             f"own columns of {', '.join(bare)} were not recorded, so the only control is the "
             "class majority: what those columns tell by themselves counts as leaked."
         )
+    for party in evidence.observers:
+        twins = evidence.twins(party)
+        if twins:
+            trace.notes.append(
+                f"{twins} rows have the very columns of a known row of {party}. If they are the "
+                "same samples under other ids, known rows are scored and the figures say too much."
+            )
     found = [a for p in here for a in _one(bench, evidence, p, trace.manifest.run.seed)]
     return [_light(a) for a in found]
 
@@ -223,6 +244,8 @@ def score(
     *,
     gates: Sequence[Mapping[str, Any]] = (),
     confidence: float = 0.95,
+    claimed: tuple[float, float] | None = None,
+    tau: float = 0.0,
     limits: Limits | None = None,
 ) -> Audit:
     """Compare frozen guesses with the truth, judge the gates, and write reports as any audit.
@@ -234,8 +257,12 @@ def score(
         out: results directory.
         gates: sections as in a scenario.
         confidence: of intervals.
+        claimed: (epsilon, delta) of the labels that is claimed; None takes what the traces say.
+            It is checked against class shares in the truth, see :func:`write_truth`.
+        tau: bound of the log odds by which those class shares may be off.
 
     Raises:
+        ConfigError: a claim is given and the truth has no class shares.
         TraceError: guesses or truth are damaged, or do not belong together.
         ConfigError: a gate cannot be answered by them, or `out` holds files of somebody else.
     """
@@ -246,10 +273,17 @@ def score(
             f"--truth: give one for all traces or one for each of the {len(frozen.sources)}, got "
             f"{len(truths)}."
         )
-    found = [read_truth(t, limits) for t in truths]
+    check.non_negative("tau", tau)
+    found = [_told(t, limits) for t in truths]
+    if claimed is not None and not all(t.shares for t in found):
+        raise ConfigError(
+            "--claimed-epsilon: the truth has no class shares, without which a leak cannot be told "
+            "from what columns tell. Write it again: vflsec.write_truth(..., shares=vflsec.audit."
+            "observed.cross_shares(columns, labels, classes))."
+        )
     found = found * len(frozen.sources) if len(found) == 1 else found
     notes = list(frozen.notes)
-    results = [_cell(frozen, i, truth, notes) for i, truth in enumerate(found)]
+    results = [_cell(frozen, i, truth, notes, claimed, tau) for i, truth in enumerate(found)]
     attacks = [[a.of for a in of] for of in frozen.answers]
     _answerable(results, gates)
     with claim(Path(out)), Store(Path(out)) as store:
@@ -278,7 +312,26 @@ def _answerable(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]
             raise ConfigError(f"gate: {key + ' ' if key else ''}{rule}")
 
 
-def _cell(frozen: Frozen, i: int, truth: Truth, notes: list[str]) -> CellResult:
+@dataclass(frozen=True)
+class _Told:
+    """What a scorer knows of a trace: labels, class shares, columns of parties."""
+
+    labels: Truth
+    shares: tuple[Any, Any] | None
+    hidden: Mapping[str, Hidden]
+
+
+def _told(folder: str | Path, limits: Limits | None) -> _Told:
+    return _Told(
+        read_truth(folder, limits), read_shares(folder, limits), read_hidden(folder, limits)
+    )
+
+
+def _cell(
+    frozen: Frozen, i: int, told: _Told, notes: list[str],
+    claimed: tuple[float, float] | None, tau: float,
+) -> CellResult:  # fmt: skip
+    truth = told.labels
     source = frozen.sources[i]
     m, run = source.manifest, source.manifest.run
     bare = run.defense in ("", "none")
@@ -288,11 +341,12 @@ def _cell(frozen: Frozen, i: int, truth: Truth, notes: list[str]) -> CellResult:
         defenses=defenses, seed=run.seed,
     )  # fmt: skip
     classes = m.classes or int(truth.values.max(initial=1)) + 1
-    if len(truth.rows) and not 0 <= truth.rows.min() <= truth.rows.max() < m.rows:
-        raise TraceError(
-            f"the truth has row ids {truth.rows.min()}..{truth.rows.max()}; the trace has rows "
-            f"0..{m.rows - 1}. It belongs to another trace."
-        )
+    for ids in (truth.rows, *(h[0] for h in told.hidden.values()), *(told.shares or ())[:1]):
+        if len(ids) and not 0 <= ids.min() <= ids.max() < m.rows:
+            raise TraceError(
+                f"the truth has row ids {ids.min()}..{ids.max()}; the trace has rows "
+                f"0..{m.rows - 1}. It belongs to another trace."
+            )
     if truth.values.max(initial=0) >= classes:
         raise TraceError(f"the truth has labels up to {truth.values.max()}; there are {classes}.")
     y = np.full(m.rows, -1, np.int64)
@@ -302,32 +356,96 @@ def _cell(frozen: Frozen, i: int, truth: Truth, notes: list[str]) -> CellResult:
     task = Task(
         run.dataset, m.names, {}, {}, {}, torch.from_numpy(y), classes, sets, sets["labelled"]
     )
+    seen = _Columns(task, told.hidden, train, m.rows)
     result = CellResult(spec.key, spec, facts={"parties": list(m.names), "classes": classes})
-    lost = 0
+    lost, judged = 0, []
     for answer in frozen.answers[i]:
-        answer, without = _with_truth(answer, y)
+        answer, against, without = _with_truth(answer, seen)
         lost = max(lost, without)
-        result.measures += scored(answer, task) if answer.guess is not None else [_none(answer, m)]
+        if answer.guess is None:
+            result.measures.append(_none(answer, m))
+            continue
+        judged.append(answer)
+        result.measures += scored(answer, against)
+    said = m.claim if claimed is None else Claim(epsilon=claimed[0], delta=claimed[1])
+    if said is not None and told.shares is None:
+        notes.append(
+            f"seed {run.seed}: the claimed epsilon {said.epsilon:g} was not checked: the truth "
+            "has no class shares."
+        )
+    elif said is not None and told.shares is not None:
+        q = np.full((m.rows, told.shares[1].shape[1]), np.nan)
+        q[told.shares[0]] = told.shares[1]
+        found, why = measured(judged, y, q, said, run.seed, tau)
+        result.measures += found
+        result.guarantees = [guarantee(said)]
+        notes += [f"seed {run.seed}: {why}"] if why else []
+    notes += [f"seed {run.seed}: {why}" for why in _told_by_columns(result)]
     if lost:
         notes.append(f"seed {run.seed}: {lost} rows without a truth are left out.")
     return result
 
 
-def _with_truth(answer: Answer, y: np.ndarray[Any, Any]) -> tuple[Answer, int]:
-    """The answer on rows whose truth is known, and how many are not."""
+def _told_by_columns(result: CellResult) -> list[str]:
+    """Whose own columns alone tell the labels, which leaves nothing for an attack to find."""
+    out: dict[str, str] = {}
+    for m in result.measures:
+        best = max(((f["value"] or 0.0, name) for name, f in m.controls.items()), default=(0.0, ""))
+        if m.target == "label" and m.metric in ("auc", "accuracy") and best[0] >= _TELLS:
+            out[m.adversary] = (
+                f"own columns of {m.adversary} tell the labels by themselves (control {best[1]}: "
+                f"{m.metric} {best[0]:.3f}), so no leak can be told from them. Is the label, or a "
+                "copy of it, among those columns?"
+            )
+    return list(out.values())
+
+
+class _Columns:
+    """The truth about columns of parties, as tasks with what an attack on them is scored by."""
+
+    def __init__(
+        self, task: Task, hidden: Mapping[str, Hidden], train: np.ndarray[Any, Any], n: int
+    ) -> None:
+        self.task, self.hidden, self.train, self.n = task, hidden, train, n
+
+    def truth(self, answer: Answer) -> tuple[Task | None, Tensor]:
+        """The task to score an answer by, None if there is none, and (N,) which rows it knows."""
+        spec, target = answer.of.spec, answer.of.attack.target
+        if target == "label":
+            return self.task, self.task.y >= 0
+        there = torch.ones(self.n, dtype=torch.bool)
+        whose = victims("feature", spec.adversary, self.task.parties, spec.victim)
+        whose = whose[:1] if target == "attribute" else whose
+        if target not in SCORED or any(p not in self.hidden for p in whose):
+            return None, there
+        x, schema = {}, {}
+        for p in whose:
+            rows, values, schema[p] = self.hidden[p]
+            held = torch.zeros(self.n, dtype=torch.bool)
+            held[torch.from_numpy(rows)] = True
+            x[p] = torch.zeros((self.n, *values.shape[1:]), dtype=values.dtype)
+            x[p][torch.from_numpy(rows)] = values
+            there &= held
+        train = torch.from_numpy(self.train)
+        return replace(self.task, x=x, schema=schema, sets={"labelled": train[there[train]]}), there
+
+
+def _with_truth(answer: Answer, seen: _Columns) -> tuple[Answer, Task, int]:
+    """The answer on rows whose truth is known, what it is scored by, and how many are not known."""
     if answer.guess is None:
-        return answer, 0
-    if answer.of.attack.target != "label":
+        return answer, seen.task, 0
+    task, known = seen.truth(answer)
+    if task is None:
         why = f"no truth about {answer.of.attack.target!r} is in the truth's folder."
-        return replace(answer, guess=None, status="not-applicable", reason=why), 0
+        return replace(answer, guess=None, status="not-applicable", reason=why), seen.task, 0
     kept, lost = {}, 0
     for split, rows in answer.view.targets.items():
-        there = torch.from_numpy(y[rows.numpy()] >= 0)
+        there = known[rows]
         kept[split], lost = rows[there], lost + int((~there).sum())
     if not any(len(kept.get(s, ())) for s in answer.of.attack.splits):
         why = "no row that it guessed has a truth."
-        return replace(answer, guess=None, status="error", reason=why), lost
-    return replace(answer, view=replace(answer.view, targets=kept)), lost
+        return replace(answer, guess=None, status="error", reason=why), task, lost
+    return replace(answer, view=replace(answer.view, targets=kept)), task, lost
 
 
 def _none(answer: Answer, m: Any) -> Measure:

@@ -70,8 +70,9 @@ class KeptViews:
         if isinstance(said, str):
             return said
         algorithm = registry.algorithms.create(cell.algorithm, cell.params)
-        if len(spec.adversary) == 1 and algorithm.alone(spec.adversary[0]) is not None:
-            return "one of its controls trains an encoder of its own"
+        (who, *others) = spec.adversary
+        if not others and who not in said["alone"] and algorithm.alone(who) is not None:
+            return "one of its controls trains an encoder of its own, which was not kept"
         return insufficient(spec, attack, said)
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from vflsec import registry
 from vflsec.cell import AttackSpec
-from vflsec.errors import ConfigError, TraceError
+from vflsec.errors import ConfigError, TraceError, VflsecError
 from vflsec.guess import Guess
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control
@@ -186,6 +186,8 @@ class _In:
             found = list(batches(self.folder, name, ROWS, self.limits, 16))
             parts = [b.column("row").to_numpy() for b in found]
             self._rows[name] = np.concatenate([*parts, np.empty(0, np.int64)]).astype(np.int64)
+            if len(np.unique(self._rows[name])) < len(self._rows[name]):
+                raise TraceError(f"{name}: row ids repeat; every row is guessed once.")
         return self._rows[name]
 
     def guess(self, entry: dict[str, Any], notes: dict[str, Any]) -> Guess:
@@ -204,6 +206,12 @@ class _In:
             for n in ("group", "abstain")
         }
         scores = x[:, 0] if entry["binary"] else x
+        ids = column["row"].to_numpy()
+        both = [ids] if kept["group"] is None else [ids, kept["group"]]
+        if np.unique(np.stack(both), axis=1).shape[1] < len(ids):
+            raise TraceError(f"{name}: guesses a row twice.")
+        if not np.isfinite(x).all():
+            raise TraceError(f"{name}: holds scores that are not finite.")
         return Guess(str(entry["target"]), column["row"].to_numpy(), scores, **kept, notes=notes)
 
 
@@ -225,7 +233,9 @@ def thaw(folder: str | Path, limits: Limits | None = None) -> Frozen:
             answers[entry["source"]].append(_answer(read, entry, sources[entry["source"]]))
             if entry["labelled"]:
                 labelled[entry["source"]].append(read.rows(entry["labelled"]))
-    except (KeyError, IndexError, TypeError, AttributeError) as why:
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as why:
+        if isinstance(why, VflsecError):
+            raise
         raise TraceError(f"answers.json: is damaged ({type(why).__name__}: {why}).") from None
     every = [np.unique(np.concatenate([*x, np.empty(0, np.int64)])) for x in labelled]
     return Frozen(sources, answers, every, list(read.index.get("notes", ())))

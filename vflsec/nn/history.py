@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,6 +16,7 @@ __all__ = ["History", "em_scores", "soft_logistic"]
 LEAST = 4  # an epoch with fewer rows says nothing about a class mean
 WIDEST = 64  # principal components of an embedding that enter the EM's classifier
 INVERSE_PENALTY = 0.1
+MUCH = 128 << 20  # bytes of received gradients beyond which no second copy is kept
 
 
 @dataclass(frozen=True)
@@ -22,15 +25,15 @@ class History:
 
     Attributes:
         rows: (n,) sample ids, ascending.
-        epochs: for each epoch the places in `rows` of the gradients received, (k,) int64, and the
-            gradients (k, m) divided by the root mean square row norm of their batch: an estimate
-            of the noise's scale where that goes with the batch's largest gradient. In the type in
-            which they came, since float64 of all epochs takes twice the memory.
+        epochs: for each epoch the places in `rows` of the gradients received, (k,) int64, and what
+            gives the gradients (k, m), float64, divided by the root mean square row norm of their
+            batch: an estimate of the noise's scale where that goes with the batch's largest
+            gradient. They are made anew where all together would take much memory.
         sizes: for each epoch the norms (k,) of the gradients before that division.
     """
 
     rows: Tensor
-    epochs: tuple[tuple[Tensor, Tensor], ...]
+    epochs: tuple[tuple[Tensor, Callable[[], Tensor]], ...]
     sizes: tuple[Tensor, ...]
 
     @classmethod
@@ -44,9 +47,12 @@ class History:
             if len(at) < LEAST:
                 continue
             at = at[torch.argsort(place[at], stable=True)]
-            g = table.tensor[at].flatten(1)
-            sizes.append(torch.linalg.vector_norm(g.double(), dim=1))
-            epochs.append((place[at], g / rms[batch[at]].to(g).unsqueeze(1)))
+            g = table.tensor[at].flatten(1).double()
+            sizes.append(torch.linalg.vector_norm(g, dim=1))
+            made = partial(_scaled, table, at, rms[batch[at]])
+            if table.tensor.nbytes <= MUCH:
+                made = partial(_same, made())
+            epochs.append((place[at], made))
         return cls(rows, tuple(epochs), tuple(sizes))
 
     def mean(self, how: str = "scaled") -> Tensor:
@@ -55,11 +61,11 @@ class History:
         Args:
             how: ``scaled`` (by the batch), ``unit`` (each row to length 1), or ``raw``.
         """
-        width = self.epochs[0][1].shape[1]
+        width = self.epochs[0][1]().shape[1]
         total = torch.zeros(len(self.rows), width, dtype=torch.float64, device=self.rows.device)
         count = torch.zeros(len(self.rows), 1, dtype=torch.float64, device=self.rows.device)
-        for (at, g), size in zip(self.epochs, self.sizes, strict=True):
-            value = g.double()
+        for (at, made), size in zip(self.epochs, self.sizes, strict=True):
+            value = made()
             if how != "scaled":
                 value = torch.nn.functional.normalize(value, dim=1)
                 value = value * size.unsqueeze(1) if how == "raw" else value
@@ -74,9 +80,18 @@ class History:
         evidence is that of two normal distributions of equal spread, added over epochs.
         """
         out = torch.zeros_like(share)
-        for at, g in self.epochs:
-            out.index_add_(0, at, _evidence(g.double(), share[at]))
+        for at, made in self.epochs:
+            out.index_add_(0, at, _evidence(made(), share[at]))
         return out
+
+
+def _scaled(table: Table, at: Tensor, size: Tensor) -> Tensor:
+    g = table.tensor[at].flatten(1)
+    return (g / size.to(g).unsqueeze(1)).double()
+
+
+def _same(made: Tensor) -> Tensor:
+    return made
 
 
 def _evidence(g: Tensor, p: Tensor) -> Tensor:

@@ -7,9 +7,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, dtype, strided
 
 from vflsec.errors import ShapeError
 
@@ -25,7 +24,7 @@ class Numbers(NamedTuple):
 
 
 @cache
-def _name(dtype: torch.dtype) -> str:
+def _name(dtype: dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
@@ -38,11 +37,14 @@ def as_numbers(x: Any) -> Numbers:
         ShapeError: it holds something else than numbers.
     """
     if isinstance(x, Tensor):
-        plain = x.detach()
-        if plain.dtype == torch.bfloat16:
-            plain = plain.float()
-        array = (plain if plain.device.type == "cpu" else plain.cpu()).numpy()
-        return Numbers(array, _name(x.dtype), x.numel() * x.element_size())
+        if x.is_complex() or x.layout != strided:
+            raise ShapeError(
+                f"record: a payload is a dense array of real numbers, got {x.layout} of {x.dtype}."
+            )
+        plain, wire = x.detach(), _name(x.dtype)
+        wide = plain.float() if wire == "bfloat16" else plain
+        array = (wide if wide.device.type == "cpu" else wide.cpu()).numpy()
+        return Numbers(array, wire, x.numel() * x.element_size())
     if hasattr(x, "numpy") and callable(x.numpy):
         x = x.numpy()
     if isinstance(x, Mapping):
@@ -53,4 +55,4 @@ def as_numbers(x: Any) -> Numbers:
         array = array.astype(np.float32)
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"record: a payload holds numbers, got an array of {array.dtype}.")
-    return Numbers(array, wire, size)
+    return Numbers(np.ascontiguousarray(array), wire, size)

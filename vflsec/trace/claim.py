@@ -17,6 +17,7 @@ __all__ = ["RAW", "Claim", "alone", "recording"]
 
 RAW = re.compile(r"raw-([0-9]{4})-(d[0-9]+-f[248])\.arrows")
 """Names of segments: number of the process that wrote it, width and number type."""
+_HERE: set[Path] = set()  # claims of this process
 _CLAIM = re.compile(r"process-([0-9]{4})\.tmp")
 
 
@@ -37,11 +38,17 @@ class Claim:
             self.path = folder / f"process-{self.number:04d}.tmp"
             try:
                 self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-                break
             except FileExistsError:
                 self.number += 1
+                continue
+            if not any(folder.glob(f"raw-{self.number:04d}-*")):
+                break
+            os.close(self._file)  # one that came and went since the names were read
+            self.path.unlink()
+            self.number += 1
         if flock is not None:
             flock(self._file, LOCK_EX)
+        _HERE.add(self.path)
 
     def release(self) -> None:
         """No longer record; may be called again."""
@@ -49,16 +56,24 @@ class Claim:
         if file < 0 or self.process != os.getpid():
             return
         self.path.unlink(missing_ok=True)
+        _HERE.discard(self.path)
         if flock is not None:
             flock(file, LOCK_UN)  # forks hold the file too
         os.close(file)
 
 
-def recording(folder: Path) -> bool:
-    """Whether a living process records into an observer's folder; forgets those that died."""
+def recording(folder: Path, *, here: bool = True) -> bool:
+    """Whether a living process records into an observer's folder; forgets those that died.
+
+    Args:
+        folder: of the observer.
+        here: count this process too.
+    """
     alive = False
     for path in folder.iterdir():
-        if _CLAIM.fullmatch(path.name) and flock is not None:
+        if path in _HERE:
+            alive |= here
+        elif _CLAIM.fullmatch(path.name) and flock is not None:
             try:
                 file = os.open(path, os.O_RDWR)
             except FileNotFoundError:

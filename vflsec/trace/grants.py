@@ -11,7 +11,7 @@ from torch import Tensor
 from vflsec.trace.columns import KNOWN, ROWS, Stored, values, vectors, write_table, writer
 from vflsec.view import Known
 
-__all__ = ["write_aux", "write_known", "write_own", "write_targets"]
+__all__ = ["write_aux", "write_hidden", "write_known", "write_own", "write_targets"]
 
 _CHUNK = 32 << 20
 
@@ -40,6 +40,11 @@ def write_own(folder: Path, x: Tensor, present: Tensor | None = None) -> None:
 def write_aux(folder: Path, party: str, rows: Tensor, x: Tensor) -> None:
     """Granted columns (q, ...) of another party, in order of the grant."""
     _vectors(folder, f"aux-{party}", rows, x)
+
+
+def write_hidden(folder: Path, party: str, rows: Tensor, x: Tensor) -> None:
+    """Columns (n, ...) of a party that the scorer knows."""
+    _vectors(folder, f"columns-{party}", rows, x)
 
 
 def write_known(folder: Path, known: Known) -> None:

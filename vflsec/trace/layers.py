@@ -121,7 +121,10 @@ def _build(layers: Mapping[str, Any], schema: Schema, where: str, depth: int) ->
             raise TraceError(f"{where}: pooling must be one of {', '.join(POOLINGS)}.")
         return Towers(layers["pooling"], made.get("cross"), made.get("local"))
     if name == "TabularInput":
-        return TabularInput(schema, layers.get("width"))
+        width = layers.get("width")
+        if width is not None and not (isinstance(width, int) and 1 <= width <= 1024):
+            raise TraceError(f"{where}: a TabularInput has a width of at most 1024.")
+        return TabularInput(schema, width)
     if name not in _BY_NAME:
         raise TraceError(
             f"{where}: the layer {str(name)[:40]!r} is not known; there are "

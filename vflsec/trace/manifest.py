@@ -12,8 +12,9 @@ from vflsec.trace.limits import NAME
 from vflsec.view import Facts, Schema
 
 __all__ = [
-    "FORMAT", "VERSION", "Have", "Layout", "Manifest", "ModelFile", "Moment", "ObserverInfo",
-    "PartyInfo", "PublicFacts", "Run", "Seal", "SealedFile", "Software", "dump", "load",
+    "FORMAT", "VERSION", "Claim", "Have", "Layout", "Manifest", "ModelFile", "Moment",
+    "ObserverInfo", "PartyInfo", "PublicFacts", "Run", "Seal", "SealedFile", "Software",
+    "TruthInfo", "dump", "load",
 ]  # fmt: skip
 
 FORMAT: Literal["vflsec-trace"] = "vflsec-trace"
@@ -55,6 +56,13 @@ class Run(_Plain):
     seed: int = 0
 
 
+class Claim(_Plain):
+    """What is said to protect every label against the other parties: (epsilon, delta)-privacy."""
+
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
 class Manifest(_Plain):
     """``manifest.json``; every field is described in ``docs/traces.md``."""
 
@@ -72,6 +80,7 @@ class Manifest(_Plain):
     amp: bool | None = None
     shuffle: Text = "unknown"
     run: Run = Run()
+    claim: Claim | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -208,6 +217,13 @@ class SealedFile(_Plain):
     bytes: Count
     rows: Count
     sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class TruthInfo(_Plain):
+    """``truth.json``: what a truth holds beside labels."""
+
+    layouts: dict[Name, Layout] = {}
+    classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
 
 
 class Seal(_Plain):

@@ -29,6 +29,7 @@ class Trace:
         manifest: public facts.
         files: size by relative path, without those of ``truth/``.
         sealed: whether counts and hashes stand outside the files.
+        payloads: hashes of the tables of messages' numbers, if it is sealed.
         notes: what a reader should know, one sentence each.
     """
 
@@ -38,6 +39,7 @@ class Trace:
     sealed: bool
     limits: Limits
     notes: list[str] = field(default_factory=list)
+    payloads: tuple[str, ...] = ()
     _rows: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -69,6 +71,7 @@ class Trace:
         if trace.sealed:
             seal = check_seal(folder, trace.files, limits, verify=verify)
             trace._rows = {f.path: f.rows for f in seal.files}
+            trace.payloads = tuple(f.sha256 for f in seal.files if "/tensors-" in f.path and f.rows)
         else:
             trace.notes.append(
                 "not sealed: nothing says how much was recorded, and damage cannot be told from "
@@ -143,6 +146,14 @@ class Trace:
             raise TraceError(
                 f"{where}: party {info.party!r} must be the folder's name and one of "
                 f"{', '.join(self.manifest.names)}."
+            )
+        prior, classes = info.prior, self.manifest.classes
+        if prior is not None and (
+            len(prior) != (classes or len(prior)) or abs(sum(prior) - 1) > 1e-3
+        ):
+            raise TraceError(
+                f"{where}: prior must be one share for each of the {classes or '?'} classes that "
+                f"add up to 1, got {len(prior)} that add up to {sum(prior):.4g}."
             )
         return Observer(self, name, info)
 

@@ -10,6 +10,7 @@ through the returned tensor. Nothing that the loop computes is changed.
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +28,10 @@ from vflsec._version import __version__
 from vflsec.errors import ConfigError, ShapeError
 from vflsec.trace.arrays import Numbers, as_numbers
 from vflsec.trace.claim import alone, recording
-from vflsec.trace.grants import write_known, write_own
+from vflsec.trace.given import Ids, aux_columns, claimed, known_rows, own_columns
+from vflsec.trace.grants import write_aux, write_known, write_own
 from vflsec.trace.layers import describe
+from vflsec.trace.limits import NAME, Limits
 from vflsec.trace.manifest import (
     FORMAT,
     VERSION,
@@ -51,6 +54,7 @@ from vflsec.view import Known, Schema
 __all__ = ["Recording", "record"]
 
 _EVERYTHING = 1 << 62
+_LIMITS = Limits()
 
 
 def record(
@@ -69,6 +73,8 @@ def record(
     schema: Schema | None = None,
     known: tuple[Any, Any] | None = None,
     prior: Sequence[float] | None = None,
+    aux: Mapping[str, tuple[Any, Any]] | None = None,
+    claim: tuple[float, float] | float | None = None,
     facts: Mapping[str, Any] | None = None,
     run: Mapping[str, Any] | None = None,
     tap: str = "boundary",
@@ -95,6 +101,9 @@ def record(
         schema: their layout; numeric columns by default.
         known: (ids, labels) of rows whose labels this party was given.
         prior: class shares, if this party knows them.
+        aux: {other party: (ids, its columns (q, ...))} of rows whose columns this party was given;
+            the same ids for all.
+        claim: epsilon, or (epsilon, delta), by which every label is said to be protected.
         facts: fields of `vflsec.trace.manifest.PublicFacts` that are known: ``aggregation``,
             ``top``, ``batch_size``, ``epochs``, ``widths``.
         run: ``dataset``, ``algorithm``, ``defense``, ``strength``, ``seed`` of this run; runs that
@@ -119,7 +128,7 @@ def record(
         raise check.fail(
             "record: parties", f"the roles of {party!r} ({role}) and of its peer {other!r}", roles
         )
-    ids = _Ids(rows)
+    ids = Ids(rows)
     try:
         manifest = Manifest(
             format=FORMAT, version=VERSION, status="recording",
@@ -130,7 +139,7 @@ def record(
             parties=[PartyInfo(name=n, role=r) for n, r in roles.items()],  # type: ignore[arg-type]
             rows=len(ids), classes=classes,
             loss_reduction=loss_reduction,  # type: ignore[arg-type]
-            run=Run(**dict(run or {})),
+            run=Run(**dict(run or {})), claim=claimed(claim),
         )  # fmt: skip
         public = PublicFacts(
             reduction=loss_reduction,  # type: ignore[arg-type]
@@ -142,97 +151,35 @@ def record(
     return Recording(
         Path(folder), manifest, party, other, ids, public, grad_scale=grad_scale,
         accumulation=accumulation, every=every_n_epochs, max_bytes=max_bytes,
-        own=_own(columns, schema, len(ids)), known=_granted(known, ids), prior=prior,
+        own=None if columns is None else own_columns(columns, schema, len(ids)),
+        known=known_rows(known, ids), prior=prior, aux=aux_columns(aux or {}, ids, roles, party),
     )  # fmt: skip
 
 
-class _Ids:
-    """From the party's ids to positions."""
-
-    def __init__(self, rows: Any) -> None:
-        self.sorted: NDArray[Any] | None = None
-        if isinstance(rows, int) and not isinstance(rows, bool):
-            self.n = check.integer("record: rows", rows)
-            return
-        values = rows.cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
-        if values.ndim != 1 or not len(values):
-            raise check.fail("record: rows", "a number of rows or one id for each", values.shape)
-        self.n = len(values)
-        self.order = np.argsort(values, kind="stable")
-        self.sorted = values[self.order]
-        if (self.sorted[1:] == self.sorted[:-1]).any():
-            raise ConfigError("record: rows must name every row once; some ids repeat.")
-
-    def __len__(self) -> int:
-        return self.n
-
-    def places(self, ids: Any) -> NDArray[np.int64]:
-        """Trace row ids of the party's own ids.
-
-        Raises:
-            ConfigError: an id is not among `rows`.
-        """
-        values = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
-        if values.ndim != 1:
-            raise ShapeError(f"record: ids of a batch have shape (b,), got {values.shape}.")
-        if not len(values):
-            return np.empty(0, np.int64)
-        if self.sorted is None:
-            found = np.asarray(values, np.int64)
-            if found.view(np.uint64).max() < self.n:  # negative ones are very large there
-                return found
-            bad = (found < 0) | (found >= self.n)
-        else:
-            at = np.searchsorted(self.sorted, values).clip(max=self.n - 1)
-            bad = self.sorted[at] != values
-            found = self.order[at]
-        if bad.any():
-            raise ConfigError(
-                f"record: {int(bad.sum())} ids of a batch are not among the {self.n} rows that "
-                "were named. Give record() all rows, those of evaluation too."
-            )
-        return np.asarray(found, np.int64)
-
-
-def _own(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Schema] | None:
-    if columns is None:
-        return None
-    x = columns if isinstance(columns, Tensor) else torch.from_numpy(np.array(columns))
-    x = x.detach().cpu()
-    x = x if x.is_floating_point() and x.dtype != torch.bfloat16 else x.float()
-    if x.dim() < 2 or len(x) != n:
-        raise ShapeError(f"record: columns have shape (N, ...) with N = {n}, got {tuple(x.shape)}.")
-    if schema is None:
-        width = x.shape[1]
-        plain = x.dim() == 2
-        names = tuple(f"c{i}" for i in range(width)) if plain else ()
-        schema = Schema(names, (0,) * width if plain else (), tuple(x.shape[1:]))
-    return x, schema
-
-
-def _granted(known: tuple[Any, Any] | None, ids: _Ids) -> Known | None:
-    if known is None:
-        return None
-    labels = torch.from_numpy(np.array(known[1], dtype=np.int64))
-    rows = torch.from_numpy(ids.places(known[0]))
-    if len(rows) != len(labels):
-        raise ShapeError(f"record: known has {len(rows)} ids and {len(labels)} labels.")
-    return Known(rows, labels)
+def _fits(phase: str, shape: Sequence[int]) -> None:
+    """Refuse at once what no reader would take."""
+    if phase and not NAME.fullmatch(phase):
+        raise check.fail("record: phase", "a name of letters, digits, '.', '_', '-'", phase)
+    if not shape or shape[0] > _LIMITS.batch_rows or math.prod(shape[1:]) > _LIMITS.width:
+        raise ShapeError(
+            f"record: a payload has a row for each sample, up to {_LIMITS.batch_rows} rows of "
+            f"{_LIMITS.width} numbers; got the shape {tuple(shape)}."
+        )
 
 
 class Recording:
     """A trace in the making; made by :func:`record`. Its methods may be called from any thread."""
 
     def __init__(
-        self, folder: Path, manifest: Manifest, party: str, peer: str, ids: _Ids,
+        self, folder: Path, manifest: Manifest, party: str, peer: str, ids: Ids,
         facts: PublicFacts, *, grad_scale: Any, accumulation: int, every: int,
         max_bytes: int | None, own: tuple[Tensor, Schema] | None, known: Known | None,
-        prior: Sequence[float] | None,
+        prior: Sequence[float] | None, aux: Mapping[str, tuple[Tensor, Tensor, Schema]],
     ) -> None:  # fmt: skip
         self.folder, self.manifest, self.party, self.peer = folder, manifest, party, peer
         self.ids, self.facts, self.scale = ids, facts, grad_scale
         self.accumulation, self.every, self.max_bytes = accumulation, every, max_bytes
-        self.own, self.known = own, known
+        self.own, self.known, self.aux = own, known, aux
         self.prior = None if prior is None else [float(p) for p in prior]
         self.active = party == manifest.active
         self._others = [n for n in manifest.names if n != party]
@@ -240,7 +187,7 @@ class Recording:
         self._epoch: int | None = None
         self._cuts: dict[tuple[str, str], int] = {}
         self._have: dict[tuple[str, str, str, str], set[int | None]] = {}
-        self._skipped = False
+        self._skipped = self._odd = False
         self._models: dict[str, tuple[nn.Module, dict[str, Tensor] | None]] = {}
         self.writer: Writer | None = None
 
@@ -257,11 +204,15 @@ class Recording:
                 layouts[self.party] = Layout.of(self.own[1])
             if self.known is not None:
                 write_known(here, self.known)
+            for other, (rows, x, schema) in self.aux.items():
+                write_aux(here, other, rows, x)
+                layouts[other] = Layout.of(schema)
             self.writer.describe(
                 ObserverInfo(
                     party=self.party, own="none" if self.own is None else "all", layouts=layouts,
                     moments=[Moment(phase="train", messages=_EVERYTHING, facts=self.facts)],
                     prior=self.prior, known=0 if self.known is None else len(self.known),
+                    aux=list(self.aux),
                 )
             )  # fmt: skip
         return self
@@ -271,7 +222,7 @@ class Recording:
 
     def epoch(self, number: int) -> None:
         """Say which epoch the following batches belong to."""
-        self._epoch = check.integer("record: epoch", number, low=0)
+        self._epoch = check.integer("record: epoch", number, low=0, high=_LIMITS.epochs)
 
     def model(self, bottom: nn.Module, initial: Mapping[str, Tensor] | None = None) -> None:
         """Keep the party's own model as it is when the recording ends.
@@ -280,6 +231,8 @@ class Recording:
             bottom: from own rows to the embedding.
             initial: its ``state_dict()`` before training (a copy), for a control of the audit.
         """
+        if self.writer is None:
+            raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
         if self.own is None:
             raise ConfigError("record: a model is kept with the rows it takes; give columns too.")
         copied = None if initial is None else {k: v.detach().clone() for k, v in initial.items()}
@@ -302,6 +255,8 @@ class Recording:
             ShapeError: not one id for each row.
         """
         other = self._other(peer)
+        _fits(phase, z.shape)
+        x = as_numbers(z)
         listens = torch.is_grad_enabled() and z.requires_grad
         phase = phase or ("train" if listens else "eval")
         rows = self._rows("embedding", len(z), ids)
@@ -313,7 +268,6 @@ class Recording:
         if self._left_out(epoch):
             return z
         up = (other, self.party) if self.active else (self.party, other)
-        x = as_numbers(z)
         number = self._write("embedding", up, x, rows, phase, epoch, step, micro, None, None)
         if listens:
             taken = [0]
@@ -368,6 +322,7 @@ class Recording:
         """
         ends = (self.party, self._other(peer))
         numbers = as_numbers(x)
+        _fits(phase, numbers.array.shape or (1,))
         n = len(numbers.array) if numbers.array.ndim else 0
         rows = self._rows(kind, n, ids)
         if self._left_out(epoch):
@@ -404,6 +359,11 @@ class Recording:
             scale = scale.get_scale()
         elif callable(scale):
             scale = scale()
+        if scale is not None and not 0 < float(scale) < math.inf:
+            if not self._odd:
+                self._odd = True
+                self._warn(f"a grad_scale of {scale!r} is none; recorded as not known")
+            return None
         if scale is None and self.accumulation == 1:
             return None
         return (1.0 if scale is None else float(scale)) / self.accumulation

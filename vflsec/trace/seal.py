@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from numpy.typing import NDArray
 
 from vflsec.errors import TraceError
 from vflsec.trace.claim import RAW, recording
-from vflsec.trace.columns import MESSAGES, ROWS, Stored, tensors, write_table, writer
+from vflsec.trace.columns import MESSAGES, Stored, tensors, writer
+from vflsec.trace.grants import write_targets
 from vflsec.trace.limits import Limits, files_of, open_file
 from vflsec.trace.manifest import (
     FORMAT,
@@ -82,7 +84,7 @@ def seal(
     manifest = _manifest(folder)
     observers = sorted({f.split("/")[1] for f in files if f.startswith("view/")})
     for observer in observers:
-        if recording(folder / "view" / observer):
+        if not ended and recording(folder / "view" / observer, here=False):
             raise TraceError(
                 f"{folder}: is being recorded by a process that lives. Seal it when that has ended."
             )
@@ -129,24 +131,26 @@ def _seal_observer(
         return _counts(folder, observer)
     before = len(torn.notes)
     stream = paired(read_segments(folder, names, limits, torn))
-    checked = _checked(stream, manifest, observer, limits)
     seen = _Seen(manifest.rows)
-    rows, have, count, nonfinite = _write(here, observer, checked, seen)
+    checked = _checked(stream, manifest, observer, limits)
+    rows, have, count, nonfinite = _write(here, observer, seen.watched(checked))
     if ended:
         torn.notes = [n for n in torn.notes if n not in torn.unended]
     moments = [
-        m.model_copy(update={"messages": min(m.messages, count), "facts": seen.facts(m.facts)})
+        m.model_copy(
+            update={"messages": min(m.messages, count), "facts": seen.facts(m.facts)}
+        )
         for m in info.moments
-    ]
+    ]  # fmt: skip
     whole = (info.complete or ended) and len(torn.notes) == before
     kept = have_of(have, info.have)
     if ended and whole and not info.have:
         kept = [h.model_copy(update={"epochs": "all"}) for h in kept]
-    targets = info.targets or seen.targets(here)
-    update = {
-        "have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite,
-        "targets": targets,
+    update: dict[str, Any] = {
+        "have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite
     }  # fmt: skip
+    if not info.targets:
+        update["targets"] = seen.targets(here)
     _replace(info_path, dump(info.model_copy(update=update)))
     for path in sorted(here.glob("*.parquet.tmp")):
         if path.name != "messages.parquet.tmp":
@@ -154,7 +158,61 @@ def _seal_observer(
     (here / "messages.parquet.tmp").replace(here / "messages.parquet")
     for name in names:
         (folder / name).unlink()
+    for mark in here.glob("process-*.tmp"):
+        mark.unlink(missing_ok=True)
     return rows
+
+
+class _Seen:
+    """What the messages themselves tell of a recording that nobody could describe at its end."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.rows: dict[bool, NDArray[np.bool_]] = {}
+        self.widths: dict[str, int] = {}
+
+    def watched(
+        self, stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]]
+    ) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+        """The messages as they are."""
+        for meta, batch in stream:
+            if meta["kind"] in ("embedding", "gradient"):
+                ids = batch.column("row")
+                if len(ids) and not ids.null_count:
+                    trained = meta["phase"] not in ("eval", "predict")
+                    self._mark(trained, ids.to_numpy())
+                if meta["kind"] == "embedding" and meta["n_rows"]:
+                    self.widths[meta["sender"]] = math.prod(meta["shape"][1:]) or 1
+            yield meta, batch
+
+    def _mark(self, trained: bool, ids: NDArray[np.int64]) -> None:
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= self.n:
+            raise TraceError(
+                f"row ids go from {low} to {high}; this trace has rows 0..{self.n - 1}."
+            )
+        held = self.rows.get(trained, np.zeros(0, bool))
+        if high >= len(held):  # a manifest may say many more rows than there are
+            held = np.concatenate([held, np.zeros(high + 1 - len(held), bool)])
+        held[ids] = True
+        self.rows[trained] = held
+
+    def facts(self, facts: PublicFacts) -> PublicFacts:
+        """With the widths of the embeddings, if they were not told."""
+        return facts if facts.widths else facts.model_copy(update={"widths": dict(self.widths)})
+
+    def targets(self, here: Path) -> list[str]:
+        """Write which rows are to be guessed: those trained on, and those only evaluated."""
+        none = np.zeros(1, bool)
+        train, other = self.rows.get(True, none), self.rows.get(False, none).copy()
+        both = min(len(train), len(other))
+        other[:both] &= ~train[:both]
+        found = []
+        for split, seen in (("train", train), ("test", other)):
+            if seen.any():
+                write_targets(here, split, torch.from_numpy(np.nonzero(seen)[0]))
+                found.append(split)
+        return found
 
 
 def _checked(
@@ -169,10 +227,7 @@ def _checked(
 
 
 def _write(
-    here: Path,
-    observer: str,
-    stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]],
-    seen: _Seen,
+    here: Path, observer: str, stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]]
 ) -> tuple[dict[str, int], dict[tuple[str, ...], dict[str, Any]], int, int]:
     start = f"view/{observer}/"
     rows: dict[str, int] = defaultdict(int)
@@ -184,7 +239,6 @@ def _write(
         for meta, batch in stream:
             note(have, meta)
             texts.append({f.name: meta.get(f.name) for f in MESSAGES} | {"msg": count})
-            seen.add(meta, batch)
             if len(texts) >= 20_000:
                 messages.write_table(pa.Table.from_pylist(texts, schema=MESSAGES))
                 texts = []
@@ -209,48 +263,6 @@ def _write(
         out.close()
     rows[f"{start}messages.parquet"] = count
     return dict(rows), have, count, nonfinite
-
-
-class _Seen:
-    """What messages tell that nobody declared: which rows passed, and how wide embeddings are."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-        self.widths: dict[str, int] = {}
-        self.seen: dict[str, NDArray[np.bool_]] = {}
-
-    def add(self, meta: Mapping[str, Any], batch: pa.RecordBatch) -> None:
-        """Count one message."""
-        if meta["kind"] == "embedding" and meta["n_rows"]:
-            self.widths.setdefault(meta["sender"], math.prod(meta["shape"][1:]) or 1)
-        ids = batch.column("row").drop_null().to_numpy()
-        if not len(ids):
-            return
-        if ids.min() < 0 or ids.max() >= self.rows:
-            raise TraceError(
-                f"row ids go from {ids.min()} to {ids.max()}; this trace has rows "
-                f"0..{self.rows - 1}."
-            )
-        split = "test" if meta["phase"] in ("eval", "predict") else "train"
-        held = self.seen.get(split, np.zeros(0, bool))
-        if ids.max() >= len(held):
-            held = np.concatenate([held, np.zeros(int(ids.max()) + 1 - len(held), bool)])
-        held[ids] = True
-        self.seen[split] = held
-
-    def facts(self, facts: PublicFacts) -> PublicFacts:
-        """With the widths, if they were not told."""
-        return facts if facts.widths else facts.model_copy(update={"widths": dict(self.widths)})
-
-    def targets(self, here: Path) -> list[str]:
-        """Write rows to be guessed, of training and of evaluation only; returns which there are."""
-        found = {s: np.nonzero(held)[0] for s, held in self.seen.items()}
-        if "test" in found:
-            found["test"] = np.setdiff1d(found["test"], found.get("train", found["test"][:0]))
-        splits = [s for s in ("train", "test") if len(found.get(s, ()))]
-        for split in splits:
-            write_table(here / f"targets-{split}.parquet", ROWS, {"row": found[split]})
-        return splits
 
 
 def _flush(out: pq.ParquetWriter, held: list[pa.RecordBatch]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -135,6 +136,17 @@ class Evidence:
                 f"{spec.known_rows}."
             )
         return Known(found.rows[: spec.known_rows], found.labels[: spec.known_rows])
+
+    def twins(self, party: str) -> int:
+        """How many other rows have, number for number, the own columns of a known row."""
+        held, known = self._own[party], self._known[party]
+        if held is None or known is None:
+            return 0
+        x, there = held[0].flatten(1).numpy(), held[1].numpy()
+        granted = known.rows.numpy()
+        of = {x[i].tobytes() for i in granted if there[i]}
+        mine = set(granted.tolist())
+        return sum(x[i].tobytes() in of for i in np.nonzero(there)[0].tolist() if i not in mine)
 
     def _aux(self, spec: AttackSpec) -> dict[str, tuple[Tensor, Tensor]] | None:
         if not spec.aux_rows:

@@ -51,9 +51,18 @@ def begin(folder: Path, manifest: Manifest) -> None:
         if (folder / "seal.json").exists():
             raise ConfigError(f"{folder}: is sealed; record into another folder.")
         return
-    if any(folder.iterdir()):
+    if any(not p.name.endswith(".tmp") for p in folder.iterdir()):
+        if path.exists():  # another process of the same run was faster
+            return begin(folder, manifest)
         raise ConfigError(f"{folder}: is not empty and holds no trace. Give an empty folder.")
-    path.write_bytes(dump(manifest))
+    _replace(path, dump(manifest))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write so that other processes see the old file or the whole new one."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    new.write_bytes(data)
+    new.replace(path)
 
 
 def _null(value: float | None) -> Any:
@@ -73,7 +82,8 @@ class _Plan(NamedTuple):
 class Writer:
     """Appends the messages of one observer to segments of the trace in `folder`.
 
-    Every process start makes its own segments. Safe to call from several threads.
+    Every process start makes its own segments, and several processes may write at once. Safe to
+    call from several threads.
 
     Args:
         folder: of a trace that :func:`begin` made.
@@ -109,10 +119,7 @@ class Writer:
 
     def describe(self, info: ObserverInfo) -> None:
         """Write ``observer.json`` anew."""
-        path = self.folder / "observer.json"
-        new = path.with_name("observer.json.tmp")
-        new.write_bytes(dump(info))
-        new.replace(path)
+        _replace(self.folder / "observer.json", dump(info))
 
     def message(
         self,
@@ -144,8 +151,9 @@ class Writer:
             rows: (n,) trace row ids, or None if they are not known.
             shape: of a message without payload.
         """
+        form = None if payload is None else (payload.shape, payload.dtype.char)
         like = (
-            kind, sender, receiver, None if payload is None else (payload.shape, payload.dtype.char),
+            kind, sender, receiver, form,
             None if shape is None else tuple(shape), phase, name, wire_dtype, wire_bytes,
             loss_reduction, protection, row_wise,
         )  # fmt: skip
@@ -166,9 +174,8 @@ class Writer:
                     "record: this process was forked from the one that records. Open a recording "
                     "of its own in each process; they may share a folder."
                 )
-            if self.full or (
-                self.max_bytes is not None and self.bytes + plan.size > self.max_bytes
-            ):
+            most = math.inf if self.max_bytes is None else self.max_bytes
+            if self.full or self.bytes + plan.size > most:
                 self.full = True
                 return -1
             number = self.count
@@ -190,8 +197,7 @@ class Writer:
         if payload is None:
             flat, stored = (0, 1), Stored(1, "f4")
         else:
-            count = 1 if n is None else n
-            flat = (count, math.prod(whole) // max(1, count))
+            flat = (1, math.prod(whole)) if n is None else (n, math.prod(whole[1:]))
             stored = Stored(max(1, flat[1]), _STORE.get(char, "f8"))
         held = math.prod(flat) * np.dtype(char).itemsize
         text = _JSON.encode({

@@ -43,6 +43,7 @@ from vflsec.trace.truth import write_truth
 from vflsec.trace.weights import write_weights
 from vflsec.trace.writer import Writer, begin
 from vflsec.train.views import aux_rows, known_rows, victims
+from vflsec.view import Schema
 
 __all__ = ["Export", "no_quantity"]
 
@@ -111,7 +112,16 @@ class Export:
         self.infos = {p: self._describe(p) for p in names}
         self._have: dict[str, dict[tuple[str, str, str, str], None]] = {p: {} for p in names}
         self._updates = dict.fromkeys(names, 0)
-        write_truth(self.folder, torch.arange(len(task.y)), task.y)
+        write_truth(self.folder, torch.arange(len(task.y)), task.y, hidden=self._hidden())
+
+    def _hidden(self) -> dict[str, tuple[Tensor, Schema]]:
+        """Columns that attacks on them are scored by: of victims that hold all rows."""
+        if self.whole:
+            return {}
+        about = [a for a in self.attacks if a.aux_rows or a.peer_model]
+        whose = dict.fromkeys(v for a in about for v in victims(a, self.task))
+        held = [v for v in whose if bool(self.task.present[v].all())]
+        return {v: (self.task.x[v], self.task.schema[v]) for v in held}
 
     def attach(self, recorder: Recorder) -> Export:
         """Listen to a live recorder from now on."""

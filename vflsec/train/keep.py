@@ -25,13 +25,14 @@ from vflsec.message import Message
 from vflsec.trace.layers import describe
 from vflsec.trace.manifest import ObserverInfo, PublicFacts, Run, load
 from vflsec.trace.truth import write_truth
+from vflsec.trace.weights import write_weights
 from vflsec.train.export import Export
 from vflsec.view import Facts, as_needs
 
 if TYPE_CHECKING:
     from vflsec.train.cohort import Moment, Training
 
-__all__ = ["ABOUT", "Keep", "Keeper", "Way", "kept_ways", "part_name", "views_name"]
+__all__ = ["ABOUT", "Keep", "Keeper", "Way", "alone_name", "kept_ways", "part_name", "views_name"]
 
 ABOUT = "kept.json"
 """What a file of kept views says of itself."""
@@ -70,6 +71,11 @@ class Keep:
 def views_name(key: str) -> str:
     """The file that holds the views of a cell."""
     return f"{key}.zip"
+
+
+def alone_name(party: str) -> str:
+    """The weights of the bottom that a party could have trained without the others."""
+    return f"alone-{party}.safetensors"
 
 
 def part_name(key: str) -> str:
@@ -207,6 +213,7 @@ class Keeper:
             "version": 1, "cell": cell.key, "dtype": cell.dtype, "phases": self.phases,
             "ways": sorted(w for w in self.ways if w[1] not in bare), "weak": self.weak,
         }  # fmt: skip
+        about["alone"] = self._alone(part, cell.seed)
         (part / ABOUT).write_text(json.dumps(about), encoding="utf-8")
         packed = part / "packed"
         names = sorted(p for p in part.rglob("*") if p.is_file())
@@ -220,6 +227,17 @@ class Keeper:
             write_atomic(target, lambda new: packed.replace(new))
             shutil.rmtree(part, ignore_errors=True)
         return fits
+
+    def _alone(self, part: Path, seed: int) -> dict[str, Any]:
+        """Write the bottoms that lone adversaries could have trained; their layers, by party."""
+        out: dict[str, Any] = {}
+        for party in self.training.stack.first.parties:
+            bottom = self.training.alone(seed, (party,))
+            layers = bottom and describe(bottom, self.training.stack.first.schema[party])
+            if bottom is not None and layers is not None:
+                write_weights(part / alone_name(party), bottom.state_dict())
+                out[party] = layers
+        return out
 
 
 def _remove(export: Export) -> None:

@@ -20,12 +20,14 @@ from vflsec.cell import AttackSpec, CellSpec
 from vflsec.channel import Key
 from vflsec.errors import ThreatModelError, TraceError
 from vflsec.task import Task
+from vflsec.trace.layers import build
 from vflsec.trace.limits import Limits
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import read_truth
 from vflsec.trace.views import recorded
+from vflsec.trace.weights import read_weights
 from vflsec.train.demand import Demand, recordings
-from vflsec.train.keep import ABOUT
+from vflsec.train.keep import ABOUT, alone_name
 from vflsec.train.views import assemble, victims
 from vflsec.view import Table, View, as_needs
 
@@ -49,6 +51,7 @@ def about(path: Path) -> dict[str, Any]:
             isinstance(found.get(k), t) for k, t in kinds.items()
         ):
             raise ValueError("not of this version")
+        found["alone"] = dict(found.get("alone", {}))
         found["ways"] = {(str(w), str(k)) for w, k in found["ways"]}
     except (OSError, ValueError, KeyError, AttributeError, TypeError, zipfile.BadZipFile) as why:
         raise TraceError(f"{path}: holds no kept views ({why}).") from None
@@ -113,11 +116,22 @@ class KeptTraining:
         self.dtype: torch.dtype = getattr(torch, cells[0].dtype)
         self.phases = [KeptPhase(str(p["name"]), int(p["epochs"])) for p in said["phases"]]
         self.wanted: list[Key] = [k for k in recordings(demands) if k[1] != "own"]
+        self.lone: Mapping[str, Any] = said.get("alone", {})
         self.traces = [Trace.open(f / "trace") for f in folders]
 
     def task(self, r: int) -> Task:
         """The task of replica `r`."""
         return self.tasks[self.seeds[r]]
+
+    def alone(self, seed: int, adversary: Sequence[str]) -> nn.Module | None:
+        """The bottom that a lone adversary could have trained without the federation."""
+        if len(adversary) != 1 or adversary[0] not in self.lone:
+            return None
+        (party,) = adversary
+        r, name = self.seeds.index(seed), alone_name(party)
+        weights = read_weights(self.folders[r], name, Limits())
+        schema = self.task(r).schema[party]
+        return build(self.lone[party], weights, schema, name).to(self.device)
 
     def run(self) -> Iterator[KeptMoment]:
         """The moments after each audited phase."""

@@ -1,0 +1,307 @@
+"""Odd uses of the recorder, and ways to a verdict that the evidence does not carry."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hostile import reseal
+from torch import Tensor
+
+import vflsec
+from vflsec.engine.traces import infer, score
+from vflsec.errors import ConfigError, VflsecError
+from vflsec.trace.reader import Trace
+from vflsec.trace.record import Recording
+from vflsec.trace.truth import write_truth
+from vflsec.trace.validate import validate
+
+N, D = 24, 3
+
+
+def recording(folder: Path, **how: Any) -> Recording:
+    how = {"rows": N, "loss_reduction": "sum", "classes": 2} | how
+    return vflsec.record(folder / "t", party="bank", role="passive", **how)
+
+
+def found(folder: Path) -> list[Any]:
+    validate(folder / "t")
+    return list(Trace.open(folder / "t").observer("bank").messages())
+
+
+def z_of(rows: Tensor) -> Tensor:
+    return rows.double().float().unsqueeze(1).repeat(1, D).requires_grad_() * 1.0
+
+
+def in_place_edits(rec: Recording) -> None:
+    rows = torch.arange(8)
+    z = rec.cut(z_of(rows), rows)
+    g = torch.full((8, D), 2.0)
+    z.backward(g)
+    with torch.no_grad():
+        z.zero_()
+        g.zero_()
+        rows.zero_()
+
+
+def a_hook_that_edits_in_place(rec: Recording) -> None:
+    z = rec.cut(z_of(torch.arange(8)), torch.arange(8))
+    z.register_hook(lambda g: g.mul_(0))
+    z.backward(torch.full((8, D), 2.0))
+
+
+def a_hook_that_replaces(rec: Recording) -> None:
+    z = rec.cut(z_of(torch.arange(8)), torch.arange(8))
+    z.register_hook(lambda g: torch.zeros_like(g))
+    z.backward(torch.full((8, D), 2.0))
+
+
+def an_in_place_step_after_the_cut(rec: Recording) -> None:
+    z = rec.cut(z_of(torch.arange(8)), torch.arange(8))
+    z.mul_(0.5)  # the tensor that was sent has left already
+    z.backward(torch.full((8, D), 4.0))
+
+
+def twice_differentiable(rec: Recording) -> None:
+    z = rec.cut(z_of(torch.arange(8)), torch.arange(8))
+    (g,) = torch.autograd.grad((z * z).sum(), z, create_graph=True)
+    assert g.requires_grad
+
+
+def not_contiguous(rec: Recording) -> None:
+    z = rec.cut(z_of(torch.arange(8)).T.contiguous().T, torch.arange(8))
+    z.backward(torch.full((D, 8), 2.0).T)
+
+
+USES: dict[str, Callable[[Recording], None]] = {
+    f.__name__: f
+    for f in (in_place_edits, a_hook_that_edits_in_place, a_hook_that_replaces, not_contiguous,
+              an_in_place_step_after_the_cut)
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_crossed_is_written(use: str, tmp_path: Path) -> None:
+    with recording(tmp_path) as rec:
+        USES[use](rec)
+    z, g = found(tmp_path)
+    assert np.array_equal(z.values[:, 0], np.arange(8))
+    assert (g.values == 2).all()
+    assert z.rows.tolist() == g.rows.tolist() == list(range(8))
+
+
+def test_second_derivatives(tmp_path: Path) -> None:
+    with recording(tmp_path) as rec:
+        twice_differentiable(rec)
+    z, g = found(tmp_path)
+    assert np.array_equal(g.values, 2 * z.values)
+
+
+def test_rows_that_repeat_in_a_batch_count_once(tmp_path: Path) -> None:
+    """Batches drawn with replacement: every visit is written, every row is guessed once."""
+    ids = torch.tensor([3, 3, 5, 3, 7, 5, 0, 1])
+    y = np.arange(N) % 2
+    with recording(tmp_path, known=([0, 1], [0, 1]), prior=(0.5, 0.5)) as rec:
+        for _ in range(3):
+            z = rec.cut(z_of(ids), ids)
+            z.backward(torch.from_numpy(y[ids] * 2.0 - 1).float().unsqueeze(1).expand(-1, D))
+    assert [len(m.values) for m in found(tmp_path)] == [8] * 6
+    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), trusted=True)
+    write_truth(tmp_path / "y", np.arange(N), y)
+    result = score(guesses, [tmp_path / "y"], tmp_path / "o")
+    (row,) = result.results.query("metric == 'accuracy'").to_dict("records")
+    assert row["n"] == 3  # 3, 5 and 7; 0 and 1 are known
+
+
+def test_an_empty_batch_and_one_number_a_row(tmp_path: Path) -> None:
+    with recording(tmp_path) as rec:
+        rec.cut(torch.zeros(0, D), torch.arange(0))
+        rec.cut(torch.arange(4.0), torch.arange(4))
+    empty, flat = found(tmp_path)
+    assert empty.fields["shape"] == [0, D]
+    assert flat.values.shape == (4,)
+
+
+def test_close_twice_and_late_gradients(tmp_path: Path) -> None:
+    with recording(tmp_path) as rec:
+        z = rec.cut(z_of(torch.arange(8)), torch.arange(8))
+    rec.close()
+    z.backward(torch.ones(8, D))  # after the end: not written, and no error in the loop
+    assert [m.kind for m in found(tmp_path)] == ["embedding"]
+    with pytest.raises(ConfigError, match="use it as"):
+        rec.cut(z, torch.arange(8))
+    with pytest.raises(ConfigError, match="is sealed"):
+        rec.__enter__()
+
+
+def test_a_scale_of_zero_is_recorded_as_unknown(tmp_path: Path) -> None:
+    """A scaler that was never asked, or has overflowed, must not make the trace unreadable."""
+    scales = iter([0.0, float("nan"), float("inf"), 2.0])
+    with recording(tmp_path, grad_scale=lambda: next(scales)) as rec:
+
+        def loop() -> None:
+            for _ in range(4):
+                z = rec.cut(z_of(torch.arange(8)), torch.arange(8))
+                z.backward(torch.ones(8, D))
+
+        with pytest.warns(RuntimeWarning, match="grad_scale of 0.0 is none"):
+            loop()
+    got = [m.grad_scale for m in found(tmp_path) if m.kind == "gradient"]
+    assert got == [None, None, None, 2.0]
+
+
+BAD: dict[str, tuple[Callable[[Recording], Any], str]] = {
+    "a scalar": (lambda r: r.cut(torch.tensor(1.0)), "row for each sample"),
+    "complex": (lambda r: r.cut(torch.zeros(4, D).cfloat(), range(4)), "dense array of real"),
+    "sparse": (lambda r: r.cut(torch.eye(4).to_sparse(), range(4)), "dense array"),
+    "wider than any reader": (lambda r: r.cut(torch.zeros(1, 70_000), [0]), "65536 numbers"),
+    "ids between rows": (lambda r: r.cut(torch.zeros(2, D), [0.5, 1.0]), "whole numbers"),
+    "ids of truth values": (
+        lambda r: r.cut(torch.zeros(2, D), torch.tensor([True, False])), "whole numbers",
+    ),
+    "a phase with a path": (lambda r: r.cut(torch.zeros(1, D), [0], phase="../x"), "a name of"),
+    "an epoch beyond all": (lambda r: r.epoch(10**6), "epoch must be an integer in"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_no_reader_would_take_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    use, words = BAD[name]
+    with recording(tmp_path) as rec, pytest.raises(VflsecError, match=words):
+        use(rec)
+    assert found(tmp_path) == []
+
+
+# verdicts
+
+
+def leaky(folder: Path, columns: Any, known: Any, seed: int = 0) -> tuple[Path, np.ndarray]:
+    """A trace whose gradients tell the labels."""
+    y = (np.random.default_rng(seed).random(160) < 0.5).astype(int)
+    x = columns(y, np.random.default_rng(seed + 9))
+    rows = known(y)
+    how = {"known": (rows, y[rows]), "prior": (0.5, 0.5), "columns": x, "run": {"seed": seed}}
+    with recording(folder, rows=160, **how) as rec:
+        for ids in torch.arange(160).split(32):
+            z = rec.cut(torch.randn(32, D).requires_grad_(), ids)
+            z.backward(torch.from_numpy(y[ids] * 2.0 - 1).float().unsqueeze(1).expand(-1, D))
+    write_truth(folder / "y", np.arange(160), y)
+    return folder / "t", y
+
+
+def noise(y: np.ndarray, g: np.random.Generator) -> np.ndarray:
+    return g.normal(size=(len(y), 2)).astype(np.float32)
+
+
+def both(y: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.nonzero(y == c)[0][:10] for c in (0, 1)])
+
+
+def test_labels_among_own_columns_are_said(tmp_path: Path) -> None:
+    """With the label as a column nothing leaks beyond columns; the verdict says so."""
+
+    def smuggled(y: np.ndarray, g: np.random.Generator) -> np.ndarray:
+        return np.concatenate([noise(y, g), y[:, None]], 1).astype(np.float32)
+
+    trace, _ = leaky(tmp_path, smuggled, both)
+    guesses = infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)
+    result = score(guesses, [tmp_path / "y"], tmp_path / "o", gates=[{"max": 0.05}])
+    assert any("tell the labels by themselves" in n for n in result.summary["notes"])
+    honest = tmp_path / "honest"
+    honest.mkdir()
+    trace, _ = leaky(honest, noise, both)
+    guesses = infer([trace], honest / "g", attacks=("direction",), trusted=True)
+    result = score(guesses, [honest / "y"], honest / "o", gates=[{"max": 0.05}])
+    assert not any("tell the labels" in n for n in result.summary["notes"])
+    assert result.results.query("metric == 'auc'").iloc[0]["value"] == 1.0
+
+
+def test_one_sample_under_two_ids_is_said(tmp_path: Path) -> None:
+    def doubled(y: np.ndarray, g: np.random.Generator) -> np.ndarray:
+        x = noise(y, g)
+        x[-20:] = x[both(y)]
+        return x
+
+    trace, _ = leaky(tmp_path, doubled, both)
+    guesses = infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)
+    notes = json.loads((guesses / "answers.json").read_text())["notes"]
+    assert any("20 rows have the very columns of a known row" in n for n in notes)
+
+
+def test_a_copy_of_a_trace_is_no_repetition(tmp_path: Path) -> None:
+    trace, _ = leaky(tmp_path, noise, both)
+    shutil.copytree(trace, tmp_path / "copy")
+    path = tmp_path / "copy" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["run"]["seed"] = 1
+    path.write_text(json.dumps(manifest))
+    reseal(tmp_path / "copy")
+    with pytest.raises(ConfigError, match="the same messages, bit for bit"):
+        infer([trace, tmp_path / "copy"], tmp_path / "g", trusted=True)
+
+
+def test_a_grant_of_every_label_leaves_nothing_to_score(tmp_path: Path) -> None:
+    trace, _ = leaky(tmp_path, noise, lambda y: np.arange(len(y)))
+    guesses = infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)
+    result = score(guesses, [tmp_path / "y"], tmp_path / "o", gates=[{"max": 0.05}])
+    assert result.exit_code == 3
+    assert set(result.results.status) <= {"not-applicable", "error"}
+
+
+def test_truth_of_rows_that_never_passed_is_not_scored(tmp_path: Path) -> None:
+    y = np.arange(N) % 2
+    with recording(tmp_path, known=([0, 1], [0, 1]), prior=(0.5, 0.5)) as rec:
+        ids = torch.arange(12)
+        z = rec.cut(z_of(ids), ids)
+        z.backward(torch.from_numpy(y[:12] * 2.0 - 1).float().unsqueeze(1).expand(-1, D))
+    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), trusted=True)
+    write_truth(tmp_path / "y", np.arange(N), y)
+    result = score(guesses, [tmp_path / "y"], tmp_path / "o")
+    assert set(result.results.query("metric == 'auc'")["n"]) == {10}
+
+
+FORGED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "a file of rows that is a path": (
+        lambda a: a["targets"].update(train="../../etc/passwd"), "cannot be read|damaged|is no",
+    ),
+    "an attack that does not exist": (lambda a: a["attack"].update(name="nothing"), "nothing"),
+    "a source that is not there": (lambda a: a.update(source=7), "damaged"),
+    "no classes": (lambda a: a.update(classes="two"), "damaged|invalid"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_forged_guesses_are_one_error(name: str, tmp_path: Path) -> None:
+    trace, _ = leaky(tmp_path, noise, both)
+    guesses = infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)
+    change, words = FORGED[name]
+    path = guesses / "answers.json"
+    index = json.loads(path.read_text())
+    change(index["answers"][0])
+    path.write_text(json.dumps(index))
+    with pytest.raises(VflsecError, match=words):
+        score(guesses, [tmp_path / "y"], tmp_path / "o")
+
+
+def test_rows_twice_in_guesses_are_refused(tmp_path: Path) -> None:
+    """A row that stands there twice would count twice, and narrow every interval."""
+    import hashlib
+
+    from vflsec.trace.columns import ROWS, write_table
+
+    trace, _ = leaky(tmp_path, noise, both)
+    guesses = infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)
+    path = guesses / "answers.json"
+    index = json.loads(path.read_text())
+    name = index["answers"][0]["targets"]["train"]
+    write_table(guesses / name, ROWS, {"row": np.repeat(np.arange(50), 4)})
+    index["files"][name] = hashlib.sha256((guesses / name).read_bytes()).hexdigest()
+    path.write_text(json.dumps(index))
+    with pytest.raises(VflsecError, match="every row is guessed once"):
+        score(guesses, [tmp_path / "y"], tmp_path / "o")
