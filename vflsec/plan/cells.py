@@ -116,7 +116,8 @@ class Cells:
     ) -> str:
         """Identity of the source that a cell runs and that does not come with the package."""
         own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
-        modules = [str(p["module"]).partition(":")[0] for p in own if p.get("module")]
+        named = [*(p.get("module") for p in own), params.get("top_module")]
+        modules = [str(m).partition(":")[0] for m in named if m]
         asked = (
             "" if info.section.get("file") or info.section.get("files") else info.section["name"],
             algorithm, *dict.fromkeys(d.name for d in defenses), *modules,
