@@ -43,6 +43,7 @@ from vflsec.nn.completion import SHRINKAGE, logistic_cv
 from vflsec.view import Known, Table, View
 
 ALIASES = ("metadata", "exact_zeros")
+FAMILY = "Labels from zeros, signs, sizes and visits"
 _PART = 1 << 16  # rows that are looked at together, so that long recordings fit into memory
 
 

@@ -28,6 +28,7 @@ from vflsec.cli_args import (
 from vflsec.cli_attack import attack
 from vflsec.cli_gate import gate, tell_github
 from vflsec.cli_init import init
+from vflsec.cli_merge import merge
 from vflsec.cli_new import new_app
 from vflsec.cli_streams import console_for, defect, fail, heard
 from vflsec.cli_trace import trace_app
@@ -60,6 +61,7 @@ app.add_typer(trace_app, name="trace")
 app.command()(init)
 app.command("attack")(attack)
 app.command()(gate)
+app.command()(merge)
 
 
 def _json(value: Any) -> None:
@@ -109,6 +111,15 @@ def audit(
         bool, typer.Option("--keep-views", help="Keep what attackers saw: attack again untrained.")
     ] = False,
     views_mb: Annotated[int, typer.Option(min=1, help="Most megabytes of kept views.")] = 4096,
+    shard: Annotated[
+        str, typer.Option(metavar="I/N", help="Do one of N parts; `vflsec merge` judges them.")
+    ] = "",
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="WHERE", help="Work there: dask://HOST:PORT, local:N, ray://HOST:PORT."
+        ),
+    ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = False,
 ) -> None:
     """Train, attack, score, judge and report. Interrupted, the same command resumes.
@@ -117,7 +128,7 @@ def audit(
     """
     from vflsec.engine.decide import run_until_decided
     from vflsec.engine.run import Interrupted, run_audit
-    from vflsec.report.console import print_summary
+    from vflsec.report.console import print_last, print_summary
     from vflsec.report.progress import reporter_for
     from vflsec.reporter import Reporter
 
@@ -127,6 +138,7 @@ def audit(
         how: dict[str, Any] = {
             "seeds": seeds, "device": device, "jobs": jobs, "set": set_ or (), "fresh": fresh,
             "replicas": replicas, "keep_views": keep_views, "views_mb": views_mb,
+            "shard": shard, "cluster": cluster,
         }  # fmt: skip
 
         def progress() -> Reporter:
@@ -145,8 +157,10 @@ def audit(
         )
         raise typer.Exit(130) from None
     print_summary(result.summary, console)
-    console.print(f"Results: {result.folder}", soft_wrap=True)
+    report, sign = (result.folder / f"{name}.html" for name in ("report", "statement"))
+    console.print(f"Results: {result.folder} (open {report}; to sign: {sign.name})", soft_wrap=True)
     tell_github(result.summary)
+    print_last(result.summary, console)
     raise typer.Exit(result.exit_code)
 
 
@@ -263,7 +277,7 @@ def report(
 
     Example: vflsec report out/quickstart --to public
     """
-    from vflsec.report.console import print_summary
+    from vflsec.report.console import print_last, print_summary
     from vflsec.report.exports import stored_summary
 
     with stored_summary(folder) as summary:
@@ -276,6 +290,7 @@ def report(
             make_folder(to)
             write_reports(to, summary)
         print_summary(summary, console_for())
+        print_last(summary, console_for())
 
 
 @app.command()

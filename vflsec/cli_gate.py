@@ -41,6 +41,7 @@ def gate(
     defense: Annotated[
         str, typer.Option(help="Only this defense; 'defended' for all but none.")
     ] = "*",
+    strength: Annotated[float | None, typer.Option(help="Only this strength.")] = None,
     baseline: Annotated[
         Path | None,
         typer.Option(help="Also fail where advantage rose against this file or folder."),
@@ -69,6 +70,7 @@ def gate(
     from vflsec.engine.previous import read_any
     from vflsec.engine.store import Store
     from vflsec.files import make_folder
+    from vflsec.report.console import print_last
     from vflsec.report.outputs import write_reports
 
     if update_baseline and baseline is None:
@@ -77,7 +79,7 @@ def gate(
     if max_ is not None or min_ is not None:
         also = [
             Gate(metric=metric, max=max_, min=min_, attack=attack, adversary=adversary,
-                 split=split, dataset=dataset, defense=defense)
+                 split=split, dataset=dataset, defense=defense, strength=strength)
         ]  # fmt: skip
     console = console_for()
     before = None if update_baseline or baseline is None else read_any(baseline)
@@ -96,6 +98,7 @@ def gate(
             make_folder(report_to)
             write_reports(report_to, result.summary)
         tell_github(result.summary)
+        print_last(result.summary, console)
     raise typer.Exit(result.exit_code)
 
 
@@ -116,6 +119,11 @@ def _judged(
     from vflsec.report.console import judged_line
 
     record = store.record() if scenario is None else regated(store.record(), scenario)
+    if record.get("shard"):
+        raise VflsecError(
+            f"{store.folder}: holds shard {record['shard']} of an audit, on which nothing can be "
+            "judged. Put all shards together first: vflsec merge DIR... --out DIR"
+        )
     result = judge(store, record, export=False, also=also, only=bool(also), before=before)
     rows = [r for r in rows_of(result.results) if r["role"] != "control"]
     asked = also or ([gates.Gate(**g) for g in record["gates"]] if scenario is not None else [])

@@ -9,6 +9,7 @@ fork. That is care against faults, not a prison: what runs here may do whatever 
 from __future__ import annotations
 
 import ast
+import ctypes
 import hashlib
 import importlib
 import importlib.util
@@ -190,13 +191,19 @@ class _TimeUp(BaseException):
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Interrupt what runs after so many seconds, where the system can: in a main thread, on POSIX.
+    """Interrupt what runs after so many seconds.
 
-    Python code is interrupted, and what waits; a single long call into compiled code is not.
+    Python code is interrupted; a single long call into compiled code is not. What waits is
+    interrupted in a main thread on POSIX only.
     """
-    able = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-    if not seconds or not able:
+    if not seconds:
         yield
+        return
+    if threading.current_thread() is not threading.main_thread() or not hasattr(
+        signal, "setitimer"
+    ):
+        with _limited_thread(seconds):
+            yield
         return
 
     def stop(*_: object) -> NoReturn:
@@ -209,6 +216,31 @@ def _limited(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _limited_thread(seconds: float) -> Iterator[None]:
+    """The same where no signal arrives, by an exception that CPython raises in the thread."""
+    throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    me = ctypes.c_ulong(threading.get_ident())
+    lock, over = threading.Lock(), threading.Event()
+
+    def stop() -> None:
+        while not over.wait(1.0):  # again, for code that catches it
+            with lock:
+                if not over.is_set():
+                    throw(me, ctypes.py_object(_TimeUp))
+
+    timer = threading.Timer(max(0.0, seconds - 1.0), stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with lock:
+            over.set()
+            throw(me, None)
+        timer.cancel()
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from vflsec import check
 from vflsec.audit import controls as ctl
 from vflsec.audit import intervals
 from vflsec.audit.controls import Leakage
-from vflsec.audit.metrics import METRICS
+from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.summary import cap, dcs
 from vflsec.cell import CellResult, DefenseSpec, Measure, victims
 
@@ -206,31 +206,41 @@ def is_undefended(row: Mapping[str, Any]) -> bool:
     return row["defense"] == UNDEFENDED or row["strength"] == 0
 
 
-def _mean(name: str, values: Mapping[int, float], confidence: float) -> dict[str, Any]:
-    """Mean over seeds with its t bounds: low/high two-sided, lower/upper one-sided."""
+def _mean(
+    name: str, values: Mapping[int, float], confidence: float, metric: str, of: str = ""
+) -> dict[str, Any]:
+    """Mean over seeds with its t bounds: low/high two-sided, lower/upper one-sided.
+
+    Bounds stay where the metric can be.
+    """
     v = np.array(list(values.values()), float)
+    ends = reach(metric, of)
     low, high = intervals.t_interval(v, confidence)
+    lower = intervals.t_interval(v, confidence, "lower").low
+    upper = intervals.t_interval(v, confidence, "upper").high
     return {
         name: float(v.mean()) if len(v) else None,
         f"{name}_sd": float(v.std(ddof=1)) if len(v) > 1 else None,
-        f"{name}_low": low,
-        f"{name}_high": high,
-        f"{name}_lower": intervals.t_interval(v, confidence, "lower").low,
-        f"{name}_upper": intervals.t_interval(v, confidence, "upper").high,
+        f"{name}_low": intervals.within(low, ends),
+        f"{name}_high": intervals.within(high, ends),
+        f"{name}_lower": intervals.within(lower, ends),
+        f"{name}_upper": intervals.within(upper, ends),
         f"{name}_seeds": len(v),
     }
 
 
-def _leakage(leak: Leakage | None, confidence: float) -> dict[str, Any]:
+def _leakage(leak: Leakage | None, confidence: float, metric: str) -> dict[str, Any]:
     """The advantage over all controls: the mean over the least, bounds as in `Leakage`."""
-    tail = (1 - confidence) / 2
+    tail, ends = (1 - confidence) / 2, reach("advantage", metric)
+    bounds = {"low": ("lower", tail), "high": ("upper", tail), "lower": ("lower", 2 * tail),
+              "upper": ("upper", 2 * tail)}  # fmt: skip
     return {
         "advantage": leak.least.mean if leak else None,
         "advantage_sd": leak.least.sd if leak else None,
-        "advantage_low": leak.lower(tail) if leak else None,
-        "advantage_high": leak.upper(tail) if leak else None,
-        "advantage_lower": leak.lower(2 * tail) if leak else None,
-        "advantage_upper": leak.upper(2 * tail) if leak else None,
+        **{
+            f"advantage_{k}": intervals.within(getattr(leak, side)(alpha), ends) if leak else None
+            for k, (side, alpha) in bounds.items()
+        },
         "advantage_seeds": leak.least.n if leak else 0,
     }
 
@@ -341,6 +351,7 @@ def summarise(
     for of in points.values():
         first, ok = of[0], [r for r in of if r["status"] == "ok"]
         u, phase, split = task.find(first)
+        main = task.metric.get(first["dataset"], "")
         base = task.reference(first, phase, split)
         values = _by_seed(ok, "value")
         bad = {r["seed"] for r in of if r["status"] == "error"}
@@ -364,13 +375,19 @@ def summarise(
                 "reason": next((r["reason"] for r in of if r["reason"]), ""),
                 **{k: _average(_by_seed(of, k)) for k in ("bytes", "messages")},
             }
-            | _mean("value", values, confidence)
-            | _mean("control_value", own.get(control, {}), confidence)
-            | _leakage(leak, confidence)
-            | _mean("mirrored", _mirrored(first, values, own, leak), confidence)
-            | {"utility_metric": task.metric.get(first["dataset"], "")}
-            | _mean("utility", u, confidence)
-            | _mean("utility_drop", {s: base[s] - u[s] for s in u if s in base}, confidence)
+            | _mean("value", values, confidence, first["metric"])
+            | _mean("control_value", own.get(control, {}), confidence, first["metric"])
+            | _leakage(leak, confidence, first["metric"])
+            | _mean("mirrored", _mirrored(first, values, own, leak), confidence, "advantage")
+            | {"utility_metric": main}
+            | _mean("utility", u, confidence, main)
+            | _mean(
+                "utility_drop",
+                {s: base[s] - u[s] for s in u if s in base},
+                confidence,
+                "utility_drop",
+                main,
+            )
         )
     summary = pd.DataFrame(out)
     numeric = [c for c in summary.columns if c.endswith(("_sd", "low", "high", "lower", "upper"))]

@@ -23,7 +23,7 @@ from vflsec.audit.join import Floats, Ints, Joined, decide, join, shuffled_order
 if TYPE_CHECKING:
     from vflsec.guess import Guess, Truth
 
-__all__ = ["METRICS", "Metric", "Score", "primary", "score"]
+__all__ = ["METRICS", "Metric", "Score", "primary", "reach", "score"]
 
 
 ROWS = 2000
@@ -286,6 +286,24 @@ _LIST = (
 )  # fmt: skip
 
 METRICS: dict[str, Metric] = {m.name: m for m in _LIST}
+
+
+def reach(metric: str, of: str = "") -> tuple[float, float]:
+    """The least and the largest that a figure can be; infinite where there is no end.
+
+    Args:
+        metric: of :data:`METRICS`, ``utility``, ``utility_drop``, ``epsilon_lower`` or
+            ``advantage``, which is over the level of chance too (0.5 for an AUC).
+        of: the metric whose advantage or drop is meant.
+    """
+    if metric in ("advantage", "utility_drop"):
+        if of in ("log_loss", "relative_error", "mae"):
+            return -math.inf, math.inf
+        most = 0.5 if of in ("auc", "leak_auc", "concordance") else 1.0
+        return (-math.inf if of == "r2" else -1.0), most
+    if metric in ("log_loss", "relative_error", "mae", "epsilon_lower"):
+        return 0.0, math.inf
+    return (-math.inf if metric == "r2" else 0.0), 1.0
 
 
 def primary(classes: int, prior: ArrayLike | None = None, target: str = "label") -> str:

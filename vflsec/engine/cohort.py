@@ -60,7 +60,7 @@ def run_cohort(
     Returns:
         One result for each cell, in order; a cell's result does not depend on the other cells.
     """
-    started = time.perf_counter()
+    started = _now()
     stacked = list(cells) * LEAST if len(cells) < LEAST else list(cells)
     asked = prepared(attacks)
     tell = progress or (lambda *_: None)
@@ -94,9 +94,7 @@ def run_cohort(
             result.measures += found
             result.guarantees = told(result, found)
     results = results[: len(cells)]
-    seconds = (time.perf_counter() - started) / len(cells)
-    for result in results:
-        result.seconds = seconds
+    _timed(results, started)
     return results
 
 
@@ -121,7 +119,7 @@ def attack_kept(
     Raises:
         TraceError: a file is damaged.
     """
-    started = time.perf_counter()
+    started = _now()
     twins = LEAST if len(cells) < LEAST else 1
     asked = prepared(attacks)
     tell = progress or (lambda *_: None)
@@ -135,9 +133,20 @@ def attack_kept(
                 tell(f"{moment.phase.name}: {p.spec.label}", i / len(asked))
                 _attack(bench, moment, p, results)
     results = results[: len(cells)]
-    for result in results:
-        result.seconds = (time.perf_counter() - started) / len(cells)
+    _timed(results, started)
     return results
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def _timed(results: Sequence[CellResult], started: tuple[float, float]) -> None:
+    """Give each cell its share of the time that passed, and of the time processors worked."""
+    wall, worked = (b - a for a, b in zip(started, _now(), strict=True))
+    for result in results:
+        result.seconds = wall / len(results)
+        result.facts = {**result.facts, "cpu_seconds": worked / len(results)}
 
 
 def _attack(bench: Bench, moment: Seen, p: Prepared, results: Sequence[CellResult]) -> None:

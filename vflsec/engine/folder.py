@@ -22,7 +22,7 @@ __all__ = ["LOCK_NAME", "OUR_FILES", "Lock", "claim", "clear", "only_ours", "pro
 
 LOCK_NAME = "results.lock"
 
-REPORTS = ("report.html", "summary.md", "junit.xml", "results.sarif")
+REPORTS = ("report.html", "statement.html", "summary.md", "junit.xml", "results.sarif")
 
 OUR_FILES = (
     STORE_NAME, f"{STORE_NAME}-wal", f"{STORE_NAME}-shm", "results.parquet", "results.csv",

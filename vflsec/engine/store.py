@@ -288,6 +288,32 @@ class Store:
                 if key not in done:
                     self._put_measures(result.key, key, measures)
 
+    def take(self, other: Store, wanted: Mapping[str, Iterable[str]]) -> None:
+        """Keep what another store has finished and this one has not, as it is there.
+
+        Args:
+            wanted: attack keys by cell key.
+
+        Raises:
+            ConfigError: both have finished the same, with other figures.
+        """
+        for result in other.results(wanted):
+            asked = {MAIN, *wanted[result.key]}
+            theirs = other._done(result.key) & asked
+            tried = other._done(result.key, errors=True) & asked
+            with self._transaction():
+                ours = self._done(result.key)
+                self._put_cell(result, replace=MAIN in theirs and MAIN not in ours)
+                for key in tried:
+                    measures = [m for m in result.measures if m.attack_key == key]
+                    if key not in ours:
+                        if key in theirs or key not in self._done(result.key, errors=True):
+                            self._put_measures(result.key, key, measures)
+                    elif key in theirs:
+                        here = [m for m in self._measures(result.key) if m.attack_key == key]
+                        if _figures(here) != _figures(measures):
+                            raise _differ(self.path, other.path, result, key, measures)
+
     def refuse(self, cells: Iterable[CellSpec], measure: Measure) -> None:
         """Keep, for each cell, why an attack did not run; an attack that ran stays as it is."""
         with self._transaction():
@@ -389,6 +415,24 @@ class Store:
         """How many of these cells are finished."""
         query = "select 1 from done where cell = ? and attack_key = '' and status != 'error'"
         return sum(bool(self._rows(query, (c,))) for c in cells)
+
+
+def _figures(measures: Iterable[Measure]) -> set[tuple[Any, ...]]:
+    return {
+        (m.phase, m.split, m.metric, m.target, m.adversary, m.status, m.value, m.low, m.high, m.n)
+        for m in measures
+    }
+
+
+def _differ(
+    here: Path, there: Path, cell: CellResult, key: str, measures: Sequence[Measure]
+) -> ConfigError:
+    what = next((m.attack for m in measures if m.attack), "the main task")
+    return ConfigError(
+        f"{there}: has other figures for {what} of cell {cell.key} (seed {cell.spec.seed}) than "
+        f"what was taken into {here.parent} before. The same training gives the same figures, so "
+        "one of the folders was altered, or ran on another kind of machine. Leave one out."
+    )
 
 
 def _columns(db: sqlite3.Connection) -> set[str]:

@@ -16,7 +16,7 @@ from vflsec.errors import ConfigError
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import source_key
 
-__all__ = ["REFERENCES", "Cells", "claimants"]
+__all__ = ["REFERENCES", "Cells", "claimants", "code_of"]
 
 REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
 MOST_CELLS = 100_000
@@ -28,6 +28,33 @@ _ABSENT = object()
 def claimants(defenses: Sequence[DefenseSpec]) -> list[str]:
     """Names of the defenses that claim an epsilon of what is counted."""
     return [d.name for d in defenses if registry.defenses.create(d.name, d.params).counted]
+
+
+def _own_modules(params: Mapping[str, Any]) -> list[str]:
+    """The user's modules that a training's settings name."""
+    own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
+    named = [*(p.get("module") for p in own), params.get("top_module")]
+    return [str(m).partition(":")[0] for m in named if m]
+
+
+def code_of(
+    section: Mapping[str, Any],
+    algorithm: str,
+    params: Mapping[str, Any],
+    defenses: Sequence[DefenseSpec],
+) -> str:
+    """Identity of the source that a cell runs and that does not come with the package.
+
+    Args:
+        section: of the data.
+        algorithm, params, defenses: of the cell.
+    """
+    table = section.get("file") or section.get("files")
+    entries = [registry.algorithms.entry(algorithm)]
+    entries += [] if table else [registry.datasets.entry(section["name"])]
+    entries += [registry.defenses.entry(d.name) for d in defenses]
+    found = [c for c in (*(e.code for e in entries), source_key(_own_modules(params))) if c]
+    return digest(found) if found else ""
 
 
 class Cells:
@@ -114,20 +141,11 @@ class Cells:
         params: Mapping[str, Any],
         defenses: Sequence[DefenseSpec],
     ) -> str:
-        """Identity of the source that a cell runs and that does not come with the package."""
-        own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
-        named = [*(p.get("module") for p in own), params.get("top_module")]
-        modules = [str(m).partition(":")[0] for m in named if m]
-        asked = (
-            "" if info.section.get("file") or info.section.get("files") else info.section["name"],
-            algorithm, *dict.fromkeys(d.name for d in defenses), *modules,
-        )  # fmt: skip
+        """Identity of the source that a cell runs, looked up once for a grid."""
+        modules = _own_modules(params)
+        asked = (info.name, algorithm, *(d.name for d in defenses), "", *modules)
         if asked not in self.codes:
-            entries = [registry.algorithms.entry(algorithm)]
-            entries += [registry.datasets.entry(asked[0])] if asked[0] else []
-            entries += [registry.defenses.entry(d.name) for d in defenses]
-            found = [c for c in (*(e.code for e in entries), source_key(modules)) if c]
-            self.codes[asked] = digest(found) if found else ""
+            self.codes[asked] = code_of(info.section, algorithm, params, defenses)
         return self.codes[asked]
 
     def reference_params(self, name: str) -> dict[str, Any]:

@@ -91,10 +91,13 @@ def summary_of(
             "versions": record["versions"],
             "device": record["device"],
             "when": record.get("when", ""),
+            "who": record.get("who", ""),
+            "command": record.get("command", {}),
             "scenario_file": record.get("scenario_file", ""),
             "scenario": record["scenario_toml"],
             "parties": _parties(record, results),
             "attacks": record.get("attacks", {}),
+            "families": record.get("families"),
             "defenses": record.get("defenses", {}),
             "confidence": record["confidence"],
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
@@ -104,6 +107,7 @@ def summary_of(
             "strongest": matrix.strongest(points, record["confidence"]),
             "over_time": _rows(evaluation.over_time),
             "dosing": list(evaluation.dosing),
+            "grid": list(evaluation.grid),
             "alive": {
                 label: {"alive": shown, "evidence": why}
                 for label, (shown, why) in titles(evaluation.alive).items()
@@ -120,11 +124,18 @@ def summary_of(
             ),
             "cost": {
                 "training_seconds": sum(r.seconds for r in results),
+                "cpu_seconds": _cpu(results),
                 "run_seconds": seconds,
                 "points": cost,
             },
         }
     )
+
+
+def _cpu(results: Sequence[CellResult]) -> float | None:
+    """Seconds that processors worked on all cells; None where some were not timed."""
+    spent = [r.facts.get("cpu_seconds") for r in results]
+    return None if None in spent else float(sum(spent))
 
 
 def _parties(record: Mapping[str, Any], results: Sequence[CellResult]) -> dict[str, Any]:
