@@ -102,6 +102,19 @@ def seal(
 
 
 @trace_app.command()
+def join(folders: TracesArg, out: OutOption = Path("out/joined")) -> None:
+    """Put the traces of several parties of one run into one, to audit what they know together.
+
+    Row k must be the same sample in all of them.
+
+    Example: vflsec trace join bank/trace shop/trace --out joined
+    """
+    from vflsec.trace.join import join as joined
+
+    typer.echo(f"Wrote {joined(folders, out)}")
+
+
+@trace_app.command()
 def info(folder: TraceArg, as_json: JsonOption = False) -> None:
     """Show what a trace says about itself; reads no tables.
 
@@ -174,6 +187,10 @@ def audit(
     known_rows: Annotated[
         int | None, typer.Option(min=0, help="Most labelled rows to use.")
     ] = None,
+    together: Annotated[
+        list[str] | None,
+        typer.Option(metavar="A+B", help="Observers that put together what they know."),
+    ] = None,
     truth: Annotated[
         list[Path] | None,
         typer.Option(help="The truth's folder, for each trace; found beside the trace if there."),
@@ -215,6 +232,7 @@ def audit(
         )
     guesses = infer(
         folders, out / "guesses", attacks=attack or (), known_rows=known_rows,
+        together=[t.split("+") for t in together or ()],
         nonfinite=_nonfinite(allow_nonfinite), models=_models(model or ()),
     )  # fmt: skip
     if not truths or blind:

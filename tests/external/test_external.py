@@ -99,12 +99,12 @@ def test_guesses_without_labels_then_verdicts_at_their_owner(
     assert "5 attacks made guesses" in said
     assert not (out / "results.sqlite").exists()
     truths = [x for s in SEEDS for x in ("--truth", str(folder / f"labels-{s}"))]
-    loose = folder / "gates.toml"
-    loose.write_text('[[gate]]\nattack = "direction"\nmax = 0.9\n')
-    for limit, code in ((["--max", "0.05"], 1), (["--gates", str(loose)], 0)):
+    for limit, code in ((0.05, 1), (0.9, 0)):
+        gates = folder / f"gates-{code}.toml"
+        gates.write_text(f'[[gate]]\nattack = "direction"\nmax = {limit}\n')
         to = folder / f"scored-{code}"
         args = ["trace", "score", str(out / "guesses"), *truths, "--out", str(to)]
-        assert main([*args, *limit]) == code
+        assert main([*args, "--gates", str(gates)]) == code
         summary = json.loads((to / "summary.json").read_text())
         assert [g["verdict"] for g in summary["gates"]] == [{0: "PASS", 1: "FAIL"}[code]]
         assert (to / "report.html").is_file()

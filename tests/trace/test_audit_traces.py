@@ -176,6 +176,18 @@ def test_record_a_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "Wrote" in capsys.readouterr().out
 
 
+def test_traces_of_quantities_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = tmp_path / "s.toml"
+    scenario.write_text(
+        '[data]\nname = "quantity_gaussian"\n[algorithm]\nname = "splitnn"\nepochs = 1\n'
+        '[[attack]]\nname = "residual"\n[audit]\nseeds = 1\n'
+    )
+    assert main(["trace", "record", str(scenario), "--out", str(tmp_path / "t")]) == 2
+    assert "its label is a quantity" in capsys.readouterr().err
+
+
 def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) -> None:
     y = np.arange(80) % 2
     with vflsec.record(
@@ -195,6 +207,51 @@ def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) ->
     result = score(guesses, [tmp_path / "labels"], tmp_path / "o")
     row = result.results.query("attack == 'direction' and metric == 'auc'").iloc[0]
     assert (row["value"], row["control"], row["n"]) == (1.0, "majority", 70)
+
+
+def test_a_joined_trace_tells_what_parties_know_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of two parties holds half of a secret; only both together find it.
+
+    The gradient of one is label plus noise, that of the other the same noise.
+    """
+    g = np.random.default_rng(0)
+    y = (g.random(200) < 0.5).astype(int)
+    known = np.concatenate([np.nonzero(y == c)[0][:15] for c in (0, 1)])
+    mask = g.normal(scale=30, size=(200, 1)).astype(np.float32)
+    half = {"east": mask, "west": (y[:, None] * 2 - 1) - mask}
+    roles = {"shop": "active", "east": "passive", "west": "passive"}
+    for party, gradient in half.items():
+        with vflsec.record(
+            tmp_path / party, party=party, role="passive", parties=roles, rows=200, classes=2,
+            loss_reduction="sum", prior=(0.5, 0.5), known=(known, y[known]),
+            columns=g.normal(size=(200, 2)),
+        ) as rec:  # fmt: skip
+            for rows in torch.arange(200).split(50):
+                z = rec.cut(torch.zeros(50, 1).requires_grad_(), rows)
+                z.backward(torch.from_numpy(gradient.astype(np.float32))[rows])
+    write_truth(tmp_path / "y", np.arange(200), y)
+    both, out = str(tmp_path / "both"), str(tmp_path / "o")
+    sides = [str(tmp_path / p) for p in half]
+    assert main(["trace", "join", *sides, "--out", both]) == 0
+    args = ["--attack", "gradient_completion", "--attack", "similarity", "--truth",
+            str(tmp_path / "y"), "--out", out]  # fmt: skip
+    assert main(["trace", "audit", both, "--together", "east+west", *args]) == 0
+    points = json.loads((tmp_path / "o" / "summary.json").read_text())["points"]
+    auc = {(p["adversary"], p["attack"]): p["value"] for p in points if p["metric"] == "auc"}
+    assert auc["east", "similarity"] < 0.7
+    assert auc["west", "similarity"] < 0.7
+    capsys.readouterr()
+    assert max(v for (who, _), v in auc.items() if who == "east+west") > 0.9
+    for bad, words in (
+        (["join", sides[0], sides[0], "--out", str(tmp_path / "n")], "both hold what east saw"),
+        (["join", sides[0], "--out", str(tmp_path / "n")], "at least two observers"),
+        (["join", *sides, "--out", both], "is not empty"),
+        (["audit", both, "--together", "east+shop", "--out", str(tmp_path / "m")], "together must"),
+    ):
+        assert main(["trace", *bad]) == 2
+        assert words in capsys.readouterr().err
 
 
 A = ("active",)

@@ -68,7 +68,7 @@ def guessed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, l
 
 def verdict(made: tuple[Path, list[Path]], out: Path, epsilon: float, **how: Any) -> Any:
     result = score(*made, out, claimed=(epsilon, 0.0), **how)
-    (found,) = [g for g in result.summary["gates"] if "claimed epsilon" in g["gate"]]
+    (found,) = [g for g in result.summary["gates"] if "claimed epsilon" in g["label"]]
     return found
 
 

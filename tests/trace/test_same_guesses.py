@@ -19,6 +19,8 @@ P, A = ("passive1",), ("active",)
 SUMMED = {"top": (), "linear_top": False, "aggregation": "sum", "hidden": ()}
 RETRAINING = {"active_completion", "gradient_replacement", "replay", "swap_probe", "villain"}
 """They act during training, so a finished trace cannot hold another outcome of theirs."""
+QUANTITIES = {"residual", "value_completion"}
+"""They guess labels that are quantities, of which no trace is recorded."""
 
 
 def spec(name: str, adversary: tuple[str, ...] = P, **grants: Any) -> AttackSpec:
@@ -106,7 +108,7 @@ def test_the_same_guesses_bit_for_bit(world: tuple[Path, Live, list[AttackSpec]]
 
 def test_every_attack_that_needs_no_retraining_is_here() -> None:
     tried = {s.name for specs, _ in WORLDS.values() for s in specs}
-    assert tried == set(registry.attacks.names()) - RETRAINING
+    assert tried == set(registry.attacks.names()) - RETRAINING - QUANTITIES
 
 
 def test_a_trace_of_one_seed_is_not_that_of_another(tmp_path: Path) -> None:

@@ -87,6 +87,10 @@ def _record(
     for seed in seeds:
         source = load_source(group.data.source, seed, base)
         tasks[seed] = make_task(source, seed, **group.data.split)
+        if tasks[seed].values is not None:
+            raise ConfigError(
+                f"{group.data.name}: its label is a quantity; traces are recorded of classes only."
+            )
     mine = [a for a in group.attacks if all(p in observers for p in a.adversary)]
     most = max([known, *(a.known_rows for a in mine)])
     labelled = min(len(t.sets["labelled"]) for t in tasks.values())

@@ -8,48 +8,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from vflsec import check, registry
-from vflsec.audit.answerable import unanswerable
-from vflsec.audit.gate import Gate
-from vflsec.audit.goals import SCORED
-from vflsec.audit.leakage import defense_point
-from vflsec.audit.scoring import scored
-from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, victims
-from vflsec.engine.folder import claim, only_ours
-from vflsec.engine.observation import guarantee, measured
-from vflsec.engine.record import threats, versions
-from vflsec.engine.run import judge
-from vflsec.engine.store import Store
-from vflsec.errors import ConfigError, ThreatModelError, TraceError
-from vflsec.guess import Truth
+from vflsec.cell import AttackSpec
+from vflsec.engine.verdicts_on_traces import score
+from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
-from vflsec.measure.guesses import Frozen, Source, freeze, thaw
-from vflsec.report.notebook import Audit
-from vflsec.task import Task
+from vflsec.measure.guesses import Source, freeze
 from vflsec.trace.apart import validate_apart
 from vflsec.trace.limits import Limits
-from vflsec.trace.manifest import Claim
 from vflsec.trace.reader import Trace
-from vflsec.trace.truth import Hidden, read_hidden, read_shares, read_truth
 from vflsec.trace.views import Evidence, lacking
 from vflsec.view import View, as_needs
 
 __all__ = ["infer", "score", "specs_for"]
 
-_TELLS = 0.99  # a control beyond which nothing is left to be found
-
 
 def specs_for(
-    traces: Sequence[Trace], names: Sequence[str] = (), known_rows: int | None = None
+    traces: Sequence[Trace],
+    names: Sequence[str] = (),
+    known_rows: int | None = None,
+    together: Sequence[Sequence[str]] = (),
 ) -> list[AttackSpec]:
     """Every attack that a finished trace can be asked for, by every observer that all traces have.
 
@@ -57,6 +39,7 @@ def specs_for(
         traces: of one system.
         names: only these attacks; all passive ones if empty.
         known_rows: most labelled rows to use; None takes what all traces grant.
+        together: observers that put together what they know, beside each one by itself.
 
     Raises:
         ConfigError: the traces have no observer in common.
@@ -65,16 +48,21 @@ def specs_for(
     if not shared:
         raise ConfigError("the traces have no observer in common, so nothing can be audited.")
     out = []
-    for party in sorted(shared):
-        infos = [t.observer(party).info for t in traces]
-        known = min(i.known for i in infos)
+    for who in together:
+        for party in who:
+            check.one_of("--together", party, sorted(shared))
+        if len(set(who)) < max(2, len(who)):
+            raise check.fail("--together", "two different observers or more", "+".join(who))
+    for who in [*((p,) for p in sorted(shared)), *map(tuple, together)]:
+        sides = [[t.observer(p).info for p in who] for t in traces]
+        known = min(next((i.known for i in of if i.known), 0) for of in sides)
         known = known if known_rows is None else min(known, known_rows)
-        aux = min((_aux(t, party) for t in traces), default=0)
+        aux = min((_aux(t, who) for t in traces), default=0)
         peers = all(
-            any(e.party != party for m in i.moments for e in m.models) for i in infos
+            any(e.party not in who for m in of[0].moments for e in m.models) for of in sides
         )  # fmt: skip
         grants: dict[str, Any] = {
-            "adversary": (party,), "known_rows": known, "prior": all(i.prior for i in infos),
+            "adversary": who, "known_rows": known, "prior": all(of[0].prior for of in sides),
         }  # fmt: skip
         for name in names or registry.attacks.names():
             attack = registry.attacks.create(name)
@@ -87,9 +75,10 @@ def specs_for(
     return out
 
 
-def _aux(trace: Trace, party: str) -> int:
-    observer = trace.observer(party)
-    return min((len(observer.aux(v)[0]) for v in observer.info.aux), default=0)
+def _aux(trace: Trace, who: Sequence[str]) -> int:
+    observers = [trace.observer(p) for p in who]
+    granted = [(o, v) for o in observers for v in o.info.aux if v not in who]
+    return min((len(o.aux(v)[0]) for o, v in granted), default=0)
 
 
 def infer(
@@ -98,6 +87,7 @@ def infer(
     *,
     attacks: Sequence[str] = (),
     known_rows: int | None = None,
+    together: Sequence[Sequence[str]] = (),
     limits: Limits | None = None,
     nonfinite: str = "refuse",
     models: Mapping[str, Any] | None = None,
@@ -111,6 +101,8 @@ def infer(
         out: a new folder for the guesses.
         attacks: only these; all that can be made on a finished trace if empty.
         known_rows: most labelled rows to use.
+        together: observers of one trace that put together what they know, see
+            :func:`vflsec.trace.join.join`.
         limits, nonfinite: as for reading a trace.
         models: {party: factory(schema)} for models that the trace cannot describe.
         trusted: skip the check in a process of its own.
@@ -125,7 +117,7 @@ def infer(
     ]  # fmt: skip
     traces = [Trace.open(f, limits, verify=trusted) for f in folders]
     _one_system(traces)
-    asked = prepared(specs_for(traces, attacks, known_rows))
+    asked = prepared(specs_for(traces, attacks, known_rows, together))
     answers, sources = [], []
     for i, (trace, found) in enumerate(zip(traces, checks, strict=True)):
         progress(str(trace.folder), i / len(traces))
@@ -143,6 +135,10 @@ def _one_system(traces: Sequence[Trace]) -> None:
     held: dict[str, Path] = {}
     for trace in traces:
         m = trace.manifest
+        if m.classes == 1:
+            raise ConfigError(
+                f"{trace.folder}: its label is a quantity; traces are audited for classes only."
+            )
         if (m.names, m.active, m.classes) != (first.names, first.active, first.classes):
             raise ConfigError(
                 f"{trace.folder}: has the parties {', '.join(m.names)} and {m.classes} classes, "
@@ -171,9 +167,7 @@ def _answers(
     out: list[Answer] = []
     bench = Bench()
     parties = dict.fromkeys(p.spec.adversary for p in asked)
-    phases = dict.fromkeys(
-        m.phase for (party,) in parties for m in trace.observer(party).info.moments
-    )
+    phases = dict.fromkeys(m.phase for who in parties for m in trace.observer(who[0]).info.moments)
     for phase in phases:
         for who in parties:  # one after the other, since each one's messages fill memory
             here = [
@@ -235,262 +229,3 @@ def _one(bench: Bench, evidence: Evidence, p: Prepared, seed: int) -> list[Answe
     if why:
         return [Answer(p, evidence.phase, view, status=status, reason=why)]
     return [a for found in bench.attack(p, [view], [seed], evidence.phase) for a in found]
-
-
-def score(
-    guesses: str | Path,
-    truths: Sequence[str | Path],
-    out: str | Path,
-    *,
-    gates: Sequence[Mapping[str, Any]] = (),
-    confidence: float = 0.95,
-    claimed: tuple[float, float] | None = None,
-    tau: float = 0.0,
-    limits: Limits | None = None,
-) -> Audit:
-    """Compare frozen guesses with the truth, judge the gates, and write reports as any audit.
-
-    Args:
-        guesses: of :func:`infer`.
-        truths: of each trace, in the order in which they were given there; one for all if they
-            share their rows.
-        out: results directory.
-        gates: sections as in a scenario.
-        confidence: of intervals.
-        claimed: (epsilon, delta) of the labels that is claimed; None takes what the traces say.
-            It is checked against class shares in the truth, see :func:`write_truth`.
-        tau: bound of the log odds by which those class shares may be off.
-
-    Raises:
-        ConfigError: a claim is given and the truth has no class shares.
-        TraceError: guesses or truth are damaged, or do not belong together.
-        ConfigError: a gate cannot be answered by them, or `out` holds files of somebody else.
-    """
-    only_ours(Path(out))
-    frozen = thaw(guesses, limits)
-    if len(truths) not in (1, len(frozen.sources)):
-        raise ConfigError(
-            f"--truth: give one for all traces or one for each of the {len(frozen.sources)}, got "
-            f"{len(truths)}."
-        )
-    check.non_negative("tau", tau)
-    found = [_told(t, limits) for t in truths]
-    if claimed is not None and not all(t.shares for t in found):
-        raise ConfigError(
-            "--claimed-epsilon: the truth has no class shares, without which a leak cannot be told "
-            "from what columns tell. Write it again: vflsec.write_truth(..., shares=vflsec.audit."
-            "observed.cross_shares(columns, labels, classes))."
-        )
-    found = found * len(frozen.sources) if len(found) == 1 else found
-    notes = list(frozen.notes)
-    results = [_cell(frozen, i, truth, notes, claimed, tau) for i, truth in enumerate(found)]
-    attacks = [[a.of for a in of] for of in frozen.answers]
-    _answerable(results, gates)
-    with claim(Path(out)), Store(Path(out)) as store:
-        if store.meta("audit") is not None:
-            raise ConfigError(f"{out}: holds an audit already. Give a new folder.")
-        store.set_meta("audit", _record(frozen, results, attacks, gates, confidence, notes))
-        for result, of in zip(results, attacks, strict=True):
-            store.commit(result, list({p.spec.key: p.spec for p in of}.values()))
-        return judge(store)
-
-
-def _answerable(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a gate that no result answers, before anything is written."""
-    rows = []
-    for result in results:
-        defense, strength = defense_point(result.spec.defenses)
-        where = {"dataset": result.spec.data["name"], "algorithm": result.spec.algorithm,
-                 "defense": defense, "strength": strength}  # fmt: skip
-        rows += [
-            {**where, "attack": m.attack, "adversary": m.adversary, "phase": m.phase,
-             "split": m.split}
-            for m in result.measures
-        ]  # fmt: skip
-    for section in gates:
-        for key, _, rule in unanswerable(Gate(**section), rows):
-            raise ConfigError(f"gate: {key + ' ' if key else ''}{rule}")
-
-
-@dataclass(frozen=True)
-class _Told:
-    """What a scorer knows of a trace: labels, class shares, columns of parties."""
-
-    labels: Truth
-    shares: tuple[Any, Any] | None
-    hidden: Mapping[str, Hidden]
-
-
-def _told(folder: str | Path, limits: Limits | None) -> _Told:
-    return _Told(
-        read_truth(folder, limits), read_shares(folder, limits), read_hidden(folder, limits)
-    )
-
-
-def _cell(
-    frozen: Frozen, i: int, told: _Told, notes: list[str],
-    claimed: tuple[float, float] | None, tau: float,
-) -> CellResult:  # fmt: skip
-    truth = told.labels
-    source = frozen.sources[i]
-    m, run = source.manifest, source.manifest.run
-    bare = run.defense in ("", "none")
-    defenses = () if bare else (DefenseSpec(run.defense, strength=run.strength),)
-    spec = CellSpec(
-        {"name": run.dataset or "trace", "digest": source.digest}, run.algorithm or "recorded",
-        defenses=defenses, seed=run.seed,
-    )  # fmt: skip
-    classes = m.classes or int(truth.values.max(initial=1)) + 1
-    for ids in (truth.rows, *(h[0] for h in told.hidden.values()), *(told.shares or ())[:1]):
-        if len(ids) and not 0 <= ids.min() <= ids.max() < m.rows:
-            raise TraceError(
-                f"the truth has row ids {ids.min()}..{ids.max()}; the trace has rows "
-                f"0..{m.rows - 1}. It belongs to another trace."
-            )
-    if truth.values.max(initial=0) >= classes:
-        raise TraceError(f"the truth has labels up to {truth.values.max()}; there are {classes}.")
-    y = np.full(m.rows, -1, np.int64)
-    y[truth.rows] = truth.values
-    train = frozen.labelled[i]
-    sets = {"labelled": torch.from_numpy(train[y[train] >= 0])}
-    task = Task(
-        run.dataset, m.names, {}, {}, {}, torch.from_numpy(y), classes, sets, sets["labelled"]
-    )
-    seen = _Columns(task, told.hidden, train, m.rows)
-    result = CellResult(spec.key, spec, facts={"parties": list(m.names), "classes": classes})
-    lost, judged = 0, []
-    for answer in frozen.answers[i]:
-        answer, against, without = _with_truth(answer, seen)
-        lost = max(lost, without)
-        if answer.guess is None:
-            result.measures.append(_none(answer, m))
-            continue
-        judged.append(answer)
-        result.measures += scored(answer, against)
-    said = m.claim if claimed is None else Claim(epsilon=claimed[0], delta=claimed[1])
-    if said is not None and told.shares is None:
-        notes.append(
-            f"seed {run.seed}: the claimed epsilon {said.epsilon:g} was not checked: the truth "
-            "has no class shares."
-        )
-    elif said is not None and told.shares is not None:
-        q = np.full((m.rows, told.shares[1].shape[1]), np.nan)
-        q[told.shares[0]] = told.shares[1]
-        found, why = measured(judged, y, q, said, run.seed, tau)
-        result.measures += found
-        result.guarantees = [guarantee(said)]
-        notes += [f"seed {run.seed}: {why}"] if why else []
-    notes += [f"seed {run.seed}: {why}" for why in _told_by_columns(result)]
-    if lost:
-        notes.append(f"seed {run.seed}: {lost} rows without a truth are left out.")
-    return result
-
-
-def _told_by_columns(result: CellResult) -> list[str]:
-    """Whose own columns alone tell the labels, which leaves nothing for an attack to find."""
-    out: dict[str, str] = {}
-    for m in result.measures:
-        best = max(((f["value"] or 0.0, name) for name, f in m.controls.items()), default=(0.0, ""))
-        if m.target == "label" and m.metric in ("auc", "accuracy") and best[0] >= _TELLS:
-            out[m.adversary] = (
-                f"own columns of {m.adversary} tell the labels by themselves (control {best[1]}: "
-                f"{m.metric} {best[0]:.3f}), so no leak can be told from them. Is the label, or a "
-                "copy of it, among those columns?"
-            )
-    return list(out.values())
-
-
-class _Columns:
-    """The truth about columns of parties, as tasks with what an attack on them is scored by."""
-
-    def __init__(
-        self, task: Task, hidden: Mapping[str, Hidden], train: np.ndarray[Any, Any], n: int
-    ) -> None:
-        self.task, self.hidden, self.train, self.n = task, hidden, train, n
-
-    def truth(self, answer: Answer) -> tuple[Task | None, Tensor]:
-        """The task to score an answer by, None if there is none, and (N,) which rows it knows."""
-        spec, target = answer.of.spec, answer.of.attack.target
-        if target == "label":
-            return self.task, self.task.y >= 0
-        there = torch.ones(self.n, dtype=torch.bool)
-        whose = victims("feature", spec.adversary, self.task.parties, spec.victim)
-        whose = whose[:1] if target == "attribute" else whose
-        if target not in SCORED or any(p not in self.hidden for p in whose):
-            return None, there
-        x, schema = {}, {}
-        for p in whose:
-            rows, values, schema[p] = self.hidden[p]
-            held = torch.zeros(self.n, dtype=torch.bool)
-            held[torch.from_numpy(rows)] = True
-            x[p] = torch.zeros((self.n, *values.shape[1:]), dtype=values.dtype)
-            x[p][torch.from_numpy(rows)] = values
-            there &= held
-        train = torch.from_numpy(self.train)
-        return replace(self.task, x=x, schema=schema, sets={"labelled": train[there[train]]}), there
-
-
-def _with_truth(answer: Answer, seen: _Columns) -> tuple[Answer, Task, int]:
-    """The answer on rows whose truth is known, what it is scored by, and how many are not known."""
-    if answer.guess is None:
-        return answer, seen.task, 0
-    task, known = seen.truth(answer)
-    if task is None:
-        why = f"no truth about {answer.of.attack.target!r} is in the truth's folder."
-        return replace(answer, guess=None, status="not-applicable", reason=why), seen.task, 0
-    kept, lost = {}, 0
-    for split, rows in answer.view.targets.items():
-        there = known[rows]
-        kept[split], lost = rows[there], lost + int((~there).sum())
-    if not any(len(kept.get(s, ())) for s in answer.of.attack.splits):
-        why = "no row that it guessed has a truth."
-        return replace(answer, guess=None, status="error", reason=why), task, lost
-    return replace(answer, view=replace(answer.view, targets=kept)), task, lost
-
-
-def _none(answer: Answer, m: Any) -> Measure:
-    spec = answer.of.spec
-    whose = victims(answer.of.attack.target, spec.adversary, m.names, spec.victim)
-    return Measure(
-        answer.phase, "", "", None, adversary="+".join(spec.adversary), attack=spec.label,
-        attack_key=spec.key, target=answer.of.attack.target, victim="+".join(whose),
-        status=answer.status, reason=answer.reason,
-    )  # fmt: skip
-
-
-def _record(
-    frozen: Frozen,
-    results: Sequence[CellResult],
-    attacks: Sequence[Sequence[Prepared]],
-    gates: Sequence[Mapping[str, Any]],
-    confidence: float,
-    notes: Sequence[str],
-) -> dict[str, Any]:
-    """What judging needs, in the form that an audit of trainings leaves."""
-    every = {p.spec.key: p for of in attacks for p in of}
-    return {
-        "name": frozen.sources[0].manifest.run.dataset or "trace",
-        "scenario_hash": "",
-        "scenario_toml": "",
-        "confidence": confidence,
-        "gates": [dict(g) for g in gates],
-        "datasets": {f"audit:{r.key}": r.spec.data["name"] for r in results},
-        "algorithms": {f"audit:{r.key}": r.spec.algorithm for r in results},
-        "wanted": {
-            r.key: list(dict.fromkeys(p.spec.key for p in of))
-            for r, of in zip(results, attacks, strict=True)
-        },
-        "known_rows": {k: p.spec.known_rows for k, p in every.items()},
-        "attacks": threats(p.spec for p in every.values()),
-        "defenses": {},
-        "scenario_file": "",
-        "looks": 1,
-        "gate_lines": [],
-        "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
-        "data": {r.spec.data["name"]: r.spec.data["digest"] for r in results},
-        "refused": [],
-        "notes": list(notes),
-        "visibility": [],
-        "device": "cpu",
-        "versions": versions(),
-    }

@@ -16,7 +16,7 @@ __all__ = ["History", "em_scores", "soft_logistic"]
 LEAST = 4  # an epoch with fewer rows says nothing about a class mean
 WIDEST = 64  # principal components of an embedding that enter the EM's classifier
 INVERSE_PENALTY = 0.1
-MUCH = 128 << 20  # bytes of received gradients beyond which no second copy is kept
+MUCH = 16 << 20  # bytes of received gradients beyond which no second copy is kept
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,22 @@ _HERE: set[Path] = set()  # claims of this process
 _CLAIM = re.compile(r"process-([0-9]{4})\.tmp")
 
 
+def _locked(file: int, how: int) -> None:
+    """Lock a file, where the file system knows locks.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    if flock is None:
+        return
+    try:
+        flock(file, how)
+    except BlockingIOError:
+        raise
+    except OSError:  # some network file systems
+        return
+
+
 class Claim:
     """The number of one process among those that record into an observer's folder.
 
@@ -47,8 +63,8 @@ class Claim:
             self.path.unlink()
             self.number += 1
         if flock is not None:
-            flock(self._file, LOCK_EX)
-        _HERE.add(self.path)
+            _locked(self._file, LOCK_EX)
+        _HERE.add(self.path.absolute())
 
     def release(self) -> None:
         """No longer record; may be called again."""
@@ -56,9 +72,9 @@ class Claim:
         if file < 0 or self.process != os.getpid():
             return
         self.path.unlink(missing_ok=True)
-        _HERE.discard(self.path)
+        _HERE.discard(self.path.absolute())
         if flock is not None:
-            flock(file, LOCK_UN)  # forks hold the file too
+            _locked(file, LOCK_UN)  # forks hold the file too
         os.close(file)
 
 
@@ -71,7 +87,7 @@ def recording(folder: Path, *, here: bool = True) -> bool:
     """
     alive = False
     for path in folder.iterdir():
-        if path in _HERE:
+        if path.absolute() in _HERE:
             alive |= here
         elif _CLAIM.fullmatch(path.name) and flock is not None:
             try:
@@ -79,7 +95,7 @@ def recording(folder: Path, *, here: bool = True) -> bool:
             except FileNotFoundError:
                 continue
             try:
-                flock(file, LOCK_EX | LOCK_NB)
+                _locked(file, LOCK_EX | LOCK_NB)
                 path.unlink(missing_ok=True)
             except BlockingIOError:
                 alive = True
@@ -94,7 +110,7 @@ def alone(folder: Path) -> Iterator[None]:
     file = os.open(folder, os.O_RDONLY) if flock is not None else -1
     try:
         if file >= 0:
-            flock(file, LOCK_EX)
+            _locked(file, LOCK_EX)
         yield
     finally:
         if file >= 0:

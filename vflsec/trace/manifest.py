@@ -75,7 +75,7 @@ class Manifest(_Plain):
     tap: Literal["boundary", "before_defense", "after_defense", "unknown"] = "unknown"
     parties: Annotated[list[PartyInfo], Field(min_length=1, max_length=256)]
     rows: Annotated[int, Field(ge=1)]
-    classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
+    classes: Annotated[int, Field(ge=1, le=100_000)] | None = None
     loss_reduction: Reduction = "unknown"
     amp: bool | None = None
     shuffle: Text = "unknown"

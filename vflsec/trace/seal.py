@@ -38,7 +38,7 @@ from vflsec.trace.segments import Torn, read_segments
 
 __all__ = ["digest", "give_up", "have_of", "raw_of", "seal", "write_seal"]
 
-_GROUP = 32 << 20  # bytes of a row group, which is what a reader holds at once
+_GROUP = 8 << 20  # bytes of a row group, which is what a reader holds at once
 
 
 def raw_of(files: Iterable[str], observer: str) -> list[str]:

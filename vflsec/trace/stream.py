@@ -55,9 +55,9 @@ class _Frame:
         """What is to be written for one message."""
         self.text[:] = text
         self.msg[:] = number
-        if self.row is not None:
+        if self.row is not None and rows is not None:
             self.row[:] = rows
-        return [self.head, memoryview(flat.reshape(-1)).cast("B"), self.tail]
+        return [self.head, flat.reshape(-1).view(np.uint8), self.tail]
 
 
 def _framed(
@@ -102,7 +102,8 @@ class Segment:
 
     def __init__(self, path: Path, stored: Stored) -> None:
         self.stored = stored
-        self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        self.file = os.open(path, flags, 0o600)
         self._frames: OrderedDict[tuple[int, bool, int], _Frame | None] = OrderedDict()
         self.size = 0
         self._write([_opening(stored)])
@@ -139,7 +140,7 @@ class Segment:
     def _write(self, parts: Sequence[Any]) -> None:
         whole = sum(len(p) for p in parts)
         try:
-            done = os.writev(self.file, parts)
+            done = os.writev(self.file, parts) if hasattr(os, "writev") else 0
             if done < whole:
                 rest = memoryview(b"".join(parts))
                 while done < whole:
