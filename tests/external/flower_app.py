@@ -52,7 +52,7 @@ app = ClientApp(mods=[tap])  # recording, line 3
 
 def load(context):
     seed, i = who(context)
-    x = torch.from_numpy(DATA[f"x{i}"])
+    x = torch.tensor(DATA[f"x{i}"])
     torch.manual_seed(1000 * seed + i)
     model = nn.Linear(x.shape[1], 4)
     if "model" in context.state:

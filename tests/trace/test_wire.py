@@ -32,6 +32,12 @@ def wire(folder: Path, **how: Any) -> Wire:
     return Wire(folder / "trace", framework=("loop", "1"), adapter="test", **how)
 
 
+def stopped(w: Wire) -> None:
+    """As if its process had been killed: nobody records any more, and nothing was ended."""
+    assert w.recording.writer is not None
+    w.recording.writer.release()
+
+
 def messages(folder: Path) -> list[Any]:
     return list(Trace.open(folder / "trace").observer("bank").messages())
 
@@ -201,6 +207,7 @@ def test_a_stopped_process_and_a_torn_one(tmp_path: Path, capsys: Any) -> None:
         w = wire(folder)
         for i in range(3):
             w.tell("embedding", z(i), "all", sent=True, step=i)
+        stopped(w)
         path = folder / "trace/view/bank/raw-0000-d2-f4.arrows"
         path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
         assert main(["trace", "seal", str(folder / "trace"), "--ended"]) == 0
@@ -211,6 +218,7 @@ def test_a_stopped_process_and_a_torn_one(tmp_path: Path, capsys: Any) -> None:
         assert trace.observer("bank").info.complete == (code == "sealed")
     w = wire(tmp_path / "unsaid")
     w.tell("embedding", z(0), "all", sent=True)
+    stopped(w)
     assert len(seal(tmp_path / "unsaid/trace")) == 1
     assert Trace.open(tmp_path / "unsaid/trace").manifest.status == "partial"
 

@@ -37,7 +37,11 @@ class SplitSettings(Algorithm):
         select_by: what is best on validation rows: the lowest ``loss``, or the highest ``auc`` (two
             classes), which does not mind logits that grow too large.
         returns_predictions: True sends the class shares back to the passive parties at inference.
-        parties: per-party overrides {party: {"hidden": [...], "cut": n, "module": "pkg.mod:Name"}}.
+        parties: per-party overrides {party: {"hidden": [...], "cut": n, "module": "pkg.mod:Name",
+            "args": {...}}}.
+        top_module: a top model of your own, ``"pkg.mod:Name"``, instead of `top`; it maps
+            (b, `inputs`) to (b, `out`).
+        top_args: arguments of its constructor, beside ``inputs`` and ``out``.
     """
 
     hidden: tuple[int, ...] = (64,)
@@ -60,8 +64,11 @@ class SplitSettings(Algorithm):
     select_by: str = "loss"
     returns_predictions: bool = False
     parties: dict[str, dict[str, Any]] = field(default_factory=dict)
+    top_module: str = ""
+    top_args: dict[str, Any] = field(default_factory=dict)
 
     encoder_kinds: ClassVar[tuple[str, ...]] = ("mlp", "conv")
+    own_top: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.returns_predictions:
@@ -95,10 +102,20 @@ class SplitSettings(Algorithm):
             )
         if self.top and not self.linear_top:
             raise ConfigError(f"{self.name}: top hidden layers need linear_top = true.")
+        if self.top_module and not self.own_top:
+            raise ConfigError(f"{self.name}: has several tops and takes no top_module.")
+        if self.top_module and (self.top or not self.has_top):
+            raise ConfigError(f"{self.name}: top_module stands instead of top and linear_top.")
+        if self.top_args and not self.top_module:
+            raise ConfigError(f"{self.name}: top_args are for a top_module, which is not given.")
         for party, settings in self.parties.items():
             where = f"{self.name}.parties.{party}: the key"
             for key in settings:
-                check.one_of(where, key, ("hidden", "cut", "module"))
+                check.one_of(where, key, ("hidden", "cut", "module", "args"))
+            if settings.get("args") and not settings.get("module"):
+                raise ConfigError(
+                    f"{self.name}.parties.{party}: args are for a module, which is not given."
+                )
 
     @property
     def has_top(self) -> bool:

@@ -103,7 +103,9 @@ def encoder(algorithm: SelfSupervised, fed: Federation, party: str) -> Callable[
     hidden = tuple(own.get("hidden", algorithm.hidden))
     if "module" in own:  # the user's module is the bottom; the top stays the package's
         middle = hidden[-1] if hidden else cut
-        return lambda: _with_top(from_path(own["module"], schema, middle), middle, cut)
+        return lambda: _with_top(
+            from_path(own["module"], schema, middle, own.get("args")), middle, cut
+        )
     kind = algorithm.encoder_kind
     if kind == "auto":
         kind = "resnet18" if len(schema.shape) == 3 else "mlp"

@@ -75,6 +75,7 @@ class FedCVT(SplitNN):
 
     quantities: ClassVar[bool] = False
     unaligned: ClassVar[bool] = True
+    own_top: ClassVar[bool] = False
     world: ClassVar[dict[str, Any]] = {"task": {"unaligned": 60}}
 
     def __post_init__(self) -> None:

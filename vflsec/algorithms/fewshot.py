@@ -55,6 +55,7 @@ class FewShot(OneShot):
     infer_epochs: int = 20
 
     unaligned: ClassVar[bool] = True
+    own_top: ClassVar[bool] = False
     world: ClassVar[dict[str, Any]] = {**OneShot.world, "infer_epochs": 3}
 
     def __post_init__(self) -> None:

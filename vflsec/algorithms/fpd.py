@@ -61,6 +61,7 @@ class FPD(SplitNN):
 
     quantities: ClassVar[bool] = False
     unaligned: ClassVar[bool] = True
+    own_top: ClassVar[bool] = False
     world: ClassVar[dict[str, Any]] = {
         "task": {"unaligned": 80, "signal": 0.5}, "student_epochs": 10,
     }  # fmt: skip

@@ -29,7 +29,7 @@ from vflsec.algorithms._split_settings import SplitSettings
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation, Phase
 from vflsec.nn.images import convolutional
-from vflsec.nn.models import bottom, from_path, mlp
+from vflsec.nn.models import bottom, from_path, mlp, top_from_path
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.rowwise import alone, row_gradients
 from vflsec.party import Party
@@ -105,7 +105,7 @@ class SplitNN(SplitSettings):
             fed.add(
                 task.active,
                 "top",
-                lambda: mlp([fused, *self.top, fed.classes], dropout=self.dropout),
+                lambda: self._top(fused, fed.classes),
                 dict(zip(names, widths, strict=True)) if self.aggregation == "concat" else None,
             )
         for name in names:
@@ -117,7 +117,7 @@ class SplitNN(SplitSettings):
         schema = fed.stack.first.schema[party]
         own = self.parties.get(party, {})
         if "module" in own:
-            return lambda: from_path(own["module"], schema, width)
+            return lambda: from_path(own["module"], schema, width, own.get("args"))
         hidden = tuple(own.get("hidden", self.hidden))
         if self.encoder_kind == "conv" and len(schema.shape) == 3:
             return lambda: convolutional(schema, hidden, width, dropout=self.dropout)
@@ -125,6 +125,11 @@ class SplitNN(SplitSettings):
             schema, hidden, width, dropout=self.dropout, width=self.embedding or None,
             rows=self.embedding_rows,
         )  # fmt: skip
+
+    def _top(self, fused: int, classes: int) -> nn.Module:
+        if self.top_module:
+            return top_from_path(self.top_module, fused, classes, self.top_args)
+        return mlp([fused, *self.top, classes], dropout=self.dropout)
 
     def passive(self, fed: Federation) -> list[Party]:
         """The passive parties that take part."""

@@ -105,6 +105,8 @@ class Party(_Section):
 
     module: str = ""
     """A model of your own, `package.module:Name`, found beside the scenario."""
+    args: dict[str, Any] = {}
+    """Arguments of its constructor, beside `schema` and `out`."""
     hidden: list[Count] | None = None
     """Widths of the hidden layers."""
     cut: Count | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -64,7 +66,8 @@ def obstacles(
         sources: the loaded data by `DataInfo.name`.
         phases: is filled in.
         trained: as in :func:`make_plan`; what claims an epsilon is tried out all the same.
-        claims: gets a sentence for what each defense would claim, by the uses that are predicted.
+        claims: gets a sentence for what each defense would claim, by the uses that are predicted,
+            and for each module whose trainings run one after another.
 
     What only shows later than in the first step of a phase is not found. Cells under real
     encryption, whose setup starts processes and makes keys, are left out.
@@ -82,9 +85,11 @@ def obstacles(
             continue
         if name not in tasks:
             tasks[name] = make_task(sources[name], 0, **group.data.split)
-        phases[cell.cohort], reason, promised = _obstacle(cell, tasks[name])
+        with _slow_modules() as slow:
+            phases[cell.cohort], reason, promised = _obstacle(cell, tasks[name])
         if claims is not None:
-            claims += [f"{said} ({group.title or cell.algorithm} on {name})" for said in promised]
+            where = f"({group.title or cell.algorithm} on {name})"
+            claims += [f"{said} {where}" for said in (*promised, *slow)]
         if reason:
             under = " with ".join([group.title, *(d.name for d in cell.defenses)])
             rule = f"cannot be trained ({under} on {name}): {reason}"
@@ -92,6 +97,22 @@ def obstacles(
                 cell.algorithm
             )
             yield scenario.error(("algorithm", i), rule, group.title)
+
+
+@contextmanager
+def _slow_modules() -> Iterator[list[str]]:
+    """What is said of modules that cannot be stacked, as notes instead of warnings."""
+    from vflsec.nn.replicas import ReplicaFallbackWarning
+
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", ReplicaFallbackWarning)
+        yield said
+    for w in heard:
+        if issubclass(w.category, ReplicaFallbackWarning):
+            said.append(str(w.message))
+        else:
+            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
 
 
 def _encrypts(cell: CellSpec) -> bool:

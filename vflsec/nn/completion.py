@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from vflsec.nn import optim
 from vflsec.nn.logistic import ridge_logistic
 from vflsec.nn.models import mlp
-from vflsec.nn.replicas import Replicas, apply, stacked
+from vflsec.nn.replicas import Replicas, apply, draws, stacked
 from vflsec.party import groups, step
 from vflsec.rng import as_global
 from vflsec.view import Known
@@ -302,7 +302,7 @@ def fit_networks(
     count = int(max(int(f.max()) for f in folds)) + 1
     copies = count + 1
     modules = _stacked(bottoms, targets, rngs, (*hidden, classes), copies)
-    draws = any(isinstance(m, nn.Dropout) for m in modules[0].modules())
+    random = draws(modules[0])
     stack = Replicas(modules, device=device, dtype=dtype)
     x = torch.stack(list(inputs)).repeat_interleave(copies, 0)
     y = torch.stack([k.labels for k in knowns]).to(device).repeat_interleave(copies, 0)
@@ -319,7 +319,7 @@ def fit_networks(
         groups(heads_only, lr=lr_head) + groups(body, lr=lr_bottom), weight_decay=weight_decay
     )
     share = weight / weight.sum(1, keepdim=True)
-    frozen_batch = draws or any(isinstance(m, nn.BatchNorm1d) for m in modules[0].modules())
+    frozen_batch = random or any(isinstance(m, nn.BatchNorm1d) for m in modules[0].modules())
     for _ in range(steps):
         log_p = torch.log_softmax(stack(x, train=not frozen_batch), dim=-1)
         loss = -(share * log_p.gather(2, y.unsqueeze(2)).squeeze(2)).sum()

@@ -7,9 +7,10 @@ import inspect
 import itertools
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from vflsec.nn.replicas import LEAST, Replicas, apply, stacked
 from vflsec.plugins import contained, place_of, said, source_key
 from vflsec.view import Schema
 
-__all__ = ["TabularInput", "bottom", "from_path", "mlp"]
+__all__ = ["TabularInput", "bottom", "from_path", "mlp", "top_from_path"]
 
 
 KNUTH = 2654435761
@@ -144,24 +145,60 @@ def bottom(
     return nn.Sequential(first, *mlp([size, *hidden, out], dropout=dropout))
 
 
-def from_path(path: str, schema: Schema, out: int) -> nn.Module:
+def from_path(
+    path: str, schema: Schema, out: int, args: Mapping[str, Any] | None = None
+) -> nn.Module:
     """The user's own bottom model from ``"package.module:Name"``.
 
     Arguments named ``schema`` and ``out`` are passed by name; otherwise one required argument gets
     `out`, two get `schema` and `out`. It must map (b, *schema.shape) to (b, out).
 
+    Args:
+        path: names a class or a function.
+        schema, out: columns of the party; width of its embedding.
+        args: further arguments, by name.
+
     Raises:
-        ConfigError: it cannot be imported, or what it makes does not map to (b, out).
+        ConfigError: it cannot be imported or made, or what it makes does not map to (b, out).
     """
+    rows = torch.zeros(3, *schema.shape)
+    return _tried(path, {"schema": schema, "out": out}, args or {}, rows, out)
+
+
+def top_from_path(
+    path: str, inputs: int, out: int, args: Mapping[str, Any] | None = None
+) -> nn.Module:
+    """The user's own top model from ``"package.module:Name"``.
+
+    Arguments named ``inputs`` and ``out`` are passed by name; otherwise one required argument gets
+    `out`, two get `inputs` and `out`. It must map (b, inputs) to (b, out).
+
+    Args:
+        path: names a class or a function.
+        inputs, out: width of the fused embeddings; number of classes.
+        args: further arguments, by name.
+
+    Raises:
+        ConfigError: it cannot be imported or made, or what it makes does not map to (b, out).
+    """
+    rows = torch.zeros(3, inputs)
+    return _tried(path, {"inputs": inputs, "out": out}, args or {}, rows, out)
+
+
+def _tried(
+    path: str, given: Mapping[str, Any], args: Mapping[str, Any], rows: Tensor, out: int
+) -> nn.Module:
+    """What `path` makes, after it was tried on `rows`, (3, ...)."""
     factory, what = imported(path), f"module {path!r}"
     with contained(what):
-        made = _made(lambda: _construct(factory, schema, out), what)
+        made = _made(lambda: _construct(factory, given, args, what), what)
         with torch.no_grad():
             try:
-                trial = made.eval()(torch.zeros(3, *schema.shape))
+                trial = made.eval()(rows)
             except Exception as why:
                 raise ConfigError(
-                    f"{what} fails on a batch of 3 rows of shape {schema.shape}: {said(why)}"
+                    f"{what} fails on a batch of 3 rows of shape {tuple(rows.shape[1:])}: "
+                    f"{said(why)}"
                 ) from why
     if not isinstance(trial, Tensor):
         raise ConfigError(f"{what} must return a tensor, got {type(trial).__name__}.")
@@ -233,17 +270,27 @@ def _made(make: Callable[[], object], what: str) -> nn.Module:
     return made
 
 
-def _construct(factory: object, schema: Schema, out: int) -> object:
+def _construct(
+    factory: Callable[..., object], given: Mapping[str, Any], args: Mapping[str, Any], what: str
+) -> object:
     try:
-        found = inspect.signature(factory).parameters  # type: ignore[arg-type]
+        found = inspect.signature(factory).parameters
     except (TypeError, ValueError):
         found = {}  # type: ignore[assignment]
-    by_name = {k: v for k, v in (("schema", schema), ("out", out)) if k in found}
+    kinds = {p.kind for p in found.values()}
+    free = [k for k in found if k not in given]
+    if found and inspect.Parameter.VAR_KEYWORD not in kinds:
+        for name in args:
+            check.one_of(f"{what}: an argument", name, free)
+    by_name = {k: v for k, v in given.items() if k in found}
     if by_name:
-        return factory(**by_name)  # type: ignore[operator]
+        return factory(**by_name, **args)
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     required = [
-        p for p in found.values() if p.kind in positional and p.default is inspect.Parameter.empty
+        p
+        for p in found.values()
+        if p.kind in positional and p.default is inspect.Parameter.empty and p.name not in args
     ]
-    arguments = (schema, out) if len(required) >= 2 else (out,) if len(required) == 1 else ()
-    return factory(*arguments)  # type: ignore[operator]
+    both = tuple(given.values())
+    arguments = both if len(required) >= 2 else both[-1:] if len(required) == 1 else ()
+    return factory(*arguments, **args)

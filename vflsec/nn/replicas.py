@@ -24,7 +24,7 @@ from vflsec.nn.dense import Layer, dense
 from vflsec.nn.flat import Flat
 from vflsec.rng import Streams, as_global
 
-__all__ = ["LEAST", "ReplicaFallbackWarning", "Replicas", "stacked"]
+__all__ = ["LEAST", "ReplicaFallbackWarning", "Replicas", "draws", "stacked"]
 
 LEAST = 2
 """The fewest replicas that are stacked; see above."""
@@ -52,6 +52,15 @@ def stacked(*types: type[nn.Module]) -> Callable[[Rule], Rule]:
         return rule
 
     return decorate
+
+
+def draws(module: nn.Module) -> bool:
+    """Whether a module draws random numbers in training: dropout, of its own or within a layer."""
+    for m in module.modules():
+        inner = m.dropout if isinstance(m, nn.RNNBase | nn.MultiheadAttention) else 0.0
+        if isinstance(m, nn.modules.dropout._DropoutNd) or inner > 0:
+            return True
+    return False
 
 
 class Replicas:
@@ -99,8 +108,7 @@ class Replicas:
     def _choose(self) -> str:
         if self._has_rules(self.template):
             return "stacked"
-        draws = [m for m in self.template.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
-        if draws:
+        if draws(self.template):
             self._say("it draws random numbers in a module without a stacking rule")
             return "loop"
         return "vmap"

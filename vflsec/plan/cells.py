@@ -33,7 +33,8 @@ def claimants(defenses: Sequence[DefenseSpec]) -> list[str]:
 def _own_modules(params: Mapping[str, Any]) -> list[str]:
     """The user's modules that a training's settings name."""
     own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
-    return [str(p["module"]).partition(":")[0] for p in own if p.get("module")]
+    named = [*(p.get("module") for p in own), params.get("top_module")]
+    return [str(m).partition(":")[0] for m in named if m]
 
 
 def code_of(

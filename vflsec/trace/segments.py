@@ -77,7 +77,8 @@ def read_segments(
             continue
         numbers[i][meta["msg"]] = count
         pair = meta.get("pair")
-        yield {**meta, "msg": count, "pair": numbers[i].get(pair, pair)}, batch
+        pair = pair if pair is None else numbers[i].get(pair, pair)
+        yield {**meta, "msg": count, "pair": pair}, batch
 
 
 Found = tuple[dict[str, Any], pa.RecordBatch]

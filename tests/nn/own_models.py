@@ -1,0 +1,48 @@
+"""Modules of a user's own, by import path: for tables, sequences and images."""
+
+import torch
+from torch import Tensor, nn
+
+
+class Recurrent(nn.Module):
+    """Columns are measurements in time, `features` at each moment."""
+
+    def __init__(
+        self, schema: object, out: int, kind: str = "GRU", features: int = 2, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.features = features
+        layers = 2 if dropout else 1
+        self.memory = getattr(nn, kind)(features, 5, layers, batch_first=True, dropout=dropout)
+        self.out = nn.Linear(5, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.memory(x.reshape(len(x), -1, self.features))[0][:, -1])
+
+
+class Rows(nn.Module):
+    """An image as the sequence of its pixel rows."""
+
+    def __init__(self, schema: object, out: int) -> None:
+        super().__init__()
+        self.memory = nn.LSTM(schema.shape[-1], out, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.memory(x[:, 0])[0][:, -1]
+
+
+class Gated(nn.Module):
+    """A top model without a stacking rule that vmap can batch."""
+
+    def __init__(self, inputs: int, out: int, hidden: int = 4) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(inputs, hidden), nn.Linear(inputs, hidden)
+        self.out = nn.Linear(hidden, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.tanh(self.a(x)) * torch.sigmoid(self.b(x)))
+
+
+def plain(out: int, width: int = 3) -> nn.Module:
+    """One required argument gets `out`; the other has a default."""
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(width), nn.Linear(width, out))
