@@ -1,10 +1,10 @@
 """Every command that README and docs show works: run if it is quick, at least understood if not.
 
 A command in a fence marked ``console`` or ``sh`` is one of four things: run here, page by page in
-one folder with small tables; a `vflsec` command that reads finished audits, run here on audits whose
-figures are planted; one that trains, whose arguments are parsed by the command line itself (and
-whose results are then planted; tutorials train in a slow test); or of another program, listed below
-with the reason why it is not run.
+one folder with small tables; a `vflsec` command that reads finished audits, run here on planted
+ones; one that trains, whose arguments are parsed by the command line itself and whose results are
+then planted (those of the tutorials are trained in a slow test); or of another program, listed
+below with the reason why it is not run.
 """
 
 from __future__ import annotations
