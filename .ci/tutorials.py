@@ -33,8 +33,8 @@ class Tutorial:
 TUTORIALS = {
     "loans": Tutorial(
         "A spreadsheet with semicolons",
-        "`loans.csv` is an export of a spreadsheet: semicolons, decimal commas, dates, empty cells, "
-        "3,000 loans, and a column that says which were not paid. Two commands lead to a verdict.",
+        "`loans.csv` is an export of a spreadsheet: semicolons, decimal commas, dates, empty "
+        "cells, 3,000 loans, and a column that says which were not paid. Two commands lead to a verdict.",
         (("What is in the table, and a scenario for it:",
           "vflsec init loans.csv --label SeriousDelinquency --out loans.toml"),
          ("The audit:", "vflsec audit loans.toml")),
@@ -104,8 +104,13 @@ def shown(text: str, folder: str) -> list[str]:
 
 
 def _run(command: str, folder: Path) -> str:
-    words = [sys.executable, "-m", *command.split()]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "NO_COLOR": "1"}
+    """What a command prints; of the installation that ``TUTORIAL_PYTHON`` names, else of this."""
+    other = os.environ.get("TUTORIAL_PYTHON", "")
+    env = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    env.pop("PYTHONPATH", None)
+    if not other:
+        env["PYTHONPATH"] = str(ROOT)
+    words = [other or sys.executable, "-m", *command.split()]
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1, 2, 3):
         raise SystemExit(f"{command}: exit {done.returncode}\n{done.stderr}")

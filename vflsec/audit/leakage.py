@@ -58,7 +58,8 @@ _NUMBERS = (
 )
 _SPLITS = ("test", "validation", "train")
 _TRAINING = ("dataset", "algorithm", "defense", "strength")
-_REVERSIBLE = ("auc", "leak_auc", "accuracy", "balanced_accuracy")
+_RANKINGS = ("auc", "leak_auc", "concordance")
+_REVERSIBLE = (*_RANKINGS, "accuracy", "balanced_accuracy")
 
 
 def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
@@ -187,6 +188,8 @@ def _name_primary(rows: list[dict[str, Any]]) -> None:
 
 def _primary(chances: Mapping[str, float | None]) -> str:
     """The primary metric among those present, told from their levels of chance."""
+    if "concordance" in chances:
+        return "concordance"
     balanced, top = chances.get("balanced_accuracy"), chances.get("accuracy")
     two = any(METRICS[m].binary_only for m in chances if m in METRICS) or balanced == 0.5
     wish = "auc" if two else "accuracy"
@@ -244,7 +247,7 @@ def _leakage(leak: Leakage | None, confidence: float, metric: str) -> dict[str, 
 
 def reversible(row: Mapping[str, Any]) -> bool:
     """Whether an answer turned round would have 1 less this figure: two classes, no threshold."""
-    return row["metric"] in _REVERSIBLE and row["primary"] in ("auc", "leak_auc")
+    return row["metric"] in _REVERSIBLE and row["primary"] in _RANKINGS
 
 
 def _mirrored(
@@ -458,9 +461,10 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
 
 
 def _either_way(point: Mapping[str, Any]) -> float:
-    """The attack's figure; of a binary AUC the better of it and its reverse."""
+    """The attack's figure; of a ranking the better of it and its reverse."""
     value = float(point["value"])
-    return max(value, 1 - value) if point["metric"] == "auc" and reversible(point) else value
+    ranks = point["metric"] in ("auc", "concordance") and reversible(point)
+    return max(value, 1 - value) if ranks else value
 
 
 def _cap(points: Sequence[Mapping[str, Any]]) -> float | None:

@@ -249,8 +249,11 @@ def would_have_found(
 def _of_doses(laid: Mapping[str, float | None]) -> str:
     if not laid:
         return ""
-    said = ", ".join(f"{'none' if v is None else f'{v:.2g}'} ({k})" for k, v in laid.items())
-    return f". Of the leaks that were planted it finds those from {said} on"
+    found = ", ".join(f"{v:.2g} ({k})" for k, v in laid.items() if v is not None)
+    missed = " and ".join(k for k, v in laid.items() if v is None)
+    said = [f"it finds those from {found} on"] * bool(found)
+    said += [f"{missed} finds none"] * bool(missed)
+    return f". Of the leaks that were planted {', '.join(said)}"
 
 
 def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:

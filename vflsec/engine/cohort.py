@@ -9,14 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vflsec.audit.dosing import MARK, dosed
+from vflsec.audit.goals import label_truth
 from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, victims
-from vflsec.engine.claims import claims, planned, verified
+from vflsec.engine.claims import claims, planned, told, verified
 from vflsec.engine.integrity import success
-from vflsec.guess import Truth
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.controls import Control, randomised
 from vflsec.nn.replicas import LEAST
@@ -91,8 +89,10 @@ def run_cohort(
         result.guarantees = verified(training.guarantees(r), expected)
         result.facts = training.outcome(r)
     if main:
-        for result, found in zip(results, claims(training), strict=True):
+        measured = [[] for _ in results] if cells[0].untested else claims(training)
+        for result, found in zip(results, measured, strict=True):
             result.measures += found
+            result.guarantees = told(result, found)
     results = results[: len(cells)]
     _timed(results, started)
     return results
@@ -225,8 +225,7 @@ def _dose(
     for share in p.spec.dosing:
         laid = [
             dosed(
-                view, Truth("label", np.arange(len(task.y)), task.y), task.prior.tolist(), share,
-                generator(seed, "dosing"),
+                view, label_truth(task), task.prior.tolist(), share, generator(seed, "dosing"),
             )
             for view, task, seed in zip(views, tasks, training.seeds, strict=True)
         ]  # fmt: skip

@@ -79,6 +79,8 @@ def claim(folder: Path, patience: float = 0.0) -> Iterator[Lock]:
         return
     make_folder(folder)
     path = folder / LOCK_NAME
+    if path.is_symlink():
+        raise _foreign(path, "is a link")
     try:
         db = sqlite3.connect(path, timeout=patience, isolation_level=None)
         with closing(db):

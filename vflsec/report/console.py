@@ -16,7 +16,7 @@ from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
 from vflsec.report.tables import print_tables
 from vflsec.report.text import clean
-from vflsec.report.verdicts import headline
+from vflsec.report.verdicts import headline, unfinished
 from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
@@ -183,7 +183,7 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
         if step.command:
             console.print(Text(f"    {step.command}"), soft_wrap=True)
     if not summary["complete"]:
-        console.print(Text("Not all that was planned is measured, so nothing passes.", "yellow"))
+        console.print(Text(unfinished(summary), "yellow"))
     console.print(f"\n{clean(first.work(summary))}.", markup=False, highlight=False)
 
 
@@ -221,7 +221,7 @@ def _point(verdict: Mapping[str, Any]) -> str:
 
 def judged_line(record: Mapping[str, Any], edited: Path | None, folder: Path) -> str:
     """Whose gates are judged, and how to judge those of a file that was edited since."""
-    file = record.get("scenario_file") or record["name"]
+    file = clean(record.get("scenario_file") or record["name"])
     when = f", audited {record['when']} UTC" if record.get("when") else ""
     text = f"Gates of {file}{when} (scenario {str(record['scenario_hash'])[:8]})."
     if edited is None:
