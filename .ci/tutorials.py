@@ -52,7 +52,7 @@ TUTORIALS = {
           "--out customers.toml"),
          ("The audit:", "vflsec audit customers.toml")),
         "Rows that a party lacks are counted (*only here*), and trained on by nobody. Each passive "
-        "party attacks alone; `adversary = [\"shop+telco\"]` in an `[[attack]]` lets them join.",
+        "party attacks alone; `adversary = [\"shop\", \"telco\"]` in an `[[attack]]` lets them join.",
     ),
     "applications": Tutorial(
         "Several classes, one of two rows",
