@@ -30,7 +30,7 @@ def load(path: Path) -> ModuleType:
 def fences(name: str) -> list[tuple[str, str]]:
     """Commands of a page with what it says they print."""
     text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
-    return re.findall(r"```console\n(.+)\n```\n\n```text\n(.*?)```", text, re.S | re.M)
+    return re.findall(r"```console\n([^\n]+)\n```\n\n```text\n(.*?)```", text, re.S)
 
 
 TUTORIALS = load(ROOT / ".ci" / "tutorials.py").TUTORIALS
