@@ -58,7 +58,7 @@ def commands(page: Path) -> list[str]:
     out = []
     for _, body in re.findall(r"^```(console|sh|bash)\n(.*?)^```", text, re.M | re.S):
         for line in body.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.removeprefix("$ "), comments=True)
+            words = shlex.split(re.sub(r"^\w*\$ ", "", line), comments=True)
             if words:
                 out.append(shlex.join(words))
     return out
