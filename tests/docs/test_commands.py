@@ -60,7 +60,8 @@ def commands(page: Path) -> list[str]:
         for line in body.replace("\\\n", " ").splitlines():
             words = shlex.split(re.sub(r"^\w*\$ ", "", line), comments=True)
             if words:
-                out.append(shlex.join(words))
+                end = next((i for i, w in enumerate(words) if w in ("||", "&&", "|", ">")), None)
+                out.append(shlex.join(words[:end]))
     return out
 
 
