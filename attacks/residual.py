@@ -35,6 +35,8 @@ from vflsec.guess import Guess
 from vflsec.nn.regression import ridge
 from vflsec.view import Facts, Table, View
 
+FAMILY = "Labels read off single gradients"
+
 ALIASES = ("regression_gradient",)
 VARIANTS = ("first", "both", "mean")
 

@@ -30,6 +30,8 @@ from vflsec.guess import Guess
 from vflsec.nn.regression import ridge
 from vflsec.view import Facts, View
 
+FAMILY = "Labels by completing the own model"
+
 ALIASES = ("regression_completion",)
 VARIANTS = ("embedding", "both")
 

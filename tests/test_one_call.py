@@ -59,7 +59,7 @@ def test_it_trains_attacks_and_judges(audited: vflsec.Audit) -> None:
     assert audited.verdict == verdict["verdict"]
     assert audited.findings == audited.summary["findings"]
     assert audited.findings
-    assert audited.summary["parties"]["bank"]["parties"] == ["bank", "shop"]
+    assert audited.summary["parties"]["bank_shop"]["parties"] == ["bank", "shop"]
     assert audited.plot().axes
     with pytest.raises(VflsecError, match="plot: kind must be one of 'advantage_by_strength'"):
         audited.plot("pie")

@@ -272,6 +272,9 @@ def report(
         Path | None,
         typer.Option(help="Write HTML, Markdown, JUnit and SARIF there again.", parser=folder_name),
     ] = None,
+    mlflow: Annotated[
+        str, typer.Option(metavar="EXPERIMENT", help="Log the audit as a run of MLflow, too.")
+    ] = "",
 ) -> None:
     """Print stored results again; write their reports again.
 
@@ -290,6 +293,10 @@ def report(
             make_folder(to)
             write_reports(to, summary)
         print_summary(summary, console_for())
+        if mlflow:
+            from vflsec.report.tracking import log_audit
+
+            typer.echo(f"MLflow run: {log_audit(folder, summary, mlflow)}")
         print_last(summary, console_for())
 
 

@@ -41,6 +41,7 @@ def gate(
     defense: Annotated[
         str, typer.Option(help="Only this defense; 'defended' for all but none.")
     ] = "*",
+    of: Annotated[str, typer.Option(help="Whose advantage is meant, if not the primary's.")] = "",
     strength: Annotated[float | None, typer.Option(help="Only this strength.")] = None,
     baseline: Annotated[
         Path | None,
@@ -79,7 +80,7 @@ def gate(
     if max_ is not None or min_ is not None:
         also = [
             Gate(metric=metric, max=max_, min=min_, attack=attack, adversary=adversary,
-                 split=split, dataset=dataset, defense=defense, strength=strength)
+                 split=split, dataset=dataset, defense=defense, strength=strength, of=of)
         ]  # fmt: skip
     console = console_for()
     before = None if update_baseline or baseline is None else read_any(baseline)

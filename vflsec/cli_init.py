@@ -43,6 +43,9 @@ def init(
     encoding: Annotated[
         list[str] | None, typer.Option(metavar=_EACH, help="Of text tables; else UTF-8.")
     ] = None,
+    name: Annotated[
+        str, typer.Option(help="What reports call the data.", show_default="the tables")
+    ] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace --out if it exists.")] = False,
 ) -> None:
     """Write a commented scenario for your own tables, and print what is in them.
@@ -55,7 +58,7 @@ def init(
 
     wishes = Wishes(
         label, tuple(id_ or ()), tuple(separator or ()), tuple(decimal or ()),
-        tuple(encoding or ()), rare, bins, regression,
+        tuple(encoding or ()), rare, bins, regression, name,
     )  # fmt: skip
     draft = draft_scenario(tables, wishes, out.parent)
     write_new(out, draft.text, force=force)

@@ -46,6 +46,7 @@ class Wishes:
         rare: what to do with classes of too few rows: ``drop``, ``merge``, or '' to be asked.
         bins: classes to cut a quantity into, 0 = none.
         regression: whether to predict the label as a number even if it could be classes.
+        called: the name of the data in reports; '' for that of the file, or of the parties.
         call: whether this is `vflsec.audit(...)` and not the command line, for messages.
     """
 
@@ -57,6 +58,7 @@ class Wishes:
     rare: str = ""
     bins: int = 0
     regression: bool = False
+    called: str = ""
     call: bool = False
 
     @property
@@ -115,7 +117,7 @@ def draft_scenario(
     frames = {parties[p]: reader.read(p, "" if single else parties[p]) for p in tables}
     active = _holder(frames, wishes)
     notes: list[str] = []
-    data: dict[str, Any] = {}
+    data: dict[str, Any] = {"name": wishes.called or ("" if single else "_".join(frames))}
     if single:
         data["file"] = _relative(tables[0], base)
     else:
@@ -128,7 +130,7 @@ def draft_scenario(
     data |= {k: v for k, v in reading.items() if v}
     frame = frames[active]
     if sure:
-        notes.append(f"{id_} has another value in every row, so it is taken as the id.")
+        notes.append(_found(id_))
     split = guess_roles.split_column(frame, wishes.label)
     if split:
         data["split"] = split
@@ -154,6 +156,17 @@ def draft_scenario(
     _must_load(text)
     facts = {"tables": source.facts["tables"], "overlap": source.facts["parties"]}
     return Draft(text, facts, notes)
+
+
+def _found(id_: str | Mapping[str, str]) -> str:
+    """That the id was found, in a sentence."""
+    if isinstance(id_, str):
+        return f"{id_} has another value in every row, so it is taken as the id."
+    said = ", ".join(f"{column} in {party}" for party, column in id_.items())
+    return (
+        f"{said} have another value in every row and hold the same values, so they are taken as "
+        "the ids."
+    )
 
 
 def _load(data: Mapping[str, Any], base: Path) -> Source:
@@ -240,6 +253,9 @@ def _ids(
     found = guess_roles.id_column(list(frames.values()), wishes.label)
     if found or not several:
         return found, bool(found)
+    matched = guess_roles.sure_ids(frames, wishes.label)
+    if matched:
+        return matched, True
     raise ConfigError(
         f"{wishes.who}: several tables need {wishes.flag('id')}, the column that links their rows; "
         "no column is in every table with another value in every row. Where it is called otherwise "
@@ -363,5 +379,7 @@ def _settled(source: Source, wishes: Wishes, notes: list[str]) -> dict[str, Any]
     name = _OTHER
     while name in enough:
         name += "_"
-    notes.append(f"Classes of fewer than {_ENOUGH} rows become one, {name!r}: {what}.")
+    joined = ", ".join(f"{c!r} {size[c]}" for c in rare if size[c] >= _ENOUGH)
+    joined = f"; too few together, so {joined} joins them" if joined else ""
+    notes.append(f"Classes of fewer than {_ENOUGH} rows become one, {name!r}: {what}{joined}.")
     return {"merge_classes": {name: rare}}

@@ -59,8 +59,10 @@ def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
     label = _shown(str(data["label"]))
     comments["drop"] = f"Left out: every value goes with one {label} only, as its twin would."
     if found_id:
+        which = data["id"]
+        which = which if isinstance(which, str) else ", ".join(which.values())
         comments["id"] = (
-            f"{_shown(str(data['id']))} has another value in every row, so it is taken as the id."
+            f"{_shown(str(which))} has another value in every row, so it is taken as the id."
         )
     if "file" in data:
         head = "# One table. Say below which party holds which columns: this split is only a guess."

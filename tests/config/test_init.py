@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from vflsec import cli, load_scenario
@@ -125,9 +126,9 @@ def test_ids_that_are_called_otherwise_are_suggested_and_then_read(
     pair: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "case.toml"
-    assert init(*pair, "--label", "y", "--out", out) == 2
-    said = capsys.readouterr().err
-    assert '--id bank=customer_id --id shop="Customer ID".' in said
+    assert init(*pair, "--label", "y", "--out", tmp_path / "found.toml") == 0
+    assert data_of(tmp_path / "found.toml").id == {"bank": "customer_id", "shop": "Customer ID"}
+    capsys.readouterr()
     assert init(*pair, "--label", "y", "--id", "customer_id", "--out", out) == 2
     assert '--id bank=customer_id --id shop="Customer ID".' in capsys.readouterr().err
     assert init(*pair, "--label", "y", "--id", "bank=customer_id", "--out", out) == 2
@@ -270,3 +271,51 @@ def test_real_tables(
     data = load_scenario(out).root.data[0]
     assert (data.id, data.split, data.drop) == ("id", split, dropped)
     assert cli.main(["check", str(out)]) == 0
+
+
+def test_ids_of_other_names_are_found_where_they_cannot_be_counters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Text ids that match are taken; two columns of numbers from 1 are only suggested."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for kind in ("text", "number"):
+        ids = [f"K{i}" if kind == "text" else i for i in range(300)]
+        bank = pd.DataFrame({"Kunde": ids, "balance": rng.normal(size=300)})
+        bank["late"] = (bank.balance > 0).astype(int)
+        bank.to_csv("bank.csv", index=False)
+        shop = pd.DataFrame({"Customer ID": ids[50:], "visits": rng.poisson(3, 250)})
+        shop.to_csv("shop.csv", index=False)
+        words = ["init", "bank.csv", "shop.csv", "--label", "late", "--out", f"{kind}.toml"]
+        code = cli.main(words)
+        said = capsys.readouterr()
+        if kind == "number":
+            assert code == 2
+            assert '--id bank=Kunde --id shop="Customer ID"' in said.err
+            continue
+        assert code == 0
+        assert (
+            "note: Kunde in bank, Customer ID in shop have another value in every row" in said.out
+        )
+        data = load_scenario(tmp_path / "text.toml").root.data[0]
+        assert data.id == {"bank": "Kunde", "shop": "Customer ID"}
+        assert data.name == "bank_shop"
+        assert cli.main([*words, "--force", "--name", "loans"]) == 0
+        assert load_scenario(tmp_path / "text.toml").root.data[0].name == "loans"
+
+
+def test_what_joins_a_rare_class_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"LoanId": range(1, 301), "a": rng.normal(size=300), "b": rng.normal(size=300)}
+    )
+    table["kind"] = ["x"] * 2 + ["y"] * 98 + ["z"] * 200
+    table.to_csv("one.csv", index=False)
+    words = ["init", "one.csv", "--label", "kind", "--out", "one.toml", "--rare", "merge"]
+    assert cli.main(words) == 0
+    said = capsys.readouterr().out
+    assert "become one, 'other': 'x' 2; too few together, so 'y' 98 joins them." in said
+    assert "LoanId has another value in every row, so it is taken as the id." in said

@@ -123,3 +123,12 @@ def test_links_between_pages_lead_somewhere(made: dict[str, str]) -> None:
             there = (docs / path).parent.joinpath(target).resolve()
             name = there.relative_to(docs).as_posix() if there.is_relative_to(docs) else ""
             assert name in pages or there.is_file(), f"{path} links to {target}"
+
+
+def test_links_of_the_readme_and_its_like_lead_somewhere() -> None:
+    pages = [ROOT / n for n in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+    for page in [*pages, *sorted((ROOT / "notebooks").glob("*.md"))]:
+        text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.S)
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+            if "://" not in target and not target.startswith("mailto:"):
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -92,6 +92,12 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     step = first.next_steps(summary)[0]
     assert step.text.startswith("On breast_cancer use iso 5 with splitnn: it passes every gate")
     assert run(step.command) == 0
+    bare = copy.deepcopy(summary)
+    for row in bare["grid"]:
+        row |= {"passed": row["gates"] - bool(row["strength"]), "cheapest": not row["strength"]}
+    assert "every gate passes at iso 0, so set" in first.next_steps(bare)[0].text
+    floor = {**bare["gates"][0]["gate"], "max": None, "min": -0.5, "of": "accuracy"}
+    assert first._limit(floor) == ["--metric", "advantage", "--min=-0.5", "--of", "accuracy"]
     none = copy.deepcopy(summary)
     for row in none["grid"]:
         row |= {"passed": 0, "cheapest": False}

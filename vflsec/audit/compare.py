@@ -11,13 +11,16 @@ import pandas as pd
 
 from vflsec.audit.change import change
 from vflsec.audit.controls import advantages
-from vflsec.audit.leakage import rows_of
+from vflsec.audit.leakage import is_undefended, rows_of
 from vflsec.audit.result import Audit
 
 __all__ = ["compare"]
 
 _POINT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
           "known_rows", "target", "victim", "split", "metric")  # fmt: skip
+
+
+Key = tuple[Any, ...]
 
 
 def compare(old: Audit, new: Audit, confidence: float | None = None) -> dict[str, Any]:
@@ -34,15 +37,37 @@ def compare(old: Audit, new: Audit, confidence: float | None = None) -> dict[str
     """
     level = confidence or float(new.summary["confidence"])
     a, b = _values(old.results), _values(new.results)
+    same = _same(a, b)
     return {
         "before": str(old.folder),
         "after": str(new.folder),
         "confidence": level,
-        "rows": [_named(k) | _change(a[k], b[k], level) for k in a if k in b],
-        "gone": [_named(k) for k in a if k not in b],
-        "new": [_named(k) for k in b if k not in a],
+        "rows": [_named(k) | _change(a[k], b[other], level) for k, other in same.items()],
+        "gone": [_named(k) for k in a if k not in same],
+        "new": [_named(k) for k in b if k not in same.values()],
         "facts": _facts(old.summary, new.summary),
     }
+
+
+def _same(a: Mapping[Key, Any], b: Mapping[Key, Any]) -> dict[Key, Key]:
+    """Points of one audit with their like in the other.
+
+    Strength 0 of any defense is the undefended training, so it is compared with that of another.
+    """
+    out = {k: k for k in a if k in b}
+    left = {_bare(k): k for k in b if k not in out and _bare(k)}
+    for k in a:
+        if k not in out and _bare(k) in left:
+            out[k] = left.pop(_bare(k))
+    return out
+
+
+def _bare(key: Key) -> Key:
+    """The point without its defense, if that is none or of strength 0; else ()."""
+    named = dict(zip(_POINT, key, strict=True))
+    if not is_undefended(named):
+        return ()
+    return tuple(v for k, v in named.items() if k not in ("defense", "strength"))
 
 
 def _named(key: tuple[Any, ...]) -> dict[str, Any]:

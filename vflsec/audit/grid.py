@@ -41,8 +41,8 @@ def grid(
 
     Returns:
         a row for each point that as many gates select as any of its data set: the point,
-        ``gates`` and ``passed`` (how many), ``utility_drop`` with its bounds, and ``cheapest``: it meets all, and of those that
-        do on this data set it costs the least (the weakest of equals).
+        ``gates`` and ``passed`` (how many), ``utility_drop`` with its bounds, and ``cheapest``: it
+        meets all, and of those that do on this data set it costs the least (the weakest of equals).
     """
     verdicts = gates.judge(points, [replace(g, strength=None) for g in asked], alive, doses)
     found: dict[tuple[Any, ...], list[str]] = defaultdict(list)

@@ -10,9 +10,11 @@ import pyarrow.compute as pc
 
 from vflsec.data.reading import Frame, numbers, texts
 
-__all__ = ["id_column", "label_twins", "matching_ids", "split_column"]
+__all__ = ["id_column", "label_twins", "matching_ids", "split_column", "sure_ids"]
 
-_IDS = re.compile(r"(^|[_\s.-])(id|uuid|guid|key|index)$|^(row|record)_?(no|nr|number)$", re.I)
+_IDS = re.compile(
+    r"(?i:(^|[_\s.-])(id|uuid|guid|key|index)$|^(row|record)_?(no|nr|number)$)|(?<=[a-z])(Id|ID)$"
+)
 _SPLITS = ("split", "fold", "partition", "set")
 _SETS = {"train", "validation", "valid", "val", "test"}
 _FEW = 50
@@ -68,6 +70,19 @@ def matching_ids(frames: Mapping[str, Frame], label: str) -> dict[str, str]:
             if shared + bool(_IDS.search(column)) > best[0]:
                 best = shared + bool(_IDS.search(column)), chosen
     return best[1]
+
+
+def sure_ids(frames: Mapping[str, Frame], label: str) -> dict[str, str]:
+    """:func:`matching_ids` where they cannot be row counters; else empty.
+
+    Every value of each is text that is no number, and half of the smallest table is in all others.
+    """
+    found = matching_ids(frames, label)
+    values = [set(texts(frames[p].columns[c]).to_pylist()) for p, c in found.items()]
+    if not values or any(re.fullmatch(r"[\d\s.,+-]*", str(v)) for of in values for v in of):
+        return {}
+    shared = set.intersection(*values)
+    return found if 2 * len(shared) >= min(map(len, values)) else {}
 
 
 def _unique(frame: Frame, name: str) -> bool:

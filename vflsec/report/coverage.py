@@ -100,7 +100,7 @@ def gaps(summary: Mapping[str, Any]) -> list[str]:
             out.append(f"{state.capitalize()} ({len(of)} of {len(every)} families): {_list(of)}.")
     crossed = messages(summary)
     for state in (NOT_RUN, NONE):
-        said = dict.fromkeys(_message(m) for m in crossed if m["state"] == state)
+        said = _messages(m for m in crossed if m["state"] == state)
         if said:
             what = "Messages that no attack that ran reads" if state == NOT_RUN else (
                 "Messages for which no attack exists here"
@@ -109,9 +109,13 @@ def gaps(summary: Mapping[str, Any]) -> list[str]:
     return out
 
 
-def _message(m: Mapping[str, Any]) -> str:
-    what = f"{m['kind']} ({m['name']})" if m["name"] else m["kind"]
-    return f"{what} from {m['sender']} to {m['receiver']}"
+def _messages(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Each kind of message once for each sender, with all who got it."""
+    found: dict[str, dict[str, None]] = {}
+    for m in rows:
+        what = f"{m['kind']} ({m['name']})" if m["name"] else m["kind"]
+        found.setdefault(f"{what} from {m['sender']}", {})[m["receiver"]] = None
+    return [f"{what} to {' and '.join(to)}" for what, to in found.items()]
 
 
 def _list(parts: Iterable[str]) -> str:

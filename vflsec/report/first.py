@@ -269,21 +269,38 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
     return out
 
 
+def _limit(gate: Mapping[str, Any]) -> list[str]:
+    """A gate's metric, limit and attacks as options of `vflsec gate`."""
+    out = ["--metric", gate["metric"]]
+    for key in ("max", "min"):
+        out += [f"--{key}={gate[key]:g}"] if gate[key] is not None else []
+    for key in ("of", "attack", "adversary", "split"):
+        out += [f"--{key}", gate[key]] if gate[key] not in ("*", "") else []
+    return out
+
+
 def _cure(dataset: str, summary: Mapping[str, Any]) -> Step:
     """The point that passes where the deployed one does not, or how to look for one."""
     rows = [r for r in summary.get("grid") or [] if r["dataset"] == dataset]
     best = next((r for r in rows if r["cheapest"]), None)
     where = clean(dataset) or "the data"
     if best is not None and best["defense"] != "none" and best["strength"]:
-        alone = [r for r in summary["gates"] if r["gate"]["metric"] == "advantage"]
-        limit = alone[0]["threshold"] if alone else 0.1
-        more = ["--max", f"{limit:g}", "--dataset", dataset, "--defense", best["defense"],
-                "--strength", f"{best['strength']:g}"]  # fmt: skip
+        failed = (v for v in summary["gates"] if v["verdict"] == "FAIL")
+        asked = next(v["gate"] for v in failed if v["dataset"] == dataset)
+        more = ["--dataset", dataset, "--defense", best["defense"],
+                "--strength", f"{best['strength']:g}", *_limit(asked)]  # fmt: skip
         cost = number(best["utility_drop"])
         return Step(
             f"On {where} use {place(best)} with {clean(best['algorithm'])}: it passes every gate, "
             f"at a loss of {cost} of utility. Judge it alone, or set its strength in the scenario.",
             command(summary, "gate", *more),
+        )
+    good = [r for r in rows if r["passed"] == r["gates"]]
+    if good:
+        return Step(
+            f"On {where} every gate passes at {_points(good)}, so set the strength that you deploy "
+            "to one of these in the scenario and its gates, and judge again.",
+            command(summary, "audit"),
         )
     swept: dict[str, float] = {}
     for r in rows:

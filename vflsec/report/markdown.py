@@ -125,8 +125,8 @@ def _tables(found: Mapping[str, Any]) -> list[str]:
             out += ["| party | rows | in common | with a label | only here |",
                     "|---|---:|---:|---:|---:|"]  # fmt: skip
             for party, f in facts["overlap"].items():
-                keys = ("rows", "common", "labelled", "only_here")
-                out.append(f"| {esc(party)} | {' | '.join(str(f[k]) for k in keys)} |")
+                counts = (f["rows"], f["common"], f["labelled"], f["only_here"])
+                out.append(f"| {esc(party)} | {' | '.join(map(str, counts))} |")
             out.append("")
     return out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ __all__ = ["Lines", "Terminal", "reporter_for"]
 
 
 def reporter_for(console: Console) -> Reporter:
-    """Bars if `console` is a terminal, else one line for each piece of work."""
+    """Bars if `console` is a terminal, else lines: for each piece of work, and one a minute."""
     return Terminal(console) if console.is_terminal else Lines(console)
 
 
@@ -40,27 +41,78 @@ def _opening(plan: Plan, folder: Path, works: Sequence[Work]) -> str:
 
 
 class Lines(Reporter):
-    """One plain line for each piece of work."""
+    """A plain line for each piece of work, and one a minute while none ends.
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    Args:
+        console: where to print.
+        pause: seconds after which something is said at the latest.
+    """
+
+    def __init__(self, console: Console, pause: float = 60.0) -> None:
+        self.console, self.pause = console, pause
         self.done, self.total, self.start = 0, 0, time.monotonic()
+        self.cells, self.all, self.said = 0.0, 0, self.start
+        self.now: tuple[Work, str, float] | None = None
+        self._stop = threading.Event()
 
     def plan(self, plan: Plan, folder: Path, works: Sequence[Work]) -> None:
-        self.total = len(works)
+        self.total, self.all = len(works), sum(len(w.cells) for w in works)
         self.console.print(_opening(plan, folder, works), highlight=False)
+        if works:
+            threading.Thread(target=self._beat, daemon=True).start()
+
+    def begin(self, work: Work) -> None:
+        self.now = work, "", 0.0
+
+    def step(self, work: Work, event: str, fraction: float) -> None:
+        self.now = work, event, fraction
 
     def finish(self, work: Work) -> None:
-        self.done += 1
+        self.done, self.now = self.done + 1, None
+        self.cells += len(work.cells)
         seconds = time.monotonic() - self.start
-        self.console.print(
+        self._say(
             f"[{self.done}/{self.total}] {work.title}: {len(work.cells)} cells, "
-            f"{len(work.attacks)} attacks ({seconds:.0f} s)",
-            highlight=False, markup=False,
-        )  # fmt: skip
+            f"{len(work.attacks)} attacks ({seconds:.0f} s{self._remains()})"
+        )
 
     def note(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        self._stop.set()
+
+    def _say(self, text: str) -> None:
+        self.said = time.monotonic()
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def _remains(self) -> str:
+        """What is left, by the cells that are done; '' before any is and after all are."""
+        share = self.cells
+        if self.now is not None:
+            work, _, fraction = self.now
+            share += len(work.cells) * min(max(fraction, 0.0), 1.0)
+        share /= max(self.all, 1)
+        if not 0 < share < 1:
+            return ""
+        left = (time.monotonic() - self.start) * (1 - share) / share
+        return f"; about {_duration(left)} to go"
+
+    def _beat(self) -> None:
+        while not self._stop.wait(min(1.0, self.pause / 4)):
+            if time.monotonic() - self.said >= self.pause:
+                now, seconds = self.now, time.monotonic() - self.start
+                at = f", at {now[0].title}: {now[1]}".rstrip(": ") if now else ""
+                self._say(
+                    f"[{self.done}/{self.total}] running for {_duration(seconds)}"
+                    f"{self._remains()}{at}"
+                )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 class Terminal(Reporter):

@@ -59,7 +59,8 @@ def sarif(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tags(label: str, summary: Mapping[str, Any]) -> list[str]:
     """Entries of taxonomies that the families of the attacks under a gate have."""
-    of, found = members(summary), {}
+    of = members(summary)
+    found: dict[str, None] = {}
     for v in summary["gates"]:
         if clean(v["label"]) == label:
             names = {n.split("(")[0] for n in attacks_of(v, summary)}

@@ -1,0 +1,132 @@
+"""Write the tutorials: what a new user types on tables that are not in the project, and sees.
+
+    python .ci/tutorials.py [NAME ...]
+
+Each is run anew in an empty folder, so its output is what this version prints. Needs some minutes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs" / "tutorials"
+
+
+@dataclass(frozen=True)
+class Tutorial:
+    """One page: what the table is, the commands, and a sentence before each."""
+
+    title: str
+    about: str
+    steps: tuple[tuple[str, str], ...]
+    after: str
+
+
+TUTORIALS = {
+    "loans": Tutorial(
+        "A spreadsheet with semicolons",
+        "`loans.csv` is an export of a spreadsheet: semicolons, decimal commas, dates, empty "
+        "cells, 3,000 loans, and a column that says which were not paid. Two commands lead to a verdict.",
+        (("What is in the table, and a scenario for it:",
+          "vflsec init loans.csv --label SeriousDelinquency --out loans.toml"),
+         ("The audit:", "vflsec audit loans.toml")),
+        "One table has no parties yet: `init` gave half of the columns to each. Say under "
+        "`[data.columns]` in `loans.toml` who holds what, and run the second command again.",
+    ),
+    "customers": Tutorial(
+        "Three parties that call their customers otherwise",
+        "A bank's export in Latin-1 with decimal commas (`Kunde`), a shop's table (`Customer ID`), "
+        "a telco's, separated by tabs (`subscriber`). Three commands, one of which is refused.",
+        (("The first try names what is in the way and the option that settles it:",
+          "vflsec init accounts.csv shop.csv telco.csv --label Ausfall --out customers.toml"),
+         ("With that option. The three id columns are found, for their values match:",
+          "vflsec init accounts.csv shop.csv telco.csv --label Ausfall --encoding latin-1 "
+          "--out customers.toml"),
+         ("The audit:", "vflsec audit customers.toml")),
+        "Rows that a party lacks are counted (*only here*), and trained on by nobody. Each passive "
+        "party attacks alone; `adversary = [\"shop\", \"telco\"]` in an `[[attack]]` lets them join.",
+    ),
+    "applications": Tutorial(
+        "Several classes, one of two rows",
+        "`applications.csv` holds categories only, and a rank of four classes, one of which two "
+        "families have. Three commands, one of which is refused.",
+        (("A class of two rows cannot be trained on and tested:",
+          "vflsec init applications.csv --label rank --out applications.toml"),
+         ("It can join the next smallest:",
+          "vflsec init applications.csv --label rank --rare merge --out applications.toml"),
+         ("The audit:", "vflsec audit applications.toml")),
+        "`init` writes attacks that exist for several classes; those for two are left out.",
+    ),
+    "vehicles": Tutorial(
+        "Two Parquet files, four classes, rows missing on one side",
+        "Two cameras describe the same vehicles; one table has a tenth fewer. Two commands.",
+        (("Both tables, and the number that links them:",
+          "vflsec init side.parquet top.parquet --label kind --out vehicles.toml"),
+         ("The audit:", "vflsec audit vehicles.toml")),
+        "The summary by row, [statement and report](../ci.md) lie in `out/vehicles`.",
+    ),
+}  # fmt: skip
+
+
+def page(name: str) -> str:
+    """One tutorial, its commands run."""
+    t = TUTORIALS[name]
+    lines = [
+        f"# {t.title}", "", t.about, "",
+        f"[make_tables.py](make_tables.py) makes the tables by a rule. The output is that of "
+        f"`python .ci/tutorials.py {name}`, shortened at the marks `[...]`.", "",
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        _maker().make(here)  # type: ignore[attr-defined]
+        for before, command in t.steps:
+            lines += [before, "", "```console", command, "```", "", "```text",
+                      *shown(_run(command, here), folder), "```", ""]  # fmt: skip
+    return "\n".join([*lines, t.after]) + "\n"
+
+
+def shown(text: str, folder: str) -> list[str]:
+    """Output as it is printed on a page: tables and progress cut, the first screen whole."""
+    rows = [re.sub(r"\s+$", "", r).replace(folder, ".") for r in text.splitlines()]
+    start = next((i for i, r in enumerate(rows) if r.startswith("Gates")), None)
+    end = next((i for i, r in enumerate(rows) if r.startswith("Does it leak")), None)
+    if start is None or end is None:
+        return rows
+    return ["[...]", *rows[start : start + 12], "[...]", *rows[end:]]
+
+
+def _run(command: str, folder: Path) -> str:
+    """What a command prints; of the installation that ``TUTORIAL_PYTHON`` names, else of this."""
+    other = os.environ.get("TUTORIAL_PYTHON", "")
+    env = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    env.pop("PYTHONPATH", None)
+    if not other:
+        env["PYTHONPATH"] = str(ROOT)
+    words = [other or sys.executable, "-m", *command.split()]
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1, 2, 3):
+        raise SystemExit(f"{command}: exit {done.returncode}\n{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def _maker() -> object:
+    spec = importlib.util.spec_from_file_location("make_tables", DOCS / "make_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    for chosen in sys.argv[1:] or TUTORIALS:
+        (DOCS / f"{chosen}.md").write_text(page(chosen), encoding="utf-8")
+        print(f"wrote docs/tutorials/{chosen}.md")

@@ -1,0 +1,65 @@
+"""Progress without a terminal: a line for each piece of work, and one a minute in between."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from rich.console import Console
+
+from vflsec.report.progress import Lines, Terminal, reporter_for
+
+WORK: Any = SimpleNamespace(title="splitnn, iso 5", cells=[1, 2], attacks=[1])
+PLAN: Any = SimpleNamespace(cells={"a": "", "b": "", "c": "", "d": ""})
+
+
+def keyed() -> list[Any]:
+    cells = [SimpleNamespace(key=k) for k in "abcd"]
+    return [
+        SimpleNamespace(title=t, cells=c, attacks=[1], kept=False)
+        for t, c in (("one", cells[:2]), ("two", cells[2:]))
+    ]
+
+
+def test_a_long_piece_of_work_is_not_silent() -> None:
+    out = io.StringIO()
+    lines = Lines(Console(file=out, width=200), pause=0.1)
+    one, two = keyed()
+    lines.plan(PLAN, Path("out"), [one, two])
+    lines.begin(one)
+    lines.step(one, "epoch 3", 0.5)
+    time.sleep(0.5)
+    said = [x for x in out.getvalue().splitlines() if "running for" in x]
+    assert 2 <= len(said) <= 5
+    assert said[0].startswith("[0/2] running for 0 s; about ")
+    assert said[0].endswith("to go, at one: epoch 3")
+    lines.finish(one)
+    last = out.getvalue().splitlines()[-1]
+    assert last.startswith("[1/2] one: 2 cells, 1 attacks (")
+    assert "; about " in last
+    lines.finish(two)
+    assert "to go" not in out.getvalue().splitlines()[-1]
+    lines.close()
+    time.sleep(0.15)
+    before = out.getvalue()
+    time.sleep(0.3)
+    assert out.getvalue() == before
+
+
+def test_what_remains_follows_the_share_done() -> None:
+    lines = Lines(Console(file=io.StringIO()))
+    lines.all, lines.cells, lines.start = 10, 2.0, time.monotonic() - 100
+    assert lines._remains() == "; about 7 min to go"
+    lines.now = (WORK, "epoch", 0.5)  # one more of its two cells
+    assert lines._remains() == "; about 4 min to go"
+    lines.cells = 0.0
+    lines.now = None
+    assert lines._remains() == ""
+
+
+def test_a_terminal_gets_bars() -> None:
+    assert isinstance(reporter_for(Console(file=io.StringIO(), force_terminal=True)), Terminal)
+    assert type(reporter_for(Console(file=io.StringIO()))) is Lines

@@ -1,0 +1,83 @@
+"""A finished audit as one MLflow run: verdict, figures, and the reports as its files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vflsec.errors import MissingDependencyError
+from vflsec.report import first
+from vflsec.report.text import clean
+from vflsec.report.verdicts import headline, place, title
+
+__all__ = ["log_audit", "metrics", "tags"]
+
+FILES = ("report.html", "statement.html", "summary.json", "summary.md", "scenario.resolved.toml",
+         "results.parquet")  # fmt: skip
+
+
+def log_audit(folder: Path, summary: Mapping[str, Any], experiment: str) -> str:
+    """Log an audit to the store that MLflow is set up for (``MLFLOW_TRACKING_URI``).
+
+    Args:
+        folder: the results directory, whose reports become files of the run.
+        summary: of the audit.
+        experiment: name of the MLflow experiment; made if it is not there.
+
+    Returns:
+        the id of the run.
+
+    Raises:
+        MissingDependencyError: MLflow is not installed.
+    """
+    try:
+        import mlflow
+    except ImportError:
+        raise MissingDependencyError(
+            "--mlflow: needs MLflow, which is not installed. Install it: "
+            "pip install 'vflsec[mlflow]'"
+        ) from None
+    mlflow.set_experiment(experiment)
+    with mlflow.start_run(run_name=clean(summary["name"])) as run:
+        mlflow.set_tags(tags(summary))
+        mlflow.log_metrics(metrics(summary))
+        for name in FILES:
+            if (folder / name).is_file():
+                mlflow.log_artifact(str(folder / name))
+    return str(run.info.run_id)
+
+
+def tags(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Verdict, what it holds for, and what the audit was of."""
+    out = {
+        "vflsec.verdict": headline(summary)[0],
+        "vflsec.scope": first.scope(summary),
+        "vflsec.scenario": clean(summary["scenario_hash"]),
+        "vflsec.version": clean(summary["versions"]["vflsec"]),
+    }
+    for v in summary["gates"]:
+        out[_name("vflsec.gate", title(v))] = clean(v["verdict"])
+    return out
+
+
+def metrics(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Means over seeds by point: advantages of attacks in their primary metric, and utility."""
+    out: dict[str, float] = {}
+    for p in summary["points"]:
+        where = (clean(p["dataset"]), clean(p["algorithm"]), place(p))
+        if not p["attack"]:
+            if p["metric"] == p["utility_metric"] and p["value"] is not None:
+                out[_name("utility", *where)] = p["value"]
+        elif p["status"] == "ok" and p["metric"] == p["primary"]:
+            who = (clean(p["attack"]), clean(p["adversary"]), clean(p["split"]), clean(p["phase"]))
+            for key in ("advantage", "advantage_low", "advantage_high"):
+                if p[key] is not None:
+                    out[_name(key, *where, *who)] = p[key]
+    return out
+
+
+def _name(*parts: str) -> str:
+    """A name that MLflow takes: at most 250 letters, digits and a few signs."""
+    return re.sub(r"[^\w\-. /]", "_", "/".join(x for x in parts if x))[:250]
