@@ -34,7 +34,8 @@ TUTORIALS = {
     "loans": Tutorial(
         "A spreadsheet with semicolons",
         "`loans.csv` is an export of a spreadsheet: semicolons, decimal commas, dates, empty "
-        "cells, 3,000 loans, and a column that says which were not paid. Two commands lead to a verdict.",
+        "cells, 3,000 loans, and a column that says which were not paid. Two commands lead to a "
+        "verdict.",
         (("What is in the table, and a scenario for it:",
           "vflsec init loans.csv --label SeriousDelinquency --out loans.toml"),
          ("The audit:", "vflsec audit loans.toml")),
@@ -52,7 +53,8 @@ TUTORIALS = {
           "--out customers.toml"),
          ("The audit:", "vflsec audit customers.toml")),
         "Rows that a party lacks are counted (*only here*), and trained on by nobody. Each passive "
-        "party attacks alone; `adversary = [\"shop\", \"telco\"]` in an `[[attack]]` lets them join.",
+        "party attacks alone; `adversary = [\"shop\", \"telco\"]` in an `[[attack]]` lets them "
+        "join.",
     ),
     "applications": Tutorial(
         "Several classes, one of two rows",

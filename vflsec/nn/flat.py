@@ -121,7 +121,7 @@ class Block:
 
     def split(self) -> Iterator[Block]:
         """A block of its own for each parameter, which go on with what the optimizer kept."""
-        for i, p in enumerate(self.params):
+        for p in self.params:
             one = Block([p])
             at = one.start - self.start
             for key, value in self.state.items():
@@ -158,10 +158,11 @@ def gradients_like(params: Sequence[Tensor]) -> list[Tensor]:
     """
     places = [getattr(p, _PLACE, None) for p in params]
     flat = places[0].flat if places and places[0] is not None else None
-    if flat is None or any(place is None or place.flat is not flat for place in places):
+    found = [place for place in places if place is not None and place.flat is flat]
+    if flat is None or len(found) < len(places):
         return [torch.empty_like(p) for p in params]
     buffer = flat.fresh()
     return [
         buffer[place.start : place.start + p.numel()].view(p.shape)
-        for p, place in zip(params, places, strict=True)
+        for p, place in zip(params, found, strict=True)
     ]

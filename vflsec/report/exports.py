@@ -134,8 +134,8 @@ def summary_of(
 
 def _cpu(results: Sequence[CellResult]) -> float | None:
     """Seconds that processors worked on all cells; None where some were not timed."""
-    spent = [r.facts.get("cpu_seconds") for r in results]
-    return None if None in spent else float(sum(spent))
+    spent = [s for r in results if (s := r.facts.get("cpu_seconds")) is not None]
+    return float(sum(spent)) if len(spent) == len(results) else None
 
 
 def _parties(record: Mapping[str, Any], results: Sequence[CellResult]) -> dict[str, Any]:
