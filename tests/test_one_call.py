@@ -209,7 +209,6 @@ def test_wrong_arguments_are_sentences(
         (lambda f: f.assign(age=[1, "a"] * 120), "column 'age' must hold one kind of value"),
         (lambda f: pd.concat([f, f[["age"]]], axis=1), "each column name must appear once"),
         (lambda f: f.set_index("id", drop=False), "index must have another name"),
-        (lambda f: f.assign(default=f.age), "bins=2"),
     ],
 )
 def test_dataframes_that_no_table_holds(spoil: Any, said: str, tmp_path: Path) -> None:

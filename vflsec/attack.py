@@ -18,7 +18,9 @@ __all__ = ["Accumulate", "Attack", "gradient_form"]
 
 Accumulate = bool | Literal["scaled"]
 
-TARGETS = ("label", "feature", "attribute", "integrity", "embedding")
+TARGETS = (
+    "label", "feature", "attribute", "integrity", "embedding", "membership", "property",
+)  # fmt: skip
 
 
 def gradient_form(attack: str, accumulate: Accumulate, epoch: str) -> str:

@@ -211,10 +211,7 @@ class Table:
         return Table(self.tensor / wide, self.rows, self.epoch, self.step)
 
     def batches(self) -> tuple[Tensor, Tensor]:
-        """Which batch each row came in, (m,), and each batch's root mean square row norm.
-
-        1 for a batch of zeros.
-        """
+        """Which batch each row came in, (m,), and each one's root mean square row norm, 1 for 0."""
         _, batch = self.step.unique(return_inverse=True)
         parts = self.tensor.flatten(1).split(1 << 16)  # in float64 for a moment
         square = torch.cat([p.double().square().sum(1) for p in parts])

@@ -68,12 +68,12 @@ def test_a_leak_that_choosing_explains_is_told_apart(summary: dict[str, Any]) ->
 
 def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, Any]) -> None:
     assert first.scope(summary) == (
-        "FAIL for 2 attacks of 2 of 11 families, at iso 0, iso 5. 3 judgements: 1 failed, 2 passed."
+        "FAIL for 2 attacks of 2 of 13 families, at iso 0, iso 5. 3 judgements: 1 failed, 2 passed."
     )
     one = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.1, defense="defended")).summary
     least = max(one["gates"][0]["detectable"].values())
     assert first.scope(one) == (
-        f"PASS for 2 attacks of 2 of 11 families, at iso 5; would have found {least:.2g} at worst. "
+        f"PASS for 2 attacks of 2 of 13 families, at iso 5; would have found {least:.2g} at worst. "
         "1 judgement: 1 passed."
     )
     assert 0 < least < 0.1
@@ -162,7 +162,7 @@ def test_every_command_works_when_pasted(
 
 def test_what_was_not_run_is_said_first_class(summary: dict[str, Any]) -> None:
     lines = coverage.gaps(summary)
-    assert lines[0].startswith("Was not run (9 of 11 families): labels from zeros")
+    assert lines[0].startswith("Was not run (11 of 13 families): labels from zeros")
     assert not any("for which no attack exists" in line for line in lines)
     other = copy.deepcopy(summary)
     for c in other["cost"]["points"]:
@@ -192,7 +192,7 @@ def test_the_verdict_is_the_last_line(folder: Path, capsys: pytest.CaptureFixtur
     for words in (["report", str(folder)], ["gate", str(folder)]):
         cli.main(words)
         last = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
-        assert last.startswith("FAIL for 2 attacks of 2 of 11 families, at iso 0, iso 5.")
+        assert last.startswith("FAIL for 2 attacks of 2 of 13 families, at iso 0, iso 5.")
 
 
 def test_a_share_stays_a_share(tmp_path: Path) -> None:

@@ -449,14 +449,9 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
             moments=_moment(layers={"layer": "TabularInput", "width": 1 << 28})),
         "width of at most",
     ),
-    "a pair of text": (
-        _table(MESSAGES_FILE, lambda t: t.set_column(
-            t.schema.get_field_index("pair"), "pair", pa.array(["0"] * len(t)))),
-        "must be int64",
-    ),
-    "a lock of a recorder by another name": (
-        _text(f"{HERE}/process-0000.lock", b""), "no such file",
-    ),
+    "a pair of text": (_table(MESSAGES_FILE, lambda t: t.set_column(
+        t.schema.get_field_index("pair"), "pair", pa.array(["0"] * len(t)))), "must be int64"),
+    "a lock by another name": (_text(f"{HERE}/process-0000.lock", b""), "no such file"),
     "observer of another name": (_json(f"{HERE}/observer.json", party="shop"), "folder's name"),
     # weights
     "a pickle as weights": (_weights(_pickled), "pickle"),
