@@ -88,7 +88,9 @@ class SplitNN(SplitSettings):
                 f"got {', '.join(f'{p} {task.schema[p].shape}' for p in names)}. Use 'mlp'."
             )
         if self.select and self.select_by == "auc" and fed.classes != 2:
-            raise check.fail(f"{self.name}.select_by", "'loss' for more than two classes", self.select_by)
+            raise check.fail(
+                f"{self.name}.select_by", "'loss' for more than two classes", self.select_by
+            )
         widths = [self.width(p, fed.classes) for p in names]
         for name, width in zip(names, widths, strict=True):
             fed.add(name, "bottom", self._bottom(fed, name, width))
