@@ -17,6 +17,7 @@ from vflsec.testing import small_stack, small_task
 from vflsec.testing.broken import one_row
 from vflsec.train.cohort import Training
 
+COLUMNS = 6  # of the passive party of `small_task`
 TINY = {"hidden": [], "cut": 2, "epochs": 3, "patience": 0, "select": False, "batch_size": 32}
 
 
@@ -204,13 +205,20 @@ def test_off_it_is_the_undefended_training_up_to_rounding() -> None:
 
 def test_one_unprotected_party_breaks_what_the_other_would_have_claimed() -> None:
     """The row is not even the protected party's: it changes all other rows' embeddings."""
-    found = one_row(small_task(0), ("active",))
+    found = one_row(small_task(0), ("active",), signs=torch.ones(1, COLUMNS))
     assert found.claimed == pytest.approx(0.726, abs=1e-3)
-    assert found.contradicts, found.sentence()
-    assert found.epsilon > 1.5, found.sentence()
+    assert found.epsilon > 2.0, found.sentence()
 
 
-def test_both_protected_are_not_contradicted() -> None:
-    found = one_row(small_task(0), ("active", "passive1"))
+def test_the_row_that_the_model_gets_most_wrong_breaks_it_too() -> None:
+    """Chosen among random signs without a look at the trained weights."""
+    found = one_row(small_task(0), ("active",), epochs=8)
+    assert found.claimed == pytest.approx(1.061, abs=1e-3)
+    assert found.epsilon > 2.0, found.sentence()
+
+
+@pytest.mark.parametrize("signs", [torch.ones(1, COLUMNS), None], ids=["plus", "worst"])
+def test_both_protected_are_not_contradicted(signs: Tensor | None) -> None:
+    found = one_row(small_task(0), ("active", "passive1"), signs=signs)
     assert not found.contradicts, found.sentence()
     assert found.epsilon < 0.5

@@ -9,11 +9,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine_fakes import SCENARIO, Trainer, backend
 
-from vflsec import cli
+from vflsec import cli, files
 from vflsec.engine import run
 from vflsec.errors import DataError
 from vflsec.registry import Registry
@@ -150,13 +151,14 @@ def test_an_output_that_cannot_be_written_is_two(
 
 
 def test_a_system_that_refuses_to_write_is_two(
-    vflsec: Cli, scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: Path, data: bytes) -> int:
+    def refuse(*_: Any, **__: Any) -> Any:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
     assert vflsec("audit", scenario, "--out", tmp_path / "out") == 2
+    assert trainer.calls == []
     assert "results cannot be written there: Read-only file system" in vflsec.err
 
 
@@ -238,7 +240,7 @@ def test_a_baseline_fails_what_leaks_more_than_before(
     monkeypatch.setattr(engine_fakes, "figure", lambda *names: 0.85 + 0.1 * first(*names))
     assert vflsec("audit", scenario, "--out", new) == 0
     assert vflsec("gate", new, "--baseline", file, "--report", tmp_path / "ci") == 1
-    assert vflsec.out.count("FAIL") == 8
+    assert vflsec.out.count("FAIL") == 8 + 1
     assert "changed by +0.200 over 3 seeds" in " ".join(vflsec.out.split())
     assert (tmp_path / "ci" / "junit.xml").read_text().count("<failure") == 8
 

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from vflsec.engine import run
 from vflsec.engine.folder import OUR_FILES
 from vflsec.engine.rehearse import make_plan
 from vflsec.engine.shard import Shard, divided
+from vflsec.engine.store import Store
 from vflsec.errors import ConfigError
 from vflsec.plan.estimate import weight
 from vflsec.report import outputs
@@ -44,7 +46,16 @@ def without_time(summary: dict[str, Any]) -> dict[str, Any]:
     out = json.loads(json.dumps(summary))
     out.pop("when")
     out["cost"].pop("run_seconds")
+    out["command"].pop("folder")
     return out
+
+
+@contextmanager
+def unsealed(folder: Path) -> Iterator[sqlite3.Connection]:
+    """A store to be changed, which then has no seals: an earlier version wrote none."""
+    with sqlite3.connect(folder / "results.sqlite") as db:
+        yield db
+        db.execute("delete from seals")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -112,6 +123,7 @@ def test_merged_shards_equal_one_run(made: Path, tmp_path: Path) -> None:
     stored = pd.read_parquet(tmp_path / "merged" / "results.parquet")
     pd.testing.assert_frame_equal(stored, whole.results, check_exact=True)
     assert without_time(merged.summary) == without_time(whole.summary)
+    assert merged.summary["command"]["folder"] == str(tmp_path / "merged")
     assert (merged.verdict, merged.exit_code) == (whole.verdict, whole.exit_code) == ("PASS", 0)
     assert {p.name for p in (tmp_path / "merged").iterdir()} <= set(OUR_FILES)
     again = Trainer()
@@ -163,7 +175,7 @@ def test_too_few_shards_are_said_to_be_too_few_and_can_be_finished(
 def test_what_broke_in_one_folder_is_taken_from_another(
     made: Path, tmp_path: Path, first: str
 ) -> None:
-    with sqlite3.connect(made / "one" / "results.sqlite") as db:
+    with unsealed(made / "one") as db:
         pair = db.execute("select attack_key, cell from done where attack_key != ''").fetchone()
         where = "where attack_key = ? and cell = ?"
         db.execute(f"update done set status = 'error' {where}", pair)
@@ -205,10 +217,8 @@ def test_an_attacked_training_does_not_stand_for_the_audited_one(tmp_path: Path)
 def test_folders_of_other_audits_are_refused(
     made: Path, tmp_path: Path, key: str, value: Any, why: str
 ) -> None:
-    with sqlite3.connect(made / "two" / "results.sqlite") as db:
-        text = db.execute("select value from meta where key = 'audit'").fetchone()[0]
-        record = json.loads(text) | {key: value}
-        db.execute("update meta set value = ? where key = 'audit'", (json.dumps(record),))
+    with Store(made / "two") as store:
+        store.set_meta("audit", store.record() | {key: value})
     with pytest.raises(ConfigError, match=rf"two has {why}.*Only parts of one audit"):
         vflsec.merge([made / "one", made / "two"], tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
@@ -222,7 +232,7 @@ def test_an_edited_gate_is_another_scenario(made: Path, tmp_path: Path) -> None:
 
 
 def test_two_truths_about_one_cell_are_refused(made: Path, tmp_path: Path) -> None:
-    with sqlite3.connect(made / "one" / "results.sqlite") as db:
+    with unsealed(made / "one") as db:
         db.execute("update measures set value = 0.5 where attack = 'norm'")
     with pytest.raises(ConfigError, match=r"other figures for norm of cell [0-9a-f]{24} \(seed "):
         vflsec.merge([made / "one", made / "whole"], tmp_path / "merged")

@@ -127,13 +127,13 @@ def registered(policy: Policy) -> Iterator[None]:
 
 def one_row(
     task: Task, parties: Sequence[str], *, strength: float = 20.0, scale: float = 1e4,
-    runs: int = 300, epochs: int = 4, seed: int = 0,
+    runs: int = 300, epochs: int = 4, seed: int = 0, signs: Tensor | None = None,
 ) -> canary.Measured:  # fmt: skip
     """What the active party's weights tell about one row's columns at the first passive party.
 
     `runs` trainings of splitnn side by side from the same weights, one for each coin: the row is
-    `scale` in every column, with those of 16 random signs for which the untrained model is most
-    wrong, or 0. Both are one zeroing-out away from a training without the row, so the claim is that
+    `scale` in every column, with those `signs` for which the untrained model is most wrong, or 0.
+    Both are one zeroing-out away from a training without the row, so the claim is that
     of half the noise, composed over the parties that have it.
 
     Args:
@@ -142,10 +142,12 @@ def one_row(
         strength: noise multiplier.
         scale: of the row, the worst case that a guarantee is about.
         runs, epochs, seed: trainings, full batches of each, and of coins and noise.
+        signs: to choose from, each of -1 and 1, (n, *columns); 16 are drawn if it is left out.
     """
     row, (victim, *_) = int(task.sets["labelled"][0]), task.passive
-    draws = generator(seed, "signs")
-    signs = torch.randint(2, (16, *task.x[victim].shape[1:]), generator=draws) * 2.0 - 1.0
+    if signs is None:
+        draws = generator(seed, "signs")
+        signs = torch.randint(2, (16, *task.x[victim].shape[1:]), generator=draws) * 2.0 - 1.0
     worlds = []
     for value in (torch.zeros_like(signs[0]), *(scale * signs)):
         x = task.x[victim].clone()
@@ -160,9 +162,10 @@ def one_row(
         "batch_size": len(task.sets["labelled"]), "optimizer": "sgd", "lr": 0.1,
     }  # fmt: skip
     algorithm = registry.algorithms.create("splitnn", params)
-    loud = Federation.create(_stack(worlds, torch.arange(1, 17)), seeds[:1] * 16)
+    n = len(signs)
+    loud = Federation.create(_stack(worlds, torch.arange(1, n + 1)), seeds[:1] * n)
     algorithm.build(loud)
-    shares = torch.log_softmax(predict(algorithm, loud, torch.full((16, 1), row)), dim=2)
+    shares = torch.log_softmax(predict(algorithm, loud, torch.full((n, 1), row)), dim=2)
     worst = 1 + int(shares[:, 0, int(task.y[row])].argmin())
     stack = _stack([worlds[0], worlds[worst]], coins)
     fed = Federation.create(stack, seeds, {p: [(policy, on)] for p in parties})
