@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
 from torch import Tensor
 
 from vflsec.audit.controls import Leakage
@@ -174,6 +173,8 @@ def _chance(leak: Leakage, alpha: float) -> float:
         if not a.sd:
             chances.append(float(a.mean > 0))
             continue
+        from scipy import stats
+
         bar, away = stats.t.isf(alpha, a.n - 1), a.mean * math.sqrt(a.n) / a.sd
         sure = math.nan if abs(away) > 30 else float(stats.nct.sf(bar, a.n - 1, away))
         chances.append(float(away > 0) if math.isnan(sure) else sure)

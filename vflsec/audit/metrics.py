@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from vflsec import check
 from vflsec.audit import intervals
 from vflsec.audit.join import Floats, Ints, Joined, decide, join
+from vflsec.audit.tails import entropy, normal_quantile
 
 if TYPE_CHECKING:
     from vflsec.guess import Guess, Truth
@@ -58,10 +59,15 @@ class _Case:
     def y(self) -> Ints:
         return self.joined.values
 
-    @property
+    @cached_property
     def margin(self) -> Floats:
         """Two classes: one score for each row, larger = class 1."""
         return _margin(self.joined.scores)
+
+    @cached_property
+    def order(self) -> Ints:
+        """Two classes: the order in which the margins rise, for all that ranks them."""
+        return np.argsort(self.margin)
 
 
 Figure = tuple[float | None, float | None, float | None]
@@ -108,7 +114,7 @@ def _accuracy(case: _Case) -> Figure:
 def _balanced_accuracy(case: _Case) -> Figure:
     """Mean recall; the exact limits of the recalls are combined by MOVER (Zou and Donner 2008)."""
     recalls = []
-    for c in np.unique(case.y):
+    for c in np.flatnonzero(np.bincount(case.y)):
         of = case.y == c
         right = int((case.decided[of] == c).sum())
         recalls.append(_proportion(right, int(of.sum()), case.confidence))
@@ -120,12 +126,15 @@ def _balanced_accuracy(case: _Case) -> Figure:
 
 
 def _mean_auc(
-    parts: list[tuple[Ints, Floats, NDArray[np.bool_]]], confidence: float, weakest: bool = False
+    parts: list[tuple[Ints, Floats, NDArray[np.bool_]]],
+    confidence: float,
+    weakest: bool = False,
+    orders: list[Ints] | None = None,
 ) -> Figure:
     kept = [p for p in parts if p[2].any() and not p[2].all()]
     if not kept:
         return None, None, None
-    auc, pairs = intervals.mean_auc(kept)
+    auc, pairs = intervals.mean_auc(kept, orders)
     if weakest:
         pairs = min(int(min(y.sum(), (~y).sum())) for _, _, y in kept)
     return (auc.value, *intervals.auc_interval(auc, pairs, confidence))
@@ -134,7 +143,7 @@ def _mean_auc(
 def _auc(case: _Case) -> Figure:
     rows, y, s = case.joined.rows, case.y, case.joined.scores
     if case.classes == 2:
-        return _mean_auc([(rows, case.margin, y == 1)], case.confidence)
+        return _mean_auc([(rows, case.margin, y == 1)], case.confidence, orders=[case.order])
     parts = [(rows, s[:, c], y == c) for c in range(case.classes)]
     return _mean_auc(parts, case.confidence, weakest=True)
 
@@ -160,7 +169,7 @@ def _tpr(case: _Case) -> Figure:
     if pos.all() or not pos.any():
         return None, None, None
     allowed = int(0.01 * int((~pos).sum()) + 1e-9)
-    bar = np.sort(s[~pos])[::-1][allowed]
+    bar = s[case.order[~pos[case.order]]][::-1][allowed]
     return _proportion(int((s[pos] > bar).sum()), int(pos.sum()), case.confidence)
 
 
@@ -168,7 +177,7 @@ def _normal(per_row: Floats, confidence: float) -> Figure:
     mean = float(per_row.mean())
     if len(per_row) < 2:
         return mean, None, None
-    z = float(stats.norm.ppf(0.5 + confidence / 2))
+    z = normal_quantile(0.5 + confidence / 2)
     half = z * float(per_row.std(ddof=1)) / math.sqrt(len(per_row))
     return mean, mean - half, mean + half
 
@@ -201,10 +210,6 @@ def _r2(case: _Case) -> Figure:
     return _normal(1 - ((s - y)[:, use] ** 2 / spread[use]).mean(1), case.confidence)
 
 
-def _entropy(_: int, prior: Floats) -> float:
-    return float(stats.entropy(prior))
-
-
 _LIST = (
     Metric("accuracy", "share of rows labelled rightly", _accuracy, lambda c, p: float(p.max())),
     Metric(
@@ -229,7 +234,7 @@ _LIST = (
     ),
     Metric(
         "log_loss", "mean −log probability of the truth (nats), from probabilities or logits",
-        _log_loss, _entropy, larger_is_better=False, reach=(0.0, math.inf),
+        _log_loss, lambda c, p: entropy(p), larger_is_better=False, reach=(0.0, math.inf),
     ),
     Metric("r2", "1 − squared error / variance, mean over columns", _r2, lambda c, p: 0.0,
            target="feature", reach=(-math.inf, 1.0)),

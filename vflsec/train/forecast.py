@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 
 import torch
-from scipy import stats
 from torch import Tensor
 
 from vflsec.algorithm import Algorithm
@@ -64,6 +63,8 @@ class _Expected:
             if not len(some) or not bool((hits > 0).any()):
                 continue
             unit = float(hits[hits > 0].min())
+            from scipy import stats
+
             tries = steps * math.ceil(float(hits.sum()) / unit)
             most = unit * float(stats.binom.isf(RARE / len(some), tries, 1 / len(some)))
             self.drawn[some] = torch.maximum(self.drawn[some], torch.tensor(most).double())
