@@ -106,9 +106,9 @@ def _judged(
     from vflsec.audit import gate as gates
     from vflsec.audit.answerable import unanswerable
     from vflsec.audit.leakage import rows_of
+    from vflsec.engine.judge import judge
     from vflsec.engine.previous import read_any
     from vflsec.engine.record import edited, regated
-    from vflsec.engine.run import judge
     from vflsec.engine.store import Store
     from vflsec.report.console import judged_line
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from vflsec.audit.dosing import MARK, dosed
+from vflsec.audit.dosing import MARK
+from vflsec.audit.overlay import dosed
 from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, victims
 from vflsec.engine.claims import claims, planned, verified

@@ -72,10 +72,12 @@ def obstacles(
     from vflsec.data.prepare import make_task
 
     tasks: dict[str, Task] = {}
+    tried: set[str] = set()
     for group in groups:
         cell, name = group.cells[-1], group.data.name
-        if group.role != "audit" or _encrypts(cell):
+        if group.role != "audit" or cell.cohort in tried or _encrypts(cell):
             continue
+        tried.add(cell.cohort)  # groups of active attackers train the same
         before = () if _claims(cell) else trained(cell)
         if before:
             phases[cell.cohort] = before

@@ -19,8 +19,8 @@ import torch
 from vflsec import registry
 from vflsec.audit.scoring import scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, victims
+from vflsec.engine.judge import judge
 from vflsec.engine.record import threats, versions
-from vflsec.engine.run import judge
 from vflsec.engine.store import Store
 from vflsec.errors import ConfigError, ThreatModelError, TraceError
 from vflsec.guess import Truth
