@@ -20,6 +20,7 @@ from vflsec.engine.integrity import success
 from vflsec.guess import Truth
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.controls import Control, randomised
+from vflsec.measure.shared import SharedControls
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import attempted
 from vflsec.rng import generator
@@ -45,6 +46,7 @@ def run_cohort(
     progress: Progress | None = None,
     main: bool = True,
     known_controls: dict[tuple[Any, ...], list[Control]] | None = None,
+    shared: SharedControls | None = None,
     keep: Keep | None = None,
 ) -> list[CellResult]:
     """Train cells that differ in seed and strengths only, and audit each.
@@ -58,6 +60,7 @@ def run_cohort(
         main: False leaves main-task figures out.
         known_controls: controls of earlier cohorts with the same tasks and architecture, which do
             not depend on the defense; those that are computed here are added.
+        shared: controls of any earlier cohorts, taken where they were made of the same.
         keep: where the views are kept, if they are; no attack may act during training then.
 
     Returns:
@@ -69,7 +72,7 @@ def run_cohort(
     tell = progress or (lambda *_: None)
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     training = Training(stacked, demands, tasks, pick_device(device), tell)
-    bench = Bench(known_controls, training.alone)
+    bench = Bench(known_controls, training.alone, shared, cells[0].undefended)
     keeper = keep and Keeper(keep, training, len(cells), [p.attack for p in asked])
     results = [CellResult(c.key, c, device=str(training.device)) for c in stacked]
     of = [training.task(r) for r in range(len(stacked))]
