@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from vflsec.channel import Binding
-from vflsec.counts import Guarded, plain
+from vflsec.counts import Guarded, heard, plain
 from vflsec.party import Party
 from vflsec.task import Stack
 
-__all__ = ["Hooks", "cross_entropy"]
+__all__ = ["Hooks", "cross_entropy", "squared_error"]
 
 
 class Hooks:
@@ -51,7 +51,9 @@ class Hooks:
             index = index.expand(-1, -1, self.labels.shape[2])
         y = self.labels.gather(1, index)
         counters = tuple(b.own.uses for b in self._by_loss() if b.own.uses is not None)
-        return Guarded.over(y, rows, counters) if counters else y
+        silent = self.stack.silent(rows)
+        guarded = counters or silent is not None
+        return Guarded.over(y, rows, counters, silent) if guarded else y
 
     def _by_loss(self) -> list[Binding]:
         """The active party's policies that protect labels by the loss alone."""
@@ -64,7 +66,8 @@ class Hooks:
     def losses(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
         """Loss of each row, (R, b): cross entropy, or what the active party's policy says.
 
-        `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares.
+        `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares. Of a quantity the squared
+        error.
         """
         given, y = y, plain(y)
         for b in self.active.bindings:
@@ -73,9 +76,10 @@ class Hooks:
                 rows = b.policy.loss(logits, y, b.own)
                 if rows is not None:
                     self._count_loss(given, b, train)
-                    return rows
+                    return heard(rows, given)
         self._count_loss(given, None, train)
-        return cross_entropy(logits, y)
+        plainly = squared_error if self.stack.first.values is not None else cross_entropy
+        return heard(plainly(logits, y), given)
 
     def _count_loss(self, y: Tensor, by: Binding | None, train: bool) -> None:
         """Labels were used by the loss of `by`, or by plain cross entropy."""
@@ -107,6 +111,11 @@ class Hooks:
                 if term is not None:
                     total = term if total is None else total + term
         return total
+
+
+def squared_error(answer: Tensor, y: Tensor) -> Tensor:
+    """Squared error of each row, (R, b), of answers and values (R, b, 1)."""
+    return (answer - y).square().sum(2)
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:

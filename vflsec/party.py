@@ -12,11 +12,10 @@ from torch import Tensor
 from vflsec.channel import Binding
 from vflsec.errors import PolicyError
 from vflsec.nn import optim
+from vflsec.nn.flat import LANES
 from vflsec.nn.replicas import Replicas
 
 __all__ = ["Party", "clipped", "groups", "step"]
-
-LANES = 16  # numbers of float32 in the widest vector register
 
 
 @dataclass
@@ -182,6 +181,9 @@ def step(optimizer: Any, params: Sequence[Tensor], gradients: Sequence[Tensor | 
     Gradients of batched matrix products come transposed in memory; fused optimizers on the CPU read
     them in memory order, so they are laid out like their parameters first.
     """
+    if isinstance(optimizer, optim.Fused) and optimizer.flat:
+        optimizer.take(params, gradients)
+        return
     for p, g in zip(params, gradients, strict=True):
         p.grad = None if g is None else g.contiguous()
     optimizer.step()

@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from vflsec.audit.controls import Leakage
@@ -39,7 +40,7 @@ Doses = Mapping[tuple[Any, ...], float | None]
 
 def planted(metric: str, share: float, control: float) -> float:
     """What the best possible attacker gains over a control of that figure."""
-    part = 1 - (1 - share) ** 2 if metric in ("auc", "leak_auc") else share
+    part = 1 - (1 - share) ** 2 if metric in ("auc", "leak_auc", "concordance") else share
     return part * (1 - control)
 
 
@@ -84,7 +85,8 @@ def _chance(leak: Leakage, alpha: float) -> float:
         from scipy import stats
 
         bar, away = stats.t.isf(alpha, a.n - 1), a.mean * math.sqrt(a.n) / a.sd
-        sure = math.nan if abs(away) > 30 else float(stats.nct.sf(bar, a.n - 1, away))
+        with np.errstate(all="ignore"):  # scipy 1.12 warns where its value is right
+            sure = math.nan if abs(away) > 30 else float(stats.nct.sf(bar, a.n - 1, away))
         chances.append(float(away > 0) if math.isnan(sure) else sure)
     return min(chances)
 

@@ -110,12 +110,17 @@ def _run(
         loaded, load=backend.load_source, try_out=given is None,
         trained=(lambda _: ()) if how.fresh else views.phases,
     )  # fmt: skip
+    if how.keep_views:
+        from vflsec.train.export import no_quantity
+
+        for group in plan.groups:
+            no_quantity(group.data.classes, "--keep-views: a file of kept views")
     started = time.monotonic()
     with claim(folder) as lock:
         lock.forget()
         clear(folder) if how.fresh else only_ours(folder)
         tidy(folder)
-        with Store(folder) as store:
+        with Store(folder) as store, store.reading():
             record = record_of(loaded, plan, where, how.looks, folder)
             if how.part is not None:
                 record["shard"] = str(how.part)

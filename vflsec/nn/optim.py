@@ -3,16 +3,24 @@
 The constructor and the step of `torch.optim` import the compiler (`torch._dynamo`) only to exempt
 themselves from it. Here the same functions are called without that wrapper: the same kernels on the
 same numbers, so results are equal bit for bit.
+
+Parameters that lie in flat buffers (:mod:`vflsec.nn.flat`), as those of stacks do, are stepped by
+one fused kernel over all of them instead. That is equal bit for bit to the fused optimizers of
+torch, too, wherever a parameter fills whole vector registers.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-__all__ = ["SGD", "Adagrad", "Adam"]
+from vflsec.nn.flat import Block, blocks
+
+__all__ = ["SGD", "Adagrad", "Adam", "Fused"]
 
 _ADD = inspect.unwrap(torch.optim.Optimizer.add_param_group)
 _ADAM, _SGD, _ADAGRAD = (
@@ -20,24 +28,116 @@ _ADAM, _SGD, _ADAGRAD = (
 )
 
 
-class Adam(torch.optim.Adam):
+class Fused:
+    """The half of an optimizer that steps parameters of flat buffers by one kernel."""
+
+    param_groups: list[dict[str, Any]]
+    state: Any
+    _flat: list[list[Block]] | None
+    _looked = False
+
+    @property
+    def flat(self) -> bool:
+        """True if all its parameters lie in flat buffers."""
+        if not self._looked:
+            found = [blocks(group["params"]) for group in self.param_groups]
+            self._flat = None if None in found else [b for b in found if b is not None]
+            self._looked = True
+        return self._flat is not None
+
+    @torch.no_grad()
+    def take(self, params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+        """One step of the given parameters, if :attr:`flat`; those without a gradient stay."""
+        assert self.flat and self._flat is not None
+        of = {id(p): g for p, g in zip(params, gradients, strict=True) if g is not None}
+        for group, made in zip(self.param_groups, self._flat, strict=True):
+            for block in list(made):
+                have = sum(id(p) in of for p in block.params)
+                if 0 < have < len(block.params):  # from now on they count their own steps
+                    at = made.index(block)
+                    made[at : at + 1] = block.split()
+                    for one in made:
+                        self._tell(one)
+            ready = [b for b in made if all(id(p) in of for p in b.params)]
+            if ready:
+                self._kernel(
+                    group, ready, [b.gathered([of[id(p)] for p in b.params]) for b in ready]
+                )
+
+    def _take_own(self) -> None:
+        """One step with the gradients that the parameters carry."""
+        params = [p for group in self.param_groups for p in group["params"]]
+        self.take(params, [p.grad for p in params])
+
+    def _tell(self, block: Block) -> None:
+        """Show what is kept of a block under its parameters, as torch does."""
+        for i, p in enumerate(block.params):
+            self.state[p] = {
+                key: block.of(v, i) if isinstance(v, Tensor) and v.dim() else v
+                for key, v in block.state.items()
+            }
+
+    def _kernel(self, group: dict[str, Any], ready: list[Block], grads: list[Tensor]) -> None:
+        raise NotImplementedError("abstract")
+
+
+class Adam(Fused, torch.optim.Adam):
     """`torch.optim.Adam`; no closures."""
 
     add_param_group = _ADD
 
     def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        if self.flat:
+            return self._take_own()
         with torch.no_grad():
             return _ADAM(self)
 
+    def _kernel(self, group: dict[str, Any], ready: list[Block], grads: list[Tensor]) -> None:
+        for b in ready:
+            if not b.state:
+                device = b.data.device if b.data.is_cuda else torch.device("cpu")
+                b.state["step"] = torch.zeros((), dtype=torch.float32, device=device)
+                b.state |= {k: torch.zeros_like(b.data) for k in ("exp_avg", "exp_avg_sq")}
+                self._tell(b)
+            b.state["step"] += 1
+        beta1, beta2 = group["betas"]
+        torch._fused_adam_(
+            [b.data for b in ready], grads,
+            [b.state["exp_avg"] for b in ready], [b.state["exp_avg_sq"] for b in ready], [],
+            [b.state["step"] for b in ready],
+            lr=group["lr"], beta1=beta1, beta2=beta2, weight_decay=group["weight_decay"],
+            eps=group["eps"], amsgrad=False, maximize=False,
+        )  # fmt: skip
 
-class SGD(torch.optim.SGD):
+
+class SGD(Fused, torch.optim.SGD):
     """`torch.optim.SGD`; no closures."""
 
     add_param_group = _ADD
 
     def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        if self.flat:
+            return self._take_own()
         with torch.no_grad():
             return _SGD(self)
+
+    def _kernel(self, group: dict[str, Any], ready: list[Block], grads: list[Tensor]) -> None:
+        momentum = group["momentum"]
+        pairs = list(zip(ready, grads, strict=True))
+        new = [pair for pair in pairs if momentum and not pair[0].state]
+        old = [pair for pair in pairs if not momentum or pair[0].state]
+        for b, _ in new:
+            b.state["momentum_buffer"] = torch.zeros_like(b.data)
+            self._tell(b)
+        for some in (new, old):
+            if some:
+                torch._fused_sgd_(
+                    [b.data for b, _ in some], [g for _, g in some],
+                    [b.state["momentum_buffer"] for b, _ in some] if momentum else [],
+                    weight_decay=group["weight_decay"], momentum=momentum, lr=group["lr"],
+                    dampening=group["dampening"], nesterov=group["nesterov"], maximize=False,
+                    is_first_step=some is new,
+                )  # fmt: skip
 
 
 class Adagrad(torch.optim.Adagrad):

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from vflsec.errors import ConfigError
+from vflsec.nn.dense import Layer, dense
+from vflsec.nn.flat import Flat
 from vflsec.rng import Streams, as_global
 
 __all__ = ["LEAST", "ReplicaFallbackWarning", "Replicas", "stacked"]
@@ -61,7 +63,7 @@ class Replicas:
         rng: streams for modules that draw while training (dropout); none is needed without them.
 
     Attributes:
-        params: leaf tensors by name, (R, ...), requiring gradients.
+        params: leaf tensors by name, (R, ...), requiring gradients; in one flat buffer.
         buffers: tensors by name, (R, ...).
     """
 
@@ -81,11 +83,11 @@ class Replicas:
         named = [dict(m.named_parameters()) for m in modules]
         buffered = [dict(m.named_buffers()) for m in modules]
         self.params = {
-            k: torch.stack([n[k].detach() for n in named])
-            .to(self.device, dtype)
-            .requires_grad_(v.requires_grad)
-            for k, v in named[0].items()
+            k: torch.stack([n[k].detach() for n in named]).to(self.device, dtype) for k in named[0]
         }
+        trained = {k: v for k, v in self.params.items() if named[0][k].requires_grad}
+        if trained:
+            self.params |= Flat(trained).leaves
         self.buffers = {
             k: self._cast(torch.stack([n[k].detach() for n in buffered])) for k in buffered[0]
         }
@@ -238,24 +240,29 @@ def apply(stack: Replicas, prefix: str, module: nn.Module, x: Tensor, train: boo
 
 @stacked(nn.Sequential)
 def _sequential(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
+    """Its children in turn; linear layers that follow each other, with ReLU between, as one."""
+    layers: list[Layer] = []
     for name, child in module.named_children():
+        if type(child) is nn.Linear:
+            layers.append(_layer(s, f"{prefix}{name}."))
+            continue
+        if type(child) is nn.ReLU and layers and not layers[-1].relu:
+            layers[-1] = layers[-1]._replace(relu=True)
+            continue
+        if layers:
+            x = dense(layers, x)
+            layers = []
         x = apply(s, f"{prefix}{name}.", child, x, train)
-    return x
+    return dense(layers, x) if layers else x
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """R linear layers at once: x (R, b, i), weight (R, o, i), bias (R, o) -> (R, b, o)."""
-    if bias is None:
-        return torch.bmm(x, weight.transpose(1, 2))
-    return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
+def _layer(s: Replicas, prefix: str, relu: bool = False) -> Layer:
+    return Layer(s.params[f"{prefix}weight"], s.params.get(f"{prefix}bias"), relu)
 
 
 @stacked(nn.Linear)
 def _linear(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
-    shape = x.shape
-    flat = x.reshape(shape[0], -1, shape[-1])
-    out = linear(flat, s.params[f"{prefix}weight"], s.params.get(f"{prefix}bias"))
-    return out.reshape(*shape[:-1], out.shape[-1])
+    return dense([_layer(s, prefix)], x)
 
 
 @stacked(nn.ReLU, nn.LeakyReLU, nn.Identity)

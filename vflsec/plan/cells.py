@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,13 +12,22 @@ from vflsec import registry
 from vflsec.cell import CellSpec, DefenseSpec, digest
 from vflsec.config.components import flat_params, natural_strengths
 from vflsec.config.sections import Root
+from vflsec.errors import ConfigError
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import source_key
 
-__all__ = ["REFERENCES", "Cells", "code_of"]
+__all__ = ["REFERENCES", "Cells", "claimants", "code_of"]
 
 REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
+MOST_CELLS = 100_000
+"""Trainings of one audit; planning so many takes about a minute."""
+
 _ABSENT = object()
+
+
+def claimants(defenses: Sequence[DefenseSpec]) -> list[str]:
+    """Names of the defenses that claim an epsilon of what is counted."""
+    return [d.name for d in defenses if registry.defenses.create(d.name, d.params).counted]
 
 
 def _own_modules(params: Mapping[str, Any]) -> list[str]:
@@ -60,7 +70,11 @@ class Cells:
         self.registered: dict[str, str] = {}
 
     def grid(self) -> list[tuple[DefenseSpec, ...]]:
-        """Every combination of defenses and strengths, as one stack each."""
+        """Every combination of defenses and strengths, as one stack each.
+
+        Raises:
+            ConfigError: there are more trainings than can be planned.
+        """
         axes: dict[str, list[DefenseSpec]] = {}
         for section in self.root.defense:
             name = registry.defenses.entry(section.name).name
@@ -74,6 +88,14 @@ class Cells:
             spec = DefenseSpec(name, params, section.party)
             axis = axes.setdefault(section.choice or f"#{len(axes)}", [])
             axis += [replace(spec, strength=s) for s in strengths]
+        root = self.root
+        many = len(root.data), len(root.algorithm), len(root.audit.seeds)
+        count = math.prod((*many, *(len(axis) for axis in axes.values())))
+        if count > MOST_CELLS:
+            raise ConfigError(
+                f"the scenario must make at most {MOST_CELLS:,} trainings, got {count:,} (data x "
+                "algorithms x strengths x seeds). Sweep less, or divide it into several."
+            )
         return [tuple(combination) for combination in itertools.product(*axes.values())]
 
     def cell(
@@ -102,6 +124,7 @@ class Cells:
             seed=seed,
             dtype=self.root.audit.dtype,
             code=self._code(info, algorithm, params, defenses),
+            untested=not self.root.audit.canaries and bool(claimants(defenses)),
         )
 
     def _registered(self, algorithm: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.audit.leakage import defense_point
+from vflsec.plan.cells import claimants
 
 if TYPE_CHECKING:
     from vflsec.plan.values import Group, Work
@@ -77,7 +78,8 @@ def estimate(groups: Sequence[Group]) -> dict[str, Any]:
         labelled = group.data.section.get("labelled", 0.7)
         rows = labelled if isinstance(labelled, int) else labelled * group.data.rows
         more = int(epochs * math.ceil(min(rows, group.data.rows) / batch)) * len(group.cells)
-        steps += more
+        tested = group.role == "audit" and group.main and not group.cells[0].untested
+        steps += more * (2 if tested and claimants(group.cells[0].defenses) else 1)
         if group.role != "reference" and group.main:
             width = given.get("embedding") or given.get("cut") or 0
             size = 8 if group.cells[0].dtype == "float64" else 4

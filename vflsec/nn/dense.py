@@ -1,0 +1,205 @@
+"""Stacked linear layers with ReLU between as one step, and its way back by hand.
+
+One function instead of a node of the autograd graph for every product: forward and backward are the
+same few kernels, in place where nobody can tell. :func:`forward` and :func:`backward` are the only
+ones who call them, with a graph (:class:`Dense`) and without (:mod:`vflsec.nn.chain`), so both give
+the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from vflsec.nn.flat import gradients_like
+
+__all__ = ["Layer", "backward", "dense", "forward"]
+
+CACHED = 1 << 18
+"""Numbers of the widest layer that are treated at a time, so that they stay in the cache."""
+
+_threshold_backward = torch.ops.aten.threshold_backward.grad_input
+
+
+class Layer(NamedTuple):
+    """R linear layers.
+
+    Attributes:
+        weight: (R, o, i).
+        bias: (R, o), or None.
+        relu: True if a ReLU follows.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    relu: bool
+
+
+def _chunks(replicas: int, numbers: int) -> list[tuple[int, int]]:
+    """Ranges of at least two replicas of so many numbers each, that fit the cache if they can."""
+    parts = max(1, replicas // max(2, CACHED // max(1, numbers)))
+    edges = [replicas * k // parts for k in range(parts + 1)]
+    return list(zip(edges, edges[1:], strict=False))
+
+
+def _spans(layers: Sequence[Layer], x: Tensor) -> list[tuple[int, int]]:
+    widest = max(max(layer.weight.shape[1:]) for layer in layers)
+    return _chunks(x.shape[0], x.shape[1] * widest)
+
+
+def forward(layers: Sequence[Layer], x: Tensor) -> list[Tensor]:
+    """What every layer puts out, (R, b, o) each, for inputs (R, b, i); called without a graph."""
+    spans = _spans(layers, x)
+    if len(spans) == 1:
+        outs = []
+        for weight, bias, relu in layers:
+            x = _product(x, weight, bias)
+            outs.append(x.relu_() if relu else x)
+        return outs
+    made = [x.new_empty(*x.shape[:2], layer.weight.shape[1]) for layer in layers]
+    for a, b in spans:
+        h = x[a:b]
+        for (weight, bias, relu), out in zip(layers, made, strict=True):
+            h = _product(h, weight[a:b], None if bias is None else bias[a:b], out[a:b])
+            if relu:
+                h.relu_()
+    return made
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
+    if bias is None:
+        return torch.bmm(x, weight.transpose(1, 2), out=out)
+    return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2), out=out)
+
+
+def backward(
+    layers: Sequence[Layer],
+    x: Tensor,
+    outs: Sequence[Tensor],
+    slope: Tensor,
+    into: Sequence[tuple[Tensor | None, Tensor | None]],
+    *,
+    down: bool,
+) -> Tensor | None:
+    """Gradients of the parameters, and of the inputs; called without a graph.
+
+    Args:
+        layers, x, outs: of :func:`forward`.
+        slope: gradient of the last output, (R, b, o).
+        into: for every layer where the gradients of weight and bias are written, None where nobody
+            asks for one.
+        down: True if the gradient of `x` is wanted.
+
+    Returns:
+        It, (R, b, i), or None.
+    """
+    spans = _spans(layers, x)
+    if len(spans) == 1:
+        return _backward(layers, x, outs, slope, into, down)
+    below = torch.empty_like(x, memory_format=torch.contiguous_format) if down else None
+    for a, b in spans:
+        part = _backward(
+            [Layer(w[a:b], None, relu) for w, _, relu in layers], x[a:b],
+            [out[a:b] for out in outs], slope[a:b],
+            [tuple(None if t is None else t[a:b] for t in pair) for pair in into],  # type: ignore[misc]
+            down, None if below is None else below[a:b],
+        )  # fmt: skip
+        assert (part is None) == (below is None)
+    return below
+
+
+def _backward(
+    layers: Sequence[Layer],
+    x: Tensor,
+    outs: Sequence[Tensor],
+    slope: Tensor,
+    into: Sequence[tuple[Tensor | None, Tensor | None]],
+    down: bool,
+    below: Tensor | None = None,
+) -> Tensor | None:
+    own = False  # whether `slope` was made here and may be written to
+    for k in range(len(layers) - 1, -1, -1):
+        weight, _, relu = layers[k]
+        if relu:
+            target = slope if own else torch.empty_like(outs[k])
+            slope = _threshold_backward(slope, outs[k], 0, grad_input=target)
+        given = x if k == 0 else outs[k - 1]
+        to_weight, to_bias = into[k]
+        if to_bias is not None:
+            torch.sum(slope, 1, out=to_bias)
+        if to_weight is not None:
+            _weight_gradient(slope, given, to_weight)
+        if k or down:
+            slope = torch.bmm(slope, weight, out=below if k == 0 else None)
+            own = True
+    return slope if down else None
+
+
+def _weight_gradient(slope: Tensor, x: Tensor, out: Tensor) -> None:
+    """g^T x (R, o, i) of slopes (R, b, o) and inputs (R, b, i): products of MKL are faster with the
+    longer side last.
+    """
+    if slope.shape[2] <= x.shape[2]:
+        torch.bmm(slope.transpose(1, 2), x, out=out)
+    else:
+        out.copy_(torch.bmm(x.transpose(1, 2), slope).transpose(1, 2))
+
+
+class Dense(torch.autograd.Function):
+    """:func:`forward` in a graph."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, relus: tuple[bool, ...], *params: Tensor | None) -> Tensor:
+        outs = forward(_layers(relus, params), x)
+        ctx.relus, ctx.given = relus, [p is not None for p in params]
+        ctx.save_for_backward(x, *(p for p in params if p is not None), *outs)
+        return outs[-1]
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Any:  # type: ignore[override]
+        x, *saved = ctx.saved_tensors
+        params = [saved.pop(0) if given else None for given in ctx.given]
+        wanted = [x if ctx.needs_input_grad[0] else None]
+        wanted += [
+            p if need else None for p, need in zip(params, ctx.needs_input_grad[2:], strict=True)
+        ]
+        if torch.is_grad_enabled():  # somebody differentiates this once more
+            out = _plain(_layers(ctx.relus, params), x)
+            asked = [t for t in wanted if t is not None]
+            found = iter(torch.autograd.grad(out, asked, slope, create_graph=True))
+            x_grad, *grads = [None if t is None else next(found) for t in wanted]
+            return x_grad, None, *grads
+        told = iter(gradients_like([p for p in wanted[1:] if p is not None]))
+        made = [None if p is None else next(told) for p in wanted[1:]]
+        into = list(zip(made[::2], made[1::2], strict=True))
+        below = backward(
+            _layers(ctx.relus, params), x, saved, slope, into, down=wanted[0] is not None
+        )
+        return below, None, *made
+
+
+def _layers(relus: Sequence[bool], params: Sequence[Tensor | None]) -> list[Layer]:
+    pairs = zip(params[::2], params[1::2], relus, strict=True)
+    return [Layer(w, b, relu) for w, b, relu in pairs if w is not None]
+
+
+def _plain(layers: Sequence[Layer], x: Tensor) -> Tensor:
+    """The same by single operations, which can be differentiated any number of times."""
+    for weight, bias, relu in layers:
+        x = _product(x, weight, bias)
+        x = torch.relu(x) if relu else x
+    return x
+
+
+def dense(layers: Sequence[Layer], x: Tensor) -> Tensor:
+    """Stacked layers on inputs (R, b, ..., i) -> (R, b, ..., o)."""
+    flat = x if x.dim() == 3 else x.reshape(x.shape[0], -1, x.shape[-1])
+    params = [t for layer in layers for t in layer[:2]]
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *params)):
+        out = Dense.apply(flat, tuple(layer.relu for layer in layers), *params)
+    else:
+        out = forward(layers, flat)[-1]
+    return out if x.dim() == 3 else out.reshape(*x.shape[:-1], out.shape[-1])
