@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.config.problems import Problem
+from vflsec.engine.machine import machine
 from vflsec.errors import VflsecError
 from vflsec.plan import planner
+from vflsec.plan.estimate import Timed, estimate
 
 if TYPE_CHECKING:
     from vflsec.cell import CellSpec
@@ -43,9 +45,13 @@ def make_plan(
         DataError: a table cannot be used.
     """
     notes: list[str] = []
-    trial = partial(obstacles, claims=notes, trained=trained)
+    timed: Timed = {}
+    trial = partial(obstacles, claims=notes, trained=trained, timed=timed)
     plan = planner.make_plan(scenario, trial=trial if try_out else None, **options)
-    return replace(plan, notes=tuple(dict.fromkeys((*plan.notes, *notes))))
+    return replace(
+        plan, notes=tuple(dict.fromkeys((*plan.notes, *notes))),
+        cost=estimate(plan.groups, timed, machine() if try_out else None),
+    )  # fmt: skip
 
 
 def obstacles(
@@ -55,6 +61,7 @@ def obstacles(
     phases: Phases,
     claims: list[str] | None = None,
     trained: Trained = lambda _: (),
+    timed: Timed | None = None,
 ) -> Iterator[Problem]:
     """Audited groups whose training cannot begin.
 
@@ -64,6 +71,7 @@ def obstacles(
         sources: the loaded data by `DataInfo.name`.
         phases: is filled in.
         trained: as in :func:`make_plan`; what claims an epsilon is tried out all the same.
+        timed: is filled in: steps of each pass and the seconds of one, by cohort.
         claims: gets a sentence for what each defense would claim, by the uses that are predicted.
 
     What only shows later than in the first step of a phase is not found. Cells under real
@@ -84,7 +92,10 @@ def obstacles(
             continue
         if name not in tasks:
             tasks[name] = make_task(sources[name], 0, **group.data.split)
-        phases[cell.cohort], reason, promised = _obstacle(cell, tasks[name])
+        steps: list[tuple[int, float]] = []
+        phases[cell.cohort], reason, promised = _obstacle(cell, tasks[name], steps)
+        if timed is not None and steps:
+            timed[cell.cohort] = steps
         if claims is not None:
             claims += [f"{said} ({group.title or cell.algorithm} on {name})" for said in promised]
         if reason:
@@ -108,12 +119,14 @@ def _claims(cell: CellSpec) -> bool:
     return any(p.counted and strength for strength, p in made)
 
 
-def _obstacle(cell: CellSpec, task: Task) -> tuple[tuple[str, ...], str, list[str]]:
+def _obstacle(
+    cell: CellSpec, task: Task, timed: list[tuple[int, float]]
+) -> tuple[tuple[str, ...], str, list[str]]:
     """Phases that are audited, why a cell cannot be trained or '', what would be claimed."""
     from vflsec.train.cohort import first_step
 
     try:
-        phases, found = first_step(cell, task)
+        phases, found = first_step(cell, task, timed)
     except VflsecError as error:
         return (), str(error), []
     strengths = {d.name: d.strength for d in cell.defenses}
