@@ -233,8 +233,8 @@ def _by_row(rows: Sequence[NDArray[Any]], values: Sequence[Floats]) -> tuple[Flo
             out += more
         return out, len(rows)
     names, place = np.unique(np.concatenate(rows), return_inverse=True)
-    out = np.bincount(place, np.concatenate(values), minlength=len(names))
-    return out, int(np.bincount(place).max())
+    summed = np.bincount(place, np.concatenate(values), minlength=len(names))
+    return summed.astype(float), int(np.bincount(place).max())
 
 
 def auc_interval(auc: Auc, pairs: int, confidence: float = 0.95) -> Interval:

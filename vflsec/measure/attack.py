@@ -216,8 +216,10 @@ class Bench:
             found = {k: c for k in keys if (c := kept.get(k)) is not None}
             new = [i for i, k in enumerate(keys) if k not in found]
             if new:
-                pick = [[of[i] for i in new] for of in (fresh, rngs, of_seeds)]
-                for i, controls in zip(new, make(*pick), strict=True):
+                made = make(
+                    [fresh[i] for i in new], [rngs[i] for i in new], [of_seeds[i] for i in new]
+                )
+                for i, controls in zip(new, made, strict=True):
                     found[keys[i]] = controls
                     kept.put(keys[i], controls)
             return [found[k] for k in keys]
