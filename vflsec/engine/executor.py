@@ -146,8 +146,9 @@ def do_work(
     Where kept views turn out to be damaged, it is trained again.
     """
     done = made(work, tasks, device, progress, store.folder, keep)
-    for note in done.notes if progress is not None else ():
-        progress(note, NOTE)
+    if progress is not None:
+        for note in done.notes:
+            progress(note, NOTE)
     commit(store, work, done)
 
 
