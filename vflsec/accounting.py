@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from scipy import optimize, special
+from scipy import special
 from torch import Tensor
 
 from vflsec import check
@@ -74,6 +74,8 @@ def gaussian(noise: float, releases: int, delta: float) -> Account:
     check.positive("accountant: noise", noise)
     check.integer("accountant: releases", releases)
     check_delta("accountant: delta", delta)
+    from scipy import optimize
+
     m = math.sqrt(releases) / noise
 
     def excess(epsilon: float) -> float:

@@ -166,6 +166,12 @@ class CellSpec:
             d["strength"] = None if d["strength"] is None else "swept"
         return digest(spec)
 
+    @cached_property
+    def undefended(self) -> str:
+        """Identity of the training but for its seed and its defenses."""
+        spec = _identity(self)
+        return digest({k: v for k, v in spec.items() if k not in ("seed", "defenses", "code")})
+
 
 @dataclass(frozen=True)
 class Measure:

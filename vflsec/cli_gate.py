@@ -115,8 +115,8 @@ def _judged(
     from vflsec.audit import gate as gates
     from vflsec.audit.answerable import unanswerable
     from vflsec.audit.leakage import rows_of
+    from vflsec.engine.judge import judge
     from vflsec.engine.record import edited, regated
-    from vflsec.engine.run import judge
     from vflsec.report.console import judged_line
 
     record = store.record() if scenario is None else regated(store.record(), scenario)

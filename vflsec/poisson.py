@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
-from scipy import stats
 from torch import Tensor
 
 from vflsec.channel import Binding
@@ -66,6 +65,8 @@ def draws(
     """
     n, size = rows.shape[1], shuffled[0].shape[1]
     rate = size / n
+    from scipy import stats
+
     width = min(n, int(stats.binom.isf(CUT, n, rate)) + 1)
     cut = float(stats.binom.sf(width, n, rate))
     on = (bound[0].own.strength > 0).to(rows.device).unsqueeze(1)

@@ -155,24 +155,41 @@ class Own:
     context: dict[str, Any] = field(default_factory=dict)
     uses: Counter | None = None
     sample: tuple[Tensor, int] | None = None
+    _derived: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False, init=False)
+
+    def _once(self, name: Any, make: Callable[[], Any]) -> Any:
+        """What follows from the strengths, made once, so that no step waits for the host."""
+        if self._derived.get("strength") is not self.strength:
+            self._derived.clear()
+            self._derived["strength"] = self.strength
+        if name not in self._derived:
+            self._derived[name] = make()
+        return self._derived[name]
 
     def column(self, like: Tensor) -> Tensor:
         """`strength` shaped (R, 1, ...) to broadcast over `like`, in its dtype and device."""
         shape = (-1, *([1] * (like.dim() - 1)))
-        return self.strength.to(dtype=like.dtype, device=like.device).reshape(shape)
+        found: Tensor = self._once(
+            ("column", like.dtype, like.device, like.dim()),
+            lambda: self.strength.to(dtype=like.dtype, device=like.device).reshape(shape),
+        )
+        return found
 
     @property
     def active(self) -> list[bool]:
         """Which replicas have this policy switched on (strength above 0), length R."""
-        return [bool(on) for on in (self.strength > 0).tolist()]
+        return list(self._once("active", lambda: [on > 0 for on in self.strength.tolist()]))
 
     def choose(self, changed: Tensor, original: Tensor) -> Tensor:
         """`changed` where the policy is on and `original`, bit for bit, where off."""
-        on = self.strength > 0
-        if bool(on.all()):
+        if all(self.active):
             return changed
         shape = (-1, *([1] * (original.dim() - 1)))
-        return torch.where(on.to(original.device).reshape(shape), changed, original)
+        on = self._once(
+            ("on", original.device, original.dim()),
+            lambda: (self.strength > 0).to(original.device).reshape(shape),
+        )
+        return torch.where(on, changed, original)
 
 
 class Policy:

@@ -14,13 +14,15 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
+import os
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import entry_points
+from functools import cache, lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -173,6 +175,23 @@ def _read(path: Path, changed_ns: int) -> tuple[str, tuple[str, ...], str]:
     return ast.get_docstring(tree) or "", aliases, family
 
 
+def _installed() -> tuple[tuple[str, int], ...]:
+    """Where packages are, and when one was last installed there or removed."""
+    out = []
+    for folder in sys.path:
+        try:
+            out.append((folder, os.stat(folder or ".").st_mtime_ns))
+        except OSError:
+            out.append((folder, 0))
+    return tuple(out)
+
+
+@lru_cache(maxsize=16)
+def _points(group: str, installed: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    """Entry points of a group, by name; reads the metadata of every package, so it is kept."""
+    return tuple(sorted(entry_points(group=group), key=lambda e: e.name))
+
+
 class Registry:
     """All entries of one kind."""
 
@@ -213,7 +232,7 @@ class Registry:
 
     def _foreign(self) -> list[Entry]:
         out = []
-        for point in sorted(entry_points(group=self.group), key=lambda e: e.name):
+        for point in _points(self.group, _installed()):
             where = f"entry point {point.name!r} of group {self.group!r}"
             stem = point.module.rpartition(".")[2]
             if point.name != stem:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from vflsec.view import Need
+if TYPE_CHECKING:
+    from vflsec.view import Need
 
 __all__ = ["HEADS", "Line", "cells", "claim", "markdown", "sees"]
 

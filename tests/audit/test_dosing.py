@@ -15,8 +15,9 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from vflsec.audit.controls import Against, Leakage
-from vflsec.audit.dosing import MARK, _chance, curve, dosed, least_found, planted
+from vflsec.audit.dosing import MARK, _chance, curve, least_found, planted
 from vflsec.audit.leakage import records, results_frame, summarise
+from vflsec.audit.overlay import dosed
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.engine.cohort import run_cohort
 from vflsec.guess import Truth

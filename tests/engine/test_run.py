@@ -191,7 +191,7 @@ def test_gates_decide_the_exit_code(tmp_path: Path) -> None:
 
 
 def test_incomplete_results_cannot_pass(tmp_path: Path) -> None:
-    from vflsec.engine.run import judge
+    from vflsec.engine.judge import judge
     from vflsec.engine.store import Store
 
     def stop(call: int) -> None:

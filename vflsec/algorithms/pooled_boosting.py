@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.ensemble import HistGradientBoostingClassifier
 from torch import Tensor
 
 from vflsec import check, registry
@@ -45,6 +44,8 @@ class PooledBoosting(Pooled):
         check.integer("pooled_boosting.leaves", self.leaves, low=2)
 
     def classifier(self, seed: int) -> Any:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
         return HistGradientBoostingClassifier(
             max_iter=self.iterations,
             learning_rate=self.lr,

@@ -9,24 +9,11 @@ framework for vertical federated learning", arXiv:2208.08934 (2022), Table X.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-
 from vflsec import check, registry
 from vflsec.algorithms._pooled import Pooled
-
-
-class _Quiet(LogisticRegression):
-    """Without the warning that the iteration limit was reached; the limit is a setting here."""
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return super().fit(X, y, sample_weight)
 
 
 @registry.algorithm
@@ -47,4 +34,6 @@ class PooledLogistic(Pooled):
         check.integer("pooled_logistic.iterations", self.iterations)
 
     def classifier(self, seed: int) -> Any:
-        return _Quiet(C=self.c, max_iter=self.iterations)
+        from vflsec.algorithms._quiet import Quiet
+
+        return Quiet(C=self.c, max_iter=self.iterations)

@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 
 from vflsec import check
 from vflsec.audit.intervals import clopper_pearson
+from vflsec.audit.tails import binomial_tail
 from vflsec.counts import Uses
 from vflsec.message import Message
 from vflsec.policy import Own, Policy
@@ -107,11 +107,11 @@ def one_run(
 
     def p_value(epsilon: float) -> float:
         q = 1 / (1 + math.exp(-epsilon))
-        tail = float(stats.binom.sf(right - 1, guesses, q))
+        tail = float(binomial_tail(right, guesses, q))
         if delta == 0 or right == 0:
             return tail
         i = np.arange(1, right + 1)
-        below = stats.binom.sf(right - i - 1, guesses, q) - tail
+        below = binomial_tail(right - i, guesses, q) - tail
         return tail + 2 * m * delta * float((below / i).max())
 
     if delta == 0:

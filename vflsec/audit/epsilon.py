@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from scipy import stats
 
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
 from vflsec.audit.leakage import rows_of
+from vflsec.audit.tails import binomial_tail
 
 __all__ = ["METRIC", "contradictions", "pairs"]
 
@@ -88,7 +88,7 @@ def _judged(
 ) -> Verdict:  # fmt: skip
     values = [float(r["value"]) for r in rows]
     beyond = sum(v > claimed for v in values)
-    p = float(stats.binom.sf(beyond - 1, len(values), 1 - confidence))
+    p = float(binomial_tail(beyond, len(values), 1 - confidence))
     where = dict(zip((*_POINT, *_WHO), key, strict=True))
     top = max(values)
     who = where["attack"] or "a canary audit"

@@ -12,9 +12,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
+from scipy import special
 
 from vflsec import check
+from vflsec.audit.tails import (
+    beta_quantile,
+    midranks,
+    normal_quantile,
+    normal_tail,
+    rising,
+)
 
 __all__ = [
     "Auc",
@@ -38,6 +45,7 @@ __all__ = [
 
 Side = Literal["two", "lower", "upper"]
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 class Interval(NamedTuple):
@@ -87,8 +95,8 @@ def clopper_pearson(k: int, n: int, confidence: float = 0.95, side: Side = "two"
     tail = _tail(confidence, side)
     if n == 0:
         return Interval(0.0, 1.0)
-    low = 0.0 if k == 0 or side == "upper" else float(stats.beta.ppf(tail, k, n - k + 1))
-    high = 1.0 if k == n or side == "lower" else float(stats.beta.ppf(1 - tail, k + 1, n - k))
+    low = 0.0 if k == 0 or side == "upper" else beta_quantile(tail, k, n - k + 1)
+    high = 1.0 if k == n or side == "lower" else beta_quantile(1 - tail, k + 1, n - k)
     return Interval(low, high)
 
 
@@ -97,7 +105,7 @@ def wilson(k: int, n: int, confidence: float = 0.95) -> Interval:
     _counts(k, n)
     if n == 0:
         return Interval(0.0, 1.0)
-    z = float(stats.norm.ppf(1 - _tail(confidence, "two")))
+    z = normal_quantile(1 - _tail(confidence, "two"))
     p, scale = k / n, 1 + z * z / n
     centre = (p + z * z / (2 * n)) / scale
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / scale
@@ -125,13 +133,15 @@ def _split(scores: ArrayLike, positive: ArrayLike) -> tuple[Floats, NDArray[np.b
     return s, y
 
 
-def _components(s: Floats, y: NDArray[np.bool_]) -> Floats:
+def _components(s: Floats, y: NDArray[np.bool_], order: Ints | None = None) -> Floats:
     """Structural components (n,): share of the other class that each row outranks (ties 1/2)."""
-    ranks = stats.rankdata(s)
+    order = np.argsort(s) if order is None else order
+    rising, positive = s[order], y[order]
+    ranks = midranks(rising)
     out = np.empty(len(s))
     m, n = int(y.sum()), int((~y).sum())
-    out[y] = (ranks[y] - stats.rankdata(s[y])) / n
-    out[~y] = 1 - (ranks[~y] - stats.rankdata(s[~y])) / m
+    out[order[positive]] = (ranks[positive] - midranks(rising[positive])) / n
+    out[order[~positive]] = 1 - (ranks[~positive] - midranks(rising[~positive])) / m
     return out
 
 
@@ -171,19 +181,21 @@ def delong_difference(
     ma, mb = float(va[y].mean()), float(vb[y].mean())
     spread = _influence(va, y, ma, ma) - _influence(vb, y, mb, mb)
     diff, se = ma - mb, math.sqrt(float((spread**2).sum()))
-    z = float(stats.norm.ppf(1 - _tail(confidence, "two")))
-    p = 1.0 if diff == 0 else 0.0 if se == 0 else float(2 * stats.norm.sf(abs(diff) / se))
+    z = normal_quantile(1 - _tail(confidence, "two"))
+    p = 1.0 if diff == 0 else 0.0 if se == 0 else 2 * normal_tail(abs(diff) / se)
     return Difference(diff, se, diff - z * se, diff + z * se, p)
 
 
 def mean_auc(
     parts: Sequence[tuple[ArrayLike, ArrayLike, ArrayLike]],
+    orders: Sequence[Ints | None] | None = None,
 ) -> tuple[Auc, int]:
     """Mean of several AUCs, the variance clustered by row id.
 
     Args:
         parts: (rows, scores, positive) of each batch, or of each class one-versus-rest; a row may
             take part in several of them, and then counts as one observation.
+        orders: for each part the order in which its scores rise, if it is known.
 
     Returns:
         the mean AUC, and about how many disjoint pairs of a positive and a negative row
@@ -195,22 +207,34 @@ def mean_auc(
     if not parts:
         raise check.fail("mean_auc: parts", "not empty", 0)
     split = [(np.asarray(r), *_split(s, y)) for r, s, y in parts]
-    comps = [_components(s, y) for _, s, y in split]
+    known = orders or [None] * len(split)
+    comps = [_components(s, y, o) for (_, s, y), o in zip(split, known, strict=True)]
     means = [float(v[y].mean()) for v, (_, _, y) in zip(comps, split)]
     overall = float(np.mean(means))
-    rows = np.concatenate([r for r, _, _ in split])
     infl = [
         _influence(v, y, m, overall) for v, m, (_, _, y) in zip(comps, means, split, strict=True)
     ]
-    names, place = np.unique(rows, return_inverse=True)
-    by_row = np.bincount(place, np.concatenate(infl), minlength=len(names)) / len(parts)
-    repeats = int(np.bincount(place).max())
+    by_row, repeats = _by_row([r for r, _, _ in split], infl)
+    by_row /= len(parts)
     pairs = max(1, sum(int(min(y.sum(), (~y).sum())) for _, _, y in split) // repeats)
     se: float | None = math.sqrt(float((by_row**2).sum()))
     if len(parts) == 1 and pairs == 1:
         y = split[0][2]
         se = hanley_mcneil_se(overall, int(y.sum()), int((~y).sum()))
     return Auc(overall, se), pairs
+
+
+def _by_row(rows: Sequence[NDArray[Any]], values: Sequence[Floats]) -> tuple[Floats, int]:
+    """Sums of values by row id, in the order of ids, and how often one id is there at most."""
+    first = rows[0]
+    if rising(first) and all(r is first or np.array_equal(r, first) for r in rows[1:]):
+        out = values[0].copy()
+        for more in values[1:]:
+            out += more
+        return out, len(rows)
+    names, place = np.unique(np.concatenate(rows), return_inverse=True)
+    summed = np.bincount(place, np.concatenate(values), minlength=len(names))
+    return summed.astype(float), int(np.bincount(place).max())
 
 
 def auc_interval(auc: Auc, pairs: int, confidence: float = 0.95) -> Interval:
@@ -226,7 +250,7 @@ def auc_interval(auc: Auc, pairs: int, confidence: float = 0.95) -> Interval:
         return Interval(far, 1.0) if auc.value == 1 else Interval(0.0, 1 - far)
     if auc.se is None:
         return Interval(None, None)
-    half = float(stats.norm.ppf(1 - tail)) * auc.se / (auc.value * (1 - auc.value))
+    half = normal_quantile(1 - tail) * auc.se / (auc.value * (1 - auc.value))
     logit = math.log(auc.value / (1 - auc.value))
     return Interval(*(1 / (1 + math.exp(-x)) for x in (logit - half, logit + half)))
 
@@ -293,6 +317,8 @@ def mcnemar(only_a: int, only_b: int, side: Literal["two", "greater"] = "two") -
     if only_a + only_b == 0:
         return 1.0
     alternative = {"two": "two-sided", "greater": "greater"}[side]
+    from scipy import stats
+
     return float(stats.binomtest(only_a, only_a + only_b, alternative=alternative).pvalue)
 
 

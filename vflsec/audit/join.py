@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
 
+from vflsec.audit.tails import midranks, rising
 from vflsec.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -56,30 +56,31 @@ def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
         raise ShapeError(
             f"score: guess.target must be {truth.target!r} like the truth's, got {guess.target!r}."
         )
-    wanted = np.sort(np.asarray(rows, np.int64).reshape(-1))
-    _unique("rows", wanted)
+    wanted = np.asarray(rows, np.int64).reshape(-1)
+    if not rising(wanted):
+        wanted = np.sort(wanted)
+        _unique("rows", wanted)
     if len(wanted) == 0:
         raise ShapeError("score: rows must name at least one row, got none.")
     values = truth.values[_lookup("truth", truth.rows, wanted)]
+    if guess.group is None and guess.abstain is None:
+        return _plain(guess, wanted, values)
     group = np.zeros(len(guess.rows), np.int64) if guess.group is None else guess.group
     order = np.lexsort((group, guess.rows))
     ids, group, scores = guess.rows[order], group[order], guess.scores[order]
     silent = np.zeros(len(ids), bool) if guess.abstain is None else guess.abstain[order]
     if ((ids[1:] == ids[:-1]) & (group[1:] == group[:-1])).any():
-        raise ShapeError("score: a row may appear once within a group; some row ids repeat.")
+        raise ShapeError(_REPEATED)
     _lookup("guess", ids, wanted)
     spoken = scores[~silent]
-    if not np.isfinite(spoken).all():
-        raise ShapeError(
-            f"score: {int((~np.isfinite(spoken)).sum())} scores are not finite. An attack that "
-            "cannot answer a row abstains on it; one that diverged has failed."
-        )
+    _finite(spoken)
     common = scores.copy()
     if scores.ndim == 1 and guess.group is not None:
         for _, members in _by(group):
             spoke = members[~silent[members]]
             if len(spoke):
-                common[spoke] = (rankdata(scores[spoke]) - 0.5) / len(spoke)
+                rank = np.argsort(scores[spoke])
+                common[spoke[rank]] = (midranks(scores[spoke[rank]]) - 0.5) / len(spoke)
     inside = np.isin(ids, wanted)
     place = np.searchsorted(wanted, ids)
     use = inside & ~silent
@@ -100,16 +101,53 @@ def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
     )
 
 
+def _plain(guess: Guess, wanted: Ints, values: NDArray[Any]) -> Joined:
+    """The same where every row is answered once, as most are: looked up, not added up."""
+    at = _lookup("guess", guess.rows, wanted)
+    if not rising(guess.rows):
+        _each_once(guess.rows)
+    _finite(guess.scores)
+    scores = guess.scores[at]
+    places = np.arange(len(wanted))
+    return Joined(wanted, values, scores + 0.0, np.ones(len(wanted), bool), ((places, scores),))
+
+
+def _each_once(rows: Ints) -> None:
+    ordered = np.sort(rows)
+    if (ordered[1:] == ordered[:-1]).any():
+        raise ShapeError(_REPEATED)
+
+
+_REPEATED = "score: a row may appear once within a group; some row ids repeat."
+
+
+def _finite(scores: Floats) -> None:
+    if not np.isfinite(scores).all():
+        raise ShapeError(
+            f"score: {int((~np.isfinite(scores)).sum())} scores are not finite. An attack that "
+            "cannot answer a row abstains on it; one that diverged has failed."
+        )
+
+
 def _unique(what: str, ordered: Ints) -> None:
     if (ordered[1:] == ordered[:-1]).any():
         raise ShapeError(f"score: {what} must name every row once; some row ids repeat.")
 
 
 def _lookup(what: str, known: Ints, wanted: Ints) -> Ints:
-    order = np.argsort(known, kind="stable")
-    place = np.searchsorted(known[order], wanted)
-    found = place < len(known)
-    found[found] = known[order][place[found]] == wanted[found]
+    """Places in `known` of `wanted`, which rises; by position where ids are 0, 1, 2, ..."""
+    if np.array_equal(known, wanted):
+        return np.arange(len(known))
+    rises = rising(known)
+    if rises and len(known) and known[0] == 0 and known[-1] == len(known) - 1:
+        place, found = wanted, (wanted >= 0) & (wanted < len(known))
+        order = None
+    else:
+        order = None if rises else np.argsort(known, kind="stable")
+        ordered = known if order is None else known[order]
+        place = np.searchsorted(ordered, wanted)
+        found = place < len(known)
+        found[found] = ordered[place[found]] == wanted[found]
     if not found.all():
         lost = wanted[~found]
         raise ShapeError(
@@ -117,7 +155,7 @@ def _lookup(what: str, known: Ints, wanted: Ints) -> Ints:
             f"missing (first: {', '.join(map(str, lost[:5]))}). Abstaining must be said, not done "
             "by leaving rows out."
         )
-    return order[place]
+    return place if order is None else order[place]
 
 
 def _by(group: Ints) -> list[tuple[int, Ints]]:
@@ -149,6 +187,17 @@ def shuffled_order(rows: Ints) -> Ints:
         return z ^ (z >> np.uint64(31))
 
 
+def _largest(scores: Floats, rows: Ints, count: int) -> Ints:
+    """Places of the `count` largest scores; of equal ones those whose hash of the id is least."""
+    n = len(scores)
+    if count <= 0 or count >= n:
+        return np.arange(n if count > 0 else 0)
+    bar = np.partition(scores, n - count)[n - count]
+    above, level = np.flatnonzero(scores > bar), np.flatnonzero(scores == bar)
+    tied = np.argsort(shuffled_order(rows[level]))
+    return np.concatenate((above, level[tied[: count - len(above)]]))
+
+
 def decide(joined: Joined, prior: Floats, quota: bool = False) -> Ints:
     """Hard decisions (n,), -1 where the attack abstained.
 
@@ -168,9 +217,8 @@ def decide(joined: Joined, prior: Floats, quota: bool = False) -> Ints:
             return out
     if scores.ndim == 1:
         count = math.ceil(prior[1] * len(spoke) - 1e-9)
-        best = np.lexsort((shuffled_order(joined.rows[spoke]), -scores))
         out[spoke] = 0
-        out[spoke[best[:count]]] = 1
+        out[spoke[_largest(scores, joined.rows[spoke], count)]] = 1
     else:
         favour = np.argsort(-prior, kind="stable")
         out[spoke] = favour[np.argmax(scores[:, favour], axis=1)]

@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from vflsec import check
 from vflsec.audit import intervals
 from vflsec.audit.join import Floats, Ints, Joined, decide, join, shuffled_order
+from vflsec.audit.tails import entropy, normal_quantile
 
 if TYPE_CHECKING:
     from vflsec.guess import Guess, Truth
@@ -63,10 +63,15 @@ class _Case:
     def y(self) -> Ints:
         return self.joined.values
 
-    @property
+    @cached_property
     def margin(self) -> Floats:
         """Two classes: one score for each row, larger = class 1."""
         return _margin(self.joined.scores)
+
+    @cached_property
+    def order(self) -> Ints:
+        """Two classes: the order in which the margins rise, for all that ranks them."""
+        return np.argsort(self.margin)
 
 
 Figure = tuple[float | None, float | None, float | None]
@@ -114,7 +119,7 @@ def _accuracy(case: _Case) -> Figure:
 def _balanced_accuracy(case: _Case) -> Figure:
     """Mean recall; the exact limits of the recalls are combined by MOVER (Zou and Donner 2008)."""
     recalls = []
-    for c in np.unique(case.y):
+    for c in np.flatnonzero(np.bincount(case.y)):
         of = case.y == c
         right = int((case.decided[of] == c).sum())
         recalls.append(_proportion(right, int(of.sum()), case.confidence))
@@ -126,12 +131,15 @@ def _balanced_accuracy(case: _Case) -> Figure:
 
 
 def _mean_auc(
-    parts: list[tuple[Ints, Floats, NDArray[np.bool_]]], confidence: float, weakest: bool = False
+    parts: list[tuple[Ints, Floats, NDArray[np.bool_]]],
+    confidence: float,
+    weakest: bool = False,
+    orders: list[Ints] | None = None,
 ) -> Figure:
     kept = [p for p in parts if p[2].any() and not p[2].all()]
     if not kept:
         return None, None, None
-    auc, pairs = intervals.mean_auc(kept)
+    auc, pairs = intervals.mean_auc(kept, orders)
     if weakest:
         pairs = min(int(min(y.sum(), (~y).sum())) for _, _, y in kept)
     return (auc.value, *intervals.auc_interval(auc, pairs, confidence))
@@ -140,7 +148,7 @@ def _mean_auc(
 def _auc(case: _Case) -> Figure:
     rows, y, s = case.joined.rows, case.y, case.joined.scores
     if case.classes == 2:
-        return _mean_auc([(rows, case.margin, y == 1)], case.confidence)
+        return _mean_auc([(rows, case.margin, y == 1)], case.confidence, orders=[case.order])
     parts = [(rows, s[:, c], y == c) for c in range(case.classes)]
     return _mean_auc(parts, case.confidence, weakest=True)
 
@@ -166,7 +174,7 @@ def _tpr(case: _Case, rate: float = 0.01) -> Figure:
     if pos.all() or not pos.any():
         return None, None, None
     allowed = int(rate * int((~pos).sum()) + 1e-9)
-    bar = np.sort(s[~pos])[::-1][allowed]
+    bar = s[case.order[~pos[case.order]]][::-1][allowed]
     return _proportion(int((s[pos] > bar).sum()), int(pos.sum()), case.confidence)
 
 
@@ -174,7 +182,7 @@ def _normal(per_row: Floats, confidence: float) -> Figure:
     mean = float(per_row.mean())
     if len(per_row) < 2:
         return mean, None, None
-    z = float(stats.norm.ppf(0.5 + confidence / 2))
+    z = normal_quantile(0.5 + confidence / 2)
     half = z * float(per_row.std(ddof=1)) / math.sqrt(len(per_row))
     return mean, mean - half, mean + half
 
@@ -218,6 +226,8 @@ def _concordance(case: _Case) -> Figure:
     The variance is that of a U-statistic, 4/n times the variance of the rows' own shares, of at
     most ROWS rows.
     """
+    from scipy import stats
+
     s, y = case.joined.scores.reshape(-1), case.joined.values.reshape(-1)
     pairs = _untied(y)
     if len(y) < 2 or not pairs:
@@ -233,7 +243,7 @@ def _concordance(case: _Case) -> Figure:
         own[k] = 0.5 + agree.mean() / 2 if there.any() else 0.5
     if len(some) < 3:
         return value, None, None
-    z = float(stats.norm.ppf(0.5 + case.confidence / 2))
+    z = normal_quantile(0.5 + case.confidence / 2)
     half = z * 2 * float(own.std(ddof=1)) / math.sqrt(len(y))
     return value, max(0.0, value - half), min(1.0, value + half)
 
@@ -248,10 +258,6 @@ def _untied(x: Floats) -> float:
 def _mae(case: _Case) -> Figure:
     s, y = case.joined.scores.reshape(-1), case.joined.values.reshape(-1)
     return _normal(np.abs(s - y), case.confidence)
-
-
-def _entropy(_: int, prior: Floats) -> float:
-    return float(stats.entropy(prior))
 
 
 _LIST = (
@@ -282,7 +288,7 @@ _LIST = (
     ),
     Metric(
         "log_loss", "mean −log probability of the truth (nats), from probabilities or logits",
-        _log_loss, _entropy, larger_is_better=False, reach=(0.0, math.inf),
+        _log_loss, lambda c, p: entropy(p), larger_is_better=False, reach=(0.0, math.inf),
     ),
     Metric("r2", "1 − squared error / variance, mean over columns", _r2, lambda c, p: 0.0,
            targets=("feature", "value"), reach=(-math.inf, 1.0)),

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vflsec.audit.dosing import MARK, dosed
+from vflsec.audit.dosing import MARK
 from vflsec.audit.goals import label_truth
+from vflsec.audit.overlay import dosed
 from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, victims
 from vflsec.engine.claims import claims, planned, told, verified
@@ -18,6 +19,7 @@ from vflsec.engine.integrity import success
 from vflsec.engine.membership import Asking
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.controls import Control, randomised
+from vflsec.measure.shared import SharedControls
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import attempted
 from vflsec.rng import generator
@@ -43,6 +45,7 @@ def run_cohort(
     progress: Progress | None = None,
     main: bool = True,
     known_controls: dict[tuple[Any, ...], list[Control]] | None = None,
+    shared: SharedControls | None = None,
     keep: Keep | None = None,
 ) -> list[CellResult]:
     """Train cells that differ in seed and strengths only, and audit each.
@@ -56,6 +59,7 @@ def run_cohort(
         main: False leaves main-task figures out.
         known_controls: controls of earlier cohorts with the same tasks and architecture, which do
             not depend on the defense; those that are computed here are added.
+        shared: controls of any earlier cohorts, taken where they were made of the same.
         keep: where the views are kept, if they are; no attack may act during training then.
 
     Returns:
@@ -67,7 +71,7 @@ def run_cohort(
     tell = progress or (lambda *_: None)
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     training = Training(stacked, demands, tasks, pick_device(device), tell)
-    bench = Bench(known_controls, training.alone)
+    bench = Bench(known_controls, training.alone, shared, cells[0].undefended)
     asking = {p.spec.key: Asking(training, p) for p in asked if p.attack.target == "membership"}
     keeper = keep and Keeper(keep, training, len(cells), [p.attack for p in asked])
     results = [CellResult(c.key, c, device=str(training.device)) for c in stacked]

@@ -17,6 +17,7 @@ from vflsec.plugins import contained, importable
 from vflsec.reporter import NOTE
 
 if TYPE_CHECKING:
+    from vflsec.measure.shared import SharedControls
     from vflsec.train.keep import Keep
 
 __all__ = [
@@ -37,12 +38,14 @@ class Backend:
         run_cohort: (cells, attacks, tasks, device=..., progress=..., main=...) -> results; also
             with keep=..., if views are kept.
         attack_kept: (cells, attacks, tasks, paths, device=..., progress=...) -> results.
+        shares: whether `run_cohort` takes shared=..., controls of earlier cohorts.
     """
 
     load_source: Callable[[Mapping[str, Any], int, Path], Any]
     make_task: Callable[..., Any]
     run_cohort: Callable[..., list[CellResult]]
     attack_kept: Callable[..., list[CellResult]] | None = None
+    shares: bool = False
 
 
 def default_backend() -> Backend:
@@ -51,7 +54,7 @@ def default_backend() -> Backend:
     from vflsec.data.prepare import make_task
     from vflsec.engine.cohort import attack_kept, run_cohort
 
-    return Backend(load_source, make_task, run_cohort, attack_kept)
+    return Backend(load_source, make_task, run_cohort, attack_kept, shares=True)
 
 
 def missing_work(store: Store, group: Group, replicas: int, *, retry: bool = True) -> list[Work]:
@@ -95,12 +98,13 @@ class Tasks:
         self.backend, self.base = backend, base
         self._key: tuple[str, str] = ("", "")
         self._tasks: dict[int, Any] = {}
+        self._shared: SharedControls | None = None
 
     def of(self, work: Work) -> dict[int, Any]:
         """Tasks by seed for the cells of `work`."""
         key = (work.data.digest, str(sorted(work.data.section.items(), key=str)))
         if key != self._key:
-            self._key, self._tasks = key, {}
+            self._key, self._tasks, self._shared = key, {}, None
         for seed in dict.fromkeys(c.seed for c in work.cells):
             if seed not in self._tasks:
                 source = self.backend.load_source(work.data.source, seed, self.base)
@@ -112,6 +116,17 @@ class Tasks:
                     )
                 self._tasks[seed] = self.backend.make_task(source, seed, **work.data.split)
         return {c.seed: self._tasks[c.seed] for c in work.cells}
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """Controls that the cohorts of this data set share, as an argument of `run_cohort`."""
+        from vflsec.measure.shared import SharedControls
+
+        if not self.backend.shares:
+            return {}
+        if self._shared is None:
+            self._shared = SharedControls()
+        return {"shared": self._shared}
 
 
 @dataclass(frozen=True)
@@ -161,7 +176,7 @@ def made(
         with contained(f"the training of {work.title}"):
             results = tasks.backend.run_cohort(
                 list(work.cells), list(work.attacks), tasks.of(work), device=device,
-                progress=progress, main=work.main, **kept,
+                progress=progress, main=work.main, **kept, **tasks.shared,
             )  # fmt: skip
     except ConfigError as error:
         if work.main:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.engine.folder import claim, clear, only_ours, probe
-from vflsec.engine.run import judge
+from vflsec.engine.judge import judge
 from vflsec.engine.store import STORE_NAME, Store
 from vflsec.engine.views import VIEWS
 from vflsec.errors import ConfigError

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vflsec.engine.folder import claim
-from vflsec.engine.run import judge
+from vflsec.engine.judge import judge
 from vflsec.engine.store import Store
 from vflsec.report.notebook import Audit
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from vflsec.audit.baseline import Values, advantages, read_baseline
 from vflsec.audit.compare import compare
-from vflsec.engine.run import judge
+from vflsec.engine.judge import judge
 from vflsec.engine.store import Store
 from vflsec.report.notebook import Audit
 
@@ -19,7 +19,7 @@ def read_audit(folder: Path, **how: Any) -> Audit:
 
     Args:
         folder: where `vflsec audit` wrote.
-        how: see `vflsec.engine.run.judge`.
+        how: see `vflsec.engine.judge.judge`.
 
     Raises:
         ConfigError: the directory holds no audit.

@@ -18,11 +18,10 @@ from vflsec._version import __version__
 from vflsec.cell import AttackSpec
 from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.errors import ConfigError
-from vflsec.plan.values import Plan
-from vflsec.view import as_needs
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
+    from vflsec.plan.values import Plan
 
 AUDITOR = "VFLSEC_AUDITOR"
 """The environment variable with the name of whoever runs the audit, for the signed page."""
@@ -187,6 +186,8 @@ def _threats(plan: Plan) -> dict[str, dict[str, Any]]:
 
 def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
     """What attacks are and need, by key, so that a report can say it without importing them."""
+    from vflsec.view import as_needs
+
     out = {}
     for spec in specs:
         entry = registry.attacks.entry(spec.name)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.config.problems import Problem
+from vflsec.engine.machine import machine
 from vflsec.errors import VflsecError
 from vflsec.plan import planner
+from vflsec.plan.estimate import Timed, estimate
 
 if TYPE_CHECKING:
     from vflsec.cell import CellSpec
@@ -45,9 +47,13 @@ def make_plan(
         DataError: a table cannot be used.
     """
     notes: list[str] = []
-    trial = partial(obstacles, claims=notes, trained=trained)
+    timed: Timed = {}
+    trial = partial(obstacles, claims=notes, trained=trained, timed=timed)
     plan = planner.make_plan(scenario, trial=trial if try_out else None, **options)
-    return replace(plan, notes=tuple(dict.fromkeys((*plan.notes, *notes))))
+    return replace(
+        plan, notes=tuple(dict.fromkeys((*plan.notes, *notes))),
+        cost=estimate(plan.groups, timed, machine() if try_out else None),
+    )  # fmt: skip
 
 
 def obstacles(
@@ -57,6 +63,7 @@ def obstacles(
     phases: Phases,
     claims: list[str] | None = None,
     trained: Trained = lambda _: (),
+    timed: Timed | None = None,
 ) -> Iterator[Problem]:
     """Audited groups whose training cannot begin.
 
@@ -66,6 +73,7 @@ def obstacles(
         sources: the loaded data by `DataInfo.name`.
         phases: is filled in.
         trained: as in :func:`make_plan`; what claims an epsilon is tried out all the same.
+        timed: is filled in: steps of each pass and the seconds of one, by cohort.
         claims: gets a sentence for what each defense would claim, by the uses that are predicted,
             and for each module whose trainings run one after another.
 
@@ -75,18 +83,23 @@ def obstacles(
     from vflsec.data.prepare import make_task
 
     tasks: dict[str, Task] = {}
+    tried: set[str] = set()
     for group in groups:
         cell, name = group.cells[-1], group.data.name
-        if group.role != "audit" or _encrypts(cell):
+        if group.role != "audit" or cell.cohort in tried or _encrypts(cell):
             continue
+        tried.add(cell.cohort)  # groups of active attackers train the same
         before = () if _claims(cell) else trained(cell)
         if before:
             phases[cell.cohort] = before
             continue
         if name not in tasks:
             tasks[name] = make_task(sources[name], 0, **group.data.split)
+        steps: list[tuple[int, float]] = []
         with _slow_modules() as slow:
-            phases[cell.cohort], reason, promised = _obstacle(cell, tasks[name])
+            phases[cell.cohort], reason, promised = _obstacle(cell, tasks[name], steps)
+        if timed is not None and steps:
+            timed[cell.cohort] = steps
         if claims is not None:
             where = f"({group.title or cell.algorithm} on {name})"
             claims += [f"{said} {where}" for said in (*promised, *slow)]
@@ -127,12 +140,14 @@ def _claims(cell: CellSpec) -> bool:
     return any(p.counted and strength for strength, p in made)
 
 
-def _obstacle(cell: CellSpec, task: Task) -> tuple[tuple[str, ...], str, list[str]]:
+def _obstacle(
+    cell: CellSpec, task: Task, timed: list[tuple[int, float]]
+) -> tuple[tuple[str, ...], str, list[str]]:
     """Phases that are audited, why a cell cannot be trained or '', what would be claimed."""
     from vflsec.train.cohort import first_step
 
     try:
-        phases, found = first_step(cell, task)
+        phases, found = first_step(cell, task, timed)
     except VflsecError as error:
         return (), str(error), []
     strengths = {d.name: d.strength for d in cell.defenses}

@@ -20,9 +20,9 @@ from vflsec.audit.leakage import defense_point
 from vflsec.audit.scoring import scored
 from vflsec.cell import CellResult, CellSpec, DefenseSpec, Measure, victims
 from vflsec.engine.folder import claim, only_ours
+from vflsec.engine.judge import judge
 from vflsec.engine.observation import guarantee, measured
 from vflsec.engine.record import threats, versions
-from vflsec.engine.run import judge
 from vflsec.engine.store import Store
 from vflsec.errors import ConfigError, TraceError
 from vflsec.guess import Truth

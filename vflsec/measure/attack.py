@@ -21,6 +21,7 @@ from vflsec.attack import Attack
 from vflsec.cell import AttackSpec, exhausted
 from vflsec.guess import Guess
 from vflsec.measure.controls import Control, controls_for, untrained
+from vflsec.measure.shared import SharedControls, made_of
 from vflsec.plugins import TIMEOUT, attempted
 from vflsec.rng import generator
 from vflsec.view import View, as_needs
@@ -85,12 +86,19 @@ class Bench:
         known: controls of earlier benches with the same tasks and architecture; those that are
             computed here are added.
         alone: how the bottom of a lone adversary is trained, if there is such a thing.
+        shared: controls of earlier benches, found by what they were made of.
+        training: identity of the training but for its defenses, under which they are shared.
     """
 
     def __init__(
-        self, known: dict[tuple[Any, ...], list[Control]] | None = None, alone: Alone | None = None
+        self,
+        known: dict[tuple[Any, ...], list[Control]] | None = None,
+        alone: Alone | None = None,
+        shared: SharedControls | None = None,
+        training: str = "",
     ) -> None:
         self._controls = {} if known is None else known
+        self._shared, self._training = shared, training
         self._alone = alone or (lambda *_: None)
 
     def attack(
@@ -191,8 +199,34 @@ class Bench:
 
         mine = (*rest, "untrained", of.spec.key)
         return [
-            *self._kept(rest, views, seeds, r, shared), *self._kept(mine, views, seeds, r, own)
+            *self._kept(rest, views, seeds, r, self._sharing(shared)),
+            *self._kept(mine, views, seeds, r, own),
         ]  # fmt: skip
+
+    def _sharing(self, make: Make) -> Make:
+        """`make`, but for what an earlier bench made of the same."""
+        kept = self._shared
+        if kept is None:
+            return make
+
+        def sharing(fresh: Sequence[View], rngs: Sequence[torch.Generator], of_seeds: Sequence[int]
+                    ) -> list[list[Control]]:  # fmt: skip
+            keys = [
+                (self._training, seed, rng.initial_seed(), made_of(view))
+                for seed, rng, view in zip(of_seeds, rngs, fresh, strict=True)
+            ]
+            found = {k: c for k in keys if (c := kept.get(k)) is not None}
+            new = [i for i, k in enumerate(keys) if k not in found]
+            if new:
+                made = make(
+                    [fresh[i] for i in new], [rngs[i] for i in new], [of_seeds[i] for i in new]
+                )
+                for i, controls in zip(new, made, strict=True):
+                    found[keys[i]] = controls
+                    kept.put(keys[i], controls)
+            return [found[k] for k in keys]
+
+        return sharing
 
     def _kept(
         self, rest: tuple[Any, ...], views: Sequence[View], seeds: Sequence[int], r: int, make: Make

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
 from torch import Tensor
 
 from vflsec.nn.completion import Fit, cv_score, folds_of
@@ -156,6 +155,8 @@ def _principal(own: Floats, y: Ints, fold: Ints) -> Fit:
 
 def _trees(x: Floats, y: Ints, targets: Floats, classes: int, seed: int) -> Fit:
     """Cross-validated for free on the rows that each tree did not draw."""
+    from sklearn.ensemble import ExtraTreesClassifier
+
     model = ExtraTreesClassifier(
         TREES, bootstrap=True, oob_score=True, min_samples_leaf=1 if len(y) < 100 else 3,
         random_state=seed, n_jobs=1,
@@ -170,6 +171,8 @@ def _trees(x: Floats, y: Ints, targets: Floats, classes: int, seed: int) -> Fit:
 
 
 def _boosting(x: Floats, y: Ints, targets: Floats, classes: int, seed: int) -> Fit:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
     model = HistGradientBoostingClassifier(
         learning_rate=0.05, max_iter=100, max_leaf_nodes=8, min_samples_leaf=10,
         early_stopping=False, random_state=seed,

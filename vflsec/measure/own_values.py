@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from sklearn.ensemble import ExtraTreesRegressor
 from torch import Tensor
 
 from vflsec.nn.regression import Regression, fit_regressors, r_squared, ridge
@@ -45,6 +44,8 @@ def value_learners(
 def _trees(x: Tensor, y: Tensor, targets: Tensor, rng: torch.Generator) -> Regression:
     """Trees on bootstraps, scored on the rows that each left out."""
     seed = int(torch.randint(2**31 - 1, (1,), generator=rng, device=rng.device))
+    from sklearn.ensemble import ExtraTreesRegressor
+
     model = ExtraTreesRegressor(
         TREES, min_samples_leaf=2, bootstrap=True, oob_score=True, random_state=seed
     )

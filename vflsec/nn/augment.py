@@ -48,20 +48,20 @@ class Corruption:
     def __init__(
         self, schema: Schema, pool: Tensor, rate: float, source: str, rng: Streams
     ) -> None:
-        self.numeric, self.categorical = list(schema.numeric), list(schema.categorical)
+        fields = list(schema.numeric), list(schema.categorical)
+        self.fields = [torch.tensor(f, dtype=torch.int64, device=pool.device) for f in fields]
         self.source, self.rng = source, rng
         self.pool = pool if source == "marginal" else None
         self.low, self.high = pool.amin(1), pool.amax(1)  # (R, d)
-        self.counts = (round(rate * len(self.numeric)), round(rate * len(self.categorical)))
+        self.counts = [round(rate * len(f)) for f in fields]
 
     def __call__(self, x: Tensor) -> Tensor:
         """A corrupted copy of rows (R, b, d)."""
         out = x.clone()
-        for columns, count in zip((self.numeric, self.categorical), self.counts, strict=True):
+        for coded, index, count in zip((False, True), self.fields, self.counts, strict=True):
             if count:
-                index = torch.tensor(columns, device=x.device)
-                chosen = self._choose(x.shape[1], len(columns), count)
-                out[..., index] = torch.where(chosen, self._values(x, index), x[..., index])
+                chosen = self._choose(x.shape[1], len(index), count)
+                out[..., index] = torch.where(chosen, self._values(x, index, coded), x[..., index])
         return out
 
     def _choose(self, b: int, fields: int, count: int) -> Tensor:
@@ -69,13 +69,13 @@ class Corruption:
         order = self.rng.uniform((b, fields)).argsort(-1)
         return torch.zeros_like(order, dtype=torch.bool).scatter_(2, order[..., :count], True)
 
-    def _values(self, x: Tensor, index: Tensor) -> Tensor:
+    def _values(self, x: Tensor, index: Tensor, coded: bool) -> Tensor:
         """What a hit field becomes, (R, b, fields)."""
         shape = (x.shape[1], len(index))
         if self.pool is not None:
             donors = self.rng.integers(self.pool.shape[1], shape)
             return self.pool[..., index].gather(1, donors)
-        if index.tolist() == self.categorical:
+        if coded:
             return torch.zeros((len(x), *shape), dtype=x.dtype, device=x.device)
         low, high = (t[:, index].unsqueeze(1) for t in (self.low, self.high))
         return low + (high - low) * self.rng.uniform(shape).to(x.dtype)

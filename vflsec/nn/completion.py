@@ -18,9 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from vflsec.nn import optim
@@ -82,6 +79,8 @@ def cv_score(log_p: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
     if log_p.shape[1] == 2:
         if len(np.unique(labels)) < 2:
             return 0.5
+        from sklearn.metrics import roc_auc_score
+
         return float(roc_auc_score(labels, log_p[:, 1] - log_p[:, 0]))
     return float((log_p.argmax(1) == labels).mean())
 
@@ -149,6 +148,9 @@ def logistic(
         share = np.exp(logit)
         out[:, seen] = np.log((share / share.sum(1, keepdims=True)).clip(1e-13))
         return out
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
     model = LogisticRegression(C=c, max_iter=200)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from vflsec.view import View
@@ -163,5 +162,7 @@ def _plus_plus(x: Tensor, k: int, rng: torch.Generator) -> Tensor:
 
 def assign(worth: NDArray[np.float64]) -> list[int]:
     """The cluster of each class that makes the total of `worth` (clusters, classes) largest."""
+    from scipy.optimize import linear_sum_assignment
+
     cluster, of = linear_sum_assignment(-worth)
     return [int(c) for c in cluster[np.argsort(of)]]

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.audit.leakage import defense_point
 from vflsec.plan.cells import claimants
+from vflsec.plan.values import chunks
 
 if TYPE_CHECKING:
     from vflsec.plan.values import Group, Work
 
-__all__ = ["estimate", "weight"]
+__all__ = ["Machine", "Timed", "estimate", "weight"]
+
+Timed = dict[str, list[tuple[int, float]]]
+"""By cohort, for each pass: its steps, and the processor seconds of one step of two replicas."""
 
 _STEPS_PER_SECOND = 1500.0  # small models on one CPU thread, measured: 700 to 9000
 _STEPS_OF_ATTACK = 75
-_CONTROLS_SECONDS = 0.5
-"""Of all controls of one seed, adversary and budget of known rows; they are made once."""
-
 _KEPT_TIMES = 3
 """Numbers of a cut that are kept a row: its embedding at both ends, and the gradient."""
 _KEPT_SHARE = 0.82  # that compression leaves of them, measured
@@ -56,13 +58,78 @@ def _labelled(group: Group | Work) -> float:
     return float(min(rows, group.data.rows))
 
 
-def estimate(groups: Sequence[Group]) -> dict[str, Any]:
-    """A rough estimate: optimiser steps of all replicas at a typical speed of one CPU thread.
+@dataclass(frozen=True)
+class Machine:
+    """What estimates need to know of a machine.
+
+    Attributes:
+        slowness: seconds that work takes here where it takes one on the machine of the constants.
+        call: seconds of a step that do not grow with its replicas.
+        start: of a command, with its reports.
+        attack, per_row: of one attack on one cell with its scores, and more for each row.
+        controls, control_row: of one seed's controls, and more for each row.
+        read_row: of reading a row of tables, preparing and predicting it.
+    """
+
+    slowness: float = 1.0
+    call: float = 1.5e-3
+    start: float = 5.0
+    attack: float = 0.05
+    per_row: float = 3e-6
+    controls: float = 0.5
+    control_row: float = 1e-5
+    read_row: float = 4e-5
+
+    def step(self, two: float, replicas: int) -> float:
+        """Seconds of a step of so many replicas, from that of two."""
+        fixed = min(self.call * self.slowness, 0.8 * two)
+        return fixed + (two - fixed) * replicas / 2
+
+
+def _training(group: Group, timed: Timed, machine: Machine) -> float:
+    """Seconds of all trainings of a group: by its own steps, or by those of the same algorithm."""
+    mine = timed.get(group.cells[0].cohort)
+    parts = list(chunks(group.cells, 32))
+    if mine is not None:
+        return sum(n * machine.step(two, len(part)) for part in parts for n, two in mine)
+    return sum(_steps(group) * len(part) for part in parts) * machine.slowness / _STEPS_PER_SECOND
+
+
+def _like(groups: Sequence[Group], timed: Timed) -> Timed:
+    """Times of cohorts that were not tried out, from the same algorithm with other defenses."""
+    out = dict(timed)
+    by_title: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for g in groups:
+        found = timed.get(g.cells[0].cohort)
+        if found is not None:
+            by_title.setdefault((g.data.name, g.title), found)
+    for g in groups:
+        same = by_title.get((g.data.name, g.title))
+        if same is not None:
+            out.setdefault(g.cells[0].cohort, same)
+    return out
+
+
+def estimate(
+    groups: Sequence[Group], timed: Timed | None = None, machine: Machine | None = None
+) -> dict[str, Any]:
+    """A rough estimate: seconds of one CPU thread.
+
+    Trainings that were tried out cost their steps, as they were timed; others go at a typical
+    speed. Attacks and controls cost what they did on the machine of the constants.
+
+    Args:
+        groups: of a plan.
+        timed: steps of its cohorts.
+        machine: this one.
 
     ``encryption`` has an entry for every defense of a group that costs something on top: seconds
     by operation and bytes of one batch, batches of an epoch, and of all trainings.
-    ``views_bytes`` is what ``--keep-views`` would keep.
+    ``views_bytes`` is what ``--keep-views`` would keep, ``memory_bytes`` about what is needed at
+    once.
     """
+    on = machine or Machine()
+    known = _like(groups, timed or {})
     steps, sealed, sent, kept = 0, 0.0, 0, 0.0
     encryption: list[dict[str, Any]] = []
     for group in groups:
@@ -110,18 +177,43 @@ def estimate(groups: Sequence[Group]) -> dict[str, Any]:
         for a in g.attacks
         if a.known_rows
     }
-    doses = sum(len(g.cells) * len(a.dosing) for g in groups for a in g.attacks)
-    controls = round(_CONTROLS_SECONDS * len(budgets), 1)
+    rows = {g.data.name: g.data.rows for g in groups}
+    made = sum(on.controls + on.control_row * rows[name] for name, *_ in budgets) * on.slowness
+    scored = on.slowness * sum(
+        len(g.cells) * (1 + len(a.dosing)) * (on.attack + on.per_row * g.data.rows)
+        for g in groups
+        for a in g.attacks
+    )
+    read = on.slowness * on.read_row * sum(g.data.rows * len(g.cells) for g in groups)
+    trained = sum(_training(g, known, on) for g in groups)
     return {
         "trainings": trainings,
         "steps": steps,
         "attacks": attacks,
-        "seconds": round(
-            steps / _STEPS_PER_SECOND + 0.05 * (attacks + doses) + sealed + controls, 1
-        ),
-        "control_seconds": controls,
+        "seconds": round(on.start * on.slowness + trained + scored + read + sealed + made, 1),
+        "training_seconds": round(trained, 1),
+        "control_seconds": round(made, 1),
         "encryption_seconds": round(sealed, 1),
         "ciphertext_bytes": sent,
         "encryption": encryption,
         "views_bytes": int(kept),
+        "memory_bytes": _memory(groups),
     }
+
+
+_BASE = 450_000_000  # bytes of an audit of tiny tables: the libraries
+_COLUMNS = 60
+"""Numbers of a row that are held at once in tables, designs and answers of attacks, measured."""
+
+
+def _memory(groups: Sequence[Group]) -> int:
+    """Bytes: the libraries, the tables and answers, and what the largest cohort records."""
+    largest = 0.0
+    for g in groups:
+        given = _settings(g)
+        width = given.get("embedding") or given.get("cut") or 8
+        each = _COLUMNS + 2 * width * max(1, len(g.data.passive))
+        size = 8 if g.cells[0].dtype == "float64" else 4
+        stacked = min(32, len(g.cells))
+        largest = max(largest, g.data.rows * (8 * _COLUMNS + size * stacked * each))
+    return int(_BASE + largest)

@@ -265,7 +265,8 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
     console.print(
         f"\n{cost['trainings']:g} trainings, {cost['attacks']:g} attacks, about "
         f"{cost['steps']:g} steps: roughly {_duration(cost['seconds'])} on one CPU thread, "
-        f"{_duration(cost['control_seconds'])} of it for controls (an estimate)."
+        f"{_duration(cost['control_seconds'])} of it for controls, in about "
+        f"{_size(cost['memory_bytes'])} of memory (an estimate)."
     )
     if cost.get("views_bytes"):
         console.print(

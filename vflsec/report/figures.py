@@ -11,17 +11,18 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from vflsec import check
 from vflsec.audit import matrix
 from vflsec.audit.leakage import rows_of
 from vflsec.errors import ConfigError
 from vflsec.report.text import clean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = [
     "COLORS",
@@ -99,6 +100,8 @@ def _name(text: object, most: int = 44) -> str:
 def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     if ax is not None:
         return ax
+    from matplotlib.figure import Figure
+
     return Figure(figsize=size, layout="constrained").add_subplot()
 
 

@@ -176,7 +176,9 @@ class Training:
         """What one of the defenses promises in replica `r`, by what was counted there."""
         return policy.guarantee(strength, {**self.facts, "uses": uses_in(self.fed, policy, r)})
 
-    def rehearse(self) -> tuple[tuple[str, ...], list[tuple[str, Guarantee]]]:
+    def rehearse(
+        self, timed: list[tuple[int, float]] | None = None
+    ) -> tuple[tuple[str, ...], list[tuple[str, Guarantee]]]:
         """Set up, take the first step of every phase, and say what would be claimed; no training.
 
         Returns what :func:`first_step` does.
@@ -184,7 +186,7 @@ class Training:
         Raises:
             VflsecError: it cannot be trained.
         """
-        phases, predicted = first_steps(self.algorithm, self.build())
+        phases, predicted = first_steps(self.algorithm, self.build(), timed)
         out = []
         for spec, policy in zip(self.cells[0].defenses, self.defenses, strict=True):
             uses = predicted(policy) if policy.counted and spec.strength else None
@@ -281,10 +283,13 @@ class Training:
                         b.own.memory["known"] = known
 
 
-def first_step(cell: CellSpec, task: Task) -> tuple[tuple[str, ...], list[tuple[str, Guarantee]]]:
+def first_step(
+    cell: CellSpec, task: Task, timed: list[tuple[int, float]] | None = None
+) -> tuple[tuple[str, ...], list[tuple[str, Guarantee]]]:
     """Build one cell on the CPU as for training, take the first step of every phase, drop it.
 
-    A policy that releases labels in stages holds them back at first: then it is only built.
+    A policy that releases labels in stages holds them back at first: then it is only built. `timed`
+    gets the number of steps of each pass and the seconds of one, for `LEAST` replicas.
 
     Returns:
         Names of the phases after which attacks are made, empty where only training can tell; and
@@ -295,7 +300,7 @@ def first_step(cell: CellSpec, task: Task) -> tuple[tuple[str, ...], list[tuple[
         VflsecError: it cannot be trained.
     """
     training = Training([cell] * LEAST, (), {cell.seed: task}, torch.device("cpu"))
-    return training.rehearse()
+    return training.rehearse(timed)
 
 
 def owners(party: str, task: Task) -> tuple[str, ...]:

@@ -8,10 +8,11 @@ with replacement are bounded: with chance 1 - 10^-6 none of them is used more of
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
-from scipy import stats
 from torch import Tensor
 
 from vflsec.algorithm import Algorithm
@@ -64,6 +65,8 @@ class _Expected:
             if not len(some) or not bool((hits > 0).any()):
                 continue
             unit = float(hits[hits > 0].min())
+            from scipy import stats
+
             tries = steps * math.ceil(float(hits.sum()) / unit)
             most = unit * float(stats.binom.isf(RARE / len(some), tries, 1 / len(some)))
             self.drawn[some] = torch.maximum(self.drawn[some], torch.tensor(most).double())
@@ -77,8 +80,24 @@ class _Expected:
         return Uses(counted=round(float((self.sure + self.drawn).max())))
 
 
+def _seconds(step: Callable[[], object]) -> float:
+    """Processor seconds of a step on one thread: the least of three, of one where it is slow."""
+    before, least = torch.get_num_threads(), math.inf
+    torch.set_num_threads(1)
+    try:
+        for _ in range(3):
+            start = time.process_time()
+            step()
+            least = min(least, time.process_time() - start)
+            if least > 0.1:
+                break
+    finally:
+        torch.set_num_threads(before)
+    return least
+
+
 def first_steps(
-    algorithm: Algorithm, fed: Federation
+    algorithm: Algorithm, fed: Federation, timed: list[tuple[int, float]] | None = None
 ) -> tuple[tuple[str, ...], Callable[[Policy], Uses | None]]:
     """Take the first step of every phase.
 
@@ -90,6 +109,8 @@ def first_steps(
     Args:
         algorithm: its modules are built.
         fed: the cohort, not trained.
+        timed: gets, for each pass, how many steps there will be and the processor seconds of a
+            further one; unless a policy counts its uses, which a further step would change.
     """
     bound = [(b.policy, b.own.uses) for p in fed.parties.values() for b in p.bindings]
     expected = [(policy, _Expected(c)) for policy, c in bound if c is not None]
@@ -113,6 +134,10 @@ def first_steps(
                 walk.step(fed.batch)
                 for e in every:
                     e.step(phase, walk, fed.batch)
+                if timed is not None and not every:
+                    count = math.ceil(walk.rows.shape[1] / walk.batch_size)
+                    again = partial(walk.step, fed.batch)
+                    timed.append((phase.epochs * count, _seconds(again)))
         if every and phase.select and phase.epochs:
             regret(algorithm, fed, fed.stack.rows("validation"), phase.select_by)
             for e in every:

@@ -1,0 +1,86 @@
+"""Finds waits for the host: what would make a GPU stop in every step, seen on any machine.
+
+On a CUDA device each of these copies a number to the host and waits for all work before it:
+``.item()``, ``bool()``, ``.tolist()``, ``.numpy()``, ``.cpu()``, and operations whose result has a
+size that depends on values (``nonzero``, indexing by a mask, ``unique``, ``masked_select``). Here
+tensors are on the host already, so nothing waits; the calls are what is counted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import vflsec
+from vflsec.federation import Federation
+
+METHODS = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__",
+           "__array__")  # fmt: skip
+SIZED = {"nonzero", "masked_select", "unique_dim", "_unique2", "unique_consecutive"}
+_PACKAGE = str(Path(vflsec.__file__).resolve().parent)
+_ROOT = str(Path(vflsec.__file__).resolve().parent.parent)
+
+
+class Watch(TorchDispatchMode):
+    """Counts waits by the place in the package that asked for them: ``file:function``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+        self.on = False
+
+    def saw(self) -> None:
+        """A wait, asked for by the innermost frame of the package."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            file = str(Path(frame.f_code.co_filename).resolve())
+            if file.startswith(_ROOT) and "/tests/" not in file:
+                short = file.removeprefix(_PACKAGE).removeprefix(_ROOT).lstrip("/")
+                self.found[f"{short}:{frame.f_code.co_name}"] += 1
+                return
+            frame = frame.f_back  # type: ignore[assignment]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__name__.partition(".")[0]
+        masked = name in ("index", "index_put", "index_put_") and any(
+            isinstance(i, torch.Tensor) and i.dtype == torch.bool for i in args[1]
+        )
+        if self.on and (name in SIZED or masked):
+            self.saw()
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def watched_steps() -> Iterator[Watch]:
+    """Counts the waits within steps of training: between one batch and the next."""
+    watch = Watch()
+    with pytest.MonkeyPatch.context() as patch, watch:
+        for method in METHODS:
+            real = getattr(torch.Tensor, method)
+
+            def noted(self: Any, *args: Any, _real: Any = real, **kwargs: Any) -> Any:
+                if watch.on:
+                    watch.saw()
+                return _real(self, *args, **kwargs)
+
+            patch.setattr(torch.Tensor, method, noted)
+        batches = Federation.batches
+
+        def stepped(self: Federation, *args: Any, **kwargs: Any) -> Iterator[Any]:
+            for rows in batches(self, *args, **kwargs):
+                watch.on = True
+                try:
+                    yield rows
+                finally:
+                    watch.on = False
+
+        patch.setattr(Federation, "batches", stepped)
+        yield watch

@@ -1,0 +1,102 @@
+"""Controls shared by cohorts: the same figures, made once; never where anything differs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from attack_views import PARTY, make_view
+from torch import nn
+
+from vflsec import registry
+from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, Measure
+from vflsec.data.prepare import make_task
+from vflsec.engine.cohort import run_cohort
+from vflsec.guess import Guess
+from vflsec.measure import attack as bench
+from vflsec.measure.controls import Control
+from vflsec.measure.shared import SharedControls, made_of
+from vflsec.view import Known, View
+
+
+def cells(defense: str, seeds: range) -> list[CellSpec]:
+    of = (DefenseSpec(defense, strength=1.0),)
+    return [CellSpec({"name": "breast_cancer"}, "splitnn", {"epochs": 1}, of, s) for s in seeds]
+
+
+def figures(results: Any) -> list[list[Measure]]:
+    return [r.measures for r in results]
+
+
+def test_a_second_cohort_makes_no_controls_and_finds_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+    real = bench.controls_for
+
+    def counted(attack: Any, views: Any, *rest: Any) -> Any:
+        made.append(len(views))
+        return real(attack, views, *rest)
+
+    monkeypatch.setattr(bench, "controls_for", counted)
+    source = registry.datasets.create("breast_cancer").load(0)
+    tasks = {s: make_task(source, s) for s in range(3)}
+    attacks = [AttackSpec("norm", adversary=("passive",), known_rows=10)]
+    shared = SharedControls()
+    run_cohort(cells("iso", range(2)), attacks, tasks, device="cpu", shared=shared)
+    assert made == [2]
+    with_ = run_cohort(cells("noise", range(3)), attacks, tasks, device="cpu", shared=shared)
+    assert made == [2, 1]  # the seed that the first cohort did not have
+    without = run_cohort(cells("noise", range(3)), attacks, tasks, device="cpu")
+    assert figures(with_) == figures(without)
+
+
+@pytest.fixture(scope="module")
+def view() -> View:
+    y = torch.arange(40) % 2
+    columns = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    out = make_view(y, columns=columns, known=6, test=8)
+    models = {PARTY: {"bottom": nn.Identity(), "initial": nn.Linear(3, 2)}}
+    return replace(out, models=MappingProxyType(models))
+
+
+def test_all_that_a_control_may_see_is_in_the_hash(view: View) -> None:
+    assert view.known is not None
+    assert view.prior is not None
+    same = made_of(view)
+    bottom = {**view.models[PARTY], "bottom": nn.Linear(3, 2)}
+    assert made_of(replace(view, models=MappingProxyType({PARTY: bottom}))) == same  # as trained
+    columns = view.columns[PARTY].clone()
+    columns[3, 1] += 1e-6
+    initial = {**view.models[PARTY], "initial": nn.Linear(3, 2)}
+    present = view.present[PARTY].clone()
+    present[5] = False
+    labels = 1 - view.known.labels
+    others: dict[str, Any] = {
+        "columns": MappingProxyType({PARTY: columns}),
+        "models": MappingProxyType({PARTY: initial}),
+        "present": MappingProxyType({PARTY: present}),
+        "known": Known(view.known.rows, labels),
+        "prior": view.prior.flip(0) + 0.01,
+        "targets": MappingProxyType({"train": view.targets["train"][1:]}),
+        "aux": {"active": (torch.arange(2), torch.zeros(2, 1))},
+    }
+    hashes = {made_of(replace(view, **{k: v})) for k, v in others.items()}
+    assert len(hashes | {same}) == len(others) + 1
+
+
+def test_what_is_kept_is_bounded() -> None:
+    def one(name: str) -> list[Control]:
+        return [Control(name, Guess("label", np.arange(10), np.zeros((10, 2))), 0.5)]
+
+    kept = SharedControls(most=600)  # 240 bytes each
+    for name in "abc":
+        kept.put(name, one(name))
+        kept.get("a")
+    assert kept.get("b") is None
+    assert kept.get("a") is not None
+    assert kept.size == 480

@@ -1,0 +1,98 @@
+"""Estimates: their arithmetic with a made-up machine, and the calibration that is kept."""
+
+from __future__ import annotations
+
+import json
+import time
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from engine_fakes import SCENARIO, source
+
+import vflsec
+from vflsec.engine import machine as calibration
+from vflsec.engine.rehearse import make_plan
+from vflsec.plan.estimate import Machine, estimate
+from vflsec.plan.values import Plan
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    """6 audited cells of 15 or so epochs and 3 references, of a table of 100 rows."""
+    return make_plan(vflsec.load_scenario(tomllib.loads(SCENARIO)), try_out=False, load=source)
+
+
+def test_a_step_has_a_part_that_does_not_grow() -> None:
+    fake = Machine(slowness=2.0, call=0.01)
+    assert fake.step(0.1, 2) == pytest.approx(0.1)
+    assert fake.step(0.1, 10) == pytest.approx(0.02 + 0.08 * 5)
+    assert fake.step(0.01, 10) == pytest.approx(0.008 + 0.002 * 5)  # most of a tiny one is calls
+
+
+def test_trainings_cost_their_own_steps(plan: Plan) -> None:
+    """As an algorithm of several passes has them, whose epochs no setting sums up."""
+    free = Machine(1.0, 0.0, start=0, attack=0, per_row=0, controls=0, control_row=0, read_row=0)
+    cohort = plan.groups[0].cells[0].cohort
+    both = estimate(plan.groups, {cohort: [(100, 0.02), (7, 0.5)]}, free)
+    rest = estimate(plan.groups[1:], {}, free)
+    assert len(plan.groups[0].cells) == 6
+    expected = 3 * (100 * 0.02 + 7 * 0.5) + rest["training_seconds"]
+    assert both["training_seconds"] == pytest.approx(expected, abs=0.11)
+    assert both["seconds"] == pytest.approx(expected, abs=0.2)
+
+
+def test_attacks_controls_and_rows_count(plan: Plan) -> None:
+    def seconds(**costs: float) -> float:
+        none = dict.fromkeys(
+            ("start", "attack", "per_row", "controls", "control_row", "read_row"), 0.0
+        )
+        made = estimate(plan.groups, {}, Machine(2.0, **(none | costs)))  # type: ignore[arg-type]
+        return float(made["seconds"] - made["training_seconds"])
+
+    assert seconds(attack=10.0) == pytest.approx(2 * 10 * 24, abs=0.2)  # 6 cells, 2 x 2 attackers
+    assert seconds(per_row=0.1) == pytest.approx(2 * 0.1 * 100 * 24, abs=0.2)
+    assert seconds(start=7.0) == pytest.approx(14, abs=0.2)
+    assert seconds(read_row=0.1) == pytest.approx(2 * 0.1 * 100 * 9, abs=0.2)
+    budgets = seconds(controls=1.0) / 2
+    assert budgets == pytest.approx(3 * 2 * 1, abs=0.2)  # seeds, adversaries, budgets
+    assert seconds(control_row=1.0) == pytest.approx(2 * budgets * 100, abs=0.5)
+
+
+def test_memory_grows_with_rows_and_is_bounded_in_cells(plan: Plan) -> None:
+    def memory(rows: int, copies: int) -> int:
+        groups = [
+            replace(g, data=replace(g.data, rows=rows), cells=g.cells * copies) for g in plan.groups
+        ]
+        return int(estimate(groups)["memory_bytes"])
+
+    assert memory(150_000, 1) > 1.2 * memory(100, 1)
+    assert memory(150_000, 100) == memory(150_000, 10)  # at most 32 are trained at once
+
+
+def test_the_calibration_is_kept_and_never_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "place", lambda: tmp_path / "deep" / "machine.json")
+    calls: list[int] = []
+
+    def work() -> None:
+        calls.append(1)
+        until = time.process_time() + 0.04
+        while time.process_time() < until:
+            pass
+
+    first = calibration.machine(work)
+    assert first.slowness == pytest.approx(0.04 / calibration._REFERENCE, rel=0.5)
+    assert calibration.machine(work) == first
+    assert len(calls) == 3  # the second time it was read
+    kept = tmp_path / "deep" / "machine.json"
+    for damaged in ("", "[1]", "{", '{"version": "0", "slowness": 1.0}',
+                    json.dumps({"version": vflsec.__version__, "slowness": "9" * 9}),
+                    json.dumps({"version": vflsec.__version__, "slowness": -1.0})):  # fmt: skip
+        kept.write_text(damaged, encoding="utf-8")
+        assert calibration.machine(lambda: None).slowness == 0.01
+    monkeypatch.setattr(calibration, "place", lambda: tmp_path / "file" / "machine.json")
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    assert calibration.machine(lambda: None).slowness == 0.01

@@ -1,0 +1,139 @@
+"""No step of training waits for the host, but for the defenses that are known to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from device_watch import watched_steps
+
+from vflsec import registry
+from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.data.prepare import make_task
+from vflsec.engine.cohort import run_cohort
+from vflsec.train.cohort import Training
+from vflsec.train.demand import Demand
+
+STEPS = 3
+ATTACKS = [
+    AttackSpec(name, adversary=("passive",), known_rows=10)
+    for name in ("norm", "direction", "similarity", "model_completion")
+]
+WAITS = {
+    "compression": {"defenses/compression.py:outgoing"},
+    "gradient_average": {"defenses/gradient_average.py:outgoing"},
+    "he_embedding": {"he/layer.py:_answer"},
+    "he_gradient": {"he/links.py:_flooded"},
+    "marvell": {
+        "defenses/marvell.py:outgoing", "defenses/marvell.py:_shape", "defenses/marvell.py:solve",
+        "defenses/marvell.py:<genexpr>",
+    },
+    "ppdl": {"defenses/ppdl.py:outgoing"},
+}  # fmt: skip
+"""Defenses that look at numbers of every step, and where: one taken off this list stays off."""
+
+
+@pytest.fixture(scope="module")
+def tasks() -> dict[int, Any]:
+    source = registry.datasets.create("breast_cancer").load(0)
+    return {s: make_task(source, s, aligned=0.5) for s in range(2)}
+
+
+def cells(algorithm: str, *defenses: DefenseSpec) -> list[CellSpec]:
+    known = registry.parameters(registry.algorithms.get(algorithm))
+    params = {k: 1 for k in known if k.endswith("epochs")} | {"batch_size": 64}
+    of = {k: v for k, v in params.items() if k in known}
+    return [CellSpec({"name": "breast_cancer"}, algorithm, of, defenses, s) for s in range(2)]
+
+
+def waits(given: list[CellSpec], tasks: dict[int, Any]) -> Counter[str]:
+    demands = [Demand.of(a, registry.attacks.create(a.name)) for a in ATTACKS]
+    training = Training(given, demands, tasks, torch.device("cpu"))
+    with watched_steps() as watch:
+        for _ in training.run(predictions=False):
+            pass
+    return watch.found
+
+
+@pytest.mark.parametrize("algorithm", ["splitnn", "fedbcd"])
+def test_no_step_of_training_waits(algorithm: str, tasks: dict[int, Any]) -> None:
+    assert waits(cells(algorithm), tasks) == {}
+
+
+@pytest.mark.parametrize("defense", registry.defenses.names())
+def test_no_defense_waits_in_every_step(defense: str, tasks: dict[int, Any]) -> None:
+    """Beside the known ones; what is looked at once in a run does not count."""
+    trial = registry.defenses.get(defense).trial
+    strength = trial[1] if getattr(registry.defenses.get(defense), "strengths", "") else None
+    spec = DefenseSpec(defense, strength=strength)
+    found = waits(cells("splitnn", spec), tasks)
+    ours = {k: n for k, n in found.items() if k.startswith(("defenses", "he/", "policy", "hooks"))}
+    once = {k for k, n in ours.items() if n < STEPS}
+    assert set(ours) - once <= WAITS.get(defense, set())
+
+
+def test_the_watch_finds_what_it_should() -> None:
+    """Each way to make a device wait is seen, so that an empty list means something."""
+    from vflsec.federation import Federation
+
+    x, seen = torch.arange(4.0), {}
+    looks = {
+        "item": lambda: x[0].item(), "bool": lambda: bool(x[0] > 0), "tolist": lambda: x.tolist(),
+        "numpy": lambda: x.numpy(), "cpu": lambda: x.cpu(), "float": lambda: float(x[1]),
+        "mask": lambda: x[x > 1], "nonzero": lambda: (x > 1).nonzero(), "unique": x.unique,
+        "plain": lambda: torch.where(x > 1, x, 0 * x).sum(),
+    }  # fmt: skip
+
+    def batches(self: Any) -> Any:
+        yield from looks
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Federation, "batches", batches)
+        with watched_steps() as watch:
+            watch.saw = lambda: seen.__setitem__(name, True)  # type: ignore[method-assign]
+            for name in Federation.batches(None):  # type: ignore[arg-type]
+                looks[name]()
+    assert set(seen) == set(looks) - {"plain"}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("algorithm", ["splitnn", "fedbcd"])
+def test_a_gpu_finds_what_the_cpu_finds(algorithm: str, tasks: dict[int, Any]) -> None:
+    """The same streams, so the figures differ by rounding alone."""
+    given = cells(algorithm, DefenseSpec("iso", strength=1.0))
+    found = [run_cohort(given, ATTACKS, tasks, device=d) for d in ("cpu", "cuda")]
+    for here, there in zip(*found, strict=True):
+        for a, b in zip(here.measures, there.measures, strict=True):
+            assert (a.attack, a.metric, a.split) == (b.attack, b.metric, b.split)
+            assert a.status == b.status
+            if a.value is not None and b.value is not None:
+                assert a.value == pytest.approx(b.value, abs=0.02)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("defense", ["", "iso", "noise", "max_norm"])
+def test_no_step_waits_on_a_gpu(defense: str, tasks: dict[int, Any]) -> None:
+    """By CUDA's own count of synchronisations, in steps of training only."""
+    from collections.abc import Iterator
+
+    from vflsec.federation import Federation
+
+    specs = (DefenseSpec(defense, strength=1.0),) if defense else ()
+    demands = [Demand.of(a, registry.attacks.create(a.name)) for a in ATTACKS]
+    training = Training(cells("splitnn", *specs), demands, tasks, torch.device("cuda"))
+    batches = Federation.batches
+
+    def strict(self: Federation, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        for k, rows in enumerate(batches(self, *args, **kwargs)):
+            torch.cuda.set_sync_debug_mode("error" if k else "default")  # the first makes things
+            try:
+                yield rows
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Federation, "batches", strict)
+        for _ in training.run(predictions=False):
+            pass
