@@ -19,7 +19,8 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
@@ -186,10 +187,16 @@ def _installed() -> tuple[tuple[str, int], ...]:
     return tuple(out)
 
 
+@lru_cache(maxsize=4)
+def _every_point(installed: tuple[tuple[str, int], ...]) -> Any:
+    """Entry points of all groups; reads the metadata of every package, so they are kept."""
+    return entry_points()
+
+
 @lru_cache(maxsize=16)
 def _points(group: str, installed: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
-    """Entry points of a group, by name; reads the metadata of every package, so it is kept."""
-    return tuple(sorted(entry_points(group=group), key=lambda e: e.name))
+    """Entry points of a group, by name."""
+    return tuple(sorted(_every_point(installed).select(group=group), key=lambda e: e.name))
 
 
 class Registry:
@@ -197,6 +204,7 @@ class Registry:
 
     def __init__(self, kind: str, package: str, group: str) -> None:
         self.kind, self.package, self.group = kind, package, group
+        self._last: tuple[Any, dict[str, Entry]] = (None, {})
 
     def entries(self) -> dict[str, Entry]:
         """Entries by name, sorted.
@@ -204,8 +212,14 @@ class Registry:
         Raises:
             ConfigError: two modules claim one name.
         """
+        found = (self._files(), tuple(self._foreign()))
+        if self._last[0] != found:
+            self._last = found, self._by_name([*self._own(found[0]), *found[1]])
+        return dict(self._last[1])
+
+    def _by_name(self, entries: Sequence[Entry]) -> dict[str, Entry]:
         found: dict[str, Entry] = {}
-        for entry in (*self._own(), *self._foreign()):
+        for entry in entries:
             for name in (entry.name, *entry.aliases):
                 other = self._claimed(found, name)
                 if other is not None:
@@ -220,15 +234,22 @@ class Registry:
     def _claimed(found: Mapping[str, Entry], name: str) -> Entry | None:
         return next((e for e in found.values() if name in (e.name, *e.aliases)), None)
 
-    def _own(self) -> list[Entry]:
+    def _files(self) -> tuple[tuple[str, str, int], ...]:
+        """Name, path and time of change of our own modules, by name."""
         spec = importlib.util.find_spec(self.package)
-        folders = list(spec.submodule_search_locations or []) if spec else []
-        files = sorted({p for f in folders for p in Path(f).glob("*.py")}, key=lambda p: p.name)
-        return [
-            self._entry(p.stem, f"{self.package}.{p.stem}", p)
-            for p in files
-            if not p.stem.startswith("_")
-        ]
+        found = set()
+        for folder in spec.submodule_search_locations or () if spec else ():
+            with suppress(FileNotFoundError), os.scandir(folder) as files:
+                found |= {
+                    (f.name, f.path, f.stat().st_mtime_ns)
+                    for f in files
+                    if f.name.endswith(".py") and not f.name.startswith("_")
+                }
+        return tuple(sorted(found))
+
+    def _own(self, files: Sequence[tuple[str, str, int]]) -> list[Entry]:
+        stems = [(name.removesuffix(".py"), Path(path)) for name, path, _ in files]
+        return [self._entry(stem, f"{self.package}.{stem}", path) for stem, path in stems]
 
     def _foreign(self) -> list[Entry]:
         out = []
@@ -312,9 +333,12 @@ class Registry:
             return made
 
 
+_hints = cache(typing.get_type_hints)
+
+
 def parameters(cls: type) -> dict[str, inspect.Parameter]:
     """The hyper-parameters of a registered class: its dataclass fields."""
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     out = {}
     for f in dataclasses.fields(cls):
         default: Any = inspect.Parameter.empty
