@@ -7,7 +7,6 @@ returns its results; only the parent writes them (:mod:`vflsec.engine.executor`)
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
@@ -20,7 +19,7 @@ _INSTALL = "Install it with: pip install 'vflsec[cluster]'"
 _ADDRESS = re.compile(r"(?:tcp|tls)://\S+|[^\s:/]+:[0-9]+|\[[0-9a-fA-F:]+\]:[0-9]+")
 
 
-class Pool(ABC):
+class Pool:
     """Workers; closed when the audit ends.
 
     Attributes:
@@ -33,9 +32,9 @@ class Pool(ABC):
     lost: tuple[type[BaseException], ...] = ()
     remote: bool = True
 
-    @abstractmethod
     def executor(self) -> Executor:
         """One that works; called again after workers died."""
+        raise NotImplementedError("abstract")
 
     def stop(self) -> None:
         """End at once what runs."""
