@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from vflsec.channel import Binding
 from vflsec.counts import Guarded, plain
+from vflsec.nn import chain
+from vflsec.nn.loss import cross_entropy, slope
 from vflsec.party import Party
 from vflsec.task import Stack
 
@@ -77,6 +81,22 @@ class Hooks:
         self._count_loss(given, None, train)
         return cross_entropy(logits, y)
 
+    def descend(
+        self, logits: Tensor, y: Tensor, terms: Sequence[Tensor], wanted: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Gradients of :meth:`loss` and further terms (R,), summed over replicas, of `wanted`."""
+        if not chain.noted(logits):
+            total = self.loss(logits, y).sum()
+            for term in terms:
+                total = total + term.sum()
+            return list(torch.autograd.grad(total, list(wanted)))
+        self._count_loss(y, None, True)
+        grads = list(chain.slopes(logits, wanted, slope(logits, plain(y))))
+        for term in terms:
+            more = torch.autograd.grad(term.sum(), list(wanted), allow_unused=True)
+            grads = [g if m is None else g + m for g, m in zip(grads, more, strict=True)]
+        return grads
+
     def _count_loss(self, y: Tensor, by: Binding | None, train: bool) -> None:
         """Labels were used by the loss of `by`, or by plain cross entropy."""
         for b in self._by_loss() if isinstance(y, Guarded) else ():
@@ -107,11 +127,3 @@ class Hooks:
                 if term is not None:
                     total = term if total is None else total + term
         return total
-
-
-def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross entropy of each row, (R, b); `y` (R, b) int64 or (R, b, C) class shares."""
-    log_p = torch.log_softmax(logits, dim=-1)
-    if y.dim() == 2:
-        return -log_p.gather(2, y.unsqueeze(2)).squeeze(2)
-    return -(y * log_p).sum(2)

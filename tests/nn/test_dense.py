@@ -75,7 +75,8 @@ def test_only_what_is_asked_for_is_computed() -> None:
     frozen = stack.params["0.weight"].requires_grad_(False)
     x = torch.randn(2, 4, 3, dtype=torch.float64)
     stack(x).sum().backward()
-    assert frozen.grad is None and stack.params["0.bias"].grad is not None
+    assert frozen.grad is None
+    assert stack.params["0.bias"].grad is not None
     layers = Layer(torch.randn(2, 5, 3), None, False)
     assert dense([layers], torch.randn(2, 4, 7, 3)).shape == (2, 4, 7, 5)
 
@@ -91,7 +92,8 @@ def test_chunks_change_no_bit(monkeypatch: pytest.MonkeyPatch, replicas: int) ->
         found.append([out, *torch.autograd.grad(out.square().sum(), [x, *stack.parameters()])])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
     spans = module._chunks(replicas, 100)
-    assert [a for a, _ in spans][1:] == [b for _, b in spans][:-1] and spans[-1][1] == replicas
+    assert [a for a, _ in spans][1:] == [b for _, b in spans][:-1]
+    assert spans[-1][1] == replicas
     assert all(b - a >= LEAST for a, b in spans)
 
 

@@ -8,6 +8,7 @@ the same bits.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -41,8 +42,7 @@ class Layer(NamedTuple):
 def _chunks(replicas: int, numbers: int) -> list[tuple[int, int]]:
     """Ranges of at least two replicas of so many numbers each, that fit the cache if they can."""
     parts = max(1, replicas // max(2, CACHED // max(1, numbers)))
-    edges = [replicas * k // parts for k in range(parts + 1)]
-    return list(zip(edges, edges[1:], strict=False))
+    return list(itertools.pairwise(replicas * k // parts for k in range(parts + 1)))
 
 
 def _spans(layers: Sequence[Layer], x: Tensor) -> list[tuple[int, int]]:

@@ -121,7 +121,7 @@ class Block:
 
     def split(self) -> Iterator[Block]:
         """A block of its own for each parameter, which go on with what the optimizer kept."""
-        for i, p in enumerate(self.params):
+        for p in self.params:
             one = Block([p])
             at = one.start - self.start
             for key, value in self.state.items():
@@ -156,9 +156,9 @@ def gradients_like(params: Sequence[Tensor]) -> list[Tensor]:
     Never kept from step to step: a module that is used twice in a graph would add its gradient to
     itself.
     """
-    places = [getattr(p, _PLACE, None) for p in params]
-    flat = places[0].flat if places and places[0] is not None else None
-    if flat is None or any(place is None or place.flat is not flat for place in places):
+    places: list[_Place] = [getattr(p, _PLACE) for p in params if hasattr(p, _PLACE)]
+    flat = places[0].flat if places else None
+    if flat is None or len(places) < len(params) or any(at.flat is not flat for at in places):
         return [torch.empty_like(p) for p in params]
     buffer = flat.fresh()
     return [

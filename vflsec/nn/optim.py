@@ -48,7 +48,8 @@ class Fused:
     @torch.no_grad()
     def take(self, params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
         """One step of the given parameters, if :attr:`flat`; those without a gradient stay."""
-        assert self.flat and self._flat is not None
+        assert self.flat
+        assert self._flat is not None
         of = {id(p): g for p, g in zip(params, gradients, strict=True) if g is not None}
         for group, made in zip(self.param_groups, self._flat, strict=True):
             for block in list(made):
