@@ -33,6 +33,7 @@ from vflsec.attacks.model_completion import ModelCompletion
 from vflsec.policy import Own, Policy
 
 ALIASES = ("amc", "active_model_completion", "malicious_optimizer")
+FAMILY = "Labels by completing the own model"
 EPSILON = 1e-7
 BUFFERS = ("momentum_buffer", "exp_avg")
 

@@ -30,6 +30,7 @@ from vflsec.nn.completion import logistic_cv
 from vflsec.view import View
 
 ALIASES = ("attribute_inference", "aia")
+FAMILY = "Attributes that were not shared"
 
 
 @registry.attack

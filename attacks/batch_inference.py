@@ -40,6 +40,7 @@ from vflsec.nn import optim
 from vflsec.view import Facts, Update, View
 
 ALIASES = ("bli", "batch_label_inference")
+FAMILY = "Labels from batch averages, also under encryption"
 ITERATIONS = 20
 CUTOFF = 1e-10
 """Eigenvalues below this share of the largest count as zero: their directions are undetermined."""

@@ -34,6 +34,7 @@ from vflsec.nn.points import Points, assign, k_means, points
 from vflsec.view import View
 
 ALIASES = ("grad_cluster", "gradient_clustering")
+FAMILY = "Labels by grouping gradients or embeddings"
 
 
 @registry.attack

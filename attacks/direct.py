@@ -39,6 +39,7 @@ from vflsec.view import Facts, Known, View
 
 Ints = NDArray[np.int64]
 ALIASES = ("dli", "direct_label_inference")
+FAMILY = "Labels read off single gradients"
 
 
 @registry.attack

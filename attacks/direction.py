@@ -31,6 +31,7 @@ from vflsec.guess import Guess
 from vflsec.view import View
 
 ALIASES = ("ds", "cosine")
+FAMILY = "Labels read off single gradients"
 
 
 @registry.attack

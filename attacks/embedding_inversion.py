@@ -34,6 +34,7 @@ from vflsec.nn.regression import Regression, fit_regressors, ridge
 from vflsec.view import View
 
 ALIASES = ("decoder", "inversion", "model_inversion")
+FAMILY = "Features of another party"
 VARIANTS = ("linear", "network")
 
 

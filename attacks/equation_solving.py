@@ -32,6 +32,7 @@ from vflsec.guess import Guess
 from vflsec.view import Facts, View
 
 ALIASES = ("esa", "equality_solving")
+FAMILY = "Features of another party"
 
 
 @registry.attack

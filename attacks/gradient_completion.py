@@ -52,6 +52,7 @@ from vflsec.nn.orient import orientation
 from vflsec.view import Known, View
 
 ALIASES = ("fused_completion",)
+FAMILY = "Labels by completing the own model"
 KINDS = ("average", "head", "em")
 ACCUMULATED = ("unit", "scaled", "raw")
 

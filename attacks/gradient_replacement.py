@@ -34,6 +34,7 @@ from vflsec.policy import Own, Policy
 from vflsec.view import View
 
 ALIASES = ("backdoor", "label_replacement")
+FAMILY = "Wrong predictions on demand"
 
 
 @registry.attack

@@ -39,6 +39,7 @@ from vflsec.rng import as_global
 from vflsec.view import View
 
 ALIASES = ("grna", "generative_regression")
+FAMILY = "Features of another party"
 
 
 @registry.attack

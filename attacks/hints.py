@@ -31,6 +31,7 @@ from vflsec.nn.points import points
 from vflsec.view import View
 
 ALIASES = ("k_hints", "hint")
+FAMILY = "Labels read off single gradients"
 
 
 @registry.attack

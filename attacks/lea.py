@@ -44,6 +44,7 @@ from vflsec.nn.points import Points, assign, k_means, points
 from vflsec.view import View
 
 ALIASES = ("label_enumeration",)
+FAMILY = "Labels by grouping gradients or embeddings"
 MOST = 100  # rows that sizes may speak for: clusters are never as exact as counts
 TRUST = 9.0  # odds that a known row lies in the cluster of its class
 

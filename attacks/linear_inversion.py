@@ -35,6 +35,8 @@ from vflsec.attack import Attack
 from vflsec.guess import Guess
 from vflsec.view import Facts, Table, View
 
+FAMILY = "Features of another party"
+
 TOLERANCE = 1e-6
 """Singular values of W below this share of the largest count as zero."""
 NOISE = 1e-4

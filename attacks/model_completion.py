@@ -44,6 +44,7 @@ from vflsec.nn.mixmatch import MixMatch, fit_mixmatch
 from vflsec.view import View
 
 ALIASES = ("pmc", "passive_model_completion")
+FAMILY = "Labels by completing the own model"
 DEFAULT = ("logistic", "mlp", "finetune", "finetune_mlp")
 VARIANTS = (*DEFAULT, "mixmatch", "mixmatch_frozen")
 

@@ -31,6 +31,7 @@ from vflsec.nn.orient import orientation, within_groups
 from vflsec.view import View
 
 ALIASES = ("ns", "norm_score")
+FAMILY = "Labels read off single gradients"
 
 
 @registry.attack

@@ -26,6 +26,7 @@ from vflsec.guess import Guess
 from vflsec.view import View
 
 ALIASES = ("returned_predictions",)
+FAMILY = "Labels from the predictions that come back"
 
 
 @registry.attack

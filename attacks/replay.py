@@ -31,6 +31,7 @@ from vflsec.policy import Own, Policy
 from vflsec.view import View
 
 ALIASES = ("replay_attack",)
+FAMILY = "Wrong predictions on demand"
 
 
 @registry.attack

@@ -37,6 +37,7 @@ from vflsec.nn.points import Points, k_means, points
 from vflsec.view import View
 
 ALIASES = ("sim_lia", "similarity_lia")
+FAMILY = "Labels by grouping gradients or embeddings"
 VARIANTS = (
     "nearest_cosine", "centre_cosine", "seeded_cosine",
     "nearest_euclid", "centre_euclid", "seeded_euclid",

@@ -37,6 +37,7 @@ from vflsec.nn.points import first_direction, lower_cluster, points
 from vflsec.view import View
 
 ALIASES = ("pca", "spectral_attack")
+FAMILY = "Labels by grouping gradients or embeddings"
 
 
 @registry.attack

@@ -39,6 +39,7 @@ from vflsec.policy import Own, Policy
 from vflsec.view import Known, View
 
 ALIASES = ("embedding_swap", "villain_labels")
+FAMILY = "Labels by swapped embeddings"
 
 
 @registry.attack

@@ -35,6 +35,7 @@ from vflsec.nn.points import Points
 from vflsec.view import Facts, View
 
 ALIASES = ("unsplit_label",)
+FAMILY = "Labels by imitating the label owner"
 
 
 @registry.attack

@@ -48,6 +48,7 @@ from vflsec.policy import Own, Policy
 from vflsec.view import View
 
 ALIASES = ("trigger_backdoor", "embedding_backdoor")
+FAMILY = "Wrong predictions on demand"
 
 
 @registry.attack

@@ -42,6 +42,7 @@ from vflsec.nn.completion import SHRINKAGE, logistic_cv
 from vflsec.view import Known, Table, View
 
 ALIASES = ("metadata", "exact_zeros")
+FAMILY = "Labels from zeros, signs, sizes and visits"
 
 
 @dataclass(frozen=True)

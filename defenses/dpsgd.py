@@ -22,7 +22,8 @@ Hook: gradients. Owner: the active party; ``party = "all"`` for the guarantee.
 Guarantee: (epsilon, delta) of a training row, columns and label, in **all parties' weights**, if
 every party that trains has it and nothing else couples the rows of a batch. Does not stop: attacks
 on messages. Embeddings and gradients of single rows that are sent during training are no function
-of the released weights alone and are not covered.
+of the released weights alone and are not covered, and with Poisson batches neither are the ids of a
+batch: who sees those has no amplification to rely on.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep learning with differential
 privacy", CCS 2016, arXiv:1607.00133, algorithm 1; on shuffling and on cut batches: Chua, Ghazi,
@@ -146,7 +147,9 @@ class DPSGD(Policy):
             accountant=made.accountant, what="a training row, columns of all parties and label,",
             neighbours="zeroing it out", against="whoever gets the weights of all parties",
             over=f"{over}, {len(everyone)} {'party' if len(everyone) == 1 else 'parties'}",
-            provided="nobody sees embeddings or gradients of single rows",
+            given="how columns were prepared (the row had its part in means and codes)",
+            provided="nobody sees embeddings or gradients of single rows"
+            + (" or which rows a batch has" if uses.batches else ""),
             leaves="messages in training, predictions for the row itself, validation rows",
             reason="",
         )  # fmt: skip

@@ -7,9 +7,10 @@ released by at most 2 C.
 Hook: outgoing, on embeddings (training and prediction). Owner: every passive party.
 Guarantee: (epsilon, delta) of a row's features against the active party, for its own embeddings
 given the bottom, over all messages of the row, as counted in training, validation and inference
-(and `predictions` more): the exact analytic Gaussian mechanism. Does not stop: label inference by
-the passive party that adds the noise itself, and what the bottom's weights, which were trained on
-the rows, carry into other rows' embeddings.
+(and `predictions` more): the exact analytic Gaussian mechanism. None where the party also sends
+gradients that its rows' features shape, as the middle party of ushaped does. Does not stop: label
+inference by the passive party that adds the noise itself, and what the bottom's weights, which were
+trained on the rows, carry into other rows' embeddings.
 
 Source: clipping and noise as GaussianEmbeddingDP in SecretFlow (Apache-2.0); Balle and Wang,
 "Improving the Gaussian mechanism for differential privacy", ICML 2018, arXiv:1805.06530, theorem 8.
@@ -46,8 +47,10 @@ class EmbeddingNoise(Policy):
     clip_norm: float = 1.0
     delta: float = 1e-5
     predictions: int = 0
+    quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "noise standard deviation / clipping length"
     covers = frozenset({"embedding"})
+    reveals = frozenset({"gradient"})
     counted = "outgoing"
     owner = "passive"
 
@@ -78,10 +81,11 @@ class EmbeddingNoise(Policy):
             accountant=made.accountant, what="a row's features in its own embeddings",
             neighbours="their replacement", against="the active party",
             over=uses.sentence("embedding messages") + more,
-            given="the bottom's weights and the other rows",
+            given="the bottom's weights, the other rows and how columns were prepared",
             leaves=(
                 "those weights depend on the training rows (protect them with dpsgd), labels, more "
-                "predictions than stated"
+                "predictions than stated, what the row does to other rows' embeddings where a "
+                "bottom normalises over the batch"
             ),
             reason="",
         )  # fmt: skip

@@ -30,6 +30,7 @@ from vflsec.policy import Own, Policy, batch
 class GradientAverage(Policy):
     """No hyper-parameters."""
 
+    quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "share of the batch mean in each row, 0 to 1 (1 = published)"
     covers = frozenset({"gradient"})
 

@@ -32,7 +32,7 @@ from torch import Tensor
 from vflsec import accounting, check, registry
 from vflsec.counts import uses_of
 from vflsec.defenses.alibi import one_hot
-from vflsec.policy import OFF, Guarantee, Own, Policy, unclaimed
+from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, unclaimed
 
 ALIASES = ("tpsl",)
 
@@ -79,5 +79,6 @@ class GradPerturb(Policy):
             neighbours="its replacement by another class",
             against="whoever sees messages or weights",
             over=f"{uses.sentence('losses')}, {1 / strength:.4g} each with fresh noise",
-            leaves="what the features predict about the label", reason="",
+            given=SPLIT.rstrip(","), leaves=f"what the features predict about the label, {AGAIN}",
+            reason="",
         )  # fmt: skip

@@ -176,6 +176,8 @@ class HeEmbedding(Policy):
         label = "" if self.mode == "real" else " Emulated: no ciphertext was computed."
         return Guarantee(
             protects="example",
-            covers=f"No epsilon. For the passive party: {hidden}. Not covered: labels, and what "
-            f"the gradients that the passive party receives say about them.{label}",
+            covers=f"No epsilon. For the passive party: {hidden}. Its key is kept from an honest "
+            f"active party by flooding (noise of 2^-{self.flood_bits} on every answer), which is "
+            "no privacy mechanism for embeddings. Not covered: labels, and what the gradients that "
+            f"the passive party receives say about them.{label}",
         )

@@ -140,5 +140,7 @@ class HeGradient(Policy):
         return Guarantee(
             protects="label",
             covers="No epsilon. The passive party sees batch sums of its parameter gradients, not "
-            f"rows. Not covered: what the sums say about the labels of a batch.{label}",
+            "rows. The active party's key is kept from an honest passive party by flooding (noise "
+            f"of 2^-{self.flood_bits} on every answer). Not covered: what the sums say about the "
+            f"labels of a batch.{label}",
         )

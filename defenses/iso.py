@@ -51,6 +51,7 @@ class Iso(Policy):
     on: Literal["gradient", "embedding", "state"] = "gradient"
     phase: str = ""
     spare: tuple[str, ...] = ("buffers",)
+    quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "noise norm / largest row norm of the batch (>= 0)"
 
     def __post_init__(self) -> None:

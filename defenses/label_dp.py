@@ -34,7 +34,7 @@ from torch import Tensor
 from vflsec import accounting, registry
 from vflsec.counts import uses_of
 from vflsec.errors import PolicyError
-from vflsec.policy import OFF, Guarantee, Own, Policy, unclaimed
+from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, unclaimed
 
 ALIASES = ("rr", "randomised_response", "randomized_response")
 
@@ -110,7 +110,7 @@ def released(
         epsilon, delta: of one answer.
         facts: with what was counted.
         accountant: who computed `epsilon`.
-        given, leaves: as in :class:`vflsec.policy.Guarantee`.
+        given, leaves: as in :class:`vflsec.policy.Guarantee`, beside what every label needs.
     """
     uses = uses_of(facts)
     none = unclaimed(uses, "labels")
@@ -128,5 +128,6 @@ def released(
             "1 answer for every label, which is remembered, however often it is used"
             if uses.most == 1 else f"{uses.most} different answers for one label"
         ),
-        given=given, leaves=leaves, reason="",
+        given=f"{SPLIT} and {given}" if given else SPLIT.rstrip(","), leaves=f"{leaves}, {AGAIN}",
+        reason="",
     )  # fmt: skip

@@ -32,6 +32,7 @@ from vflsec.policy import Own, Policy, batch
 class MaxNorm(Policy):
     """No hyper-parameters."""
 
+    quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "noise relative to the published form (1; 0 = off)"
     covers = frozenset({"gradient"})
 

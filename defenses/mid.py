@@ -111,6 +111,7 @@ def divergence(mean: Tensor, std: Tensor) -> Tensor:
 class MID(Policy):
     """No hyper-parameters."""
 
+    quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "weight of the divergence (0 = no bottleneck)"
 
     def model(self, module: nn.Module, part: str, own: Own) -> nn.Module:

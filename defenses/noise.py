@@ -33,7 +33,7 @@ from torch import Tensor
 from vflsec import accounting, check, registry
 from vflsec.counts import uses_of
 from vflsec.message import Message
-from vflsec.policy import OFF, Guarantee, Own, Policy, batch, unclaimed
+from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, batch, unclaimed
 
 ALIASES = ("gaussian_noise", "laplace_noise", "noisy_gradients")
 
@@ -92,11 +92,12 @@ class Noise(Policy):
             protects="label", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
             accountant=made.accountant, what="the label of a row in its own gradient messages",
             neighbours="its replacement by another class", against="the receivers of gradients",
-            over=uses.sentence("gradient messages"), given="the models and the other messages",
+            over=uses.sentence("gradient messages"),
+            given=f"{SPLIT} the models and the other messages",
             leaves=(
                 "the top model is trained on true labels, so its weights (and through them other "
                 "rows' gradients and all predictions) are a second way out; validation labels used "
-                "for early stopping"
+                f"for early stopping, {AGAIN}"
             ),
             reason="",
         )  # fmt: skip

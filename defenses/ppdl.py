@@ -34,7 +34,7 @@ from torch import Tensor
 from vflsec import accounting, check, registry
 from vflsec.counts import uses_of
 from vflsec.message import Message
-from vflsec.policy import OFF, Guarantee, Own, Policy, batch, unclaimed
+from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, batch, unclaimed
 
 
 @registry.defense
@@ -112,10 +112,11 @@ class PPDL(Policy):
             protects="label", epsilon=uses.most / strength, delta=0.0, releases=uses.most,
             accountant="sparse vector, pure composition", what="the label of a row",
             neighbours="any change of the row's gradients", against="the receivers of gradients",
-            over=uses.sentence("gradient messages"), given="the models and the other messages",
+            over=uses.sentence("gradient messages"),
+            given=f"{SPLIT} the models and the other messages",
             leaves=(
                 "the top model is trained on true labels and its weights are a second way out; "
-                "predictions; validation labels used for early stopping"
+                f"predictions; validation labels used for early stopping, {AGAIN}"
             ),
             reason="",
         )  # fmt: skip

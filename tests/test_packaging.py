@@ -371,3 +371,24 @@ def test_package_sources_are_named_nowhere() -> None:
     for name in ("Makefile", ".ci/run", ".ci/check_types.py", "constraints.txt", "pyproject.toml"):
         text = (ROOT / name).read_text(encoding="utf-8")
         assert not re.search(r"--(extra-)?index-url|--find-links|--trusted-host|https?://", text)
+
+
+def _bounds(lines: Iterator[str], sign: str) -> dict[str, tuple[int, ...]]:
+    """Version by name; 1.5 and 1.5.0 are one."""
+    found = {}
+    for line in lines:
+        name, _, text = line.partition(sign)
+        numbers = [int(n) for n in text.partition(";")[0].strip().split(".")]
+        while numbers and not numbers[-1]:
+            numbers.pop()
+        found[name.strip()] = tuple(numbers)
+    return found
+
+
+def test_the_lowest_versions_that_are_tested_are_those_that_are_declared() -> None:
+    """`pyarrow>=13` was declared, and 15.0.0 broke every table."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    text = (ROOT / "constraints-lowest.txt").read_text().partition("\n\n")[0]
+    tested = (line for line in text.splitlines() if not line.startswith("#"))
+    assert _bounds(tested, "==") == _bounds(iter(declared), ">=")
+    assert not any(">=" not in d for d in declared)

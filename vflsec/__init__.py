@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vflsec.api import Trained, infer, measure, train
     from vflsec.cell import DefenseSpec
     from vflsec.config.scenario import Scenario, load_scenario
+    from vflsec.engine.merge import merge
     from vflsec.engine.rehearse import make_plan
     from vflsec.engine.run import run_audit
     from vflsec.engine.traces import infer as guess_traces
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Audit", "DefenseSpec", "Scenario", "Trained", "__version__", "audit", "figures",
-    "guess_traces", "infer", "load_scenario", "make_plan", "measure", "record", "run_audit",
-    "score_traces", "train", "write_truth",
+    "guess_traces", "infer", "load_scenario", "make_plan", "measure", "merge", "record",
+    "run_audit", "score_traces", "train", "write_truth",
 ]  # fmt: skip
 
 _HOME = {
@@ -46,6 +47,7 @@ _HOME = {
     "score_traces": "vflsec.engine.traces:score",
     "write_truth": "vflsec.trace.truth",
     "make_plan": "vflsec.engine.rehearse",
+    "merge": "vflsec.engine.merge",
 }
 _PACKAGES = {
     "audit": "vflsec.audit",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from vflsec import check
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,6 +28,7 @@ class Algorithm:
         federated: False for reference rows that exchange nothing.
         unaligned: True if it cannot train without rows that have no partner; then the positive
             control has some.
+        quantities: True if it can learn a label that is a quantity.
         world: hyper-parameters under which the conformance suite tries the algorithm; the key
             ``task`` holds arguments of :func:`vflsec.testing.small_task`.
     """
@@ -34,7 +37,20 @@ class Algorithm:
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
     federated: ClassVar[bool] = True
     unaligned: ClassVar[bool] = False
+    quantities: ClassVar[bool] = False
     world: ClassVar[dict[str, Any]] = {}
+
+    def check_label(self, classes: int) -> None:
+        """Refuse a quantity (1 class) where it can only learn classes.
+
+        Raises:
+            ConfigError: it cannot.
+        """
+        if classes == 1 and not self.quantities:
+            raise check.fail(
+                f"{self.name}: the label", "a class", "a quantity",
+                "Take splitnn, local or fedbcd, or cut the label into classes (label_edges).",
+            )  # fmt: skip
 
     def build(self, fed: Federation) -> None:
         """Give every party its modules with :meth:`Federation.add`."""

@@ -48,6 +48,9 @@ class Attack:
         splits: which rows it can answer for: ``train`` (rows whose messages passed), ``test``.
         world: hyper-parameters of FedSplitNN under which the conformance suite tries the attack.
         quick: own hyper-parameters there, where the defaults take long.
+        quantities: True if it can guess a label that is a quantity. Then ``facts.classes`` is 1,
+            known labels are float64 in standard deviations from the training mean, and the guess
+            has one score a row, larger for larger values.
     """
 
     name: ClassVar[str] = ""
@@ -57,6 +60,16 @@ class Attack:
     splits: ClassVar[tuple[str, ...]] = ("train",)
     world: ClassVar[dict[str, Any]] = {}
     quick: ClassVar[dict[str, Any]] = {}
+    quantities: ClassVar[bool] = False
+
+    def pointless(self, facts: Facts) -> str:
+        """'' if the attack has a meaning under these facts and this kind of label, else why not."""
+        if facts.classes == 1 and self.target in ("label", "integrity") and not self.quantities:
+            return (
+                f"{self.name} has a meaning for classes only; the label is a quantity. residual "
+                "and value_completion are made for those."
+            )
+        return self.applicable(facts)
 
     def applicable(self, facts: Facts) -> str:
         """'' if the attack has a meaning under these public facts, else the reason it has none."""

@@ -32,7 +32,7 @@ def _identity(spec: Any) -> dict[str, Any]:
     out.pop("timeout", None)
     if "defenses" in out:
         out["defenses"] = [{f.name: getattr(d, f.name) for f in fields(d)} for d in spec.defenses]
-    return {k: v for k, v in out.items() if v or k not in ("code", "dosing")}
+    return {k: v for k, v in out.items() if v or k not in ("code", "dosing", "untested")}
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,7 @@ class CellSpec:
         seed: drives split, initialisation, batches and every stream of the cell.
         dtype: of the training.
         code: hash of the source that the cell runs and that does not come with the package.
+        untested: the epsilons that its defenses claim are not measured by canaries.
     """
 
     data: Mapping[str, Any]
@@ -149,6 +150,7 @@ class CellSpec:
     seed: int = 0
     dtype: str = "float32"
     code: str = ""
+    untested: bool = False
 
     @cached_property
     def key(self) -> str:

@@ -375,6 +375,8 @@ class Channel:
             message.phase, message.epoch, message.step, message.name, message.scale,
         )  # fmt: skip
         for b in self.bindings.get(message.sender, ()):
+            if out.kind in b.policy.reveals and b.own.uses is not None:
+                b.own.uses.passed(f"{out.kind} messages carry the row past it")
             if out.kind in b.policy.covers:
                 if b.own.uses is not None and b.policy.counted == "outgoing":
                     self._count(b, out)

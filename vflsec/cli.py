@@ -28,11 +28,12 @@ from vflsec.cli_args import (
 from vflsec.cli_attack import attack
 from vflsec.cli_gate import gate, tell_github
 from vflsec.cli_init import init
+from vflsec.cli_merge import merge
 from vflsec.cli_new import new_app
 from vflsec.cli_streams import console_for, defect, fail, heard
 from vflsec.cli_trace import trace_app
 from vflsec.errors import VflsecError
-from vflsec.plugins import last_place, seal
+from vflsec.plugins import guard, last_place, seal
 
 __all__ = ["EXIT_CODES", "app", "main"]
 
@@ -60,6 +61,7 @@ app.add_typer(trace_app, name="trace")
 app.command()(init)
 app.command("attack")(attack)
 app.command()(gate)
+app.command()(merge)
 
 
 def _json(value: Any) -> None:
@@ -109,6 +111,15 @@ def audit(
         bool, typer.Option("--keep-views", help="Keep what attackers saw: attack again untrained.")
     ] = False,
     views_mb: Annotated[int, typer.Option(min=1, help="Most megabytes of kept views.")] = 4096,
+    shard: Annotated[
+        str, typer.Option(metavar="I/N", help="Do one of N parts; `vflsec merge` judges them.")
+    ] = "",
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="WHERE", help="Work there: dask://HOST:PORT, local:N, ray://HOST:PORT."
+        ),
+    ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = False,
 ) -> None:
     """Train, attack, score, judge and report. Interrupted, the same command resumes.
@@ -117,16 +128,17 @@ def audit(
     """
     from vflsec.engine.decide import run_until_decided
     from vflsec.engine.run import Interrupted, run_audit
-    from vflsec.report.console import print_summary
+    from vflsec.report.console import print_last, print_summary
     from vflsec.report.progress import reporter_for
     from vflsec.reporter import Reporter
 
     console = console_for()
-    signal.signal(signal.SIGTERM, _interrupt)
+    _end_in_order()
     try:
         how: dict[str, Any] = {
             "seeds": seeds, "device": device, "jobs": jobs, "set": set_ or (), "fresh": fresh,
             "replicas": replicas, "keep_views": keep_views, "views_mb": views_mb,
+            "shard": shard, "cluster": cluster,
         }  # fmt: skip
 
         def progress() -> Reporter:
@@ -145,13 +157,23 @@ def audit(
         )
         raise typer.Exit(130) from None
     print_summary(result.summary, console)
-    console.print(f"Results: {result.folder}", soft_wrap=True)
+    report, sign = (result.folder / f"{name}.html" for name in ("report", "statement"))
+    console.print(f"Results: {result.folder} (open {report}; to sign: {sign.name})", soft_wrap=True)
     tell_github(result.summary)
+    print_last(result.summary, console)
     raise typer.Exit(result.exit_code)
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+def _end_in_order() -> None:
+    """Let what asks this process to end do so as Ctrl-C does; `nohup` stays what it is."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
 
 
 @app.command("check")
@@ -255,19 +277,20 @@ def report(
 
     Example: vflsec report out/quickstart --to public
     """
-    from vflsec.report.console import print_summary
-    from vflsec.report.exports import read_summary
+    from vflsec.report.console import print_last, print_summary
+    from vflsec.report.exports import stored_summary
 
-    summary = read_summary(folder)
-    if to is not None:
-        from vflsec.engine.folder import only_ours
-        from vflsec.files import make_folder
-        from vflsec.report.outputs import write_reports
+    with stored_summary(folder) as summary:
+        if to is not None:
+            from vflsec.engine.folder import only_ours
+            from vflsec.files import make_folder
+            from vflsec.report.outputs import write_reports
 
-        only_ours(to)
-        make_folder(to)
-        write_reports(to, summary)
-    print_summary(summary, console_for())
+            only_ours(to)
+            make_folder(to)
+            write_reports(to, summary)
+        print_summary(summary, console_for())
+        print_last(summary, console_for())
 
 
 @app.command()
@@ -351,6 +374,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     show_traceback = "--traceback" in args or bool(os.environ.get("VFLSEC_TRACEBACK"))
     args = [a for a in args if a != "--traceback"]
+    if argv is None:
+        guard(2)
     with heard() as lost:
         code = _run(args, show_traceback)
     if lost.why and args[:1] not in (["audit"], ["gate"]):  # their verdict stands, heard or not

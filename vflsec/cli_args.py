@@ -38,13 +38,13 @@ SetOption = Annotated[
 FormatOption = Annotated[Format, typer.Option("--format", help="Text for people, or JSON.")]
 
 
-def folder_name(text: str) -> Path:
+def folder_name(text: str | Path) -> Path:
     """A folder to write into.
 
     Raises:
         VflsecError: the name is empty.
     """
-    if not text.strip():
+    if not str(text).strip():
         raise VflsecError(
             "the folder to write must have a name, got ''. Leave the option out, or name one."
         )

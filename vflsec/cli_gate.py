@@ -15,8 +15,10 @@ from vflsec.errors import VflsecError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from vflsec.audit.baseline import Values
     from vflsec.audit.gate import Gate
     from vflsec.audit.result import Audit
+    from vflsec.engine.store import Store
 
 __all__ = ["gate", "tell_github"]
 
@@ -39,6 +41,7 @@ def gate(
     defense: Annotated[
         str, typer.Option(help="Only this defense; 'defended' for all but none.")
     ] = "*",
+    strength: Annotated[float | None, typer.Option(help="Only this strength.")] = None,
     baseline: Annotated[
         Path | None,
         typer.Option(help="Also fail where advantage rose against this file or folder."),
@@ -64,7 +67,10 @@ def gate(
     from vflsec.audit.baseline import write_baseline
     from vflsec.audit.gate import Gate
     from vflsec.engine.folder import only_ours
+    from vflsec.engine.previous import read_any
+    from vflsec.engine.store import Store
     from vflsec.files import make_folder
+    from vflsec.report.console import print_last
     from vflsec.report.outputs import write_reports
 
     if update_baseline and baseline is None:
@@ -73,29 +79,31 @@ def gate(
     if max_ is not None or min_ is not None:
         also = [
             Gate(metric=metric, max=max_, min=min_, attack=attack, adversary=adversary,
-                 split=split, dataset=dataset, defense=defense)
+                 split=split, dataset=dataset, defense=defense, strength=strength)
         ]  # fmt: skip
     console = console_for()
-    compared = None if update_baseline else baseline
-    result = _judged(folder, also, compared, scenario, console)
-    if not result.verdicts and baseline is None:
-        raise VflsecError(
-            f"{folder}: the scenario has no gate. Give one: vflsec gate {folder} --max 0.1"
-        )
-    _print(result, console)
-    if update_baseline and baseline is not None:
-        write_baseline(baseline, result)
-        console.print(f"Wrote the baseline {baseline}.", markup=False, soft_wrap=True)
-    if report_to is not None:
-        only_ours(report_to)
-        make_folder(report_to)
-        write_reports(report_to, result.summary)
-    tell_github(result.summary)
+    before = None if update_baseline or baseline is None else read_any(baseline)
+    with Store(folder, readonly=True) as store, store.reading():
+        result = _judged(store, also, before, scenario, console)
+        if not result.verdicts and baseline is None:
+            raise VflsecError(
+                f"{folder}: the scenario has no gate. Give one: vflsec gate {folder} --max 0.1"
+            )
+        _print(result, console)
+        if update_baseline and baseline is not None:
+            write_baseline(baseline, result)
+            console.print(f"Wrote the baseline {baseline}.", markup=False, soft_wrap=True)
+        if report_to is not None:
+            only_ours(report_to)
+            make_folder(report_to)
+            write_reports(report_to, result.summary)
+        tell_github(result.summary)
+        print_last(result.summary, console)
     raise typer.Exit(result.exit_code)
 
 
 def _judged(
-    folder: Path, also: Sequence[Gate], baseline: Path | None, scenario: str | None,
+    store: Store, also: Sequence[Gate], before: Values | None, scenario: str | None,
     console: Console,
 ) -> Audit:  # fmt: skip
     """The stored results judged by `also`, else by their scenario's gates; says whose they are.
@@ -106,24 +114,25 @@ def _judged(
     from vflsec.audit import gate as gates
     from vflsec.audit.answerable import unanswerable
     from vflsec.audit.leakage import rows_of
-    from vflsec.engine.previous import read_any
     from vflsec.engine.record import edited, regated
     from vflsec.engine.run import judge
-    from vflsec.engine.store import Store
     from vflsec.report.console import judged_line
 
-    before = None if baseline is None else read_any(baseline)
-    with Store(folder, readonly=True) as store:
-        record = store.record() if scenario is None else regated(store.record(), scenario)
-        result = judge(store, record, export=False, also=also, only=bool(also), before=before)
+    record = store.record() if scenario is None else regated(store.record(), scenario)
+    if record.get("shard"):
+        raise VflsecError(
+            f"{store.folder}: holds shard {record['shard']} of an audit, on which nothing can be "
+            "judged. Put all shards together first: vflsec merge DIR... --out DIR"
+        )
+    result = judge(store, record, export=False, also=also, only=bool(also), before=before)
     rows = [r for r in rows_of(result.results) if r["role"] != "control"]
     asked = also or ([gates.Gate(**g) for g in record["gates"]] if scenario is not None else [])
     for given in asked if result.summary["complete"] else ():
         for key, _, rule in unanswerable(given, rows):
             raise VflsecError(f"gate: {'--' + key + ' ' if key else ''}{rule}")
     if not also:
-        newer = None if scenario is not None else edited(record, folder)
-        console.print(judged_line(record, newer, folder), soft_wrap=True)
+        newer = None if scenario is not None else edited(record, store.folder)
+        console.print(judged_line(record, newer, store.folder), soft_wrap=True)
     return result
 
 
@@ -138,9 +147,15 @@ def _print(result: Audit, console: Console) -> None:
 
 
 def tell_github(summary: dict[str, Any]) -> None:
-    """Annotations and the step summary, where the environment asks for them."""
+    """Annotations and the step summary, where the environment asks for them.
+
+    A summary that cannot be written is told; it changes no verdict.
+    """
     from vflsec.report.github import workflow_commands, write_step_summary
 
     for line in workflow_commands(summary):
         typer.echo(line)
-    write_step_summary(summary)
+    try:
+        write_step_summary(summary)
+    except VflsecError as error:
+        typer.echo(f"warning: {error}", err=True)

@@ -30,6 +30,9 @@ def init(
         str, typer.Option(help="Classes of too few rows: drop or merge.", metavar="drop | merge")
     ] = "",
     bins: Annotated[int, typer.Option(help="Cut a quantity into so many classes.")] = 0,
+    regression: Annotated[
+        bool, typer.Option("--regression", help="The label is a number, not a class.")
+    ] = False,
     separator: Annotated[
         list[str] | None,
         typer.Option(metavar=_EACH, help="Between fields; found if not given."),
@@ -52,7 +55,7 @@ def init(
 
     wishes = Wishes(
         label, tuple(id_ or ()), tuple(separator or ()), tuple(decimal or ()),
-        tuple(encoding or ()), rare, bins,
+        tuple(encoding or ()), rare, bins, regression,
     )  # fmt: skip
     draft = draft_scenario(tables, wishes, out.parent)
     write_new(out, draft.text, force=force)

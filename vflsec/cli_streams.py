@@ -18,6 +18,9 @@ from rich.console import Console
 __all__ = ["Lost", "console_for", "defect", "fail", "heard"]
 
 
+_CLOSED = (ValueError, AttributeError)  # of a stream that somebody closed or took away
+
+
 @dataclass
 class Lost:
     """Why output was lost; empty while none was, or where its reader had heard enough."""
@@ -35,7 +38,7 @@ class _Stream:
         if not self._silent:
             try:
                 self._stream.write(text)
-            except OSError as error:
+            except (OSError, *_CLOSED) as error:
                 self._silence(error)
         return len(text)
 
@@ -43,14 +46,14 @@ class _Stream:
         if not self._silent:
             try:
                 self._stream.flush()
-            except OSError as error:
+            except (OSError, *_CLOSED) as error:
                 self._silence(error)
 
-    def _silence(self, error: OSError) -> None:
+    def _silence(self, error: Exception) -> None:
         self._silent = True
-        if error.errno != errno.EPIPE:
-            self._lost.why = error.strerror or str(error)
-        with suppress(OSError, ValueError):  # what is buffered goes nowhere
+        if getattr(error, "errno", None) != errno.EPIPE:
+            self._lost.why = getattr(error, "strerror", None) or str(error)
+        with suppress(OSError, *_CLOSED):  # what is buffered goes nowhere
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)

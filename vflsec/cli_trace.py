@@ -8,6 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from vflsec.cli_args import folder_name
+from vflsec.cli_streams import console_for
+
 __all__ = ["trace_app"]
 
 trace_app = typer.Typer(
@@ -25,7 +28,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 NonfiniteOption = Annotated[
     bool, typer.Option("--allow-nonfinite", help="Leave rows out that hold NaN or infinity.")
 ]
-OutOption = Annotated[Path, typer.Option(help="A new folder for the results.")]
+OutOption = Annotated[Path, typer.Option(help="A new folder for the results.", parser=folder_name)]
 MaxOption = Annotated[
     float | None, typer.Option("--max", help="Gate: largest accepted --metric of any attack.")
 ]
@@ -39,7 +42,9 @@ ConfidenceOption = Annotated[float, typer.Option(help="Of the intervals.")]
 @trace_app.command()
 def record(
     scenario: Annotated[str, typer.Argument(help="A scenario file, or a packaged one's name.")],
-    out: Annotated[Path, typer.Option(help="A folder for the traces.")] = Path("traces"),
+    out: Annotated[Path, typer.Option(help="A folder for the traces.", parser=folder_name)] = Path(
+        "traces"
+    ),
     party: Annotated[str, typer.Option(help="Only what this party saw.")] = "",
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one value.")
@@ -67,14 +72,22 @@ def record(
 
 
 @trace_app.command()
-def seal(folder: TraceArg) -> None:
+def seal(
+    folder: TraceArg,
+    ended: Annotated[
+        bool,
+        typer.Option("--ended", help="The run came to its end; its processes were stopped then."),
+    ] = False,
+) -> None:
     """Seal what a killed recorder left, up to its last whole message.
+
+    Also what several processes recorded side by side, none of which knows when all have ended.
 
     Example: vflsec trace seal trace/
     """
     from vflsec.trace.seal import seal as sealed
 
-    notes = sealed(folder)
+    notes = sealed(folder, ended=ended)
     for note in notes:
         typer.echo(f"note: {note}")
     typer.echo(f"Sealed {folder}{' (partial)' if notes else ''}.")
@@ -178,15 +191,21 @@ def audit(
     Example: vflsec trace audit traces/* --out out/trace --max 0.05
     """
     from vflsec.engine.traces import infer
+    from vflsec.errors import ConfigError
 
+    truths, asked = list(truth or ()), _gates(gates, metric, max_)
+    if not truths and not blind:
+        truths = [f for f in folders if (f / "truth" / "labels.parquet").is_file()]
+        truths = truths if len(truths) == len(folders) else []
+    if asked and (blind or not truths):
+        raise ConfigError(
+            "--max, --gates: nothing can be judged without the truth of every trace. Name it with "
+            "--truth, or leave them out here and give them to `vflsec trace score`."
+        )
     guesses = infer(
         folders, out / "guesses", attacks=attack or (), known_rows=known_rows,
         nonfinite=_nonfinite(allow_nonfinite), models=_models(model or ()),
     )  # fmt: skip
-    truths = list(truth or ())
-    if not truths and not blind:
-        truths = [f for f in folders if (f / "truth" / "labels.parquet").is_file()]
-        truths = truths if len(truths) == len(folders) else []
     if not truths or blind:
         _told(guesses)
         typer.echo(
@@ -194,7 +213,7 @@ def audit(
             f"verdicts: vflsec trace score {guesses} --truth FOLDER --out RESULTS"
         )
         return
-    _score(guesses, truths, out, _gates(gates, metric, max_), confidence)
+    _score(guesses, truths, out, asked, confidence)
 
 
 @trace_app.command()
@@ -245,15 +264,11 @@ def _told(guesses: Path) -> None:
 def _score(
     guesses: Path, truths: list[Path], out: Path, gates: list[dict[str, Any]], confidence: float
 ) -> None:
-    from rich.console import Console
-
     from vflsec.engine.traces import score as scored
-    from vflsec.report.console import WIDTH, print_summary
+    from vflsec.report.console import print_summary
 
     result = scored(guesses, truths, out, gates=gates, confidence=confidence)
-    console = Console(soft_wrap=False, highlight=False)
-    if not console.is_terminal or console.width > WIDTH:
-        console.width = WIDTH
+    console = console_for()
     print_summary(result.summary, console)
     console.print(f"Results: {result.folder}", soft_wrap=True)
     raise typer.Exit(result.exit_code)
@@ -265,19 +280,28 @@ def _gates(file: Path | None, metric: str, most: float | None) -> list[dict[str,
 
     from pydantic import ValidationError
 
+    from vflsec.audit import gate
     from vflsec.config.sections import Gate
     from vflsec.errors import ConfigError
 
     raw: list[Any] = [] if most is None else [{"metric": metric, "max": most}]
     if file is not None:
         try:
-            raw = [*tomllib.loads(file.read_text()).get("gate", []), *raw]
-        except (OSError, ValueError) as why:
+            found = tomllib.loads(file.read_text("utf-8"))
+        except (OSError, ValueError, RecursionError) as why:
             raise ConfigError(f"{file}: cannot be read as TOML ({why}).") from None
+        own = found.get("gate")
+        if not isinstance(own, list) or not own:
+            raise ConfigError(
+                f"{file}: must hold [[gate]] sections, as a scenario does, got "
+                f"{', '.join(found)[:200] or 'nothing'}."
+            )
+        raw = [*own, *raw]
     out = []
     for section in raw:
         try:
             out.append(Gate.model_validate(section).model_dump(exclude_none=True))
+            gate.Gate(**out[-1])  # refuses what cannot fail
         except ValidationError as why:
             first = why.errors()[0]
             where = ".".join(map(str, first["loc"]))
@@ -287,23 +311,15 @@ def _gates(file: Path | None, metric: str, most: float | None) -> list[dict[str,
 
 def _models(texts: Any) -> dict[str, Any]:
     """{party: factory(schema)} from the auditor's own import paths."""
-    import sys
-    from importlib import import_module
-
     from vflsec import check
-    from vflsec.errors import ConfigError
+    from vflsec.nn.models import of_class
+    from vflsec.plugins import importable
 
     found: dict[str, Any] = {}
     for text in texts:
         party, equals, path = text.partition("=")
-        module, colon, name = path.partition(":")
-        if not (equals and colon and party and module and name):
+        if not (equals and party and all(path.partition(":"))):
             raise check.fail("--model", "PARTY=PACKAGE.MODULE:NAME", text)
-        if str(Path.cwd()) not in sys.path:
-            sys.path.append(str(Path.cwd()))
-        try:
-            kind = getattr(import_module(module), name)
-        except (ImportError, AttributeError) as why:
-            raise ConfigError(f"--model: {path} cannot be imported ({why}).") from None
-        found[party] = lambda schema, kind=kind: kind()
+        importable(Path.cwd())
+        found[party] = of_class(path)
     return found

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-__all__ = ["Batches", "Counter", "Guarded", "Uses", "plain", "uses_of"]
+__all__ = ["Batches", "Counter", "Guarded", "Uses", "heard", "plain", "uses_of"]
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,7 @@ class Guarded(Tensor):
 
     rows: Tensor
     counters: tuple[Counter, ...]
+    silent: Tensor | None
 
     QUIET: ClassVar[frozenset[Any]] = frozenset(
         {
@@ -200,10 +201,15 @@ class Guarded(Tensor):
     )  # fmt: skip
 
     @staticmethod
-    def over(y: Tensor, rows: Tensor, counters: tuple[Counter, ...]) -> Guarded:
-        """Labels `y` (R, b) or (R, b, C) of sample ids `rows` (R, b)."""
+    def over(
+        y: Tensor, rows: Tensor, counters: tuple[Counter, ...], silent: Tensor | None = None
+    ) -> Guarded:
+        """Labels `y` (R, b) or (R, b, C) of sample ids `rows` (R, b).
+
+        `silent` (R, b) says which of them add nothing to a loss, see :func:`heard`.
+        """
         made: Guarded = y.as_subclass(Guarded)
-        made.rows, made.counters = rows, counters
+        made.rows, made.counters, made.silent = rows, counters, silent
         return made
 
     @classmethod
@@ -224,6 +230,12 @@ def plain(y: Tensor) -> Tensor:
         return y
     with torch._C.DisableTorchFunctionSubclass():
         return y.as_subclass(Tensor)
+
+
+def heard(losses: Tensor, y: Tensor) -> Tensor:
+    """`losses` (R, b) of the rows that labels `y` are of, 0 for those that are silent."""
+    silent = y.silent if isinstance(y, Guarded) else None
+    return losses if silent is None else losses.masked_fill(silent, 0.0)
 
 
 def _plain(value: Any) -> Any:

@@ -45,6 +45,7 @@ class Wishes:
         id, separator, decimal, encoding: one text, or ``PARTY=TEXT`` for each party.
         rare: what to do with classes of too few rows: ``drop``, ``merge``, or '' to be asked.
         bins: classes to cut a quantity into, 0 = none.
+        regression: whether to predict the label as a number even if it could be classes.
         call: whether this is `vflsec.audit(...)` and not the command line, for messages.
     """
 
@@ -55,6 +56,7 @@ class Wishes:
     encoding: Sequence[str] = ()
     rare: str = ""
     bins: int = 0
+    regression: bool = False
     call: bool = False
 
     @property
@@ -132,7 +134,8 @@ def draft_scenario(
         data["split"] = split
     own_id = id_ if isinstance(id_, str) else id_[active]
     data |= _cut(frame, wishes, notes)
-    twins = [] if data.get("label_edges") else guess_roles.label_twins(
+    cut = data.get("label_edges") or data.get("task")
+    twins = [] if cut else guess_roles.label_twins(
         frame, wishes.label, (own_id, split)
     )  # fmt: skip
     if twins:
@@ -281,21 +284,19 @@ def _cut(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
     Raises:
         DataError: it is one and none were, or it is none and some were.
     """
-    quantity = is_quantity(frame, wishes.label)
+    if wishes.regression and wishes.bins:
+        raise ConfigError(
+            f"{wishes.who}: {wishes.flag('regression')} and {wishes.flag('bins')} exclude each "
+            "other: the label is a number, or it is cut into classes. Leave one out."
+        )
     if not wishes.bins:
-        if quantity:
+        if wishes.regression or is_quantity(frame, wishes.label):
             values = frame.numbers(wishes.label)[0]
-            raise DataError(
-                f"{frame.path}: label column {wishes.label!r} must hold classes, got a quantity "
-                f"({np.nanmin(values):g} to {np.nanmax(values):g}). Cut it into classes: add "
-                f"{wishes.option('bins', 2)} (above and below the median, "
-                f"{np.nanmedian(values):g})"
-                + (
-                    "."
-                    if wishes.call
-                    else ", or write your own cut points as label_edges under [data]."
-                )
+            notes.append(
+                f"{wishes.label} is a quantity ({np.nanmin(values):g} to {np.nanmax(values):g}), "
+                f"predicted as a number; {wishes.option('bins', 2)} cuts it into classes."
             )
+            return {"task": "regression"}
         return {}
     check.integer(wishes.name("bins"), wishes.bins, low=2, high=100)
     values, bad = frame.numbers(wishes.label)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from string import Template
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,8 @@ __all__ = ["scenario_text"]
 
 _BINARY = ("model_completion", "norm", "direction")
 _MANY = ("model_completion", "similarity", "cluster")
-_GRANTED = ("model_completion", "similarity", "cluster")
+_QUANTITY = ("value_completion", "residual")
+_GRANTED = (*_QUANTITY, "model_completion", "similarity", "cluster")
 """Attacks of the list that get labelled rows of their own number."""
 
 
@@ -40,7 +41,9 @@ def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = F
         "rows": _SPLIT_ROWS if "split" in data else _OWN_ROWS,
         "drop": "" if "drop" in data else _DROP,
         "attacks": _attacks(classes, spare),
-        "label": f"{classes} classes, the largest has {largest:.0%} of the rows",
+        "label": "a quantity: utility is the share of pairs that are ranked rightly"
+        if classes == 1
+        else f"{classes} classes, the largest has {largest:.0%} of the rows",
         "schema": SCHEMA_FILE.as_uri(),
     }
     return Template(_SCENARIO).substitute(known)
@@ -48,6 +51,7 @@ def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = F
 
 def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
     comments: dict[str, str] = {
+        "task": "The label is a quantity, predicted as a number; label_edges would make classes.",
         "label_edges": "The label is a quantity; these are the borders of its classes.",
         "merge_classes": "These classes have too few rows to be trained on and tested alone.",
         "drop_classes": "Rows of these classes, which are too few, count as rows without a label.",
@@ -79,8 +83,8 @@ def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
 
 
 def _attacks(classes: int, spare: int) -> str:
-    names: Sequence[str] = _BINARY if classes == 2 else _MANY
-    known = min(20 if classes == 2 else max(40, 4 * classes), spare)
+    names = {1: _QUANTITY, 2: _BINARY}.get(classes, _MANY)
+    known = min(20 if classes <= 2 else max(40, 4 * classes), spare)
     note = "known_rows: how many labelled rows the attacker was given; its control gets the same"
     lines = [f"# {note} rows."]
     for name in names:

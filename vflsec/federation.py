@@ -42,7 +42,7 @@ class Federation(Hooks, Post):
         parties: by name, active first.
         channel: the only way between them.
         labels: (R, N) int64 labels the active party trains on, -1 where unknown, or (R, N, C)
-            class shares, after its label policies.
+            class shares, after its label policies; values (R, N, 1), NaN where unknown.
         phase, epoch, steps: the clock.
         extra: state of the algorithm.
         batch: sample ids (R, b) of the current step.
@@ -90,7 +90,7 @@ class Federation(Hooks, Post):
             active = name == task.active
             party = Party(name, active)
             for i, (policy, strength) in enumerate(policies.get(name, ())):
-                policy.check_task(task.classes)
+                policy.check_label(task.classes)
                 own = Own(
                     party=name,
                     strength=strength.double().cpu(),
@@ -231,7 +231,11 @@ def _labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:
         mask[t.sets["test"]] = False
         hidden = (stack.of == task_index).nonzero().squeeze(1)
         keep = mask.to(labels.device)
-        labels[hidden] = torch.where(keep, labels[hidden], -1)
+        if t.values is not None:
+            keep, none = keep.unsqueeze(1), torch.nan
+        else:
+            none = -1
+        labels[hidden] = torch.where(keep, labels[hidden], none)
     for b in bindings:
         if b.policy.overrides("labels"):
             b.own.context = {name: stack.rows(name) for name in ("labelled", "validation")}

@@ -59,9 +59,9 @@ def make_folder(folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".vflsec-write-test"
-        probe.write_bytes(b"")
-        probe.unlink()
+        handle, name = tempfile.mkstemp(prefix=".vflsec-write-test-", dir=folder)
+        os.close(handle)
+        os.unlink(name)
     except FileExistsError:
         raise ConfigError(f"{folder}: is a file, not a folder. Choose another --out.") from None
     except NotADirectoryError:

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from vflsec.channel import Binding
-from vflsec.counts import Guarded, plain
+from vflsec.counts import Guarded, heard, plain
 from vflsec.nn import chain
 from vflsec.nn.loss import cross_entropy, slope
 from vflsec.party import Party
 from vflsec.task import Stack
 
-__all__ = ["Hooks", "cross_entropy"]
+__all__ = ["Hooks", "cross_entropy", "squared_error"]
 
 
 class Hooks:
@@ -55,7 +55,9 @@ class Hooks:
             index = index.expand(-1, -1, self.labels.shape[2])
         y = self.labels.gather(1, index)
         counters = tuple(b.own.uses for b in self._by_loss() if b.own.uses is not None)
-        return Guarded.over(y, rows, counters) if counters else y
+        silent = self.stack.silent(rows)
+        guarded = counters or silent is not None
+        return Guarded.over(y, rows, counters, silent) if guarded else y
 
     def _by_loss(self) -> list[Binding]:
         """The active party's policies that protect labels by the loss alone."""
@@ -68,7 +70,8 @@ class Hooks:
     def losses(self, logits: Tensor, y: Tensor, *, train: bool = True) -> Tensor:
         """Loss of each row, (R, b): cross entropy, or what the active party's policy says.
 
-        `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares.
+        `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares. Of a quantity the squared
+        error.
         """
         given, y = y, plain(y)
         for b in self.active.bindings:
@@ -77,9 +80,10 @@ class Hooks:
                 rows = b.policy.loss(logits, y, b.own)
                 if rows is not None:
                     self._count_loss(given, b, train)
-                    return rows
+                    return heard(rows, given)
         self._count_loss(given, None, train)
-        return cross_entropy(logits, y)
+        plainly = squared_error if self.stack.first.values is not None else cross_entropy
+        return heard(plainly(logits, y), given)
 
     def descend(
         self, logits: Tensor, y: Tensor, terms: Sequence[Tensor], wanted: Sequence[Tensor]
@@ -90,8 +94,12 @@ class Hooks:
             for term in terms:
                 total = total + term.sum()
             return list(torch.autograd.grad(total, list(wanted)))
-        self._count_loss(y, None, True)
-        grads = list(chain.slopes(logits, wanted, slope(logits, plain(y))))
+        if y.dim() == 2 and self.stack.first.values is None and not isinstance(y, Guarded):
+            start = slope(logits, y)
+        else:
+            leaf = logits.detach().requires_grad_()
+            (start,) = torch.autograd.grad(self.loss(leaf, y).sum(), leaf)
+        grads = list(chain.slopes(logits, wanted, start))
         for term in terms:
             more = torch.autograd.grad(term.sum(), list(wanted), allow_unused=True)
             grads = [g if m is None else g + m for g, m in zip(grads, more, strict=True)]
@@ -127,3 +135,8 @@ class Hooks:
                 if term is not None:
                     total = term if total is None else total + term
         return total
+
+
+def squared_error(answer: Tensor, y: Tensor) -> Tensor:
+    """Squared error of each row, (R, b), of answers and values (R, b, 1)."""
+    return (answer - y).square().sum(2)

@@ -42,6 +42,7 @@ def audit(
     out: str | Path | None = None,
     rare: str = "",
     bins: int = 0,
+    regression: bool = False,
     **params: Any,
 ) -> Audit:
     """Does training on these tables leak the label, how much, and to whom?
@@ -65,7 +66,8 @@ def audit(
             every strength of theirs; else where `vflsec init` asks it, beside a limit on the cost.
         out: results directory; default ``out/NAME``, after the active party's table.
         rare: what to do with classes of too few rows: ``drop`` or ``merge``.
-        bins: classes to cut a label into that is a quantity.
+        bins: classes to cut a label into that is a quantity; else it is predicted as a number.
+        regression: predict the label as a number even if it could be classes.
         params: ``device``, ``jobs``, ``fresh``, ``progress`` as for :func:`vflsec.run_audit`; all
             others are hyper-parameters of the algorithm.
 
@@ -81,7 +83,7 @@ def audit(
         if not isinstance(text, str):
             raise check.fail(f"audit: {key}", "the name of a column", text)
     ids = [f"{p}={c}" for p, c in id.items()] if isinstance(id, Mapping) else [id] if id else []
-    wishes = Wishes(label, ids, rare=rare, bins=bins, call=True)
+    wishes = Wishes(label, ids, rare=rare, bins=bins, regression=regression, call=True)
     here = Path.cwd()
     held = any(isinstance(t, pd.DataFrame) for t in named.values())
     with temporary() if held else nullcontext(here) as base:

@@ -9,6 +9,7 @@ fork. That is care against faults, not a prison: what runs here may do whatever 
 from __future__ import annotations
 
 import ast
+import ctypes
 import hashlib
 import importlib
 import importlib.util
@@ -17,6 +18,7 @@ import signal
 import sys
 import sysconfig
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
@@ -30,6 +32,7 @@ __all__ = [
     "TIMEOUT",
     "attempted",
     "contained",
+    "guard",
     "importable",
     "last_place",
     "place_of",
@@ -41,6 +44,7 @@ __all__ = [
 T = TypeVar("T")
 _OURS = "vflsec"
 TIMEOUT = "took longer than its timeout"
+_LONGEST = 1e8  # seconds, three years; the system's clock takes no more than so many
 _FORKED = 70  # exit code of a process that user code forked and did not end
 _known: dict[
     str, str
@@ -187,25 +191,56 @@ class _TimeUp(BaseException):
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Interrupt what runs after so many seconds, where the system can: in a main thread, on POSIX.
+    """Interrupt what runs after so many seconds.
 
-    Python code is interrupted, and what waits; a single long call into compiled code is not.
+    Python code is interrupted; a single long call into compiled code is not. What waits is
+    interrupted in a main thread on POSIX only.
     """
-    able = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-    if not seconds or not able:
+    if not seconds:
         yield
+        return
+    if threading.current_thread() is not threading.main_thread() or not hasattr(
+        signal, "setitimer"
+    ):
+        with _limited_thread(seconds):
+            yield
         return
 
     def stop(*_: object) -> NoReturn:
         raise _TimeUp
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, _LONGEST), 1.0)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _limited_thread(seconds: float) -> Iterator[None]:
+    """The same where no signal arrives, by an exception that CPython raises in the thread."""
+    throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    me = ctypes.c_ulong(threading.get_ident())
+    lock, over = threading.Lock(), threading.Event()
+
+    def stop() -> None:
+        while not over.wait(1.0):  # again, for code that catches it
+            with lock:
+                if not over.is_set():
+                    throw(me, ctypes.py_object(_TimeUp))
+
+    timer = threading.Timer(max(0.0, seconds - 1.0), stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with lock:
+            over.set()
+            throw(me, None)
+        timer.cancel()
 
 
 @contextmanager
@@ -223,7 +258,7 @@ def contained(
         ConfigError: it tried to end the process, took too long, or an error came out of a user's
             module or a plug-in; the message has file and line. Errors of vflsec pass as they are.
     """
-    pid, real, here = os.getpid(), os._exit, _folder_now()
+    pid, real, here, put_back = os.getpid(), os._exit, _folder_now(), _settings()
 
     def ended(code: int = 0) -> NoReturn:
         if os.getpid() != pid:  # a child process may end
@@ -258,8 +293,41 @@ def contained(
         if os.getpid() != pid:
             real(_FORKED)
         os._exit = real
+        put_back()
         if here and _folder_now() != here:  # relative paths would lead elsewhere
             os.chdir(here)
+
+
+def _settings() -> Callable[[], None]:
+    """Puts back settings of the process on which figures of others, or the way out, depend."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    streams, limit = (sys.stdout, sys.stderr), sys.getrecursionlimit()
+    main = threading.current_thread() is threading.main_thread()
+    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)} if main else {}
+    errors = numpy.geterr() if numpy else {}
+    if torch:
+        dtype, grad, threads = (
+            torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
+        )  # fmt: skip
+        same = torch.are_deterministic_algorithms_enabled()
+
+    def put_back() -> None:
+        sys.stdout, sys.stderr = streams
+        sys.setrecursionlimit(limit)
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+        if numpy:
+            numpy.seterr(**errors)
+        if torch:
+            torch.set_default_dtype(dtype)
+            torch.set_grad_enabled(grad)
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
+            if torch.are_deterministic_algorithms_enabled() != same:
+                torch.use_deterministic_algorithms(same)
+
+    return put_back
 
 
 def _folder_now() -> str:
@@ -267,6 +335,22 @@ def _folder_now() -> str:
         return os.getcwd()
     except OSError:
         return ""
+
+
+def guard(code: int) -> None:
+    """End this process with `code` if ``os._exit`` is called where nobody expects it.
+
+    For a thread that code from elsewhere has left running; :func:`contained` tells calls in place.
+    """
+    pid, real = os.getpid(), os._exit
+
+    def ended(status: int = 0) -> NoReturn:
+        if os.getpid() == pid:
+            text = f"error: code that vflsec runs called os._exit({status}). No result is given.\n"
+            os.write(2, text.encode())
+        real(code if os.getpid() == pid else status)
+
+    os._exit = ended  # type: ignore[assignment]
 
 
 def seal(code: int) -> None:
@@ -290,7 +374,11 @@ def place_of(error: BaseException) -> str:
 
 def said(error: BaseException) -> str:
     """Kind and message of an error on one line of bounded length."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error)[:2000].split())
+        text = "".join(c if c.isprintable() else "?" for c in text)
+    except Exception:  # of an error that cannot say what it is
+        text = ""
     text = text if len(text) < 300 else f"{text[:300]}..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -304,7 +392,7 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[Any, int]]:
 def attempted(call: Callable[[], T], what: str, seconds: float = 0.0) -> tuple[T | None, str]:
     """What `call` returns, and ""; or None, and what went wrong in one sentence."""
     try:
-        with contained(what, seconds=seconds):
+        with contained(what, seconds=seconds), warnings.catch_warnings():
             return call(), ""
     except VflsecError as error:
         return None, str(error)

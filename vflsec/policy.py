@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from vflsec.message import Message
     from vflsec.visible import Line
 
-__all__ = ["OFF", "Guarantee", "Own", "Policy", "StepCost", "batch", "unclaimed"]
+__all__ = [
+    "AGAIN", "OFF", "SPLIT", "Guarantee", "Own", "Policy", "StepCost", "batch", "unclaimed",
+]  # fmt: skip
+
+SPLIT = "the split of the rows, which is stratified by label,"
+"""Given in every claim about labels: whoever knows all other labels reads the last off it."""
+AGAIN = "further trainings on these labels and figures that are scored with them"
+"""Not covered by any claim about labels."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +196,10 @@ class Policy:
         counted: the hook whose uses an epsilon composes over (``labels``, ``loss``, ``outgoing``
             or ``gradients``), for a policy that claims one; the engine counts them by row.
         poisson: True if batches must be Poisson samples.
+        quantities: True if it has a meaning where the label is a quantity; such labels come as
+            values (R, b, 1), and logits are the answers.
+        reveals: kinds of the owner's row-wise messages that carry what it protects too, and that
+            it does not treat; one of them ends its claim.
 
     `covers`, `owner`, `trainings` and `poisson` may be properties that depend on the parameters.
     """
@@ -202,6 +213,8 @@ class Policy:
     trainings: int = 1
     counted: ClassVar[str] = ""
     poisson: bool = False
+    quantities: ClassVar[bool] = False
+    reveals: frozenset[str] = frozenset()
 
     def columns(self, x: Tensor, own: Own) -> Tensor:
         """Own input rows (R, b, ...) before the bottom model."""
@@ -333,6 +346,19 @@ class Policy:
             ConfigError: it is no finite number of at least 0.
         """
         check.non_negative(f"{self.name}: strength", strength)
+
+    def check_label(self, classes: int) -> None:
+        """Refuse labels that it cannot work on: a quantity (1 class), or what it says itself.
+
+        Raises:
+            ConfigError: it cannot protect such labels.
+        """
+        if classes == 1 and not self.quantities:
+            raise check.fail(
+                f"{self.name}: the label", "a class", "a quantity",
+                "Leave the defense out, or cut the label into classes (label_edges).",
+            )  # fmt: skip
+        self.check_task(classes)
 
     def check_task(self, classes: int) -> None:
         """Refuse, before anything is trained, data on which it cannot work.

@@ -57,6 +57,7 @@ class Entry:
         doc: the module docstring.
         aliases: other names (acronyms of the papers).
         package: name and version of the outside package it comes from, ``""`` for our own.
+        family: of attacks, the published family that its ``FAMILY`` names; ``""`` if none.
     """
 
     kind: str
@@ -66,6 +67,7 @@ class Entry:
     doc: str
     aliases: tuple[str, ...] = ()
     package: str = ""
+    family: str = ""
 
     @property
     def code(self) -> str:
@@ -132,13 +134,14 @@ def _load(kind: str, name: str, module: str, path: str) -> type:
 
 
 @cache
-def _read(path: Path, changed_ns: int) -> tuple[str, tuple[str, ...]]:
-    """Docstring and ``ALIASES`` of a source file; one that is not Python does not stop a list."""
+def _read(path: Path, changed_ns: int) -> tuple[str, tuple[str, ...], str]:
+    """Docstring, ``ALIASES`` and ``FAMILY`` of a file; one that is not Python stops no list."""
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
     except (SyntaxError, UnicodeDecodeError, ValueError) as error:
-        return f"Broken: {path} is not Python ({error}).", ()
+        return f"Broken: {path} is not Python ({error}).", (), ""
     aliases: tuple[str, ...] = ()
+    family = ""
     for node in tree.body:
         if isinstance(node, ast.Assign):
             targets: list[ast.expr] = node.targets
@@ -146,19 +149,28 @@ def _read(path: Path, changed_ns: int) -> tuple[str, tuple[str, ...]]:
             targets = [node.target]
         else:
             continue
-        if node.value is None or "ALIASES" not in [getattr(t, "id", "") for t in targets]:
+        names = [getattr(t, "id", "") for t in targets]
+        if node.value is None or not {"ALIASES", "FAMILY"} & set(names):
             continue
         try:
             value = ast.literal_eval(node.value)
         except ValueError:
             value = None
+        if "FAMILY" in names:
+            if not isinstance(value, str) or not value.strip():
+                raise ConfigError(
+                    f"{path}:{node.lineno}: FAMILY must be a string literal, "
+                    f"got {ast.unparse(node.value)}."
+                )
+            family = value
+            continue
         if not isinstance(value, tuple | list) or not all(isinstance(v, str) for v in value):
             raise ConfigError(
                 f"{path}:{node.lineno}: ALIASES must be a tuple of string literals, "
                 f"got {ast.unparse(node.value)}."
             )
         aliases = tuple(value)
-    return ast.get_docstring(tree) or "", aliases
+    return ast.get_docstring(tree) or "", aliases, family
 
 
 class Registry:
@@ -223,8 +235,8 @@ class Registry:
         return out
 
     def _entry(self, name: str, module: str, path: Path, package: str = "") -> Entry:
-        doc, aliases = _read(path, path.stat().st_mtime_ns)
-        return Entry(self.kind, name, module, path, doc, aliases, package)
+        doc, aliases, family = _read(path, path.stat().st_mtime_ns)
+        return Entry(self.kind, name, module, path, doc, aliases, package, family)
 
     def names(self) -> list[str]:
         """Registered names, sorted."""

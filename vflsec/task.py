@@ -28,14 +28,19 @@ class Task:
         present: (N,) bool by party.
         schema: layout of the rows by party.
         y: (N,) int64 labels, -1 where there is none.
-        classes: number of classes C.
+        classes: number of classes C; 1 if the label is a quantity, and `y` then 0 or -1.
         sets: row sets, (n,) int64 each, sorted. Always there: ``labelled`` (aligned training rows
             whose labels the active party uses), ``aligned`` (all aligned training rows, labelled
             or not), ``validation``, ``test``, and ``local:PARTY`` (all training rows a party holds,
             aligned or not).
         active_labelled: (n,) all training rows of the active party with a label, aligned or not.
-        given: (N,) int64 labels the active party was given where they are not the truth (a null
-            world in which training labels are permuted), else None; `y` stays the truth.
+        given: (N,) labels the active party was given where they are not the truth (a null world in
+            which training labels are permuted), in the form of `y` or `values`, else None; these
+            stay the truth.
+        values: (N,) float64 a quantity in standard deviations from its mean, both over
+            ``labelled``; NaN where there is none. None for classes.
+        silent: (N,) bool, rows that stand in every batch and add nothing to any loss (zeroed-out
+            neighbours of canaries), or None.
         ids: (N,) the users' own sample ids as strings, for reports; may be empty.
         class_names: C names.
     """
@@ -50,8 +55,10 @@ class Task:
     sets: Mapping[str, Tensor]
     active_labelled: Tensor
     given: Tensor | None = None
+    silent: Tensor | None = None
     ids: Sequence[str] = ()
     class_names: tuple[str, ...] = ()
+    values: Tensor | None = None
 
     @property
     def active(self) -> str:
@@ -185,9 +192,24 @@ class Stack:
         return self._rows[name]
 
     def labels(self) -> Tensor:
-        """Labels the active party was given, (R, N) int64, -1 where there is none."""
+        """Labels the active party was given, (R, N) int64, -1 where there is none.
+
+        Of a quantity (R, N, 1), NaN where there is none.
+        """
+        if self.first.values is not None:
+            each = [t.values if t.given is None else t.given for t in self.tasks]
+            values = torch.stack([v for v in each if v is not None])
+            return values.to(self.device, self.dtype)[self.of].unsqueeze(2)
         given = [t.y if t.given is None else t.given for t in self.tasks]
         return torch.stack(given).to(self.device)[self.of]
+
+    def silent(self, rows: Tensor) -> Tensor | None:
+        """Which of the sample ids (R, b) add nothing to any loss; None where all do."""
+        if all(t.silent is None for t in self.tasks):
+            return None
+        none = torch.zeros(len(self.first.y), dtype=torch.bool)
+        marks = [none if t.silent is None else t.silent for t in self.tasks]
+        return torch.stack(marks).to(self.device)[self.of].gather(1, rows)
 
     def priors(self) -> Tensor:
         """Class shares in the labelled training rows, (R, C) float64."""

@@ -35,6 +35,8 @@ from vflsec.attack import Attack
 from vflsec.guess import Guess
 from vflsec.view import View
 
+FAMILY = "Others"  # or one of vflsec.report.families
+
 
 @registry.attack
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ class Facts:
     Attributes:
         algorithm, phase: registered name, and the phase that just ended.
         active, parties: name of the active party; all names, active first.
-        classes: number of classes.
+        classes: number of classes; 1 if the label is a quantity.
         aggregation: how embeddings meet: ``concat``, ``sum``, ``mean``.
         top: True if a trainable top model stands between embeddings and loss.
         widths: cut-layer width by party.
@@ -269,7 +269,8 @@ class Known:
     """Rows whose labels the adversary was granted; they never enter a score.
 
     `rows` (q,) sample ids, `labels` (q,) int64; ordered so that a prefix is a smaller grant,
-    classes alternating.
+    classes alternating. Labels that are a quantity are float64, in standard deviations from the
+    training mean.
     """
 
     rows: Tensor

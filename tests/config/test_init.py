@@ -170,14 +170,18 @@ def test_what_check_refuses_init_refuses_first(
     assert cli.main(["check", str(out)]) == 0
 
 
-def test_a_quantity_is_refused_or_cut(
+def test_a_quantity_is_predicted_as_a_number_or_cut(
     world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
-    assert init(table, "--label", "income", "--out", out) == 2
-    assert "got a quantity" in (said := capsys.readouterr().err)
-    assert "--bins 2" in said
-    assert init(table, "--label", "income", "--bins", "3", "--out", out) == 0
+    assert init(table, "--label", "income", "--out", out) == 0
+    assert data_of(out).task == "regression"
+    assert [a.name for a in load_scenario(out).root.attack] == ["value_completion", "residual"]
+    assert "predicted as a number; --bins 2 cuts it" in capsys.readouterr().out
+    more = ("--regression", "--bins", "3", "--out", tmp_path / "both.toml")
+    assert init(table, "--label", "income", *more) == 2
+    assert "exclude each other" in capsys.readouterr().err
+    assert init(table, "--label", "income", "--bins", "3", "--out", out, "--force") == 0
     edges = data_of(out).label_edges
     income = np.array(world["income"], dtype=float)
     assert edges == pytest.approx(np.quantile(income, [1 / 3, 2 / 3]), rel=1e-3)

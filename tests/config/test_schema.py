@@ -6,6 +6,7 @@ import copy
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -48,7 +49,16 @@ def valid(tree: object) -> bool:
 
 def test_the_schema_is_one_and_what_is_shipped_is_current() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), "run `make schema`"
+    shipped = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+    assert without_defaults(shipped) == without_defaults(json.loads(schema_text())), "make schema"
+
+
+def without_defaults(tree: Any) -> Any:
+    """Releases of pydantic differ in whether they write out what holds anyway."""
+    if isinstance(tree, dict):
+        kept = {k: v for k, v in tree.items() if (k, v) != ("additionalProperties", True)}
+        return {k: without_defaults(v) for k, v in kept.items()}
+    return [without_defaults(v) for v in tree] if isinstance(tree, list) else tree
 
 
 @pytest.mark.parametrize("path", packaged_scenarios().values(), ids=lambda p: p.stem)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from bench import message, owner
 
 from vflsec import accounting, registry
 from vflsec.audit.canary import epsilon_from_rates
-from vflsec.counts import Uses
+from vflsec.counts import Batches, Uses
+from vflsec.data.split import stratified_order
 
 
 def make(name: str, **params: Any) -> Any:
@@ -114,3 +116,43 @@ def test_the_grid_never_lengthens_a_row(order: float) -> None:
     on = accounting.on_grid(x, torch.zeros_like(x))
     assert bool((on.norm(p=order, dim=1) <= x.norm(p=order, dim=1)).all())
     assert (on - x).abs().max().item() <= accounting.GRID
+
+
+def test_a_stratified_split_tells_the_last_label() -> None:
+    """With all other labels known, the counts of a split say which label fits."""
+    rng = np.random.default_rng(0)
+    y = (rng.random(400) < 0.3).astype(np.int64)
+
+    def ones(labels: np.ndarray) -> int:
+        """Of class 1 among the first 100 rows of any stratified order."""
+        return int(labels[stratified_order(labels, np.random.default_rng(1))[:100]].sum())
+
+    test = stratified_order(y, np.random.default_rng(7))[:100]
+    told = right = 0
+    for row in test:
+        fits = []
+        for guess in (0, 1):
+            labels = y.copy()
+            labels[row] = guess
+            fits.append(int(labels[test].sum()) == ones(labels))
+        told += sum(fits) == 1
+        right += sum(fits) == 1 and fits[y[row]]
+    assert told == right >= 90
+
+
+def test_every_claim_of_labels_is_given_the_split_and_of_one_training() -> None:
+    for name, entry in registry.defenses.entries().items():
+        policy = make(name, clip=1.0) if name == "noise" else make(name)
+        found = policy.guarantee(1.0, {"classes": 2, "uses": Uses(1)})
+        if found.epsilon is not None and found.protects == "label":
+            assert "stratified by label" in found.given, name
+            assert "further trainings" in found.leaves, entry.name
+        elif found.epsilon is not None:
+            assert "how columns were prepared" in found.given, name
+
+
+def test_amplification_is_for_who_does_not_see_the_batches() -> None:
+    made = make("dpsgd", accountant="rdp")
+    sampled = Uses(3, batches=(Batches("train", 0.1, 30, 1, 0.0),))
+    assert "which rows a batch has" in made.guarantee(2.0, {"uses": sampled}).provided
+    assert "which rows" not in make("dpsgd").guarantee(2.0, {"uses": Uses(3)}).provided

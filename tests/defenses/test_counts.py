@@ -75,6 +75,13 @@ def test_messages_of_a_training_row(algorithm: str, messages: int) -> None:
     assert made.epsilon == pytest.approx(accounting.gaussian(0.5, uses.most, 1e-5).epsilon)
 
 
+def test_gradients_that_a_middle_party_returns_end_its_claim_of_embeddings() -> None:
+    """In ushaped they are made with its columns, so they carry a row past the noise."""
+    uses, _, policy = counted("ushaped", "embedding_noise", "passive1")
+    assert uses.past == ("gradient messages carry the row past it",)
+    assert policy.guarantee(1.0, {"uses": uses}).epsilon is None
+
+
 def test_26_messages_are_not_three() -> None:
     """The published epochs as releases against what is counted, at strength 1."""
     policy = registry.defenses.create("embedding_noise")

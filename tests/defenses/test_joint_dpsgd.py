@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,11 +13,9 @@ from vflsec.audit import canary
 from vflsec.cell import CellSpec, DefenseSpec
 from vflsec.errors import PolicyError
 from vflsec.federation import Federation
-from vflsec.rng import generator
-from vflsec.task import Stack
 from vflsec.testing import small_stack, small_task
+from vflsec.testing.broken import one_row
 from vflsec.train.cohort import Training
-from vflsec.train.loop import run_phases
 
 TINY = {"hidden": [], "cut": 2, "epochs": 3, "patience": 0, "select": False, "batch_size": 32}
 
@@ -205,49 +202,14 @@ def test_off_it_is_the_undefended_training_up_to_rounding() -> None:
 # One party alone, measured
 
 
-def measured(parties: tuple[str, ...], strength: float = 20.0, runs: int = 300) -> canary.Measured:
-    """What the active party's weights tell about one row's columns at the passive party.
-
-    One training for each coin, side by side from the same weights: the row is 10,000 in every
-    column, or 0. Both are one zeroing-out away from a training without the row, so the claim is
-    that of half the noise, over all parties that have it.
-    """
-    task = small_task(0)
-    row = int(task.sets["labelled"][0])
-    worlds = []
-    for value in (0.0, 1e4):
-        x = task.x["passive1"].clone()
-        x[row] = value
-        worlds.append(replace(task, x={**task.x, "passive1": x}))
-    coins = torch.randint(2, (runs,), generator=generator(0, "coins"))
-    stack = Stack(worlds, coins, torch.device("cpu"), torch.float64)
-    on = torch.full((runs,), strength, dtype=torch.float64)
-    policy = registry.defenses.create("dpsgd")
-    fed = Federation.create(stack, list(range(runs)), {p: [(policy, on)] for p in parties})
-    params = {**TINY, "epochs": 4, "batch_size": 144, "optimizer": "sgd", "lr": 0.1}
-    algorithm = registry.algorithms.create("splitnn", params)
-    algorithm.build(fed)
-    same = {
-        p: {k: {n: v[:1].expand_as(v).clone() for n, v in m.items()} for k, m in parts.items()}
-        for p, parts in fed.state().items()
-    }
-    fed.load(same, torch.arange(runs))
-    for _ in run_phases(algorithm, fed):
-        pass
-    seen = [v.flatten(1) for m in fed.active.modules.values() for v in m.state().values()]
-    claimed = accounting.gaussian(strength / 2, 4 * len(parties), 1e-5).epsilon
-    found = torch.nan_to_num(torch.cat(seen, dim=1))
-    return canary.audit(found, coins, claimed=claimed, delta=1e-5, confidence=0.99)
-
-
 def test_one_unprotected_party_breaks_what_the_other_would_have_claimed() -> None:
     """The row is not even the protected party's: it changes all other rows' embeddings."""
-    found = measured(("active",))
+    found = one_row(small_task(0), ("active",))
     assert found.claimed == pytest.approx(0.726, abs=1e-3)
     assert found.epsilon > 2.0, found.sentence()
 
 
 def test_both_protected_are_not_contradicted() -> None:
-    found = measured(("active", "passive1"))
+    found = one_row(small_task(0), ("active", "passive1"))
     assert not found.contradicts, found.sentence()
     assert found.epsilon < 0.5

@@ -2,103 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from vflsec import registry
 from vflsec.cell import CellSpec, DefenseSpec
-from vflsec.defenses.label_dp import LabelDP, keep_probability
+from vflsec.defenses.label_dp import LabelDP
 from vflsec.engine.cohort import run_cohort
-from vflsec.message import Message
-from vflsec.policy import Guarantee, Own, Policy
+from vflsec.policy import Policy
 from vflsec.testing import small_task
+from vflsec.testing.broken import (
+    FlipsAgain,
+    ForgetsNoise,
+    HalfFlips,
+    NoiseBeforeClipping,
+    registered,
+)
 from vflsec.train.planted import plant_labels, plant_rows
 
 SEEDS = 20
 
 
-@dataclass(frozen=True)
-class Claims(Policy):
-    """Claims epsilon 1 / strength for whatever was counted."""
-
-    name: ClassVar[str] = "broken"
-    counted = "labels"
-
-    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
-        if not facts["uses"].most or strength <= 0:
-            return Guarantee()
-        return Guarantee("label", 1.0 / strength, 0.0, "a closed form", 1, "a label", "change", "x")
-
-
-class HalfFlips(Claims):
-    """Randomised response that flips half as often as it should."""
-
-    def labels(self, y: Tensor, own: Own) -> Tensor:
-        keep = (1 + keep_probability(1 / own.strength, own.classes).unsqueeze(1)) / 2
-        coin = own.rng.uniform(y.shape[1:], dtype=torch.float64)
-        return torch.where((coin < keep) | (y < 0), y, 1 - y)
-
-
-class FlipsAgain(Claims):
-    """Randomised response that forgets what it answered."""
-
-    def labels(self, y: Tensor, own: Own) -> Tensor:
-        return y.clone()
-
-    def loss(self, logits: Tensor, y: Tensor, own: Own) -> Tensor | None:
-        keep = keep_probability(1 / own.strength, own.classes).unsqueeze(1)
-        coin = own.rng.uniform(y.shape[1:], dtype=torch.float64)
-        used = torch.where(coin < keep, y, 1 - y)
-        return -torch.log_softmax(logits, -1).gather(2, used.unsqueeze(2)).squeeze(2)
-
-
-class NoiseBeforeClipping(Claims):
-    """Noise of the clipped scale on rows that are only clipped afterwards."""
-
-    counted = "outgoing"
-    covers = frozenset({"gradient"})
-
-    def outgoing(self, message: Message, own: Own) -> Tensor:
-        scale = 1e-3 * own.column(message.tensor)
-        noisy = message.tensor + scale * own.rng.laplace(message.tensor.shape[1:])
-        return noisy.clamp(-1e-3, 1e-3)
-
-
 def contradicted(
-    monkeypatch: pytest.MonkeyPatch, policy: Policy, strength: float = 1.0, epochs: int = 6,
-) -> list[bool]:  # fmt: skip
+    policy: Policy, strength: float = 1.0, epochs: int = 6, party: str = ""
+) -> list[bool]:
     """Whether each seed's canaries contradict the claim of `policy`."""
-    create = registry.defenses.create
-    monkeypatch.setattr(
-        registry.defenses, "create",
-        lambda name, params=None: policy if name == "broken" else create(name, params or {}),
-    )  # fmt: skip
     tasks = {s: small_task(s, n=2400) for s in range(SEEDS)}
     params = {"epochs": epochs, "patience": 0, "lr": 0.01, "hidden": [8], "cut": 4}
-    cells = [
-        CellSpec({"name": "w"}, "splitnn", params, (DefenseSpec("broken", strength=strength),), s)
-        for s in range(SEEDS)
-    ]
+    made = DefenseSpec("broken", {}, party, strength)
+    cells = [CellSpec({"name": "w"}, "splitnn", params, (made,), s) for s in range(SEEDS)]
     found = []
-    for result in run_cohort(cells, [], tasks, device="cpu"):
+    with registered(policy):
+        results = run_cohort(cells, [], tasks, device="cpu")
+    for result in results:
         (row,) = [m for m in result.measures if m.metric == "epsilon_lower"]
         found.append(float(row.value or 0) > float(row.notes["claimed"]))
     return found
 
 
 @pytest.mark.parametrize("broken", [HalfFlips(), FlipsAgain(), NoiseBeforeClipping()])
-def test_broken_policies_are_contradicted(monkeypatch: pytest.MonkeyPatch, broken: Policy) -> None:
-    assert sum(contradicted(monkeypatch, broken)) >= 19
+def test_broken_policies_are_contradicted(broken: Policy) -> None:
+    assert sum(contradicted(broken)) >= 19
 
 
 @pytest.mark.parametrize("strength", [1.0, 0.4])
-def test_true_randomised_response_is_not(monkeypatch: pytest.MonkeyPatch, strength: float) -> None:
+def test_true_randomised_response_is_not(strength: float) -> None:
     """At 99 % more than two of twenty false alarms come once in a thousand times."""
-    assert sum(contradicted(monkeypatch, LabelDP(), strength)) <= 2
+    assert sum(contradicted(LabelDP(), strength)) <= 2
 
 
 def test_canaries_replace_labels_or_rows_of_the_training_set_alone() -> None:
@@ -151,3 +102,68 @@ def test_an_idle_policy_fails(tmp_path: Any) -> None:
     (mine,) = [v for v in made.verdicts if v.gate.metric == "epsilon_lower"]
     assert mine.verdict == "FAIL"
     assert "never called" in mine.reason
+
+
+@pytest.mark.parametrize("accountant", ["shuffled", "rdp"])
+def test_inserted_rows_find_dpsgd_that_forgets_its_noise(accountant: str) -> None:
+    """They travel through training; steps and Poisson batches are guessed from all weights."""
+    policy = ForgetsNoise(accountant=accountant)
+    tasks = {s: small_task(s, n=300) for s in range(4)}
+    params = {"epochs": 3, "patience": 0, "batch_size": 64, "hidden": [32], "cut": 8}
+    made = {
+        "broken": (DefenseSpec("broken", {}, "all", 8.0),),
+        "whole": (DefenseSpec("dpsgd", {"accountant": accountant}, "all", 8.0),),
+    }
+    found = {}
+    with registered(policy):
+        for name, defenses in made.items():
+            cells = [CellSpec({"name": "w"}, "splitnn", params, defenses, s) for s in tasks]
+            found[name] = [
+                (float(m.value or 0), float(m.notes["claimed"]), m.notes["canaries"])
+                for result in run_cohort(cells, [], tasks, device="cpu")
+                for m in result.measures
+                if m.metric == "epsilon_lower"
+            ]
+    assert [how for *_, how in found["broken"]] == ["inserted rows"] * 4
+    assert all(low > claimed for low, claimed, _ in found["broken"])
+    assert not any(low > claimed for low, claimed, _ in found["whole"])
+
+
+def test_a_claim_that_is_not_tested_is_said_to_be_untested(tmp_path: Any) -> None:
+    from vflsec.config.scenario import load_scenario
+    from vflsec.engine.rehearse import make_plan
+    from vflsec.engine.run import run_audit
+
+    scenario: dict[str, Any] = {
+        "data": {"name": "leaky"},
+        "algorithm": {"name": "splitnn", "epochs": 1},
+        "defense": [{"name": "label_dp", "strength": [0.0, 1.0]}],
+        "attack": [{"name": "norm"}],
+        "audit": {"seeds": 1, "references": [], "canaries": False},
+    }
+    made = run_audit(scenario, tmp_path)
+    assert not [v for v in made.verdicts if v.gate.metric == "epsilon_lower"]
+    (claim,) = [
+        g for p in made.summary["cost"]["points"] for g in p["guarantees"]
+        if g["epsilon"] is not None
+    ]  # fmt: skip
+    assert claim["untested"] == "[audit] canaries = false"
+    assert claim["says"].endswith("Not tested: [audit] canaries = false.")
+    for name in ("report.html", "summary.json"):
+        assert "Not tested: [audit] canaries = false." in (tmp_path / name).read_text()
+    tested = {**scenario, "audit": {**scenario["audit"], "canaries": True}}
+    plans = [make_plan(load_scenario(s)) for s in (scenario, tested)]
+    assert any("label_dp may claim stays untested" in n for n in plans[0].notes)
+    assert any("made again on a copy" in n for n in plans[1].notes)
+    assert plans[1].cost["steps"] == 2 * plans[0].cost["steps"]
+    keys = [{c.key for g in p.groups for c in g.cells} for p in plans]
+    assert not keys[0] & keys[1]  # so that testing it later trains again
+    again = run_audit(tested, tmp_path)
+    (verdict,) = [v for v in again.verdicts if v.gate.metric == "epsilon_lower"]
+    assert verdict.strength == 1.0
+    few = run_audit({**tested, "data": {"name": "leaky", "labelled": 30}}, tmp_path / "few")
+    (claim,) = [
+        g for p in few.summary["cost"]["points"] for g in p["guarantees"]
+        if g["epsilon"] is not None
+    ]  # fmt: skip
+    assert claim["untested"] == "too few rows to plant canaries"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from key_recovery import attack, ciphertexts, decrypt, is_ternary, symmetric
 
 from vflsec import registry
 from vflsec.errors import CiphertextError, ConfigError, ShapeError
 from vflsec.he.blocks import layout
 from vflsec.he.ckks import KeyPair, Parameters, PublicKey
-from vflsec.he.envelope import pack
 from vflsec.he.flood import (
     MARGIN,
     Flood,
@@ -21,22 +19,19 @@ from vflsec.he.flood import (
     noise_bits,
 )
 from vflsec.he.interactive import ActiveRole, PassiveRole
+from vflsec.testing.key_recovery import (
+    attack,
+    ciphertexts,
+    decrypt,
+    is_ternary,
+    rescaled,
+    symmetric,
+)
 
 pytest.importorskip("tenseal")
 
 RNG = np.random.default_rng(5)
 N = 4096
-
-
-def rescaled(public: PublicKey, sealed: bytes, w: np.ndarray, mask: np.ndarray) -> bytes:
-    """Enc(h W + R) as it was once made: each product rescaled, left with a single prime."""
-    ts, context = pytest.importorskip("tenseal"), public._context
-    _, x = public._load(sealed)
-    context.auto_rescale = True
-    product = x.mm(ts.plain_tensor(w.tolist()))
-    product = product + ts.ckks_tensor(context, mask.reshape(len(mask), 1, -1), batch=True)
-    context.auto_rescale = False
-    return pack("rows", public.key, mask.shape, [product.serialize()])
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,42 @@ BODIES: dict[str, tuple[str, str]] = {
     "infinite_scores": ("scores = scores / 0.0", "not finite"),
     "text_scores": ('scores = ["a"] * len(rows)', "ValueError"),
     "wrong_groups": ("return Guess('label', rows, scores, group=rows[:2])", "Guess.group"),
+    "says_nothing": (
+        "raise type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})()", "Mute"
+    ),
+    "escapes": ('raise ValueError("\\x1b[31m\\udcff")', "ValueError: ?[31m?"),
+    "many_errors": ('raise ExceptionGroup("many", [KeyError(1)])', "ExceptionGroup: many"),
+    "too_much_memory": ("torch.zeros(10**14)", "RuntimeError"),
+    "abstains": (
+        "return Guess('label', rows, scores, abstain=torch.ones(len(rows), dtype=bool))", ""
+    ),
+    "text_rows": ("rows = ['x'] * len(rows)", "ValueError"),
+    "no_rows": ("rows, scores = rows[:0], scores[:0]", "row"),
+    "object_scores": ("scores = [object()] * len(rows)", "TypeError"),
+    "meta_scores": ("scores = scores.to('meta')", "meta"),
+    "yields": ("yield Guess('label', rows, scores)", "returned generator"),
+    "awaits": ("return __import__('asyncio').sleep", "returned function"),
+    "looks_like_a_guess": (
+        "return type('G', (), {'target': 'label', 'rows': rows, 'scores': scores})()",
+        "returned G, no Guess",
+    ),
+    "notes_objects": (
+        "return Guess('label', rows, scores, notes={'a': object()})", "cannot be kept"
+    ),
+    "notes_bytes": ("return Guess('label', rows, scores, notes={'a': b'x'})", "cannot be kept"),
+    "notes_in_a_circle": (
+        "d = {}; d['a'] = d; return Guess('label', rows, scores, notes=d)", "cannot be kept"
+    ),
+    "notes_by_number": ("return Guess('label', rows, scores, notes={1: 2})", "cannot be kept"),
+    "notes_too_long": (
+        "return Guess('label', rows, scores, notes={'a': 'x' * 10**7})", "cannot be kept"
+    ),
+    "notes_without_end": (
+        "return Guess('label', rows, scores, notes={'a': iter(int, 1)})", "cannot be kept"
+    ),
+    "notes_of_half_letters": (
+        "return Guess('label', rows, scores, notes={'a': '\\udcff'})", "cannot be kept"
+    ),
     "notes_of_text": ("return Guess('label', rows, scores, notes='x')", "no dictionary"),
 }  # fmt: skip
 
@@ -98,6 +134,18 @@ SPOILERS: dict[str, str] = {
         "rows = view.known.rows.zero_(); scores = rows.double()"
     ),
     "a_wanderer": "os.chdir('/')",
+    "a_double": "torch.set_default_dtype(torch.float64)",
+    "a_gradient_thief": "torch.set_grad_enabled(False)",
+    "a_thread_hog": "torch.set_num_threads(3)",
+    "a_pedant": "np.seterr(all='raise'); __import__('warnings').simplefilter('error')",
+    "a_muter": "sys.stdout = sys.stderr = None",
+    "a_shallow_one": "sys.setrecursionlimit(80)",
+    "a_deaf_one": (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    ),
+    "a_gambler": "torch.manual_seed(0); np.random.seed(0)",
+    "a_late_one": "__import__('threading').Thread(target=sys.exit, daemon=True).start()",
     "a_forker": (
         "pid = os.fork(); os.waitpid(pid, 0) if pid else None; "
         "os.write(os.open(os.environ['FORK_LOG'], os.O_CREAT | os.O_APPEND | os.O_WRONLY), b'x')"

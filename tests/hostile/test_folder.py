@@ -6,10 +6,12 @@ import json
 import os
 import sqlite3
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import stored
 from audited import SCENARIO, Planted, gate
 
 from vflsec import cli
@@ -195,35 +197,6 @@ def test_gate_says_whose_gates_it_judges_and_offers_the_edited_ones(
 
 # damage ------------------------------------------------------------------------------------------
 
-SQL: dict[str, str] = {
-    "no measures": "drop table measures",
-    "no cells": "drop table cells",
-    "no done": "drop table done",
-    "no meta": "drop table meta",
-    "no record": "delete from meta where key = 'audit'",
-    "a record of a list": "update meta set value = '[1]' where key = 'audit'",
-    "a record of text": "update meta set value = '\"x\"' where key = 'audit'",
-    "a record cut off": "update meta set value = substr(value, 1, 99) where key = 'audit'",
-    "an empty record": "update meta set value = '{}' where key = 'audit'",
-    "a binary record": "update meta set value = x'ff00' where key = 'audit'",
-    "a deep record": "update meta set value = replace(hex(zeroblob(50000)), '0', '[')",
-    "another version": "update meta set value = '7' where key = 'schema_version'",
-    "a version of text": "update meta set value = 'x' where key = 'schema_version'",
-    "a spec of a list": "update cells set spec = '[1]'",
-    "a spec cut off": "update cells set spec = substr(spec, 1, 20)",
-    "a spec of nothing": "update cells set spec = '{}'",
-    "a ledger of numbers": "update cells set ledger = '[1]'",
-    "a ledger of text": "update cells set ledger = 'x'",
-    "guarantees of numbers": "update cells set guarantees = '[1]'",
-    "facts of a list": "update cells set facts = '[1]'",
-    "seconds of text": "update cells set seconds = 'long'",
-    "values of text": "update measures set value = 'high'",
-    "counts of text": "update measures set n = 'many'",
-    "controls cut off": "update measures set controls = '{'",
-    "controls of a list": "update measures set controls = '[1]'",
-    "notes of text": "update measures set notes = 'x'",
-}
-
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -247,19 +220,128 @@ def _copy(finished: Path, folder: Path) -> Path:
     return out
 
 
-@pytest.mark.parametrize("name", SQL)
+def altered(out: Path, change: Callable[[sqlite3.Connection], object], sealed: bool) -> None:
+    with sqlite3.connect(out / "results.sqlite") as db:
+        change(db)
+        if not sealed:
+            db.execute("drop table seals")
+    db.close()
+
+
+def told(err: str, out: Path) -> None:
+    assert str(out) in err or err.startswith("error: gate: ") or "intervals: confidence" in err
+    assert "internal" not in err
+    assert "Traceback" not in err
+    assert "\x1b" not in err
+
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "unsealed"])
+@pytest.mark.parametrize("name", stored.SQL)
 def test_a_damaged_store_is_told(
+    name: str, sealed: bool, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = _copy(finished, tmp_path)
+    statement, code = stored.SQL[name]
+    altered(out, lambda db: db.execute(statement), sealed)
+    found = cli.main(["gate", str(out)])
+    seen = capsys.readouterr()
+    lost = statement.startswith("delete from") and "measures" not in statement
+    assert found == (2 if sealed and not lost else code), seen
+    if found == 2:
+        told(seen.err, out)
+    if lost:
+        assert "Not all that was planned is measured" in seen.out or found == 2
+
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "unsealed"])
+@pytest.mark.parametrize("name", stored.RECORD)
+def test_an_edited_record_is_told(
+    name: str, sealed: bool, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = _copy(finished, tmp_path)
+    key, value, code = stored.RECORD[name]
+
+    def edit(db: sqlite3.Connection) -> None:
+        text = db.execute("select value from meta where key = 'audit'").fetchone()[0]
+        new = json.dumps(json.loads(text) | {key: value})
+        db.execute("update meta set value = ? where key = 'audit'", (new,))
+
+    altered(out, edit, sealed)
+    found = cli.main(["gate", str(out)])
+    seen = capsys.readouterr()
+    assert found == (2 if sealed else code), seen
+    assert "\x1b" not in seen.out
+    if sealed:
+        assert "it was edited or damaged since vflsec wrote it" in seen.err
+    if found == 2:
+        told(seen.err, out)
+
+
+@pytest.mark.parametrize("name", stored.SUMMARY)
+def test_an_edited_summary_is_told(
     name: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = _copy(finished, tmp_path)
-    with sqlite3.connect(out / "results.sqlite") as db:
-        db.execute(SQL[name])
-    db.close()
+    path = out / "summary.json"
+    key, value, code = stored.SUMMARY[name]
+    summary = json.loads(path.read_text())
+    summary[key] = value(summary[key]) if callable(value) else value
+    path.write_text(json.dumps(summary))
+    assert cli.main(["report", str(out), "--to", str(tmp_path / "to")]) == 2
+    assert "it was edited or damaged since vflsec wrote it" in capsys.readouterr().err
+    assert not (tmp_path / "to").exists()
+    del summary["seal"]
+    path.write_text(json.dumps(summary))
+    assert cli.main(["report", str(out), "--to", str(tmp_path / "to")]) == code
+    if code:
+        told(capsys.readouterr().err, out)
+
+
+def test_what_is_sealed_and_breaks_is_a_defect(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A defect of vflsec is never told as damage of what it wrote itself."""
+    from vflsec.audit import evaluate
+
+    out = _copy(finished, tmp_path)
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("planted")
+
+    monkeypatch.setattr(evaluate, "evaluate", broken)
+    assert cli.main(["gate", str(out)]) == 4
+    altered(out, lambda db: None, sealed=False)
     assert cli.main(["gate", str(out)]) == 2
-    err = capsys.readouterr().err
-    assert str(out) in err
-    assert "internal" not in err
-    assert "Traceback" not in err
+    assert "KeyError: 'planted'" in capsys.readouterr().err
+
+
+def test_a_training_that_was_deleted_is_trained_again(finished: Path, tmp_path: Path) -> None:
+    out = _copy(finished, tmp_path)
+    altered(out, lambda db: db.execute("delete from cells where rowid = 2"), sealed=True)
+    planted = Planted(LEAKS)
+    path = scenario(tmp_path, "case", STRICT)
+    assert go(planted, "audit", path, "--out", out, "-q") == 1
+    assert len(planted.trained) == 1
+    assert json.loads((out / "summary.json").read_text())["complete"]
+
+
+@pytest.mark.parametrize("content", ["", "mine"])
+def test_a_lock_that_links_elsewhere_is_refused(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, mine = tmp_path / "out", tmp_path / "mine.txt"
+    out.mkdir()
+    mine.write_text(content)
+    (out / LOCK_NAME).symlink_to(mine)
+    (out / ".vflsec-write-test").symlink_to(mine)
+    path = scenario(tmp_path, "case", "")
+    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 2
+    assert "results.lock: is a link" in capsys.readouterr().err
+    assert mine.read_text() == content
+    (out / LOCK_NAME).unlink()
+    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 0
+    assert mine.read_text() == content
 
 
 @pytest.mark.parametrize("page", range(12))

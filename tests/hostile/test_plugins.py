@@ -10,6 +10,7 @@ from typing import Any
 
 import plugins
 import pytest
+from packages import packaged
 
 from vflsec import cli, run_audit
 
@@ -28,17 +29,6 @@ references = []
 positive_control = false
 timeout = 1
 """
-
-
-def packaged(folder: Path, kind: str, modules: dict[str, str]) -> None:
-    """Modules as the entry points of a package that looks installed."""
-    info = folder / "faulty-1.0.dist-info"
-    info.mkdir(parents=True, exist_ok=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty\nVersion: 1.0\n")
-    lines = [f"[vflsec.{kind}s]", *(f"{name} = {name}" for name in modules)]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    for name, text in modules.items():
-        (folder / f"{name}.py").write_text(text)
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from vflsec.measure.own_columns import (
-    BOOST_FROM,
-    PENALTIES,
-    from_randomised,
-    learners,
-    ridge_logistic,
-)
+from vflsec.measure.own_columns import BOOST_FROM, PENALTIES, from_randomised, learners
+from vflsec.nn.logistic import ridge_logistic
 from vflsec.view import Known, View
 
 

@@ -67,7 +67,9 @@ def _replaced(value: Any, key: str = "") -> Any:
 
 
 def test_every_report_is_written_and_cleared_with_the_rest(folder: Path) -> None:
-    names = {"report.html", "summary.md", "junit.xml", "results.sarif", "summary.json"}
+    names = {
+        "report.html", "statement.html", "summary.md", "junit.xml", "results.sarif", "summary.json",
+    }  # fmt: skip
     assert names <= {p.name for p in folder.iterdir()}
     assert names <= set(OUR_FILES)
     assert not [p for p in folder.iterdir() if p.name.startswith(".")]

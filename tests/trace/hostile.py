@@ -353,7 +353,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a flipped bit": (_flip(TENSORS), "SHA-256"),
     "a file that went missing": (lambda f: (f / MESSAGES_FILE).unlink(), "is missing"),
     "a file that came along": (
-        lambda f: shutil.copy(f / HERE / "known.parquet", f / HERE / "targets-train.parquet"),
+        lambda f: shutil.copy(f / HERE / "known.parquet", f / HERE / "targets-test.parquet"),
         "not in the seal",
     ),
     "a count of other rows": (_counts, "the seal says 11"),

@@ -62,6 +62,7 @@ class LocalWork(SplitNN):
     finetune: bool = False
     finetune_epochs: int = 15
 
+    quantities: ClassVar[bool] = False
     world: ClassVar[dict[str, Any]] = {"task": {"unaligned": 40}, "local_epochs": 4}
 
     def __post_init__(self) -> None:

@@ -88,6 +88,7 @@ class SelfSupervised(SplitNN):
     pretrain_schedule: str = "cosine"
     own_control: bool = True
 
+    quantities: ClassVar[bool] = False
     encoder_kinds: ClassVar[tuple[str, ...]] = ("auto", "mlp", "resnet18")
     has_cross: ClassVar[bool] = False
     has_local: ClassVar[bool] = False

@@ -73,6 +73,7 @@ class FedCVT(SplitNN):
     nl_batch_size: int = 128
     block: int = 512
 
+    quantities: ClassVar[bool] = False
     unaligned: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {"task": {"unaligned": 60}}
 

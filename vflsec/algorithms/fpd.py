@@ -59,6 +59,7 @@ class FPD(SplitNN):
     student_epochs: int = 30
     own_batch_size: int = 0
 
+    quantities: ClassVar[bool] = False
     unaligned: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {
         "task": {"unaligned": 80, "signal": 0.5}, "student_epochs": 10,

@@ -68,6 +68,7 @@ class Exchange:
 class SplitNN(SplitSettings):
     """Hyper-parameters: those of split training."""
 
+    quantities: ClassVar[bool] = True
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
         {
             ("embedding", "passive", "active"),
@@ -88,9 +89,7 @@ class SplitNN(SplitSettings):
                 f"got {', '.join(f'{p} {task.schema[p].shape}' for p in names)}. Use 'mlp'."
             )
         if self.select and self.select_by == "auc" and fed.classes != 2:
-            raise check.fail(
-                f"{self.name}.select_by", "'loss' for more than two classes", self.select_by
-            )
+            raise check.fail(f"{self.name}.select_by", "'loss' but for two classes", self.select_by)
         widths = [self.width(p, fed.classes) for p in names]
         for name, width in zip(names, widths, strict=True):
             fed.add(name, "bottom", self._bottom(fed, name, width))
@@ -250,7 +249,8 @@ class SplitNN(SplitSettings):
             parts.append(z)
         logits = self.logits(fed, parts, train=False)
         if self.returns_predictions:
-            shares = torch.softmax(fed.decode(logits), dim=-1)
+            answers = fed.decode(logits)
+            shares = answers if fed.classes == 1 else torch.softmax(answers, dim=-1)
             for party in self.passive(fed):
                 fed.send("prediction", active, party.name, shares, rows, phase="predict")
         return logits

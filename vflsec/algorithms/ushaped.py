@@ -50,6 +50,7 @@ class UShaped(SplitNN):
 
     top: tuple[int, ...] = (32,)
 
+    quantities: ClassVar[bool] = False
     sends: ClassVar[frozenset[tuple[str, str, str]]] = SplitNN.sends | {
         ("embedding", "active", "passive"),
         ("gradient", "passive", "active"),

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -75,6 +75,8 @@ class VFLHLP(SplitNN):
     scarf_batch_size: int = 128
     scarf_lr: float = 1e-3
     scarf_patience: int = 3
+
+    quantities: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

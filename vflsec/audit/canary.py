@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from vflsec.policy import Own, Policy
 from vflsec.rng import Streams, generator
 
 __all__ = [
-    "Measured", "audit", "audit_labels", "audit_rows", "epsilon_from_rates", "one_run",
+    "Measured", "audit", "audit_labels", "audit_rows", "epsilon_from_rates", "judged", "one_run",
     "summarised",
 ]  # fmt: skip
 
@@ -202,14 +202,31 @@ def audit(
     x = (x - centre) / np.where(spread > 0, spread, 1.0)
     fitted = LogisticRegression(C=10.0, max_iter=500).fit(x[:half], y[:half])
     score = fitted.decision_function(x[half:])
-    order = np.argsort(-np.abs(score), kind="stable")
-    correct = (score > 0).astype(int) == y[half:]
+    found = judged(
+        torch.from_numpy(score), coins[half:].cpu(), claimed=claimed, delta=delta,
+        confidence=confidence,
+    )  # fmt: skip
+    return replace(found, canaries=len(y))
+
+
+def judged(
+    score: Tensor, coins: Tensor, *, claimed: float | None, delta: float = 0.0,
+    confidence: float = 0.95,
+) -> Measured:  # fmt: skip
+    """The bound of an attacker that guesses each coin by the sign of a score (m,).
+
+    It dares the scores farthest from 0, in several shares tried at once as in :func:`audit`, whose
+    other arguments these are. Nothing of it may have been learned from these coins.
+    """
+    lead, y = score.double().cpu().numpy(), coins.cpu().numpy()
+    order = np.argsort(-np.abs(lead), kind="stable")
+    correct = (lead > 0).astype(int) == y
     each = 1 - (1 - confidence) / len(SHARES)
     best = (-1.0, 0, 0)
     for share in SHARES:
-        r = max(1, round(share * len(score)))
+        r = max(1, round(share * len(lead)))
         v = int(correct[order[:r]].sum())
-        bound = one_run(r, v, delta=delta, canaries=len(score), confidence=each)
+        bound = one_run(r, v, delta=delta, canaries=len(lead), confidence=each)
         best = max(best, (bound, r, v))
     return Measured(best[0], best[1], best[2], len(y), confidence, claimed, delta)
 

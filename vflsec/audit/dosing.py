@@ -74,25 +74,22 @@ def dosed(
 
     Args:
         view: with recorded gradients, or a bottom of its own, or both.
-        truth: labels of all rows.
+        truth: labels of all rows, or values.
         prior: class shares (C,).
         share: of all rows, in (0, 1); rows of a smaller share are among those of a larger one.
         rng: on the CPU.
     """
     device = view.target_rows.device
-    y = torch.zeros(int(truth.rows.max()) + 1, dtype=torch.int64)
-    y[torch.as_tensor(truth.rows)] = torch.as_tensor(np.asarray(truth.values, np.int64))
-    order = torch.randperm(len(y), generator=rng)
-    code = torch.nn.functional.one_hot(y, len(prior)).double() - torch.tensor(prior).double()
-    code = code / float((code**2).sum(1).mean().sqrt())  # of root mean square 1
-    chosen = order[: max(1, round(share * len(y)))].sort().values
+    code = _code(truth, prior)
+    order = torch.randperm(len(code), generator=rng)
+    chosen = order[: max(1, round(share * len(code)))].sort().values
     directions = {p: torch.Generator().manual_seed(rng.initial_seed() + i)
                   for i, p in enumerate(view.adversary)}  # fmt: skip
     overlay = {}
     for party in view.adversary:
         if "bottom" in view.models.get(party, {}) or party in view.encoders:
             sample = view.embed(view.target_rows, party).flatten(1).double().cpu()
-            u = _directions(directions[party], len(prior), sample.shape[1])
+            u = _directions(directions[party], code.shape[1], sample.shape[1])
             far = _FAR * float((sample - sample.mean(0)).norm(dim=1).mean())
             laid = sample.mean(0) + far * code[chosen] @ u
             overlay[party] = (chosen.to(device), laid.to(device))
@@ -104,6 +101,22 @@ def dosed(
     }
     kept = {f.name: getattr(view, f.name) for f in fields(View)}
     return _Dosed(**kept | {"tables": MappingProxyType(tables)}, overlay=MappingProxyType(overlay))
+
+
+def _code(truth: Truth, prior: Sequence[float]) -> Tensor:
+    """What the dose carries of each row, (N, C), by sample id, of root mean square 1.
+
+    Of a quantity (N, 1): its value.
+    """
+    size, at = int(truth.rows.max()) + 1, torch.as_tensor(truth.rows)
+    if truth.target == "value":
+        code = torch.zeros(size, 1, dtype=torch.float64)
+        code[at, 0] = torch.as_tensor(np.nan_to_num(truth.values))
+    else:
+        y = torch.zeros(size, dtype=torch.int64)
+        y[at] = torch.as_tensor(np.asarray(truth.values, np.int64))
+        code = torch.nn.functional.one_hot(y, len(prior)).double() - torch.tensor(prior).double()
+    return code / float((code**2).sum(1).mean().sqrt())
 
 
 def _laid(
@@ -132,7 +145,7 @@ def _directions(rng: torch.Generator, classes: int, width: int) -> Tensor:
 
 def planted(metric: str, share: float, control: float) -> float:
     """What the best possible attacker gains over a control of that figure."""
-    part = 1 - (1 - share) ** 2 if metric in ("auc", "leak_auc") else share
+    part = 1 - (1 - share) ** 2 if metric in ("auc", "leak_auc", "concordance") else share
     return part * (1 - control)
 
 
@@ -175,7 +188,8 @@ def _chance(leak: Leakage, alpha: float) -> float:
             chances.append(float(a.mean > 0))
             continue
         bar, away = stats.t.isf(alpha, a.n - 1), a.mean * math.sqrt(a.n) / a.sd
-        sure = math.nan if abs(away) > 30 else float(stats.nct.sf(bar, a.n - 1, away))
+        with np.errstate(all="ignore"):  # scipy 1.12 warns where its value is right
+            sure = math.nan if abs(away) > 30 else float(stats.nct.sf(bar, a.n - 1, away))
         chances.append(float(away > 0) if math.isnan(sure) else sure)
     return min(chances)
 

@@ -14,6 +14,7 @@ from vflsec.audit.alive import alive as alive_at
 from vflsec.audit.baseline import Values, regressions
 from vflsec.audit.evaluation import Evaluation, title_of
 from vflsec.audit.findings import sentences
+from vflsec.audit.grid import grid
 from vflsec.cell import CellResult
 
 __all__ = ["evaluate"]
@@ -54,13 +55,19 @@ def evaluate(
     alive = alive_at(points, control, confidence, _active(record, results))
     found = dosing.curve(leakage.summarise(doses, confidence), confidence) if len(doses) else []
     asked = [] if only else [_gate(g, confidence, looks) for g in record["gates"]]
-    verdicts = [] if partial else gates.judge(
-        points, [*asked, *also], alive, dosing.least_found(found)
-    )  # fmt: skip
+    least = dosing.least_found(found)
+    every_gate = [*asked, *also]
+    rows = _gated(record, results, points)
+    verdicts = [] if partial else [
+        v for g in every_gate
+        for v in gates.judge(rows if g.algorithm == "*" else points, [g], alive, least)
+    ]  # fmt: skip
+    beside: list[gates.Verdict] = []
     if not partial and not only:
-        verdicts += epsilon.contradictions(own, _claims(record, results), confidence)
+        beside += epsilon.contradictions(own, _claims(record, results), confidence)
     if before is not None:
-        verdicts += regressions(own, before, alive, strict)
+        beside += regressions(own, before, alive, strict)
+    verdicts += beside
     return Evaluation(
         frame=_with_roles(record, every, planted),
         points=points,
@@ -73,7 +80,23 @@ def evaluate(
         partial=partial,
         asked=asked,
         dosing=found,
+        grid=[] if partial else grid(rows, every_gate, alive, least, beside),
     )
+
+
+def _gated(
+    record: Mapping[str, Any], results: Sequence[CellResult], points: pd.DataFrame
+) -> pd.DataFrame:
+    """The points of what is audited: a reference is judged only by a gate that names it."""
+    if not len(points):
+        return points
+    own = {
+        (record["datasets"][f"audit:{r.key}"], title_of(record, "audit", r))
+        for r in results
+        if f"audit:{r.key}" in record["datasets"]
+    }
+    here = [pair in own for pair in zip(points["dataset"], points["algorithm"], strict=True)]
+    return points[here]
 
 
 def _records(

@@ -48,6 +48,7 @@ class Evaluation:
     asked: Sequence[Gate] = ()
     over_time: pd.DataFrame = field(default_factory=pd.DataFrame)
     dosing: Sequence[Mapping[str, Any]] = ()
+    grid: Sequence[Mapping[str, Any]] = ()
 
 
 def title_of(record: Mapping[str, Any], role: str, result: CellResult) -> str:

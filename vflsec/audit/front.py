@@ -27,7 +27,7 @@ class Trial:
         utility: mean of the main-task metric.
         drop, drop_high: mean loss of utility against strength 0, and its upper bound.
         claimed, measured: the epsilon that is claimed, and the largest lower bound that canaries
-            measure of it; None where nothing is claimed.
+            measure of it; None where nothing is claimed, or tested.
     """
 
     defense: str
@@ -43,8 +43,10 @@ class Trial:
 
     def epsilons(self) -> str:
         """Both epsilons as a sentence, ``""`` where nothing is claimed."""
-        if self.claimed is None or self.measured is None:
+        if self.claimed is None:
             return ""
+        if self.measured is None:
+            return f" It claims epsilon {self.claimed:.4g}, which was not tested."
         return f" It claims epsilon {self.claimed:.4g}; at least {self.measured:.3g} is measured."
 
 

@@ -23,7 +23,7 @@ from vflsec.audit.alive import Alive, Place, place_of
 from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses
 from vflsec.audit.leakage import UNDEFENDED, is_undefended, reversible, rows_of
-from vflsec.audit.metrics import METRICS
+from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.wording import TASK, Candidate
 
 __all__ = ["LEAST_CONFIDENCE", "MIN_ROWS", "MIN_SEEDS", "Gate", "Verdict", "exit_code", "judge",
@@ -95,7 +95,7 @@ class Gate:
             )  # fmt: skip
         if self.of:
             check.one_of("gate: of", self.of, METRICS)
-        low, high = wording.reach(self.metric, self.of)
+        low, high = reach(self.metric, self.of)
         if (self.max is not None and self.max >= high) or (
             self.min is not None and self.min <= low
         ):
@@ -345,6 +345,8 @@ def _point(
     who: dict[str, Any] = {k: lead.row[k] for k in ("attack", "adversary", "phase", "split")}
     where |= {**who, "more_seeds": more, "detectable": detectable, "dosed": laid}
     value = sign * lead.value
+    ends = reach(gate.metric, gate.of or lead.row["primary"])
+    low, high = intervals.within(low, ends), intervals.within(high, ends)
     return Verdict(gate, verdict, value, low, high, gate.threshold, lead.n, reason, **where)
 
 

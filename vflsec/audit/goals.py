@@ -13,7 +13,7 @@ from vflsec.cell import AttackSpec, victims
 from vflsec.guess import Truth
 from vflsec.task import Task
 
-__all__ = ["SCORED", "Goal", "goal_of"]
+__all__ = ["SCORED", "Goal", "goal_of", "label_truth"]
 
 SCORED = ("label", "feature", "attribute")
 """Targets of attacks whose answers are compared with a truth."""
@@ -23,7 +23,8 @@ SCORED = ("label", "feature", "attribute")
 class Goal:
     """The truth of one attack on one task, and what chance knows.
 
-    `truth.target` is ``label`` (also for an attribute, whose classes it holds) or ``feature``.
+    `truth.target` is ``label`` (also for an attribute, whose classes it holds), ``value`` for a
+    label that is a quantity, or ``feature``.
     """
 
     truth: Truth
@@ -45,4 +46,12 @@ def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
         codes, classes = task.schema[victim].attribute(task.x[victim], column)
         train = torch.bincount(codes[task.sets["labelled"]], minlength=classes).double()
         return Goal(Truth("label", rows, codes), classes, (train / train.sum()).numpy())
-    return Goal(Truth("label", rows, task.y), task.classes, task.prior.numpy())
+    return Goal(label_truth(task), task.classes, task.prior.numpy())
+
+
+def label_truth(task: Task) -> Truth:
+    """The labels of all rows, or the values where the label is a quantity."""
+    rows = np.arange(len(task.y))
+    if task.values is not None:
+        return Truth("value", rows, task.values)
+    return Truth("label", rows, task.y)

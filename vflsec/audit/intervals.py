@@ -33,6 +33,7 @@ __all__ = [
     "t_half_width",
     "t_interval",
     "wilson",
+    "within",
 ]
 
 Side = Literal["two", "lower", "upper"]
@@ -334,3 +335,11 @@ def conditional_holm(p: ArrayLike, keep: float) -> tuple[Floats, int]:
     out = np.ones_like(values)
     out[kept] = holm(values[kept] / keep)
     return out, int(kept.sum())
+
+
+def within(bound: float | None, ends: tuple[float, float]) -> float | None:
+    """A bound no farther out than the figure itself can be: a mean share lies in [0, 1].
+
+    Cutting there loses no coverage.
+    """
+    return None if bound is None else min(max(bound, ends[0]), ends[1])

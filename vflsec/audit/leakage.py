@@ -19,7 +19,7 @@ from vflsec import check
 from vflsec.audit import controls as ctl
 from vflsec.audit import intervals
 from vflsec.audit.controls import Leakage
-from vflsec.audit.metrics import METRICS
+from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.summary import cap, dcs
 from vflsec.cell import CellResult, DefenseSpec, Measure, victims
 
@@ -58,7 +58,8 @@ _NUMBERS = (
 )
 _SPLITS = ("test", "validation", "train")
 _TRAINING = ("dataset", "algorithm", "defense", "strength")
-_REVERSIBLE = ("auc", "leak_auc", "accuracy", "balanced_accuracy")
+_RANKINGS = ("auc", "leak_auc", "concordance")
+_REVERSIBLE = (*_RANKINGS, "accuracy", "balanced_accuracy")
 
 
 def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
@@ -187,6 +188,8 @@ def _name_primary(rows: list[dict[str, Any]]) -> None:
 
 def _primary(chances: Mapping[str, float | None]) -> str:
     """The primary metric among those present, told from their levels of chance."""
+    if "concordance" in chances:
+        return "concordance"
     balanced, top = chances.get("balanced_accuracy"), chances.get("accuracy")
     two = any(METRICS[m].binary_only for m in chances if m in METRICS) or balanced == 0.5
     wish = "auc" if two else "accuracy"
@@ -203,38 +206,48 @@ def is_undefended(row: Mapping[str, Any]) -> bool:
     return row["defense"] == UNDEFENDED or row["strength"] == 0
 
 
-def _mean(name: str, values: Mapping[int, float], confidence: float) -> dict[str, Any]:
-    """Mean over seeds with its t bounds: low/high two-sided, lower/upper one-sided."""
+def _mean(
+    name: str, values: Mapping[int, float], confidence: float, metric: str, of: str = ""
+) -> dict[str, Any]:
+    """Mean over seeds with its t bounds: low/high two-sided, lower/upper one-sided.
+
+    Bounds stay where the metric can be.
+    """
     v = np.array(list(values.values()), float)
+    ends = reach(metric, of)
     low, high = intervals.t_interval(v, confidence)
+    lower = intervals.t_interval(v, confidence, "lower").low
+    upper = intervals.t_interval(v, confidence, "upper").high
     return {
         name: float(v.mean()) if len(v) else None,
         f"{name}_sd": float(v.std(ddof=1)) if len(v) > 1 else None,
-        f"{name}_low": low,
-        f"{name}_high": high,
-        f"{name}_lower": intervals.t_interval(v, confidence, "lower").low,
-        f"{name}_upper": intervals.t_interval(v, confidence, "upper").high,
+        f"{name}_low": intervals.within(low, ends),
+        f"{name}_high": intervals.within(high, ends),
+        f"{name}_lower": intervals.within(lower, ends),
+        f"{name}_upper": intervals.within(upper, ends),
         f"{name}_seeds": len(v),
     }
 
 
-def _leakage(leak: Leakage | None, confidence: float) -> dict[str, Any]:
+def _leakage(leak: Leakage | None, confidence: float, metric: str) -> dict[str, Any]:
     """The advantage over all controls: the mean over the least, bounds as in `Leakage`."""
-    tail = (1 - confidence) / 2
+    tail, ends = (1 - confidence) / 2, reach("advantage", metric)
+    bounds = {"low": ("lower", tail), "high": ("upper", tail), "lower": ("lower", 2 * tail),
+              "upper": ("upper", 2 * tail)}  # fmt: skip
     return {
         "advantage": leak.least.mean if leak else None,
         "advantage_sd": leak.least.sd if leak else None,
-        "advantage_low": leak.lower(tail) if leak else None,
-        "advantage_high": leak.upper(tail) if leak else None,
-        "advantage_lower": leak.lower(2 * tail) if leak else None,
-        "advantage_upper": leak.upper(2 * tail) if leak else None,
+        **{
+            f"advantage_{k}": intervals.within(getattr(leak, side)(alpha), ends) if leak else None
+            for k, (side, alpha) in bounds.items()
+        },
         "advantage_seeds": leak.least.n if leak else 0,
     }
 
 
 def reversible(row: Mapping[str, Any]) -> bool:
     """Whether an answer turned round would have 1 less this figure: two classes, no threshold."""
-    return row["metric"] in _REVERSIBLE and row["primary"] in ("auc", "leak_auc")
+    return row["metric"] in _REVERSIBLE and row["primary"] in _RANKINGS
 
 
 def _mirrored(
@@ -338,6 +351,7 @@ def summarise(
     for of in points.values():
         first, ok = of[0], [r for r in of if r["status"] == "ok"]
         u, phase, split = task.find(first)
+        main = task.metric.get(first["dataset"], "")
         base = task.reference(first, phase, split)
         values = _by_seed(ok, "value")
         bad = {r["seed"] for r in of if r["status"] == "error"}
@@ -361,13 +375,19 @@ def summarise(
                 "reason": next((r["reason"] for r in of if r["reason"]), ""),
                 **{k: _average(_by_seed(of, k)) for k in ("bytes", "messages")},
             }
-            | _mean("value", values, confidence)
-            | _mean("control_value", own.get(control, {}), confidence)
-            | _leakage(leak, confidence)
-            | _mean("mirrored", _mirrored(first, values, own, leak), confidence)
-            | {"utility_metric": task.metric.get(first["dataset"], "")}
-            | _mean("utility", u, confidence)
-            | _mean("utility_drop", {s: base[s] - u[s] for s in u if s in base}, confidence)
+            | _mean("value", values, confidence, first["metric"])
+            | _mean("control_value", own.get(control, {}), confidence, first["metric"])
+            | _leakage(leak, confidence, first["metric"])
+            | _mean("mirrored", _mirrored(first, values, own, leak), confidence, "advantage")
+            | {"utility_metric": main}
+            | _mean("utility", u, confidence, main)
+            | _mean(
+                "utility_drop",
+                {s: base[s] - u[s] for s in u if s in base},
+                confidence,
+                "utility_drop",
+                main,
+            )
         )
     summary = pd.DataFrame(out)
     numeric = [c for c in summary.columns if c.endswith(("_sd", "low", "high", "lower", "upper"))]
@@ -441,9 +461,10 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
 
 
 def _either_way(point: Mapping[str, Any]) -> float:
-    """The attack's figure; of a binary AUC the better of it and its reverse."""
+    """The attack's figure; of a ranking the better of it and its reverse."""
     value = float(point["value"])
-    return max(value, 1 - value) if point["metric"] == "auc" and reversible(point) else value
+    ranks = point["metric"] in ("auc", "concordance") and reversible(point)
+    return max(value, 1 - value) if ranks else value
 
 
 def _cap(points: Sequence[Mapping[str, Any]]) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from vflsec.audit import intervals
 from vflsec.audit.controls import Leakage
+from vflsec.audit.metrics import reach
 
 __all__ = ["leaks", "secret", "shown", "strongest"]
 
@@ -104,8 +105,9 @@ def _best(points: Iterable[Row], by: Sequence[str], confidence: float) -> list[d
         adjusted = intervals.holm([1.0 if x is None else x.p_above(0.0) for x in found])
         i = max(range(len(of)), key=lambda i: _gain(of[i]))
         best, leak, tail = of[i], found[i], (1 - confidence) / (2 * len(of))
-        low = leak.lower(tail) if leak else None
-        high = leak.upper(tail) if leak else None
+        ends = reach("advantage", best["metric"])
+        low = intervals.within(leak.lower(tail), ends) if leak else None
+        high = intervals.within(leak.upper(tail), ends) if leak else None
         out.append(
             {k: best.get(k) for k in _CELL}
             | {"low": low, "high": high, "p": None if low is None else float(adjusted[i])}

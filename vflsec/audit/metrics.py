@@ -18,12 +18,16 @@ from scipy import stats
 
 from vflsec import check
 from vflsec.audit import intervals
-from vflsec.audit.join import Floats, Ints, Joined, decide, join
+from vflsec.audit.join import Floats, Ints, Joined, decide, join, shuffled_order
 
 if TYPE_CHECKING:
     from vflsec.guess import Guess, Truth
 
-__all__ = ["METRICS", "Metric", "Score", "primary", "score"]
+__all__ = ["METRICS", "Metric", "Score", "primary", "reach", "score"]
+
+
+ROWS = 2000
+"""Rows from which the spread of a concordance is estimated, at most."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ class Metric:
         chance: from classes and prior (C,).
         larger_is_better: for the attacker, or for the main task.
         binary_only: True if it has no meaning beyond two classes.
-        target: ``label`` or ``feature``.
+        targets: of guesses it has a meaning for: ``label``, ``value`` (a label that is a quantity)
+            or ``feature``.
         reach: the least and the largest value it can have.
     """
 
@@ -87,7 +92,7 @@ class Metric:
     chance: Callable[[int, Floats], float]
     larger_is_better: bool = True
     binary_only: bool = False
-    target: str = "label"
+    targets: tuple[str, ...] = ("label",)
     reach: tuple[float, float] = (0.0, 1.0)
 
 
@@ -201,6 +206,44 @@ def _r2(case: _Case) -> Figure:
     return _normal(1 - ((s - y)[:, use] ** 2 / spread[use]).mean(1), case.confidence)
 
 
+def _concordance(case: _Case) -> Figure:
+    """Of all pairs of rows with different values, the share ranked as they are; ties count half.
+
+    The variance is that of a U-statistic, 4/n times the variance of the rows' own shares, of at
+    most ROWS rows.
+    """
+    s, y = case.joined.scores.reshape(-1), case.joined.values.reshape(-1)
+    pairs = _untied(y)
+    if len(y) < 2 or not pairs:
+        return None, None, None
+    tau = stats.kendalltau(s, y).statistic
+    surplus = 0.0 if np.isnan(tau) else float(tau) * math.sqrt(_untied(s) * pairs)
+    value = 0.5 + surplus / (2 * pairs)
+    some = np.argsort(shuffled_order(case.joined.rows))[:ROWS]
+    own = np.empty(len(some))
+    for k, i in enumerate(some):
+        there = y != y[i]
+        agree = np.sign(s[there] - s[i]) * np.sign(y[there] - y[i])
+        own[k] = 0.5 + agree.mean() / 2 if there.any() else 0.5
+    if len(some) < 3:
+        return value, None, None
+    z = float(stats.norm.ppf(0.5 + case.confidence / 2))
+    half = z * 2 * float(own.std(ddof=1)) / math.sqrt(len(y))
+    return value, max(0.0, value - half), min(1.0, value + half)
+
+
+def _untied(x: Floats) -> float:
+    """Pairs of different values."""
+    counts = np.unique(x, return_counts=True)[1].astype(float)
+    n = float(len(x))
+    return (n * (n - 1) - float((counts * (counts - 1)).sum())) / 2
+
+
+def _mae(case: _Case) -> Figure:
+    s, y = case.joined.scores.reshape(-1), case.joined.values.reshape(-1)
+    return _normal(np.abs(s - y), case.confidence)
+
+
 def _entropy(_: int, prior: Floats) -> float:
     return float(stats.entropy(prior))
 
@@ -232,27 +275,49 @@ _LIST = (
         _log_loss, _entropy, larger_is_better=False, reach=(0.0, math.inf),
     ),
     Metric("r2", "1 − squared error / variance, mean over columns", _r2, lambda c, p: 0.0,
-           target="feature", reach=(-math.inf, 1.0)),
+           targets=("feature", "value"), reach=(-math.inf, 1.0)),
     Metric("relative_error", "norm of the error / norm of the truth; guessing 0 has 1",
-           _relative_error, lambda c, p: 1.0, larger_is_better=False, target="feature",
+           _relative_error, lambda c, p: 1.0, larger_is_better=False, targets=("feature",),
            reach=(0.0, math.inf)),
+    Metric("concordance", "share of pairs ranked rightly; the AUC of a quantity (Harrell 1982)",
+           _concordance, lambda c, p: 0.5, targets=("value",)),
+    Metric("mae", "mean absolute error, in standard deviations of the training labels", _mae,
+           lambda c, p: 0.8, larger_is_better=False, targets=("value",), reach=(0.0, math.inf)),
 )  # fmt: skip
 
 METRICS: dict[str, Metric] = {m.name: m for m in _LIST}
+
+
+def reach(metric: str, of: str = "") -> tuple[float, float]:
+    """The least and the largest that a figure can be; infinite where there is no end.
+
+    Args:
+        metric: of :data:`METRICS`, ``utility``, ``utility_drop``, ``epsilon_lower`` or
+            ``advantage``, which is over the level of chance too (0.5 for an AUC).
+        of: the metric whose advantage or drop is meant.
+    """
+    if metric in ("advantage", "utility_drop"):
+        if of in ("log_loss", "relative_error", "mae"):
+            return -math.inf, math.inf
+        most = 0.5 if of in ("auc", "leak_auc", "concordance") else 1.0
+        return (-math.inf if of == "r2" else -1.0), most
+    if metric in ("log_loss", "relative_error", "mae", "epsilon_lower"):
+        return 0.0, math.inf
+    return (-math.inf if metric == "r2" else 0.0), 1.0
 
 
 def primary(classes: int, prior: ArrayLike | None = None, target: str = "label") -> str:
     """The metric that a verdict rests on.
 
     ``auc`` for two classes; beyond, ``accuracy``, or ``balanced_accuracy`` where the largest class
-    share is more than 1.5 times the smallest; ``r2`` for features.
+    share is more than 1.5 times the smallest; ``r2`` for features, ``concordance`` for a quantity.
 
     Args:
         classes: C.
         prior: class shares (C,), None if taken as even.
     """
     if target != "label":
-        return "r2"
+        return "concordance" if target == "value" else "r2"
     if check.integer("primary: classes", int(classes), low=2) == 2:
         return "auc"
     shares = np.ones(classes) if prior is None else np.asarray(prior, float)
@@ -261,7 +326,7 @@ def primary(classes: int, prior: ArrayLike | None = None, target: str = "label")
 
 def _default(case_groups: bool, classes: int, target: str) -> list[str]:
     if target != "label":
-        return ["r2"]
+        return ["concordance", "r2", "mae"] if target == "value" else ["r2"]
     if classes > 2:
         return ["accuracy", "balanced_accuracy", "auc"]
     names = ["auc", "accuracy", "balanced_accuracy", "f1", "tpr_at_1pct_fpr"]
@@ -282,8 +347,8 @@ def score(
     """Score a guess on some rows. Attack, control and main task all go through here.
 
     Args:
-        guess: label scores (n,) for two classes, or (n, C); features (n, d).
-        truth: labels in 0..C-1, or features; must cover `rows`.
+        guess: label scores (n,) for two classes, or (n, C); a quantity (n,); features (n, d).
+        truth: labels in 0..C-1, a quantity or features; must cover `rows`.
         rows: sample ids to score, each once; whatever else was guessed is ignored.
         classes: C.
         prior: class shares (C,), for quotas, ties and chance; not taken from the truth.
@@ -312,7 +377,7 @@ def score(
 
 def _one(name: str, case: _Case, target: str) -> Score:
     metric = METRICS[check.one_of("score: metrics", name, METRICS)]
-    if (metric.target == "label") != (target == "label"):
+    if target not in metric.targets:
         raise check.fail("score: metrics", f"of target {target!r}", name)
     if metric.binary_only and case.classes != 2:
         raise check.fail("score: metrics", f"meant for {case.classes} classes", name)

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from vflsec.audit.embeddings import score_embedding
-from vflsec.audit.goals import SCORED, goal_of
+from vflsec.audit.goals import SCORED, goal_of, label_truth
 from vflsec.audit.metrics import score
 from vflsec.cell import Measure, victims
-from vflsec.guess import Guess, Truth
+from vflsec.guess import Guess
 from vflsec.measure.attack import Answer
 from vflsec.task import Task
 from vflsec.view import Table
@@ -29,14 +28,14 @@ def main_task(
 
     Args:
         phase: that has ended.
-        predictions: by split: sample ids (R, n) and log shares (R, n, C).
+        predictions: by split: sample ids (R, n) and log shares (R, n, C), or values (R, n, 1).
         tasks: of each replica.
     """
     out: list[list[Measure]] = [[] for _ in tasks]
     for split, (rows, logits) in predictions.items():
         for r, (task, found) in enumerate(zip(tasks, out, strict=True)):
-            guess = Guess("label", rows[r], logits[r])
-            truth = Truth("label", np.arange(len(task.y)), task.y)
+            truth = label_truth(task)
+            guess = Guess(truth.target, rows[r], logits[r])
             prior = task.prior.numpy()
             found += [
                 Measure(phase, split, s.metric, s.value, s.low, s.high, s.n, s.chance)
@@ -90,7 +89,8 @@ def _by_split(
         names = [_same(s.metric) for s in found]
         beside: dict[str, dict[str, dict[str, float | None]]] = {}
         for control in answer.controls():
-            for s in score(control.guess, goal.truth, rows, metrics=names, **common):
+            same = replace(control.guess, target=goal.truth.target)
+            for s in score(same, goal.truth, rows, metrics=names, **common):
                 cv = control.cv if math.isfinite(control.cv) else None
                 figures = {"value": s.value, "cv": cv}
                 beside.setdefault(s.metric, {})[control.name] = figures

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TASK", "Candidate", "between", "broken", "detectable", "dosed", "fails", "mirror", "nothing",
-    "passes", "reach", "reversed_", "seeds_to_add", "single", "thin", "would_have_found",
+    "passes", "reversed_", "seeds_to_add", "single", "thin", "would_have_found",
 ]  # fmt: skip
 
 TASK = ("utility", "utility_drop")
@@ -105,20 +105,6 @@ def _figures(row: Mapping[str, Any], column: str) -> Against:
     sd = row[f"{column}_sd"]
     sd = None if sd is None or sd != sd else float(sd)
     return Against("", None, float(row[column]), sd, int(row[f"{column}_seeds"]))
-
-
-def reach(metric: str, of: str = "") -> tuple[float, float]:
-    """The least and the largest that a gate's metric can be; infinite where there is no end.
-
-    An advantage is over the level of chance too, which for an AUC is 0.5.
-    """
-    if metric in ("advantage", "utility_drop"):
-        if of in ("log_loss", "relative_error"):
-            return -math.inf, math.inf
-        return (-math.inf if of == "r2" else -1.0), (0.5 if of in ("auc", "leak_auc") else 1.0)
-    if metric in ("log_loss", "relative_error", "epsilon_lower"):
-        return 0.0, math.inf
-    return (-math.inf if metric == "r2" else 0.0), 1.0
 
 
 def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
@@ -263,8 +249,11 @@ def would_have_found(
 def _of_doses(laid: Mapping[str, float | None]) -> str:
     if not laid:
         return ""
-    said = ", ".join(f"{'none' if v is None else f'{v:.2g}'} ({k})" for k, v in laid.items())
-    return f". Of the leaks that were planted it finds those from {said} on"
+    found = ", ".join(f"{v:.2g} ({k})" for k, v in laid.items() if v is not None)
+    missed = " and ".join(k for k, v in laid.items() if v is None)
+    said = [f"it finds those from {found} on"] * bool(found)
+    said += [f"{missed} finds none"] * bool(missed)
+    return f". Of the leaks that were planted {', '.join(said)}"
 
 
 def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:

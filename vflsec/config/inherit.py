@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,8 @@ __all__ = ["Written", "chosen_form", "expand", "inherited"]
 SECTIONS = ("data", "algorithm", "defense", "attack", "gate")
 SWEPT = ("data", "algorithm", "attack")
 DEFAULT_FORM = "reduced"
+MOST_FILES, MOST_SECTIONS = 20, 10_000
+"""How many files may extend one another, and how many sections a sweep may make."""
 
 Reader = Callable[[Path, str], tuple[dict[str, Any], str, dict[KeyPath, int]]]
 
@@ -115,6 +118,9 @@ def inherited(
         circle = " -> ".join(p.name for p in (*chain[chain.index(path) :], path))
         rule = f"must not lead back to a file that extends this one, got {circle}."
         raise ScenarioError([written.problem(("extends",), rule, name)])
+    if len(chain) > MOST_FILES:
+        rule = f"must not lead through more than {MOST_FILES} files. Put some of them together."
+        raise ScenarioError([written.problem(("extends",), rule, name)])
     base = inherited(Written(*read(path, name)), path.parent, packaged, read, (*chain, path))
     base.raw.pop("name", None)  # a name says which file this is
     own = {k: v for k, v in written.raw.items() if k != "extends"}
@@ -133,6 +139,9 @@ def chosen_form(written: Written, asked: Any = None) -> Written:
         rule = "must be tables of keys: [forms.NAME]."
         raise ScenarioError([written.problem(("forms",), rule, forms)])
     name = name if asked is None else asked
+    if not isinstance(name, str):
+        rule = f"must be the name of a form in quotes, got {name!r}."
+        raise ScenarioError([written.problem(("form",), rule, name)])
     plain = Written(raw, written.file, written.lines, written.files)
     if name not in forms and name != DEFAULT_FORM:
         known = [DEFAULT_FORM, *(f for f in forms if f != DEFAULT_FORM)]
@@ -175,6 +184,11 @@ def expand(
             continue  # the model says what is wrong with them
         under = shared.get(name, {})
         axes = _axes(name, sections, grid.get(name, {}), say)
+        count = sum(math.prod(len(axis) for axis in of) for of in axes)
+        if count > MOST_SECTIONS:
+            rule = f"must make at most {MOST_SECTIONS} sections, got {count}. Sweep fewer values."
+            say(("grid", name), rule, None)
+            continue
         made: list[dict[str, Any]] = []
         for i, own in enumerate(sections):
             for point in itertools.product(*axes[i]):

@@ -58,7 +58,7 @@ def _indexed(raw: Any, names: Sequence[str]) -> KeyPath:
     """A key path with numbers where it goes through a list."""
     path: list[str | int] = []
     for name in names:
-        key = int(name) if isinstance(raw, list) and name.isdecimal() else name
+        key = int(name) if isinstance(raw, list) and _is_index(name) else name
         path.append(key)
         try:
             raw = raw[key]
@@ -74,10 +74,11 @@ def _assign(raw: dict[str, Any], names: list[str], value: Any) -> str:
         last = i == len(names) - 1
         key: Any = name
         if isinstance(spot, list):
-            if not name.isdecimal() or int(name) >= len(spot):
+            if not _is_index(name) or int(name) >= len(spot):
+                shown = name if len(name) < 40 else f"{name[:40]}..."
                 where = ".".join(names[:i])
                 most = f"from 0 to {len(spot) - 1}" if spot else "but it is empty"
-                return f"needs an index: {where} is a list of {len(spot)}, {most}, got {name!r}."
+                return f"needs an index: {where} is a list of {len(spot)}, {most}, got {shown!r}."
             key = int(name)
         elif not isinstance(spot, dict):
             return f"goes into {'.'.join(names[:i])}, which is a value and has no keys."
@@ -86,3 +87,7 @@ def _assign(raw: dict[str, Any], names: list[str], value: Any) -> str:
         else:
             spot = spot.setdefault(key, {}) if isinstance(spot, dict) else spot[key]
     return ""
+
+
+def _is_index(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) < 10

@@ -66,6 +66,8 @@ class Data(_Section):
     """Classes whose rows count as rows without a label."""
     label_edges: list[float] = []
     """Cut points that make classes of a label that is a quantity, in rising order."""
+    task: Literal["classification", "regression"] | None = None
+    """What the label is: a class (the default), or a quantity."""
     separator: str | dict[str, str] = ""
     """Between fields of a text table, by party where it differs; found out if not given."""
     decimal: str | dict[str, str] = ""
@@ -177,6 +179,8 @@ class Audit(_Section):
     """Precision of training."""
     positive_control: bool = True
     """Whether gates also train on a planted leak, to show that each attack is alive."""
+    canaries: bool = True
+    """Whether what claims an epsilon is trained again with canaries, to test the claim."""
     timeout: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds after which an attack on one cell is given up and counts as failed."""
 

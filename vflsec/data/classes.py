@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vflsec import check
 from vflsec.data.reading import Frame, data_error, listed, numbers, texts
 
-__all__ = ["MOST_CLASSES", "Relabel", "in_order", "is_quantity", "labels"]
+__all__ = ["MOST_CLASSES", "Relabel", "in_order", "is_quantity", "labels", "quantity"]
 
 MOST_CLASSES = 1_000
 
@@ -88,6 +88,29 @@ def labels(
     return lookup[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)], tuple(names)
 
 
+def quantity(frame: Frame, name: str) -> NDArray[np.float64]:
+    """The label as a number, (n,), NaN where a row has none.
+
+    Raises:
+        DataError: not a number, not finite, or the same everywhere.
+    """
+    frame.column(name, "label")
+    what = f"label column {name!r}"
+    values, bad = frame.numbers(name)
+    if len(bad) or np.isinf(values).any():
+        row = int(bad[0]) if len(bad) else int(np.isinf(values).argmax())
+        raise data_error(
+            frame.path, what, 'hold finite numbers (task = "regression")',
+            f"{frame.columns[name][row].as_py()!r} in {frame.row(row)}",
+            "Correct it, leave it empty, or leave out `task` where the label names classes.",
+        )  # fmt: skip
+    there = values[~np.isnan(values)]
+    if not len(there) or there.min() == there.max():
+        found = f"only {there[0]:g}" if len(there) else "no value in any row"
+        raise data_error(frame.path, what, "have different values", found, "Check the column.")
+    return values
+
+
 def is_quantity(frame: Frame, name: str) -> bool:
     """Whether a column holds so many different numbers that they can be no classes."""
     array = texts(frame.columns[name])
@@ -119,8 +142,9 @@ def _check_kind(frame: Frame, name: str, found: Sequence[str]) -> None:
             what,
             "hold classes",
             f"{len(found)} different numbers such as {listed(found[:3])}",
-            "It looks like a quantity (regression is not supported): cut it into classes, for "
-            f"example label_edges = [{middle:g}] under [data] (`vflsec init --bins 2`).",
+            'It looks like a quantity: say task = "regression" under [data] (`vflsec init '
+            "--regression`), or cut it into classes, for example "
+            f"label_edges = [{middle:g}] (`vflsec init --bins 2`).",
         )
 
 

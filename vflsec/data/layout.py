@@ -179,10 +179,11 @@ def check_parties(
 ) -> None:
     """Refuse party names that would clash with how coalitions, roles and row sets are written."""
     for p in parties:
-        if not p or set(p) & set("+:/. ") or unshowable(p):
+        if not p or set(p) & set("+:/. *") or unshowable(p):
             raise data_error(
                 "data", "party name",
-                "be a word without '+', ':', '/', '.' or spaces that begins with a letter or digit",
+                "be a word without '+', ':', '/', '.', '*' or spaces that begins with a letter or "
+                "digit",
                 repr(p), "Rename the party.",
             )  # fmt: skip
         role = "active" if p == active else "passive"

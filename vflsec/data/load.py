@@ -21,8 +21,8 @@ SPLIT_KEYS = ("validation", "test", "labelled", "aligned", "shuffle_labels", "sc
 
 TABLE_KEYS = (
     "file", "files", "id", "label", "active", "columns", "categorical", "numeric", "drop",
-    "split", "group", "merge_classes", "drop_classes", "label_edges", "separator", "decimal",
-    "encoding", "max_bytes", "max_cells",
+    "split", "group", "merge_classes", "drop_classes", "label_edges", "task", "separator",
+    "decimal", "encoding", "max_bytes", "max_cells",
 )  # fmt: skip
 """Keys that describe the user's own tables: arguments of :func:`~.tables.load_tables`."""
 

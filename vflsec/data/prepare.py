@@ -12,7 +12,7 @@ from torch import Tensor
 from vflsec import check
 from vflsec.data.scale import SCALES, Scale, prepared_columns
 from vflsec.data.source import PartyData, Source
-from vflsec.data.split import present_rows, row_sets, shuffled_labels
+from vflsec.data.split import present_rows, row_sets, shuffled_rows
 from vflsec.task import Task
 from vflsec.view import Schema
 
@@ -64,9 +64,11 @@ def make_task(
     rows = row_sets(
         source, seed, validation=validation, test=test, labelled=labelled, aligned=aligned
     )
+    truth = y.astype(np.int64) if source.values is None else _standard(source.values, rows.labelled)
     given = None
     if shuffle_labels:
-        given = shuffled_labels(source, np.logical_and.reduce(list(present.values())), seed)
+        everyone = np.logical_and.reduce(list(present.values()))
+        given = truth[shuffled_rows(source, everyone, seed)]
     parties = (source.active, *(p for p in source.parties if p != source.active))
     sets = {
         "labelled": rows.labelled,
@@ -89,8 +91,15 @@ def make_task(
         active_labelled=torch.from_numpy(own if labelled is None else rows.labelled),
         ids=source.ids,
         class_names=tuple(source.class_names),
-        given=None if given is None else torch.from_numpy(given.astype(np.int64)),
+        given=None if given is None else torch.from_numpy(given),
+        values=None if source.values is None else torch.from_numpy(truth),
     )
+
+
+def _standard(values: NDArray[np.float64], labelled: NDArray[np.int64]) -> NDArray[np.float64]:
+    """A quantity (N,) in standard deviations from its mean, both over the rows `labelled`."""
+    seen = values[labelled]
+    return (values - seen.mean()) / max(float(seen.std()), 1e-300)
 
 
 def _inputs(data: PartyData, n: int, train: NDArray[np.bool_], scale: Scale) -> Tensor:

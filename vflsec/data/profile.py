@@ -70,7 +70,7 @@ def table_facts(
     """One entry for each file: how it was read, and every column.
 
     A column has ``name``, ``party``, ``role`` (feature, id, label, split, group, dropped, unused),
-    ``kind`` (number, date, category; the number of classes for a label), ``distinct``,
+    ``kind`` (number, date, category; for a label the number of classes, or quantity), ``distinct``,
     ``missing`` and ``warning``.
     """
     files: dict[int, tuple[Frame, list[str]]] = {}
@@ -91,7 +91,8 @@ def table_facts(
                 kind = made[party].kinds[name]
                 warning = made[party].doubtful.get(name, "")
             elif role == "label":
-                party, kind = active, f"{len(class_names)} classes"
+                many = len(class_names)
+                party, kind = active, f"{many} classes" if many > 1 else "quantity"
             columns.append(
                 {
                     "name": name,

@@ -39,7 +39,9 @@ class Source:
         parties: table of each party by name.
         active: the party that holds the labels.
         y: (N,) int64 class index over the union of rows, -1 where the active party has no label.
-        class_names: C names, in class-index order.
+        class_names: C names, in class-index order; one name, the label's, for a quantity.
+        values: (N,) float64 the label where it is a quantity, NaN for none (`y` is then 0 or -1);
+            else None.
         ids: (N,) the users' own ids as strings, or empty.
         split: (N,) fixed split as 'train' / 'validation' / 'test' strings ('validation' may be
             missing: then it is carved from train), or None for splits by seed.
@@ -57,4 +59,5 @@ class Source:
     split: NDArray[Any] | None = None
     digest: str = ""
     group: NDArray[np.int64] | None = None
+    values: NDArray[np.float64] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)

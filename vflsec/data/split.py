@@ -25,7 +25,7 @@ __all__ = [
     "pick_rows",
     "present_rows",
     "row_sets",
-    "shuffled_labels",
+    "shuffled_rows",
     "stratified_order",
     "take",
 ]
@@ -95,21 +95,21 @@ def take(order: Rows, strata: NDArray[np.int64], count: int, least: int = 0) -> 
     return order[chosen]
 
 
-def shuffled_labels(source: Source, aligned: Mask, seed: int) -> NDArray[np.int64]:
-    """The labels of a null world: permuted over the labelled rows.
+def shuffled_rows(source: Source, aligned: Mask, seed: int) -> Rows:
+    """Whose label each row (N,) has in a null world: labels are permuted over the labelled rows.
 
     Rows change places only with rows of the same standing (aligned or not, fixed side of the
     split), so that class counts, and with them all set sizes, stay the same for every seed.
     """
-    y = source.y.copy()
+    whose = np.arange(len(source.y))
     standing = aligned.astype(np.int64)
     if source.split is not None:
         standing = standing + 2 * np.unique(source.split.astype(str), return_inverse=True)[1]
     rng = numpy_generator(seed, "shuffle_labels")
     for value in np.unique(standing):
-        rows = np.flatnonzero((standing == value) & (y >= 0))
-        y[rows] = y[rng.permutation(rows)]
-    return y
+        rows = np.flatnonzero((standing == value) & (source.y >= 0))
+        whose[rows] = rng.permutation(rows)
+    return whose
 
 
 def pick_rows(

@@ -7,14 +7,15 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from vflsec.data.classes import Relabel, labels
+from vflsec import check
+from vflsec.data.classes import Relabel, labels, quantity
 from vflsec.data.features import Features, features, ids
 from vflsec.data.layout import (
     Reader,
@@ -33,6 +34,8 @@ from vflsec.data.reading import Frame, data_error, listed, texts
 from vflsec.data.source import PartyData, Source
 
 __all__ = ["load_tables"]
+
+TASKS = ("classification", "regression")
 
 READING = 2
 """Counts the rules by which tables are read; part of a data set's identity."""
@@ -53,6 +56,7 @@ def load_tables(
     merge_classes: Mapping[str, Sequence[str]] | None = None,
     drop_classes: Sequence[str] = (),
     label_edges: Sequence[float] = (),
+    task: Literal["classification", "regression"] = "classification",
     separator: str | Mapping[str, str] = "",
     decimal: str | Mapping[str, str] = "",
     encoding: str | Mapping[str, str] = "",
@@ -79,6 +83,7 @@ def load_tables(
         split: column with ``train`` / ``test`` (or ``validation``) for a fixed split.
         group: column whose equal values stay on one side of a split, for example a person.
         merge_classes, drop_classes, label_edges: see :class:`vflsec.data.classes.Relabel`.
+        task: ``regression`` if the label is a quantity.
         separator, decimal, encoding: of text tables, by party where they differ; found out if not
             given, see :mod:`vflsec.data.dialect`.
         max_bytes, max_cells: the most that is read of one table.
@@ -92,12 +97,18 @@ def load_tables(
     check_roles(roles)
     reader = Reader(separator, decimal, encoding, Limits(max_bytes, max_cells))
     change = Relabel(merge_classes or {}, drop_classes, label_edges)
+    check.one_of("data: task", task, TASKS)
+    if task == "regression" and change:
+        raise data_error(
+            "data", "task", "stand without merge_classes, drop_classes and label_edges",
+            repr(task), "They make classes of the label: leave out one or the other.",
+        )  # fmt: skip
     asked = _identity(
         change, label=label, id=id if id is None or isinstance(id, str) else dict(id),
         active=active,
         columns={p: list(c) for p, c in columns.items()} if columns is not None else None,
         categorical=sorted(categorical), numeric=sorted(numeric), drop=sorted(drop),
-        split=split, group=group,
+        split=split, group=group, **({} if task == "classification" else {"task": task}),
     )  # fmt: skip
     if isinstance(files, Mapping):
         frames, active = separate_tables(files, roles, active, reader)
@@ -115,9 +126,15 @@ def load_tables(
     union, rows = _joined(index, order)
     _check_overlap(frames, index, rows, order)
 
-    own, class_names = labels(frames[active], label, change)
     y = np.full(len(union), -1, dtype=np.int64)
-    y[rows[active]] = own
+    values = None
+    class_names: tuple[str, ...] = (label,)
+    if task == "regression":
+        values = np.full(len(union), np.nan)
+        values[rows[active]] = quantity(frames[active], label)
+        y[~np.isnan(values)] = 0
+    else:
+        y[rows[active]], class_names = labels(frames[active], label, change)
     made = {p: features(frames[p], used[p], *declared[p]) for p in order}
     parties = {
         p: PartyData(made[p].values, rows[p], tuple(used[p]), made[p].categories) for p in order
@@ -132,6 +149,7 @@ def load_tables(
         split=_split(frames, order, rows, roles.split, len(union)) if split else None,
         digest=_digest(asked, frames, order),
         group=_group(frames, order, rows, roles.group, len(union)) if group else None,
+        values=values,
         facts=_facts(frames, used, made, rows, y, roles, drop, (active, class_names)),
     )
 

@@ -56,7 +56,7 @@ def attempt(
 
     backend = backend or default_backend()
     views = KeptViews(folder)
-    with Store(folder, readonly=True) as store:
+    with Store(folder, readonly=True) as store, store.reading():
         before = store.record()
         if not views.any:
             raise ConfigError(

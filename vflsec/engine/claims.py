@@ -3,14 +3,15 @@
 Canaries are planted in a copy of the cohort's data and trained with it by the same algorithm under
 the same policies; they are guessed from what the adversary of the claim has in its View, and from
 what the trained system answers for them. What the claim is about decides which secret is planted:
-a label, or a row of the party that owns the policy. Guarantees of weights alone (DP-SGD) are
-measured at the policy's hook (:func:`vflsec.audit.canary.audit_rows`).
+a label, a row of the party that owns the policy, or whether a row is there at all (DP-SGD, see
+:mod:`vflsec.engine.inserted`; where its steps do not fit into memory the policy's hook alone is
+measured, by :func:`vflsec.audit.canary.audit_rows`, and the notes say so).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.audit import canary
-from vflsec.cell import AttackSpec, CellSpec, Measure
+from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure
+from vflsec.engine.inserted import fits, pulls
 from vflsec.policy import Guarantee, Policy
 from vflsec.task import Task
 from vflsec.train.claims import uses_in
@@ -28,7 +30,7 @@ from vflsec.train.loop import predict
 from vflsec.train.planted import Planted, plant_labels, plant_rows
 from vflsec.view import Need, Table
 
-__all__ = ["claims", "measured", "planned", "verified"]
+__all__ = ["claims", "measured", "planned", "told", "verified"]
 
 LEAST_CANARIES = 20
 FORMS = ("mean", "first")
@@ -47,10 +49,8 @@ def claims(training: Training) -> list[list[Measure]]:
         if all(g.epsilon is None for g in made):
             continue
         if policy.counted == "gradients":
-            for r, g in enumerate(made):
-                if g.epsilon is not None:
-                    found = _at_the_hook(training, policy, strengths[r], g, r)
-                    out[r].append(_measure(training, policy, found))
+            for r, found, how in _of_weights(training, i, made):
+                out[r].append(_measure(training, policy, found, how))
             continue
         label = made[0].protects == "label" or any(g.protects == "label" for g in made)
         wanted["" if label else training.owners(i)[0]].append((i, policy))
@@ -58,6 +58,34 @@ def claims(training: Training) -> list[list[Measure]]:
         for r, (place, seen) in measured(training, party, policies):
             out[r].append(_measure(training, policies[place][1], seen))
     return out
+
+
+def _of_weights(
+    training: Training, i: int, made: Sequence[Guarantee]
+) -> Iterator[tuple[int, canary.Measured, str]]:
+    """(replica, what was found, how) of the claims `made` by the cells' defense number `i`."""
+    policy = training.defenses[i]
+    strengths = [cell.defenses[i].strength or 0.0 for cell in training.cells]
+    if fits(training, policy):
+        twin, scores = pulls(training, i)
+        for r, (here, seen) in enumerate(scores):
+            claim = twin.guarantee(twin.defenses[i], strengths[r], r)
+            if claim.epsilon is not None and len(here.rows) >= LEAST_CANARIES:
+                found = canary.judged(
+                    seen, here.coins, claimed=claim.epsilon, delta=claim.delta,
+                    confidence=CONFIDENCE,
+                )  # fmt: skip
+                yield r, found, "inserted rows"
+        return
+    for r, claim in enumerate(made):
+        if claim.epsilon is not None:
+            yield r, _at_the_hook(training, policy, strengths[r], claim, r), "at its hook alone"
+
+
+def _audited(seen: Tensor, planted: Planted, claim: Guarantee) -> canary.Measured:
+    return canary.audit(
+        seen, planted.coins, claimed=claim.epsilon, delta=claim.delta, confidence=CONFIDENCE
+    )
 
 
 def _at_the_hook(
@@ -107,10 +135,30 @@ def verified(
     return out
 
 
-def _measure(training: Training, policy: Policy, found: canary.Measured) -> Measure:
+def told(result: CellResult, found: Sequence[Measure]) -> list[Mapping[str, Any]]:
+    """The guarantees of a result, each with why it was not tested, ``""`` where it was or is none.
+
+    Args:
+        result: with its guarantees.
+        found: what canaries measured of them.
+    """
+    done = {m.notes["defense"] for m in found}
+    why = "[audit] canaries = false" if result.spec.untested else "too few rows to plant canaries"
+    out: list[Mapping[str, Any]] = []
+    for row in result.guarantees:
+        more = {**row, "untested": ""}
+        if row["epsilon"] is not None and row["defense"] not in done:
+            more |= {"untested": why, "says": f"{row['says']} Not tested: {why}."}
+        out.append(more)
+    return out
+
+
+def _measure(
+    training: Training, policy: Policy, found: canary.Measured, how: str = "planted"
+) -> Measure:
     notes = {
         "defense": policy.name, "guesses": found.guesses, "right": found.right,
-        "claimed": found.claimed, "says": found.sentence(),
+        "claimed": found.claimed, "says": found.sentence(), "canaries": how,
     }  # fmt: skip
     return Measure(
         training.fed.phase, "", "epsilon_lower", found.epsilon, n=found.canaries, target="claim",
@@ -154,10 +202,7 @@ def measured(
             made = twin.guarantee(twin.defenses[i], cell.defenses[i].strength or 0.0, r)
             if made.epsilon is None or not looks:
                 continue
-            found = canary.audit(
-                canary.summarised(looks, here.coins), here.coins, claimed=made.epsilon,
-                delta=made.delta, confidence=CONFIDENCE,
-            )  # fmt: skip
+            found = _audited(canary.summarised(looks, here.coins), here, made)
             out.append((r, (place, found)))
     return out
 

@@ -9,14 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vflsec.audit.dosing import MARK, dosed
+from vflsec.audit.goals import label_truth
 from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, victims
-from vflsec.engine.claims import claims, planned, verified
+from vflsec.engine.claims import claims, planned, told, verified
 from vflsec.engine.integrity import success
-from vflsec.guess import Truth
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.controls import Control, randomised
 from vflsec.nn.replicas import LEAST
@@ -62,7 +60,7 @@ def run_cohort(
     Returns:
         One result for each cell, in order; a cell's result does not depend on the other cells.
     """
-    started = time.perf_counter()
+    started = _now()
     stacked = list(cells) * LEAST if len(cells) < LEAST else list(cells)
     asked = prepared(attacks)
     tell = progress or (lambda *_: None)
@@ -91,12 +89,12 @@ def run_cohort(
         result.guarantees = verified(training.guarantees(r), expected)
         result.facts = training.outcome(r)
     if main:
-        for result, found in zip(results, claims(training), strict=True):
+        measured = [[] for _ in results] if cells[0].untested else claims(training)
+        for result, found in zip(results, measured, strict=True):
             result.measures += found
+            result.guarantees = told(result, found)
     results = results[: len(cells)]
-    seconds = (time.perf_counter() - started) / len(cells)
-    for result in results:
-        result.seconds = seconds
+    _timed(results, started)
     return results
 
 
@@ -121,7 +119,7 @@ def attack_kept(
     Raises:
         TraceError: a file is damaged.
     """
-    started = time.perf_counter()
+    started = _now()
     twins = LEAST if len(cells) < LEAST else 1
     asked = prepared(attacks)
     tell = progress or (lambda *_: None)
@@ -135,9 +133,20 @@ def attack_kept(
                 tell(f"{moment.phase.name}: {p.spec.label}", i / len(asked))
                 _attack(bench, moment, p, results)
     results = results[: len(cells)]
-    for result in results:
-        result.seconds = (time.perf_counter() - started) / len(cells)
+    _timed(results, started)
     return results
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def _timed(results: Sequence[CellResult], started: tuple[float, float]) -> None:
+    """Give each cell its share of the time that passed, and of the time processors worked."""
+    wall, worked = (b - a for a, b in zip(started, _now(), strict=True))
+    for result in results:
+        result.seconds = wall / len(results)
+        result.facts = {**result.facts, "cpu_seconds": worked / len(results)}
 
 
 def _attack(bench: Bench, moment: Seen, p: Prepared, results: Sequence[CellResult]) -> None:
@@ -216,8 +225,7 @@ def _dose(
     for share in p.spec.dosing:
         laid = [
             dosed(
-                view, Truth("label", np.arange(len(task.y)), task.y), task.prior.tolist(), share,
-                generator(seed, "dosing"),
+                view, label_truth(task), task.prior.tolist(), share, generator(seed, "dosing"),
             )
             for view, task, seed in zip(views, tasks, training.seeds, strict=True)
         ]  # fmt: skip

@@ -1,7 +1,8 @@
-"""Run planned work: in this process, or in worker processes with retry rounds when one dies."""
+"""Planned work: what of it is missing, and how a piece of it is done."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure
 from vflsec.engine.store import Store
 from vflsec.engine.views import KeptViews
-from vflsec.errors import ConfigError, TraceError, VflsecError
+from vflsec.errors import ConfigError, TraceError
 from vflsec.plan.values import Group, Work, chunks
 from vflsec.plugins import contained, importable
 from vflsec.reporter import NOTE
@@ -18,10 +19,12 @@ from vflsec.reporter import NOTE
 if TYPE_CHECKING:
     from vflsec.train.keep import Keep
 
-__all__ = ["Backend", "default_backend", "do_work", "missing_work", "run_parallel"]
+__all__ = [
+    "Backend", "Done", "Progress", "Tasks", "commit", "default_backend", "do_work", "made",
+    "missing_work",
+]  # fmt: skip
 
 Progress = Callable[[str, float], None]
-_ROUNDS = 3  # of workers dying without any progress in between
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,22 @@ class Tasks:
         for seed in dict.fromkeys(c.seed for c in work.cells):
             if seed not in self._tasks:
                 source = self.backend.load_source(work.data.source, seed, self.base)
+                if work.data.tables and source.digest != work.data.digest:
+                    raise ConfigError(
+                        f"{work.data.name}: its tables on {socket.gethostname()} are not those "
+                        "that the audit began with. Lay the same files under the same path on "
+                        "every machine, and do not change them while it runs."
+                    )
                 self._tasks[seed] = self.backend.make_task(source, seed, **work.data.split)
         return {c.seed: self._tasks[c.seed] for c in work.cells}
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a piece of work gave: one result for each cell, and sentences for the user."""
+
+    results: Sequence[CellResult]
+    notes: Sequence[str] = ()
 
 
 def do_work(
@@ -113,9 +130,29 @@ def do_work(
 
     Where kept views turn out to be damaged, it is trained again.
     """
+    done = made(work, tasks, device, progress, store.folder, keep)
+    for note in done.notes if progress is not None else ():
+        progress(note, NOTE)
+    commit(store, work, done)
+
+
+def made(
+    work: Work, tasks: Tasks, device: str, progress: Progress | None = None,
+    folder: Path | None = None, keep: Keep | None = None,
+) -> Done:  # fmt: skip
+    """Train and attack every cell of `work`, and write nothing but views.
+
+    Args:
+        folder: the results directory, where kept views are; needed for work on these.
+        keep: where views are kept, if they are.
+    """
     importable(tasks.base)
-    if work.kept and _did_kept(work, store, tasks, device, progress):
-        return
+    notes: list[str] = []
+    if work.kept and folder is not None and tasks.backend.attack_kept is not None:
+        try:
+            return Done(_of_kept(work, folder, tasks, device, progress))
+        except TraceError as why:
+            notes.append(f"{work.title}: trained again, for kept views cannot be used: {why}")
     kept: dict[str, Any] = {}
     if keep and work.role != "reference" and work.main:
         kept = {"keep": keep}
@@ -129,29 +166,30 @@ def do_work(
         if work.main:
             raise
         results = [_failed(c, work.attacks, str(error)) for c in work.cells]
-    for result in results:
+    return Done(results, notes)
+
+
+def _of_kept(
+    work: Work, folder: Path, tasks: Tasks, device: str, progress: Progress | None
+) -> list[CellResult]:
+    """Attacks on kept views.
+
+    Raises:
+        TraceError: they cannot be read.
+    """
+    views, attack = KeptViews(folder), tasks.backend.attack_kept
+    assert attack is not None
+    with contained(f"attacks on the kept views of {work.title}"):
+        return attack(
+            list(work.cells), list(work.attacks), tasks.of(work),
+            [views.path(c) for c in work.cells], device=device, progress=progress,
+        )  # fmt: skip
+
+
+def commit(store: Store, work: Work, done: Done) -> None:
+    """Keep what a piece of work gave."""
+    for result in done.results:
         store.commit(result, work.attacks, main=work.main)
-
-
-def _did_kept(
-    work: Work, store: Store, tasks: Tasks, device: str, progress: Progress | None
-) -> bool:
-    """Attack kept views and commit; False if they cannot be read."""
-    views = KeptViews(store.folder)
-    assert tasks.backend.attack_kept is not None
-    try:
-        with contained(f"attacks on the kept views of {work.title}"):
-            results = tasks.backend.attack_kept(
-                list(work.cells), list(work.attacks), tasks.of(work),
-                [views.path(c) for c in work.cells], device=device, progress=progress,
-            )  # fmt: skip
-    except TraceError as why:
-        if progress is not None:
-            progress(f"{work.title}: trained again, for kept views cannot be used: {why}", NOTE)
-        return False
-    for result in results:
-        store.commit(result, work.attacks, main=False)
-    return True
 
 
 def _failed(cell: CellSpec, attacks: Sequence[AttackSpec], why: str) -> CellResult:
@@ -165,67 +203,3 @@ def _failed(cell: CellSpec, attacks: Sequence[AttackSpec], why: str) -> CellResu
             )
         )  # fmt: skip
     return out
-
-
-def _in_worker(
-    work: Work, folder: Path, base: Path, device: str, backend: Backend | None, keep: Keep | None
-) -> None:
-    import torch
-
-    torch.set_num_threads(1)
-    with Store(folder) as store:
-        do_work(work, store, Tasks(backend or default_backend(), base), device, keep=keep)
-
-
-def run_parallel(
-    todo: Callable[[bool], Sequence[Work]],
-    folder: Path,
-    base: Path,
-    *,
-    device: str,
-    jobs: int,
-    backend: Backend | None = None,
-    finished: Callable[[Work], None] | None = None,
-    keep: Keep | None = None,
-) -> None:
-    """Do all work in `jobs` processes; when a worker dies, do again what is not in the store.
-
-    Args:
-        todo: the work that is not finished, asked before every round; its argument is whether
-            errors count as not finished, which is so in the first round only.
-        folder, base: of the results, and of relative paths.
-        finished: called in this process after each piece.
-        keep: where views are kept, if they are.
-
-    Raises:
-        VflsecError: workers died in three rounds in a row without finishing anything.
-    """
-    from concurrent.futures import as_completed
-    from concurrent.futures.process import BrokenProcessPool
-
-    from joblib.externals.loky import get_reusable_executor
-
-    fruitless, first = 0, True
-    while works := list(todo(first)):
-        done, first = 0, False
-        executor = get_reusable_executor(max_workers=jobs, timeout=30, kill_workers=True)
-        futures = {
-            executor.submit(_in_worker, w, folder, base, device, backend, keep): w for w in works
-        }
-        try:
-            for future in as_completed(futures):
-                future.result()
-                done += 1
-                if finished is not None:
-                    finished(futures[future])
-        except BrokenProcessPool:
-            fruitless = 0 if done else fruitless + 1
-            if fruitless >= _ROUNDS:
-                raise VflsecError(
-                    f"workers died {_ROUNDS} times in a row without finishing anything, most often "
-                    "for lack of memory. Run the same command with a smaller --replicas or --jobs; "
-                    "what is finished is kept."
-                ) from None
-        except BaseException:
-            executor.shutdown(wait=False, kill_workers=True)
-            raise

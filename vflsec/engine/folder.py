@@ -22,7 +22,7 @@ __all__ = ["LOCK_NAME", "OUR_FILES", "Lock", "claim", "clear", "only_ours", "pro
 
 LOCK_NAME = "results.lock"
 
-REPORTS = ("report.html", "summary.md", "junit.xml", "results.sarif")
+REPORTS = ("report.html", "statement.html", "summary.md", "junit.xml", "results.sarif")
 
 OUR_FILES = (
     STORE_NAME, f"{STORE_NAME}-wal", f"{STORE_NAME}-shm", "results.parquet", "results.csv",
@@ -79,6 +79,8 @@ def claim(folder: Path, patience: float = 0.0) -> Iterator[Lock]:
         return
     make_folder(folder)
     path = folder / LOCK_NAME
+    if path.is_symlink():
+        raise _foreign(path, "is a link")
     try:
         db = sqlite3.connect(path, timeout=patience, isolation_level=None)
         with closing(db):

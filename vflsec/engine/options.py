@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vflsec import check
+from vflsec.engine.shard import Shard
+from vflsec.errors import ConfigError
 
 __all__ = ["Options"]
 
@@ -22,9 +24,11 @@ class Options:
         views_mb: most megabytes of all kept views.
         looks: how often the gates are judged before they must be decided, see
             `vflsec.engine.decide`; each look gets its share of the error.
+        shard: ``I/N``: do one part of N and judge nothing, see `vflsec.engine.shard`; '' does all.
+        cluster: where the work is done, see `vflsec.engine.pools`; '' is this machine.
 
     Raises:
-        ConfigError: a number is not positive.
+        ConfigError: a number is not positive, or options contradict each other.
     """
 
     device: str = "auto"
@@ -34,9 +38,31 @@ class Options:
     looks: int = 1
     keep_views: bool = False
     views_mb: int = 4096
+    shard: str = ""
+    cluster: str = ""
 
     def __post_init__(self) -> None:
         check.integer("--jobs", self.jobs)
         check.integer("--replicas", self.replicas)
         check.integer("--views-mb", self.views_mb)
         check.integer("looks", self.looks)
+        if self.part is not None and self.looks > 1:
+            raise ConfigError(
+                "--shard and --until-decided cannot be used together: a shard judges nothing, so "
+                "it cannot know when to stop. Give the number of seeds with --seeds."
+            )
+        if self.cluster and self.keep_views:
+            raise ConfigError(
+                "--cluster and --keep-views cannot be used together: a worker on another machine "
+                "would keep them there. Keep views with --jobs, or with --shard."
+            )
+
+    @property
+    def parallel(self) -> bool:
+        """Whether workers do the work."""
+        return bool(self.cluster) or self.jobs > 1
+
+    @property
+    def part(self) -> Shard | None:
+        """The shard, if only one is done."""
+        return Shard.parse(self.shard) if self.shard else None

@@ -24,7 +24,7 @@ def read_audit(folder: Path, **how: Any) -> Audit:
     Raises:
         ConfigError: the directory holds no audit.
     """
-    with Store(folder, readonly=True) as store:
+    with Store(folder, readonly=True) as store, store.reading():
         return judge(store, export=False, **how)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from vflsec import registry
 from vflsec._version import __version__
 from vflsec.cell import AttackSpec
-from vflsec.config.scenario import load_scenario
+from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.errors import ConfigError
 from vflsec.plan.values import Plan
 from vflsec.view import as_needs
@@ -24,7 +24,10 @@ from vflsec.view import as_needs
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
 
-__all__ = ["edited", "record_of", "regated", "threats", "versions"]
+AUDITOR = "VFLSEC_AUDITOR"
+"""The environment variable with the name of whoever runs the audit, for the signed page."""
+
+__all__ = ["AUDITOR", "edited", "record_of", "regated", "threats", "versions"]
 
 
 def record_of(
@@ -63,6 +66,7 @@ def record_of(
         "wanted": {cell: list(keys) for cell, keys in wanted.items()},
         "known_rows": known_rows,
         "attacks": _threats(plan),
+        "families": _families(),
         "defenses": _defenses(plan),
         "scenario_file": _shown(scenario.origin.file),
         "scenario_source": _source(scenario, folder),
@@ -70,6 +74,12 @@ def record_of(
         "gate_lines": [
             scenario.error(("gate", i), "").line for i in range(len(scenario.root.gate))
         ],
+        "who": os.environ.get(AUDITOR, ""),
+        "command": {
+            "scenario": _asked(scenario),
+            "folder": str(folder),
+            "set": list(scenario.overrides),
+        },
         "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
         "data": {g.data.name: g.data.digest for g in plan.groups},
         "tables": {
@@ -96,6 +106,14 @@ def _source(scenario: Scenario, folder: Path) -> dict[str, Any]:
         there = str(path)
     held = hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
     return {"path": there, "digest": held, "overrides": list(scenario.overrides)}
+
+
+def _asked(scenario: Scenario) -> str:
+    """What to call it by on the command line; '' if it never was a file."""
+    file = Path(scenario.origin.file)
+    if file.is_file():
+        return str(file)
+    return file.stem if file.stem in packaged_scenarios() else ""
 
 
 def edited(record: Mapping[str, Any], folder: Path) -> Path | None:
@@ -176,11 +194,20 @@ def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
             "known_rows": spec.known_rows,
             "prior": spec.prior,
             "target": attack.target,
+            "family": entry.family,
             "needs": sorted(str(n) for n in as_needs(attack.needs)),
             "active": attack.policy() is not None,
             "summary": entry.summary,
             "source": entry.source,
         }
+    return out
+
+
+def _families() -> dict[str, list[str]]:
+    """Every registered attack by the family that its file names."""
+    out: dict[str, list[str]] = {}
+    for entry in registry.attacks.entries().values():
+        out.setdefault(entry.family, []).append(entry.name)
     return out
 
 

@@ -19,7 +19,7 @@ from vflsec.errors import ConfigError
 from vflsec.measure.attack import prepared
 from vflsec.nn.replicas import LEAST
 from vflsec.plan.values import Group
-from vflsec.plugins import importable
+from vflsec.plugins import contained, importable
 from vflsec.trace.manifest import Run
 from vflsec.train.cohort import Training
 from vflsec.train.demand import Demand
@@ -72,7 +72,8 @@ def record_scenario(
             check.one_of("--party", party, group.data.parties)
         observers = [party] if party else list(group.data.parties)
         progress(f"{group.data.name}: {group.title}", i / len(passive))
-        made += _record(group, plan.base, Path(out), observers, where, known_rows, max_bytes)
+        with contained(f"the training of {group.title}"):
+            made += _record(group, plan.base, Path(out), observers, where, known_rows, max_bytes)
     return made
 
 

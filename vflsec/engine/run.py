@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,15 +20,17 @@ from vflsec.engine.executor import (
     default_backend,
     do_work,
     missing_work,
-    run_parallel,
 )
 from vflsec.engine.folder import claim, clear, only_ours, probe, tidy
 from vflsec.engine.options import Options
+from vflsec.engine.parallel import few, run_parallel
+from vflsec.engine.pools import Pool, Processes, cluster
 from vflsec.engine.record import record_of
 from vflsec.engine.rehearse import make_plan
+from vflsec.engine.shard import divided
 from vflsec.engine.store import Store
 from vflsec.engine.views import VIEWS, KeptViews, not_kept
-from vflsec.plan.values import Group, Plan, Work
+from vflsec.plan.values import Plan, Work
 from vflsec.report.notebook import Audit
 from vflsec.reporter import NOTE, Reporter
 
@@ -65,7 +69,8 @@ def run_audit(
         progress: told what happens.
         backend: data layer and trainer, for tests.
         options: how to run: ``device``, ``jobs``, ``replicas``, ``fresh``, ``looks``,
-            ``keep_views``, ``views_mb``, see :class:`vflsec.engine.options.Options`.
+            ``keep_views``, ``views_mb``, ``shard``, ``cluster``, see
+            :class:`vflsec.engine.options.Options`.
 
     Returns:
         results as pandas, summary, verdicts, exit code.
@@ -104,13 +109,21 @@ def _run(
         loaded, load=backend.load_source, try_out=given is None,
         trained=(lambda _: ()) if how.fresh else views.phases,
     )  # fmt: skip
+    if how.keep_views:
+        from vflsec.train.export import no_quantity
+
+        for group in plan.groups:
+            no_quantity(group.data.classes, "--keep-views: a file of kept views")
     started = time.monotonic()
     with claim(folder) as lock:
         lock.forget()
         clear(folder) if how.fresh else only_ours(folder)
         tidy(folder)
-        with Store(folder) as store:
+        with Store(folder) as store, store.reading():
             record = record_of(loaded, plan, where, how.looks, folder)
+            if how.part is not None:
+                record["shard"] = str(how.part)
+                plan = replace(plan, groups=divided(plan.groups, how.part.of)[how.part.index - 1])
             store.set_meta("audit", record)
             _refuse(store, plan)
             try:
@@ -145,34 +158,46 @@ def _work(
     store: Store, plan: Plan, backend: Backend, given: Backend | None, device: str, how: Options,
     reporter: Reporter, record: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    def todo(groups: Iterable[Group], retry: bool = True) -> list[Work]:
-        return [w for g in groups for w in missing_work(store, g, how.replicas, retry=retry)]
+    def todo(retry: bool = True) -> list[Work]:
+        return [w for g in plan.groups for w in missing_work(store, g, most, retry=retry)]
 
-    works = todo(plan.groups)
+    most = how.replicas
+    works = todo()
     keep = _keep(store.folder, how)
-    reporter.plan(plan, store.folder, works)
-    for why in dict.fromkeys(why for w in works for why in w.why):
-        reporter.note(why)
-    exports = _Exports(store, reporter, record)
+    with ExitStack() as stack:
+        pool = stack.enter_context(_pool(how)) if works and how.parallel else None
+        if pool is not None:
+            most = few(works, most, pool.workers)
+            works = todo()
+        if pool is not None and len(works) < 2 and not how.cluster:
+            pool = None
+        reporter.plan(plan, store.folder, works)
+        for why in dict.fromkeys(why for w in works for why in w.why):
+            reporter.note(why)
+        exports = _Exports(store, reporter, record)
 
-    def finished(work: Work) -> None:
-        reporter.finish(work)
-        exports.maybe()
+        def finished(work: Work) -> None:
+            reporter.finish(work)
+            exports.maybe()
 
-    if how.jobs > 1 and len(works) > 1:
-        run_parallel(
-            lambda retry: todo(plan.groups, retry), store.folder, plan.base, device=device,
-            jobs=how.jobs, backend=given, finished=finished, keep=keep,
-        )  # fmt: skip
-    else:
-        tasks = Tasks(backend, plan.base)
-        for work in works:
-            reporter.begin(work)
-            do_work(work, store, tasks, device, partial(_tell, reporter, work), keep)
-            finished(work)
+        if pool is not None:
+            run_parallel(
+                todo, store, plan.base, device=device, pool=pool, backend=given,
+                finished=finished, note=reporter.note, keep=keep,
+            )  # fmt: skip
+        else:
+            tasks = Tasks(backend, plan.base)
+            for work in works:
+                reporter.begin(work)
+                do_work(work, store, tasks, device, partial(_tell, reporter, work), keep)
+                finished(work)
     if keep:
         for text in not_kept(store.folder, plan, works, keep.most):
             reporter.note(text)
+
+
+def _pool(how: Options) -> Pool:
+    return cluster(how.cluster) if how.cluster else Processes(how.jobs)
 
 
 def _keep(folder: Path, how: Options) -> Keep | None:
@@ -222,7 +247,7 @@ def judge(
         store: with the results.
         record: of the audit whose gates are judged; the one in the store if not given.
         seconds: of the run, for the summary.
-        partial: more is to come, so no gate is judged.
+        partial: more is to come, so no gate is judged; so it is for a shard.
         export: whether to write files.
         how: see `vflsec.audit.evaluate.evaluate`.
     """
@@ -232,13 +257,15 @@ def judge(
 
     record = store.record() if record is None else record
     results = store.results(record["wanted"])
+    shard = str(record.get("shard", ""))
+    partial = partial or bool(shard)
     evaluation = evaluate(record, results, partial=partial, **how)
-    missing = store.unfinished(record["wanted"])
+    complete = not shard and not store.unfinished(record["wanted"])
     code = evaluation.exit_code
-    if missing and code == 0:
+    if not complete and code == 0:
         code = 3  # what was not measured cannot pass
     summary = summary_of(record, evaluation, results, seconds)
-    summary |= {"complete": not missing, "exit_code": code}
+    summary |= {"complete": complete, "exit_code": code, "shard": shard}
     if export:
         write_exports(store.folder, str(record["scenario_toml"]), evaluation.frame, summary)
         if not partial:

@@ -22,9 +22,11 @@ from vflsec.cell import (
     DefenseSpec,
     LedgerRow,
     Measure,
+    digest,
 )
 from vflsec.errors import ConfigError, DataError
 from vflsec.files import make_folder
+from vflsec.sealed import EDITED, damage_unless
 
 __all__ = ["SCHEMA_VERSION", "STORE_NAME", "Store"]
 
@@ -47,6 +49,7 @@ create table if not exists measures (
     value real, low real, high real, n integer not null, chance real, controls text not null,
     status text not null, reason text not null, notes text not null,
     primary key (cell, attack_key, phase, split, metric, target, adversary));
+create table if not exists seals (what text primary key, digest text not null);
 """
 _RECORD: dict[str, Any] = {
     "name": str, "scenario_hash": str, "scenario_toml": str, "confidence": float, "gates": list,
@@ -54,6 +57,7 @@ _RECORD: dict[str, Any] = {
     "notes": list, "device": str, "versions": dict,
 }  # fmt: skip
 _MEASURE = [f.name for f in fields(Measure)]
+_CELL = "select * from cells where key = ?"
 _JSON = ("controls", "notes")
 _FLOATS = ("value", "low", "high", "chance")
 
@@ -71,6 +75,7 @@ class Store:
 
     def __init__(self, folder: Path, *, readonly: bool = False) -> None:
         self.folder, self.path = folder, folder / STORE_NAME
+        self._sealed = True  # as far as was read
         if readonly:
             self._db = self._open_readonly()
         else:
@@ -143,6 +148,30 @@ class Store:
             "folder with --fresh, which trains everything anew."
         )
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """While stored results are judged or shown.
+
+        Raises:
+            ConfigError: something in them breaks that, and not all of them had a seal.
+        """
+        with damage_unless(lambda: self._sealed, self.damaged):
+            yield
+
+    def _seal(self, what: str, value: Any) -> None:
+        """Keep a hash of what is written; each is a row or rows as the file gives them back."""
+        self._db.execute("insert or replace into seals values (?, ?)", (what, _hash(value)))
+
+    def _check_seal(self, what: str, value: Any) -> None:
+        if not self._rows("select 1 from sqlite_master where name = 'seals'"):
+            self._sealed = False
+            return
+        found = self._rows("select digest from seals where what = ?", (what,))
+        if not found:
+            self._sealed = False
+        elif found[0][0] != _hash(value):
+            raise self.damaged(EDITED)
+
     def close(self) -> None:
         """Close the file; everything committed stays."""
         self._db.close()
@@ -177,7 +206,10 @@ class Store:
     def meta(self, key: str) -> Any:
         """A value set with :meth:`set_meta`, or None."""
         rows = self._rows("select value from meta where key = ?", (key,))
-        return self._load(rows[0][0]) if rows else None
+        if not rows:
+            return None
+        self._check_seal(f"meta {key}", rows)
+        return self._load(rows[0][0])
 
     def record(self) -> dict[str, Any]:
         """What :meth:`set_meta` kept about the audit.
@@ -199,6 +231,7 @@ class Store:
         with self._transaction():
             text = _dump(value)
             self._db.execute("insert or replace into meta values (?, ?)", (key, text))
+            self._seal(f"meta {key}", [(text,)])
 
     def missing(
         self,
@@ -214,13 +247,16 @@ class Store:
             main: whether the main task counts as missing too.
             retry: whether what ended in an error counts as missing.
         """
-        out = []
+        out, trained = [], self._trained()
         for cell in cells:
             done = self._done(cell.key, errors=not retry)
             left = tuple(a for a in attacks if a.key not in done)
-            if left or (main and MAIN not in done):
+            if left or (main and not (MAIN in done and cell.key in trained)):
                 out.append((cell, left))
         return out
+
+    def _trained(self) -> set[str]:
+        return {str(row[0]) for row in self._rows("select key from cells")}
 
     def _done(self, cell: str, *, errors: bool = False) -> set[str]:
         query = "select attack_key, status from done where cell = ?"
@@ -252,6 +288,32 @@ class Store:
                 if key not in done:
                     self._put_measures(result.key, key, measures)
 
+    def take(self, other: Store, wanted: Mapping[str, Iterable[str]]) -> None:
+        """Keep what another store has finished and this one has not, as it is there.
+
+        Args:
+            wanted: attack keys by cell key.
+
+        Raises:
+            ConfigError: both have finished the same, with other figures.
+        """
+        for result in other.results(wanted):
+            asked = {MAIN, *wanted[result.key]}
+            theirs = other._done(result.key) & asked
+            tried = other._done(result.key, errors=True) & asked
+            with self._transaction():
+                ours = self._done(result.key)
+                self._put_cell(result, replace=MAIN in theirs and MAIN not in ours)
+                for key in tried:
+                    measures = [m for m in result.measures if m.attack_key == key]
+                    if key not in ours:
+                        if key in theirs or key not in self._done(result.key, errors=True):
+                            self._put_measures(result.key, key, measures)
+                    elif key in theirs:
+                        here = [m for m in self._measures(result.key) if m.attack_key == key]
+                        if _figures(here) != _figures(measures):
+                            raise _differ(self.path, other.path, result, key, measures)
+
     def refuse(self, cells: Iterable[CellSpec], measure: Measure) -> None:
         """Keep, for each cell, why an attack did not run; an attack that ran stays as it is."""
         with self._transaction():
@@ -261,7 +323,7 @@ class Store:
 
     def _put_cell(self, result: CellResult, *, replace: bool) -> None:
         verb = "replace" if replace else "ignore"
-        self._db.execute(
+        made = self._db.execute(
             f"insert or {verb} into cells values (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 result.key, _dump(asdict(result.spec)), "done", result.seconds, result.device,
@@ -270,6 +332,8 @@ class Store:
                 _dump(dict(result.facts)),
             ),
         )  # fmt: skip
+        if made.rowcount > 0:
+            self._seal(f"cell {result.key}", self._rows(_CELL, (result.key,)))
 
     def _put_measures(self, cell: str, attack_key: str, measures: Sequence[Measure]) -> None:
         self._db.execute(
@@ -285,6 +349,8 @@ class Store:
             raise ValueError(f"{', '.join(labels)}: two measures have one identity") from None
         worst = "error" if any(m.status == "error" for m in measures) else "done"
         self._db.execute("insert or replace into done values (?, ?, ?)", (cell, attack_key, worst))
+        rows = [dict(zip(_MEASURE, _row(m), strict=True)) for m in measures]
+        self._seal(f"done {cell} {attack_key}", _lasting(rows))
 
     def results(self, wanted: Mapping[str, Iterable[str]]) -> list[CellResult]:
         """Finished cells with the measures of the wanted attacks and the main task.
@@ -294,13 +360,12 @@ class Store:
         """
         out = []
         for key, attacks in wanted.items():
-            rows = self._rows("select * from cells where key = ?", (key,))
+            rows = self._rows(_CELL, (key,))
             if not rows:
                 continue
+            self._check_seal(f"cell {key}", rows)
             row = rows[0]
-            place = {a: i for i, a in enumerate((MAIN, *attacks))}
-            measures = [m for m in self._measures(key) if m.attack_key in place]
-            measures.sort(key=lambda m: place[m.attack_key])  # whenever each was finished
+            measures = self._measures(key, (MAIN, *attacks))
             spec, ledger, guarantees, facts = (self._load(row[i]) for i in (1, 5, 6, 7))
             try:
                 lines = [LedgerRow(**r) for r in ledger]
@@ -313,14 +378,21 @@ class Store:
             out.append(found)
         return out
 
-    def _measures(self, cell: str) -> list[Measure]:
+    def _measures(self, cell: str, wanted: Iterable[str] | None = None) -> list[Measure]:
         # a store of an earlier version that may not be written lacks a column
         there = {str(row[1]) for row in self._rows("pragma table_info(measures)")}
         names = [n for n in _MEASURE if n in there]
         query = f"select {', '.join(names)} from measures where cell = ? order by rowid"
+        rows = [dict(zip(names, row, strict=True)) for row in self._rows(query, (cell,))]
+        keys = [values["attack_key"] for values in rows] if wanted is None else wanted
+        of: dict[str, list[dict[str, Any]]] = {key: [] for key in keys}
+        for values in rows:
+            if values["attack_key"] in of:
+                of[values["attack_key"]].append(values)
+        for key in of.keys() & self._done(cell, errors=True):
+            self._check_seal(f"done {cell} {key}", _lasting(of[key]))
         out = []
-        for row in self._rows(query, (cell,)):
-            values = dict(zip(names, row, strict=True))
+        for values in (v for found in of.values() for v in found):
             for name in _JSON:
                 values[name] = self._load(values[name])
                 if not isinstance(values[name], dict):
@@ -333,8 +405,9 @@ class Store:
 
     def unfinished(self, wanted: Mapping[str, Iterable[str]]) -> int:
         """How many wanted (cell, attack) pairs, the main task counted as one, are missing."""
+        trained = self._trained()
         return sum(
-            len({MAIN, *attacks} - self._done(cell, errors=True))
+            len({MAIN, *attacks} - self._done(cell, errors=True)) + (cell not in trained)
             for cell, attacks in wanted.items()
         )
 
@@ -342,6 +415,24 @@ class Store:
         """How many of these cells are finished."""
         query = "select 1 from done where cell = ? and attack_key = '' and status != 'error'"
         return sum(bool(self._rows(query, (c,))) for c in cells)
+
+
+def _figures(measures: Iterable[Measure]) -> set[tuple[Any, ...]]:
+    return {
+        (m.phase, m.split, m.metric, m.target, m.adversary, m.status, m.value, m.low, m.high, m.n)
+        for m in measures
+    }
+
+
+def _differ(
+    here: Path, there: Path, cell: CellResult, key: str, measures: Sequence[Measure]
+) -> ConfigError:
+    what = next((m.attack for m in measures if m.attack), "the main task")
+    return ConfigError(
+        f"{there}: has other figures for {what} of cell {cell.key} (seed {cell.spec.seed}) than "
+        f"what was taken into {here.parent} before. The same training gives the same figures, so "
+        "one of the folders was altered, or ran on another kind of machine. Leave one out."
+    )
 
 
 def _columns(db: sqlite3.Connection) -> set[str]:
@@ -363,9 +454,21 @@ def _row(measure: Measure) -> list[Any]:
         values[name] = _dump(values[name])
     for name in _FLOATS:
         number = values[name]
-        values[name] = None if number is None or not math.isfinite(number) else float(number)
+        values[name] = None if number is None or not math.isfinite(number) else float(number) + 0.0
     values["n"] = int(values["n"])
     return list(values.values())
+
+
+def _lasting(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without what is empty, so that a column which a later version adds changes no seal."""
+    return [{k: v for k, v in row.items() if v not in (None, "")} for row in rows]
+
+
+def _hash(value: Any) -> str:
+    try:
+        return digest(value)
+    except (TypeError, ValueError):  # bytes, which vflsec never writes
+        return ""
 
 
 def _dump(value: Any) -> str:

@@ -17,8 +17,12 @@ import numpy as np
 import torch
 
 from vflsec import registry
+from vflsec.audit.answerable import unanswerable
+from vflsec.audit.gate import Gate
+from vflsec.audit.leakage import defense_point
 from vflsec.audit.scoring import scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, victims
+from vflsec.engine.folder import claim, only_ours
 from vflsec.engine.record import threats, versions
 from vflsec.engine.run import judge
 from vflsec.engine.store import Store
@@ -211,7 +215,9 @@ def score(
 
     Raises:
         TraceError: guesses or truth are damaged, or do not belong together.
+        ConfigError: a gate cannot be answered by them, or `out` holds files of somebody else.
     """
+    only_ours(Path(out))
     frozen = thaw(guesses, limits)
     if len(truths) not in (1, len(frozen.sources)):
         raise ConfigError(
@@ -223,13 +229,31 @@ def score(
     notes = list(frozen.notes)
     results = [_cell(frozen, i, truth, notes) for i, truth in enumerate(found)]
     attacks = [[a.of for a in of] for of in frozen.answers]
-    with Store(Path(out)) as store:
+    _answerable(results, gates)
+    with claim(Path(out)), Store(Path(out)) as store:
         if store.meta("audit") is not None:
             raise ConfigError(f"{out}: holds an audit already. Give a new folder.")
         store.set_meta("audit", _record(frozen, results, attacks, gates, confidence, notes))
         for result, of in zip(results, attacks, strict=True):
             store.commit(result, list({p.spec.key: p.spec for p in of}.values()))
         return judge(store)
+
+
+def _answerable(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a gate that no result answers, before anything is written."""
+    rows = []
+    for result in results:
+        defense, strength = defense_point(result.spec.defenses)
+        where = {"dataset": result.spec.data["name"], "algorithm": result.spec.algorithm,
+                 "defense": defense, "strength": strength}  # fmt: skip
+        rows += [
+            {**where, "attack": m.attack, "adversary": m.adversary, "phase": m.phase,
+             "split": m.split}
+            for m in result.measures
+        ]  # fmt: skip
+    for section in gates:
+        for key, _, rule in unanswerable(Gate(**section), rows):
+            raise ConfigError(f"gate: {key + ' ' if key else ''}{rule}")
 
 
 def _cell(frozen: Frozen, i: int, truth: Truth, notes: list[str]) -> CellResult:

@@ -129,7 +129,8 @@ class _Search:
         overrides = [f"defense=[{_inline({**self.section, 'strength': grid})}]"]
         scenario = load_scenario(self.loaded, overrides, components=False)
         audit = run_audit(scenario, where, **{**self.how, **how})
-        both = {s: pair for (_, s), pair in pairs(getattr(audit, "verdicts", ())).items()}
+        both = _claims(getattr(audit, "summary", {}))
+        both |= {s: pair for (_, s), pair in pairs(getattr(audit, "verdicts", ())).items()}
         return {
             t.strength: replace(t, claimed=both[t.strength][0], measured=both[t.strength][1])
             if t.strength in both
@@ -155,6 +156,18 @@ class _Search:
                 else:
                     bottom = middle
         return tried
+
+
+def _claims(
+    summary: Mapping[str, Any],
+) -> dict[float | None, tuple[float | None, float | None]]:
+    """(largest epsilon that is claimed, None) by strength, of what may not have been tested."""
+    out: dict[float | None, tuple[float | None, float | None]] = {}
+    for point in summary.get("cost", {}).get("points", ()):
+        made = [g["epsilon"] for g in point["guarantees"] if g["epsilon"] is not None]
+        if point["role"] == "audit" and made:
+            out[point["strength"]] = (max(made), None)
+    return out
 
 
 def _fresh(given: int | Sequence[int] | None, listed: Sequence[int]) -> list[int]:

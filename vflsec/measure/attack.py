@@ -6,7 +6,8 @@ trainer or a truth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -29,6 +30,9 @@ __all__ = ["Answer", "Bench", "Prepared", "prepared"]
 Alone = Callable[[int, Sequence[str]], nn.Module | None]
 """(seed, adversary) -> the bottom that the adversary could have trained without the federation."""
 
+
+_NOTES, _NOTES_DEEP = 100_000, 10
+"""Most characters and numbers in the notes of a guess, and how deep they may be nested."""
 
 Make = Callable[[Sequence[View], Sequence[torch.Generator], Sequence[int]], Sequence[list[Control]]]
 """(views, generators, seeds) -> the controls of each view."""
@@ -240,7 +244,7 @@ def _refusal(of: Prepared, view: View, phase: str) -> tuple[str, str]:
     if why:
         return "not-observable", f"{of.spec.name} needs {why} in phase {phase!r}."
     # the plan has asked too, unless these facts were not known yet
-    why = exhausted(of.spec, _labelled(view)) or of.attack.applicable(view.facts)
+    why = exhausted(of.spec, _labelled(view)) or of.attack.pointless(view.facts)
     return ("not-applicable", str(why)) if why else ("", "")
 
 
@@ -265,6 +269,38 @@ def _unfit(guess: Any, of: Prepared) -> str:
         )
     if not isinstance(guess.notes, dict):
         return f"attack {of.spec.label!r} returned notes that are no dictionary."
+    if not _lasting(guess.notes):
+        return (
+            f"attack {of.spec.label!r} returned notes that cannot be kept: they must be numbers, "
+            f"texts, and lists and tables of them, {_NOTES:,} at most."
+        )
     if not np.isfinite(guess.scores).all():
         return "the attack diverged: scores are not finite."
     return ""
+
+
+def _lasting(notes: Mapping[Any, Any]) -> bool:
+    """Whether notes are plain values of bounded size, so that they can be stored."""
+    left = _NOTES
+    level: list[Any] = [notes]
+    for _ in range(_NOTES_DEEP):
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, np.ndarray | np.generic | torch.Tensor):
+                left -= math.prod(value.shape)
+            elif isinstance(value, Mapping):
+                left -= sum(len(str(k)) for k in value)
+                below += value.values() if all(isinstance(k, str) for k in value) else [object()]
+            elif isinstance(value, list | tuple):
+                below += value
+            elif isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value):
+                left -= len(value)
+            elif value is not None and not isinstance(value, int | float):
+                return False
+        left -= len(below)
+        if left < 0:
+            return False
+        if not below:
+            return True
+        level = below
+    return False

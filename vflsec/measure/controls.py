@@ -25,6 +25,7 @@ from vflsec import registry
 from vflsec.attack import Attack
 from vflsec.guess import Guess
 from vflsec.measure.own_columns import from_randomised, learners
+from vflsec.measure.own_values import value_learners
 from vflsec.nn.completion import Fit, fit_networks
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.regression import ridge
@@ -41,7 +42,8 @@ class Control:
     Attributes:
         name: ``majority``, ``logistic`` (C = 1, others in brackets), ``principal``, ``trees``,
             ``boosting``, ``scratch``, ``untrained``, ``randomised`` or ``alone``; ``mean`` or
-            ``linear`` for features.
+            ``linear`` for features; ``mean``, ``linear``, ``network``, ``trees`` or ``principal``
+            for a quantity.
         guess: log class shares (n, C) of all target rows, or features (n, d).
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
             which one control is named beforehand, without the truth of the target rows; NaN where
@@ -65,6 +67,8 @@ def controls_for(
     """
     if attack.target == "feature":
         return [feature_controls(v) for v in views]
+    if views and attack.target == "label" and views[0].facts.classes == 1:
+        return value_controls(views, rngs)
     if attack.target == "attribute":
         column = str(getattr(attack, "column", ""))
         return controls([v.for_attribute(column) for v in views], rngs, alone)
@@ -182,6 +186,24 @@ def _alone(
     ]
     guesses = attack.infer_many(own, rngs)
     return [Control("alone", g, max(g.notes["cv"].values())) for g in guesses]
+
+
+def value_controls(
+    views: Sequence[View], rngs: Sequence[torch.Generator]
+) -> list[list[Control]]:  # fmt: skip
+    """Controls where the label is a quantity: the mean, and learners on own columns."""
+    out = []
+    for v in views:
+        rows = v.target_rows
+        out.append([Control("mean", Guess("label", rows, torch.zeros(len(rows))), 0.0)])
+    if not views or views[0].known is None or len(views[0].known) < 2:
+        return out
+    if any(p not in v.columns for v in views for p in v.adversary):
+        return out
+    for view, mine, found in zip(views, out, value_learners(views, rngs), strict=True):
+        rows = view.target_rows
+        mine += [Control(f.variant, Guess("label", rows, f.values.squeeze(1)), f.cv) for f in found]
+    return out
 
 
 def feature_controls(view: View) -> list[Control]:

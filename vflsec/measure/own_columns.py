@@ -10,7 +10,7 @@ among them, for a leak has to beat each.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -19,9 +19,10 @@ from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifie
 from torch import Tensor
 
 from vflsec.nn.completion import Fit, cv_score, folds_of
+from vflsec.nn.logistic import ridge_logistic
 from vflsec.view import View
 
-__all__ = ["BOOST_FROM", "PENALTIES", "from_randomised", "learners", "ridge_logistic"]
+__all__ = ["BOOST_FROM", "PENALTIES", "from_randomised", "learners"]
 
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Inverse strengths of the penalty of logistic regression; 1 is called plain ``logistic``."""
@@ -30,7 +31,6 @@ BOOST_FROM = 200
 """Known rows from which on boosting is tried."""
 
 TREES = 50
-_STEPS, _HALVINGS = 30, 12
 _FOLDS, _POPULATION = 5, 1e-2
 _NEVER = -30.0  # log share of a class that was never seen
 
@@ -113,52 +113,6 @@ def _logistic(own: Floats, y: Ints, fold: Ints, classes: int) -> Iterator[Fit]:
             cv = cv_score(_log_shares(held, seen, classes), y)
         name = "logistic" if c == 1 else f"logistic(C={c:g})"
         yield Fit(name, cv, _log_shares(x[q:] @ w[k, -1].T, seen, classes))
-
-
-def ridge_logistic(x: Floats, hit: Floats, keep: Floats, penalties: Sequence[float]) -> Floats:
-    """Weights of many small logistic regressions, by Newton steps that are halved where they fail.
-
-    Args:
-        x: rows (q, p), the last column constant 1 and not penalised.
-        hit: what is asked of each row (a, q), 0 or 1.
-        keep: which rows count in each fit (f, q), 0 or 1.
-        penalties: inverse strengths C (k,): the loss is C times the sum over rows of the log loss,
-            and half the squared weights.
-
-    Returns:
-        (k, f, a, p).
-    """
-    c = np.asarray(penalties, float)[:, None, None, None]
-    on, t = keep[None, :, None, :], hit[None, None, :, :]
-    ridge = np.ones(x.shape[1])
-    ridge[-1] = 1e-9
-    w = np.zeros((len(penalties), len(keep), len(hit), x.shape[1]))
-
-    def loss(w: Floats) -> Floats:
-        m = w @ x.T
-        total = (c * on * (np.logaddexp(0, m) - t * m)).sum(-1) + 0.5 * (ridge * w * w).sum(-1)
-        return np.asarray(total)
-
-    now = loss(w)
-    for _ in range(_STEPS):
-        p = 1 / (1 + np.exp(-np.clip(w @ x.T, -500, 500)))
-        gradient = (c * on * (p - t)) @ x + ridge * w
-        curve = np.einsum("kfaq,qi,qj->kfaij", c * on * p * (1 - p), x, x, optimize=True)
-        curve[..., range(x.shape[1]), range(x.shape[1])] += ridge + 1e-9
-        step = np.linalg.solve(curve, gradient[..., None])[..., 0]
-        size = np.ones(w.shape[:-1])
-        for _ in range(_HALVINGS):
-            then = loss(w - size[..., None] * step)
-            worse = then > now + 1e-12 * np.abs(now)
-            if not worse.any():
-                break
-            size[worse] /= 2
-        good = ~worse
-        w, before = np.where(good[..., None], w - size[..., None] * step, w), now
-        now = np.where(good, then, now)
-        if (before - now <= 1e-8 * (1 + np.abs(now))).all():
-            break
-    return w
 
 
 def _log_shares(margin: Floats, seen: Ints, classes: int) -> Floats:

@@ -24,6 +24,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from vflsec.nn import optim
+from vflsec.nn.logistic import ridge_logistic
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas, apply, stacked
 from vflsec.party import groups, step
@@ -39,6 +40,8 @@ SHRINKAGE = (0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Inverse penalties of logistic regression, the most shrunk first."""
 NEAR = 2.0
 """How many standard errors behind the best a simpler variant may be and still be taken."""
+
+_LEAST = float(np.log(1e-13))  # log share below which none is told
 
 
 @dataclass(frozen=True)
@@ -176,18 +179,43 @@ def logistic_cv(
         basis = np.linalg.svd(x, full_matrices=False)[2].T  # (p, q)
         x, targets = x @ basis, targets @ basis
     chance = 0.5 if classes == 2 else float(np.bincount(y, minlength=classes).max() / len(y))
+    whole = np.ones((1, len(y)), bool)
+    keep = np.stack([fold != f for f in range(fold.max() + 1)]) if fold.max() >= 1 else whole[:0]
+    fitted = _Fits(x, y, classes, np.concatenate([keep, whole]), grid)
+    if not len(keep):
+        return Fit(name, chance, fitted.answer(0, -1, targets), None, grid[0])
+    held = np.zeros((len(grid), len(y), classes))
+    for k, f in itertools.product(range(len(grid)), range(len(keep))):
+        held[k, ~keep[f]] = fitted.answer(k, f, x[~keep[f]])
+    best = simplest_good(list(held), y)
+    answer = fitted.answer(best, -1, targets)
+    return Fit(name, cv_score(held[best], y), answer, held[best], grid[best])
 
-    def answer(k: int) -> NDArray[np.float64]:
-        return logistic(x, y, targets, classes, grid[k])
 
-    if fold.max() >= 1:
-        held = np.zeros((len(grid), len(y), classes))
-        for k, f in itertools.product(range(len(grid)), range(fold.max() + 1)):
-            out = fold == f
-            held[k, out] = logistic(x[~out], y[~out], x[out], classes, grid[k])
-        best = simplest_good(list(held), y)
-        return Fit(name, cv_score(held[best], y), answer(best), held[best], grid[best])
-    return Fit(name, chance, answer(0), None, grid[0])
+class _Fits:
+    """Logistic regressions under every penalty on every set of rows; two classes in one batch."""
+
+    def __init__(
+        self, x: NDArray[np.float64], y: NDArray[np.int64], classes: int,
+        keep: NDArray[np.bool_], grid: Sequence[float],
+    ) -> None:  # fmt: skip
+        self.x, self.y, self.classes, self.keep, self.grid = x, y, classes, keep, grid
+        self.weights: dict[float, NDArray[np.float64]] = {}
+        penalties = [c for c in grid if c > 0]
+        both = all(len(np.unique(y[k])) == 2 for k in keep)
+        if classes == 2 and both and penalties:
+            wide = np.hstack([x, np.ones((len(x), 1))])
+            found = ridge_logistic(wide, y[None].astype(float), keep.astype(float), penalties)
+            self.weights = {c: w[:, 0] for c, w in zip(penalties, found, strict=True)}
+
+    def answer(self, k: int, f: int, targets: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Log class shares (n, C) of `targets` by penalty `k` fitted on rows `f`."""
+        c, on = self.grid[k], self.keep[f]
+        if c not in self.weights:
+            return logistic(self.x[on], self.y[on], targets, self.classes, c)
+        margin = targets @ self.weights[c][f][:-1] + self.weights[c][f][-1]
+        shares = np.stack([-np.logaddexp(0, margin), -np.logaddexp(0, -margin)], axis=1)
+        return shares.clip(_LEAST)  # type: ignore[no-any-return]
 
 
 def simplest_fit(fits: Sequence[Fit], labels: Tensor) -> Fit:

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from vflsec import check
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.nn.replicas import LEAST, PASSING, Replicas, apply, stacked
-from vflsec.plugins import contained, place_of, said
+from vflsec.plugins import contained, place_of, said, source_key
 from vflsec.view import Schema
 
 __all__ = ["TabularInput", "bottom", "from_path", "mlp"]
@@ -156,6 +156,48 @@ def from_path(path: str, schema: Schema, out: int) -> nn.Module:
     Raises:
         ConfigError: it cannot be imported, or what it makes does not map to (b, out).
     """
+    factory, what = imported(path), f"module {path!r}"
+    with contained(what):
+        made = _made(lambda: _construct(factory, schema, out), what)
+        with torch.no_grad():
+            try:
+                trial = made.eval()(torch.zeros(3, *schema.shape))
+            except Exception as why:
+                raise ConfigError(
+                    f"{what} fails on a batch of 3 rows of shape {schema.shape}: {said(why)}"
+                ) from why
+    if not isinstance(trial, Tensor):
+        raise ConfigError(f"{what} must return a tensor, got {type(trial).__name__}.")
+    if trial.shape != (3, out):
+        raise ConfigError(
+            f"{what} must map a batch to (b, {out}), got {tuple(trial.shape)} for b = 3. "
+            "Set the cut width of this party to match."
+        )
+    return made.train()
+
+
+def of_class(path: str) -> Callable[[Schema], nn.Module]:
+    """What makes the user's own model without arguments, from ``"package.module:Name"``.
+
+    Raises:
+        ConfigError: it cannot be imported; when called, it cannot be made.
+    """
+    source_key([path.partition(":")[0]])
+    factory, what = imported(path), f"module {path!r}"
+
+    def make(_: Schema) -> nn.Module:
+        with contained(what):
+            return _made(factory, what)
+
+    return make
+
+
+def imported(path: str) -> Callable[..., object]:
+    """What ``"package.module:Name"`` names: a class or a function.
+
+    Raises:
+        ConfigError: it cannot be imported, or cannot be called.
+    """
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
         raise check.fail("module", "of the form 'package.module:Name'", path)
@@ -174,34 +216,24 @@ def from_path(path: str, schema: Schema, out: int) -> nn.Module:
             place = place_of(why)
             at = f" at {place}" if place else ""
             raise ConfigError(f"{what} cannot be imported{at}: {said(why)}.") from why
-        if not callable(factory):
-            raise ConfigError(
-                f"{what} must be a class or a function that makes a torch.nn.Module, got "
-                f"{type(factory).__name__}."
-            )
-        try:
-            made = _construct(factory, schema, out)
-        except VflsecError:
-            raise
-        except Exception as why:
-            raise ConfigError(f"{what} cannot be made: {said(why)}.") from why
-        if not isinstance(made, nn.Module):
-            raise ConfigError(f"{what} must make a torch.nn.Module, got {type(made).__name__}.")
-        with torch.no_grad():
-            try:
-                trial = made.eval()(torch.zeros(3, *schema.shape))
-            except Exception as why:
-                raise ConfigError(
-                    f"{what} fails on a batch of 3 rows of shape {schema.shape}: {said(why)}"
-                ) from why
-    if not isinstance(trial, Tensor):
-        raise ConfigError(f"{what} must return a tensor, got {type(trial).__name__}.")
-    if trial.shape != (3, out):
+    if not callable(factory):
         raise ConfigError(
-            f"{what} must map a batch to (b, {out}), got {tuple(trial.shape)} for b = 3. "
-            "Set the cut width of this party to match."
+            f"{what} must be a class or a function that makes a torch.nn.Module, got "
+            f"{type(factory).__name__}."
         )
-    return made.train()
+    return factory  # type: ignore[no-any-return]
+
+
+def _made(make: Callable[[], object], what: str) -> nn.Module:
+    try:
+        made = make()
+    except VflsecError:
+        raise
+    except Exception as why:
+        raise ConfigError(f"{what} cannot be made: {said(why)}.") from why
+    if not isinstance(made, nn.Module):
+        raise ConfigError(f"{what} must make a torch.nn.Module, got {type(made).__name__}.")
+    return made
 
 
 def _construct(factory: object, schema: Schema, out: int) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,13 +12,48 @@ from vflsec import registry
 from vflsec.cell import CellSpec, DefenseSpec, digest
 from vflsec.config.components import flat_params, natural_strengths
 from vflsec.config.sections import Root
+from vflsec.errors import ConfigError
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import source_key
 
-__all__ = ["REFERENCES", "Cells"]
+__all__ = ["REFERENCES", "Cells", "claimants", "code_of"]
 
 REFERENCES = {"local": "local", "logistic": "pooled_logistic", "boosting": "pooled_boosting"}
+MOST_CELLS = 100_000
+"""Trainings of one audit; planning so many takes about a minute."""
+
 _ABSENT = object()
+
+
+def claimants(defenses: Sequence[DefenseSpec]) -> list[str]:
+    """Names of the defenses that claim an epsilon of what is counted."""
+    return [d.name for d in defenses if registry.defenses.create(d.name, d.params).counted]
+
+
+def _own_modules(params: Mapping[str, Any]) -> list[str]:
+    """The user's modules that a training's settings name."""
+    own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
+    return [str(p["module"]).partition(":")[0] for p in own if p.get("module")]
+
+
+def code_of(
+    section: Mapping[str, Any],
+    algorithm: str,
+    params: Mapping[str, Any],
+    defenses: Sequence[DefenseSpec],
+) -> str:
+    """Identity of the source that a cell runs and that does not come with the package.
+
+    Args:
+        section: of the data.
+        algorithm, params, defenses: of the cell.
+    """
+    table = section.get("file") or section.get("files")
+    entries = [registry.algorithms.entry(algorithm)]
+    entries += [] if table else [registry.datasets.entry(section["name"])]
+    entries += [registry.defenses.entry(d.name) for d in defenses]
+    found = [c for c in (*(e.code for e in entries), source_key(_own_modules(params))) if c]
+    return digest(found) if found else ""
 
 
 class Cells:
@@ -34,7 +70,11 @@ class Cells:
         self.registered: dict[str, str] = {}
 
     def grid(self) -> list[tuple[DefenseSpec, ...]]:
-        """Every combination of defenses and strengths, as one stack each."""
+        """Every combination of defenses and strengths, as one stack each.
+
+        Raises:
+            ConfigError: there are more trainings than can be planned.
+        """
         axes: dict[str, list[DefenseSpec]] = {}
         for section in self.root.defense:
             name = registry.defenses.entry(section.name).name
@@ -48,6 +88,14 @@ class Cells:
             spec = DefenseSpec(name, params, section.party)
             axis = axes.setdefault(section.choice or f"#{len(axes)}", [])
             axis += [replace(spec, strength=s) for s in strengths]
+        root = self.root
+        many = len(root.data), len(root.algorithm), len(root.audit.seeds)
+        count = math.prod((*many, *(len(axis) for axis in axes.values())))
+        if count > MOST_CELLS:
+            raise ConfigError(
+                f"the scenario must make at most {MOST_CELLS:,} trainings, got {count:,} (data x "
+                "algorithms x strengths x seeds). Sweep less, or divide it into several."
+            )
         return [tuple(combination) for combination in itertools.product(*axes.values())]
 
     def cell(
@@ -76,6 +124,7 @@ class Cells:
             seed=seed,
             dtype=self.root.audit.dtype,
             code=self._code(info, algorithm, params, defenses),
+            untested=not self.root.audit.canaries and bool(claimants(defenses)),
         )
 
     def _registered(self, algorithm: str) -> str:
@@ -91,19 +140,11 @@ class Cells:
         params: Mapping[str, Any],
         defenses: Sequence[DefenseSpec],
     ) -> str:
-        """Identity of the source that a cell runs and that does not come with the package."""
-        own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
-        modules = [str(p["module"]).partition(":")[0] for p in own if p.get("module")]
-        asked = (
-            "" if info.section.get("file") or info.section.get("files") else info.section["name"],
-            algorithm, *dict.fromkeys(d.name for d in defenses), *modules,
-        )  # fmt: skip
+        """Identity of the source that a cell runs, looked up once for a grid."""
+        modules = _own_modules(params)
+        asked = (info.name, algorithm, *(d.name for d in defenses), "", *modules)
         if asked not in self.codes:
-            entries = [registry.algorithms.entry(algorithm)]
-            entries += [registry.datasets.entry(asked[0])] if asked[0] else []
-            entries += [registry.defenses.entry(d.name) for d in defenses]
-            found = [c for c in (*(e.code for e in entries), source_key(modules)) if c]
-            self.codes[asked] = digest(found) if found else ""
+            self.codes[asked] = code_of(info.section, algorithm, params, defenses)
         return self.codes[asked]
 
     def reference_params(self, name: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def unfit_defenses(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Pr
         policy = registry.defenses.create(section.name, natural_strengths(section)[1])
         for info in infos:
             try:
-                policy.check_task(info.classes)
+                policy.check_label(info.classes)
             except ConfigError as error:
                 rule = f"cannot be put on data {info.name}: {error}"
                 yield scenario.error(("defense", i), rule, section.name)

@@ -60,7 +60,7 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
             return "not-observable", f"{spec.name} needs an own model; {other}."
     try:
         facts = algorithm.planned_facts(info.active, info.parties, info.classes)
-        reason = attack.applicable(replace(facts, sends=_named(info, sends or ())))
+        reason = attack.pointless(replace(facts, sends=_named(info, sends or ())))
     except (NotImplementedError, VflsecError):
         reason = ""  # depends on facts that only the run knows
     return ("not-applicable", reason) if reason else ("", "")

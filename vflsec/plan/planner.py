@@ -16,7 +16,7 @@ from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Data
 from vflsec.data.load import load_source
 from vflsec.data.remarks import missing_by_column, remarks
-from vflsec.plan.cells import REFERENCES, Cells
+from vflsec.plan.cells import REFERENCES, Cells, claimants
 from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import unfit_defenses, unknown_parties
 from vflsec.plan.gates import unanswered
@@ -114,6 +114,7 @@ class _Planner:
             yield from self._attacked("audit", info, cells, info, title)
         for info in infos:
             yield from self._references(info, seeds)
+        self._canaries()
         if self.root.audit.positive_control and self.root.gate and self.root.attack:
             yield from self._controls(infos[0])
 
@@ -192,18 +193,39 @@ class _Planner:
             if name not in registry.algorithms.names():
                 self.notes.append(f"reference {reference!r} is left out: no algorithm {name!r}.")
                 continue
+            if info.classes == 1 and not getattr(
+                registry.algorithms.get(name), "quantities", False
+            ):
+                self.notes.append(
+                    f"reference {reference!r} is left out on {info.name}: {name} learns classes."
+                )
+                continue
             params = self.cells.reference_params(name)
             cells = [self.cells.cell("reference", info, name, params, (), seed) for seed in seeds]
             for members in _by_cohort(cells, self.seen, "reference"):
                 yield Group("reference", info, members, title=name)
 
+    def _canaries(self) -> None:
+        """Say whether claims of epsilon will be tested, and what that costs."""
+        names = dict.fromkeys(n for stack in self.cells.grid() for n in claimants(stack))
+        if names and self.root.audit.canaries:
+            self.notes.append(
+                f"what {', '.join(names)} may claim is tested: such trainings are made again on a "
+                "copy of the data with canaries ([audit] canaries = false leaves that out)."
+            )
+        elif names:
+            self.notes.append(
+                f"what {', '.join(names)} may claim stays untested: [audit] canaries = false."
+            )
+
     def _controls(self, like: DataInfo) -> Iterator[Group]:
         """The undefended planted leak, balanced and rare, by the same algorithms and attacks."""
-        if "control_gaussian" not in registry.datasets.names():
-            self.notes.append("no positive control: the data set 'control_gaussian' is missing.")
+        name = "quantity_gaussian" if like.classes == 1 else "control_gaussian"
+        if name not in registry.datasets.names():
+            self.notes.append(f"no positive control: the data set {name!r} is missing.")
             return
-        for params in _CONTROLS:
-            section: dict[str, Any] = {"name": "control_gaussian"}
+        for params in _CONTROLS[: 1 if like.classes == 1 else None]:
+            section: dict[str, Any] = {"name": name}
             if params:
                 section["params"] = dict(params)
             whole = _with_settings(self._of_section(section)[0])

@@ -10,14 +10,19 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from vflsec.report import first
+from vflsec.report.coverage import gaps
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
 from vflsec.report.tables import print_tables
+from vflsec.report.text import clean
+from vflsec.report.verdicts import headline, unfinished
 from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
     "WIDTH",
     "judged_line",
+    "print_last",
     "print_plan",
     "print_summary",
     "print_verdicts",
@@ -156,18 +161,38 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     for sentence in hidden:
         console.print(_item("- ", Text(sentence)))
     findings = [f for f in summary["findings"] if f.partition(":")[0] not in _STYLE]
+    console.print(Text(f"\n{first.bounds(summary)}", style="dim"))
     if findings:
         console.print(Text("\nFindings", style="bold"))
     for sentence in findings:
         console.print(_item("- ", Text(sentence)))
+    for title, said in (
+        ("Does it leak, how much, to whom?", first.answers(summary)),
+        ("What does it cost to stop?", first.cheapest(summary)),
+        ("No attack exists, or was not run", gaps(summary)),
+    ):
+        if said:
+            console.print(Text(f"\n{title}", style="bold"))
+        for sentence in said:
+            console.print(_item("- ", Text(sentence)))
+    steps = first.next_steps(summary)
+    if steps:
+        console.print(Text("\nNext", style="bold"))
+    for step in steps:
+        console.print(_item("- ", Text(step.text)))
+        if step.command:
+            console.print(Text(f"    {step.command}"), soft_wrap=True)
     if not summary["complete"]:
-        console.print(Text("Not all that was planned is measured, so nothing passes.", "yellow"))
-    cells = summary["cells"]
-    seconds = summary["cost"]["training_seconds"]
-    console.print(
-        f"\n{cells['finished']} of {cells['planned']} trainings, {seconds:.1f} s of work "
-        f"on {summary['device']}."
-    )
+        console.print(Text(unfinished(summary), "yellow"))
+    console.print(f"\n{clean(first.work(summary))}.", markup=False, highlight=False)
+
+
+def print_last(summary: Mapping[str, Any], console: Console) -> None:
+    """The overall verdict and what it holds for, on one line; nothing should follow it."""
+    found, _ = headline(summary)
+    line = Text(first.scope(summary))
+    line.stylize(_STYLE.get(found, "bold"), 0, len(found))
+    console.print(line, soft_wrap=True, highlight=False)
 
 
 def print_verdicts(verdicts: Sequence[Mapping[str, Any]], console: Console) -> None:
@@ -196,7 +221,7 @@ def _point(verdict: Mapping[str, Any]) -> str:
 
 def judged_line(record: Mapping[str, Any], edited: Path | None, folder: Path) -> str:
     """Whose gates are judged, and how to judge those of a file that was edited since."""
-    file = record.get("scenario_file") or record["name"]
+    file = clean(record.get("scenario_file") or record["name"])
     when = f", audited {record['when']} UTC" if record.get("when") else ""
     text = f"Gates of {file}{when} (scenario {str(record['scenario_hash'])[:8]})."
     if edited is None:

@@ -24,7 +24,8 @@ Written from the registry by `python -m vflsec.report.defense_table docs/defense
 Every defense is a policy on what its owner owns; strength 0 switches it off, bit for bit. Where a
 *natural parameter* is named, a scenario may sweep it instead of the strength (for example
 `epsilon = [8, 2, 1]`). An epsilon is stated only where an accountant computes one; everything else
-is noise. What was measured is in [evidence/defenses.md](evidence/defenses.md).
+is noise. What attacks find is in [evidence/defenses.md](evidence/defenses.md), what canaries measure
+of every claim in [evidence/claims.md](evidence/claims.md).
 
 **An epsilon is a property of an execution.** The accountant gets what was counted: how often the
 label or the messages of the most used row went through the defense, in training, validation and
@@ -35,8 +36,17 @@ past it, or where a party that trains has no DP-SGD beside one that has. Every c
 protects, under which change, against whom, composed over what, and under which conditions; the
 report prints it as one sentence and `summary.json` holds the parts. Beside it stands what canaries
 measure: training rows whose label (or columns) a coin decides go through a copy of the training and
-are guessed from what the adversary sees. Only a contradiction means something. The claim of DP-SGD
-is about weights and is measured at its hook.
+are guessed from what the adversary sees. For DP-SGD a coin decides whether a row is there or zeroed
+out, and all parties' weights after every step are seen (where these do not fit into a gigabyte, the
+hook alone is measured, and the result says so). Only a contradiction means something.
+`[audit] canaries = false` leaves the copies out; a claim that was not tested is reported as untested.
+
+**What is released besides.** Claims about labels are given the split of the rows, which is
+stratified by label: whoever knows all other labels reads the last one off it. They are claims of
+one training; further ones with the same labels, more seeds and tuning too, cost again, and figures
+scored with true labels (accuracies, this tool's own report) are not covered. Claims about rows are
+given the prepared columns: means and codes were fitted with the row. Amplification by Poisson
+batches holds against those alone who do not see which rows a batch has.
 
 Baselines without a file of their own are parameters of the algorithm. A scenario with several
 `[[algorithm]]` entries compares them: the cut width (`cut`), layers in the bottoms (`hidden`),

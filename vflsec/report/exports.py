@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,15 @@ from vflsec.audit.evaluation import Evaluation, costs
 from vflsec.audit.exposure import outcomes
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import POINT, rows_of
-from vflsec.cell import CellResult
+from vflsec.cell import CellResult, digest
 from vflsec.errors import ConfigError
 from vflsec.files import write_atomic
+from vflsec.sealed import EDITED, damage_unless
 
 __all__ = [
     "SUMMARY_VERSION",
     "plain",
-    "read_summary",
+    "stored_summary",
     "summary_of",
     "write_exports",
 ]
@@ -47,7 +49,8 @@ def write_exports(
         frame: one row for each measure.
         summary: of :func:`summary_of`.
     """
-    text = json.dumps(summary, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    whole = {**summary, "seal": digest(dict(summary))}
+    text = json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     write_atomic(folder / "results.parquet", lambda p: frame.to_parquet(p, index=False))
     write_atomic(folder / "results.csv", lambda p: _harmless(frame).to_csv(p, index=False))
     write_atomic(folder / "summary.json", lambda p: p.write_text(text, encoding="utf-8"))
@@ -88,10 +91,13 @@ def summary_of(
             "versions": record["versions"],
             "device": record["device"],
             "when": record.get("when", ""),
+            "who": record.get("who", ""),
+            "command": record.get("command", {}),
             "scenario_file": record.get("scenario_file", ""),
             "scenario": record["scenario_toml"],
             "parties": _parties(record, results),
             "attacks": record.get("attacks", {}),
+            "families": record.get("families"),
             "defenses": record.get("defenses", {}),
             "confidence": record["confidence"],
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
@@ -101,6 +107,7 @@ def summary_of(
             "strongest": matrix.strongest(points, record["confidence"]),
             "over_time": _rows(evaluation.over_time),
             "dosing": list(evaluation.dosing),
+            "grid": list(evaluation.grid),
             "alive": {
                 label: {"alive": shown, "evidence": why}
                 for label, (shown, why) in titles(evaluation.alive).items()
@@ -117,11 +124,18 @@ def summary_of(
             ),
             "cost": {
                 "training_seconds": sum(r.seconds for r in results),
+                "cpu_seconds": _cpu(results),
                 "run_seconds": seconds,
                 "points": cost,
             },
         }
     )
+
+
+def _cpu(results: Sequence[CellResult]) -> float | None:
+    """Seconds that processors worked on all cells; None where some were not timed."""
+    spent = [r.facts.get("cpu_seconds") for r in results]
+    return None if None in spent else float(sum(spent))
 
 
 def _parties(record: Mapping[str, Any], results: Sequence[CellResult]) -> dict[str, Any]:
@@ -157,11 +171,12 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def read_summary(folder: Path) -> dict[str, Any]:
-    """The summary in a results directory.
+@contextmanager
+def stored_summary(folder: Path) -> Iterator[dict[str, Any]]:
+    """The summary in a results directory, while it is shown.
 
     Raises:
-        ConfigError: there is none, or it is of another version.
+        ConfigError: there is none, it is of another version, or not what vflsec wrote.
     """
     path = folder / "summary.json"
     try:
@@ -176,13 +191,19 @@ def read_summary(folder: Path) -> dict[str, Any]:
             f"{path}: has schema version {version!r}, this vflsec reads "
             f"{SUMMARY_VERSION}. Run `vflsec audit` again."
         )
-    wrong = _damage(found)
-    if wrong:
-        raise ConfigError(
-            f"{path}: is not what vflsec wrote: {wrong}. Run the same `vflsec audit` again: "
+
+    def damaged(why: str) -> ConfigError:
+        return ConfigError(
+            f"{path}: is not what vflsec wrote: {why}. Run the same `vflsec audit` again: "
             "what is stored is not trained twice, and the summary is written anew."
         )
-    return dict(found)
+
+    seal = found.pop("seal", None)
+    wrong = EDITED if seal is not None and seal != digest(found) else _damage(found)
+    if wrong:
+        raise damaged(wrong)
+    with damage_unless(lambda: seal is not None, damaged):
+        yield found
 
 
 _KINDS: dict[str, Any] = {

@@ -15,14 +15,14 @@ from typing import Any
 
 from vflsec.audit import matrix
 from vflsec.audit.controls import leaks
-from vflsec.report import figures, placing
+from vflsec.report import coverage, figures, first, placing
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
 from vflsec.report.text import clean
 from vflsec.report.verdicts import beyond, headline, judged, place, point_of
 from vflsec.visible import HEADS, Line, cells
 
-__all__ = ["html", "svg"]
+__all__ = ["gates_of", "guarantees", "html", "render", "svg"]
 
 _TEMPLATE = "report.html.j2"
 _INK = "#0a0b0c"  # stands for the page's own text colour
@@ -36,23 +36,14 @@ _STYLE: Any = {
 
 def html(summary: Mapping[str, Any]) -> str:
     """The report of a summary (`vflsec.report.exports.summary_of`)."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    loader = FileSystemLoader(Path(__file__).parent)
-    env = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, finalize=lambda x: clean(x) if type(x) is str else x,
-    )  # fmt: skip
-    env.filters.update(number=number, bytes=_bytes, short=_short, bounds=_bounds)
-    found, how = headline(summary)
-    return env.get_template(_TEMPLATE).render(
-        s=summary,
-        verdict=found,
-        how=how,
-        gates=[v | {"where": point_of(v)} for v in summary["gates"]],
+    return render(
+        _TEMPLATE,
+        summary,
+        gates=gates_of(summary),
+        judged=judged(summary),
+        beyond=beyond(summary),
         threats=placing.threats(summary),
-        steps=placing.next_steps(summary),
-        families=placing.families(summary),
+        steps=first.next_steps(summary),
         assumed=placing.assumed(summary),
         outside=placing.OUTSIDE,
         pointers=placing.POINTERS,
@@ -60,11 +51,9 @@ def html(summary: Mapping[str, Any]) -> str:
         costs=_costs(summary),
         sealed=_sealed(summary),
         ledger=_ledger(summary),
-        guarantees=_guarantees(summary),
+        guarantees=guarantees(summary),
         means=(CAP_MEANS, DCS_MEANS),
         words=placing.WORDS,
-        judged=judged(summary),
-        beyond=beyond(summary),
         trainings=sorted({p["algorithm"] for p in summary["points"] if p["attack"]}),
         visible=[
             e | {"rows": [cells(Line(**line)) for line in e["lines"]]}
@@ -74,6 +63,39 @@ def html(summary: Mapping[str, Any]) -> str:
         findings=[f for f in summary["findings"] if f.partition(":")[0] not in _VERDICTS],
         raw=_block(summary.get("scenario", "")),
     )
+
+
+def render(template: str, summary: Mapping[str, Any], **more: Any) -> str:
+    """A page of this folder: names are escaped and cleaned, and what every page says is there.
+
+    Args:
+        template: file in this folder.
+        summary: of the audit.
+        more: what this page needs besides.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(Path(__file__).parent)
+    env = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=lambda x: clean(x) if type(x) is str else x,
+    )  # fmt: skip
+    env.filters.update(number=number, bytes=_bytes, short=_short, bounds=_bounds)
+    found, how = headline(summary)
+    whole = {"tables": {}, "who": "", "when": ""} | dict(summary)
+    shared = {
+        "s": whole, "verdict": found, "how": how, "scope": first.scope(summary),
+        "answers": first.answers(summary), "cheapest": first.cheapest(summary),
+        "gaps": coverage.gaps(summary), "families_": coverage.families(summary),
+        "messages_": coverage.messages(summary), "bounds": first.bounds(summary),
+        "work": first.work(summary),
+    }  # fmt: skip
+    return env.get_template(template).render(shared | more)
+
+
+def gates_of(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every verdict and where it was judged."""
+    return [v | {"where": point_of(v)} for v in summary["gates"]]
 
 
 _VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
@@ -371,7 +393,8 @@ def _ledger(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     return out
 
 
-def _guarantees(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+def guarantees(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What defenses claim by their accountants, each claim once."""
     out: dict[str, dict[str, Any]] = {}
     for c in summary["cost"]["points"]:
         for g in c["guarantees"]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vflsec.audit import matrix
+from vflsec.report import first
+from vflsec.report.coverage import gaps
 from vflsec.report.figures import points
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
@@ -17,15 +20,26 @@ __all__ = ["markdown_summary"]
 
 _MARK = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔"}
 _MOST = 40
+_PLAIN = re.compile(r"[\w ./\\:=,+'\"\[\]{}()-]*")
 
 
 def markdown_summary(summary: Mapping[str, Any]) -> str:
     """Verdict first, then every gate, the attacks beside their controls, and the findings."""
-    found, how = headline(summary)
+    found, _ = headline(summary)
     lines = [
         f"## {_MARK.get(found, '')} vflsec: {found} ({esc(summary['name'])})".replace("  ", " ")
     ]
-    lines += ["", how, ""]
+    lines += ["", esc(first.scope(summary)), ""]
+    for title, said in (
+        ("Does it leak, how much, to whom?", first.answers(summary)),
+        ("What does it cost to stop?", first.cheapest(summary)),
+        ("No attack exists, or was not run", gaps(summary)),
+    ):
+        if said:
+            lines += [f"**{title}**", "", *(f"- {esc(line)}" for line in said), ""]
+    steps = first.next_steps(summary)
+    if steps:
+        lines += ["**Next**", "", *(line for step in steps for line in _step(step)), ""]
     leaks = beyond(summary)
     if leaks:
         lines += ["Not judged by any gate, and leaking (advantage over the strongest control):", ""]
@@ -41,6 +55,7 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
             )  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
+    lines += [esc(first.bounds(summary)), ""]
     rows = points(summary)
     if rows:
         lines += ["### Attacks beside their strongest control", "",
@@ -67,13 +82,49 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
     if findings:
         lines += ["### Findings", "", *(f"- {esc(f)}" for f in findings), ""]
     lines += _visibility(summary.get("visibility", []))
-    cells = summary["cells"]
+    lines += _tables(summary.get("tables") or {})
     lines.append(
-        f"{cells['finished']} of {cells['planned']} trainings on {esc(summary['device'])}, "
-        f"vflsec {esc(summary['versions']['vflsec'])}, scenario {esc(summary['scenario_hash'])}. "
-        "Details: report.html."
+        f"{esc(first.work(summary))}; vflsec {esc(summary['versions']['vflsec'])}, "
+        f"scenario {esc(summary['scenario_hash'])}. "
+        "Details: report.html; to sign: statement.html."
     )
     return "\n".join(lines) + "\n"
+
+
+def _step(step: first.Step) -> list[str]:
+    """A step, and its command in a block to copy (with odd names in it, as text that is safe)."""
+    if not step.command:
+        return [f"1. {esc(step.text)}"]
+    if not _PLAIN.fullmatch(step.command):
+        return [f"1. {esc(step.text)} {esc(step.command)}"]
+    return [f"1. {esc(step.text)}", "", "   ```console", f"   {step.command}", "   ```", ""]
+
+
+def _tables(found: Mapping[str, Any]) -> list[str]:
+    """The user's own tables: every column, and which rows the parties share."""
+    out = []
+    for name, facts in found.items():
+        out += [f"### Tables of {esc(name)}", ""]
+        for t in facts["tables"]:
+            how = f", {t['read_as']}" if t["read_as"] else ""
+            title = f"{t['file']} ({' and '.join(t['parties'])}): {t['rows']} rows{how}"
+            out += [f"<details><summary>{esc(title)}</summary>", "",
+                    "| column | party | role | kind | distinct | missing | doubtful |",
+                    "|---|---|---|---|---:|---:|---|"]  # fmt: skip
+            for c in t["columns"][:_MOST]:
+                keys = ("name", "party", "role", "kind", "distinct", "missing", "warning")
+                out.append(f"| {' | '.join(esc(c[k]) for k in keys)} |")
+            if len(t["columns"]) > _MOST:
+                out += ["", _more(t["columns"], "report.html")]
+            out += ["", "</details>", ""]
+        if len(facts["overlap"]) > 1:
+            out += ["| party | rows | in common | with a label | only here |",
+                    "|---|---:|---:|---:|---:|"]  # fmt: skip
+            for party, f in facts["overlap"].items():
+                keys = ("rows", "common", "labelled", "only_here")
+                out.append(f"| {esc(party)} | {' | '.join(str(f[k]) for k in keys)} |")
+            out.append("")
+    return out
 
 
 def _strongest(rows: Sequence[Mapping[str, Any]], level: float) -> list[str]:

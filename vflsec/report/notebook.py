@@ -7,6 +7,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from vflsec.audit import result
+from vflsec.report import first
+from vflsec.report.coverage import gaps
 from vflsec.report.numbers import interval, number
 from vflsec.report.text import clean
 from vflsec.report.verdicts import beyond, headline, place, point_of
@@ -71,9 +73,12 @@ def html_of(summary: Mapping[str, Any]) -> str:
     """The summary as a fragment of HTML; every text in it is escaped, nothing in it is loaded."""
     from vflsec.report.figures import points
 
-    found, how = headline(summary)
+    found, _ = headline(summary)
     shown = points(summary)
-    parts = [f"<h3>{_text(summary['name'])}: {_text(found)}</h3><p>{_text(how)}</p>"]
+    parts = [
+        f"<h3>{_text(summary['name'])}: {_text(found)}</h3><p>{_text(first.scope(summary))}</p>"
+    ]
+    parts.append(_list([*first.answers(summary), *first.cheapest(summary), *gaps(summary)]))
     if summary["gates"]:
         parts.append(
             _table(
@@ -89,7 +94,7 @@ def html_of(summary: Mapping[str, Any]) -> str:
     said = [f"Not judged by any gate, and leaking: {line}" for line in beyond(summary)]
     said += [*findings, *(f"Note: {note}" for note in summary["notes"])]
     if said:
-        parts.append(f"<ul>{''.join(f'<li>{_text(s)}</li>' for s in said[:_MOST])}</ul>")
+        parts.append(_list(said[:_MOST]))
     if shown:
         parts.append(_curve(summary, shown))
         parts.append(
@@ -108,6 +113,10 @@ def html_of(summary: Mapping[str, Any]) -> str:
         if len(shown) > _MOST:
             parts.append(f"<p>{len(shown) - _MOST} more rows are in <code>.results</code>.</p>")
     return f"<div class='vflsec-audit'>{''.join(parts)}</div>"
+
+
+def _list(said: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{_text(s)}</li>' for s in said)}</ul>"
 
 
 def _curve(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]]) -> str:

@@ -14,7 +14,7 @@ __all__ = ["write_reports"]
 
 
 def write_reports(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write ``report.html``, ``summary.md``, ``junit.xml`` and ``results.sarif``.
+    """Write the HTML reports, ``summary.md``, ``junit.xml`` and ``results.sarif``.
 
     Args:
         folder: where; it must exist.
@@ -27,10 +27,12 @@ def write_reports(folder: Path, summary: Mapping[str, Any]) -> None:
     from vflsec.report.junit import junit_xml
     from vflsec.report.markdown import markdown_summary
     from vflsec.report.sarif import sarif
+    from vflsec.report.statement import statement
 
     log = json.dumps(sarif(summary), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     texts = {
         "report.html": html(summary),
+        "statement.html": statement(summary),
         "summary.md": markdown_summary(summary),
         "junit.xml": junit_xml(summary),
         "results.sarif": log,

@@ -1,4 +1,4 @@
-"""What findings mean to a reviewer: the threat model in words, what was tried, what to do next."""
+"""What findings mean to a reviewer: the threat model in words, and the means that were assumed."""
 
 from __future__ import annotations
 
@@ -6,35 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vflsec.report.text import clean
-from vflsec.report.verdicts import headline, place
 
-__all__ = ["FAMILIES", "OUTSIDE", "POINTERS", "WORDS", "assumed", "families", "next_steps",
-           "threats"]  # fmt: skip
-
-FAMILIES: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("Labels read off single gradients", ("direct", "norm", "direction", "hints"),
-     "Li et al. 2022 (arXiv:2102.08504); Fu et al. 2022"),
-    ("Labels from zeros, signs, sizes and visits", ("zero_pattern",),
-     "Politis 2026 (arXiv:2609.04382)"),
-    ("Labels by grouping gradients or embeddings", ("spectral", "cluster", "similarity", "lea"),
-     "Sun et al. 2022 (arXiv:2203.01451)"),
-    ("Labels by completing the own model",
-     ("model_completion", "active_completion", "gradient_completion"),
-     "Fu et al. 2022 (USENIX Security)"),
-    ("Labels by imitating the label owner", ("exploit", "unsplit"),
-     "Kariyappa and Qureshi 2023 (arXiv:2112.01299); Erdogan et al. 2022"),
-    ("Labels by swapped embeddings", ("swap_probe",), "Bai et al. 2023 (USENIX Security)"),
-    ("Labels from batch averages, also under encryption", ("batch_inference",),
-     "Zou et al. 2022 (arXiv:2212.00322)"),
-    ("Labels from the predictions that come back", ("output",), "the deployment's own oracle"),
-    ("Features of another party",
-     ("equation_solving", "linear_inversion", "grn", "embedding_inversion"),
-     "Luo et al. 2021 (arXiv:2010.10152); He et al. 2019"),
-    ("Attributes that were not shared", ("attribute",), "Song and Shmatikov 2020"),
-    ("Wrong predictions on demand", ("gradient_replacement", "replay", "villain"),
-     "Liu et al. 2020; Bai et al. 2023 (USENIX Security)"),
-)  # fmt: skip
-"""Published attack families, the registered attacks of each, and where it was published."""
+__all__ = ["OUTSIDE", "POINTERS", "WORDS", "assumed", "threats"]
 
 OUTSIDE = (
     "membership inference on the finished model by outsiders",
@@ -115,7 +88,7 @@ WORDS = {
     "AUC": "how well scores rank: 0.5 is guessing, 1 is without error",
     "utility": "how well the trained system does its own task",
     "strength": "how strong a defense is set; 0 is no defense",
-    "interval": "t interval over seeds; every seed has its own split, training and known rows",
+    "seed": "one whole run; each has its own split of the rows, its own training and known rows",
 }
 """Words of the report that a reader may not know."""
 
@@ -157,83 +130,3 @@ def assumed(summary: Mapping[str, Any]) -> list[dict[str, str]]:
 def _uses(spec: Mapping[str, Any]) -> list[str]:
     words = [n.partition(":")[0] for n in spec["needs"]]
     return [w for w in words if w not in ("known_rows", "prior", "aux_rows")]
-
-
-def families(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every published family with the attacks of it that gave a figure, or why none did."""
-    ran = {p["attack_key"] for p in summary["points"] if p["attack"] and p["status"] == "ok"}
-    names = {s["name"] for k, s in summary["attacks"].items() if k in ran}
-    asked = {s["name"] for s in summary["attacks"].values()}
-    out = []
-    for family, members, source in FAMILIES:
-        tried = [m for m in members if m in names]
-        refused = [m for m in members if m in asked and m not in names]
-        state = "tried" if tried else "not observable here" if refused else "not tried"
-        out.append(
-            {"family": family, "state": state, "tried": tried, "refused": refused, "source": source}
-        )
-    known = {m for _, members, _ in FAMILIES for m in members}
-    own = sorted(clean(n) for n in names - known)
-    if own:
-        out.append({"family": "Others", "state": "tried", "tried": own, "refused": [],
-                    "source": "this scenario"})  # fmt: skip
-    return out
-
-
-def next_steps(summary: Mapping[str, Any]) -> list[str]:
-    """What to do now, most urgent first."""
-    found, _ = headline(summary)
-    verdicts = summary["gates"]
-    if found == "NO GATE":
-        return ['Set a threshold: add [[gate]] with metric = "advantage" and max = 0.1.']
-    if found == "UNFINISHED":
-        return [
-            "Run the same audit again: it goes on from what is stored, and tries again what failed."
-        ]
-    out = []
-    for dataset in dict.fromkeys(v["dataset"] for v in verdicts if v["verdict"] == "FAIL"):
-        out.append(_cure(dataset, verdicts, summary))
-    dead = sorted(k for k, a in summary["alive"].items() if not a["alive"])
-    if dead and any(v["verdict"] == "INCONCLUSIVE" for v in verdicts):
-        out.append(
-            f"Not shown to work, so their silence proves nothing: {clean(', '.join(dead))}. Check "
-            "their settings, raise known_rows, or name in a gate the attacks that count."
-        )
-    if any("would decide it" in v["reason"] for v in verdicts if v["verdict"] == "INCONCLUSIVE"):
-        out.append("Decide what is open with more seeds: vflsec audit SCENARIO --until-decided.")
-    if found == "PASS":
-        out.append(
-            "Keep these results as the baseline, so that a later rise fails: vflsec gate DIR "
-            "--baseline baseline.json --update-baseline."
-        )
-    untried = [f["family"] for f in families(summary) if f["state"] == "not tried"]
-    if untried:
-        listed = "; ".join(f[0].lower() + f[1:] for f in untried)
-        out.append(f"Consider the families of attacks that were not tried: {listed}.")
-    return out
-
-
-def _cure(dataset: str, verdicts: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> str:
-    by_point: dict[tuple[Any, ...], list[str]] = {}
-    for v in verdicts:
-        if v["dataset"] == dataset and v["defense"]:
-            key = (v["algorithm"], v["defense"], v["strength"] or 0.0)
-            by_point.setdefault(key, []).append(v["verdict"])
-    good = [k for k, found in by_point.items() if set(found) == {"PASS"} and k[1] != "none"]
-    good = [k for k in good if k[2] != 0]
-    where = clean(dataset)
-    if not good:
-        return (
-            f"On {where} no point that was tried passes every gate. Try a stronger or another "
-            "defense (vflsec list defenses), or share less."
-        )
-    drops = {
-        (p["algorithm"], p["defense"], p["strength"] or 0.0): p["utility_drop"]
-        for p in summary["points"]
-        if p["dataset"] == dataset
-    }
-    best = min(good, key=lambda k: (drops.get(k) if drops.get(k) is not None else 1.0, k[2]))
-    drop = drops.get(best)
-    point = place({"defense": best[1], "strength": best[2]})
-    cost = "" if drop is None else f", at a loss of {drop:.3f} of utility"
-    return f"On {where} use {point} with {clean(best[0])}: it passes every gate{cost}."

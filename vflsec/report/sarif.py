@@ -7,10 +7,13 @@ A result points at the gate's line in the scenario. FAIL has level ``error``; IN
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from vflsec.report.families import FAMILIES, members
+from vflsec.report.first import attacks_of
+from vflsec.report.taxonomies import extensions, references
 from vflsec.report.text import clean
 from vflsec.report.verdicts import identity, title
 
@@ -23,7 +26,9 @@ _LEVEL = {"FAIL": "error", "INCONCLUSIVE": "warning"}
 def sarif(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The verdicts of a summary as a SARIF log."""
     labels = list(dict.fromkeys(clean(v["label"]) for v in summary["gates"]))
-    rules = [_rule(label) for label in labels]
+    tags = {label: _tags(label, summary) for label in labels}
+    rules = [_rule(label) | _related(tags[label]) for label in labels]
+    named = {tag for of in tags.values() for tag in of}
     results = [
         _result(v, labels.index(clean(v["label"])), summary)
         for v in summary["gates"]
@@ -40,7 +45,7 @@ def sarif(summary: Mapping[str, Any]) -> dict[str, Any]:
         "exitCode": summary["exit_code"],
     }
     run = {
-        "tool": {"driver": driver},
+        "tool": {"driver": driver, "extensions": extensions(named)},
         "invocations": [invocation],
         "columnKind": "unicodeCodePoints",
         "results": results,
@@ -50,6 +55,22 @@ def sarif(summary: Mapping[str, Any]) -> dict[str, Any]:
         },
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _tags(label: str, summary: Mapping[str, Any]) -> list[str]:
+    """Entries of taxonomies that the families of the attacks under a gate have."""
+    of, found = members(summary), {}
+    for v in summary["gates"]:
+        if clean(v["label"]) == label:
+            names = {n.split("(")[0] for n in attacks_of(v, summary)}
+            for family in FAMILIES:
+                if names & set(of[family.name]):
+                    found |= dict.fromkeys(family.tags)
+    return list(found)
+
+
+def _related(tags: Sequence[str]) -> dict[str, Any]:
+    return {"relationships": references(tags)} if tags else {}
 
 
 def _rule(label: str) -> dict[str, Any]:

@@ -8,7 +8,10 @@ from typing import Any
 
 from vflsec.report.text import clean
 
-__all__ = ["beyond", "counts", "headline", "identity", "judged", "place", "point_of", "title"]
+__all__ = [
+    "beyond", "counts", "headline", "identity", "judged", "place", "point_of", "title",
+    "unfinished",
+]  # fmt: skip
 
 Verdict = Mapping[str, Any]
 
@@ -56,7 +59,7 @@ def headline(summary: Mapping[str, Any]) -> tuple[str, str]:
     """The verdict over all gates, and one sentence on how it came about."""
     verdicts = summary["gates"]
     if not summary.get("complete", True) and not any(v["verdict"] == "FAIL" for v in verdicts):
-        return "UNFINISHED", "Not all that was planned is measured, so nothing passes."
+        return "UNFINISHED", unfinished(summary)
     if not verdicts:
         return "NO GATE", "The scenario sets no threshold, so nothing was judged."
     n = counts(verdicts)
@@ -64,6 +67,13 @@ def headline(summary: Mapping[str, Any]) -> tuple[str, str]:
     total = f"{len(verdicts)} judgement{'s' if len(verdicts) > 1 else ''}"
     said = [f"{n[k]} {w}" for k, w in _WORDS if n[k]]
     return found, f"{total}: {', '.join(said)}."
+
+
+def unfinished(summary: Mapping[str, Any]) -> str:
+    """Why an audit that is not complete has no verdict, one sentence."""
+    if summary.get("shard"):
+        return f"Shard {summary['shard']} of an audit: nothing is judged before `vflsec merge`."
+    return "Not all that was planned is measured, so nothing passes."
 
 
 _WORDS = (("FAIL", "failed"), ("INCONCLUSIVE", "inconclusive"), ("PASS", "passed"))

@@ -16,13 +16,15 @@ import torch
 
 from vflsec import registry
 from vflsec.attack import Attack
+from vflsec.audit.goals import label_truth
 from vflsec.audit.metrics import primary, score
 from vflsec.cell import AttackSpec
 from vflsec.channel import Recorder
 from vflsec.data.prepare import make_task
+from vflsec.data.source import Source
 from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess, Truth
-from vflsec.rng import generator
+from vflsec.guess import Guess
+from vflsec.rng import generator, numpy_generator
 from vflsec.task import Stack, Task
 from vflsec.testing.filled import assert_filled
 from vflsec.testing.worlds import SEEDS, Check, Trained, train
@@ -41,7 +43,10 @@ def _attack(name: str) -> Attack:
 def _world(dataset: str, null: bool, params: tuple[tuple[str, Any], ...], name: str) -> Trained:
     attack = _attack(name)
     made = registry.datasets.create(dataset)
-    tasks = {s: make_task(made.load(s), s, shuffle_labels=null) for s in SEEDS}
+    sources = {s: made.load(s) for s in SEEDS}
+    if attack.quantities:
+        sources = {s: as_quantity(source, s) for s, source in sources.items()}
+    tasks = {s: make_task(sources[s], s, shuffle_labels=null) for s in SEEDS}
     stack = Stack.build(tasks, SEEDS)
     party = stack.first.passive[0]
     wanted = {Recorder.wants(party, n) for n in as_needs(attack.needs)} - {None}
@@ -52,6 +57,14 @@ def _world(dataset: str, null: bool, params: tuple[tuple[str, Any], ...], name: 
     trained = train(algorithm, stack, list(SEEDS), policies, sorted(w for w in wanted if w), known)
     predict(algorithm, trained.fed, stack.rows("test"))
     return trained
+
+
+def as_quantity(source: Source, seed: int) -> Source:
+    """The same data with class index + N(0, 0.3²) for a label."""
+    noise = numpy_generator(seed, "conformance", "quantity").standard_normal(len(source.y))
+    values = np.where(source.y < 0, np.nan, source.y + 0.3 * noise)
+    y = np.where(source.y < 0, -1, 0)
+    return replace(source, y=y, values=values, class_names=("value",))
 
 
 def views_of(name: str, dataset: str = "leaky", *, null: bool = False) -> list[View]:
@@ -100,15 +113,17 @@ def _values(
     out: list[float] = []
     for view, guess, task in zip(views, guesses, _truths(name, dataset, null), strict=True):
         rows = view.targets[_attack(name).splits[0]].numpy()
-        y = task.y.clone()
+        truth = label_truth(task)
+        y = truth.values.copy()
         if permuted:
             order = torch.randperm(len(rows), generator=generator(len(out), "permuted truth"))
             y[rows] = y[rows[order.numpy()]]
-        truth = Truth("label", np.arange(len(y)), y)
-        metric = primary(task.classes)
+        truth = replace(truth, values=y)
+        metric = primary(task.classes, target=truth.target)
         (found,) = score(
-            guess, truth, rows, classes=task.classes, prior=task.prior.numpy(), metrics=[metric]
-        )
+            replace(guess, target=truth.target), truth, rows, classes=task.classes,
+            prior=task.prior.numpy(), metrics=[metric],
+        )  # fmt: skip
         out.append(float(found.value))  # type: ignore[arg-type]
     return out
 
@@ -123,8 +138,13 @@ def attack_finds_the_leak(name: str) -> None:
 
 
 def _error(task: Task, worlds: int) -> float:
-    """Standard error of the mean AUC of scores that know nothing, on training rows."""
+    """Standard error of the mean AUC of scores that know nothing, on training rows.
+
+    Of a quantity that of the concordance, by Kendall's variance.
+    """
     n = len(task.sets["labelled"])
+    if task.values is not None:
+        return float(np.sqrt((2 * n + 5) / (18 * n * (n - 1)) / worlds))
     positives = float(task.prior[1]) * n
     return float(np.sqrt((n + 1) / (12 * positives * (n - positives)) / worlds))
 
@@ -160,8 +180,9 @@ def _spoiled(name: str, view: View) -> Iterator[None]:
     """Meanwhile every label tensor of the world holds -1 at the rows to be guessed."""
     cls: Any = registry.attacks.get(name)
     fed = _world("leaky", False, tuple(sorted(cls.world.items())), name).fed
-    given = (t.given for t in fed.stack.tasks)
-    held = [fed.labels, *(t.y for t in fed.stack.tasks), *(g for g in given if g is not None)]
+    labels = fed.labels if fed.labels.dim() == 2 else fed.labels.squeeze(2)
+    told = [of for t in fed.stack.tasks for of in (t.y, t.given, t.values) if of is not None]
+    held = [labels, *told]
     kept = [y.clone() for y in held]
     for y in held:
         y[..., view.target_rows] = -1

@@ -24,6 +24,7 @@ class Limits:
     Attributes:
         file_bytes, trace_bytes: size of one file, and of all of them.
         files, depth: number of files, and of folders above one.
+        segments: number of files that recorders of one observer left unsealed.
         manifest_bytes: size of a JSON file.
         header_bytes: size of the header of weights, or of one message's metadata.
         width: numbers of one row of a payload.
@@ -36,6 +37,7 @@ class Limits:
     trace_bytes: int = 64 << 30
     files: int = 10_000
     depth: int = 3
+    segments: int = 500
     manifest_bytes: int = 1 << 20
     header_bytes: int = 1 << 20
     width: int = 65_536

@@ -19,6 +19,7 @@ from vflsec.trace.columns import KNOWN, MESSAGES, ROWS, Stored, batches, tensors
 from vflsec.trace.layers import build
 from vflsec.trace.manifest import Layout, ModelFile, Moment, ObserverInfo
 from vflsec.trace.message import Recorded, check_fields, from_batch
+from vflsec.trace.pairs import paired
 from vflsec.trace.seal import raw_of
 from vflsec.trace.segments import Torn, read_segments
 from vflsec.trace.weights import read_weights
@@ -74,8 +75,8 @@ class Observer:
         limits, where = self.trace.limits, f"view/{self.name}"
         if raw and not sealed:
             torn = Torn()
-            stream: Iterator[tuple[dict[str, Any], pa.RecordBatch | None]] = read_segments(
-                self.trace.folder, raw, limits, torn
+            stream: Iterator[tuple[dict[str, Any], pa.RecordBatch | None]] = paired(
+                read_segments(self.trace.folder, raw, limits, torn)
             )
         else:
             if not sealed:

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from vflsec import check
 from vflsec._version import __version__
 from vflsec.errors import ConfigError, ShapeError
-from vflsec.trace.grants import write_known, write_own, write_targets
+from vflsec.trace.arrays import Numbers, as_numbers
+from vflsec.trace.grants import write_known, write_own
 from vflsec.trace.layers import describe
 from vflsec.trace.manifest import (
     FORMAT,
@@ -80,7 +81,8 @@ def record(
         party, role: whose process this is, and whether it holds the labels (``active``).
         rows: the party's row ids in a fixed order, whose positions become the row ids of the
             trace; or their number, if ids are 0..N-1 already. The ids themselves are not written.
-        peer: the other end, by default ``active`` or ``passive``, whichever `party` is not.
+        peer: the other end, by default the first of `parties` that is not this one; ``active`` or
+            ``passive``, whichever `party` is not, if they are not given.
         parties: {name: role} of all, if there are more than these two.
         classes: number of classes, if it is known to this party.
         loss_reduction: of the batch loss: ``mean``, ``sum``, ``none`` or ``unknown``.
@@ -109,8 +111,9 @@ def record(
     check.one_of("record: tap", tap, ("boundary", "before_defense", "after_defense", "unknown"))
     check.integer("record: accumulation", accumulation)
     check.integer("record: every_n_epochs", every_n_epochs)
-    other = peer or ("active" if role == "passive" else "passive")
-    roles = dict(parties or {party: role, other: "active" if role == "passive" else "passive"})
+    opposite = "active" if role == "passive" else "passive"
+    other = peer or next((n for n in parties or () if n != party), opposite)
+    roles = dict(parties or {party: role, other: opposite})
     if roles.get(party) != role or other not in roles or other == party:
         raise check.fail(
             "record: parties", f"the roles of {party!r} ({role}) and of its peer {other!r}", roles
@@ -189,7 +192,7 @@ class _Ids:
 def _own(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Schema] | None:
     if columns is None:
         return None
-    x = columns if isinstance(columns, Tensor) else torch.as_tensor(np.asarray(columns))
+    x = columns if isinstance(columns, Tensor) else torch.from_numpy(np.array(columns))
     x = x.detach().cpu()
     x = x if x.is_floating_point() and x.dtype != torch.bfloat16 else x.float()
     if x.dim() < 2 or len(x) != n:
@@ -205,7 +208,7 @@ def _own(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Schema] |
 def _granted(known: tuple[Any, Any] | None, ids: _Ids) -> Known | None:
     if known is None:
         return None
-    labels = torch.as_tensor(np.asarray(known[1]), dtype=torch.int64)
+    labels = torch.from_numpy(np.array(known[1], dtype=np.int64))
     rows = torch.from_numpy(ids.places(known[0]))
     if len(rows) != len(labels):
         raise ShapeError(f"record: known has {len(rows)} ids and {len(labels)} labels.")
@@ -233,20 +236,18 @@ class Recording:
         self._have: dict[tuple[str, str, str, str], set[int | None]] = {}
         self._skipped = False
         self._models: dict[str, tuple[nn.Module, dict[str, Tensor] | None]] = {}
-        self._widths: dict[str, int] = {}
-        self._seen = {p: np.zeros(len(ids), bool) for p in ("train", "eval")}
         self.writer: Writer | None = None
 
     def __enter__(self) -> Recording:
         begin(self.folder, self.manifest)
         self.writer = Writer(self.folder, self.party, max_bytes=self.max_bytes)
         here = self.writer.folder
-        layouts = {}
-        if self.own is not None:
-            write_own(here, self.own[0])
-            layouts[self.party] = Layout.of(self.own[1])
-        if self.known is not None:
-            write_known(here, self.known)
+        layouts = {} if self.own is None else {self.party: Layout.of(self.own[1])}
+        if self.writer.segment == 0:  # others of several processes find these files there
+            if self.own is not None:
+                write_own(here, self.own[0])
+            if self.known is not None:
+                write_known(here, self.known)
         self._info = ObserverInfo(
             party=self.party, own="none" if self.own is None else "all", layouts=layouts,
             moments=[Moment(phase="train", messages=_EVERYTHING, facts=self.facts)],
@@ -290,29 +291,20 @@ class Recording:
             ConfigError: the recording is not open, or ids are unknown.
             ShapeError: not one id for each row.
         """
-        if self.writer is None:
-            raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
-        other = peer or self.peer
-        if other not in self.manifest.names or other == self.party:
-            check.one_of("record: peer", other, [n for n in self.manifest.names if n != self.party])
+        other = self._other(peer)
         listens = torch.is_grad_enabled() and z.requires_grad
         phase = phase or ("train" if listens else "eval")
-        rows = None if ids is None else self.ids.places(ids)
-        if rows is not None and len(rows) != len(z):
-            raise ShapeError(f"record: the embedding has {len(z)} rows and {len(rows)} ids came.")
+        rows = self._rows("embedding", len(z), ids)
         with self._lock:
             count = self._cuts.get((phase, other), 0)
             self._cuts[phase, other] = count + 1
-            self._widths[self.party if not self.active else other] = z[:1].numel()
-            if rows is not None:
-                self._seen["train" if phase == "train" else "eval"][rows] = True
         step, micro = divmod(count, self.accumulation)
         epoch = self._epoch
-        if epoch is not None and epoch % self.every:
-            self._skipped = True
+        if self._left_out(epoch):
             return z
         up = (other, self.party) if self.active else (self.party, other)
-        number = self._write("embedding", up, z, rows, phase, epoch, step, micro, None, None)
+        x = as_numbers(z)
+        number = self._write("embedding", up, x, rows, phase, epoch, step, micro, None, None)
         if listens:
             taken = [0]
 
@@ -321,12 +313,79 @@ class Recording:
                 part = micro + taken[0] * self.accumulation
                 taken[0] += 1
                 self._write(
-                    "gradient", up[::-1], gradient, rows, phase, epoch, step, part,
+                    "gradient", up[::-1], as_numbers(gradient), rows, phase, epoch, step, part,
                     self._factor(), number,
                 )  # fmt: skip
 
             z.register_hook(arrived)
         return z
+
+    def tell(
+        self,
+        kind: str,
+        x: Any,
+        ids: Any = None,
+        *,
+        sent: bool,
+        peer: str = "",
+        phase: str = "train",
+        epoch: int | None = None,
+        step: int | None = None,
+        name: str = "",
+        pair: int | None = None,
+    ) -> int:
+        """Record one message that crossed; for loops in which no tensor connects both ways.
+
+        A gradient without ids has those of the embedding of the same phase and step, if one has.
+
+        Args:
+            kind: ``embedding``, ``gradient``, ``prediction``, ... (`vflsec.message.KINDS`).
+            x: (b, ...) as it crossed: an array, or a tensor of PyTorch or TensorFlow.
+            ids: (b,) the party's row ids; None if they are not known.
+            sent: whether this party sent it, else it received it.
+            peer: the other end, if there are several.
+            step: of the phase, said by both ends or counted by both alike; None if not known.
+                It is what tells which embedding a gradient belongs to.
+            name: tells messages of one kind apart.
+            pair: number of the embedding's message, if that is known.
+
+        Returns:
+            the number of the message within this process; -1 if it was not recorded.
+
+        Raises:
+            ConfigError: the recording is not open, or ids are unknown.
+            ShapeError: not one id for each row, or no numbers.
+        """
+        ends = (self.party, self._other(peer))
+        numbers = as_numbers(x)
+        n = len(numbers.array) if numbers.array.ndim else 0
+        rows = self._rows(kind, n, ids)
+        if self._left_out(epoch):
+            return -1
+        factor = self._factor() if kind == "gradient" else None
+        return self._write(
+            kind, ends if sent else ends[::-1], numbers, rows, phase, epoch, step, None, factor,
+            pair, name,
+        )  # fmt: skip
+
+    def _other(self, peer: str) -> str:
+        if self.writer is None:
+            raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
+        other = peer or self.peer
+        if other not in self.manifest.names or other == self.party:
+            check.one_of("record: peer", other, [n for n in self.manifest.names if n != self.party])
+        return other
+
+    def _rows(self, kind: str, n: int, ids: Any) -> NDArray[np.int64] | None:
+        rows = None if ids is None else self.ids.places(ids)
+        if rows is not None and len(rows) != n:
+            raise ShapeError(f"record: the {kind} has {n} rows and {len(rows)} ids came.")
+        return rows
+
+    def _left_out(self, epoch: int | None) -> bool:
+        out = epoch is not None and epoch % self.every != 0
+        self._skipped |= out
+        return out
 
     def _factor(self) -> float | None:
         """What the loss was multiplied by; None if nobody said."""
@@ -340,16 +399,11 @@ class Recording:
         return (1.0 if scale is None else float(scale)) / self.accumulation
 
     def _write(
-        self, kind: str, ends: tuple[str, str], x: Tensor, rows: NDArray[np.int64] | None,
-        phase: str, epoch: int | None, step: int, micro: int, factor: float | None,
-        pair: int | None,
+        self, kind: str, ends: tuple[str, str], x: Numbers, rows: NDArray[np.int64] | None,
+        phase: str, epoch: int | None, step: int | None, micro: int | None,
+        factor: float | None, pair: int | None, name: str = "",
     ) -> int:  # fmt: skip
-        plain = x.detach()
-        wire = str(plain.dtype).removeprefix("torch.")
-        if plain.dtype == torch.bfloat16:
-            plain = plain.float()
-        # Arrow writes before this returns, so that what the loop does to `x` later is no matter
-        array = plain.to("cpu").contiguous().numpy()
+        """Write before this returns, so that what the loop does to `x` later is no matter."""
         writer = self.writer
         if writer is None:
             return -1
@@ -357,8 +411,8 @@ class Recording:
             self._have.setdefault((kind, *ends, phase), set()).add(epoch)
         try:
             return writer.message(
-                kind, *ends, array, rows, phase=phase, epoch=epoch, step=step, micro=micro,
-                wire_dtype=wire, wire_bytes=x.numel() * x.element_size(),
+                kind, *ends, x.array, rows, phase=phase, epoch=epoch, step=step, micro=micro,
+                name=name, wire_dtype=x.wire_dtype, wire_bytes=x.wire_bytes,
                 loss_reduction=self.manifest.loss_reduction, grad_scale=factor,
                 pair=None if pair is None or pair < 0 else pair,
             )  # fmt: skip
@@ -379,20 +433,11 @@ class Recording:
             return
         full = writer.full
         writer.close()
-        train = torch.from_numpy(np.nonzero(self._seen["train"])[0])
-        other = torch.from_numpy(np.nonzero(self._seen["eval"] & ~self._seen["train"])[0])
-        targets = []
-        for split, rows in (("train", train), ("test", other)):
-            if len(rows):
-                write_targets(writer.folder, split, rows)
-                targets.append(split)
         whole = not (full or failed or self._skipped)
-        facts = self.facts
-        if not facts.widths:
-            facts = facts.model_copy(update={"widths": dict(self._widths)})
         moment = Moment(
-            phase="train", messages=_EVERYTHING, facts=facts, models=self._saved(writer.folder)
-        )
+            phase="train", messages=_EVERYTHING, facts=self.facts,
+            models=self._saved(writer.folder),
+        )  # fmt: skip
         have = [
             Have(
                 kind=k[0], sender=k[1], receiver=k[2], phase=k[3],
@@ -400,7 +445,7 @@ class Recording:
             )
             for k, epochs in self._have.items()
         ]  # fmt: skip
-        update = {"moments": [moment], "have": have, "targets": targets, "complete": whole}
+        update = {"moments": [moment], "have": have, "complete": whole}
         writer.describe(self._info.model_copy(update=update))
         seal(self.folder, partial=full or failed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
 
 from vflsec.errors import TraceError
 from vflsec.trace.columns import MESSAGES, Stored, tensors, writer
+from vflsec.trace.grants import write_targets
 from vflsec.trace.limits import Limits, files_of, open_file
 from vflsec.trace.manifest import (
     FORMAT,
@@ -21,12 +25,14 @@ from vflsec.trace.manifest import (
     Have,
     Manifest,
     ObserverInfo,
+    PublicFacts,
     Seal,
     SealedFile,
     dump,
     load,
 )
 from vflsec.trace.message import check_fields
+from vflsec.trace.pairs import paired
 from vflsec.trace.segments import Torn, read_segments
 from vflsec.trace.writer import RAW
 
@@ -50,12 +56,20 @@ def digest(folder: Path, name: str) -> str:
     return found.hexdigest()
 
 
-def seal(folder: str | Path, limits: Limits | None = None, *, partial: bool = False) -> list[str]:
+def seal(
+    folder: str | Path,
+    limits: Limits | None = None,
+    *,
+    partial: bool = False,
+    ended: bool = False,
+) -> list[str]:
     """Seal a recorded trace; of one that a killed process left, up to its last whole message.
 
     Args:
         folder: of the trace.
         partial: say in the manifest that recording stopped before the run did.
+        ended: the run came to its end, and its processes were stopped only then, so that a stream
+            of whole messages without an end mark lacks nothing.
 
     Returns:
         what was left out, one sentence each.
@@ -72,7 +86,7 @@ def seal(folder: str | Path, limits: Limits | None = None, *, partial: bool = Fa
     torn = Torn()
     rows: dict[str, int] = {}
     for observer in observers:
-        rows |= _seal_observer(folder, observer, list(files), manifest, limits, torn)
+        rows |= _seal_observer(folder, observer, list(files), manifest, limits, torn, ended)
     status = "partial" if partial or torn.notes else "sealed"
     _replace(folder / "manifest.json", dump(manifest.model_copy(update={"status": status})))
     write_seal(folder, rows, limits)
@@ -93,8 +107,9 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _seal_observer(
-    folder: Path, observer: str, files: list[str], manifest: Manifest, limits: Limits, torn: Torn
-) -> dict[str, int]:
+    folder: Path, observer: str, files: list[str], manifest: Manifest, limits: Limits, torn: Torn,
+    ended: bool,
+) -> dict[str, int]:  # fmt: skip
     here = folder / "view" / observer
     names = raw_of(files, observer)
     info_path = here / "observer.json"
@@ -104,12 +119,27 @@ def _seal_observer(
             (folder / name).unlink()
         return _counts(folder, observer)
     before = len(torn.notes)
-    checked = _checked(read_segments(folder, names, limits, torn), manifest, observer, limits)
-    rows, have, count, nonfinite = _write(here, observer, checked)
-    moments = [m.model_copy(update={"messages": min(m.messages, count)}) for m in info.moments]
-    whole = info.complete and len(torn.notes) == before
+    stream = paired(read_segments(folder, names, limits, torn))
+    seen = _Seen(manifest.rows)
+    checked = _checked(stream, manifest, observer, limits)
+    rows, have, count, nonfinite = _write(here, observer, seen.watched(checked))
+    if ended:
+        torn.notes = [n for n in torn.notes if n not in torn.unended]
+    moments = [
+        m.model_copy(
+            update={"messages": min(m.messages, count), "facts": seen.facts(m.facts)}
+        )
+        for m in info.moments
+    ]  # fmt: skip
+    whole = (info.complete or ended) and len(torn.notes) == before
     kept = have_of(have, info.have)
-    update = {"have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite}
+    if ended and whole and not info.have:
+        kept = [h.model_copy(update={"epochs": "all"}) for h in kept]
+    update: dict[str, Any] = {
+        "have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite
+    }  # fmt: skip
+    if not info.targets:
+        update["targets"] = seen.targets(here)
     _replace(info_path, dump(info.model_copy(update=update)))
     for path in sorted(here.glob("*.parquet.tmp")):
         if path.name != "messages.parquet.tmp":
@@ -117,7 +147,50 @@ def _seal_observer(
     (here / "messages.parquet.tmp").replace(here / "messages.parquet")
     for name in names:
         (folder / name).unlink()
+    for mark in here.glob("raw-*.tmp"):
+        mark.unlink()
     return rows
+
+
+class _Seen:
+    """What the messages themselves tell of a recording that nobody could describe at its end."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.rows: dict[bool, NDArray[np.bool_]] = {}
+        self.widths: dict[str, int] = {}
+
+    def watched(
+        self, stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]]
+    ) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+        """The messages as they are."""
+        for meta, batch in stream:
+            if meta["kind"] in ("embedding", "gradient"):
+                ids = batch.column("row")
+                if len(ids) and not ids.null_count:
+                    trained = meta["phase"] not in ("eval", "predict")
+                    at = self.rows.setdefault(trained, np.zeros(self.n, bool))
+                    at[np.clip(ids.to_numpy(), 0, self.n - 1)] = True
+                if meta["kind"] == "embedding" and meta["n_rows"]:
+                    self.widths[meta["sender"]] = math.prod(meta["shape"][1:]) or 1
+            yield meta, batch
+
+    def facts(self, facts: PublicFacts) -> PublicFacts:
+        """With the widths of the embeddings, if they were not told."""
+        return facts if facts.widths else facts.model_copy(update={"widths": dict(self.widths)})
+
+    def targets(self, here: Path) -> list[str]:
+        """Write which rows are to be guessed: those trained on, and those only evaluated."""
+        none = np.zeros(1, bool)
+        train, other = self.rows.get(True, none), self.rows.get(False, none)
+        if len(train) == len(other):
+            other = other & ~train
+        found = []
+        for split, seen in (("train", train), ("test", other)):
+            if seen.any():
+                write_targets(here, split, torch.from_numpy(np.nonzero(seen)[0]))
+                found.append(split)
+        return found
 
 
 def _checked(

@@ -29,9 +29,16 @@ _SCHEMA, _BATCH = 1, 3
 
 @dataclass
 class Torn:
-    """Which segments end early, in words; filled while they are read."""
+    """What of segments is not whole, in words; filled while they are read.
+
+    Attributes:
+        notes: all of it.
+        unended: of these, segments that hold whole messages and only lack an end mark: their
+            process was stopped, after its last message or before.
+    """
 
     notes: list[str] = field(default_factory=list)
+    unended: list[str] = field(default_factory=list)
 
 
 def read_segments(
@@ -40,7 +47,8 @@ def read_segments(
     """Messages in the order in which they were written: (fields, rows of the payload).
 
     `names` are paths of segments below `folder`. A segment that ends early gives what is whole; of
-    the messages of one process nothing is given beyond the first that is not there.
+    the messages of one process nothing is given beyond the first that is not there. Several
+    processes that wrote at the same time are merged by their clock, and numbered anew.
 
     Raises:
         TraceError: bytes that no recorder writes.
@@ -51,17 +59,53 @@ def read_segments(
         if match is None:
             raise TraceError(f"{name}: is no segment.")
         by_process.setdefault(int(match[1]), []).append(name)
-    for process in sorted(by_process):
-        streams = [_segment(folder, n, limits, torn) for n in sorted(by_process[process])]
-        merged = heapq.merge(*streams, key=lambda pair: pair[0]["msg"])
-        for expected, (meta, batch) in enumerate(merged):
-            if meta["msg"] != expected:
-                torn.notes.append(
-                    f"message {expected} of segment {process:04d} is missing; what follows it is "
-                    "left out."
-                )
-                break
+    if len(names) > limits.segments:
+        raise TraceError(
+            f"{names[0]}: is one of {len(names)} segments; at most {limits.segments} are read. "
+            "Raise Limits.segments if you trust them."
+        )
+    streams = [
+        _process(folder, process, sorted(by_process[process]), limits, torn)
+        for process in sorted(by_process)
+    ]
+    numbers: list[dict[int, int]] = [{} for _ in streams]
+    merged = heapq.merge(*(_of(i, s) for i, s in enumerate(streams)), key=lambda found: found[0])
+    for count, (_, i, meta, batch) in enumerate(merged):
+        if len(streams) == 1:
             yield meta, batch
+            continue
+        numbers[i][meta["msg"]] = count
+        pair = meta.get("pair")
+        yield {**meta, "msg": count, "pair": numbers[i].get(pair, pair)}, batch
+
+
+Found = tuple[dict[str, Any], pa.RecordBatch]
+
+
+def _of(
+    i: int, stream: Iterator[Found]
+) -> Iterator[tuple[tuple[int, int], int, dict[str, Any], pa.RecordBatch]]:
+    """Messages of process `i` with when they passed, which never runs backwards within it."""
+    last = 0
+    for meta, batch in stream:
+        t = meta.get("t")
+        last = max(last, t) if isinstance(t, int) else last
+        yield (last, i), i, meta, batch
+
+
+def _process(
+    folder: Path, process: int, names: list[str], limits: Limits, torn: Torn
+) -> Iterator[Found]:
+    streams = [_segment(folder, n, limits, torn) for n in names]
+    merged = heapq.merge(*streams, key=lambda pair: pair[0]["msg"])
+    for expected, (meta, batch) in enumerate(merged):
+        if meta["msg"] != expected:
+            torn.notes.append(
+                f"message {expected} of segment {process:04d} is missing; what follows it is "
+                "left out."
+            )
+            return
+        yield meta, batch
 
 
 def _segment(
@@ -78,8 +122,10 @@ def _segment(
         while True:
             frame = _frame(file, size, name, limits)
             if frame is None:
-                if file.tell() < size or not _ended(file, size):
+                within = file.tell() < size
+                if within or not _ended(file, size):
                     torn.notes.append(f"{name}: ends within a message or without an end mark.")
+                    torn.unended += torn.notes[-1:] if not within else []
                 return
             kind, raw = frame
             if kind == _SCHEMA and not head:

@@ -267,5 +267,5 @@ def lacking(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) ->
             return "not-applicable", f"{spec.name} needs the victim's model; it is not granted."
     if evidence.trace.manifest.classes is None and attack.target == "label":
         return "not-applicable", f"{spec.name} needs the number of classes; give --classes."
-    reason = attack.applicable(view.facts)
+    reason = attack.pointless(view.facts)
     return ("not-applicable", reason) if reason else ("", "")

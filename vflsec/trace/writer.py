@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 import time
@@ -57,15 +58,25 @@ def begin(folder: Path, manifest: Manifest) -> None:
         if (folder / "seal.json").exists():
             raise ConfigError(f"{folder}: is sealed; record into another folder.")
         return
-    if any(folder.iterdir()):
+    if any(not p.name.endswith(".tmp") for p in folder.iterdir()):
+        if path.exists():  # another process of the same run was faster
+            return begin(folder, manifest)
         raise ConfigError(f"{folder}: is not empty and holds no trace. Give an empty folder.")
-    path.write_bytes(dump(manifest))
+    _replace(path, dump(manifest))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write so that other processes see the old file or the whole new one."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    new.write_bytes(data)
+    new.replace(path)
 
 
 class Writer:
     """Appends the messages of one observer to segments of the trace in `folder`.
 
-    Every process start makes its own segments. Safe to call from several threads.
+    Every process start makes its own segments, and several processes may write at once. Safe to
+    call from several threads.
 
     Args:
         folder: of a trace that :func:`begin` made.
@@ -82,22 +93,27 @@ class Writer:
         self.max_bytes, self.bytes, self.count, self.full = max_bytes, 0, 0, False
         self._lock = threading.Lock()
         self._streams: dict[Stored, tuple[Any, Any]] = {}
-        self._segment = self._next_segment()
+        self.segment = self._claim()
         if not (self.folder / "observer.json").exists():
             self.describe(ObserverInfo(party=observer))
 
-    def _next_segment(self) -> int:
+    def _claim(self) -> int:
+        """A number of segments that no other process has; sealing removes the mark it leaves."""
         if (self.folder / "messages.parquet").exists():
             raise ConfigError(f"{self.folder}: is sealed; record into another folder.")
         found = [RAW.fullmatch(p.name) for p in self.folder.iterdir()]
-        return max((int(m[1]) for m in found if m), default=-1) + 1
+        number = max((int(m[1]) for m in found if m), default=-1) + 1
+        while True:
+            try:
+                (self.folder / f"raw-{number:04d}.tmp").touch(exist_ok=False)
+            except FileExistsError:
+                number += 1
+            else:
+                return number
 
     def describe(self, info: ObserverInfo) -> None:
         """Write ``observer.json`` anew."""
-        path = self.folder / "observer.json"
-        new = path.with_name("observer.json.tmp")
-        new.write_bytes(dump(info))
-        new.replace(path)
+        _replace(self.folder / "observer.json", dump(info))
 
     def message(
         self,
@@ -174,7 +190,7 @@ class Writer:
             schema=schema,
         )  # fmt: skip
         if stored not in self._streams:
-            path = self.folder / f"raw-{self._segment:04d}-{stored}.arrows"
+            path = self.folder / f"raw-{self.segment:04d}-{stored}.arrows"
             file = pa.OSFile(str(path), "wb")
             self._streams[stored] = (file, pa.ipc.new_stream(file, schema))
         text = json.dumps(meta, separators=(",", ":"))

@@ -38,7 +38,8 @@ class Moment:
     Attributes:
         training: the cohort.
         phase: that has ended.
-        predictions: by split, if asked for: sample ids (R, n) and log shares (R, n, C).
+        predictions: by split, if asked for: sample ids (R, n) and log shares (R, n, C), or answers
+            (R, n, 1) for a quantity.
     """
 
     training: Training
@@ -109,6 +110,7 @@ class Training:
         self.algorithm: Algorithm = registry.algorithms.create(first.algorithm, first.params)
         self.seeds = [c.seed for c in cells]
         self.stack = Stack.build(tasks, self.seeds, device, getattr(torch, first.dtype))
+        self.algorithm.check_label(self.stack.first.classes)
         self.initial: dict[str, dict[str, Tensor]] = {}
         self._alone: dict[str, Replicas | None] = {}
         self.taps: list[Tap] = []
@@ -235,11 +237,11 @@ class Training:
         """Predictions for the main task; attackers may see what is returned to them."""
         if not (phase.predicts and (wanted or any(d.returned for d in self.demands))):
             return {}
-        out = {}
+        out, task = {}, self.stack.first
         for split in ("test", "validation"):
             rows = self.stack.rows(split)
             logits = self.fed.decode(predict(self.algorithm, self.fed, rows))
-            out[split] = rows, torch.log_softmax(logits, dim=-1)
+            out[split] = rows, logits if task.classes == 1 else torch.log_softmax(logits, dim=-1)
         return out if wanted else {}
 
     def _policies(self) -> dict[str, list[tuple[Policy, Tensor]]]:

@@ -17,6 +17,7 @@ from vflsec._version import __version__
 from vflsec.algorithm import Algorithm
 from vflsec.cell import AttackSpec
 from vflsec.channel import Recorder
+from vflsec.errors import ConfigError
 from vflsec.federation import Federation
 from vflsec.message import Message
 from vflsec.task import Task
@@ -43,7 +44,20 @@ from vflsec.trace.weights import write_weights
 from vflsec.trace.writer import Writer, begin
 from vflsec.train.views import aux_rows, known_rows, victims
 
-__all__ = ["Export"]
+__all__ = ["Export", "no_quantity"]
+
+
+def no_quantity(classes: int, what: str) -> None:
+    """Refuse to write `what` of a training whose label is a quantity (1 class).
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if classes == 1:
+        raise ConfigError(
+            f"{what} holds labels as classes, and the label here is a quantity. Audit it without, "
+            "or cut the label into classes (label_edges under [data])."
+        )
 
 
 class Export:
@@ -74,6 +88,7 @@ class Export:
         max_bytes: int | None = None,
         whole: bool = False,
     ) -> None:
+        no_quantity(task.classes, "a trace")
         self.folder, self.task, self.attacks = Path(folder), task, tuple(attacks)
         self.r, self.seed, self.whole = r, seed, whole
         parties = [

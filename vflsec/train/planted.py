@@ -2,7 +2,8 @@
 
 A label canary carries one of two classes, a row canary one of two rows of one party's columns. They
 replace what the row had, so the data set keeps its size and everything that happens to a training
-row happens to them: phases, policies, messages.
+row happens to them: phases, policies, messages. An inserted canary is there or is zeroed out, by
+its coin: then its columns are zero at every party and it adds nothing to any loss.
 
 Source: Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023,
 arXiv:2305.08846; label canaries: Malek et al., NeurIPS 2021, arXiv:2106.03408, section 5.
@@ -18,7 +19,7 @@ from torch import Tensor
 from vflsec.rng import generator
 from vflsec.task import Task
 
-__all__ = ["Planted", "plant_labels", "plant_rows"]
+__all__ = ["Planted", "plant_inserted", "plant_labels", "plant_rows"]
 
 MOST = 2000
 LOUD = 100.0
@@ -90,3 +91,35 @@ def plant_rows(task: Task, party: str, seed: int, share: float = 0.5) -> tuple[T
     changed = x.clone()
     changed[planted.rows] = templates[planted.coins]
     return replace(task, x={**task.x, party: changed}), planted
+
+
+def plant_inserted(task: Task, seed: int, share: float = 0.5) -> tuple[Task, Task, Planted]:
+    """`task` with some training rows that are loud at every party, or zeroed out.
+
+    Loud rows point in random directions, 100 times as long as usual, so that what one adds to
+    gradients is at the clipping length, and unlike what others add.
+
+    Args:
+        task: one learning problem.
+        seed: of rows and coins.
+        share: of the labelled training rows that become canaries.
+
+    Returns:
+        the task in which coins decide, the task in which all canaries are there, and the canaries.
+    """
+    planted = _canaries(task, seed, "inserted", share)
+    g = generator(seed, "planted", "directions")
+    there, by_coin = {}, {}
+    out = planted.rows[planted.coins == 0]
+    for party, x in task.x.items():
+        loud = x[planted.rows].clone()
+        schema = task.schema[party]
+        numeric = list(schema.numeric) if schema.categorical else slice(None)
+        loud[:, numeric] = LOUD * torch.randn(loud[:, numeric].shape, generator=g, dtype=x.dtype)
+        there[party] = x.clone()
+        there[party][planted.rows] = loud
+        by_coin[party] = there[party].clone()
+        by_coin[party][out] = 0.0
+    silent = torch.zeros(len(task.y), dtype=torch.bool)
+    silent[out] = True
+    return replace(task, x=by_coin, silent=silent), replace(task, x=there), planted

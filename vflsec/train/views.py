@@ -35,7 +35,7 @@ def known_rows(task: Task, seed: int, count: int) -> Known:
         of = (y == c).nonzero().squeeze(1)
         place[of] = torch.arange(len(of))
     rank = torch.argsort(place * task.classes + y)[:count]
-    return Known(rows[rank], y[rank])
+    return Known(rows[rank], y[rank] if task.values is None else task.values[rows[rank]])
 
 
 def aux_rows(task: Task, seed: int, count: int, known: Known | None) -> Tensor:

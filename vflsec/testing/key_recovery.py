@@ -22,7 +22,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from vflsec.he.envelope import unpack
+from vflsec.he.ckks import PublicKey
+from vflsec.he.envelope import pack, unpack
+
+__all__ = ["Ring", "attack", "ciphertexts", "decrypt", "is_ternary", "rescaled", "symmetric"]
 
 MAGIC = b"\x5e\xa1\x10\x04"  # of SEAL 4: header of 16 bytes
 Array = np.ndarray
@@ -169,6 +172,19 @@ def decrypt(ring: Ring, key: Array, sealed: Ciphertext) -> Array:
     """Slots (N / 2,) of a ciphertext, by the first of its primes alone."""
     c0, c1 = (ring.natural(p) for p in sealed.parts[:, 0])
     return slots(ring.coefficients((c0 + c1 * ring.values(key)) % ring.q), ring.n) / sealed.scale
+
+
+def rescaled(public: PublicKey, sealed: bytes, w: Array, mask: Array) -> bytes:
+    """Enc(h W + R) as it was once made: each product rescaled, left with a single prime."""
+    from vflsec.he import tenseal
+
+    ts, context = tenseal(), public._context
+    _, x = public._load(sealed)
+    context.auto_rescale = True
+    product = x.mm(ts.plain_tensor(w.tolist()))
+    product = product + ts.ckks_tensor(context, mask.reshape(len(mask), 1, -1), batch=True)
+    context.auto_rescale = False
+    return pack("rows", public.key, mask.shape, [product.serialize()])
 
 
 def attack(public: bytes, product: bytes, answers: Array) -> tuple[Ring, Array]:

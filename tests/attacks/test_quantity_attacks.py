@@ -1,0 +1,161 @@
+"""Attacks on a label that is a quantity: closed forms, nulls, budgets, and a whole audit."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+import torch
+from attack_views import rng
+
+from vflsec import registry
+from vflsec.audit.metrics import score
+from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.data.prepare import make_task
+from vflsec.engine.cohort import run_cohort
+from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.guess import Guess, Truth
+from vflsec.task import Task
+from vflsec.view import Facts, Known, Schema, Table, View
+
+PASSIVE = ("passive",)
+
+
+def tasks(seeds: int, rows: int = 600, **options: object) -> dict[int, Task]:
+    made = registry.datasets.create("quantity_gaussian", {"rows": rows, "test_rows": 300})
+    return {s: make_task(made.load(s), s, **options) for s in range(seeds)}
+
+
+def audited(tasks: dict[int, Task], *names: str, strength: float = 0.0) -> dict[str, list[float]]:
+    """Concordance of each attack on training rows by seed, and of its best control."""
+    defense = (DefenseSpec("iso", strength=strength),)
+    cells = [CellSpec({"name": "q"}, "splitnn", {"epochs": 8}, defense, s) for s in tasks]
+    specs = [AttackSpec(n, {}, PASSIVE) for n in names]
+    found: dict[str, list[float]] = {n: [] for n in names} | {"control": [], "r2": []}
+    for result in run_cohort(cells, specs, tasks, device="cpu"):
+        for m in result.measures:
+            if m.split == "train" and m.metric == "concordance":
+                found[m.attack].append(m.value)
+                found["control"].append(max(c["value"] for c in m.controls.values()))
+            if m.split == "test" and m.metric == "r2" and not m.attack:
+                found["r2"].append(m.value)
+    return found
+
+
+def linear_view(n: int = 80, q: int = 6) -> tuple[View, torch.Tensor]:
+    """What A sees behind a linear top if it holds all columns: g = 2/b (a z.w + c - y) w."""
+    g = rng(1)
+    z = torch.randn(n, 5, generator=g, dtype=torch.float64)
+    w = torch.randn(5, generator=g, dtype=torch.float64)
+    y = z @ torch.randn(5, generator=g, dtype=torch.float64)
+    y = y + torch.randn(n, generator=g, dtype=torch.float64)
+    step = torch.arange(n) // 16
+    size = torch.bincount(step)[step]
+    gradient = (2 / size * (z @ w + 0.3 - y)).unsqueeze(1) * w
+    rows, zero = torch.arange(n), torch.zeros(n, dtype=torch.int64)
+    at = Table(gradient, rows, zero, step)
+    sent = Table(z @ torch.outer(w, w) / (w @ w), rows, zero, step)
+    party = "p"
+    view = View(
+        adversary=(party,), columns=MappingProxyType({}), present=MappingProxyType({}),
+        schema=MappingProxyType({party: Schema((), (), (5,))}),
+        tables=MappingProxyType({
+            ("received", "gradient", "first", party): at,
+            ("received", "gradient", "mean", party): at,
+            ("sent", "embedding", "first", party): sent,
+        }),
+        models=MappingProxyType({}),
+        facts=Facts("splitnn", "train", "a", ("a", party), classes=1),
+        targets=MappingProxyType({"train": rows[q:]}),
+        known=Known(rows[:q], y[:q]),
+    )  # fmt: skip
+    return view, y
+
+
+def concordance(guess: Guess, y: torch.Tensor) -> float:
+    truth = Truth("value", np.arange(len(y)), y)
+    told = Guess("value", guess.rows, guess.scores)
+    (found,) = score(told, truth, guess.rows, classes=1, prior=[1.0], metrics=["concordance"])
+    assert found.value is not None
+    return found.value
+
+
+def test_residuals_behind_a_linear_top_give_the_value() -> None:
+    """y = a(z) - rho / 2|w|, whatever the size of the batch; six known rows for three unknowns."""
+    view, y = linear_view()
+    guess = registry.attacks.create(
+        "residual", {"directions": 1, "variants": ("first", "both")}
+    ).infer(view, rng())  # fmt: skip
+    assert not set(guess.rows.tolist()) & set(range(6))
+    assert guess.notes["variant"] == "both"
+    assert concordance(guess, y) > 0.97
+    assert float(((guess.scores - y[guess.rows].numpy()) ** 2).mean() / y.var()) < 0.02
+
+
+def test_gradients_that_say_nothing_give_nothing() -> None:
+    view, y = linear_view(n=800, q=20)
+    found = []
+    for seed in range(8):
+        noise = torch.randn(800, 5, generator=rng(seed), dtype=torch.float64)
+        tables = {k: Table(noise, t.rows, t.epoch, t.step) for k, t in view.tables.items()}
+        blind = View(**{**vars(view), "tables": MappingProxyType(tables)})
+        found.append(concordance(registry.attacks.create("residual").infer(blind, rng()), y))
+    error = np.std(found, ddof=1) / np.sqrt(len(found))
+    assert abs(np.mean(found) - 0.5) < 3 * max(error, 0.0083)
+
+
+def test_an_embedding_that_is_the_value_is_read() -> None:
+    found = audited(tasks(3), "residual", "value_completion")
+    assert np.mean(found["r2"]) > 0.5
+    assert min(found["residual"]) > 0.85
+    assert np.mean(found["value_completion"]) > 0.75
+    assert np.mean(found["control"]) < 0.65
+
+
+def test_in_the_null_world_and_under_heavy_noise_nothing_is_added_to_own_columns() -> None:
+    """Known values beside any embedding tell something of the population, and so does a control."""
+    null = audited(tasks(4, shuffle_labels=True), "residual", "value_completion")
+    noisy = audited(tasks(4), "residual", strength=50.0)
+    for found in (null, noisy):
+        own = np.array(found["control"]).reshape(4, -1).max(1)
+        for name in ("residual", "value_completion"):
+            gain = np.array(found.get(name, own)) - own
+            assert gain.mean() < 2.4 * gain.std(ddof=1) / 2 + 1e-9
+
+
+def test_known_values_are_needed_and_classes_are_declined() -> None:
+    view, _ = linear_view()
+    for name in ("residual", "value_completion"):
+        attack = registry.attacks.create(name)
+        with pytest.raises(ThreatModelError):
+            attack.infer(View(**{**vars(view), "known": None}), rng())
+        assert "quantity" in attack.pointless(Facts("s", "t", "a", ("a", "p"), classes=2))
+    for name in ("norm", "model_completion", "cluster"):
+        reason = registry.attacks.create(name).pointless(view.facts)
+        assert "the label is a quantity" in reason
+
+
+@pytest.mark.parametrize("name", ["label_dp", "marvell", "dpsgd", "mixup", "coae"])
+def test_a_defense_of_classes_is_refused(name: str) -> None:
+    cells = [CellSpec({"name": "q"}, "splitnn", {}, (DefenseSpec(name, strength=0.1),))]
+    with pytest.raises(ConfigError, match="a quantity"):
+        run_cohort(cells, [], tasks(1), device="cpu")
+
+
+def test_an_algorithm_of_classes_is_refused() -> None:
+    cells = [CellSpec({"name": "q"}, "fedhssl", {})]
+    with pytest.raises(ConfigError, match="fedhssl: the label must be a class"):
+        run_cohort(cells, [], tasks(1), device="cpu")
+
+
+def test_without_a_peer_it_is_the_active_party_alone_bit_for_bit() -> None:
+    world = tasks(1)
+    alone = Task(**{**vars(world[0]), "parties": ("active",)})
+    cell = {"local": CellSpec({"name": "q"}, "local", {"epochs": 3}),
+            "splitnn": CellSpec({"name": "q"}, "splitnn", {"epochs": 3})}  # fmt: skip
+    (a,) = run_cohort([cell["local"]], [], world, device="cpu")
+    (b,) = run_cohort([cell["splitnn"]], [], {0: alone}, device="cpu")
+    figures = [[m.value for m in r.measures if m.metric in ("r2", "mae")] for r in (a, b)]
+    assert figures[0] == figures[1]
+    assert len(figures[0]) == 4

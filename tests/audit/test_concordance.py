@@ -1,0 +1,71 @@
+"""Concordance: the AUC where the truth has two values, Kendall's tau where it has many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vflsec.audit.metrics import score
+from vflsec.guess import Guess, Truth
+
+
+def figures(scores: np.ndarray, y: np.ndarray, metric: str = "concordance"):
+    rows = np.arange(len(y))
+    (found,) = score(
+        Guess("value", rows, scores), Truth("value", rows, y), rows, classes=1, prior=[1.0],
+        metrics=[metric],
+    )  # fmt: skip
+    return found
+
+
+def by_pairs(s: np.ndarray, y: np.ndarray) -> float:
+    right = total = 0.0
+    for i in range(len(y)):
+        for j in range(i):
+            if y[i] != y[j]:
+                total += 1
+                right += 0.5 + 0.5 * np.sign(s[i] - s[j]) * np.sign(y[i] - y[j])
+    return right / total
+
+
+@pytest.mark.parametrize("ties", [0, 1])
+def test_it_is_the_share_of_pairs_ranked_rightly(ties: int) -> None:
+    rng = np.random.default_rng(ties)
+    y, s = rng.standard_normal((2, 60))
+    if ties:
+        y, s = np.round(y), np.round(s + y)
+    assert figures(s, y).value == pytest.approx(by_pairs(s, y), abs=1e-12)
+
+
+def test_for_two_values_it_is_the_auc() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200).astype(float)
+    s = y + rng.standard_normal(200)
+    u = stats.mannwhitneyu(s[y == 1], s[y == 0]).statistic
+    assert figures(s, y).value == pytest.approx(u / ((y == 1).sum() * (y == 0).sum()), abs=1e-12)
+
+
+def test_a_constant_ranks_nothing_and_a_reversed_order_is_zero() -> None:
+    y = np.arange(50.0)
+    assert figures(np.zeros(50), y).value == 0.5
+    assert figures(-y, y).value == 0.0
+    assert figures(y**3, y).value == 1.0
+    assert figures(y, np.ones(50)).value is None
+
+
+def test_its_interval_covers_the_truth() -> None:
+    """Normal scores of correlation .5: c = 1/2 + asin(.5)/pi = 2/3."""
+    rng = np.random.default_rng(1)
+    inside = 0
+    for _ in range(200):
+        y, e = rng.standard_normal((2, 150))
+        found = figures(0.5 * y + np.sqrt(0.75) * e, y)
+        inside += found.low <= 2 / 3 <= found.high
+    assert 180 <= inside <= 199
+
+
+def test_absolute_error_and_r2() -> None:
+    y = np.array([0.0, 1.0, 2.0, 3.0])
+    assert figures(y + 0.5, y, "mae").value == 0.5
+    assert figures(np.full(4, 1.5), y, "r2").value == 0.0

@@ -1,0 +1,87 @@
+"""A label that is a quantity: how it is read, standardised, permuted and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from vflsec import registry
+from vflsec.data.prepare import make_task
+from vflsec.data.tables import load_tables
+from vflsec.errors import DataError
+from vflsec.task import Stack
+
+
+def tables(folder: Path, limit: object = None) -> dict[str, Path]:
+    rng = np.random.default_rng(0)
+    values = 5000 + 900 * rng.standard_normal(300) if limit is None else limit
+    frame = pd.DataFrame({"id": np.arange(300), "a": rng.standard_normal(300), "limit": values})
+    frame.to_csv(folder / "bank.csv", index=False)
+    other = pd.DataFrame({"id": np.arange(300), "b": rng.standard_normal(300)})
+    other.to_csv(folder / "shop.csv", index=False)
+    return {"bank": folder / "bank.csv", "shop": folder / "shop.csv"}
+
+
+def load(files: dict[str, Path], **more: object):
+    return load_tables(files, label="limit", id="id", task="regression", **more)
+
+
+def test_values_are_in_standard_deviations_of_the_training_rows(tmp_path: Path) -> None:
+    source = load(tables(tmp_path))
+    assert source.values is not None
+    assert source.class_names == ("limit",)
+    assert set(source.y.tolist()) == {0}
+    task = make_task(source, 3)
+    assert task.values is not None
+    assert task.classes == 1
+    seen = source.values[task.sets["labelled"].numpy()]
+    expected = (source.values - seen.mean()) / seen.std()
+    assert task.values.numpy() == pytest.approx(expected)
+    assert float(task.values[task.sets["test"]].mean()) != 0.0  # fitted on training rows alone
+
+
+def test_a_missing_value_is_a_row_without_a_label(tmp_path: Path) -> None:
+    values = [float(i) for i in range(300)]
+    values[7] = float("nan")
+    task = make_task(load(tables(tmp_path, values)), 0)
+    assert int(task.y[7]) == -1
+    assert task.values is not None
+    assert bool(task.values[7].isnan())
+    assert all(7 not in task.sets[s].tolist() for s in ("labelled", "validation", "test"))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["high", *["1.5"] * 299], "hold finite numbers"),
+        ([np.inf, *range(299)], "hold finite numbers"),
+        ([4.0] * 300, "have different values"),
+    ],
+)
+def test_what_is_no_quantity_is_refused(tmp_path: Path, values: object, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        load(tables(tmp_path, values))
+
+
+def test_edges_and_a_quantity_exclude_each_other(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="leave out one or the other"):
+        load(tables(tmp_path), label_edges=[1.0])
+
+
+def test_the_null_world_permutes_values_and_keeps_the_truth() -> None:
+    source = registry.datasets.create("quantity_gaussian", {"rows": 200}).load(0)
+    plain, null = make_task(source, 0), make_task(source, 0, shuffle_labels=True)
+    assert plain.values is not None
+    assert null.given is not None
+    assert torch.equal(plain.values, null.values)
+    rows = null.sets["labelled"]
+    assert sorted(null.given[rows].tolist()) == sorted(plain.values[rows].tolist())
+    both = torch.stack([null.given[rows], plain.values[rows]])
+    assert abs(float(torch.corrcoef(both)[0, 1])) < 0.3
+    handed = Stack.build({0: null}, [0, 0]).labels()
+    assert handed.shape == (2, len(source.y), 1)
+    assert handed[0, rows, 0].double() == pytest.approx(null.given[rows].numpy(), abs=1e-6)

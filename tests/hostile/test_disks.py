@@ -1,0 +1,184 @@
+"""Real file systems that are full or read-only, lost logs: an error, or the same results."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from audited import SCENARIO, Planted, gate
+
+from vflsec import cli
+from vflsec.engine import run as engine
+
+LEAKS = {"norm": 0.3, "model_completion": 0.2}
+STRICT = gate(max=0.1)
+
+
+def go(planted: Planted, *args: object) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "default_backend", planted.backend)
+        return cli.main([str(a) for a in args])
+
+
+def table(folder: Path) -> pd.DataFrame:
+    return pd.read_parquet(folder / "results.parquet")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("scenario") / "case.toml"
+    found.write_text(SCENARIO + STRICT)
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(path: Path) -> pd.DataFrame:
+    """Results of an audit that nothing disturbs."""
+    assert go(Planted(LEAKS), "audit", path, "--out", path.parent / "whole", "-q") == 1
+    return table(path.parent / "whole")
+
+
+Mount = Callable[[str], None]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[tuple[Path, Mount]]:
+    """A small file system of its own, and what mounts it again with other options."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(options: str) -> None:
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    try:
+        mount("size=64m")
+    except (AssertionError, OSError) as error:
+        pytest.skip(f"no file system may be mounted here: {str(error).strip()[:80]}")
+    try:
+        yield folder, lambda options: mount(f"remount,{options}")
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize(
+    "kilobytes", [96, *(pytest.param(k, marks=pytest.mark.slow) for k in (16, 160, 224, 352))]
+)
+def test_a_full_disk_is_told_and_loses_nothing(
+    kilobytes: int, disk: tuple[Path, Mount], path: Path, whole: pd.DataFrame,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Wherever it fills up: the lock, the store, an export."""
+    folder, remount = disk
+    remount(f"size={kilobytes}k")
+    planted = Planted(LEAKS)
+    args = ("audit", path, "--out", folder / "out", "-q", "--replicas", 1)
+    code = go(planted, *args)
+    err = capsys.readouterr().err
+    assert code == 2, err
+    assert str(folder) in err
+    assert "Traceback" not in err
+    assert "internal" not in err
+    stored = len(planted.trained)
+    remount("size=64m")
+    again = Planted(LEAKS)
+    assert go(again, *args) == 1, capsys.readouterr().err
+    assert len(again.trained) >= 15 - stored
+    pd.testing.assert_frame_equal(table(folder / "out"), whole)
+
+
+def test_a_read_only_folder_is_refused_and_can_be_judged(
+    disk: tuple[Path, Mount], path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, remount = disk
+    out = folder / "out"
+    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 1
+    remount("ro")
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
+    capsys.readouterr()
+    for target in (out, folder / "new"):
+        planted = Planted(LEAKS)
+        assert go(planted, "audit", path, "--out", target, "-q") == 2
+        assert planted.trained == []
+        err = capsys.readouterr().err
+        assert "Read-only file system" in err
+        assert str(target) in err
+    assert go(Planted(LEAKS), "gate", out) == 1
+    assert go(Planted(LEAKS), "report", out) == 0
+    assert go(Planted(LEAKS), "compare", out, out) == 0
+    assert go(Planted(LEAKS), "gate", out, "--report", folder / "to") == 2
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+
+
+@pytest.mark.slow
+def test_a_disk_that_becomes_read_only_meanwhile_is_told(
+    disk: tuple[Path, Mount], path: Path, whole: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, _ = disk
+    out = folder / "out"
+
+    class Pulls(Planted):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            if len(self.trained) == 3:
+                # files are open for writing, so the kernel asks for force
+                subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
+                command = ["mount", "-o", "remount,bind,ro", str(folder)]
+                subprocess.run(command, check=True)
+            return super().__call__(*args, **kwargs)
+
+    args = ("audit", path, "--out", out, "-q", "--replicas", 1)
+    try:
+        code = go(Pulls(LEAKS), *args)
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+    assert code in (1, 2)
+    err = capsys.readouterr().err
+    assert code == 1 or str(out) in err
+    assert "Traceback" not in err
+    assert go(Planted(LEAKS), *args) == 1
+    pd.testing.assert_frame_equal(table(out), whole)
+
+
+@pytest.mark.parametrize("left", [0.0, pytest.param(0.6, marks=pytest.mark.slow)])
+def test_a_log_that_is_lost_or_cut_costs_trainings_and_no_more(
+    left: float, path: Path, whole: pd.DataFrame, tmp_path: Path
+) -> None:
+    """The folder as a kill leaves it, without its write-ahead log or with a part of it."""
+    out, found = tmp_path / "out", tmp_path / "found"
+
+    class Copies(Planted):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            if len(self.trained) == 7:
+                shutil.copytree(out, found)
+            return super().__call__(*args, **kwargs)
+
+    assert go(Copies(LEAKS), "audit", path, "--out", out, "-q", "--replicas", 1) == 1
+    log = found / "results.sqlite-wal"
+    assert log.stat().st_size > 10_000
+    data = log.read_bytes()
+    log.write_bytes(data[: int(left * len(data))])
+    if not left:
+        log.unlink()
+    (found / "results.sqlite-shm").unlink(missing_ok=True)
+    again = Planted(LEAKS)
+    assert go(again, "audit", path, "--out", found, "-q") == 1
+    assert 8 <= len(again.trained) <= 15
+    pd.testing.assert_frame_equal(table(found), whole)
+
+
+def test_a_clock_that_jumps_back_meanwhile_changes_nothing(
+    path: Path, whole: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import time
+
+    start = time.time()
+    jumps = iter(range(10**9))
+    monkeypatch.setattr(time, "time", lambda: start - 3600.0 * next(jumps))
+    assert go(Planted(LEAKS), "audit", path, "--out", tmp_path / "out", "-q") == 1
+    pd.testing.assert_frame_equal(table(tmp_path / "out"), whole)

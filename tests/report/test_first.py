@@ -1,0 +1,266 @@
+"""The first screen: answers, scope, the cheapest strength, what was not run, commands that work."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import Planted, audited, gate
+
+from vflsec import cli
+from vflsec.report import coverage, first
+from vflsec.report.html import html
+from vflsec.report.markdown import markdown_summary
+from vflsec.report.statement import paragraph, statement
+
+LEAKY = {"norm": 0.3, "model_completion": 0.2}
+SEALED = {"norm": 0.0, "model_completion": 0.02}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    gates = gate(max=0.1, strength=0) + gate(metric="utility_drop", max=0.1)
+    return audited(tmp_path_factory.mktemp("first"), Planted(LEAKY, SEALED), gates).folder
+
+
+@pytest.fixture(scope="module")
+def summary(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def run(command: str) -> int:
+    words = shlex.split(command)
+    assert words[0] == "vflsec"
+    return cli.main(words[1:])
+
+
+def test_it_says_whether_how_much_and_to_whom(summary: dict[str, Any]) -> None:
+    (line,) = first.answers(summary)
+    worst = next(r for r in summary["leaks"] if r["attack"] == "norm")
+    assert line == (
+        f"breast_cancer, without a defense, leaks: the labels of bank to shop, "
+        f"{worst['advantage']:+.2f} of AUC [{worst['low']:+.2f}, {worst['high']:+.2f}] above its "
+        "own means (norm, the strongest of 2)."
+    )
+    assert 0.25 < worst["low"] < worst["advantage"] < worst["high"] < 0.35
+
+
+def test_a_sealed_system_is_not_said_to_leak(tmp_path: Path) -> None:
+    found = audited(tmp_path, Planted(SEALED, SEALED, sd=0.05), gate(max=0.2)).summary
+    (line,) = first.answers(found)
+    assert line.startswith("breast_cancer, without a defense: no leak of the labels of bank is ")
+    assert "the most that 2 attacks gained is" in line
+
+
+def test_a_leak_that_choosing_explains_is_told_apart(summary: dict[str, Any]) -> None:
+    """One attack of two is a leak by itself, and not after the correction for both."""
+    found = copy.deepcopy(summary)
+    for row in found["leaks"]:
+        row["low"] = -0.01
+    (line,) = first.answers(found)
+    assert "no leak of the labels of bank outlasts the correction for 2 tries" in line
+
+
+def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, Any]) -> None:
+    assert first.scope(summary) == (
+        "FAIL for 2 attacks of 2 of 11 families, at iso 0, iso 5. 3 judgements: 1 failed, 2 passed."
+    )
+    one = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.1, defense="defended")).summary
+    least = max(one["gates"][0]["detectable"].values())
+    assert first.scope(one) == (
+        f"PASS for 2 attacks of 2 of 11 families, at iso 5; would have found {least:.2g} at worst. "
+        "1 judgement: 1 passed."
+    )
+    assert 0 < least < 0.1
+
+
+def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[str, Any]) -> None:
+    """The gate asks about strength 0 alone, which fails; 5 would pass both."""
+    rows = {(r["defense"], r["strength"]): r for r in summary["grid"]}
+    assert (rows["iso", 0.0]["gates"], rows["iso", 0.0]["passed"]) == (2, 1)
+    assert (rows["iso", 5.0]["gates"], rows["iso", 5.0]["passed"]) == (2, 2)
+    assert [k for k, r in rows.items() if r["cheapest"]] == [("iso", 5.0)]
+    (line,) = first.cheapest(summary)
+    drop = rows["iso", 5.0]["utility_drop"]
+    assert drop == pytest.approx(0.02, abs=0.005)
+    assert line.startswith(f"breast_cancer: iso 5 already passes both gates, costs {drop:.3f} [")
+    step = first.next_steps(summary)[0]
+    assert step.text.startswith("On breast_cancer use iso 5 with splitnn: it passes every gate")
+    assert run(step.command) == 0
+    none = copy.deepcopy(summary)
+    for row in none["grid"]:
+        row |= {"passed": 0, "cheapest": False}
+    assert "no strength of the grid (iso 0, iso 5) passes both gates" in first.cheapest(none)[0]
+    step = first.next_steps(none)[0]
+    assert "no point that was tried passes" in step.text
+    assert step.command.startswith("vflsec tune ")
+    assert "--defense iso --high 100" in step.command
+
+
+def test_no_defense_is_the_cheapest_where_it_passes(tmp_path: Path) -> None:
+    found = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.4)).summary
+    assert first.cheapest(found) == ["breast_cancer: the gate passes without a defense."]
+    assert [r["strength"] for r in found["grid"] if r["cheapest"]] == [0.0]
+    assert found["grid"][0]["utility_drop"] == 0.0
+
+
+def test_a_reference_is_no_cure_and_no_failure(tmp_path: Path) -> None:
+    """The label owner alone reaches 0.6; a gate on utility is about what is audited."""
+
+    class Poor(Planted):
+        def _cell(self, cell: Any, attacks: Any) -> Any:
+            out = super()._cell(cell, attacks)
+            if cell.algorithm == "local":
+                out.measures[0] = replace(out.measures[0], value=0.6)
+            return out
+
+    gates = gate(metric="utility", min=0.8) + gate(metric="utility", min=0.8, algorithm="local")
+    found = audited(tmp_path, Poor(LEAKY, SEALED), gates).summary
+    verdicts = {(v["algorithm"], v["verdict"]) for v in found["gates"]}
+    assert verdicts == {("splitnn", "PASS"), ("local", "FAIL")}
+    assert {r["algorithm"] for r in found["grid"]} == {"splitnn"}
+
+
+def test_every_command_works_when_pasted(
+    folder: Path, summary: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    passed = copy.deepcopy(summary)
+    passed["gates"] = [v | {"verdict": "PASS"} for v in summary["gates"]]
+    steps = first.next_steps(passed)
+    assert "--update-baseline" in steps[0].command
+    assert run(steps[0].command) in (0, 1)
+    assert (tmp_path / "baseline.json").is_file()
+    assert run(steps[-1].command) == 0  # vflsec show
+    empty = summary | {"gates": []}
+    assert run(first.next_steps(empty)[0].command) in (0, 1, 3)
+    lost = summary | {"complete": False, "gates": []}
+    scenario = str(folder.parent / "case.toml")
+    assert first.next_steps(lost)[0].command == shlex.join(
+        ["vflsec", "audit", scenario, "--out", str(folder)]
+    )
+    open_ = copy.deepcopy(summary)
+    for v in open_["gates"]:
+        v |= {"verdict": "INCONCLUSIVE", "more_seeds": 3, "reason": "3 more seeds would decide it"}
+    open_["alive"]["norm"]["alive"] = False
+    steps = first.next_steps(open_)
+    assert run(steps[0].command) == 0  # vflsec show norm
+    assert "silence proves nothing: norm" in steps[0].text
+    assert steps[1].command.endswith("--until-decided 10")
+
+
+def test_what_was_not_run_is_said_first_class(summary: dict[str, Any]) -> None:
+    lines = coverage.gaps(summary)
+    assert lines[0].startswith("Was not run (9 of 11 families): labels from zeros")
+    assert not any("for which no attack exists" in line for line in lines)
+    other = copy.deepcopy(summary)
+    for c in other["cost"]["points"]:
+        c["traffic"] += [
+            {**c["traffic"][0], "kind": "ids", "name": "batch"},
+            {**c["traffic"][0], "kind": "embedding", "sender": "shop", "receiver": "bank"},
+        ]
+    lines = coverage.gaps(other)
+    assert "Messages that no attack that ran reads: embedding from shop to bank." in lines
+    assert "Messages for which no attack exists here: ids (batch) from bank to shop." in lines
+    for text in (html(other), statement(other), markdown_summary(other)):
+        assert "no attack exists" in text.lower()
+        assert "was not run" in text.lower()
+
+
+def test_who_reads_a_message_counts_where_it_arrives(summary: dict[str, Any]) -> None:
+    (gradient,) = coverage.messages(summary)
+    assert (gradient["state"], gradient["tried"]) == ("tried", ["model_completion", "norm"])
+    assert "cluster" in gradient["others"]
+    other = copy.deepcopy(summary)
+    for spec in other["attacks"].values():
+        spec["adversary"] = ["third"]
+    assert coverage.messages(other)[0]["state"] == "was not run"
+
+
+def test_the_verdict_is_the_last_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["report", str(folder)], ["gate", str(folder)]):
+        cli.main(words)
+        last = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
+        assert last.startswith("FAIL for 2 attacks of 2 of 11 families, at iso 0, iso 5.")
+
+
+def test_a_share_stays_a_share(tmp_path: Path) -> None:
+    """With a mean of 0.95 and a spread of 0.05 the t interval alone would end above 1."""
+    planted = Planted({"norm": 0.4, "model_completion": 0.2}, SEALED, utility=0.95, sd=0.05)
+    gates = gate(max=0.4) + gate(metric="auc", max=0.95, attack="norm")
+    found = audited(tmp_path, planted, gates).summary
+    cut = 0
+    for p in found["points"]:
+        for name in ("value", "control_value", "utility"):
+            low, high = p[f"{name}_low"], p[f"{name}_high"]
+            if low is not None and p["metric"] == "auc":
+                assert 0 <= low <= high <= 1
+                cut += high == 1
+        if p["attack"]:
+            assert -1 <= p["advantage_low"] <= p["advantage_high"] <= 0.5
+    assert cut
+    for v in found["gates"]:
+        assert v["high"] is None or v["high"] <= (0.5 if v["label"].startswith("adv") else 1)
+    for r in found["strongest"]:
+        assert r["high"] <= 0.5
+
+
+def test_processor_time_is_told_apart_from_the_clock(summary: dict[str, Any]) -> None:
+    assert "s of work" in first.work(summary)  # planted cells were not timed
+    timed = copy.deepcopy(summary)
+    timed["cost"] |= {"cpu_seconds": 12.0, "run_seconds": 7.5}
+    assert first.work(timed) == (
+        "10 of 10 trainings on cpu, 12.0 s of processor time; the last run took 7.5 s by the clock"
+    ).replace("10 of 10", f"{timed['cells']['finished']} of {timed['cells']['planned']}")
+
+
+def test_the_statement_has_what_one_signs(summary: dict[str, Any]) -> None:
+    text = statement(summary | {"who": "A. Auditor <x>"})
+    for wanted in (
+        "Statement of a privacy audit: case", "Holds the labels", "1. System", "2. Tables",
+        "3. Adversaries and what they were granted", "granted 20 labelled rows", "6. Claims",
+        "No defense claims a guarantee", "7. Coverage", "was not run", summary["scenario_hash"],
+        "d-breast_cancer", "A. Auditor &lt;x&gt;", "Data-protection officer: name, date, signature",
+    ):  # fmt: skip
+        assert wanted in text, wanted
+    said = paragraph(summary)
+    assert "shop can work out the labels of bank (breast_cancer)" in said
+    assert "At least one limit that was set does not hold: FAIL" in said
+    assert said.endswith("What was not tried is not known to be safe.")
+    assert statement(copy.deepcopy(summary)) == statement(summary)
+    assert "<script" not in statement(summary | {"name": "<script>"})
+
+
+def test_tables_of_the_user_are_in_every_report(summary: dict[str, Any]) -> None:
+    column = {"name": "income|x", "party": "bank", "role": "feature", "kind": "number",
+              "distinct": 90, "missing": 3, "warning": ""}  # fmt: skip
+    facts = {
+        "tables": [{"file": "bank.csv", "parties": ["bank"], "rows": 120,
+                    "read_as": "separated by ';'", "columns": [column]}],
+        "overlap": {"bank": {"rows": 120, "common": 100, "labelled": 100, "only_here": 20},
+                    "shop": {"rows": 101, "common": 100, "labelled": 100, "only_here": 1}},
+    }  # fmt: skip
+    found = summary | {"tables": {"breast_cancer": facts}}
+    for text in (html(found), statement(found)):
+        assert "bank.csv (bank): 120 rows, separated by &#39;;&#39;" in text
+        assert "income|x" in text
+        assert "Which rows the parties of breast_cancer share" in text
+    text = markdown_summary(found)
+    assert "| income\\|x | bank | feature | number | 90 | 3 |" in text
+    assert "| bank | 120 | 100 | 100 | 20 |" in text
+
+
+def test_a_summary_of_an_earlier_version_is_still_told(summary: dict[str, Any]) -> None:
+    old = {k: v for k, v in summary.items()
+           if k not in ("families", "grid", "command", "who", "tables", "leaks")}  # fmt: skip
+    old["cost"] = {k: v for k, v in old["cost"].items() if k != "cpu_seconds"}
+    assert first.answers(old) == first.answers(summary)
+    assert first.cheapest(old) == []
+    assert all(not s.command or s.command.startswith("vflsec show") or "list" in s.command
+               for s in first.next_steps(old))  # fmt: skip
+    assert "Signatures" in statement(old)

@@ -1,0 +1,81 @@
+"""Families and taxonomies: one list, complete, and the same in SARIF and in the documentation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import Planted, audited, gate
+
+from vflsec import registry
+from vflsec.report.families import FAMILIES, members, reads
+from vflsec.report.sarif import sarif
+from vflsec.report.taxonomies import TAGS, TAXONOMIES, page
+from vflsec.view import as_needs
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    planted = Planted({"norm": 0.3, "model_completion": 0.2})
+    gates = gate(max=0.1) + gate(metric="utility", min=0.5)
+    one = audited(tmp_path_factory.mktemp("taxa"), planted, gates)
+    return sarif(json.loads((one.folder / "summary.json").read_text(encoding="utf-8")))
+
+
+def test_every_attack_names_a_known_family() -> None:
+    known = {f.name for f in FAMILIES}
+    for name, entry in registry.attacks.entries().items():
+        if not entry.package:
+            assert entry.family in known, name
+    assert all(members()[name] for name in known)
+
+
+def test_a_family_reads_what_its_attacks_need() -> None:
+    for family in FAMILIES:
+        found: set[str] = set()
+        for name in members()[family.name]:
+            found |= reads(str(n) for n in as_needs(registry.attacks.create(name).needs))
+        assert found == set(family.reads), family.name
+
+
+def test_tags_are_of_listed_taxonomies_and_all_are_used() -> None:
+    keys = {t.key for t in TAXONOMIES}
+    assert {t.taxonomy for t in TAGS} == keys
+    ids = [t.id for t in TAGS]
+    assert len(ids) == len(set(ids))
+    used = {tag for f in FAMILIES for tag in f.tags}
+    assert used <= set(ids)
+    assert set(ids) - used == {"nist-membership"}  # named because it is not tried
+    for t in TAXONOMIES:
+        assert t.version
+        assert t.url.startswith("https://")
+    for f in FAMILIES:
+        assert "ieee-evaluation" in f.tags
+    for t in TAGS:
+        assert t.fit in ("exact", "related")
+        assert len(t.why) > 30
+
+
+def test_sarif_names_the_taxonomies_and_relates_rules_to_them(log: dict[str, Any]) -> None:
+    (run,) = log["runs"]
+    extensions = run["tool"]["extensions"]
+    assert [e["name"] for e in extensions] == [t.name for t in TAXONOMIES]
+    assert [e["version"] for e in extensions] == [t.version for t in TAXONOMIES]
+    taxa = {x["guid"]: x for e in extensions for x in e["taxa"]}
+    assert all(x["properties"]["fit"] in ("exact", "related") for x in taxa.values())
+    attacked, main = run["tool"]["driver"]["rules"]
+    assert "relationships" not in main
+    kinds = {r["target"]["id"]: r["kinds"] for r in attacked["relationships"]}
+    assert kinds["section 3, inference"] == ["equal"]
+    assert kinds["AML.T0024.001"] == ["relevant"]
+    assert "NISTAML.023" not in kinds  # no backdoor was tried
+    guids = {e["guid"] for e in extensions}
+    for r in attacked["relationships"]:
+        assert r["target"]["guid"] in taxa
+        assert r["target"]["toolComponent"]["guid"] in guids
+
+
+def test_the_page_is_made_from_the_list(root: Path) -> None:
+    assert (root / "docs" / "taxonomies.md").read_text(encoding="utf-8") == page(FAMILIES)

@@ -1,0 +1,133 @@
+"""The shards of an audit put together again: what one run would have stored, judged once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from vflsec.engine.folder import claim, clear, only_ours, probe
+from vflsec.engine.run import judge
+from vflsec.engine.store import STORE_NAME, Store
+from vflsec.engine.views import VIEWS
+from vflsec.errors import ConfigError
+from vflsec.files import make_folder, write_atomic
+from vflsec.report.notebook import Audit
+
+__all__ = ["merge"]
+
+_SAME = {
+    "scenario_hash": "another scenario",
+    "data": "other data",
+    "versions": "other versions",
+    "wanted": "another plan",
+    "looks": "another --until-decided",
+}
+"""What the folders of one audit have in common, and how it is called where they differ."""
+
+
+def merge(folders: Sequence[str | Path], out: str | Path, *, fresh: bool = False) -> Audit:
+    """Put the results of shards into one folder and judge them there; nothing is trained.
+
+    What is stored for a cell is taken as it is, so the result equals that of one run. Where cells
+    are still missing nothing is judged: `vflsec audit SCENARIO --out OUT` finishes them, or a merge
+    with the shards that were left out.
+
+    Args:
+        folders: results directories of shards, or of whole audits, of one scenario.
+        out: where the merged audit is written.
+        fresh: remove an earlier audit's files from `out` first.
+
+    Returns:
+        the whole audit; its exit code is 3 while something is missing.
+
+    Raises:
+        ConfigError: a folder holds no results, belongs to another scenario, version or data, holds
+            other figures for the same cell, or `out` holds results already.
+    """
+    sources, target = [Path(f) for f in folders], Path(out)
+    if not sources:
+        raise ConfigError("merge: needs the results directories of the shards, got none.")
+    if target.resolve() in {s.resolve() for s in sources}:
+        raise ConfigError(f"merge: --out {target} is one of the shards. Name another folder.")
+    with ExitStack() as stack:
+        stores = [stack.enter_context(Store(s, readonly=True)) for s in sources]
+        records = [s.record() for s in stores]
+        _same(sources, records)
+        if (target / STORE_NAME).exists() and not fresh:
+            raise ConfigError(
+                f"{target}: holds results already. Choose another --out, or merge with --fresh, "
+                "which removes them."
+            )
+        probe(target)
+        with claim(target) as lock:
+            lock.forget()
+            clear(target) if fresh else only_ours(target)
+            merged = stack.enter_context(Store(target))
+            record = _whole(sources, records, target)
+            merged.set_meta("audit", record)
+            for store in stores:
+                merged.take(store, record["wanted"])
+            _take_views(sources, target, record["wanted"])
+            missing = merged.unfinished(record["wanted"])
+            return judge(merged, record, partial=bool(missing))
+
+
+def _same(folders: Sequence[Path], records: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse folders that are not parts of one audit."""
+    for folder, record in zip(folders[1:], records[1:], strict=True):
+        for key, what in _SAME.items():
+            first, other = (_compared(r, key) for r in (records[0], record))
+            if first != other:
+                shown = f": {_short(other)} there, {_short(first)} here" if key != "wanted" else ""
+                raise ConfigError(
+                    f"merge: {folder} has {what} than {folders[0]}{shown}. Only parts of one audit "
+                    "can be merged: the same scenario, data, seeds and versions everywhere."
+                )
+
+
+def _compared(record: Mapping[str, Any], key: str) -> Any:
+    found = record.get(key)
+    if key == "versions":
+        return {k: v for k, v in (found or {}).items() if k != "python"}
+    if key == "wanted":
+        return {cell: sorted(attacks) for cell, attacks in (found or {}).items()}
+    return found
+
+
+def _short(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return str(value)
+    return ", ".join(f"{k} {v}" for k, v in value.items())
+
+
+def _whole(
+    folders: Sequence[Path], records: Sequence[Mapping[str, Any]], out: Path
+) -> dict[str, Any]:
+    """The record of the audit that the shards are parts of."""
+    record = dict(records[0])
+    record.pop("shard", None)
+    record["device"] = "+".join(sorted({str(r["device"]) for r in records}))
+    source = record.get("scenario_source") or {}
+    if source.get("path"):  # is told as seen from the results
+        there = (folders[0].resolve() / str(source["path"])).resolve()
+        try:
+            path = os.path.relpath(there, out.resolve())
+        except ValueError:  # on another drive
+            path = str(there)
+        record["scenario_source"] = {**source, "path": path}
+    return record
+
+
+def _take_views(folders: Sequence[Path], out: Path, wanted: Mapping[str, Any]) -> None:
+    """Copy the kept views of wanted cells."""
+    for folder in folders:
+        for key in wanted:
+            path = folder / VIEWS / f"{key}.zip"
+            if path.is_file() and not (out / VIEWS / path.name).exists():
+                make_folder(out / VIEWS)
+                write_atomic(out / VIEWS / path.name, partial(shutil.copyfile, path))

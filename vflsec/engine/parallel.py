@@ -1,0 +1,204 @@
+"""Work done by workers: in processes, on a cluster; with retry rounds when one dies.
+
+Workers return what they found, and this process alone writes it into the store: they may be on
+machines that do not see it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import as_completed
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vflsec import registry
+from vflsec.cell import CellSpec
+from vflsec.engine.executor import Backend, Done, Tasks, commit, default_backend, do_work, made
+from vflsec.engine.pools import Pool
+from vflsec.engine.record import versions
+from vflsec.engine.shard import LEAST
+from vflsec.engine.store import Store
+from vflsec.errors import ConfigError, VflsecError
+from vflsec.plan.cells import code_of
+from vflsec.plan.estimate import weight
+from vflsec.plan.values import Work
+from vflsec.plugins import importable
+
+if TYPE_CHECKING:
+    from vflsec.train.keep import Keep
+
+__all__ = ["batched", "few", "run_parallel"]
+
+_ROUNDS = 3  # of workers dying without any progress in between
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What a worker is told; it travels to it."""
+
+    works: Sequence[Work]
+    base: Path
+    device: str
+    backend: Backend | None
+    versions: Mapping[str, str]
+    folder: Path | None = None
+    keep: Keep | None = None
+
+
+def _in_worker(order: _Order) -> list[Done]:
+    """Do the work; refuse to where this machine would not give the figures of the one that asks.
+
+    Raises:
+        ConfigError: versions, tables or the source of plug-ins differ.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    importable(order.base)
+    if order.folder is None:
+        _same_here(order)
+    tasks = _tasks_here(order)
+    return [made(work, tasks, order.device, None, order.folder, order.keep) for work in order.works]
+
+
+_here: dict[tuple[Path, int], Tasks] = {}
+
+
+def _tasks_here(order: _Order) -> Tasks:
+    """The tasks of this worker, which it need not make anew for every piece of work."""
+    if order.backend is not None:
+        return Tasks(order.backend, order.base)
+    key = (order.base, os.getpid())
+    if key not in _here:
+        _here.clear()
+        _here[key] = Tasks(default_backend(), order.base)
+    return _here[key]
+
+
+def _same_here(order: _Order) -> None:
+    mine = versions()
+    where = f"worker {socket.gethostname()}"
+    for name, asked in order.versions.items():
+        if name != "python" and mine[name] != asked:
+            raise ConfigError(
+                f"{where}: has {name} {mine[name]}, the audit runs with {asked}. Install the same "
+                "on every machine: results of different versions are not those of one audit."
+            )
+    for work in order.works:
+        asked_for = [(work.title, c.code, _code_here(work, c)) for c in work.cells[:1]]
+        entries = [(a.label, a.code, registry.attacks.entry(a.name).code) for a in work.attacks]
+        for what, asked, found in (*asked_for, *entries):
+            if asked != found:
+                raise ConfigError(
+                    f"{where}: the source that {what} runs differs from that of the audit. Install "
+                    "the same plug-ins, and lay the scenario's modules, on every machine."
+                )
+
+
+def _code_here(work: Work, cell: CellSpec) -> str:
+    return code_of(work.data.section, cell.algorithm, cell.params, cell.defenses)
+
+
+def batched(works: Sequence[Work], workers: int) -> list[list[Work]]:
+    """Pieces of work as tasks: the dearest first, small ones together.
+
+    A task is at most an eighth of a worker's share, so that nobody waits long for the last one,
+    and never holds more than one piece unless it stays below that.
+
+    Args:
+        works: what is to be done.
+        workers: how many share it.
+    """
+    costs = {id(w): weight(w) for w in works}
+    most = sum(costs.values()) / (8 * workers)
+    out: list[list[Work]] = []
+    room = 0.0
+    for work in sorted(works, key=lambda w: -costs[id(w)]):
+        same = out and (out[-1][0].data, out[-1][0].kept) == (work.data, work.kept)
+        if same and costs[id(work)] <= room:
+            out[-1].append(work)
+            room -= costs[id(work)]
+        else:
+            out.append([work])
+            room = most - costs[id(work)]
+    return out
+
+
+def few(works: Sequence[Work], replicas: int, workers: int) -> int:
+    """Most cells of one piece so that every worker has some: fewer than `replicas` if need be."""
+    if len(works) >= 2 * workers:
+        return replicas
+    largest = max(len(w.cells) for w in works)
+    return min(replicas, max(LEAST, math.ceil(largest / workers)))
+
+
+def run_parallel(
+    todo: Callable[[bool], Sequence[Work]],
+    store: Store,
+    base: Path,
+    *,
+    device: str,
+    pool: Pool,
+    backend: Backend | None = None,
+    finished: Callable[[Work], None] = lambda _: None,
+    note: Callable[[str], None] = lambda _: None,
+    keep: Keep | None = None,
+) -> None:
+    """Do all work by the workers of a pool; when one dies, do again what is not in the store.
+
+    Args:
+        todo: the work that is not finished, asked before every round; its argument is whether
+            errors count as not finished, which is so in the first round only.
+        store, base: for the results; of relative paths.
+        finished: called in this process after each piece.
+        note: told what the user should know.
+        keep: where views are kept, if they are.
+
+    Raises:
+        VflsecError: workers died in three rounds in a row without finishing anything.
+    """
+    fruitless, first = 0, True
+    folder = None if pool.remote else store.folder
+    order = partial(_Order, base=base, device=device, backend=backend, versions=versions(),
+                    folder=folder, keep=keep)  # fmt: skip
+    here = Tasks(backend or default_backend(), base)
+    while works := list(todo(first)):
+        done, first, lost = 0, False, False
+        executor = pool.executor()
+        local = [w for w in works if w.kept and pool.remote]  # kept views lie on this machine
+        tasks = batched([w for w in works if not (w.kept and pool.remote)], pool.workers)
+        try:
+            futures = {executor.submit(_in_worker, order(works=t)): t for t in tasks}
+            for work in local:
+                do_work(work, store, here, device)
+                finished(work)
+            for future in as_completed(futures):
+                try:
+                    found = future.result()
+                except pool.lost:
+                    lost = True
+                    continue
+                for work, results in zip(futures[future], found, strict=True):
+                    for text in results.notes:
+                        note(text)
+                    commit(store, work, results)
+                    finished(work)
+                    done += 1
+        except pool.lost:
+            lost = True
+        except BaseException:
+            pool.stop()
+            raise
+        if lost:
+            fruitless = 0 if done else fruitless + 1
+            if fruitless >= _ROUNDS:
+                raise VflsecError(
+                    f"workers died {_ROUNDS} times in a row without finishing anything, most often "
+                    "for lack of memory. Run the same command with a smaller --replicas or --jobs; "
+                    "what is finished is kept."
+                )

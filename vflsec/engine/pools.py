@@ -1,0 +1,216 @@
+"""Where work is done beside this process: one seam, `concurrent.futures`, and three that fill it.
+
+A pool gives an executor and names the errors by which it tells that a worker died. What runs there
+returns its results; only the parent writes them (:mod:`vflsec.engine.executor`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from vflsec.errors import ConfigError, VflsecError
+
+__all__ = ["Pool", "Processes", "cluster"]
+
+_INSTALL = "Install it with: pip install 'vflsec[cluster]'"
+_ADDRESS = re.compile(r"(?:tcp|tls)://\S+|[^\s:/]+:[0-9]+|\[[0-9a-fA-F:]+\]:[0-9]+")
+
+
+class Pool:
+    """Workers; closed when the audit ends.
+
+    Attributes:
+        workers: how many there are, as far as is known.
+        lost: errors that tell that a worker died, not that the work is wrong.
+        remote: whether workers may be other machines, which do not see this one's files.
+    """
+
+    workers: int = 1
+    lost: tuple[type[BaseException], ...] = ()
+    remote: bool = True
+
+    def executor(self) -> Executor:
+        """One that works; called again after workers died."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End at once what runs."""
+
+    def close(self) -> None:
+        """Let go what was started; called once, at the end."""
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Processes(Pool):
+    """Worker processes of this machine.
+
+    Args:
+        jobs: how many.
+    """
+
+    remote = False
+
+    def __init__(self, jobs: int) -> None:
+        from concurrent.futures.process import BrokenProcessPool
+
+        self.workers, self.lost = jobs, (BrokenProcessPool,)
+        self._executor: Any = None
+
+    def executor(self) -> Executor:
+        from joblib.externals.loky import get_reusable_executor
+
+        self._executor = get_reusable_executor(
+            max_workers=self.workers, timeout=30, kill_workers=True
+        )
+        return self._executor  # type: ignore[no-any-return]
+
+    def stop(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, kill_workers=True)
+
+
+class Dask(Pool):
+    """Workers of a Dask cluster, by its scheduler, or some that are started here.
+
+    Those that are started here speak TLS with a certificate of their own, made for the run, so that
+    nobody else on the machine can hand them work.
+
+    Args:
+        address: of a scheduler, ``host:port``, ``tcp://...`` or ``tls://...``; '' starts workers.
+        local: how many to start.
+
+    Raises:
+        ConfigError: Dask is not there, or the scheduler cannot be reached.
+    """
+
+    def __init__(self, address: str = "", local: int = 0) -> None:
+        try:
+            from distributed import Client, LocalCluster
+            from distributed.security import Security
+        except ImportError:
+            raise ConfigError(f"--cluster: needs dask.distributed. {_INSTALL}") from None
+        from concurrent.futures import CancelledError
+
+        from distributed import KilledWorker
+        from distributed.comm.core import CommClosedError
+
+        self.lost = (KilledWorker, CommClosedError, CancelledError)
+        self._cluster: Any = None
+        try:
+            if local:
+                self._cluster = LocalCluster(
+                    n_workers=local, threads_per_worker=1, processes=True, host="127.0.0.1",
+                    dashboard_address=None, security=Security.temporary(), silence_logs=50,
+                )  # fmt: skip
+            self._client = Client(
+                self._cluster if local else address, timeout="30s", set_as_default=False
+            )
+        except ImportError:
+            raise ConfigError(
+                f"--cluster local: needs the package cryptography. {_INSTALL}"
+            ) from None
+        except (OSError, ValueError, TypeError) as error:
+            raise ConfigError(
+                f"--cluster dask://{address}: no scheduler answers there: {error}. Start one with "
+                "`dask scheduler`, and workers with `dask worker HOST:PORT --nthreads 1`."
+            ) from None
+
+    @property
+    def workers(self) -> int:  # type: ignore[override]
+        return max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
+
+    def executor(self) -> Executor:
+        if self._client.status != "running":
+            raise VflsecError(
+                "--cluster: the scheduler is gone. Run the same command again when it is back: "
+                "what is finished is kept."
+            )
+        found: Executor = self._client.get_executor(pure=False)
+        return found
+
+    def close(self) -> None:
+        self._client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+class _RayExecutor(Executor):
+    """Ray's tasks as futures; Ray itself tries again where a worker died."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        task = self._ray.remote(max_retries=3, num_cpus=1)(fn)
+        found: Future[Any] = task.remote(*args, **kwargs).future()
+        return found
+
+
+class Ray(Pool):
+    """Workers of a Ray cluster, where Ray is installed already.
+
+    Args:
+        address: ``host:port`` of its client server, ``auto`` for the cluster that this machine is
+            part of, or a number of workers to start here.
+    """
+
+    def __init__(self, address: str) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise ConfigError(
+                "--cluster ray: needs ray. Install it with: pip install ray"
+            ) from None
+        self.lost = (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError)
+        self._ray = ray
+        where: dict[str, Any] = {"address": f"ray://{address}"}
+        if address == "auto":
+            where = {"address": "auto"}
+        elif address.isdigit():
+            where = {"num_cpus": int(address), "include_dashboard": False}
+        try:
+            ray.init(**where, log_to_driver=False, logging_level="error")
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"--cluster ray://{address}: no Ray cluster answers there: {error}."
+            ) from None
+        self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+    def executor(self) -> Executor:
+        return _RayExecutor(self._ray)
+
+    def close(self) -> None:
+        self._ray.shutdown()
+
+
+def cluster(where: str) -> Pool:
+    """The workers that ``--cluster`` names.
+
+    Args:
+        where: ``dask://HOST:PORT`` (also ``dask://tls://HOST:PORT``), ``local:N``, or
+            ``ray://HOST:PORT``, ``ray://auto``, ``ray:N``.
+
+    Raises:
+        ConfigError: it is none of them, or no cluster is there.
+    """
+    kind, _, rest = where.partition(":")
+    rest = rest.removeprefix("//")
+    if kind == "local" and re.fullmatch(r"[1-9][0-9]{0,3}", rest):
+        return Dask(local=int(rest))
+    if kind == "dask" and _ADDRESS.fullmatch(rest):
+        return Dask(rest)
+    if kind == "ray" and (rest == "auto" or _ADDRESS.fullmatch(rest) or rest.isdigit()):
+        return Ray(rest)
+    raise ConfigError(
+        f"--cluster: must be dask://HOST:PORT, dask://tls://HOST:PORT, local:N (N workers started "
+        f"here) or ray://HOST:PORT, got {where!r}. For machines that cannot reach each other use "
+        "--shard."
+    )

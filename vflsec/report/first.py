@@ -1,0 +1,302 @@
+"""What a reader wants first: does it leak, how much, to whom; do the limits hold; what next.
+
+The terminal, the HTML and Markdown reports, the page to sign and notebooks print these sentences.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from vflsec.audit import matrix
+from vflsec.audit.controls import leaks
+from vflsec.report.coverage import families, uncovered
+from vflsec.report.numbers import number
+from vflsec.report.text import clean
+from vflsec.report.verdicts import headline, place
+
+__all__ = [
+    "BOUNDS", "Step", "answers", "attacks_of", "bounds", "cheapest", "command", "next_steps",
+    "scope", "work",
+]  # fmt: skip
+
+BOUNDS = (
+    "[a, b] is the {level:g} % interval of a mean over seeds (two-sided t; of an advantage, over "
+    "all controls; never outside of what the figure can be). A gate asks a one-sided question: it "
+    "passes on the upper and fails on the lower bound, each at {level:g} %, which stand beside it."
+)
+"""What every pair of bounds means, said once in each report."""
+
+_NAMES = {"auc": "AUC", "leak_auc": "leak AUC", "r2": "R²"}
+
+
+class Step(NamedTuple):
+    """What to do now, and the command that does it ('' if none does)."""
+
+    text: str
+    command: str = ""
+
+
+def bounds(summary: Mapping[str, Any]) -> str:
+    """:data:`BOUNDS` at the confidence of this audit."""
+    return BOUNDS.format(level=100 * float(summary.get("confidence", 0.95)))
+
+
+def answers(summary: Mapping[str, Any]) -> list[str]:
+    """Does it leak, how much, to whom: a sentence for each data set and each who and whose."""
+    level = float(summary.get("confidence", 0.95))
+    found = summary.get("leaks")
+    found = matrix.leaks(summary["points"], level) if found is None else found
+    out = []
+    for dataset in dict.fromkeys(p["dataset"] for p in summary["points"]):
+        here = [r for r in found if r["dataset"] == dataset]
+        sure = sorted(
+            (r for r in here if leaks(r["advantage"], r["low"])), key=lambda r: -r["advantage"]
+        )
+        if not here:
+            out.append(f"{clean(dataset)}: no attack gave a figure, so nothing is known.")
+        for r in sure:
+            out.append(
+                f"{_under(r)}, leaks: the {clean(matrix.secret(r))} to {clean(r['adversary'])}, "
+                f"{_gain(r)} above its own means ({clean(r['attack'])}, the strongest of "
+                f"{r['tried']})."
+            )
+        rest = [r for r in here if r not in sure and r["advantage"] is not None]
+        if rest:
+            most = max(rest, key=lambda r: r["advantage"])
+            tried = sum(r["tried"] for r in rest)
+            alone = any(_alone(r, summary) for r in rest)
+            what = f"outlasts the correction for {tried} tries" if alone else "is shown"
+            which = "no other leak" if sure else f"no leak of the {clean(matrix.secret(most))}"
+            out.append(
+                f"{_under(most)}: {which} {what}; the most that {tried} "
+                f"attack{'s' if tried > 1 else ''} gained is {_gain(most)} "
+                f"({clean(most['attack'])} by {clean(most['adversary'])})."
+            )
+    return out
+
+
+def _alone(r: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
+    """Whether the attack would be called a leak had it been the only one."""
+    keys = ("dataset", "algorithm", "defense", "strength", "adversary", "attack", "metric", "split")
+    return any(
+        leaks(p["advantage"], p["advantage_low"])
+        for p in summary["points"]
+        if p["attack"] and p["status"] == "ok" and all(p[k] == r[k] for k in keys)
+    )
+
+
+def _under(r: Mapping[str, Any]) -> str:
+    bare = r["defense"] == "none" or r["strength"] == 0
+    return f"{clean(r['dataset'])}, {'without a defense' if bare else f'with {place(r)}'}"
+
+
+def _gain(r: Mapping[str, Any]) -> str:
+    metric = _NAMES.get(r["metric"], clean(r["metric"]).replace("_", " "))
+    if r["low"] is None or r["high"] is None:
+        return f"{r['advantage']:+.2f} of {metric} (one seed, no interval)"
+    return f"{r['advantage']:+.2f} of {metric} [{r['low']:+.2f}, {r['high']:+.2f}]"
+
+
+def scope(summary: Mapping[str, Any]) -> str:
+    """The verdict with what it holds for: attacks, families, points, and what would have been seen.
+
+    ``PASS for 3 attacks of 2 of 11 families, at iso 25; would have found 0.093.``
+    """
+    found, how = headline(summary)
+    judged = [v for v in summary["gates"] if v["defense"]]
+    if found in ("NO GATE", "UNFINISHED") or not judged:
+        return f"{found}. {how}"
+    asked = [v for v in judged if v["attack"]]
+    names = {n for v in asked for n in attacks_of(v, summary)}
+    points = list(dict.fromkeys(place(v) for v in judged))
+    where = ", ".join(points[:4]) + (f" and {len(points) - 4} more" if len(points) > 4 else "")
+    text = found
+    if names:
+        every = families(summary)
+        of = [f for f in every if any(n.split("(")[0] in f["members"] for n in names)]
+        text += (
+            f" for {_count(len(names), 'attack')} of {len(of)} of {len(every)} families, at {where}"
+        )
+    else:
+        text += f" for the main task, at {where}"
+    least = [x for v in asked for x in (v.get("detectable") or {}).values()]
+    if least and found != "FAIL":
+        text += f"; would have found {max(least):.2g}"
+        text += " at worst" if len({round(x, 3) for x in least}) > 1 else ""
+    return f"{text}. {how}"
+
+
+def attacks_of(v: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
+    """Labels of the attacks that a verdict speaks of."""
+    known = list(v.get("detectable") or {})
+    if known or not v["attack"]:
+        return known
+    gate, keys = v["gate"], ("dataset", "algorithm", "defense", "strength")
+    wanted = gate["attack"] if isinstance(gate, Mapping) else "*"
+    here = [p for p in summary["points"] if p["attack"] and all(p[k] == v[k] for k in keys)]
+    return sorted(
+        {p["attack"] for p in here if wanted in ("*", p["attack"], p["attack"].split("(")[0])}
+    )
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'s' if n != 1 else ''}"
+
+
+def cheapest(summary: Mapping[str, Any]) -> list[str]:
+    """For each data set the least costly point of the grid that meets every gate, in a sentence."""
+    out = []
+    rows = summary.get("grid") or []
+    for dataset in dict.fromkeys(r["dataset"] for r in rows):
+        here = [r for r in rows if r["dataset"] == dataset]
+        best = next((r for r in here if r["cheapest"]), None)
+        several = f"all {here[0]['gates']} gates" if here[0]["gates"] > 1 else "the gate"
+        if here[0]["gates"] == 2:
+            several = "both gates"
+        if best is None:
+            good = [r for r in here if r["passed"] == r["gates"]]
+            if not good:
+                out.append(
+                    f"{clean(dataset)}: no strength of the grid ({_points(here)}) passes {several}."
+                )
+            else:
+                out.append(
+                    f"{clean(dataset)}: {_points(good)} passes {several}; the cost was not "
+                    "measured."
+                )
+        elif best["defense"] == "none" or best["strength"] == 0:
+            out.append(f"{clean(dataset)}: {several} pass{_es(several)} without a defense.")
+        else:
+            low, high = best["utility_drop_low"], best["utility_drop_high"]
+            sure = "" if low is None or high is None else f" [{number(low)}, {number(high)}]"
+            out.append(
+                f"{clean(dataset)}: {place(best)} already passes {several}, costs "
+                f"{number(best['utility_drop'])}{sure} of utility."
+            )
+    return out
+
+
+def _es(what: str) -> str:
+    return "" if what.endswith("s") else "es"
+
+
+def _points(rows: Iterable[Mapping[str, Any]]) -> str:
+    return ", ".join(place(r) for r in rows)
+
+
+def work(summary: Mapping[str, Any]) -> str:
+    """Trainings, processor time and wall time, told apart."""
+    cells, cost = summary["cells"], summary["cost"]
+    text = f"{cells['finished']} of {cells['planned']} trainings on {clean(summary['device'])}"
+    cpu, wall = cost.get("cpu_seconds"), cost.get("run_seconds")
+    if cpu is None:
+        text += f", {cost['training_seconds']:.1f} s of work"
+    else:
+        text += f", {cpu:.1f} s of processor time"
+    return text + ("" if wall is None else f"; the last run took {wall:.1f} s by the clock")
+
+
+def command(summary: Mapping[str, Any], verb: str, *more: str) -> str:
+    """A command about this audit that works when it is pasted; '' where it was no file.
+
+    Args:
+        summary: of the audit.
+        verb: ``audit`` or ``tune`` name the scenario, any other the results directory.
+        more: further words.
+    """
+    about = summary.get("command") or {}
+    folder, scenario = about.get("folder", ""), about.get("scenario", "")
+    if verb in ("audit", "tune"):
+        if not scenario:
+            return ""
+        given = [x for s in about.get("set", ()) for x in ("--set", s)]
+        given = [] if verb == "tune" else given
+        out = ["--out", folder] if verb == "audit" else []
+        words = ["vflsec", verb, scenario, *out, *given, *more]
+    else:
+        if not folder:
+            return ""
+        words = ["vflsec", verb, folder, *more]
+    return clean(shlex.join(words))
+
+
+def next_steps(summary: Mapping[str, Any]) -> list[Step]:
+    """What to do now, most urgent first."""
+    found, _ = headline(summary)
+    if found == "NO GATE":
+        return [
+            Step('Set a threshold: add [[gate]] with metric = "advantage" and max = 0.1; or try '
+                 "one.", command(summary, "gate", "--max", "0.1"))
+        ]  # fmt: skip
+    if found == "UNFINISHED":
+        return [
+            Step("Run the same audit again: it goes on from what is stored, and tries again what "
+                 "failed.", command(summary, "audit"))
+        ]  # fmt: skip
+    out = []
+    verdicts = summary["gates"]
+    for dataset in dict.fromkeys(v["dataset"] for v in verdicts if v["verdict"] == "FAIL"):
+        out.append(_cure(dataset, summary))
+    dead = sorted(k for k, a in summary["alive"].items() if not a["alive"])
+    open_ = [v for v in verdicts if v["verdict"] == "INCONCLUSIVE"]
+    if dead and open_:
+        out.append(
+            Step(f"Not shown to work, so their silence proves nothing: {clean(', '.join(dead))}. "
+                 "Check their settings, raise known_rows, or name in a gate those that count.",
+                 shlex.join(["vflsec", "show", clean(dead[0]).split("(")[0].split(" ")[0]]))
+        )  # fmt: skip
+    if any(v.get("more_seeds") or "would decide it" in v["reason"] for v in open_):
+        more = max((v.get("more_seeds") or 0 for v in open_), default=0)
+        budget = str(max((v["n"] for v in open_), default=5) + max(more, 5))
+        out.append(
+            Step("Decide what is open with more seeds; what is stored is not trained again.",
+                 command(summary, "audit", "--until-decided", budget))
+        )  # fmt: skip
+    if found == "PASS":
+        out.append(
+            Step("Keep these results as the baseline, so that a later rise fails.",
+                 command(summary, "gate", "--baseline", "baseline.json", "--update-baseline"))
+        )  # fmt: skip
+    gaps = uncovered(summary)
+    if gaps:
+        out.append(
+            Step("Of families that were not run these could be, for they read what crossed: "
+                 f"{', '.join(gaps)}. Add an [[attack]] for each that a partner could make; what "
+                 "one needs:", shlex.join(["vflsec", "show", gaps[0]]))
+        )  # fmt: skip
+    return out
+
+
+def _cure(dataset: str, summary: Mapping[str, Any]) -> Step:
+    """The point that passes where the deployed one does not, or how to look for one."""
+    rows = [r for r in summary.get("grid") or [] if r["dataset"] == dataset]
+    best = next((r for r in rows if r["cheapest"]), None)
+    where = clean(dataset) or "the data"
+    if best is not None and best["defense"] != "none" and best["strength"]:
+        alone = [r for r in summary["gates"] if r["gate"]["metric"] == "advantage"]
+        limit = alone[0]["threshold"] if alone else 0.1
+        more = ["--max", f"{limit:g}", "--dataset", dataset, "--defense", best["defense"],
+                "--strength", f"{best['strength']:g}"]  # fmt: skip
+        cost = number(best["utility_drop"])
+        return Step(
+            f"On {where} use {place(best)} with {clean(best['algorithm'])}: it passes every gate, "
+            f"at a loss of {cost} of utility. Judge it alone, or set its strength in the scenario.",
+            command(summary, "gate", *more),
+        )
+    swept: dict[str, float] = {}
+    for r in rows:
+        if r["defense"] != "none" and r["strength"]:
+            swept[r["defense"]] = max(swept.get(r["defense"], 0.0), r["strength"])
+    text = f"On {where} no point that was tried passes every gate."
+    single = [d for d in swept if d.isidentifier()]
+    if not single:
+        return Step(f"{text} Add a [[defense]], or share less.", "vflsec list defenses")
+    name = single[0]
+    high = f"{max(10 * swept[name], 100.0):g}"
+    found = command(summary, "tune", "--defense", name, "--high", high)
+    return Step(
+        f"{text} Look for a strength that does, try another defense, or share less.",
+        found or "vflsec list defenses",
+    )

@@ -1,0 +1,99 @@
+"""The page that a data-protection officer signs: what was audited, what was tried, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vflsec.audit import matrix
+from vflsec.audit.controls import leaks
+from vflsec.report import first, placing
+from vflsec.report.coverage import RAN, families, messages
+from vflsec.report.html import gates_of, guarantees, render
+from vflsec.report.text import clean
+from vflsec.report.verdicts import headline, place
+
+__all__ = ["paragraph", "statement"]
+
+_TEMPLATE = "statement.html.j2"
+
+_MEANS = {
+    "PASS": "Every limit that was set holds for what was tried",
+    "FAIL": "At least one limit that was set does not hold",
+    "INCONCLUSIVE": "No limit is shown to be broken, and not all are shown to hold",
+    "NO GATE": "No limit was set, so nothing was judged",
+    "UNFINISHED": "Not all that was planned was measured, so nothing was judged",
+}
+
+
+def statement(summary: Mapping[str, Any]) -> str:
+    """The page of a summary (`vflsec.report.exports.summary_of`), complete in itself."""
+    return render(
+        _TEMPLATE,
+        summary,
+        paragraph=paragraph(summary),
+        systems=_systems(summary),
+        gates=gates_of(summary),
+        threats=placing.threats(summary),
+        guarantees=guarantees(summary),
+        outside=placing.OUTSIDE,
+    )
+
+
+def paragraph(summary: Mapping[str, Any]) -> str:
+    """The verdict in plain words; the figures stand under it."""
+    found, _ = headline(summary)
+    data = ", ".join(clean(name) for name in summary["parties"]) or "no data"
+    when = f" on {summary['when'][:10]}" if summary.get("when") else ""
+    seeds = max((len(p["seeds"]) for p in summary["parties"].values()), default=0)
+    parts = [
+        f"The training described below ({data}) was audited{when}, {seeds} "
+        f"time{'s' if seeds != 1 else ''} with different random splits.",
+        *_learns(summary),
+        f"{_MEANS[found]}: {first.scope(summary)}",
+    ]
+    every, crossed = families(summary), messages(summary)
+    left = sum(not f["tried"] for f in every)
+    unread = sum(m["state"] != RAN for m in crossed)
+    parts.append(
+        f"Of {len(every)} published families of attacks {left} gave no figure here, and "
+        f"{unread} of {len(crossed)} kinds of messages were read by no attack that ran. What was "
+        "not tried is not known to be safe."
+    )
+    return " ".join(parts)
+
+
+def _learns(summary: Mapping[str, Any]) -> list[str]:
+    """Who learns what without a defense, without a figure."""
+    found = [r for r in summary.get("leaks", []) if leaks(r["advantage"], r["low"])]
+    said = dict.fromkeys(
+        f"{clean(r['adversary'])} can work out the {clean(matrix.secret(r))} "
+        f"({clean(r['dataset'])})"
+        for r in found
+    )
+    none = [d for d in summary["parties"] if not any(r["dataset"] == d for r in found)]
+    out = []
+    if said:
+        out.append(f"Without a defense, better than by itself, {'; '.join(said)}.")
+    if none:
+        out.append(f"On {', '.join(map(clean, none))} no such leak was shown.")
+    return out
+
+
+def _systems(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Data set by data set: who holds what, what trains, under which defenses."""
+    out = []
+    for name, facts in summary["parties"].items():
+        here = [p for p in summary["points"] if p["dataset"] == name and p["attack"]]
+        out.append(
+            {
+                "name": name,
+                "parties": facts.get("parties", []),
+                "classes": facts.get("classes"),
+                "rows": facts.get("rows", {}),
+                "seeds": facts.get("seeds", []),
+                "trainings": list(dict.fromkeys(clean(p["algorithm"]) for p in here)),
+                "defenses": list(dict.fromkeys(place(p) for p in here)),
+            }
+        )
+    return out

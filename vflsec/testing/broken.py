@@ -1,0 +1,160 @@
+"""Claims that are false, each in a way in which claims have been false, to be found out by audits.
+
+Beside them the worst case of a defense that one party runs alone (:func:`one_row`), which no audit
+of many rows shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from vflsec import accounting, registry
+from vflsec.audit import canary
+from vflsec.counts import uses_of
+from vflsec.defenses.dpsgd import DPSGD
+from vflsec.defenses.label_dp import keep_probability
+from vflsec.federation import Federation
+from vflsec.policy import OFF, Guarantee, Own, Policy, unclaimed
+from vflsec.rng import generator
+from vflsec.task import Stack, Task
+from vflsec.train.loop import predict, run_phases
+
+__all__ = [
+    "BrokenClaim", "FlipsAgain", "ForgetsNoise", "HalfFlips", "NoiseBeforeClipping", "one_row",
+    "registered",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BrokenClaim(Policy):
+    """Claims epsilon 1 / strength for whatever was counted."""
+
+    name: ClassVar[str] = "broken"
+    strengths: ClassVar[str] = "1 / epsilon"
+    counted = "labels"
+
+    def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+        none = unclaimed(uses_of(facts), self.counted)
+        if strength <= 0 or none is not None:
+            return none or OFF
+        return Guarantee("label", 1 / strength, 0.0, "a closed form", 1, "a label", "change", "all")
+
+
+class HalfFlips(BrokenClaim):
+    """Randomised response that flips half as often as it should."""
+
+    def labels(self, y: Tensor, own: Own) -> Tensor:
+        keep = (1 + keep_probability(1 / own.strength, own.classes).unsqueeze(1)) / 2
+        coin = own.rng.uniform(y.shape[1:], dtype=torch.float64)
+        return torch.where((coin < keep) | (y < 0), y, 1 - y)
+
+
+class FlipsAgain(BrokenClaim):
+    """Randomised response that forgets what it answered, and flips again in every epoch."""
+
+    def labels(self, y: Tensor, own: Own) -> Tensor:
+        return y.clone()
+
+    def loss(self, logits: Tensor, y: Tensor, own: Own) -> Tensor | None:
+        keep = keep_probability(1 / own.strength, own.classes).unsqueeze(1)
+        coin = own.rng.uniform(y.shape[1:], dtype=torch.float64)
+        used = torch.where(coin < keep, y, 1 - y)
+        return -torch.log_softmax(logits, -1).gather(2, used.unsqueeze(2)).squeeze(2)
+
+
+class NoiseBeforeClipping(BrokenClaim):
+    """Noise of the clipped scale on rows that are only clipped afterwards."""
+
+    counted = "outgoing"
+    covers = frozenset({"gradient"})
+
+    def outgoing(self, message: Any, own: Own) -> Tensor:
+        scale = 1e-3 * own.column(message.tensor)
+        noisy: Tensor = message.tensor + scale * own.rng.laplace(message.tensor.shape[1:])
+        return noisy.clamp(-1e-3, 1e-3)
+
+
+@dataclass(frozen=True)
+class ForgetsNoise(DPSGD):
+    """DP-SGD at every party that clips, claims, and adds a hundredth of its noise."""
+
+    name: ClassVar[str] = "broken"
+
+    def gradients(self, plain, rows, own: Own):  # type: ignore[no-untyped-def]
+        return super().gradients(plain, rows, replace(own, strength=own.strength / 100))
+
+
+@contextmanager
+def registered(policy: Policy) -> Iterator[None]:
+    """While it lasts, the defense ``broken`` is `policy`."""
+    create = registry.defenses.create
+
+    def made(name: str, params: Any = None) -> Any:
+        return policy if name == "broken" else create(name, params or {})
+
+    with mock.patch.object(registry.defenses, "create", made):
+        yield
+
+
+def one_row(
+    task: Task, parties: Sequence[str], *, strength: float = 20.0, scale: float = 1e4,
+    runs: int = 300, epochs: int = 4, seed: int = 0,
+) -> canary.Measured:  # fmt: skip
+    """What the active party's weights tell about one row's columns at the first passive party.
+
+    `runs` trainings of splitnn side by side from the same weights, one for each coin: the row is
+    `scale` in every column, or minus that, whichever the untrained model takes for the wrong class,
+    or 0. Both are one zeroing-out away from a training without the row, so the claim is that of
+    half the noise, composed over the parties that have it.
+
+    Args:
+        task: two parties' learning problem.
+        parties: who runs dpsgd; a claim of all if it is not all is what shall be found out.
+        strength: noise multiplier.
+        scale: of the row, the worst case that a guarantee is about.
+        runs, epochs, seed: trainings, full batches of each, and of coins and noise.
+    """
+    row, (victim, *_) = int(task.sets["labelled"][0]), task.passive
+    worlds = []
+    for value in (0.0, scale, -scale):
+        x = task.x[victim].clone()
+        x[row] = value
+        worlds.append(replace(task, x={**task.x, victim: x}))
+    coins = torch.randint(2, (runs,), generator=generator(seed, "coins"))
+    on = torch.full((runs,), strength, dtype=torch.float64)
+    policy = registry.defenses.create("dpsgd")
+    seeds = list(range(seed * runs, (seed + 1) * runs))
+    params = {
+        "hidden": [], "cut": 2, "epochs": epochs, "patience": 0, "select": False,
+        "batch_size": len(task.sets["labelled"]), "optimizer": "sgd", "lr": 0.1,
+    }  # fmt: skip
+    algorithm = registry.algorithms.create("splitnn", params)
+    loud = Federation.create(_stack(worlds, torch.tensor([1, 2])), seeds[:1] * 2)
+    algorithm.build(loud)
+    shares = torch.softmax(predict(algorithm, loud, torch.tensor([[row], [row]])), dim=2)
+    worst = 1 + int(shares[:, 0, int(task.y[row])].argmin())
+    stack = _stack([worlds[0], worlds[worst]], coins)
+    fed = Federation.create(stack, seeds, {p: [(policy, on)] for p in parties})
+    algorithm.build(fed)
+    same = {
+        p: {k: {n: v[:1].expand_as(v).clone() for n, v in m.items()} for k, m in parts.items()}
+        for p, parts in fed.state().items()
+    }
+    fed.load(same, torch.arange(runs))
+    for _ in run_phases(algorithm, fed):
+        pass
+    seen = [v.flatten(1) for m in fed.active.modules.values() for v in m.state().values()]
+    claimed = accounting.gaussian(strength / 2, epochs * len(parties), 1e-5).epsilon
+    found = torch.nan_to_num(torch.cat(seen, dim=1))
+    return canary.audit(found, coins, claimed=claimed, delta=1e-5, confidence=0.99)
+
+
+def _stack(worlds: Sequence[Task], of: Tensor) -> Stack:
+    return Stack(worlds, of, torch.device("cpu"), torch.float64)
