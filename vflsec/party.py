@@ -11,11 +11,14 @@ from torch import Tensor
 
 from vflsec.channel import Binding
 from vflsec.errors import PolicyError
-from vflsec.nn import optim
+from vflsec.nn import chain, optim
 from vflsec.nn.flat import LANES
 from vflsec.nn.replicas import Replicas
 
 __all__ = ["Party", "clipped", "groups", "step"]
+
+GRAPH = ("loss", "penalty", "link")
+"""Hooks of policies that work on the graph of a step."""
 
 
 @dataclass
@@ -48,6 +51,22 @@ class Party:
         """Trainable stacked tensors of all (or the given) parts, in a fixed order."""
         chosen = self.modules if parts is None else parts
         return [p for part in chosen for p in self.modules[part].parameters()]
+
+    @property
+    def by_hand(self) -> bool:
+        """True if its steps need no graph: a bottom and perhaps a top, both plain, and no own
+        policy that puts something else between them and their gradients.
+        """
+        return (
+            self.modules.keys() <= {"bottom", "top"}
+            and all(stack.plain is not None for stack in self.modules.values())
+            and not any(b.policy.overrides(hook) for b in self.bindings for hook in GRAPH)
+        )
+
+    def run(self, part: str, x: Tensor) -> Tensor:
+        """What an own module puts out in training, for :func:`vflsec.nn.chain.slopes`."""
+        stack = self.modules[part]
+        return chain.run(stack, x) if self.by_hand else stack(x)
 
     def start(
         self,

@@ -77,7 +77,7 @@ class FedBCD(SplitNN):
     def _active_again(self, fed: Federation, batch: Exchange, pull: _Proximal) -> Any:
         """One more update with a fresh own embedding; returns the embeddings' gradients."""
         active = fed.active
-        batch.got[active.name] = active.modules["bottom"](batch.x[active.name])
+        batch.got[active.name] = active.run("bottom", batch.x[active.name])
         own, cut = self.differentiate(fed, batch)
         rows = None if self.proximal else partial(self.own_rows, fed, batch)
         active.update(pull(own), rows=rows, ids=batch.rows)
@@ -88,7 +88,7 @@ class FedBCD(SplitNN):
     ) -> None:
         """One more update with a fresh embedding and the stale gradient."""
         x = batch.x[party.name]
-        z = party.modules["bottom"](x)
+        z = party.run("bottom", x)
         penalty = fed.penalty(party.name, x, {party.name: z}, None)
         if party.name not in batch.gradients:
             raise PolicyError(

@@ -35,8 +35,12 @@ WHOLE = 64
 VECTOR = 16
 """Columns that fill whole vector registers of any CPU in the kernel of batch normalisation."""
 
+Plain = tuple[Callable[[Tensor], Tensor], list[Layer]]
 Rule = Callable[["Replicas", str, nn.Module, Tensor, bool], Tensor]
 _RULES: dict[type[nn.Module], Rule] = {}
+
+PASSING: set[type[nn.Module]] = {nn.Flatten, nn.Identity}
+"""Modules that, if they have no weights, pass the numbers of a row on as they are."""
 
 
 class ReplicaFallbackWarning(UserWarning):
@@ -101,6 +105,7 @@ class Replicas:
             k: self._cast(torch.stack([n[k].detach() for n in buffered])) for k in buffered[0]
         }
         self.path = self._choose()
+        self._plain: Plain | bool | None = False
 
     def _cast(self, t: Tensor) -> Tensor:
         return t.to(self.device, self.dtype if t.is_floating_point() else t.dtype)
@@ -127,6 +132,43 @@ class Replicas:
             inner = list(module.children())
             return all(Replicas._has_rules(m) for m in inner)
         return False
+
+    def _copied(self) -> Replicas:
+        other = copy.copy(self)
+        other._plain = False  # it is of these weights
+        return other
+
+    @property
+    def plain(self) -> Plain | None:
+        """What to do with the rows first, and the layers, of a module that is nothing but linear
+        layers and ReLU in turn, perhaps behind modules that pass rows on; None for any other.
+        """
+        if self._plain is False:
+            self._plain = self._layers()
+        return self._plain  # type: ignore[return-value]
+
+    def _layers(self) -> Plain | None:
+        if self.path != "stacked" or not isinstance(self.template, nn.Sequential):
+            return None
+        layers: list[Layer] = []
+        before: list[tuple[str, nn.Module]] = []
+        for name, child in self.template.named_children():
+            bare = not any(True for _ in child.parameters())
+            if type(child) is nn.Linear:
+                layers.append(_layer(self, f"{name}."))
+            elif type(child) is nn.ReLU and layers and not layers[-1].relu:
+                layers[-1] = layers[-1]._replace(relu=True)
+            elif bare and not layers and type(child) in PASSING:
+                before.append((name, child))
+            else:
+                return None
+
+        def first(x: Tensor) -> Tensor:
+            for name, child in before:
+                x = apply(self, f"{name}.", child, x, True)
+            return x
+
+        return (first, layers) if layers else None
 
     def parameters(self) -> list[Tensor]:
         """The trainable stacked tensors."""
@@ -195,7 +237,7 @@ class Replicas:
 
     def take(self, replicas: Tensor) -> Replicas:
         """A stack of the given replicas, (q,) int64, with detached copies of their weights."""
-        other = copy.copy(self)
+        other = self._copied()
         other.count = len(replicas)
         other.rng = None
         other.params = {k: v.detach()[replicas] for k, v in self.params.items()}
@@ -206,7 +248,7 @@ class Replicas:
         """The submodule of this dotted name as a stack that shares weights and buffers."""
         if not name:
             return self
-        other = copy.copy(self)
+        other = self._copied()
         other.template = self.template.get_submodule(name)
         inner = f"{name}."
         other.params = {
@@ -220,7 +262,7 @@ class Replicas:
 
     def widen(self, b: int) -> Replicas:
         """Each replica b times, one after another, with detached copies of its weights."""
-        other = copy.copy(self)
+        other = self._copied()
         other.count = self.count * b
         other.rng = None
         other.params = {
