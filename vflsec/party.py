@@ -54,8 +54,8 @@ class Party:
 
     @property
     def by_hand(self) -> bool:
-        """True if its steps need no graph: a bottom and perhaps a top, both plain, and no own
-        policy that puts something else between them and their gradients.
+        """True if its part of a step needs no graph: a bottom and perhaps a top, both plain, and no
+        own policy that puts something else between them and their gradients.
         """
         return (
             self.modules.keys() <= {"bottom", "top"}
@@ -63,10 +63,12 @@ class Party:
             and not any(b.policy.overrides(hook) for b in self.bindings for hook in GRAPH)
         )
 
-    def run(self, part: str, x: Tensor) -> Tensor:
-        """What an own module puts out in training, for :func:`vflsec.nn.chain.slopes`."""
+    def run(self, part: str, x: Tensor, by: object) -> Tensor:
+        """What an own module puts out in a training step of algorithm `by`, with the way back for
+        :func:`vflsec.nn.chain.slopes`.
+        """
         stack = self.modules[part]
-        return chain.run(stack, x) if self.by_hand else stack(x)
+        return chain.run(stack, x) if chain.walks(type(by)) and self.by_hand else stack(x)
 
     def start(
         self,
@@ -195,11 +197,13 @@ def clipped(gradients: Sequence[Tensor | None], limit: float) -> list[Tensor | N
 
 
 def step(optimizer: Any, params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
-    """One optimizer step.
+    """One optimizer step; none where nothing learns and there is no optimizer.
 
     Gradients of batched matrix products come transposed in memory; fused optimizers on the CPU read
     them in memory order, so they are laid out like their parameters first.
     """
+    if optimizer is None:
+        return
     if isinstance(optimizer, optim.Fused) and optimizer.flat:
         optimizer.take(params, gradients)
         return

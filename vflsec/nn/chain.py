@@ -1,14 +1,17 @@
 """Gradients of plain networks one after another, without a graph.
 
 A stack of linear layers and ReLU needs no autograd: :func:`run` computes it and notes on its output
-how to come back, :func:`join` puts outputs together, and :func:`slopes` walks back. Where nothing
-was noted, all three are what autograd does. Both ways call the same kernels in the same order, so
-they give the same bits; which one is taken is decided in :attr:`vflsec.party.Party.by_hand` alone.
+how to come back, :func:`join` puts outputs together, :func:`follow` goes on from there, and
+:func:`slopes` walks back. Where nothing was noted, all of them are what autograd does. Both ways
+call the same kernels in the same order, so they give the same bits; which one is taken is decided
+in :meth:`vflsec.party.Party.run` alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,13 +20,38 @@ from vflsec.nn.dense import Layer, backward, forward
 from vflsec.nn.flat import gradients_like
 from vflsec.nn.replicas import Replicas
 
-__all__ = ["join", "noted", "run", "slopes"]
+__all__ = ["follow", "join", "noted", "run", "slopes", "walked", "walks"]
 
 Back = Callable[[Tensor, bool], Iterable[tuple[Tensor, Tensor]]]
 """From the gradient of an output: what it was made of, each with its gradient. The second argument
 tells whether that of the inputs is wanted, too."""
 
 _NOTE = "_way_back"
+_MARK = "_by_slopes"
+
+STEP = ("step", "up", "fuse", "logits", "differentiate", "own_term", "down")
+"""The methods of which a step of split training is made."""
+
+Method = TypeVar("Method", bound=Callable[..., object])
+
+
+def walked(method: Method) -> Method:
+    """Mark a method of :data:`STEP` that comes back by what is here, and by no other way.
+
+    A term of the loss may have a graph of its own if it uses each parameter once: then two numbers
+    are added for it in either way.
+    """
+    setattr(method, _MARK, True)
+    return method
+
+
+@cache
+def walks(kind: type) -> bool:
+    """True if a whole step of this class of algorithms is :func:`walked`.
+
+    Whoever overrides a part of it gets the graph.
+    """
+    return all(hasattr(getattr(kind, name, None), _MARK) for name in STEP)
 
 
 def noted(x: Tensor) -> bool:
@@ -40,16 +68,28 @@ def _note(x: Tensor, back: Back, sources: Sequence[Tensor]) -> Tensor:
 def run(stack: Replicas, x: Tensor) -> Tensor:
     """Outputs (R, b, o) of a plain stack for inputs (R, b, ...)."""
     assert stack.plain is not None
-    first, layers = stack.plain
-    rows = first(x)
+    layers = stack.plain
+    rows = stack.flattened(x)
     outs = forward(layers, rows)
     out = outs[-1]
     kept = [*outs[:-1], out.detach()]  # not itself: it would keep itself alive
+    versions = _versions(layers, rows, kept)
 
     def back(slope: Tensor, down: bool) -> Iterable[tuple[Tensor, Tensor]]:
-        yield from _through(layers, rows, kept, slope, x if down else None)
+        if _versions(layers, rows, kept) != versions:
+            raise RuntimeError("numbers needed for gradients were changed in place.")
+        return _through(layers, rows, kept, slope, x if down else None)
 
     return _note(out, back, (x,))
+
+
+def follow(stack: Replicas, x: Tensor) -> Tensor:
+    """Outputs of a stack in training, noted if its inputs are."""
+    return run(stack, x) if noted(x) else stack(x)
+
+
+def _versions(layers: Sequence[Layer], rows: Tensor, outs: Sequence[Tensor]) -> list[int]:
+    return [t._version for t in (rows, *outs, *(layer.weight for layer in layers))]
 
 
 def _through(
@@ -57,6 +97,8 @@ def _through(
 ) -> Iterable[tuple[Tensor, Tensor]]:
     params = [t for layer in layers for t in layer[:2]]
     wanted = [t for t in params if t is not None and t.requires_grad]
+    if not wanted and x is None:
+        return
     of = dict(zip(map(id, wanted), gradients_like(wanted), strict=True))
     into = [(of.get(id(w)), of.get(id(b))) for w, b, _ in layers]
     below = backward(layers, rows, outs, slope, into, down=x is not None)
@@ -90,7 +132,7 @@ def slopes(y: Tensor, wanted: Sequence[Tensor], slope: Tensor) -> Sequence[Tenso
     """Gradients of `wanted`, where that of `y` is `slope`.
 
     Raises:
-        RuntimeError: `y` does not depend on one of them.
+        RuntimeError: `y` does not depend on one of them, or on something with a graph of its own.
     """
     if not noted(y):
         return torch.autograd.grad(y, wanted, slope)
@@ -107,6 +149,8 @@ def slopes(y: Tensor, wanted: Sequence[Tensor], slope: Tensor) -> Sequence[Tenso
                 elif id(source) in ends:
                     before = found.get(id(source))
                     found[id(source)] = gradient if before is None else before + gradient
+                elif source.grad_fn is not None:
+                    raise RuntimeError("a way back without a graph ends in a graph.")
     if len(found) < len(ends):
         raise RuntimeError("one of the tensors to differentiate with respect to was not used.")
     return [found[id(t)] for t in wanted]

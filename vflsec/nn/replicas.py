@@ -35,7 +35,6 @@ WHOLE = 64
 VECTOR = 16
 """Columns that fill whole vector registers of any CPU in the kernel of batch normalisation."""
 
-Plain = tuple[Callable[[Tensor], Tensor], list[Layer]]
 Rule = Callable[["Replicas", str, nn.Module, Tensor, bool], Tensor]
 _RULES: dict[type[nn.Module], Rule] = {}
 
@@ -105,7 +104,7 @@ class Replicas:
             k: self._cast(torch.stack([n[k].detach() for n in buffered])) for k in buffered[0]
         }
         self.path = self._choose()
-        self._plain: Plain | bool | None = False
+        self._plain: list[Layer] | bool | None = False
 
     def _cast(self, t: Tensor) -> Tensor:
         return t.to(self.device, self.dtype if t.is_floating_point() else t.dtype)
@@ -139,36 +138,34 @@ class Replicas:
         return other
 
     @property
-    def plain(self) -> Plain | None:
-        """What to do with the rows first, and the layers, of a module that is nothing but linear
-        layers and ReLU in turn, perhaps behind modules that pass rows on; None for any other.
+    def plain(self) -> list[Layer] | None:
+        """The layers of a module that is nothing but linear layers and ReLU in turn, perhaps behind
+        modules that pass rows on (:meth:`flattened`); None for any other.
         """
         if self._plain is False:
             self._plain = self._layers()
         return self._plain  # type: ignore[return-value]
 
-    def _layers(self) -> Plain | None:
-        if self.path != "stacked" or not isinstance(self.template, nn.Sequential):
+    def _layers(self) -> list[Layer] | None:
+        if self.path != "stacked" or type(self.template) is not nn.Sequential:
             return None
         layers: list[Layer] = []
-        before: list[tuple[str, nn.Module]] = []
         for name, child in self.template.named_children():
-            bare = not any(True for _ in child.parameters())
             if type(child) is nn.Linear:
                 layers.append(_layer(self, f"{name}."))
             elif type(child) is nn.ReLU and layers and not layers[-1].relu:
                 layers[-1] = layers[-1]._replace(relu=True)
-            elif bare and not layers and type(child) in PASSING:
-                before.append((name, child))
-            else:
+            elif layers or not _passes(child):
                 return None
+        return layers or None
 
-        def first(x: Tensor) -> Tensor:
-            for name, child in before:
-                x = apply(self, f"{name}.", child, x, True)
-            return x
-
-        return (first, layers) if layers else None
+    def flattened(self, x: Tensor) -> Tensor:
+        """Inputs (R, b, ...) of a :attr:`plain` module as its first layer gets them, (R, b, i)."""
+        for name, child in self.template.named_children():
+            if type(child) is nn.Linear:
+                break
+            x = apply(self, f"{name}.", child, x, True)
+        return x
 
     def parameters(self) -> list[Tensor]:
         """The trainable stacked tensors."""
@@ -286,6 +283,11 @@ class Replicas:
 def apply(stack: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
     """Run one (sub)module of a stack by its rule; `prefix` is its dotted name with a final dot."""
     return _RULES[type(module)](stack, prefix, module, x, train)
+
+
+def _passes(module: nn.Module) -> bool:
+    """True if it is one of :data:`PASSING` without weights."""
+    return type(module) in PASSING and not any(True for _ in module.parameters())
 
 
 @stacked(nn.Sequential)
