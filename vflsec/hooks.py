@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from vflsec.channel import Binding
 from vflsec.counts import Guarded, heard, plain
+from vflsec.nn import chain
+from vflsec.nn.loss import cross_entropy, slope
 from vflsec.party import Party
 from vflsec.task import Stack
 
@@ -81,6 +85,26 @@ class Hooks:
         plainly = squared_error if self.stack.first.values is not None else cross_entropy
         return heard(plainly(logits, y), given)
 
+    def descend(
+        self, logits: Tensor, y: Tensor, terms: Sequence[Tensor], wanted: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Gradients of :meth:`loss` and further terms (R,), summed over replicas, of `wanted`."""
+        if not chain.noted(logits):
+            total = self.loss(logits, y).sum()
+            for term in terms:
+                total = total + term.sum()
+            return list(torch.autograd.grad(total, list(wanted)))
+        if y.dim() == 2 and self.stack.first.values is None and not isinstance(y, Guarded):
+            start = slope(logits, y)
+        else:
+            leaf = logits.detach().requires_grad_()
+            (start,) = torch.autograd.grad(self.loss(leaf, y).sum(), leaf)
+        grads = list(chain.slopes(logits, wanted, start))
+        for term in terms:
+            more = torch.autograd.grad(term.sum(), list(wanted), allow_unused=True)
+            grads = [g if m is None else g + m for g, m in zip(grads, more, strict=True)]
+        return grads
+
     def _count_loss(self, y: Tensor, by: Binding | None, train: bool) -> None:
         """Labels were used by the loss of `by`, or by plain cross entropy."""
         for b in self._by_loss() if isinstance(y, Guarded) else ():
@@ -116,11 +140,3 @@ class Hooks:
 def squared_error(answer: Tensor, y: Tensor) -> Tensor:
     """Squared error of each row, (R, b), of answers and values (R, b, 1)."""
     return (answer - y).square().sum(2)
-
-
-def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross entropy of each row, (R, b); `y` (R, b) int64 or (R, b, C) class shares."""
-    log_p = torch.log_softmax(logits, dim=-1)
-    if y.dim() == 2:
-        return -log_p.gather(2, y.unsqueeze(2)).squeeze(2)
-    return -(y * log_p).sum(2)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from vflsec.nn import chain
 from vflsec.nn.rowwise import alone, row_gradients
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def backward(
     if not params:
         return
     if penalty is None:
-        grads = torch.autograd.grad(z, params, gradient)
+        grads = chain.slopes(z, params, gradient)
     else:
         grads = torch.autograd.grad((z * gradient).sum() + penalty.sum(), params)
     rows: Callable[[], list[Tensor]] | None = None

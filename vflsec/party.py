@@ -11,11 +11,14 @@ from torch import Tensor
 
 from vflsec.channel import Binding
 from vflsec.errors import PolicyError
-from vflsec.nn import optim
+from vflsec.nn import chain, optim
 from vflsec.nn.flat import LANES
 from vflsec.nn.replicas import Replicas
 
 __all__ = ["Party", "clipped", "groups", "step"]
+
+GRAPH = ("loss", "penalty", "link")
+"""Hooks of policies that work on the graph of a step."""
 
 
 @dataclass
@@ -48,6 +51,24 @@ class Party:
         """Trainable stacked tensors of all (or the given) parts, in a fixed order."""
         chosen = self.modules if parts is None else parts
         return [p for part in chosen for p in self.modules[part].parameters()]
+
+    @property
+    def by_hand(self) -> bool:
+        """True if its part of a step needs no graph: a bottom and perhaps a top, both plain, and no
+        own policy that puts something else between them and their gradients.
+        """
+        return (
+            self.modules.keys() <= {"bottom", "top"}
+            and all(stack.plain is not None for stack in self.modules.values())
+            and not any(b.policy.overrides(hook) for b in self.bindings for hook in GRAPH)
+        )
+
+    def run(self, part: str, x: Tensor, by: object) -> Tensor:
+        """What an own module puts out in a training step of algorithm `by`, with the way back for
+        :func:`vflsec.nn.chain.slopes`.
+        """
+        stack = self.modules[part]
+        return chain.run(stack, x) if chain.walks(type(by)) and self.by_hand else stack(x)
 
     def start(
         self,
@@ -176,11 +197,13 @@ def clipped(gradients: Sequence[Tensor | None], limit: float) -> list[Tensor | N
 
 
 def step(optimizer: Any, params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
-    """One optimizer step.
+    """One optimizer step; none where nothing learns and there is no optimizer.
 
     Gradients of batched matrix products come transposed in memory; fused optimizers on the CPU read
     them in memory order, so they are laid out like their parameters first.
     """
+    if optimizer is None:
+        return
     if isinstance(optimizer, optim.Fused) and optimizer.flat:
         optimizer.take(params, gradients)
         return

@@ -31,6 +31,7 @@ from vflsec.algorithms.splitnn import Exchange, SplitNN
 from vflsec.errors import PolicyError
 from vflsec.federation import Federation
 from vflsec.link import backward
+from vflsec.nn.chain import walked
 from vflsec.party import Party
 from vflsec.view import Facts
 
@@ -56,6 +57,7 @@ class FedBCD(SplitNN):
         check.one_of(f"{self.name}.order", self.order, ("parallel", "sequential"))
         check.non_negative(f"{self.name}.proximal", self.proximal)
 
+    @walked
     def step(self, fed: Federation, rows: Tensor) -> None:
         """One round on sample ids (R, b)."""
         batch = self.up(fed, rows)
@@ -77,7 +79,7 @@ class FedBCD(SplitNN):
     def _active_again(self, fed: Federation, batch: Exchange, pull: _Proximal) -> Any:
         """One more update with a fresh own embedding; returns the embeddings' gradients."""
         active = fed.active
-        batch.got[active.name] = active.modules["bottom"](batch.x[active.name])
+        batch.got[active.name] = active.run("bottom", batch.x[active.name], self)
         own, cut = self.differentiate(fed, batch)
         rows = None if self.proximal else partial(self.own_rows, fed, batch)
         active.update(pull(own), rows=rows, ids=batch.rows)
@@ -88,7 +90,7 @@ class FedBCD(SplitNN):
     ) -> None:
         """One more update with a fresh embedding and the stale gradient."""
         x = batch.x[party.name]
-        z = party.modules["bottom"](x)
+        z = party.run("bottom", x, self)
         penalty = fed.penalty(party.name, x, {party.name: z}, None)
         if party.name not in batch.gradients:
             raise PolicyError(

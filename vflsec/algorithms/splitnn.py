@@ -28,6 +28,7 @@ from vflsec import check, registry
 from vflsec.algorithms._split_settings import SplitSettings
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation, Phase
+from vflsec.nn.chain import follow, join, walked
 from vflsec.nn.images import convolutional
 from vflsec.nn.models import bottom, from_path, mlp, top_from_path
 from vflsec.nn.replicas import Replicas
@@ -46,7 +47,7 @@ class Exchange:
         rows, y: sample ids (R, b), and what the active party trains on.
         x: own input rows by party, (R, b, ...).
         got: embeddings as the active party has them, itself first, (R, b, d_k).
-        sent: the passive parties' embeddings with their graph.
+        sent: the passive parties' embeddings with the way back.
         penalties: the passive parties' penalty terms (R,).
         logits: of the active party, (R, b, C), detached.
         gradients: of the embeddings, as delivered to the passive parties.
@@ -157,18 +158,21 @@ class SplitNN(SplitSettings):
             listeners=tuple(p.name for p in self.passive(fed)),
         )  # fmt: skip
 
+    @walked
     def fuse(self, parts: list[Tensor]) -> Tensor:
         """Embeddings (R, b, d_k) of all parties -> fused (R, b, d)."""
-        if self.aggregation == "concat":
-            return torch.cat(parts, dim=-1)
-        total = torch.stack(parts).sum(0)
-        return total / len(parts) if self.aggregation == "mean" else total
+        return join(parts, self.aggregation)
 
+    @walked
     def logits(self, fed: Federation, parts: list[Tensor], *, train: bool) -> Tensor:
         """Logits (R, b, C) at the active party from all embeddings."""
         fused = self.fuse(parts)
-        return fed.active.modules["top"](fused, train=train) if self.has_top else fused
+        if not self.has_top:
+            return fused
+        top = fed.active.modules["top"]
+        return follow(top, fused) if train else top(fused, train=False)
 
+    @walked
     def step(self, fed: Federation, rows: Tensor) -> None:
         """One split training step on sample ids (R, b)."""
         batch = self.up(fed, rows)
@@ -176,20 +180,22 @@ class SplitNN(SplitSettings):
         self.down(fed, batch, cut)
         fed.active.update(own, rows=lambda: self.own_rows(fed, batch), ids=rows)
 
+    @walked
     def up(self, fed: Federation, rows: Tensor) -> Exchange:
         """Embeddings of sample ids (R, b) of all parties meet at the active one."""
         active = fed.active
         x_active = fed.columns(active.name, rows)
         batch = Exchange(rows, fed.targets(rows), {active.name: x_active})
-        batch.got[active.name] = active.modules["bottom"](x_active)
+        batch.got[active.name] = active.run("bottom", x_active, self)
         for party in self.passive(fed):
             fed.send("ids", active.name, party.name, rows, rows, name="batch")
             x = batch.x[party.name] = fed.columns(party.name, rows)
-            z = batch.sent[party.name] = party.modules["bottom"](x)
+            z = batch.sent[party.name] = party.run("bottom", x, self)
             batch.penalties[party.name] = fed.penalty(party.name, x, {party.name: z}, None)
             batch.got[party.name] = fed.link(party.name).up(fed, z, rows).requires_grad_()
         return batch
 
+    @walked
     def differentiate(
         self, fed: Federation, batch: Exchange
     ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
@@ -199,13 +205,10 @@ class SplitNN(SplitSettings):
         active = fed.active
         logits = self.logits(fed, list(batch.got.values()), train=True)
         batch.logits = logits.detach()
-        total = fed.loss(logits, batch.y).sum()
         extra = fed.penalty(active.name, batch.x[active.name], batch.got, batch.y)
-        for term in (extra, self.own_term(fed)):
-            if term is not None:
-                total = total + term.sum()
+        terms = [term for term in (extra, self.own_term(fed)) if term is not None]
         mine = active.parameters()
-        grads = torch.autograd.grad(total, [*mine, *(batch.got[p] for p in batch.sent)])
+        grads = fed.descend(logits, batch.y, terms, [*mine, *(batch.got[p] for p in batch.sent)])
         return grads[: len(mine)], grads[len(mine) :]
 
     def own_rows(self, fed: Federation, batch: Exchange) -> list[Tensor]:
@@ -233,10 +236,12 @@ class SplitNN(SplitSettings):
 
         return row_gradients(active.modules, b, total)
 
+    @walked
     def own_term(self, fed: Federation) -> Tensor | None:
         """What the active party adds to its loss for its own parameters, (R,), or None."""
         return None
 
+    @walked
     def down(self, fed: Federation, batch: Exchange, cut: Sequence[Tensor]) -> None:
         """Gradients (R, b, d_k) of the embeddings go to their parties, which update on them."""
         assert batch.logits is not None  # set by `differentiate`, whose gradients these are

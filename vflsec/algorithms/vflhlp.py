@@ -36,6 +36,7 @@ from vflsec.errors import PolicyError
 from vflsec.federation import Federation, Pass, Phase
 from vflsec.nn import optim
 from vflsec.nn.augment import Corruption
+from vflsec.nn.chain import walked
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.scarf import EarlyStop, scarf_loss
@@ -232,6 +233,7 @@ class VFLHLP(SplitNN):
             (lambda: top["0.bias"], reference["0.bias"].detach().clone()),
         ]
 
+    @walked
     def own_term(self, fed: Federation) -> Tensor | None:
         """beta L_cons, (R,)."""
         pairs = fed.extra["theta"]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vflsec import check
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.nn.replicas import LEAST, Replicas, apply, stacked
+from vflsec.nn.replicas import LEAST, PASSING, Replicas, apply, stacked
 from vflsec.plugins import contained, place_of, said, source_key
 from vflsec.view import Schema
 
@@ -65,6 +65,9 @@ class TabularInput(nn.Module):
         for k, (i, table) in enumerate(zip(self.categorical, self.tables, strict=True)):
             parts.append(table(self.row(k, x[:, i])))
         return torch.cat(parts, dim=1)
+
+
+PASSING.add(TabularInput)
 
 
 @stacked(TabularInput)

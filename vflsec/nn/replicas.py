@@ -38,6 +38,9 @@ VECTOR = 16
 Rule = Callable[["Replicas", str, nn.Module, Tensor, bool], Tensor]
 _RULES: dict[type[nn.Module], Rule] = {}
 
+PASSING: set[type[nn.Module]] = {nn.Flatten, nn.Identity}
+"""Modules that, if they have no weights, pass the numbers of a row on as they are."""
+
 
 class ReplicaFallbackWarning(UserWarning):
     """A module cannot be stacked; its replicas run one after another."""
@@ -101,6 +104,7 @@ class Replicas:
             k: self._cast(torch.stack([n[k].detach() for n in buffered])) for k in buffered[0]
         }
         self.path = self._choose()
+        self._plain: list[Layer] | bool | None = False
 
     def _cast(self, t: Tensor) -> Tensor:
         return t.to(self.device, self.dtype if t.is_floating_point() else t.dtype)
@@ -127,6 +131,41 @@ class Replicas:
             inner = list(module.children())
             return all(Replicas._has_rules(m) for m in inner)
         return False
+
+    def _copied(self) -> Replicas:
+        other = copy.copy(self)
+        other._plain = False  # it is of these weights
+        return other
+
+    @property
+    def plain(self) -> list[Layer] | None:
+        """The layers of a module that is nothing but linear layers and ReLU in turn, perhaps behind
+        modules that pass rows on (:meth:`flattened`); None for any other.
+        """
+        if self._plain is False:
+            self._plain = self._layers()
+        return self._plain  # type: ignore[return-value]
+
+    def _layers(self) -> list[Layer] | None:
+        if self.path != "stacked" or type(self.template) is not nn.Sequential:
+            return None
+        layers: list[Layer] = []
+        for name, child in self.template.named_children():
+            if type(child) is nn.Linear:
+                layers.append(_layer(self, f"{name}."))
+            elif type(child) is nn.ReLU and layers and not layers[-1].relu:
+                layers[-1] = layers[-1]._replace(relu=True)
+            elif layers or not _passes(child):
+                return None
+        return layers or None
+
+    def flattened(self, x: Tensor) -> Tensor:
+        """Inputs (R, b, ...) of a :attr:`plain` module as its first layer gets them, (R, b, i)."""
+        for name, child in self.template.named_children():
+            if type(child) is nn.Linear:
+                break
+            x = apply(self, f"{name}.", child, x, True)
+        return x
 
     def parameters(self) -> list[Tensor]:
         """The trainable stacked tensors."""
@@ -195,7 +234,7 @@ class Replicas:
 
     def take(self, replicas: Tensor) -> Replicas:
         """A stack of the given replicas, (q,) int64, with detached copies of their weights."""
-        other = copy.copy(self)
+        other = self._copied()
         other.count = len(replicas)
         other.rng = None
         other.params = {k: v.detach()[replicas] for k, v in self.params.items()}
@@ -206,7 +245,7 @@ class Replicas:
         """The submodule of this dotted name as a stack that shares weights and buffers."""
         if not name:
             return self
-        other = copy.copy(self)
+        other = self._copied()
         other.template = self.template.get_submodule(name)
         inner = f"{name}."
         other.params = {
@@ -220,7 +259,7 @@ class Replicas:
 
     def widen(self, b: int) -> Replicas:
         """Each replica b times, one after another, with detached copies of its weights."""
-        other = copy.copy(self)
+        other = self._copied()
         other.count = self.count * b
         other.rng = None
         other.params = {
@@ -244,6 +283,11 @@ class Replicas:
 def apply(stack: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
     """Run one (sub)module of a stack by its rule; `prefix` is its dotted name with a final dot."""
     return _RULES[type(module)](stack, prefix, module, x, train)
+
+
+def _passes(module: nn.Module) -> bool:
+    """True if it is one of :data:`PASSING` without weights."""
+    return type(module) in PASSING and not any(True for _ in module.parameters())
 
 
 @stacked(nn.Sequential)

@@ -1,0 +1,61 @@
+"""Cross entropy with its gradient by hand.
+
+Classes come first in memory, (R, C, b): the CPU's kernels of log-softmax treat many rows at once
+there, and one after another where the few classes are last.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["cross_entropy", "slope"]
+
+
+def _log_shares(logits: Tensor) -> Tensor:
+    """Log-softmax of logits (R, b, C), as (R, C, b)."""
+    return torch.log_softmax(logits.transpose(1, 2).contiguous(), 1)
+
+
+def _back(log_p: Tensor, y: Tensor, scale: Tensor | float) -> Tensor:
+    """(p - e_y) times `scale` (R, 1, b), as (R, b, C)."""
+    less = torch.full((1, 1, 1), -1.0, dtype=log_p.dtype, device=log_p.device)
+    out = log_p.exp().scatter_add_(1, y.unsqueeze(1), less.expand(len(y), 1, y.shape[1]))
+    return out.mul_(scale).transpose(1, 2).contiguous()
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, y: Tensor) -> Tensor:
+        log_p = _log_shares(logits)
+        ctx.save_for_backward(logits, y, log_p)
+        return _losses(log_p, y)
+
+    @staticmethod
+    def backward(ctx: Any, rows: Tensor) -> Any:  # type: ignore[override]
+        logits, y, log_p = ctx.saved_tensors
+        if torch.is_grad_enabled():  # somebody differentiates this once more
+            (out,) = torch.autograd.grad(
+                _losses(_log_shares(logits), y), logits, rows, create_graph=True
+            )
+            return out, None
+        return _back(log_p, y, rows.unsqueeze(1)), None
+
+
+def _losses(log_p: Tensor, y: Tensor) -> Tensor:
+    return -log_p.gather(1, y.unsqueeze(1)).squeeze(1)
+
+
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """Cross entropy of each row, (R, b); logits (R, b, C), `y` (R, b) int64 or (R, b, C) shares."""
+    if y.dim() == 2:
+        return _CrossEntropy.apply(logits, y)
+    return -(y * torch.log_softmax(logits, dim=-1)).sum(2)
+
+
+@torch.no_grad()
+def slope(logits: Tensor, y: Tensor) -> Tensor:
+    """Gradient (R, b, C) of the mean cross entropy of every replica; `y` (R, b) int64."""
+    return _back(_log_shares(logits), y, 1.0 / y.shape[1])
