@@ -60,7 +60,8 @@ MEANINGS = {
     "attack": "Attack with its settings; empty in rows about the main task.",
     "attack_key": "Hash of the attack, its settings, adversary and grants.",
     "known_rows": "Labelled rows the attacker was given.",
-    "target": "What is guessed: `label`, `feature`, `attribute`, `embedding`, `integrity`.",
+    "target": "What is guessed: `label`, `feature`, `attribute`, `embedding`, `property`, "
+    "`membership`, `integrity`.",
     "victim": "Whose secret that is.",
     "split": "Rows that were guessed: `train`, `validation` or `test`.",
     "metric": "Name of the metric.",

@@ -43,6 +43,10 @@ def gate(
     ] = "*",
     of: Annotated[str, typer.Option(help="Whose advantage is meant, if not the primary's.")] = "",
     strength: Annotated[float | None, typer.Option(help="Only this strength.")] = None,
+    detect: Annotated[
+        float | None,
+        typer.Option(help="Pass only if a leak of this size would have been found."),
+    ] = None,
     baseline: Annotated[
         Path | None,
         typer.Option(help="Also fail where advantage rose against this file or folder."),
@@ -80,12 +84,14 @@ def gate(
     if max_ is not None or min_ is not None:
         also = [
             Gate(metric=metric, max=max_, min=min_, attack=attack, adversary=adversary,
-                 split=split, dataset=dataset, defense=defense, strength=strength, of=of)
+                 split=split, dataset=dataset, defense=defense, strength=strength, of=of,
+                 detect=detect)
         ]  # fmt: skip
     console = console_for()
     before = None if update_baseline or baseline is None else read_any(baseline)
     with Store(folder, readonly=True) as store, store.reading():
-        result = _judged(store, also, before, scenario, console)
+        record = _asked(store, scenario, None if also else detect)
+        result = _judged(store, record, also, before, scenario, console)
         if not result.verdicts and baseline is None:
             raise VflsecError(
                 f"{folder}: the scenario has no gate. Give one: vflsec gate {folder} --max 0.1"
@@ -103,9 +109,35 @@ def gate(
     raise typer.Exit(result.exit_code)
 
 
+def _asked(store: Store, scenario: str | None, detect: float | None) -> dict[str, Any]:
+    """The record with the gates to judge: its own, or an edited scenario's; with this `detect`.
+
+    Raises:
+        VflsecError: a shard, or no gate that `detect` could mean.
+    """
+    from vflsec.audit.gate import Gate
+    from vflsec.engine.record import regated
+
+    record = store.record() if scenario is None else regated(store.record(), scenario)
+    if record.get("shard"):
+        raise VflsecError(
+            f"{store.folder}: holds shard {record['shard']} of an audit, on which nothing can be "
+            "judged. Put all shards together first: vflsec merge DIR... --out DIR"
+        )
+    if detect is None:
+        return record
+    every = record["gates"]
+    more = [{"detect": detect} if Gate(**g).limits_leaks else {} for g in every]
+    if not any(more):
+        raise VflsecError(
+            "gate: --detect: no gate of the scenario limits an advantage. Give one: --max 0.1"
+        )
+    return {**record, "gates": [g | m for g, m in zip(every, more, strict=True)]}
+
+
 def _judged(
-    store: Store, also: Sequence[Gate], before: Values | None, scenario: str | None,
-    console: Console,
+    store: Store, record: dict[str, Any], also: Sequence[Gate], before: Values | None,
+    scenario: str | None, console: Console,
 ) -> Audit:  # fmt: skip
     """The stored results judged by `also`, else by their scenario's gates; says whose they are.
 
@@ -116,15 +148,9 @@ def _judged(
     from vflsec.audit.answerable import unanswerable
     from vflsec.audit.leakage import rows_of
     from vflsec.engine.judge import judge
-    from vflsec.engine.record import edited, regated
+    from vflsec.engine.record import edited
     from vflsec.report.console import judged_line
 
-    record = store.record() if scenario is None else regated(store.record(), scenario)
-    if record.get("shard"):
-        raise VflsecError(
-            f"{store.folder}: holds shard {record['shard']} of an audit, on which nothing can be "
-            "judged. Put all shards together first: vflsec merge DIR... --out DIR"
-        )
     result = judge(store, record, export=False, also=also, only=bool(also), before=before)
     rows = [r for r in rows_of(result.results) if r["role"] != "control"]
     asked = also or ([gates.Gate(**g) for g in record["gates"]] if scenario is not None else [])

@@ -25,14 +25,17 @@ import typer
 from audited import SCENARIO, Planted, audited, gate
 
 from vflsec import cli
+from vflsec.engine.run import run_audit
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
+PLANTED = Planted({"norm": 0.3, "model_completion": 0.2})
+
 QUICK = {"init", "check", "list", "show", "new"}
 """Commands that are run; `vflsec --version` and `--help` too."""
 
-READS = {"gate", "report", "compare"}
+READS = {"gate", "report", "compare", "merge"}
 """Commands on finished audits; run on planted ones, so their verdict is no matter."""
 
 NOT_RUN = {
@@ -104,8 +107,7 @@ def parse(words: list[str]) -> None:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results directory with planted figures."""
-    planted = Planted({"norm": 0.3, "model_completion": 0.2})
-    return audited(tmp_path_factory.mktemp("finished"), planted, gate(max=0.1)).folder
+    return audited(tmp_path_factory.mktemp("finished"), PLANTED, gate(max=0.1)).folder
 
 
 @pytest.fixture
@@ -126,9 +128,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def planted_at(place: Path, finished: Path) -> None:
-    """Results of planted figures where a page's audit would have written."""
-    if not place.exists():
+def planted_at(place: Path, finished: Path, shard: str = "") -> None:
+    """Results of planted figures where a page's audit, or a shard of one, would have written."""
+    if re.fullmatch(r"\d+/\d+", shard):
+        scenario = finished.parent / "case.toml"
+        run_audit(scenario, place, backend=PLANTED.backend(), shard=shard)
+    elif not place.exists():
         shutil.copytree(finished, place)
 
 
@@ -149,9 +154,10 @@ def test_commands_work(
         if words[1:2] == ["audit"]:
             out = Path("out", Path(words[2]).stem)
             out = Path(words[words.index("--out") + 1]) if "--out" in words else out
-            planted_at(folder / out, finished)
+            shard = words[words.index("--shard") + 1] if "--shard" in words else ""
+            planted_at(folder / out, finished, shard)
         if words[1:2] and words[1] in READS:
-            for given in words[2:4] if words[1] == "compare" else words[2:3]:
+            for given in words[2:4] if words[1] in ("compare", "merge") else words[2:3]:
                 planted_at(folder / given, finished)
             assert cli.main(words[1:]) in (0, 1, 3), text
             assert capsys.readouterr().out

@@ -21,6 +21,12 @@ def test_the_container_file(root: Path) -> None:
             assert set(stage) <= stages
             assert stage or all((root / x).exists() for x in source)
     assert all(not w[1].endswith(":latest") and ":" in w[1] for w in words if w[0] == "FROM")
+    places = [w[-1] for w in words if w[0] == "COPY"] + [w[1] for w in words if w[0] == "WORKDIR"]
+    assert not [p for p in places if p.startswith("/tmp")]
+    (install,) = [line for line in lines if "pip install" in line]
+    copied = [w[-2] for w in words if w[0] == "COPY" and w[-1].rstrip("/") == "/wheel"]
+    assert set(re.findall(r"/wheel/([\w.*]+)", install)) == {"constraints.txt", "*.whl"}
+    assert copied == ["/wheel", "constraints.txt"]
     last = max(i for i, w in enumerate(words) if w[0] == "FROM")
     assert ["USER", "auditor"] in words[last:]
     assert words[-2] == ["ENTRYPOINT", '["vflsec"]']

@@ -35,6 +35,10 @@ TABLE: dict[str, tuple[Planted, str, int, str]] = {
     "noise is inconclusive": (
         Planted(LEAKS, LEAKS, sd=0.04), gate(max=0.3, attack="norm", strength=5), 3, "more seeds",
     ),
+    "a leak that would have been missed": (
+        Planted(LEAKS, SAFE), gate(max=0.1, defense="defended", detect=0.005), 3,
+        "would only have found",
+    ),
     "a dead attack": (Planted(DEAD), gate(max=0.1), 3, "Not shown to be alive"),
     "a leak in reverse": (Planted(LEAKS, REVERSED), gate(max=0.1, strength=5), 3, "in reverse"),
     "a broken attack": (

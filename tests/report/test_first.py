@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from audited import Planted, audited, gate
 
 from vflsec import cli
 from vflsec.report import coverage, first
+from vflsec.report.github import workflow_commands
 from vflsec.report.html import html
+from vflsec.report.junit import junit_xml
 from vflsec.report.markdown import markdown_summary
+from vflsec.report.sarif import sarif
 from vflsec.report.statement import paragraph, statement
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
@@ -158,6 +162,87 @@ def test_every_command_works_when_pasted(
     assert run(steps[0].command) == 0  # vflsec show norm
     assert "silence proves nothing: norm" in steps[0].text
     assert steps[1].command.endswith("--until-decided 10")
+
+
+def test_a_copied_folder_is_the_one_that_commands_name(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vflsec.report.html.svg", lambda *_: "")
+    shutil.copytree(folder, "elsewhere")
+    for words in (
+        ["report", "elsewhere", "--to", "public"],
+        ["gate", "elsewhere", "--report", "own"],
+    ):
+        cli.main(words)
+        text = capsys.readouterr().out + Path(words[-1], "summary.md").read_text(encoding="utf-8")
+        assert "vflsec gate elsewhere --dataset" in text
+        assert str(folder) not in text
+
+
+def test_a_pass_with_a_warning_says_so_everywhere(
+    folder: Path, summary: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the line of the verdict, as the next step, in JUnit, SARIF and a GitHub job."""
+    warning = "this audit would only have found a leak of 0.17 (norm), above the limit 0.1; about 9"
+    found = copy.deepcopy(summary)
+    found["gates"] = [v | {"verdict": "PASS"} for v in summary["gates"] if v["attack"]]
+    quiet = copy.deepcopy(found)
+    found["gates"][0] |= {"warning": warning, "more_seeds": 9, "reason": f"Within. T{warning[1:]}."}
+    assert first.scope(found) == (
+        f"PASS for 2 attacks of 2 of 13 families, at iso 0; but {warning}. 1 judgement: 1 passed."
+    )
+    step = first.next_steps(found)[0]
+    assert step.text.startswith("A leak above a gate's limit may have gone unfound.")
+    scenario = str(folder.parent / "case.toml")
+    words = ["vflsec", "audit", scenario, "--out", str(folder), "--seeds", "14"]
+    assert step.command == shlex.join(words)
+    found["gates"][0]["more_seeds"] = None
+    assert first.next_steps(found)[0].command == "vflsec show gate"
+    case, _, out = junit_xml(found).partition("<system-out>")
+    assert "<failure" not in case
+    assert "<error" not in case
+    assert out.startswith(
+        "warning: advantage of any attack &lt;= 0.1 [breast_cancer, splitnn, iso 0]"
+    )
+    assert warning in out
+    (result,) = sarif(found)["runs"][0]["results"]
+    assert result["level"] == "note"
+    assert result["message"]["text"].startswith("PASS: ")
+    assert warning[1:] in result["message"]["text"]
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    (line,) = workflow_commands(found)
+    assert line.startswith("::notice title=vflsec PASS,file=")
+    assert warning[1:] in line
+    monkeypatch.setattr("vflsec.report.html.svg", lambda *_: "")
+    for text in (html(found), statement(found), markdown_summary(found)):
+        assert "would only have found a leak of 0.17" in text
+    assert sarif(quiet)["runs"][0]["results"] == []
+    assert list(workflow_commands(quiet)) == []
+    assert "warning:" not in junit_xml(quiet)
+
+
+def test_gate_can_be_asked_what_it_would_have_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the scenario's gates, or of the one given; only an advantage has such a thing."""
+    gates = gate(max=0.1, defense="defended") + gate(metric="utility", min=0.5)
+    out = str(audited(tmp_path, Planted(LEAKY, SEALED), gates).folder)
+    own = ["--max", "0.1", "--defense", "defended"]
+    assert cli.main(["gate", out, "--detect", "0.1"]) == 0
+    assert cli.main(["gate", out, *own, "--detect", "0.1"]) == 0
+    capsys.readouterr()
+    for more in ([], own):
+        assert cli.main(["gate", out, *more, "--detect", "0.005"]) == 3
+        assert "above its detect = 0.005;" in " ".join(capsys.readouterr().out.split())
+    assert cli.main(["gate", out, "--metric", "auc", "--max", "0.7", "--detect", "0.1"]) == 2
+    assert "only beside a max" in capsys.readouterr().err
+    other = str(audited(tmp_path / "b", Planted(LEAKY), gate(metric="utility", min=0.5)).folder)
+    assert cli.main(["gate", other, "--detect", "0.1"]) == 2
+    assert "no gate of the scenario limits an advantage" in capsys.readouterr().err
 
 
 def test_what_was_not_run_is_said_first_class(summary: dict[str, Any]) -> None:

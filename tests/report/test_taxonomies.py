@@ -12,7 +12,7 @@ from audited import Planted, audited, gate
 from vflsec import registry
 from vflsec.report.families import FAMILIES, members, reads
 from vflsec.report.sarif import sarif
-from vflsec.report.taxonomies import TAGS, TAXONOMIES, page
+from vflsec.report.taxonomies import TAGS, TAXONOMIES, extensions, page, references
 from vflsec.view import as_needs
 
 
@@ -75,6 +75,47 @@ def test_sarif_names_the_taxonomies_and_relates_rules_to_them(log: dict[str, Any
     for r in attacked["relationships"]:
         assert r["target"]["guid"] in taxa
         assert r["target"]["toolComponent"]["guid"] in guids
+
+
+AIMS = {
+    "label": "nist-attribute", "attribute": "nist-attribute", "feature": "nist-reconstruction",
+    "embedding": "nist-reconstruction", "property": "nist-property",
+    "membership": "nist-membership", "integrity": "nist-backdoor",
+}  # fmt: skip
+"""What NIST calls the aim of an attack of each target."""
+
+
+@pytest.mark.parametrize("name", sorted(registry.attacks.entries()))
+def test_every_attack_has_the_tags_of_its_aim(name: str) -> None:
+    """A gate on one registered attack alone, with its settings in its label, as SARIF tells it."""
+    label = f"{name}(known=1)"
+    verdict = {
+        "label": "g", "verdict": "PASS", "attack": label, "detectable": {label: 0.1},
+        "gate": {"attack": name}, "warning": "",
+    }  # fmt: skip
+    summary = {
+        "gates": [verdict], "families": None, "versions": {"vflsec": "0"}, "data": {},
+        "exit_code": 0, "scenario_hash": "0",
+    }  # fmt: skip
+    (run,) = sarif(summary)["runs"]
+    (rule,) = run["tool"]["driver"]["rules"]
+    by_guid = {x["guid"]: x for e in run["tool"]["extensions"] for x in e["taxa"]}
+    told = [by_guid[r["target"]["guid"]] for r in rule["relationships"]]
+    assert len(told) == len(rule["relationships"]) == len(by_guid)
+    aim = next(t for t in TAGS if t.id == AIMS[registry.attacks.create(name).target])
+    assert (aim.ref, aim.name) in {(x["id"], x["name"]) for x in told}
+    assert "privacy and security risks evaluation" in {x["id"] for x in told}
+
+
+def test_two_entries_of_one_place_are_told_apart() -> None:
+    """NIST has labels and columns under one number; one is related, the other exact."""
+    both = [t for t in TAGS if t.ref == "NISTAML.032"]
+    assert {t.fit for t in both} == {"exact", "related"}
+    (nist,) = extensions(t.id for t in both)
+    assert len({x["guid"] for x in nist["taxa"]}) == len(both) == 2
+    told = references(t.id for t in both)
+    assert {r["target"]["guid"] for r in told} == {x["guid"] for x in nist["taxa"]}
+    assert sorted(r["kinds"][0] for r in told) == ["equal", "relevant"]
 
 
 def test_the_page_is_made_from_the_list(root: Path) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,20 +160,29 @@ class Leakage:
         """One-sided p-value of "it is at least `limit`", against the control named beforehand."""
         return self.ahead.p(limit, -1)
 
-    def detectable(self, alpha: float, power: float = 0.8) -> float | None:
+    def detectable(self, alpha: float, power: float = 0.8, *, more: int = 0) -> float | None:
         """The least leakage whose lower bound would be above 0 with chance `power`.
 
         By t quantiles from the spread over seeds: (t[1 - alpha] + t[power]) sd / sqrt(n) against
         each control, less how far that control is behind the least; the largest over controls.
-        None for one seed.
+        None for one seed. `more`: as many further seeds of the same spread.
         """
         found = []
         for a in self.against:
             if a.n < 2 or a.sd is None:
                 return None
-            factor = special.stdtrit(a.n - 1, 1 - alpha) + special.stdtrit(a.n - 1, power)
-            found.append(float(factor) * a.sd / math.sqrt(a.n) - (a.mean - self.least.mean))
+            n = a.n + more
+            factor = special.stdtrit(n - 1, 1 - alpha) + special.stdtrit(n - 1, power)
+            found.append(float(factor) * a.sd / math.sqrt(n) - (a.mean - self.least.mean))
         return max(found)
+
+    def seeds_to_detect(self, size: float, alpha: float) -> int | None:
+        """Seeds to add until a leakage of `size` is :meth:`detectable`; None if over 1000."""
+        if self.detectable(alpha) is None:
+            return None
+        tries = range(_MOST_SEEDS + 1)  # the more seeds, the less has to leak
+        more = bisect_left(tries, -size, key=lambda m: -(self.detectable(alpha, more=m) or 0.0))
+        return more if more < len(tries) else None
 
     def seeds_until(self, limit: float, alpha: float, level: float) -> int | None:
         """Seeds to add until this is decided, spreads as seen; None if more than 1000 would be.

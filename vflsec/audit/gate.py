@@ -5,6 +5,8 @@ INCONCLUSIVE between. An attack that is not shown to be alive at that place cann
 may be broken. It can fail one, for a leak that was measured needs no other proof. Nor does a system
 pass where an attack ranks in reverse and turned round might be beyond the threshold, or where the
 evidence is thin: :data:`MIN_SEEDS`, :data:`MIN_ROWS`, every planned seed, and figures that differ.
+A PASS whose audit would only have found a leak above the limit says so; a gate with `detect` does
+not pass then.
 """
 
 from __future__ import annotations
@@ -55,6 +57,9 @@ class Gate:
         strength: one strength, None for all.
         of: metric whose advantage is meant; empty takes the primary one.
         confidence: of each one-sided bound, at least :data:`LEAST_CONFIDENCE`.
+        detect: what an audit must have been able to find to pass (a maximum of the advantage only):
+            the least leak that it would have found, by planted leaks where there are any, must not
+            exceed it. None: a PASS stands, with a warning where that leak exceeds `max`.
         name: for reports.
 
     Raises:
@@ -75,6 +80,7 @@ class Gate:
     strength: float | None = None
     of: str = ""
     confidence: float = 0.95
+    detect: float | None = None
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -106,6 +112,12 @@ class Gate:
                 f"{rule}, which is as far as {what} can reach", self.threshold,
                 "Beyond that the gate cannot fail: no result could fail it.",
             )  # fmt: skip
+        if self.detect is not None:
+            if not self.limits_leaks:
+                raise check.fail(
+                    "gate: detect", 'given only beside a max of metric = "advantage"', self.detect
+                )
+            check.positive("gate: detect", self.detect)
 
     @property
     def threshold(self) -> float:
@@ -124,6 +136,11 @@ class Gate:
             else f" of {'any attack' if self.attack == '*' else self.attack}"
         )
         return f"{self.metric}{who} {sign} {self.threshold:g}"
+
+    @property
+    def limits_leaks(self) -> bool:
+        """Whether it bounds the advantage from above, in the units of what would be found."""
+        return self.metric == "advantage" and self.max is not None
 
     @property
     def needs_alive(self) -> bool:
@@ -145,12 +162,13 @@ class Verdict:
         reason: one sentence.
         dataset, algorithm, defense, strength: the point; empty where nothing could be judged.
         attack, adversary, split, phase: the one that decides.
-        more_seeds: how many more seeds would decide an open verdict; None if seeds are not what is
-            missing, or too many are.
+        more_seeds: how many more seeds would decide an open verdict, or let a PASS find a leak of
+            the limit; None if seeds are not what is missing, or too many are.
         detectable: by attack, the least leakage that would have been shown to be above 0 with a
             chance of 0.8, from the spread over seeds; empty where the gate asks about no attack.
         dosed: the same by planted leaks laid over what the attack saw; None where none was found,
             without the attacks that were not dosed.
+        warning: of a PASS, that this audit would only have found a leak above the limit.
     """
 
     gate: Gate
@@ -172,6 +190,7 @@ class Verdict:
     more_seeds: int | None = None
     detectable: Mapping[str, float] = field(default_factory=dict)
     dosed: Mapping[str, float | None] = field(default_factory=dict)
+    warning: str = ""
 
 
 def _named(label: str, wanted: str) -> bool:
@@ -303,6 +322,7 @@ def _point(
     turned = [c for c in within if c.turned(alpha)]
     detectable = wording.detectable(found, alpha * gate.confidence) if gate.needs_alive else {}
     laid = wording.dosed(found, doses) if gate.needs_alive else {}
+    blind = None
     more: int | None = None
     if beyond:
         lead = max(beyond, key=lambda c: c.value)
@@ -334,16 +354,25 @@ def _point(
         reason = f"Too little to pass on: {lead.thin}."
         more = MIN_SEEDS - lead.n if lead.n < MIN_SEEDS else None
     else:
+        blind = wording.Blind.of(found, detectable, laid, gate)
         lead = found[int(np.argmax([x for x in highs if x is not None]))]
         verdict = PASS
         reason = wording.passes(lead, high, found, missing, gate) + wording.would_have_found(
             detectable, laid, gate
         )
+    if blind is not None:
+        more = blind.more
+        if gate.detect is None:
+            reason += f" {blind.says[0].upper()}{blind.says[1:]}."
+        else:
+            lead, verdict = blind.lead, INCONCLUSIVE
+            reason = f"Too little to pass on: {blind.says}."
     sign = 1 if gate.max is not None else -1
     if sign == -1:
         low, high = _minus(high), _minus(low)
     who: dict[str, Any] = {k: lead.row[k] for k in ("attack", "adversary", "phase", "split")}
     where |= {**who, "more_seeds": more, "detectable": detectable, "dosed": laid}
+    where["warning"] = blind.says if blind is not None and verdict == PASS else ""
     value = sign * lead.value
     ends = reach(gate.metric, gate.of or lead.row["primary"])
     low, high = intervals.within(low, ends), intervals.within(high, ends)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from vflsec.audit.gate import Gate
 
 __all__ = [
-    "TASK", "Candidate", "between", "broken", "detectable", "dosed", "fails", "mirror", "nothing",
-    "passes", "reversed_", "seeds_to_add", "single", "thin", "would_have_found",
+    "TASK", "Blind", "Candidate", "between", "broken", "detectable", "dosed", "fails", "mirror",
+    "nothing", "passes", "reversed_", "seeds_to_add", "single", "thin", "would_have_found",
 ]  # fmt: skip
 
 TASK = ("utility", "utility_drop")
@@ -246,6 +246,65 @@ def would_have_found(
     )
 
 
+@dataclass(frozen=True)
+class Blind:
+    """The attack by which an audit would have found the least, where that is above what it must.
+
+    Attributes:
+        lead: that attack.
+        says: how little, and what would mend it.
+        more: seeds to add; None where they are not what is missing.
+    """
+
+    lead: Candidate
+    says: str
+    more: int | None
+
+    @classmethod
+    def of(
+        cls,
+        found: Sequence[Candidate],
+        least: Mapping[str, float],
+        laid: Mapping[str, float | None],
+        gate: Gate,
+    ) -> Blind | None:
+        """None where a leak of the gate's `detect`, else of its limit, would have been found.
+
+        Args:
+            found: the attacks.
+            least: of :func:`detectable`.
+            laid: of :func:`dosed`, which is taken before `least`.
+            gate: only a maximum of the advantage, above 0, can be compared with a leak.
+        """
+        asked = gate.threshold if gate.detect is None else gate.detect
+        sizes = {**least, **{k: math.inf if v is None else v for k, v in laid.items()}}
+        worst = max(sizes, key=lambda name: sizes[name], default="")
+        size = sizes.get(worst, 0.0)
+        if not gate.limits_leaks or asked <= 0 or size <= asked:
+            return None
+        lead = next(c for c in found if c.name == worst)
+        limit = "the limit" if gate.detect is None else "its detect ="
+        above = f"above {limit} {asked:g}"
+        says = f"this audit would only have found a leak of {size:.2g} ({worst}), {above}"
+        if math.isinf(size):
+            says = f"this audit would have found none of the leaks that were planted ({worst})"
+        more = None if worst in laid else _seeds_to_detect(found, asked, gate)
+        cure = "add seeds or known rows" if more is None else f"about {_seeds(more)} would do"
+        return cls(lead, f"{says}; {cure}", more)
+
+
+def _seeds_to_detect(found: Sequence[Candidate], size: float, gate: Gate) -> int | None:
+    """Seeds to add until all of `found` show a leak of that size."""
+    alpha = (1 - gate.confidence) * gate.confidence
+    more = [None if (leak := Leakage.of(c.row)) is None else leak.seeds_to_detect(size, alpha)
+            for c in found]  # fmt: skip
+    return None if any(m is None for m in more) else max(m for m in more if m is not None)
+
+
+def _seeds(more: int) -> str:
+    return f"{more} more seed{'s' if more > 1 else ''}"
+
+
 def _of_doses(laid: Mapping[str, float | None]) -> str:
     if not laid:
         return ""
@@ -261,7 +320,7 @@ def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
     if more is None:
         cure = "more than 1000 seeds would not decide it"
     else:
-        cure = f"about {more} more seed{'s' if more > 1 else ''} would decide it"
+        cure = f"about {_seeds(more)} would decide it"
         cure += _rows_instead(lead, level)
     text = f"{_figure(lead, gate)}, and its interval holds {gate.threshold:g}; {cure}."
     return text[0].upper() + text[1:]

@@ -93,6 +93,10 @@ def _gates(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
         if not wrong and len(limits) == 1:
             (key,) = limits
             wrong += _gate(origin, (*here, key), section[key], given | {key: section[key]})
+        for key in ("max", "min") if check.is_number(section.get("detect")) and not wrong else ():
+            if check.is_number(section.get(key)):
+                both = given | {key: section[key], "detect": section["detect"]}
+                wrong += _gate(origin, (*here, "detect"), section["detect"], both)
         own = section.get("confidence")
         place: Path = ("audit", "confidence") if own is None else (*here, "confidence")
         sure = default if own is None else own

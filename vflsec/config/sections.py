@@ -216,6 +216,8 @@ class Gate(_Section):
     """The metric whose advantage is meant, such as `auc`; the attack's own if empty."""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] | None = None
     """Level of this gate; that of `[audit]` if not given."""
+    detect: Annotated[float, Field(gt=0)] | None = None
+    """A PASS must have been able to find a leak of this size, or is inconclusive; beside `max`."""
     name: str = ""
     """What reports call the gate."""
 

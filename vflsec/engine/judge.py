@@ -31,7 +31,7 @@ def judge(
         how: see `vflsec.audit.evaluate.evaluate`.
     """
     from vflsec.audit.evaluate import evaluate
-    from vflsec.report.exports import summary_of, write_exports
+    from vflsec.report.exports import here, summary_of, write_exports
     from vflsec.report.outputs import write_reports
 
     record = store.record() if record is None else record
@@ -45,6 +45,7 @@ def judge(
         code = 3  # what was not measured cannot pass
     summary = summary_of(record, evaluation, results, seconds)
     summary |= {"complete": complete, "exit_code": code, "shard": shard}
+    summary["command"] = here(summary, store.folder)
     if export:
         write_exports(store.folder, str(record["scenario_toml"]), evaluation.frame, summary)
         if not partial:

@@ -112,7 +112,6 @@ def _whole(
     record = dict(records[0])
     record.pop("shard", None)
     record["device"] = "+".join(sorted({str(r["device"]) for r in records}))
-    record["command"] = {**record.get("command", {}), "folder": str(out)}
     source = record.get("scenario_source") or {}
     if source.get("path"):  # is told as seen from the results
         there = (folders[0].resolve() / str(source["path"])).resolve()

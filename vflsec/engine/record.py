@@ -76,7 +76,6 @@ def record_of(
         "who": os.environ.get(AUDITOR, ""),
         "command": {
             "scenario": _asked(scenario),
-            "folder": str(folder),
             "set": list(scenario.overrides),
         },
         "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),

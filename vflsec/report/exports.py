@@ -28,6 +28,7 @@ from vflsec.sealed import EDITED, damage_unless
 
 __all__ = [
     "SUMMARY_VERSION",
+    "here",
     "plain",
     "stored_summary",
     "summary_of",
@@ -205,7 +206,12 @@ def stored_summary(folder: Path) -> Iterator[dict[str, Any]]:
     if wrong:
         raise damaged(wrong)
     with damage_unless(lambda: seal is not None, damaged):
-        yield found
+        yield found | {"command": here(found, folder)}
+
+
+def here(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """What commands about an audit name, its results being where they are read now."""
+    return {**(summary.get("command") or {}), "folder": str(folder)}
 
 
 _KINDS: dict[str, Any] = {

@@ -102,7 +102,9 @@ def _gain(r: Mapping[str, Any]) -> str:
 def scope(summary: Mapping[str, Any]) -> str:
     """The verdict with what it holds for: attacks, families, points, and what would have been seen.
 
-    ``PASS for 3 attacks of 2 of 11 families, at iso 25; would have found 0.093.``
+    ``PASS for 3 attacks of 2 of 11 families, at iso 25; would have found 0.093.``, or where that is
+    above a gate's limit: ``PASS ...; but this audit would only have found a leak of 0.17 (norm),
+    above the limit 0.1; about 9 more seeds would do.``
     """
     found, how = headline(summary)
     judged = [v for v in summary["gates"] if v["defense"]]
@@ -122,7 +124,11 @@ def scope(summary: Mapping[str, Any]) -> str:
     else:
         text += f" for the main task, at {where}"
     least = [x for v in asked for x in (v.get("detectable") or {}).values()]
-    if least and found != "FAIL":
+    warned = [v for v in asked if v.get("warning")]
+    if warned and found == "PASS":
+        text += f"; but {clean(warned[0]['warning'])}"
+        text += f" (and so at {len(warned) - 1} more)" if len(warned) > 1 else ""
+    elif least and found != "FAIL":
         text += f"; would have found {max(least):.2g}"
         text += " at worst" if len({round(x, 3) for x in least}) > 1 else ""
     return f"{text}. {how}"
@@ -254,6 +260,15 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
             Step("Decide what is open with more seeds; what is stored is not trained again.",
                  command(summary, "audit", "--until-decided", budget))
         )  # fmt: skip
+    blind = [v for v in verdicts if v.get("warning")]
+    if blind:
+        more = max(v["more_seeds"] or 0 for v in blind)
+        seeds = ["--seeds", str(max(v["n"] for v in blind) + more)] if more else []
+        out.append(
+            Step("A leak above a gate's limit may have gone unfound. Add seeds; `detect` in a "
+                 "[[gate]] lets only an audit pass that would have found so much.",
+                 command(summary, "audit", *seeds) if more else "vflsec show gate")
+        )  # fmt: skip
     if found == "PASS":
         out.append(
             Step("Keep these results as the baseline, so that a later rise fails.",
@@ -272,8 +287,8 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
 def _limit(gate: Mapping[str, Any]) -> list[str]:
     """A gate's metric, limit and attacks as options of `vflsec gate`."""
     out = ["--metric", gate["metric"]]
-    for key in ("max", "min"):
-        out += [f"--{key}={gate[key]:g}"] if gate[key] is not None else []
+    for key in ("max", "min", "detect"):
+        out += [f"--{key}={gate[key]:g}"] if gate.get(key) is not None else []
     for key in ("of", "attack", "adversary", "split"):
         out += [f"--{key}", gate[key]] if gate[key] not in ("*", "") else []
     return out

@@ -37,11 +37,11 @@ def write_step_summary(summary: Mapping[str, Any]) -> bool:
 
 
 def workflow_commands(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Workflow commands for failed and inconclusive gates; nothing outside a GitHub job."""
+    """Workflow commands for gates that failed, are open or warn; nothing outside a GitHub job."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
     for v in summary["gates"]:
-        command = _COMMAND.get(v["verdict"])
+        command = _COMMAND.get(v["verdict"], "notice" if v.get("warning") else "")
         if command:
             where = f"title=vflsec {v['verdict']}"
             file = clean(summary.get("scenario_file") or "")

@@ -23,7 +23,7 @@ from vflsec.report.text import clean
 from vflsec.report.verdicts import beyond, headline, judged, place, point_of
 from vflsec.visible import HEADS, Line, cells
 
-__all__ = ["gates_of", "guarantees", "html", "render", "svg"]
+__all__ = ["html", "render", "svg"]
 
 _TEMPLATE = "report.html.j2"
 _INK = "#0a0b0c"  # stands for the page's own text colour
@@ -40,19 +40,15 @@ def html(summary: Mapping[str, Any]) -> str:
     return render(
         _TEMPLATE,
         summary,
-        gates=gates_of(summary),
         judged=judged(summary),
         beyond=beyond(summary),
-        threats=placing.threats(summary),
         steps=first.next_steps(summary),
         assumed=placing.assumed(summary),
-        outside=placing.OUTSIDE,
         pointers=placing.POINTERS,
         datasets=_datasets(summary),
         costs=_costs(summary),
         sealed=_sealed(summary),
         ledger=_ledger(summary),
-        guarantees=guarantees(summary),
         matching=MATCHING,
         means=(CAP_MEANS, DCS_MEANS),
         words=placing.WORDS,
@@ -90,14 +86,11 @@ def render(template: str, summary: Mapping[str, Any], **more: Any) -> str:
         "answers": first.answers(summary), "cheapest": first.cheapest(summary),
         "gaps": coverage.gaps(summary), "families_": coverage.families(summary),
         "messages_": coverage.messages(summary), "bounds": first.bounds(summary),
-        "work": first.work(summary),
+        "work": first.work(summary), "outside": placing.OUTSIDE,
+        "gates": [v | {"where": point_of(v)} for v in summary["gates"]],
+        "threats": placing.threats(summary), "guarantees": _guarantees(summary),
     }  # fmt: skip
     return env.get_template(template).render(shared | more)
-
-
-def gates_of(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every verdict and where it was judged."""
-    return [v | {"where": point_of(v)} for v in summary["gates"]]
 
 
 _VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
@@ -396,7 +389,7 @@ def _ledger(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     return out
 
 
-def guarantees(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _guarantees(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What defenses claim by their accountants, each claim once."""
     out: dict[str, dict[str, Any]] = {}
     for c in summary["cost"]["points"]:

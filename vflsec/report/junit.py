@@ -1,7 +1,8 @@
 """JUnit XML: one test case for each verdict, for the test view of a CI server.
 
 FAIL is a ``failure``; INCONCLUSIVE is an ``error``, because a server shows what is skipped as
-harmless. Elements stand in the order of the Apache Ant schema, which every reader accepts.
+harmless. A PASS that warns does so in the suite's output, for a case has no place for it. Elements
+stand in the order of the Apache Ant schema, which every reader accepts.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ def junit_xml(summary: Mapping[str, Any]) -> str:
         _, why = headline({**summary, "gates": []})
         case = ElementTree.SubElement(suite, "testcase", whole)
         ElementTree.SubElement(case, "error", {"message": why, "type": "UNFINISHED"}).text = why
-    ElementTree.SubElement(suite, "system-out").text = "\n".join(
-        clean(f) for f in summary["findings"]
-    )
+    warned = [f"warning: {title(v)}: {v['warning']}" for v in verdicts if v.get("warning")]
+    said = [clean(line) for line in [*warned, *summary["findings"]]]
+    ElementTree.SubElement(suite, "system-out").text = "\n".join(said)
     ElementTree.SubElement(suite, "system-err").text = ""
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode", xml_declaration=False)

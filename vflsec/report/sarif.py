@@ -1,7 +1,7 @@
 """SARIF 2.1.0 (OASIS standard, 2020): failed and inconclusive gates, for code scanning.
 
 A result points at the gate's line in the scenario. FAIL has level ``error``; INCONCLUSIVE has
-``warning``; a gate that passed is a rule without a result.
+``warning``; a PASS that warns has ``note``; any other gate that passed is a rule without a result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def sarif(summary: Mapping[str, Any]) -> dict[str, Any]:
     results = [
         _result(v, labels.index(clean(v["label"])), summary)
         for v in summary["gates"]
-        if v["verdict"] in _LEVEL
+        if v["verdict"] in _LEVEL or v.get("warning")
     ]
     driver = {
         "name": "vflsec",
@@ -99,7 +99,7 @@ def _result(v: Mapping[str, Any], index: int, summary: Mapping[str, Any]) -> dic
     return {
         "ruleId": _rule_id(label),
         "ruleIndex": index,
-        "level": _LEVEL[v["verdict"]],
+        "level": _LEVEL.get(v["verdict"], "note"),
         "message": {"text": f"{v['verdict']}: {title(v)}. {clean(v['reason'])}"},
         "locations": [
             {

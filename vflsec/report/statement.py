@@ -7,9 +7,9 @@ from typing import Any
 
 from vflsec.audit import matrix
 from vflsec.audit.controls import leaks
-from vflsec.report import first, placing
+from vflsec.report import first
 from vflsec.report.coverage import RAN, families, messages
-from vflsec.report.html import gates_of, guarantees, render
+from vflsec.report.html import render
 from vflsec.report.text import clean
 from vflsec.report.verdicts import headline, place
 
@@ -33,10 +33,6 @@ def statement(summary: Mapping[str, Any]) -> str:
         summary,
         paragraph=paragraph(summary),
         systems=_systems(summary),
-        gates=gates_of(summary),
-        threats=placing.threats(summary),
-        guarantees=guarantees(summary),
-        outside=placing.OUTSIDE,
     )
 
 

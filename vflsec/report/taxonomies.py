@@ -93,6 +93,9 @@ TAGS = (
     Tag("nist-membership", "nist", "NISTAML.033", "Membership Inference", "related",
         "Parties know which rows they share, so it is asked by whoever is told predictions; the "
         "canaries that measure a claimed epsilon ask a question of this kind."),
+    Tag("nist-property", "nist", "NISTAML.034", "Property Inference", "exact",
+        "A share of an attribute among another party's rows is worked out from what training "
+        "sends."),
     Tag("nist-extraction", "nist", "NISTAML.031", "Model Extraction", "related",
         "The label owner's part of the model is imitated on the way; the labels are the aim."),
     Tag("nist-backdoor", "nist", "NISTAML.023", "Backdoor Poisoning", "exact",
@@ -100,11 +103,15 @@ TAGS = (
     Tag("atlas-invert", "atlas", "AML.T0024.001", "Invert AI Model", "related",
         "ATLAS means inference through an inference API; messages of the training have no "
         "technique there."),
+    Tag("atlas-membership", "atlas", "AML.T0024.000", "Infer Training Data Membership", "related",
+        "ATLAS means queries to an inference API; here whoever is told predictions asks."),
     Tag("atlas-manipulate", "atlas", "AML.T0018", "Manipulate AI Model", "related",
         "The planted behaviour stays in the trained model; ATLAS means access to the model, here "
         "messages of a partner do it."),
     Tag("owasp-ml03", "owasp", "ML03:2023", "Model Inversion Attack", "related",
         "OWASP means reverse-engineering a model; here a partner works from messages and columns."),
+    Tag("owasp-ml04", "owasp", "ML04:2023", "Membership Inference Attack", "related",
+        "OWASP means a model that is queried; here the predictions that a party is told."),
     Tag("owasp-ml10", "owasp", "ML10:2023", "Model Poisoning", "related",
         "OWASP means changed parameters; here they change through the messages of a partner."),
     Tag("avid-inversion", "avid", "S0501", "Model inversion", "related",
@@ -140,7 +147,7 @@ def extensions(ids: Iterable[str]) -> list[dict[str, Any]]:
                     "isComprehensive": False,
                     "taxa": [
                         {
-                            "id": tag.ref, "guid": _guid(t.key, tag.ref), "name": tag.name,
+                            "id": tag.ref, "guid": _guid(t.key, tag.id), "name": tag.name,
                             "shortDescription": {"text": tag.name},
                             "properties": {"fit": tag.fit, "why": tag.why},
                         }
@@ -158,7 +165,7 @@ def references(ids: Iterable[str]) -> list[dict[str, Any]]:
         {
             "target": {
                 "id": tag.ref,
-                "guid": _guid(tag.taxonomy, tag.ref),
+                "guid": _guid(tag.taxonomy, tag.id),
                 "toolComponent": {
                     "name": by_key[tag.taxonomy].name, "guid": _guid(tag.taxonomy)
                 },
