@@ -37,6 +37,7 @@ class Alibi(Policy):
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "labels"
+    by_row = True
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
         """The noisy vectors (R, n, C); zeros where the label is unknown."""
@@ -44,7 +45,7 @@ class Alibi(Policy):
             raise PolicyError(f"{self.name}: treats class labels (R, n), got {tuple(y.shape)}.")
         hot = one_hot(y, own.classes, torch.float64)
         noise = own.rng.laplace(hot.shape[1:], active=own.active, dtype=torch.float64)
-        noisy = accounting.on_grid(hot, 2.0 * own.column(hot) * noise.to(y.device))
+        noisy = accounting.on_grid(hot, noise.to(y.device), 2.0 * own.column(hot))
         out = own.choose(torch.where((y >= 0).unsqueeze(2), noisy, hot), hot)
         return out.to(own.rng.dtype)
 

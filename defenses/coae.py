@@ -54,6 +54,8 @@ class CoAE(Policy):
     lr: float = 2e-3
     strengths: ClassVar[str] = "weight of the entropy term (0 = off; 1e-9 = published weight 0)"
 
+    by_row = True
+
     def __post_init__(self) -> None:
         check.integer("coae.steps", self.steps)
         check.positive("coae.lr", self.lr)

@@ -95,10 +95,10 @@ class DPSGD(Policy):
             mean = torch.stack([d @ g for d, g in zip(drawn, flat, strict=True)])
             plain = self._split(mean / drawn.sum(1, keepdim=True).clamp_min(1), parts, plain)
         total = torch.stack([f @ g for f, g in zip(factor, flat, strict=True)])  # (R, P)
-        noise = own.rng.normal(total.shape[1:], active=own.active)
-        made = self._split(
-            (total + own.column(total) * self.clip_norm * noise) / size, parts, plain
-        )
+        wide = total.double()  # noise of 53 bits, of which the sum keeps what its precision has
+        noise = own.rng.normal(total.shape[1:], active=own.active, dtype=torch.float64)
+        noisy = (wide + own.column(wide) * self.clip_norm * noise).to(total)
+        made = self._split(noisy / size, parts, plain)
         return [
             own.choose(m, g) if m is not None and g is not None else None
             for m, g in zip(made, plain, strict=True)

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from vflsec import accounting, check, registry
 from vflsec.counts import uses_of
-from vflsec.defenses.noise import shorten
+from vflsec.defenses.noise import moved_by_two, shorten
 from vflsec.message import Message
 from vflsec.policy import OFF, Guarantee, Own, Policy, batch, unclaimed
 
@@ -77,25 +77,23 @@ class EmbeddingNoise(Policy):
         draw = own.rng.normal if gaussian else own.rng.laplace
         noise = draw(z.shape[1:], active=own.active, dtype=torch.float64)
         wide = shorten(z.double() / self.clip_norm, 1.0, 2 if gaussian else 1)
-        noisy = self.clip_norm * accounting.on_grid(wide, own.column(wide) * noise)
+        noisy = self.clip_norm * accounting.on_grid(wide, noise, own.column(wide))
         return own.choose(noisy.to(z.dtype).reshape(message.tensor.shape), message.tensor)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:
             return OFF
         uses = uses_of(facts)
-        none = unclaimed(uses, "outgoing")
+        each = moved_by_two(self.distribution, strength, 1, self.delta)
+        none = unclaimed(uses, "outgoing", each.epsilon)
         if none is not None:
             return none
         releases = uses.most + self.predictions
-        if self.distribution == "gaussian":
-            made = accounting.gaussian(strength / 2, releases, self.delta)
-        else:
-            made = accounting.laplace([2 / strength], releases, self.delta)
+        made = moved_by_two(self.distribution, strength, releases, self.delta)
         more = f", {self.predictions} more after training" if self.predictions else ""
         return Guarantee(
             protects="row", epsilon=made.epsilon, delta=made.delta, releases=releases,
-            accountant=made.accountant, what="a row's features in its own embeddings",
+            accountant=made.accountant, what="a row's features at one party in its own embeddings",
             neighbours="their replacement", against="whoever receives them",
             over=uses.sentence("embedding messages") + more,
             given="the bottom's weights, the other rows and how columns were prepared",

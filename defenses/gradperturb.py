@@ -60,7 +60,7 @@ class GradPerturb(Policy):
         hot = one_hot(y, logits.shape[2], log_p.dtype) if y.dim() == 2 else y.to(log_p)
         wide = hot.double()
         noise = own.rng.laplace(log_p.shape[1:], active=own.active, dtype=torch.float64)
-        noisy = accounting.on_grid(wide, 2.0 * own.column(wide) * noise.to(wide.device))
+        noisy = accounting.on_grid(wide, noise.to(wide.device), 2.0 * own.column(wide))
         weights = own.choose(noisy.to(hot), hot)
         return -(weights * log_p).sum(2)
 
@@ -68,7 +68,7 @@ class GradPerturb(Policy):
         if strength <= 0:
             return OFF
         uses = uses_of(facts)
-        none = unclaimed(uses, "loss")
+        none = unclaimed(uses, "loss", 1 / strength)
         if none is not None:
             return none
         # replacing a label moves two coordinates by 1, at noise scale 2 x strength

@@ -31,7 +31,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import accounting, registry
+from vflsec import registry
 from vflsec.counts import uses_of
 from vflsec.errors import PolicyError
 from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, unclaimed
@@ -58,6 +58,7 @@ class LabelDP(Policy):
     strengths: ClassVar[str] = "1 / epsilon (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     counted = "labels"
+    by_row = True
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
         if y.dim() != 2:
@@ -113,11 +114,9 @@ def released(
         given, leaves: as in :class:`vflsec.policy.Guarantee`, beside what every label needs.
     """
     uses = uses_of(facts)
-    none = unclaimed(uses, "labels")
+    none = unclaimed(uses, "labels", epsilon)
     if none is not None:
         return none
-    if epsilon > accounting.FINEST:
-        return Guarantee(reason=f"an epsilon above {accounting.FINEST:g} is finer than the coins")
     return Guarantee(
         protects="label", epsilon=epsilon * uses.most, delta=delta * uses.most,
         accountant=accountant, releases=uses.most,

@@ -100,7 +100,7 @@ class LearnedPrior(Policy):
             known, flips = here >= 0, response(epsilon - e1, c).unsqueeze(0)
             answer = draw(flips, here.clamp_min(0).unsqueeze(0), coins[r : r + 1].cpu())
             tells = float(flips[0, 0, 0] - flips[0, 0, 1])
-            w = LEAD * kept / (len(of) * tells)
+            w = LEAD * kept / (len(of) * max(tells, 1e-300))
             mixed = (one_hot(answer, c, torch.float64)[0] + w * prior) / (1 + w)
             out[r] = torch.where(known.unsqueeze(1), mixed, 0.0)
         return own.choose(out, hot).to(y.device, own.rng.dtype)
@@ -170,8 +170,8 @@ def learned(
     k, m = z.shape[1], classes - 1
     told, bound = statistic(z, rows, y, classes)
     unit = (1.0 if m == 1 else math.sqrt(2.0)) / epsilon
-    noise = way[:k] / way[:k].norm() * size[: k * m].sum() * unit
-    seen = bound * accounting.on_grid(told, noise)  # (K, C - 1)
+    noise = way[:k] / way[:k].norm() * size[: k * m].sum()
+    seen = bound * accounting.on_grid(told, noise, unit)  # (K, C - 1)
     variance = (k * m + 1) * (bound * unit) ** 2  # of each of its numbers
     square = float(seen[1:].square().sum())
     kept = max(0.0, 1 - variance * (k - 1) * m / max(square, 1e-30))

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from vflsec import accounting, check, registry
+from vflsec.accounting import Account
 from vflsec.counts import uses_of
 from vflsec.message import Message
 from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, batch, unclaimed
@@ -70,7 +71,7 @@ class Noise(Policy):
             noise = draw(g.shape[1:], active=own.active, dtype=torch.float64)
             unit, wide = self.clip / message.scale, g.double()
             wide = shorten(wide / unit, 1.0, 1 if self.distribution == "laplace" else 2)
-            made = (unit * accounting.on_grid(wide, own.column(wide) * noise)).to(g.dtype)
+            made = (unit * accounting.on_grid(wide, noise, own.column(wide))).to(g.dtype)
         else:
             made = g + own.column(g) * draw(g.shape[1:], active=own.active)
         return own.choose(made.reshape(message.tensor.shape), message.tensor)
@@ -81,13 +82,11 @@ class Noise(Policy):
         if not self.clip:
             return Guarantee(reason="rows are not clipped, so this is noise without an accountant")
         uses = uses_of(facts)
-        none = unclaimed(uses, "outgoing")
+        each = moved_by_two(self.distribution, strength, 1, self.delta)
+        none = unclaimed(uses, "outgoing", each.epsilon)
         if none is not None:
             return none
-        if self.distribution == "gaussian":
-            made = accounting.gaussian(strength / 2, uses.most, self.delta)
-        else:
-            made = accounting.laplace([2 / strength], uses.most, self.delta)
+        made = moved_by_two(self.distribution, strength, uses.most, self.delta)
         return Guarantee(
             protects="label", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
             accountant=made.accountant, what="the label of a row in its own gradient messages",
@@ -101,6 +100,13 @@ class Noise(Policy):
             ),
             reason="",
         )  # fmt: skip
+
+
+def moved_by_two(distribution: str, strength: float, releases: int, delta: float) -> Account:
+    """What releases cost whose noise is `strength` times the length of rows that move by two."""
+    if distribution == "gaussian":
+        return accounting.gaussian(strength / 2, releases, delta)
+    return accounting.laplace([2 / strength], releases, delta)
 
 
 def shorten(x: Tensor, length: float, order: int = 2) -> Tensor:

@@ -94,7 +94,7 @@ class PPDL(Policy):
             bar = self.threshold + of_threshold * thresholds[r]
             taken = accepted(query.cpu().numpy(), bar.cpu().numpy(), max(1, int(self.share * n)))
             chosen = torch.as_tensor(taken, dtype=torch.int64, device=g.device)
-            noisy = accounting.on_grid(clipped / self.limit, of_answer / self.limit * answers[r])
+            noisy = accounting.on_grid(clipped / self.limit, answers[r], of_answer / self.limit)
             sent = noisy.clamp(-1.0, 1.0) * self.limit
             out[r, visited[chosen]] = (sent[chosen] / message.scale).to(g.dtype)
         return own.choose(out.reshape(message.tensor.shape), message.tensor)
@@ -105,7 +105,7 @@ class PPDL(Policy):
         if self.sensitivity and self.sensitivity < 2 * self.limit:
             return Guarantee(reason="the sensitivity is less than twice the clipping limit")
         uses = uses_of(facts)
-        none = unclaimed(uses, "outgoing")
+        none = unclaimed(uses, "outgoing", 1 / strength)
         if none is not None:
             return none
         return Guarantee(

@@ -56,6 +56,10 @@ class RRPrior(Policy):
         if self.prior and abs(sum(self.prior) - 1) > 1e-6:
             raise check.fail("rr_prior.prior", "shares that sum to 1", self.prior)
 
+    @property
+    def by_row(self) -> bool:  # type: ignore[override]
+        return bool(self.prior)
+
     def check_task(self, classes: int) -> None:
         """Refuse a prior of another number of classes.
 
@@ -96,7 +100,7 @@ class RRPrior(Policy):
         counts = torch.stack([(labels == c).sum(1) for c in range(own.classes)], dim=1).double()
         noise = own.rng.laplace((own.classes,), active=own.active, dtype=torch.float64)
         scale = 2.0 * own.strength.unsqueeze(1) / self.share
-        noisy = accounting.on_grid(counts.cpu(), scale * noise.cpu()).clamp_min(1.0)
+        noisy = accounting.on_grid(counts.cpu(), noise.cpu(), scale).clamp_min(1.0)
         return noisy / noisy.sum(1, keepdim=True)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:

@@ -27,14 +27,16 @@ __all__ = [
 ]  # fmt: skip
 
 FINEST = 36.0
-"""The largest epsilon of a coin that is stated: one of 53 bits knows no chance below 2^-53."""
+"""The largest epsilon of one use that is stated: noise of 53 bits knows no chance below 2^-53."""
 GRID = 2.0**-24
 
 
-def on_grid(value: Tensor, noise: Tensor) -> Tensor:
-    """`value` + `noise` on a grid of 2^-24, both in units of the noised quantity's bound, float64.
+def on_grid(value: Tensor, noise: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+    """`value` + `scale` x `noise`, in units of the noised quantity's bound, on a grid, float64.
 
-    The value is cut off towards zero, so no norm grows, and the noise is rounded; for a value on
+    The grid is 2^-24, and for a scale above 1 the smallest power of two above that many of it: a
+    finer one would have points that noise of 53 bits reaches from some values alone. The value is
+    cut off towards zero, so no norm grows, and the noise is rounded; for a value on
     the grid this is the rounded sum, so what is released is computed from a release with ideal
     noise, and which numbers can come out does not depend on the value. Floating-point sums of
     continuous noise give the value away by their last bits.
@@ -42,8 +44,9 @@ def on_grid(value: Tensor, noise: Tensor) -> Tensor:
     Source: Mironov, "On significance of the least significant bits for differential privacy", CCS
     2012; Canonne, Kamath, Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020.
     """
-    steps = torch.trunc(value.double() / GRID) + torch.round(noise.double() / GRID)
-    return steps * GRID
+    size = torch.as_tensor(scale, dtype=torch.float64)
+    grid = GRID * torch.exp2(torch.ceil(torch.log2(size.clamp_min(1.0))))
+    return (torch.trunc(value.double() / grid) + torch.round(size * noise.double() / grid)) * grid
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsec.counts import Counter
+from vflsec.counts import Counter, lent
 from vflsec.errors import PolicyError
 from vflsec.message import Message
 from vflsec.policy import Own, Policy
@@ -422,18 +422,24 @@ class Channel:
             message.kind, message.sender, message.receiver, tensor.detach(), message.rows,
             message.phase, message.epoch, message.step, message.name, message.scale,
         )  # fmt: skip
+        done: tuple[Counter, ...] = ()
         for b in self.bindings.get(message.sender, ()):
             if out.kind in b.policy.reveals and b.own.uses is not None:
                 b.own.uses.passed(f"{out.kind} messages carry the row past it")
             if out.kind in b.policy.covers:
                 if b.own.uses is not None and b.policy.counted == "outgoing":
                     self._count(b, out)
-                b.own.labels, b.own.context = labels, context
+                b.own.labels, b.own.context = (
+                    lent(labels, message.rows, b.own.active, done),
+                    context,
+                )
                 changed = b.policy.outgoing(out, b.own)
                 b.own.labels, b.own.context = None, {}
                 changed = _same(b.policy.name, out.tensor, changed)
                 b.check_off(f"a message ({out.kind})", out.tensor, changed, out.phase, out.epoch)
                 out = out.with_tensor(changed, b.policy.name)
+                if b.own.uses is not None and b.policy.counted == "outgoing":
+                    done = (*done, b.own.uses)
         return out
 
     def _count(self, binding: Binding, message: Message) -> None:

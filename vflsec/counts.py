@@ -9,14 +9,14 @@ voids the claim: labels are handed out :class:`Guarded`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["Batches", "Counter", "Guarded", "Uses", "heard", "plain", "uses_of"]
+__all__ = ["Batches", "Counter", "Guarded", "Uses", "heard", "lent", "plain", "uses_of"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ class Counter:
     Args:
         replicas, rows: R and N.
         device: of the counts; adding copies nothing to the host.
+        told: what a use of labels past the policy is, in words.
 
     Attributes:
         phase, alive: the current phase, and which replicas (R,) still train; None if all do.
@@ -92,13 +93,16 @@ class Counter:
         calls: how often the policy was called, by phase.
         sampling: of Poisson batches by phase: rate, batches an epoch, the chance that one is cut,
             and how many there were.
-        past: what went past the policy.
     """
 
-    def __init__(self, replicas: int, rows: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, replicas: int, rows: int, device: torch.device | str = "cpu",
+        told: str = "labels are computed with outside the loss",
+    ) -> None:  # fmt: skip
         self.replicas, self.rows, self.device = replicas, rows, torch.device(device)
+        self.told = told
         self.phases: dict[str, Tensor] = {}
-        self.past: list[str] = []
+        self._past: dict[str, list[bool]] = {}
         self.phase = ""
         self.alive: Tensor | None = None
         self.planned: dict[str, int] = {}
@@ -131,10 +135,17 @@ class Counter:
         """One use of the rows where `which` (R, N) is true."""
         self._of(phase).add_(which.to(self.device, torch.int32))
 
-    def passed(self, how: str) -> None:
-        """Something that the policy protects went past it."""
-        if how not in self.past:
-            self.past.append(how)
+    @property
+    def past(self) -> list[str]:
+        """What went past the policy in some replica."""
+        return list(self._past)
+
+    def passed(self, how: str, on: Sequence[bool] | None = None) -> None:
+        """Something that the policy protects went past it, in all replicas or in those `on`."""
+        new = [True] * self.replicas if on is None else list(on)
+        if any(new):
+            old = self._past.get(how, [False] * self.replicas)
+            self._past[how] = [a or b for a, b in zip(old, new, strict=True)]
 
     def stop(self, phase: str, ran: Tensor, planned: int) -> None:
         """A phase ended after `ran` (R,) of `planned` epochs: the rest counts as if it had been."""
@@ -171,7 +182,7 @@ class Counter:
             counted=counted,
             stopped=int(self._stopped[r]) if counted else 0,
             phases={name: int(c[r].max()) for name, c in self.phases.items()},
-            past=tuple(self.past),
+            past=tuple(how for how, where in self._past.items() if where[r]),
             batches=self._batches(),
             **more,
         )
@@ -186,7 +197,7 @@ class Guarded(Tensor):
     """
 
     rows: Tensor
-    counters: tuple[Counter, ...]
+    counters: tuple[Any, ...]
     silent: Tensor | None
 
     QUIET: ClassVar[frozenset[Any]] = frozenset(
@@ -202,7 +213,7 @@ class Guarded(Tensor):
 
     @staticmethod
     def over(
-        y: Tensor, rows: Tensor, counters: tuple[Counter, ...], silent: Tensor | None = None
+        y: Tensor, rows: Tensor, counters: tuple[Any, ...], silent: Tensor | None = None
     ) -> Guarded:
         """Labels `y` (R, b) or (R, b, C) of sample ids `rows` (R, b).
 
@@ -219,7 +230,7 @@ class Guarded(Tensor):
         if func not in cls.QUIET:
             for found in _inside((args, kwargs)):
                 for counter in found.counters:
-                    counter.passed("labels are computed with outside the loss")
+                    counter.passed(counter.told)
         with torch._C.DisableTorchFunctionSubclass():
             return func(*_plain(args), **_plain(kwargs or {}))
 
@@ -230,6 +241,35 @@ def plain(y: Tensor) -> Tensor:
         return y
     with torch._C.DisableTorchFunctionSubclass():
         return y.as_subclass(Tensor)
+
+
+def lent(
+    y: Tensor | None, rows: Tensor | None, on: Sequence[bool], more: Sequence[Counter] = ()
+) -> Tensor | None:
+    """Labels `y` of sample ids `rows` for a policy that works in the replicas `on` alone.
+
+    Its use of them is told to the counters `more` besides those that `y` tells anyway.
+    """
+    had = y.counters if isinstance(y, Guarded) else ()
+    if y is None or rows is None or not (had or more):
+        return y
+    silent = y.silent if isinstance(y, Guarded) else None
+    return Guarded.over(plain(y), rows, tuple(_Some(c, on) for c in (*had, *more)), silent)
+
+
+@dataclass(frozen=True)
+class _Some:
+    """A counter that is told of some replicas."""
+
+    counter: Any
+    on: Sequence[bool]
+
+    @property
+    def told(self) -> str:
+        return str(self.counter.told)
+
+    def passed(self, how: str) -> None:
+        self.counter.passed(how, self.on)
 
 
 def heard(losses: Tensor, y: Tensor) -> Tensor:

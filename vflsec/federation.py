@@ -103,7 +103,7 @@ class Federation(Hooks, Post):
                     facts=dict(facts or {}),
                 )  # fmt: skip
                 if policy.counted:
-                    own.uses = Counter(stack.replicas, len(task.y), stack.device)
+                    own.uses = Counter(stack.replicas, len(task.y), stack.device, *_told(policy))
                 party.bindings.append(Binding(policy, own))
             parties[name] = party
         replicas = stack.replicas
@@ -221,6 +221,11 @@ class Federation(Hooks, Post):
             phase=self.phase, active=task.active, parties=task.parties, classes=task.classes,
             sends=sends, **known,
         )  # fmt: skip
+
+
+def _told(policy: Policy) -> tuple[str, ...]:
+    """What a policy's counter says of labels that are used past it, if not the usual words."""
+    return ("a policy after it computes with labels",) if policy.counted == "outgoing" else ()
 
 
 def _labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vflsec.channel import Binding
-from vflsec.counts import Guarded, heard, plain
+from vflsec.counts import Guarded, heard, lent, plain
 from vflsec.nn import chain
 from vflsec.nn.loss import cross_entropy, slope
 from vflsec.party import Party
@@ -129,9 +129,10 @@ class Hooks:
     ) -> Tensor | None:
         """The sum of a party's penalty terms (R,), or None."""
         total: Tensor | None = None
+        rows = y.rows if isinstance(y, Guarded) else None
         for b in self.parties[party].bindings:
             if b.policy.overrides("penalty"):
-                term = b.policy.penalty(x, h, y, b.own)
+                term = b.policy.penalty(x, h, lent(y, rows, b.own.active), b.own)
                 if term is not None:
                     total = term if total is None else total + term
         return total

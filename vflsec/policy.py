@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsec import check
+from vflsec.accounting import FINEST
 from vflsec.counts import Counter, Uses
 from vflsec.errors import PolicyError
 from vflsec.rng import Streams
@@ -96,12 +97,20 @@ class Guarantee:
 OFF = Guarantee(reason="it is switched off")
 
 
-def unclaimed(uses: Uses, hook: str) -> Guarantee | None:
-    """No guarantee, with the reason, if counts forbid one for a policy that works by `hook`."""
+def unclaimed(uses: Uses, hook: str, each: float = 0.0) -> Guarantee | None:
+    """No guarantee, with the reason, if counts forbid one for a policy that works by `hook`.
+
+    Or if one use costs an epsilon of `each` that is finer than numbers are drawn.
+    """
     if uses.past:
         return Guarantee(reason=" and ".join(uses.past))
     if not uses.most:
         return Guarantee(reason=f"nothing was counted, its hook ({hook}) was not called")
+    if each > FINEST:
+        return Guarantee(
+            reason=f"an epsilon above {FINEST:g} for one use is finer than coins and noise of 53 "
+            "bits"
+        )  # fmt: skip
     return None
 
 
@@ -213,12 +222,15 @@ class Policy:
         counted: the hook whose uses an epsilon composes over (``labels``, ``loss``, ``outgoing``
             or ``gradients``), for a policy that claims one; the engine counts them by row.
         poisson: True if batches must be Poisson samples.
+        by_row: True if `labels` computes what it gives for a row from that row alone; otherwise
+            claims of single rows beside it, by losses or gradients, end.
         quantities: True if it has a meaning where the label is a quantity; such labels come as
             values (R, b, 1), and logits are the answers.
         reveals: kinds of the owner's row-wise messages that carry what it protects too, and that
             it does not treat; one of them ends its claim.
 
-    `covers`, `owner`, `trainings` and `poisson` may be properties that depend on the parameters.
+    `covers`, `owner`, `trainings`, `poisson` and `by_row` may be properties that depend on the
+    parameters.
     """
 
     name: ClassVar[str] = ""
@@ -230,6 +242,7 @@ class Policy:
     trainings: int = 1
     counted: ClassVar[str] = ""
     poisson: bool = False
+    by_row: bool = False
     quantities: ClassVar[bool] = False
     reveals: frozenset[str] = frozenset()
 

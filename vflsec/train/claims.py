@@ -14,7 +14,7 @@ from vflsec.policy import Policy
 __all__ = ["uses_in"]
 
 _COUPLES = (
-    "columns", "loss", "penalty", "model", "optimizer", "outgoing", "incoming", "link",
+    "columns", "loss", "penalty", "model", "optimizer", "outgoing", "incoming", "link", "relabel",
 )  # fmt: skip
 
 
@@ -36,12 +36,23 @@ def uses_in(fed: Federation, policy: Policy, r: int) -> Uses:
             for b in _others(fed, policy, r)
             if any(b.policy.overrides(hook) for hook in _COUPLES)
         ]
+        past += [
+            f"{p.name} has more than one policy of gradients, and the last decides"
+            for p in fed.parties.values()
+            if sum(b.policy.overrides("gradients") for b in p.bindings) > 1
+        ]
         peers = {
             p.name: _peer(p, policy, r)
             for p in fed.parties.values()
             if p is not party and (p.unprotected or any(b.own.uses for b in p.bindings))
         }
-        return replace(uses, past=tuple(past), peers=peers)
+        uses = replace(uses, peers=peers)
+    if policy.counted in ("gradients", "loss"):
+        past += [
+            f"{b.policy.name} beside it computes labels of other rows from a row's"
+            for b in _others(fed, policy, r)
+            if b.policy.overrides("labels") and not b.policy.by_row
+        ]
     if policy.counted == "labels":
         past += [
             f"{b.policy.name} beside it answers from the true labels"
@@ -52,10 +63,10 @@ def uses_in(fed: Federation, policy: Policy, r: int) -> Uses:
 
 
 def _others(fed: Federation, policy: Policy, r: int) -> Iterator[Binding]:
-    """Policies of another kind that are on in replica `r`."""
+    """All but this policy that are on in replica `r`."""
     for p in fed.parties.values():
         for b in p.bindings:
-            if type(b.policy) is not type(policy) and float(b.own.strength[r]) > 0:
+            if b.policy is not policy and float(b.own.strength[r]) > 0:
                 yield b
 
 
