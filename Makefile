@@ -17,7 +17,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: docs schema notebooks-pair test-lowest test-slow help audit test lint format types notebooks check clean
+.PHONY: bench docs schema notebooks-pair test-lowest test-slow help audit test lint format types notebooks check clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1|/' | \
@@ -65,6 +65,9 @@ notebooks: $(STAMP)/notebooks ## execute every notebook (results under build/)
 		$(ONE_THREAD) $(BIN)/python -m jupytext --quiet --to ipynb --set-kernel python3 --execute \
 			--output "$(NOTEBOOK_OUT)/$$(basename "$$f" .py).ipynb" "$$f" || exit 1; \
 	done
+
+bench: $(STAMP)/run ## time both sides of some ratios; warns if one fell (benchmarks/history.jsonl)
+	$(ONE_THREAD) $(BIN)/python benchmarks/history.py
 
 notebooks-pair: $(STAMP)/notebooks ## refresh the .ipynb beside every notebook, without outputs
 	$(BIN)/python -m jupytext --quiet --to ipynb notebooks/*.py

@@ -8,7 +8,7 @@ all in one run and interleaved, so that the ratios hold even where the machine's
 * engine, quiet: the same without noise and recording;
 * one: the engine with a single replica at a time (the bare loop with R = 1 for comparison).
 
-Run ``python benchmarks/throughput.py``; ``--markdown`` prints the README's table.
+Run ``python benchmarks/throughput.py``: it prints the README's table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -115,27 +115,30 @@ def measure(run: Callable[[int], None], replicas: int, steps: int) -> float:
     return replicas * steps / (time.process_time() - start)
 
 
-def table(rounds: int, seconds: float) -> list[dict[str, float]]:
+def table(
+    rounds: int, seconds: float, replicas: Sequence[int] = (1, 8, 32)
+) -> list[dict[str, float]]:
+    """Medians over rounds for each batch and number of replicas; ``ratio`` is engine / bare."""
     out = []
     for batch in (64, 512):
-        for replicas in (1, 8, 32):
+        for many in replicas:
             runs = {
-                "bare": bare(replicas, batch),
-                "engine": engine(replicas, batch, busy=True),
-                "quiet": engine(replicas, batch, busy=False),
+                "bare": bare(many, batch),
+                "engine": engine(many, batch, busy=True),
+                "quiet": engine(many, batch, busy=False),
             }
             found: dict[str, list[float]] = {k: [] for k in runs}
             steps = {}
             for name, run in runs.items():
-                measure(run, replicas, 20)
-                rate = measure(run, replicas, 20) / replicas
+                measure(run, many, 20)
+                rate = measure(run, many, 20) / many
                 steps[name] = max(10, int(rate * seconds))
             for _ in range(rounds):
                 for name, run in runs.items():
-                    found[name].append(measure(run, replicas, steps[name]))
+                    found[name].append(measure(run, many, steps[name]))
             ratios = np.array(found["engine"]) / np.array(found["bare"])
             out.append(
-                {"batch": batch, "replicas": replicas}
+                {"batch": batch, "replicas": many}
                 | {k: float(np.median(v)) for k, v in found.items()}
                 | {"ratio": float(np.median(ratios)), "low": ratios.min(), "high": ratios.max()}
             )

@@ -89,6 +89,27 @@ def test_every_file_of_the_folder_is_listed() -> None:
         assert known.names() == sorted(known.names())
 
 
+def test_a_file_that_comes_goes_or_changes_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "grown_package"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    one, two = folder / "one.py", folder / "two.py"
+    one.write_text('"""The first."""', encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    known = Registry("attack", "grown_package", "vflsec.no_such_group")
+    assert known.names() == ["one"]
+    known.entries().clear()  # what is handed out is a copy
+    two.write_text('"""The second."""', encoding="utf-8")
+    assert known.names() == ["one", "two"]
+    one.write_text('"""Another."""', encoding="utf-8")
+    os.utime(one, (0, 0))
+    assert known.entry("one").summary == "Another."
+    two.unlink()
+    assert known.names() == ["one"]
+
+
 def test_the_outside_package_is_found(plugin: Path) -> None:
     entry = registry.attacks.entry("mean_embedding")
     assert entry.path == plugin / "vflsec_example" / "mean_embedding.py"

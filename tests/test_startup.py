@@ -46,18 +46,20 @@ print(json.dumps(out), file=sys.stderr)
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A scenario of two small tables, and the results of another audit."""
+    """A scenario of two small tables and a bundled one, and the results of another audit."""
     base = tmp_path_factory.mktemp("startup")
     lines = [(i, (i * 7) % 5, (i * 11) % 13, i % 2) for i in range(80)]
     (base / "a.csv").write_text("id,x,y\n" + "\n".join(f"{i},{x},{y}" for i, x, _, y in lines))
     (base / "b.csv").write_text("id,z\n" + "\n".join(f"{i},{z}" for i, _, z, _ in lines))
     (base / "s.toml").write_text(
         """
-[data]
+[[data]]
 files = { active = "a.csv", passive = "b.csv" }
 id = "id"
 label = "y"
 active = "active"
+[[data]]
+name = "breast_cancer"
 [algorithm]
 name = "splitnn"
 epochs = 1

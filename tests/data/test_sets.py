@@ -58,6 +58,23 @@ def test_worlds_differ_by_seed_and_repeat(name):
     assert load(name, 0, **SWEPT.get(name, {"positive_rate": 0.3})).digest != a.digest
 
 
+def test_breast_cancer_is_what_scikit_learn_gives(monkeypatch):
+    """Read from its file; asked for by its function where there is no such file."""
+    from sklearn.datasets import load_breast_cancer
+
+    bunch = load_breast_cancer()
+    parties = load("breast_cancer", parties=2, split="all").parties
+    names = [*parties["passive"].names, *parties["active"].names]
+    assert names == [n.replace(" ", "_") for n in bunch.feature_names]
+    ours = np.hstack([parties["passive"].values, parties["active"].values])
+    np.testing.assert_array_equal(ours, bunch.data)
+    np.testing.assert_array_equal(load("breast_cancer").y, 1 - bunch.target)
+    made = registry.datasets.create("breast_cancer")
+    usual = made.load(0).digest
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert made.load(0).digest == usual
+
+
 def test_breast_cancer_halves():
     source = load("breast_cancer")
     assert len(source.y) == 569

@@ -13,6 +13,7 @@ from vflsec import registry
 from vflsec.config.problems import Problem
 from vflsec.engine.machine import machine
 from vflsec.errors import VflsecError
+from vflsec.nn.company import warning
 from vflsec.plan import planner
 from vflsec.plan.estimate import Timed, estimate
 
@@ -50,6 +51,8 @@ def make_plan(
     timed: Timed = {}
     trial = partial(obstacles, claims=notes, trained=trained, timed=timed)
     plan = planner.make_plan(scenario, trial=trial if try_out else None, **options)
+    if try_out and (said := warning()):
+        notes.append(said)
     return replace(
         plan, notes=tuple(dict.fromkeys((*plan.notes, *notes))),
         cost=estimate(plan.groups, timed, machine() if try_out else None),

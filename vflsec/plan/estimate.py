@@ -203,7 +203,7 @@ def estimate(
 
 _BASE = 450_000_000  # bytes of an audit of tiny tables: the libraries
 _COLUMNS = 60
-"""Numbers of a row that are held at once in tables, designs and answers of attacks, measured."""
+"""Numbers of a row that are held at once in tables, designs and answers of attacks; assumed."""
 
 
 def _memory(groups: Sequence[Group]) -> int:

@@ -1,0 +1,80 @@
+"""A cell alone equals the same cell among twenty, odd widths included, or the plan says so."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import pytest
+import torch
+from engine_fakes import SCENARIO, source
+
+import vflsec
+from vflsec import registry
+from vflsec.cell import CellSpec, DefenseSpec
+from vflsec.data.prepare import make_task
+from vflsec.engine.cohort import run_cohort
+from vflsec.engine.rehearse import make_plan
+from vflsec.nn import company
+
+holds = pytest.mark.skipif(bool(company.apart()), reason=company.warning())
+
+
+@holds
+def test_products_of_many_odd_shapes() -> None:
+    g = torch.Generator().manual_seed(0)
+    odd = [2 * torch.randint(0, 40, (3,), generator=g) + 1 for _ in range(20)]
+    shapes = [tuple(map(int, s)) for s in odd] + [(7, 512, 1), (129, 65, 33), (512, 13, 63)]
+    assert company.apart(shapes, (0, 7, 13, 19)) == []  # type: ignore[arg-type]
+
+
+@holds
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("hidden", "cut", "batch"), [((37,), 5, 64), ((30, 9), 3, 17), ((7, 11), 1, 33)]
+)
+def test_whole_trainings_of_odd_widths(
+    hidden: tuple[int, ...], cut: int, batch: int, dtype: str
+) -> None:
+    params = {"epochs": 1, "hidden": hidden, "cut": cut, "batch_size": batch}
+    small = {"rows": 200, "test_rows": 60, "validation_rows": 50, "d_passive": 11, "d_active": 7}
+    data = registry.datasets.create("control_gaussian", small)
+    tasks = {s: make_task(data.load(s), s) for s in range(20)}
+
+    def cell(seed: int) -> CellSpec:
+        of = (DefenseSpec("iso", strength=1.0),)
+        return CellSpec({"name": "world"}, "splitnn", params, of, seed, dtype=dtype)
+
+    together = run_cohort([cell(s) for s in range(20)], [], tasks, device="cpu")
+    for s in (0, 13, 19):
+        (alone,) = run_cohort([cell(s)], [], tasks, device="cpu")
+        assert alone.measures == together[s].measures
+        assert len(alone.measures) > 1
+        assert alone.ledger == together[s].ledger
+
+
+def test_a_machine_on_which_company_matters_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one bit of one replica depends on how many there are."""
+
+    def step(x: torch.Tensor, *rest: torch.Tensor) -> list[torch.Tensor]:
+        out = company._step(x, *rest)
+        if len(x) > 2 and x.shape[1] == 17 and x.dtype == torch.float32:
+            out[2][19, 0, 0] = torch.nextafter(out[2][19, 0, 0], torch.tensor(torch.inf))
+        return list(out)
+
+    assert company.apart(step=step) == ["17 rows, 9 to 3, float32"]
+    assert company.apart(step=step, places=(7,)) == []
+    said = company._said(["17 rows, 9 to 3, float32"])
+    assert "MKL_CBWR=AVX2,STRICT" in said
+    assert "(layers of 17 rows, 9 to 3, float32)" in said
+
+
+def test_the_plan_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def notes() -> Any:
+        scenario = vflsec.load_scenario(tomllib.loads(SCENARIO))
+        return make_plan(scenario, load=source).notes
+
+    monkeypatch.setattr("vflsec.engine.rehearse.warning", lambda: "")
+    quiet = notes()
+    monkeypatch.setattr("vflsec.engine.rehearse.warning", lambda: "company matters.")
+    assert notes() == (*quiet, "company matters.")
