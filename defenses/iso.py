@@ -74,11 +74,7 @@ class Iso(Policy):
         r = d.shape[0]
         rows = d.reshape(r, d.shape[1], -1) if d.dim() > 1 else d.reshape(r, 1, 1)
         largest = torch.linalg.vector_norm(rows, dim=2).amax(dim=1)  # (R,)
-        sigma = own.strength.to(d) * largest / math.sqrt(rows.shape[2])
-        on = (own.strength > 0).tolist()
-        noise = own.rng.normal(rows.shape[1:], active=on)
-        noisy = torch.addcmul(rows, noise, sigma.reshape(-1, 1, 1))
-        if not all(on):
-            keep = torch.tensor(on, device=d.device).reshape(-1, 1, 1)
-            noisy = torch.where(keep, noisy, rows)
+        sigma = own.column(largest) * largest / math.sqrt(rows.shape[2])
+        noise = own.rng.normal(rows.shape[1:], active=own.active)
+        noisy = own.choose(torch.addcmul(rows, noise, sigma.reshape(-1, 1, 1)), rows)
         return noisy.reshape(d.shape)
