@@ -26,6 +26,7 @@ from torch import Tensor
 from vflsec import accounting, registry
 from vflsec.defenses.label_dp import released
 from vflsec.errors import PolicyError
+from vflsec.hooks import cross_entropy
 from vflsec.policy import OFF, Guarantee, Own, Policy
 
 
@@ -52,11 +53,11 @@ class Alibi(Policy):
     def loss(self, logits: Tensor, y: Tensor, own: Own) -> Tensor | None:
         if y.dim() == 2:
             return None  # classes that a model named, not what was released
-        log_p = torch.log_softmax(logits, dim=-1)
-        prior = log_p.detach() if own.context.get("train", True) else torch.zeros_like(log_p)
+        log_p = torch.log_softmax(logits.detach(), dim=-1)
+        prior = log_p if own.context.get("train", True) else torch.zeros_like(log_p)
         scale = 2.0 * own.strength.clamp_min(1e-12).to(log_p).reshape(-1, 1, 1)
         target = own.choose(posterior(y.to(log_p), prior, scale), y.to(log_p))
-        return -(target * log_p).sum(2)
+        return cross_entropy(logits, target)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:

@@ -32,6 +32,7 @@ from torch import Tensor
 from vflsec import accounting, check, registry
 from vflsec.counts import uses_of
 from vflsec.defenses.alibi import one_hot
+from vflsec.hooks import cross_entropy
 from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, unclaimed
 
 ALIASES = ("tpsl",)
@@ -56,13 +57,11 @@ class GradPerturb(Policy):
             accounting.check_delta("gradperturb.delta", self.delta)
 
     def loss(self, logits: Tensor, y: Tensor, own: Own) -> Tensor | None:
-        log_p = torch.log_softmax(logits, dim=-1)
-        hot = one_hot(y, logits.shape[2], log_p.dtype) if y.dim() == 2 else y.to(log_p)
+        hot = one_hot(y, logits.shape[2], logits.dtype) if y.dim() == 2 else y.to(logits)
         wide = hot.double()
-        noise = own.rng.laplace(log_p.shape[1:], active=own.active, dtype=torch.float64)
+        noise = own.rng.laplace(logits.shape[1:], active=own.active, dtype=torch.float64)
         noisy = accounting.on_grid(wide, noise.to(wide.device), 2.0 * own.column(wide))
-        weights = own.choose(noisy.to(hot), hot)
-        return -(weights * log_p).sum(2)
+        return cross_entropy(logits, own.choose(noisy.to(hot), hot))
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:

@@ -76,5 +76,5 @@ class Iso(Policy):
         largest = torch.linalg.vector_norm(rows, dim=2).amax(dim=1)  # (R,)
         sigma = own.column(largest) * largest / math.sqrt(rows.shape[2])
         noise = own.rng.normal(rows.shape[1:], active=own.active)
-        noisy = torch.addcmul(rows, noise, sigma.reshape(-1, 1, 1))
-        return own.choose(noisy, rows).reshape(d.shape)
+        noisy = own.choose(torch.addcmul(rows, noise, sigma.reshape(-1, 1, 1)), rows)
+        return noisy.reshape(d.shape)

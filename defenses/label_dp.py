@@ -34,6 +34,7 @@ from torch import Tensor
 from vflsec import registry
 from vflsec.counts import uses_of
 from vflsec.errors import PolicyError
+from vflsec.hooks import cross_entropy
 from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, unclaimed
 
 ALIASES = ("rr", "randomised_response", "randomized_response")
@@ -83,7 +84,7 @@ class LabelDP(Policy):
         keep = own.memory["keep"].to(p)
         other = (1 - keep) / (own.classes - 1)
         corrected = -torch.log((other + (keep - other) * p).clamp_min(torch.finfo(p.dtype).tiny))
-        plain = -torch.log_softmax(logits, dim=-1).gather(2, y.unsqueeze(2)).squeeze(2)
+        plain = cross_entropy(logits, y)
         on = (own.strength > 0).to(p.device).unsqueeze(1)
         return torch.where(on, corrected, plain)
 

@@ -18,6 +18,9 @@ from vflsec.view import Need, Table, Update, side_by_side
 
 __all__ = ["Binding", "Channel", "Ledger", "Recorder", "Tap"]
 
+WAITING = 1 << 17
+"""Rows of sums that wait for being counted."""
+
 Key = tuple[str, str, str, str]
 Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
 """Called with a delivered message, which replicas still train (None = all), and for which ends
@@ -70,35 +73,62 @@ class Ledger:
 
     def __init__(self, replicas: int) -> None:
         self.replicas = replicas
-        self.entries: dict[tuple[str, str, str, str, str], dict[str, Any]] = {}
+        self.entries: dict[tuple[str, str, str, str, str], _Entry] = {}
+        self._alive = np.ones(replicas, dtype=np.int64)
 
     def count(self, message: Message, alive: np.ndarray) -> None:
-        """Add one delivered message for the replicas that are `alive`, (R,) 0 or 1."""
+        """Add one delivered message for the replicas that are `alive`, (R,) 0 or 1.
+
+        An array that was given is not to be changed afterwards.
+        """
+        if alive is not self._alive:
+            self._settle()
+            self._alive = alive
         key = (message.phase, message.kind, message.name, message.sender, message.receiver)
         entry = self.entries.get(key)
         if entry is None:
-            zeros = np.zeros((4, self.replicas), dtype=np.int64)
-            entry = self.entries[key] = {"counts": zeros, "last": None}
-        elements = message.tensor.numel() // self.replicas
-        counts = entry["counts"]
-        counts[0] += alive
-        counts[1] += elements * alive
-        counts[2] += elements * message.tensor.element_size() * alive
-        if entry["last"] != message.step:
-            counts[3] += alive
-            entry["last"] = message.step
+            entry = self.entries[key] = _Entry(np.zeros((4, self.replicas), dtype=np.int64))
+        tensor, open_ = message.tensor, entry.open
+        elements = tensor.numel() // self.replicas
+        open_[0] += 1
+        open_[1] += elements
+        open_[2] += elements * tensor.element_size()
+        if entry.last != message.step:
+            open_[3] += 1
+            entry.last = message.step
+
+    def _settle(self) -> None:
+        for entry in self.entries.values():
+            entry.counts += np.outer(entry.open, self._alive)
+            entry.open = [0, 0, 0, 0]
 
     def of(self, r: int) -> list[dict[str, Any]]:
         """The entries of replica `r` as plain rows."""
+        self._settle()
         out = []
         for (phase, kind, name, sender, receiver), entry in self.entries.items():
-            messages, elements, size, rounds = (int(v) for v in entry["counts"][:, r])
+            messages, elements, size, rounds = (int(v) for v in entry.counts[:, r])
             out.append(
                 {"phase": phase, "kind": kind, "name": name, "sender": sender,
                  "receiver": receiver, "messages": messages, "elements": elements,
                  "bytes": size, "rounds": rounds}
             )  # fmt: skip
         return out
+
+
+@dataclass
+class _Entry:
+    """Messages, elements, bytes and rounds of one kind.
+
+    Attributes:
+        counts: (4, R) int64.
+        open: what came since for every replica that is alive.
+        last: the step of the last message.
+    """
+
+    counts: np.ndarray
+    open: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    last: int | None = None
 
 
 class _Dense:
@@ -108,6 +138,9 @@ class _Dense:
         self.form, self.replicas, self.n = form, replicas, rows
         self.sums = form in ("mean", "scaled")
         self.value: Tensor | None = None
+        self.alive: Tensor | None = None
+        self.seen: list[Tensor] = []
+        self.waiting, self.when = 0, (0, 0)
 
     def add(self, message: Message, alive: Tensor | None) -> None:
         x = message.tensor
@@ -131,10 +164,15 @@ class _Dense:
             x = x.reshape(len(index), *x.shape[2:])
             x = x * message.scale if message.scale != 1.0 else x
         if self.sums:
+            if alive is not self.alive:
+                self._settle()
+                self.alive = alive
             self.value.index_add_(0, index, x)
-            self.count.index_add_(0, index, torch.ones_like(index, dtype=torch.int32))
-            still = slice(None) if alive is None else alive
-            self.epoch[still], self.step[still] = message.epoch, message.step
+            self.when = (message.epoch, message.step)
+            self.seen.append(index)
+            self.waiting += len(index)
+            if self.waiting > WAITING:
+                self._settle()
             return
         if self.form == "first":
             new = self.count[index] == 0
@@ -144,8 +182,19 @@ class _Dense:
         self.epoch[index] = message.epoch
         self.step[index] = message.step
 
+    def _settle(self) -> None:
+        """Count the rows of sums that were not counted yet; those of many messages at once."""
+        if not self.seen:
+            return
+        index = torch.cat(self.seen)
+        self.count.index_add_(0, index, torch.ones_like(index, dtype=torch.int32))
+        still = slice(None) if self.alive is None else self.alive
+        self.epoch[still], self.step[still] = self.when
+        self.seen, self.waiting = [], 0
+
     def table(self, r: int) -> Table:
         assert self.value is not None
+        self._settle()
         part = slice(r * self.n, (r + 1) * self.n)
         count = self.count[part]
         rows = torch.nonzero(count > 0).squeeze(1)
@@ -377,7 +426,7 @@ class Channel:
     def set_alive(self, alive: Tensor) -> None:
         """Which replicas still train; the others' messages are neither counted nor kept."""
         self.alive = alive.cpu().numpy().astype(np.int64)
-        self.alive_mask = None if bool(alive.all()) else alive
+        self.alive_mask = None if bool(alive.all()) else alive.clone()
         for counter in self._counters():
             counter.alive = self.alive_mask
 

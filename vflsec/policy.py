@@ -164,39 +164,40 @@ class Own:
     context: dict[str, Any] = field(default_factory=dict)
     uses: Counter | None = None
     sample: tuple[Tensor, int] | None = None
-    _derived: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False, init=False)
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    def _once(self, name: Any, make: Callable[[], Any]) -> Any:
-        """What follows from the strengths, made once, so that no step waits for the host."""
-        if self._derived.get("strength") is not self.strength:
-            self._derived.clear()
-            self._derived["strength"] = self.strength
-        if name not in self._derived:
-            self._derived[name] = make()
-        return self._derived[name]
+    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` works out of `strength`, until that is another."""
+        of, version = self.strength, self.strength._version
+        if self._kept.get("of") is not of or self._kept["version"] != version:
+            self._kept = {"of": of, "version": version}
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
 
     def column(self, like: Tensor) -> Tensor:
-        """`strength` shaped (R, 1, ...) to broadcast over `like`, in its dtype and device."""
-        shape = (-1, *([1] * (like.dim() - 1)))
-        found: Tensor = self._once(
-            ("column", like.dtype, like.device, like.dim()),
-            lambda: self.strength.to(dtype=like.dtype, device=like.device).reshape(shape),
-        )
-        return found
+        """`strength` shaped (R, 1, ...) to broadcast over `like`, in its dtype and device; not to
+        be changed.
+        """
+        dtype, device, dim = like.dtype, like.device, like.dim()
+        return self._once(
+            (dtype, device, dim),
+            lambda: self.strength.to(dtype=dtype, device=device).reshape(-1, *[1] * (dim - 1)),
+        )  # type: ignore[no-any-return]
 
     @property
-    def active(self) -> list[bool]:
+    def active(self) -> tuple[bool, ...]:
         """Which replicas have this policy switched on (strength above 0), length R."""
-        return list(self._once("active", lambda: [on > 0 for on in self.strength.tolist()]))
+        return self._once("active", lambda: tuple(map(bool, (self.strength > 0).tolist())))  # type: ignore[no-any-return]
 
     def choose(self, changed: Tensor, original: Tensor) -> Tensor:
         """`changed` where the policy is on and `original`, bit for bit, where off."""
         if all(self.active):
             return changed
-        shape = (-1, *([1] * (original.dim() - 1)))
+        device, dim = original.device, original.dim()
         on = self._once(
-            ("on", original.device, original.dim()),
-            lambda: (self.strength > 0).to(original.device).reshape(shape),
+            ("on", device, dim),
+            lambda: (self.strength > 0).to(device).reshape(-1, *[1] * (dim - 1)),
         )
         return torch.where(on, changed, original)
 

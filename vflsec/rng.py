@@ -88,11 +88,12 @@ class Streams:
         """Standard normal numbers, shape (R, *shape); replicas not `active` get zeros."""
         kind = dtype or self.dtype
         out = torch.empty((len(self), *shape), dtype=kind, device=self.device)
-        for r, g in enumerate(self.generators):
+        size = tuple(shape)
+        for r, (g, part) in enumerate(zip(self.generators, out.unbind(0), strict=True)):
             if active is None or active[r]:
-                torch.randn(tuple(shape), generator=g, out=out[r], dtype=kind)
+                torch.randn(size, generator=g, out=part, dtype=kind)
             else:
-                out[r].zero_()
+                part.zero_()
         return out
 
     def uniform(

@@ -95,6 +95,8 @@ class Stack:
     dtype: torch.dtype = torch.float32
     _x: dict[str, Tensor] = field(default_factory=dict)
     _rows: dict[str, Tensor] = field(default_factory=dict)
+    _starts: Tensor | None = None
+    _last: tuple[Tensor, int, Tensor] | None = None
 
     @classmethod
     def build(
@@ -144,10 +146,16 @@ class Stack:
     def columns(self, party: str, rows: Tensor) -> Tensor:
         """Input rows of `party`, (R, b, ...), for sample ids (R, b)."""
         flat = self._flat(party)
-        n = len(self.first.y)
-        index = rows if len(flat) == n else rows + (self.of * n).unsqueeze(1)
-        shape = (*rows.shape, *flat.shape[1:])
-        return flat.index_select(0, index.reshape(-1)).reshape(shape)
+        index = rows.reshape(-1) if flat.shape[0] == self.first.y.shape[0] else self._index(rows)
+        return flat.index_select(0, index).view(*rows.shape, *flat.shape[1:])
+
+    def _index(self, rows: Tensor) -> Tensor:
+        """Where sample ids (R, b) stand in the tables of all tasks, (R b,); kept for one batch."""
+        if self._last is None or self._last[0] is not rows or self._last[1] != rows._version:
+            if self._starts is None:
+                self._starts = (self.of * len(self.first.y)).unsqueeze(1)
+            self._last = rows, rows._version, (rows + self._starts).reshape(-1)
+        return self._last[2]
 
     def design(self, r: int) -> Tensor:
         """The active party's columns in replica `r` as plain numbers, (N, p)."""

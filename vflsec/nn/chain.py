@@ -18,6 +18,7 @@ from torch import Tensor
 
 from vflsec.nn.dense import Layer, backward, forward
 from vflsec.nn.flat import gradients_like
+from vflsec.nn.graph import without_graph
 from vflsec.nn.replicas import Replicas
 
 __all__ = ["follow", "join", "noted", "run", "slopes", "walked", "walks"]
@@ -64,7 +65,7 @@ def _note(x: Tensor, back: Back, sources: Sequence[Tensor]) -> Tensor:
     return x
 
 
-@torch.no_grad()
+@without_graph
 def run(stack: Replicas, x: Tensor) -> Tensor:
     """Outputs (R, b, o) of a plain stack for inputs (R, b, ...)."""
     assert stack.plain is not None
@@ -73,10 +74,10 @@ def run(stack: Replicas, x: Tensor) -> Tensor:
     outs = forward(layers, rows)
     out = outs[-1]
     kept = [*outs[:-1], out.detach()]  # not itself: it would keep itself alive
-    versions = _versions(layers, rows, kept)
+    versions = _versions(layers, rows, out)
 
     def back(slope: Tensor, down: bool) -> Iterable[tuple[Tensor, Tensor]]:
-        if _versions(layers, rows, kept) != versions:
+        if _versions(layers, rows, kept[-1]) != versions:
             raise RuntimeError("numbers needed for gradients were changed in place.")
         return _through(layers, rows, kept, slope, x if down else None)
 
@@ -88,23 +89,31 @@ def follow(stack: Replicas, x: Tensor) -> Tensor:
     return run(stack, x) if noted(x) else stack(x)
 
 
-def _versions(layers: Sequence[Layer], rows: Tensor, outs: Sequence[Tensor]) -> list[int]:
-    return [t._version for t in (rows, *outs, *(layer.weight for layer in layers))]
+def _versions(layers: Sequence[Layer], rows: Tensor, out: Tensor) -> tuple[int, ...]:
+    """How often what is needed on the way back, and others can reach, was changed in place."""
+    return (rows._version, out._version, *[layer.weight._version for layer in layers])
 
 
 def _through(
     layers: Sequence[Layer], rows: Tensor, outs: Sequence[Tensor], slope: Tensor, x: Tensor | None
 ) -> Iterable[tuple[Tensor, Tensor]]:
-    params = [t for layer in layers for t in layer[:2]]
-    wanted = [t for t in params if t is not None and t.requires_grad]
+    wanted = [t for layer in layers for t in layer[:2] if t is not None and t.requires_grad]
     if not wanted and x is None:
-        return
-    of = dict(zip(map(id, wanted), gradients_like(wanted), strict=True))
-    into = [(of.get(id(w)), of.get(id(b))) for w, b, _ in layers]
+        return []
+    made = gradients_like(wanted)
+    told = iter(made)
+    into = [
+        (
+            next(told) if weight.requires_grad else None,
+            next(told) if bias is not None and bias.requires_grad else None,
+        )
+        for weight, bias, _ in layers
+    ]
     below = backward(layers, rows, outs, slope, into, down=x is not None)
-    yield from zip(wanted, of.values(), strict=True)
+    found = list(zip(wanted, made, strict=True))
     if x is not None and below is not None:
-        yield x, below.reshape(x.shape)
+        found.append((x, below.reshape(x.shape)))
+    return found
 
 
 def join(parts: Sequence[Tensor], how: str) -> Tensor:
@@ -117,8 +126,7 @@ def join(parts: Sequence[Tensor], how: str) -> Tensor:
             return zip(parts, slope.split([x.shape[-1] for x in parts], dim=-1), strict=True)
         return [(x, slope / len(parts) if how == "mean" else slope) for x in parts]
 
-    with torch.no_grad():
-        return _note(_joined(parts, how), back, parts)
+    return _note(_joined_quietly(parts, how), back, parts)
 
 
 def _joined(parts: Sequence[Tensor], how: str) -> Tensor:
@@ -126,6 +134,9 @@ def _joined(parts: Sequence[Tensor], how: str) -> Tensor:
         return torch.cat(list(parts), dim=-1)
     total = torch.stack(list(parts)).sum(0)
     return total / len(parts) if how == "mean" else total
+
+
+_joined_quietly = without_graph(_joined)
 
 
 def slopes(y: Tensor, wanted: Sequence[Tensor], slope: Tensor) -> Sequence[Tensor]:
@@ -136,21 +147,25 @@ def slopes(y: Tensor, wanted: Sequence[Tensor], slope: Tensor) -> Sequence[Tenso
     """
     if not noted(y):
         return torch.autograd.grad(y, wanted, slope)
-    ends = {id(t) for t in wanted}
-    found: dict[int, Tensor] = {}
-    todo = [(y, slope)]
-    with torch.no_grad():
-        while todo:
-            at, g = todo.pop()
-            back, sources = getattr(at, _NOTE)
-            for source, gradient in back(g, any(noted(s) or id(s) in ends for s in sources)):
-                if noted(source):
-                    todo.append((source, gradient))
-                elif id(source) in ends:
-                    before = found.get(id(source))
-                    found[id(source)] = gradient if before is None else before + gradient
-                elif source.grad_fn is not None:
-                    raise RuntimeError("a way back without a graph ends in a graph.")
-    if len(found) < len(ends):
+    found = _walk(y, slope, {id(t) for t in wanted})
+    if any(id(t) not in found for t in wanted):
         raise RuntimeError("one of the tensors to differentiate with respect to was not used.")
     return [found[id(t)] for t in wanted]
+
+
+@without_graph
+def _walk(y: Tensor, slope: Tensor, ends: set[int]) -> dict[int, Tensor]:
+    found: dict[int, Tensor] = {}
+    todo = [(y, slope)]
+    while todo:
+        here, g = todo.pop()
+        back, sources = getattr(here, _NOTE)
+        for source, gradient in back(g, any(noted(s) or id(s) in ends for s in sources)):
+            at = id(source)
+            if noted(source):
+                todo.append((source, gradient))
+            elif at in ends:
+                found[at] = found[at] + gradient if at in found else gradient
+            elif source.grad_fn is not None:
+                raise RuntimeError("a way back without a graph ends in a graph.")
+    return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -39,16 +40,23 @@ class Layer(NamedTuple):
     relu: bool
 
 
-def _chunks(replicas: int, numbers: int) -> list[tuple[int, int]]:
+def _chunks(replicas: int, numbers: int) -> tuple[tuple[int, int], ...]:
     """Ranges of at least two replicas of so many numbers each, that fit the cache if they can."""
-    parts = max(1, replicas // max(2, CACHED // max(1, numbers)))
+    return _ranges(replicas, numbers, CACHED)
+
+
+@cache
+def _ranges(replicas: int, numbers: int, cached: int) -> tuple[tuple[int, int], ...]:
+    parts = max(1, replicas // max(2, cached // max(1, numbers)))
     edges = [replicas * k // parts for k in range(parts + 1)]
-    return list(itertools.pairwise(edges))
+    return tuple(itertools.pairwise(edges))
 
 
-def _spans(layers: Sequence[Layer], x: Tensor) -> list[tuple[int, int]]:
-    widest = max(max(layer.weight.shape[1:]) for layer in layers)
-    return _chunks(x.shape[0], x.shape[1] * widest)
+def _spans(layers: Sequence[Layer], x: Tensor) -> tuple[tuple[int, int], ...]:
+    replicas, rows, widest = x.shape
+    for layer in layers:
+        widest = max(widest, layer.weight.shape[1])
+    return _chunks(replicas, rows * widest)
 
 
 def forward(layers: Sequence[Layer], x: Tensor) -> list[Tensor]:

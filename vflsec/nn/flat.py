@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import torch
@@ -63,6 +64,12 @@ class Flat:
             self.leaves[name] = leaf
             if stop < end:
                 self.gaps.append((stop, end))
+        self._cuts = [
+            size
+            for (start, shape), end in zip(self.spans.values(), ends, strict=True)
+            for size in (shape.numel(), end - start - shape.numel())
+        ]
+        self._shapes = [shape for _, shape in self.spans.values()]
 
     def fresh(self) -> Tensor:
         """An empty buffer of this layout, for gradients; gaps are zero."""
@@ -70,6 +77,11 @@ class Flat:
         for start, stop in self.gaps:
             made[start:stop].zero_()
         return made
+
+    def pieces(self, buffer: Tensor) -> list[Tensor]:
+        """The parts of a buffer of this layout, (R, ...) each, in the order of `leaves`."""
+        cut = buffer.split_with_sizes(self._cuts)[::2]
+        return [part.view(shape) for part, shape in zip(cut, self._shapes, strict=True)]
 
     def view(self, buffer: Tensor, name: str) -> Tensor:
         """The part of a buffer of this layout that belongs to a parameter, (R, ...)."""
@@ -109,12 +121,11 @@ class Block:
             base is not None
             and base.dim() == 1
             and base.numel() == self.flat.data.numel()
-            and all(
-                g._base is base and g.storage_offset() == at and g.is_contiguous()
-                for g, at in zip(gradients, self.starts, strict=True)
-            )
+            and [g.storage_offset() for g in gradients] == self.starts
+            and all(g._base is base and g.is_contiguous() for g in gradients)
         ):
-            return base if len(base) == len(self.data) else base[self.start : self.stop]
+            whole = self.stop - self.start == base.numel()
+            return base if whole else base[self.start : self.stop]
         made = torch.zeros_like(self.data)
         torch._foreach_copy_([self.of(made, i) for i in range(len(self.params))], list(gradients))
         return made
@@ -162,6 +173,8 @@ def gradients_like(params: Sequence[Tensor]) -> list[Tensor]:
     if flat is None or len(found) < len(places):
         return [torch.empty_like(p) for p in params]
     buffer = flat.fresh()
+    if len(found) == len(flat.leaves) and all(map(is_, params, flat.leaves.values())):
+        return flat.pieces(buffer)
     return [
         buffer[place.start : place.start + p.numel()].view(p.shape)
         for p, place in zip(params, found, strict=True)

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vflsec.nn.graph import without_graph
+
 __all__ = ["cross_entropy", "slope"]
 
 
@@ -20,10 +22,18 @@ def _log_shares(logits: Tensor) -> Tensor:
 
 
 def _back(log_p: Tensor, y: Tensor, scale: Tensor | float) -> Tensor:
-    """(p - e_y) times `scale` (R, 1, b), as (R, b, C)."""
-    less = torch.full((1, 1, 1), -1.0, dtype=log_p.dtype, device=log_p.device)
-    out = log_p.exp().scatter_add_(1, y.unsqueeze(1), less.expand(len(y), 1, y.shape[1]))
-    return out.mul_(scale).transpose(1, 2).contiguous()
+    """(p - e_y) times `scale` (R, 1, b), as (R, b, C); of class shares (p sum(y) - y).
+
+    A share of 1 gives the bits of its class.
+    """
+    p = log_p.exp()
+    if y.dim() == 2:
+        less = torch.full((1, 1, 1), -1.0, dtype=p.dtype, device=p.device)
+        p.scatter_add_(1, y.unsqueeze(1), less.expand(y.shape[0], 1, y.shape[1]))
+    else:
+        shares = y.transpose(1, 2)
+        p.mul_(shares.sum(1, keepdim=True)).sub_(shares)
+    return p.mul_(scale).transpose(1, 2).contiguous()
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -45,17 +55,20 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def _losses(log_p: Tensor, y: Tensor) -> Tensor:
-    return -log_p.gather(1, y.unsqueeze(1)).squeeze(1)
+    if y.dim() == 2:
+        return -log_p.gather(1, y.unsqueeze(1)).squeeze(1)
+    return -(y.transpose(1, 2) * log_p).sum(1)
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Cross entropy of each row, (R, b); logits (R, b, C), `y` (R, b) int64 or (R, b, C) shares."""
-    if y.dim() == 2:
-        return _CrossEntropy.apply(logits, y)
-    return -(y * torch.log_softmax(logits, dim=-1)).sum(2)
+    if y.requires_grad:
+        return _losses(_log_shares(logits), y)
+    made: Tensor = _CrossEntropy.apply(logits, y if y.dim() == 2 else y.to(logits))
+    return made
 
 
-@torch.no_grad()
+@without_graph
 def slope(logits: Tensor, y: Tensor) -> Tensor:
-    """Gradient (R, b, C) of the mean cross entropy of every replica; `y` (R, b) int64."""
+    """Gradient (R, b, C) of the mean cross entropy of every replica; `y` as there."""
     return _back(_log_shares(logits), y, 1.0 / y.shape[1])

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from vflsec.nn.flat import Block, blocks
+from vflsec.nn.graph import without_graph
 
 __all__ = ["SGD", "Adagrad", "Adam", "Fused"]
 
@@ -28,42 +29,87 @@ _ADAM, _SGD, _ADAGRAD = (
 )
 
 
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    """Of a group, what its steps depend on; whether a kernel is fused is not asked here."""
+    return {k: v for k, v in group.items() if k not in ("params", "fused")}
+
+
 class Fused:
     """The half of an optimizer that steps parameters of flat buffers by one kernel."""
 
     param_groups: list[dict[str, Any]]
     state: Any
-    _flat: list[list[Block]] | None
+    _flat: list[tuple[list[dict[str, Any]], list[Block]]] | None
+    _ids: frozenset[int]
     _looked = False
 
     @property
     def flat(self) -> bool:
         """True if all its parameters lie in flat buffers."""
         if not self._looked:
-            found = [blocks(group["params"]) for group in self.param_groups]
-            self._flat = None if None in found else [b for b in found if b is not None]
+            self._flat = self._found()
+            self._ids = frozenset(id(p) for group in self.param_groups for p in group["params"])
             self._looked = True
         return self._flat is not None
 
-    @torch.no_grad()
+    def _found(self) -> list[tuple[list[dict[str, Any]], list[Block]]] | None:
+        """Groups of equal settings, and the blocks of all their parameters."""
+        alike: list[list[dict[str, Any]]] = []
+        for group in self.param_groups:
+            same = [a for a in alike if _settings(a[0]) == _settings(group)]
+            if same:
+                same[0].append(group)
+            else:
+                alike.append([group])
+        made = []
+        for some in alike:
+            found = blocks([p for group in some for p in group["params"]])
+            if found is None:
+                return None
+            made.append((some, found))
+        return made
+
+    @without_graph
     def take(self, params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
         """One step of the given parameters, if :attr:`flat`; those without a gradient stay."""
         assert self.flat
         assert self._flat is not None
         of = {id(p): g for p, g in zip(params, gradients, strict=True) if g is not None}
-        for group, made in zip(self.param_groups, self._flat, strict=True):
-            for block in list(made):
-                have = sum(id(p) in of for p in block.params)
-                if 0 < have < len(block.params):  # from now on they count their own steps
-                    at = made.index(block)
-                    made[at : at + 1] = block.split()
-                    for one in made:
-                        self._tell(one)
-            ready = [b for b in made if all(id(p) in of for p in b.params)]
+        if any(_settings(g) != _settings(some[0]) for some, _ in self._flat for g in some[1:]):
+            self._part()
+        every = of.keys() >= self._ids
+        for some, made in self._flat:
+            ready = made
+            if not every:
+                for block in list(made):
+                    have = sum(id(p) in of for p in block.params)
+                    if 0 < have < len(block.params):  # from now on they count their own steps
+                        self._split(made, block)
+                ready = [b for b in made if all(id(p) in of for p in b.params)]
             if ready:
                 self._kernel(
-                    group, ready, [b.gathered([of[id(p)] for p in b.params]) for b in ready]
+                    some[0], ready, [b.gathered([of[id(p)] for p in b.params]) for b in ready]
                 )
+
+    def _split(self, made: list[Block], block: Block) -> None:
+        at = made.index(block)
+        made[at : at + 1] = block.split()
+        for one in made:
+            self._tell(one)
+
+    def _part(self) -> None:
+        """Groups were given different settings: from now on each is stepped by its own."""
+        assert self._flat is not None
+        parted: list[tuple[list[dict[str, Any]], list[Block]]] = []
+        for some, made in self._flat:
+            for block in list(made) if len(some) > 1 else ():
+                self._split(made, block)
+            of = {id(b.params[0]): b for b in made}
+            if len(some) == 1:
+                parted.append((some, made))
+            else:
+                parted += [([g], [of[id(p)] for p in g["params"]]) for g in some]
+        self._flat = parted
 
     def _take_own(self) -> None:
         """One step with the gradients that the parameters carry."""

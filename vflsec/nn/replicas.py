@@ -105,6 +105,7 @@ class Replicas:
         }
         self.path = self._choose()
         self._plain: list[Layer] | bool | None = False
+        self._before: list[tuple[str, nn.Module]] = []
 
     def _cast(self, t: Tensor) -> Tensor:
         return t.to(self.device, self.dtype if t.is_floating_point() else t.dtype)
@@ -150,21 +151,24 @@ class Replicas:
         if self.path != "stacked" or type(self.template) is not nn.Sequential:
             return None
         layers: list[Layer] = []
+        before: list[tuple[str, nn.Module]] = []
         for name, child in self.template.named_children():
             if type(child) is nn.Linear:
                 layers.append(_layer(self, f"{name}."))
             elif type(child) is nn.ReLU and layers and not layers[-1].relu:
                 layers[-1] = layers[-1]._replace(relu=True)
-            elif layers or not _passes(child):
+            elif not layers and _passes(child):
+                before.append((f"{name}.", child))
+            else:
                 return None
+        self._before = before
         return layers or None
 
     def flattened(self, x: Tensor) -> Tensor:
         """Inputs (R, b, ...) of a :attr:`plain` module as its first layer gets them, (R, b, i)."""
-        for name, child in self.template.named_children():
-            if type(child) is nn.Linear:
-                break
-            x = apply(self, f"{name}.", child, x, True)
+        assert self.plain is not None
+        for prefix, child in self._before:
+            x = apply(self, prefix, child, x, True)
         return x
 
     def parameters(self) -> list[Tensor]:
