@@ -5,6 +5,7 @@ The terminal, the HTML and Markdown reports, the page to sign and notebooks prin
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -259,6 +260,13 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
         out.append(
             Step("Decide what is open with more seeds; what is stored is not trained again.",
                  command(summary, "audit", "--until-decided", budget))
+        )  # fmt: skip
+    stuck = [v for v in open_ if re.search("no number of seeds|would not decide it", v["reason"])]
+    if stuck:
+        out.append(
+            Step(f"Seeds do not decide {clean(stuck[0]['label'])}. More labelled rows (known_rows) "
+                 "for the attack and its controls may, or another strength or limit.",
+                 "vflsec show attack")
         )  # fmt: skip
     blind = [v for v in verdicts if v.get("warning")]
     if blind:
