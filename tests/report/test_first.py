@@ -167,7 +167,9 @@ def test_every_command_works_when_pasted(
     for v in open_["gates"]:
         v |= {"more_seeds": None, "reason": "no number of seeds decides it"}
     open_["alive"]["norm"]["alive"] = True
-    assert first.next_steps(open_)[0].text.startswith("Seeds do not decide advantage of any attack")
+    assert first.next_steps(open_)[0].text.startswith(
+        "Seeds do not decide 'advantage of any attack"
+    )
     assert run(first.next_steps(open_)[0].command) == 0  # vflsec show attack
 
 
