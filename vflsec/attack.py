@@ -68,9 +68,14 @@ class Attack:
     quick: ClassVar[dict[str, Any]] = {}
     quantities: ClassVar[bool] = False
 
+    @property
+    def classes_only(self) -> bool:
+        """Whether it has no meaning where the label is a quantity."""
+        return self.target in ("label", "integrity") and not self.quantities
+
     def pointless(self, facts: Facts) -> str:
         """'' if the attack has a meaning under these facts and this kind of label, else why not."""
-        if facts.classes == 1 and self.target in ("label", "integrity") and not self.quantities:
+        if facts.classes == 1 and self.classes_only:
             return (
                 f"{self.name} has a meaning for classes only; the label is a quantity. residual "
                 "and value_completion are made for those."

@@ -137,6 +137,18 @@ def test_inconclusive_says_how_many_seeds_are_missing() -> None:
     assert "more than 1000 seeds" in exact.reason
 
 
+def test_what_seeds_cannot_decide_says_why() -> None:
+    """Within the limit over all controls, beyond it over the one that was named: open for ever."""
+    both = {"majority": {"value": 0.45, "cv": 0.9}, "trees": {"value": 0.55, "cv": 0.6}}
+    found = one(rows(0.1, controls=both), Gate(max=0.1))
+    assert (found.verdict, found.more_seeds) == ("INCONCLUSIVE", None)
+    assert found.reason == (
+        "The advantage of direction is 0.050 over 5 seeds, and its interval holds 0.1; no number "
+        "of seeds decides it, for against majority, the control that was named beforehand, it is "
+        "0.150: more known rows name a better one."
+    )
+
+
 def test_what_was_not_measured_is_inconclusive_never_passed() -> None:
     gate = Gate(max=0.05, attack="direction")
     nothing = judge(summarise(results_frame([])), [gate], LIVE)

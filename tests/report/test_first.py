@@ -8,12 +8,14 @@ import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from audited import Planted, audited, gate
 
-from vflsec import cli
+from vflsec import cli, registry
+from vflsec.engine.record import _families
 from vflsec.report import coverage, first
 from vflsec.report.github import workflow_commands
 from vflsec.report.html import html
@@ -162,6 +164,13 @@ def test_every_command_works_when_pasted(
     assert run(steps[0].command) == 0  # vflsec show norm
     assert "silence proves nothing: norm" in steps[0].text
     assert steps[1].command.endswith("--until-decided 10")
+    for v in open_["gates"]:
+        v |= {"more_seeds": None, "reason": "no number of seeds decides it"}
+    open_["alive"]["norm"]["alive"] = True
+    assert first.next_steps(open_)[0].text.startswith(
+        "Seeds do not decide 'advantage of any attack"
+    )
+    assert run(first.next_steps(open_)[0].command) == 0  # vflsec show attack
 
 
 def test_a_copied_folder_is_the_one_that_commands_name(
@@ -261,6 +270,44 @@ def test_what_was_not_run_is_said_first_class(summary: dict[str, Any]) -> None:
     for text in (html(other), statement(other), markdown_summary(other)):
         assert "no attack exists" in text.lower()
         assert "was not run" in text.lower()
+
+
+def test_of_a_quantity_nothing_is_said_of_classes(summary: dict[str, Any]) -> None:
+    """Attacks that are made for classes do not exist there, and no class has a share."""
+    plan: Any = SimpleNamespace(
+        groups=[SimpleNamespace(role="audit", data=SimpleNamespace(classes=1))]
+    )
+    two: Any = SimpleNamespace(
+        groups=[SimpleNamespace(role="audit", data=SimpleNamespace(classes=2))]
+    )
+    found = copy.deepcopy(summary) | {"families": _families(plan)}
+    whole = {n for of in _families(two).values() for n in of}
+    assert whole == set(registry.attacks.entries())
+    assert whole - {n for of in found["families"].values() for n in of} == {
+        n for n in whole
+        if (a := registry.attacks.create(n)).target in ("label", "integrity") and not a.quantities
+    }  # fmt: skip
+    found["parties"]["breast_cancer"]["classes"] = 1
+    for old, new in (("norm", "residual"), ("model_completion", "value_completion")):
+        for spec in found["attacks"].values():
+            spec |= {"name": new, "label": new} if spec["name"] == old else {}
+    states = {f["family"]: f["state"] for f in coverage.families(found)}
+    assert states["Labels by swapped embeddings"] == coverage.NONE
+    assert states["Labels read off single gradients"] == coverage.RAN
+    assert states["Membership in the training"] == coverage.NOT_RUN
+    assert list(states.values()).count(coverage.NONE) == 7
+    (line,) = [x for x in coverage.gaps(found) if x.startswith("No attack exists here (7 of 13")]
+    assert "labels from zeros" in line
+    (gradient,) = coverage.messages(found)
+    assert gradient["tried"] == ["residual", "value_completion"]
+    assert gradient["others"] == []
+    for page in (html(found), statement(found)):
+        assert "(a quantity)" in page
+        assert "1 classes" not in page
+        assert "class shares." not in page
+        assert "and the class shares" not in page
+    assert "(2 classes)" in statement(summary)
+    assert "and the class shares" in statement(summary)
 
 
 def test_who_reads_a_message_counts_where_it_arrives(summary: dict[str, Any]) -> None:

@@ -317,7 +317,13 @@ def _of_doses(laid: Mapping[str, float | None]) -> str:
 
 def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
     """What is open, and what would decide it."""
-    if more is None:
+    named = lead.leak.ahead
+    if more is None and lead.value <= lead.most < lead.sign * named.mean:
+        cure = (
+            f"no number of seeds decides it, for against {named.name}, the control that was named "
+            f"beforehand, it is {named.mean:.3f}: more known rows name a better one"
+        )
+    elif more is None:
         cure = "more than 1000 seeds would not decide it"
     else:
         cure = f"about {_seeds(more)} would decide it"

@@ -17,7 +17,7 @@ from vflsec import registry
 from vflsec._version import __version__
 from vflsec.cell import AttackSpec
 from vflsec.config.scenario import load_scenario, packaged_scenarios
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, VflsecError
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
@@ -65,7 +65,7 @@ def record_of(
         "wanted": {cell: list(keys) for cell, keys in wanted.items()},
         "known_rows": known_rows,
         "attacks": _threats(plan),
-        "families": _families(),
+        "families": _families(plan),
         "defenses": _defenses(plan),
         "scenario_file": _shown(scenario.origin.file),
         "scenario_source": _source(scenario, folder),
@@ -207,12 +207,25 @@ def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
     return out
 
 
-def _families() -> dict[str, list[str]]:
-    """Every registered attack by the family that its file names."""
+def _families(plan: Plan) -> dict[str, list[str]]:
+    """Every registered attack by the family that its file names.
+
+    Where every label is a quantity, those that are made for classes do not exist.
+    """
+    quantities = all(g.data.classes == 1 for g in plan.groups if g.role == "audit")
     out: dict[str, list[str]] = {}
     for entry in registry.attacks.entries().values():
-        out.setdefault(entry.family, []).append(entry.name)
+        if not quantities or _for_quantities(entry.name):
+            out.setdefault(entry.family, []).append(entry.name)
     return out
+
+
+def _for_quantities(name: str) -> bool:
+    """Whether an attack can be made on a quantity; of one that does not load that is not known."""
+    try:
+        return not registry.attacks.create(name).classes_only
+    except VflsecError:
+        return True
 
 
 def _defenses(plan: Plan) -> dict[str, dict[str, str]]:

@@ -23,7 +23,10 @@ def _ran(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def families(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every published family with the attacks of it that gave a figure, or why none did."""
+    """Every published family with the attacks of it that gave a figure, or why none did.
+
+    ``state``: tried; not observable here; was not run; no attack exists (for this kind of label).
+    """
     ran = {s["name"] for s in _ran(summary).values()}
     asked = {s["name"] for s in summary["attacks"].values()}
     of = members(summary)
@@ -40,7 +43,7 @@ def families(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         out.append(
             {
                 "family": clean(family),
-                "state": RAN if tried else UNSEEN if refused else NOT_RUN,
+                "state": RAN if tried else UNSEEN if refused else NOT_RUN if names else NONE,
                 "tried": tried, "refused": refused, "members": names,
                 "source": published.get(family, "this scenario"),
             }
@@ -94,10 +97,11 @@ def gaps(summary: Mapping[str, Any]) -> list[str]:
     """What the verdict does not speak of, one line each: first-class, for silence is no proof."""
     every = families(summary)
     out = []
-    for state in (NOT_RUN, UNSEEN):
+    for state in (NOT_RUN, UNSEEN, NONE):
         of = [f["family"] for f in every if f["state"] == state]
         if of:
-            out.append(f"{state.capitalize()} ({len(of)} of {len(every)} families): {_list(of)}.")
+            what = "No attack exists here" if state == NONE else state.capitalize()
+            out.append(f"{what} ({len(of)} of {len(every)} families): {_list(of)}.")
     crossed = messages(summary)
     for state in (NOT_RUN, NONE):
         said = _messages(m for m in crossed if m["state"] == state)

@@ -5,6 +5,7 @@ The terminal, the HTML and Markdown reports, the page to sign and notebooks prin
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -260,13 +261,20 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
             Step("Decide what is open with more seeds; what is stored is not trained again.",
                  command(summary, "audit", "--until-decided", budget))
         )  # fmt: skip
+    stuck = [v for v in open_ if re.search("no number of seeds|would not decide it", v["reason"])]
+    if stuck:
+        out.append(
+            Step(f"Seeds do not decide '{clean(stuck[0]['label'])}'. More labelled rows "
+                 "(known_rows) for the attack and its controls may, or another strength or limit.",
+                 "vflsec show attack")
+        )  # fmt: skip
     blind = [v for v in verdicts if v.get("warning")]
     if blind:
         more = max(v["more_seeds"] or 0 for v in blind)
         seeds = ["--seeds", str(max(v["n"] for v in blind) + more)] if more else []
         out.append(
-            Step("A leak above a gate's limit may have gone unfound. Add seeds; `detect` in a "
-                 "[[gate]] lets only an audit pass that would have found so much.",
+            Step("A leak above a gate's limit may have gone unfound. Add seeds; with detect in "
+                 "a [[gate]] only an audit passes that would have found so much.",
                  command(summary, "audit", *seeds) if more else "vflsec show gate")
         )  # fmt: skip
     if found == "PASS":

@@ -52,7 +52,7 @@ def threats(summary: Mapping[str, Any]) -> list[dict[str, str]]:
         who = " and ".join(clean(p) for p in spec["adversary"]) or "someone"
         seen = [_SEES.get(w, w.replace("_", " ")) for w in _uses(spec)]
         known = [f"{spec['known_rows']} labelled rows"] if spec["known_rows"] else []
-        known += ["the class shares"] if spec["prior"] else []
+        known += ["the class shares"] if spec["prior"] and not only_quantities(summary) else []
         if spec["target"] == "membership":
             known = ["the columns and labels of the records it asks about"]
         one = len(spec["adversary"]) < 2
@@ -73,6 +73,12 @@ def threats(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     return out
 
 
+def only_quantities(summary: Mapping[str, Any]) -> bool:
+    """Whether every label is a quantity, so that nothing can be said of classes."""
+    found = [facts.get("classes") for facts in summary["parties"].values()]
+    return bool(found) and all(c == 1 for c in found)
+
+
 def _list(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
@@ -89,6 +95,8 @@ WORDS = {
     "columns, trained on the randomised labels of all other rows), alone (an encoder it could have "
     "pre-trained by itself), mean and linear (for features)",
     "AUC": "how well scores rank: 0.5 is guessing, 1 is without error",
+    "concordance": "the AUC of a quantity: of two rows with different values, how often the larger "
+    "one has the larger score",
     "utility": "how well the trained system does its own task",
     "strength": "how strong a defense is set; 0 is no defense",
     "seed": "one whole run; each has its own split of the rows, its own training and known rows",
@@ -114,8 +122,8 @@ def assumed(summary: Mapping[str, Any]) -> list[dict[str, str]]:
         joined = "nobody: every party acts alone"
     return [
         {"means": "labels known beforehand",
-         "tried": f"at most {known} rows" + (", and the class shares" * any(
-             s["prior"] for s in specs)),
+         "tried": f"at most {known} rows" + ", and the class shares" * (
+             any(s["prior"] for s in specs) and not only_quantities(summary)),
          "beyond": "more rows, for example from an earlier project or a leak"},
         {"means": "what is seen", "tried": _list(seen) or "nothing that is received",
          "beyond": "anything that another party stores or logs"},
