@@ -1,6 +1,6 @@
 """Every defense that claims an epsilon against every algorithm: writes docs/evidence/claims.md.
 
-Run ``python benchmarks/evidence_claims.py`` from the root (about a quarter of an hour on one core;
+Run ``python benchmarks/evidence_claims.py`` from the root (about half an hour on one core;
 ``--algorithms`` names some, none makes the broken ones alone).
 For each pair, over 20 seeds: the uses of a row that were counted and planned, the epsilon that is
 claimed or why none is, the largest lower bound that canaries in the real cohort measure at 99 %,

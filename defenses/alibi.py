@@ -27,7 +27,7 @@ from vflsec import accounting, registry
 from vflsec.defenses.label_dp import released
 from vflsec.errors import PolicyError
 from vflsec.hooks import cross_entropy
-from vflsec.policy import OFF, Guarantee, Own, Policy
+from vflsec.policy import Guarantee, Own, Policy
 
 
 @registry.defense
@@ -60,11 +60,7 @@ class Alibi(Policy):
         return cross_entropy(logits, target)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
-        if strength <= 0:
-            return OFF
-        return released(
-            1.0 / strength, facts, "closed form of the Laplace mechanism (L1 sensitivity 2)"
-        )
+        return released(strength, facts, "closed form of the Laplace mechanism (L1 sensitivity 2)")
 
 
 def one_hot(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:

@@ -89,12 +89,9 @@ class LabelDP(Policy):
         return torch.where(on, corrected, plain)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
-        if strength <= 0:
-            return OFF
-        epsilon = 1.0 / strength
-        gain = math.tanh(epsilon / 2)
+        gain = math.tanh(0.5 / strength) if strength > 0 else 1.0
         return released(
-            epsilon, facts, "closed form of randomised response",
+            strength, facts, "closed form of randomised response",
             leaves=(
                 "what the features predict about the label (the gain over the best features-only "
                 f"guess of a binary label is at most {gain:.3f}), features, labels outside the run"
@@ -103,18 +100,21 @@ class LabelDP(Policy):
 
 
 def released(
-    epsilon: float, facts: dict[str, Any], accountant: str, *, delta: float = 0.0,
+    strength: float, facts: dict[str, Any], accountant: str, *, delta: float = 0.0,
     given: str = "", leaves: str = "what the features predict about the label",
 ) -> Guarantee:  # fmt: skip
     """The claim of a policy that answers once for every label and remembers its answer.
 
     Args:
-        epsilon, delta: of one answer.
+        strength: 1 / epsilon of one answer; at 0 it is switched off.
         facts: with what was counted.
-        accountant: who computed `epsilon`.
+        accountant: who computed epsilon.
+        delta: of one answer.
         given, leaves: as in :class:`vflsec.policy.Guarantee`, beside what every label needs.
     """
-    uses = uses_of(facts)
+    if strength <= 0:
+        return OFF
+    uses, epsilon = uses_of(facts), 1.0 / strength
     none = unclaimed(uses, "labels", epsilon)
     if none is not None:
         return none

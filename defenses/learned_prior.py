@@ -23,6 +23,12 @@ AUC of split training on Adult (employment and pay at the active party, 5 seeds)
 0.82, 0.87; `rr_prior`, whose prior is by class only, nothing. Where the others' columns tell more,
 or with 2,000 rows, `label_dp` keeps as much or more.
 
+The nearest published method is LP-MST's RRWithPrior with a prior learnt from features, of which
+`lp_mst` is the published form; this one learns it once, beforehand, from own columns and a noisy
+sum instead of from a model trained on answers. It is **not** PATE (no teachers vote on public rows)
+and not LabelDP-Pro (no projection of noisy gradients in every step): both need trainings of their
+own or unlabelled public rows at the active party. No published figure is reproduced by it.
+
 Source: label-DP with a prior: Ghazi, Golowich, Kumar, Manurangsi, Zhang, "Deep learning with label
 differential privacy", NeurIPS 2021, arXiv:2102.06062; one learnt privately from features:
 Esfandiari, Mirrokni, Syed, Vassilvitskii, "Label differential privacy via clustering", AISTATS
@@ -47,7 +53,7 @@ from vflsec.defenses.alibi import one_hot
 from vflsec.defenses.label_dp import keep_probability, released
 from vflsec.defenses.rr_prior import draw
 from vflsec.errors import PolicyError
-from vflsec.policy import OFF, Guarantee, Own, Policy
+from vflsec.policy import Guarantee, Own, Policy
 
 ALIASES = ("private_prior",)
 
@@ -106,10 +112,8 @@ class LearnedPrior(Policy):
         return own.choose(out, hot).to(y.device, own.rng.dtype)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
-        if strength <= 0:
-            return OFF
         return released(
-            1.0 / strength, facts,
+            strength, facts,
             "a noisy sum of bounded rows and randomised response, added up",
         )  # fmt: skip
 

@@ -34,7 +34,7 @@ from vflsec import check, registry
 from vflsec.defenses.label_dp import released
 from vflsec.defenses.rr_prior import draw, matrix
 from vflsec.errors import PolicyError
-from vflsec.policy import OFF, Guarantee, Own, Policy
+from vflsec.policy import Guarantee, Own, Policy
 
 ALIASES = ("lp_2st", "lp2st", "lpmst")
 
@@ -120,10 +120,8 @@ class LPMST(Policy):
         return out
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
-        if strength <= 0:
-            return OFF
         return released(
-            1.0 / strength, facts,
+            strength, facts,
             "closed form of randomised response with prior, parallel composition",
         )  # fmt: skip
 

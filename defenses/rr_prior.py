@@ -28,7 +28,7 @@ from torch import Tensor
 from vflsec import accounting, check, registry
 from vflsec.defenses.label_dp import released
 from vflsec.errors import PolicyError
-from vflsec.policy import OFF, Guarantee, Own, Policy
+from vflsec.policy import Guarantee, Own, Policy
 
 ALIASES = ("rrwithprior", "rr_with_prior")
 
@@ -104,10 +104,8 @@ class RRPrior(Policy):
         return noisy / noisy.sum(1, keepdim=True)
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
-        if strength <= 0:
-            return OFF
         return released(
-            1.0 / strength, facts, "closed form of randomised response with prior",
+            strength, facts, "closed form of randomised response with prior",
             given=(
                 "that the stated prior was not computed from these labels" if self.prior else ""
             ),

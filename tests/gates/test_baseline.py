@@ -14,7 +14,7 @@ from scipy import stats
 
 from vflsec.audit.alive import Place
 from vflsec.audit.baseline import baseline_of, read_baseline, regressions
-from vflsec.audit.epsilon import contradictions
+from vflsec.audit.epsilon import contradictions, pairs
 from vflsec.audit.leakage import results_frame
 from vflsec.engine.previous import compare_folders
 from vflsec.errors import ConfigError
@@ -182,6 +182,26 @@ def test_claimed_epsilons(values: list[float], claimed: float, verdict: str) -> 
     assert v.threshold == claimed
     assert contradictions(made, [CLAIM | {"epsilon": None}]) == []
     assert contradictions(made, [CLAIM | {"strength": 2.0, "epsilon": 1.0}]) == []
+
+
+def test_of_two_defenses_each_claim_meets_its_own_measure() -> None:
+    """What canaries find of a row says nothing against the smaller epsilon of a label."""
+    both = {"dataset": "toy", "algorithm": "splitnn", "defense": "label_dp + embedding_noise"}
+    made = frame({"": [0.5, 3.0, 0.6, 2.5]}, metric="epsilon_lower", chance=None, controls={},
+                 defense=both["defense"], strength=1.0)  # fmt: skip
+    made["value"] = [0.5, 3.0, 0.6, 2.5]
+    claims = [
+        both | {"strength": 1.0, "epsilon": 1.0, "by": "label_dp"},
+        both | {"strength": 1.0, "epsilon": 10.0, "by": "embedding_noise"},
+    ]
+    of = ["label_dp", "embedding_noise"] * 2
+    found = contradictions(made.assign(claimant=of), claims)
+    assert [(v.verdict, v.threshold, v.value) for v in found] == [
+        ("PASS", 1.0, 0.6), ("PASS", 10.0, 3.0),
+    ]  # fmt: skip
+    assert pairs(found) == {(both["defense"], 1.0): (1.0, 0.6)}
+    turned = contradictions(made.assign(claimant=of[::-1]), claims)
+    assert sorted(v.verdict for v in turned) == ["FAIL", "PASS"]
 
 
 def test_compare_pairs_cells(tmp_path: Path) -> None:

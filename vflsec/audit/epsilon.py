@@ -34,9 +34,11 @@ def contradictions(
     """One verdict for every claim that was measured.
 
     Args:
-        frame: of :func:`vflsec.audit.leakage.results_frame`, with rows of :data:`METRIC`.
-        claims: {dataset, algorithm, defense, strength, epsilon}, one for each point; `idle` names
-            a defense whose hook was never called, which fails. `confidence`, if it is there, is
+        frame: of :func:`vflsec.audit.leakage.results_frame`, with rows of :data:`METRIC`; a column
+            ``claimant`` says whose claim a row measures, where a point has several.
+        claims: {dataset, algorithm, defense, strength, epsilon}, one for each point and, by `by`,
+            claimant; `idle` names a defense whose hook was never called, which fails.
+            `confidence`, if it is there, is
             that of the bounds, where they hold with more than `confidence`.
         confidence: at which each measured lower bound holds.
     """
@@ -45,18 +47,19 @@ def contradictions(
     rows = [r for r in rows_of(measured) if r["value"] == r["value"]]
     found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for r in rows:
-        found[tuple(r[k] for k in (*_POINT, *_WHO))].append(r)
+        found[tuple(r.get(k, "") for k in (*_POINT, *_WHO, "claimant"))].append(r)
     awake = {r["attack"] for r in rows if r["value"] > 0}
     judged = [
         (key, of, claim)
         for key, of in found.items()
         for claim in claims
         if claim["epsilon"] is not None and all(claim[k] == of[0][k] for k in _POINT)
+        if key[-1] in ("", claim.get("by") or key[-1])
     ]
     alpha = (1 - confidence) / max(len(judged), 1)
     found_idle = [_idle(c) for c in claims if c.get("idle")]
     return found_idle + [
-        _judged(key, of, float(c["epsilon"]), alpha, c.get("confidence", confidence), awake)
+        _judged(key[:-1], of, float(c["epsilon"]), alpha, c.get("confidence", confidence), awake)
         for key, of, c in judged
     ]
 
@@ -64,13 +67,16 @@ def contradictions(
 def pairs(verdicts: Iterable[Verdict]) -> dict[tuple[str, float | None], tuple[float, float]]:
     """(claimed, measured at least) by (defense, strength), of the verdicts on claims.
 
-    Where one point has several claims, the smallest claim and the largest measured bound.
+    Where one point has several claims, the smallest, and the largest bound measured of it.
     """
     out: dict[tuple[str, float | None], tuple[float, float]] = {}
     for v in verdicts:
         if v.gate.metric == METRIC and v.gate.name.startswith(_CLAIM) and v.value is not None:
             claimed, low = out.get((v.defense, v.strength), (float("inf"), 0.0))
-            out[v.defense, v.strength] = min(claimed, v.threshold), max(low, v.value)
+            if v.threshold < claimed:
+                out[v.defense, v.strength] = v.threshold, v.value
+            elif v.threshold == claimed:
+                out[v.defense, v.strength] = claimed, max(low, v.value)
     return out
 
 

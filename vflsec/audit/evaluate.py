@@ -43,7 +43,8 @@ def evaluate(
     confidence = float(record["confidence"])
     looks = int(record.get("looks", 1))
     strict = 1 - (1 - confidence) / looks
-    every = leakage.results_frame(_records(record, results, ("audit", "reference")))
+    made = list(_records(record, results, ("audit", "reference")))
+    every = leakage.results_frame(made)
     moments = every.phase.str.contains("@") if len(every) else pd.Series(dtype=bool)
     own, timed = (every[~moments], every[moments]) if len(every) else (every, every)
     marked = timed.phase.str.contains(dosing.MARK, regex=False) if len(timed) else moments[:0]
@@ -64,7 +65,9 @@ def evaluate(
     ]  # fmt: skip
     beside: list[gates.Verdict] = []
     if not partial and not only:
-        beside += epsilon.contradictions(own, _claims(record, results), confidence)
+        of = [str(made[i]["notes"].get("defense", "")) for i in own.index]
+        claims = _claims(record, results)
+        beside += epsilon.contradictions(own.assign(claimant=of), claims, confidence)
     if before is not None:
         beside += regressions(own, before, alive, strict)
     verdicts += beside
@@ -163,7 +166,7 @@ def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[di
                 key = (*point.values(), g.get("defense", ""))
                 best = max(float(g["epsilon"]), out.get(key, {}).get("epsilon") or 0.0)
                 sure = {"confidence": g["confidence"]} if "confidence" in g else {}
-                out[key] = point | {"epsilon": best} | sure
+                out[key] = point | {"epsilon": best, "by": g.get("defense", "")} | sure
     return list(out.values())
 
 

@@ -32,7 +32,9 @@ label or the messages of the most used row went through the defense, in training
 inference (an early stop counts as if it had not been). `vflsec check` predicts the count from the
 phases' plans; a run that exceeds the prediction withdraws the claim. Nothing is claimed, and the
 reason is given, where the hook was never called (which also fails the audit), where labels are used
-past it, or where a party that trains has no DP-SGD beside one that has. Every claim says what it
+past it (by the algorithm, or by another defense that reads them or mixes labels of rows), where a
+party that trains has no DP-SGD beside one that has, or where one use would cost more than epsilon
+36: coins and noise are drawn in 53 bits, which know no smaller chance. Every claim says what it
 protects, under which change, against whom, composed over what, and under which conditions; the
 report prints it as one sentence and `summary.json` holds the parts. Beside it stands what canaries
 measure: training rows whose label (or columns) a coin decides go through a copy of the training and
