@@ -14,13 +14,15 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
+import os
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import entry_points
+from functools import cache, lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -173,6 +175,23 @@ def _read(path: Path, changed_ns: int) -> tuple[str, tuple[str, ...], str]:
     return ast.get_docstring(tree) or "", aliases, family
 
 
+def _installed() -> tuple[tuple[str, int], ...]:
+    """Where packages are looked for, and when something was last installed there."""
+    found = []
+    for path in sys.path:
+        try:
+            found.append((path, os.stat(path or ".").st_mtime_ns))
+        except OSError:
+            found.append((path, 0))
+    return tuple(found)
+
+
+@lru_cache(maxsize=16)
+def _points(group: str, where: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    """Entry points by name. The metadata of all packages are read for it: once for each `where`."""
+    return tuple(sorted(entry_points(group=group), key=lambda e: e.name))
+
+
 class Registry:
     """All entries of one kind."""
 
@@ -213,7 +232,7 @@ class Registry:
 
     def _foreign(self) -> list[Entry]:
         out = []
-        for point in sorted(entry_points(group=self.group), key=lambda e: e.name):
+        for point in _points(self.group, _installed()):
             where = f"entry point {point.name!r} of group {self.group!r}"
             stem = point.module.rpartition(".")[2]
             if point.name != stem:
