@@ -3,7 +3,8 @@
 A small two-party network on a table of Gaussian columns is audited over a grid of strengths and
 seeds, each size in a process of its own. Memory is the largest resident set, files are the most
 descriptors that were open at once. Run ``python benchmarks/scale.py``; ``--markdown`` prints the
-table of docs/limits.md, ``--rows`` and ``--cells`` choose sizes.
+table of docs/limits.md, ``--rows`` and ``--cells`` choose sizes, ``--steps`` prints what is in use
+after each cohort while it runs.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ name = "iso"
 strength = {strengths}
 [[attack]]
 name = "norm"
+known_rows = 0
 [audit]
 seeds = {seeds}
 references = []
@@ -60,6 +62,26 @@ def table(rows: int) -> pd.DataFrame:
     y = (x.sum(1) + g.normal(size=rows) > 1.5).astype(int)
     names = ["a0", "a1", "a2", "b0", "b1", "b2", "b3"]
     return pd.DataFrame({"id": np.arange(rows), **dict(zip(names, x.T)), "y": y})
+
+
+def _steps() -> Any:
+    """A reporter that prints to stderr what the process uses after each cohort."""
+    from vflsec.reporter import Reporter
+
+    class Steps(Reporter):
+        cells = 0
+
+        def finish(self, work: Any) -> None:
+            self.cells += len(work.cells)
+            status = Path("/proc/self/status").read_text().splitlines()
+            used = {line.split(":")[0]: line.split()[1] for line in status if "kB" in line}
+            most, now = (round(int(used[k]) / 1024) for k in ("VmHWM", "VmRSS"))
+            files = len(list(Path("/proc/self/fd").iterdir()))
+            cpu = round(time.process_time())
+            line = {"cells": self.cells, "most": most, "now": now, "files": files, "cpu": cpu}
+            print(json.dumps(line), file=sys.stderr, flush=True)
+
+    return Steps()
 
 
 def audit(folder: Path, rows: int, cells: int, replicas: int) -> dict[str, Any]:
@@ -80,7 +102,9 @@ def audit(folder: Path, rows: int, cells: int, replicas: int) -> dict[str, Any]:
     watcher = threading.Thread(target=count)
     watcher.start()
     start = time.perf_counter()
-    found = vflsec.run_audit(path, folder / "out", replicas=replicas, device="cpu")
+    found = vflsec.run_audit(
+        path, folder / "out", replicas=replicas, device="cpu", progress=_steps()
+    )
     seconds = time.perf_counter() - start
     over.set()
     watcher.join()
@@ -98,11 +122,12 @@ def audit(folder: Path, rows: int, cells: int, replicas: int) -> dict[str, Any]:
     }
 
 
-def measured(rows: int, cells: int, replicas: int) -> dict[str, Any]:
+def measured(rows: int, cells: int, replicas: int, steps: bool) -> dict[str, Any]:
     """The figures of :func:`audit` in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, "--one", folder, str(rows), str(cells), str(replicas)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        beside = None if steps else subprocess.DEVNULL
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=beside, text=True)
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
 
@@ -113,6 +138,7 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=0)
     parser.add_argument("--replicas", type=int, default=20)
     parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--steps", action="store_true")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
@@ -123,7 +149,7 @@ def main() -> None:
         print("| rows | trainings | CPU s | memory, MB | open files | store, MB |")
         print("|---:|---:|---:|---:|---:|---:|")
     for rows, cells in sizes:
-        f = measured(rows, cells, args.replicas)
+        f = measured(rows, cells, args.replicas, args.steps)
         if args.markdown:
             print(
                 f"| {f['rows']:,} | {f['cells']} | {f['cpu']} | {f['megabytes']} "

@@ -125,6 +125,20 @@ def test_without_it_there_is_no_trace() -> None:
     assert "mean_embedding" not in registry.attacks.names()
 
 
+def test_what_is_installed_meanwhile_is_found(install: Install, tmp_path: Path) -> None:
+    install({"vflsec.attacks": {"one": "one"}}, one='"""The first."""')
+    assert "one" in registry.attacks.names()
+    folder = tmp_path / "outside"
+    (folder / "two.py").write_text('"""The second."""')
+    info = folder / "later-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: later\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[vflsec.attacks]\ntwo = two\n")
+    os.utime(folder, ns=(0, os.stat(folder).st_mtime_ns + 1))
+    assert registry.attacks.entry("two").package == "later 1.0"
+    assert "one" in registry.attacks.names()
+
+
 def test_alias(plugin: Path) -> None:
     assert registry.attacks.entry("nearest_mean").name == "mean_embedding"
     assert registry.attacks.get("nearest_mean").__name__ == "MeanEmbedding"

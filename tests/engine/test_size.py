@@ -7,7 +7,29 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from vflsec.engine.heap import give_back
+
+BLOCK = 60_000  # bytes; small enough to lie in the heap
+
+
+def resident() -> float:
+    """Megabytes of this process that are no file's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(li.split()[1]) for li in lines if li.startswith("RssAnon")) / 1024
+
+
+@pytest.mark.skipif(not give_back(), reason="a C library that has no malloc_trim")
+def test_what_one_block_keeps_from_the_system_is_given_back() -> None:
+    blocks = [np.ones(BLOCK, np.uint8) for _ in range(3000)]
+    pins = blocks[::50]
+    full = resident()
+    del blocks
+    assert give_back()
+    assert resident() < full - 0.8 * 3000 * BLOCK / 2**20
+    assert all(p[0] == 1 for p in pins)
 
 
 @pytest.mark.slow

@@ -144,11 +144,11 @@ def _module(text: str, command: str = "check") -> Act:
     return act
 
 
-def _attack(body: str, extra: str = "") -> Act:
+def _attack(body: str, text: str = GOOD) -> Act:
     def act(world: World) -> tuple[int, str]:
         world.patch.syspath_prepend(str(world.folder))
-        packaged(world.folder, "attack", {"mine": plugins.ATTACK.format(extra=extra, body=body)})
-        return world.real(GOOD + '[[attack]]\nname = "mine"\n')
+        packaged(world.folder, "attack", {"mine": plugins.ATTACK.format(extra="", body=body)})
+        return world.real(text + '[[attack]]\nname = "mine"\n')
 
     return act
 
@@ -258,9 +258,9 @@ def _set(text: str) -> Act:
     return lambda world: world.planted(Planted(LEAKS), LAX, "--set", text)
 
 
-def _plan(text: str) -> Act:
+def _plan(text: str, table: str = TABLE) -> Act:
     def act(world: World) -> tuple[int, str]:
-        world.file("t.csv", TABLE)
+        world.file("t.csv", table)
         return world.call("check", world.file("case.toml", text))
 
     return act
@@ -315,7 +315,7 @@ NUMBERED: tuple[Numbered, ...] = (
     Numbered(8, "an attack guesses something else", 2, 3, "a guess of 'feature'",
              _attack('return Guess("feature", rows, scores)')),
     Numbered(8, "an attack hangs", HANGS, 3, "took longer than its timeout",
-             lambda world: _hang(world)),
+             _attack("while True: pass", changed("seeds = 2", "seeds = 2\ntimeout = 0.2"))),
     Numbered(9, "nested arrays", 4, 2, "nest tables and lists", _corpus("deep list")),
     Numbered(9, "nested tables", 4, 2, "nest tables and lists", _corpus("deep inline table")),
     Numbered(9, "an integer of 5000 digits", 4, 2, "thousands of digits", _corpus("5000 digits")),
@@ -340,7 +340,7 @@ NUMBERED: tuple[Numbered, ...] = (
     Numbered(12, "a formula as the name of data", 0, 2, "formulas",
              _plan(changed('label = "y"', 'label = "y"\nname = "=cmd|x!A0"'))),
     Numbered(12, "a null character in an id", 4, 2, "",
-             lambda world: world.call(*_nul(world))),
+             _plan(GOOD, TABLE.replace("\n8,", "\n8\0,"))),
     Numbered(12, "a party called passive", 3, 2, "'passive'", _corpus("a party called passive")),
     Numbered(12, "nothing is trained", 0, 2, "leaks nothing", _corpus("nothing trained")),
     Numbered(12, "a gzip bomb", HANGS, 2, "unpack to at most", _bomb),
@@ -349,20 +349,6 @@ NUMBERED: tuple[Numbered, ...] = (
     Numbered(13, "a sweep of a hundred million", HANGS, 2, "must make at most 10000",
              _corpus("a sweep without end")),
 )  # fmt: skip
-
-
-def _hang(world: World) -> tuple[int, str]:
-    world.patch.syspath_prepend(str(world.folder))
-    text = plugins.ATTACK.format(extra="", body="while True: pass")
-    packaged(world.folder, "attack", {"mine": text})
-    return world.real(
-        changed("seeds = 2", "seeds = 2\ntimeout = 0.2") + '[[attack]]\nname = "mine"\n'
-    )
-
-
-def _nul(world: World) -> tuple[object, ...]:
-    world.file("t.csv", TABLE.replace("\n8,", "\n8\0,"))
-    return ("check", world.file("case.toml", GOOD))
 
 
 def summary_of(world: World) -> dict[str, Any]:

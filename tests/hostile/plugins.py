@@ -150,65 +150,37 @@ SPOILERS: dict[str, str] = {
     ),
 }  # fmt: skip
 
-# name: (kind, whole module, words of the error), found by `check` or before anything is trained
-MODULES: dict[str, tuple[str, str, str]] = {
-    "no_python": ("attack", "def f(:\n", "is not Python"),
-    "nothing_registered": ("attack", "x = 1\n", "must register exactly one attack"),
-    "import_raises": ("attack", "raise KeyError('at import')\n", "KeyError"),
-    "import_exits": ("attack", "import sys\nsys.exit(0)\n", "sys.exit(0)"),
-    "import_really_exits": ("attack", "import os\nos._exit(0)\n", "os._exit(0)"),
-    "import_needs": ("attack", "import nothing_of_that_name\n", "nothing_of_that_name"),
+
+def with_lines(lines: str) -> str:
+    """An attack that works, with these lines in its class."""
+    return ATTACK.format(extra=f"    {lines}\n", body="pass")
+
+
+# name: (module of an attack, words of the error), found by `check` or before anything is trained
+MODULES: dict[str, tuple[str, str]] = {
+    "no_python": ("def f(:\n", "is not Python"),
+    "nothing_registered": ("x = 1\n", "must register exactly one attack"),
+    "import_raises": ("raise KeyError('at import')\n", "KeyError"),
+    "import_exits": ("import sys\nsys.exit(0)\n", "sys.exit(0)"),
+    "import_really_exits": ("import os\nos._exit(0)\n", "os._exit(0)"),
+    "import_needs": ("import nothing_of_that_name\n", "nothing_of_that_name"),
     "not_an_attack": (
-        "attack",
         "from dataclasses import dataclass\nfrom vflsec import registry\n"
         "@registry.attack\n@dataclass(frozen=True)\nclass A:\n    pass\n",
         "must derive from",
     ),
-    "refuses_itself": (
-        "attack",
-        ATTACK.format(extra="    def __post_init__(self): raise KeyError('init')\n", body="pass"),
-        "KeyError",
-    ),
-    "needs_nothing_at_all": (
-        "attack",
-        ATTACK.format(extra="    needs = None\n", body="pass"),
-        "needs must be a set",
-    ),
-    "no_target": (
-        "attack",
-        ATTACK.format(extra="    target = None\n", body="pass"),
-        "target must be one of",
-    ),
-    "secret_target": (
-        "attack",
-        ATTACK.format(extra="    target = 'secret'\n", body="pass"),
-        "target must be one",
-    ),
-    "no_splits": (
-        "attack",
-        ATTACK.format(extra="    splits = ()\n", body="pass"),
-        "splits must be a tuple",
-    ),
-    "policy_of_a_number": (
-        "attack",
-        ATTACK.format(extra="    def policy(self): return 3\n", body="pass"),
-        "policy() must be a Policy",
-    ),
-    "policy_raises": (
-        "attack",
-        ATTACK.format(extra="    def policy(self): return [][1]\n", body="pass"),
-        "IndexError",
-    ),
+    "refuses_itself": (with_lines("def __post_init__(self): raise KeyError('init')"), "KeyError"),
+    "needs_nothing_at_all": (with_lines("needs = None"), "needs must be a set"),
+    "no_target": (with_lines("target = None"), "target must be one of"),
+    "secret_target": (with_lines("target = 'secret'"), "target must be one"),
+    "no_splits": (with_lines("splits = ()"), "splits must be a tuple"),
+    "policy_of_a_number": (with_lines("def policy(self): return 3"), "policy() must be a Policy"),
+    "policy_raises": (with_lines("def policy(self): return [][1]"), "IndexError"),
     "applicable_raises": (
-        "attack",
-        ATTACK.format(extra="    def applicable(self, facts): return facts.nothing\n", body="pass"),
+        with_lines("def applicable(self, facts): return facts.nothing"),
         "AttributeError",
     ),
-    "exits_when_made": (
-        "attack",
-        ATTACK.format(extra="    def __post_init__(self): sys.exit(0)\n", body="pass"),
-        "sys.exit(0)",
-    ),
+    "exits_when_made": (with_lines("def __post_init__(self): sys.exit(0)"), "sys.exit(0)"),
 }
 
 DEFENSE = '''"""A faulty defense."""

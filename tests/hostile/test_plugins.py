@@ -37,7 +37,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     folder = tmp_path_factory.mktemp("faulty")
     modules = {n: plugins.ATTACK.format(extra="", body=b) for n, (b, _) in plugins.BODIES.items()}
     for name, (extra, _) in plugins.CLASSES.items():
-        modules[name] = plugins.ATTACK.format(extra=f"    {extra}\n", body="pass")
+        modules[name] = plugins.with_lines(extra)
     for name, body in plugins.SPOILERS.items():
         modules[name] = plugins.ATTACK.format(extra="", body=body)
     with pytest.MonkeyPatch.context() as patch:
@@ -125,11 +125,11 @@ def test_a_timeout_is_stated(audited: dict[str, Any]) -> None:
 def test_a_module_that_cannot_be_used_ends_check(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kind, text, words = plugins.MODULES[name]
+    text, words = plugins.MODULES[name]
     monkeypatch.syspath_prepend(str(tmp_path))
-    packaged(tmp_path, kind, {name: text})
+    packaged(tmp_path, "attack", {name: text})
     path = tmp_path / "case.toml"
-    path.write_text(SCENARIO.format(more=f'[[{kind}]]\nname = "{name}"\n'))
+    path.write_text(SCENARIO.format(more=f'[[attack]]\nname = "{name}"\n'))
     assert cli.main(["check", str(path)]) == 2
     err = capsys.readouterr().err
     assert words in err

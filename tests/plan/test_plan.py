@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from engine_fakes import SCENARIO, source
 
-from vflsec import load_scenario
+from vflsec import load_scenario, registry
 from vflsec.config.problems import ScenarioError
+from vflsec.data import prepare
 from vflsec.engine.rehearse import make_plan
+from vflsec.plan import planner
 from vflsec.plan.values import Plan, chunks
+from vflsec.registry import Registry
+from vflsec.train import cohort as train_cohort
 
 PASSIVE = ("passive1", "passive2")
 
@@ -259,3 +264,41 @@ def test_what_cannot_be_set_up_is_an_error_of_the_plan() -> None:
     assert problem.rule.startswith("cannot be trained (splitnn")
     assert "mid: needs a top model" in problem.rule
     assert len(make_plan(load_scenario(sections, []), try_out=False).groups) == 2
+
+
+@pytest.mark.parametrize("canaries", [True, False])
+def test_what_is_read_trained_and_looked_up_does_not_grow_with_the_grid(
+    canaries: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+
+    def counted(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+        monkeypatch.setattr(
+            owner, name, lambda *a, **k: (calls.update([name]), real(*a, **k))[1]
+        )  # fmt: skip
+
+    def made(strengths: int) -> dict[str, int]:
+        calls.clear()
+        sections = tomllib.loads(SCENARIO) | {
+            "defense": [
+                {"name": "iso", "strength": list(range(strengths))},
+                {"name": "dpsgd", "strength": [0, 1]},
+            ],
+            "gate": [{"max": 0.5}],
+        }
+        sections["audit"] |= {"canaries": canaries}
+        found = make_plan(load_scenario(sections, []))
+        assert found.cost["trainings"] == 2 * 3 * strengths + 3
+        return dict(calls)
+
+    for owner, name in [
+        (Registry, "entries"), (Registry, "create"), (planner, "load_source"),
+        (train_cohort, "first_step"), (prepare, "make_task"), (registry, "entry_points"),
+    ]:  # fmt: skip
+        counted(owner, name)
+    made(2)  # fills what is looked up once a process
+    few, many = made(2), made(60)
+    assert few == many
+    assert few["first_step"] == 1
+    assert "entry_points" not in few

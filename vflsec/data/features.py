@@ -24,6 +24,8 @@ MOST_CATEGORIES = 10_000
 RARE = "(rare)"
 
 _FEW = 20
+_SOME = 200  # values of a column that are looked at for a remark
+_CODE = "^0[0-9]+$"
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,7 @@ def _measured(frame: Frame, name: str, declared: bool) -> tuple[str, NDArray[np.
     if not len(bad) and not (frame.typed and is_text and not declared):
         if pa.types.is_temporal(array.type):
             return "date", found, ""
-        zeros = is_text and any(
-            t[:1] == "0" and t.isdigit() and len(t) > 1 for t in _some(array) if t
-        )
+        zeros = is_text and pc.any(pc.match_substring_regex(array[:_SOME], _CODE)).as_py()
         doubt = "numbers that begin with 0, such as codes do; declare it categorical if so"
         return "number", found, doubt if zeros else ""
     there = frame.rows - array.null_count
@@ -134,7 +134,7 @@ def _measured(frame: Frame, name: str, declared: bool) -> tuple[str, NDArray[np.
 
 def _some(array: pa.Array) -> list[str | None]:
     """The first values of a text column."""
-    return list(array[:200].to_pylist())
+    return list(array[:_SOME].to_pylist())
 
 
 def _check_finite(frame: Frame, name: str, values: NDArray[np.float64]) -> None:

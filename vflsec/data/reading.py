@@ -45,6 +45,8 @@ __all__ = [
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
 """Texts that mean "no value" (after trimming)."""
 
+_GONE, _NO_TEXT = pa.array(MISSING), pa.scalar(None, pa.string())
+
 FORMATS = (".csv", ".csv.gz", ".parquet", ".pq")
 
 
@@ -172,14 +174,14 @@ def parse_frame(
         raise data_error(path, "table", "have a header and rows", "an empty file")
     typed = kind in (".parquet", ".pq")
     if typed:
-        table, dialect = _parquet(path, raw, limits), Dialect(decimal=".")
+        table, dialect, sound = _parquet(path, raw, limits), Dialect(decimal="."), False
     else:
-        table, dialect = _csv(path, raw, kind, dialect, limits)
+        table, dialect, sound = _csv(path, raw, kind, dialect, limits)
     names = [n.strip() for n in table.schema.names]
     _check_names(path, names)
     if table.num_rows == 0:
         raise data_error(path, "table", "have data rows", "a header only")
-    columns = {n: _plain(path, n, table.column(i)) for i, n in enumerate(names)}
+    columns = {n: _plain(path, n, column, sound) for n, column in zip(names, table.columns)}
     if not dialect.decimal:
         decimal = decimal_of(columns.values(), dialect.separator)
         dialect = replace(dialect, decimal=decimal)
@@ -188,7 +190,8 @@ def parse_frame(
 
 def _csv(
     path: Path, raw: bytes, kind: str, dialect: Dialect, limits: Limits
-) -> tuple[pa.Table, Dialect]:
+) -> tuple[pa.Table, Dialect, bool]:
+    """The table, how it is written, and whether no value holds a NUL."""
     if kind == ".csv.gz":
         try:
             raw = gunzip(path, raw, limits)
@@ -228,7 +231,7 @@ def _csv(
             "Quote fields that hold the separator or a line break, or name another separator "
             '(separator = ";" under [data]).',
         ) from None
-    return table, dialect
+    return table, dialect, "\0" not in text
 
 
 def _parquet(path: Path, raw: bytes, limits: Limits) -> pa.Table:
@@ -265,8 +268,11 @@ def _check_names(path: Path, names: list[str]) -> None:
         )
 
 
-def _plain(path: Path, name: str, column: pa.ChunkedArray) -> pa.Array:
-    """One array of text (trimmed, missing as null), bool, dates or times, or numbers."""
+def _plain(path: Path, name: str, column: pa.ChunkedArray, sound: bool) -> pa.Array:
+    """One array of text (trimmed, missing as null), bool, dates or times, or numbers.
+
+    Text that is `sound` is known to be UTF-8 without NUL.
+    """
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # pyarrow < 17 for zero or many chunks
         array = pa.concat_arrays(array.chunks)
@@ -279,10 +285,10 @@ def _plain(path: Path, name: str, column: pa.ChunkedArray) -> pa.Array:
         array = array.cast(pa.string())
         kind = array.type
     if pa.types.is_string(kind):
-        _check_text(path, name, array)
+        if not sound:
+            _check_text(path, name, array)
         array = pc.utf8_trim_whitespace(array)
-        gone = pc.is_in(array, value_set=pa.array(MISSING))
-        return pc.if_else(gone, pa.scalar(None, pa.string()), array)
+        return pc.if_else(pc.is_in(array, value_set=_GONE), _NO_TEXT, array)
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or is_temporal(kind):
         return array
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure
+from vflsec.engine.heap import give_back
 from vflsec.engine.store import Store
 from vflsec.engine.views import KeptViews
 from vflsec.errors import ConfigError, TraceError
@@ -162,6 +163,16 @@ def made(
         folder: the results directory, where kept views are; needed for work on these.
         keep: where views are kept, if they are.
     """
+    try:
+        return _made(work, tasks, device, progress, folder, keep)
+    finally:
+        give_back()
+
+
+def _made(
+    work: Work, tasks: Tasks, device: str, progress: Progress | None, folder: Path | None,
+    keep: Keep | None,
+) -> Done:  # fmt: skip
     importable(tasks.base)
     notes: list[str] = []
     if work.kept and folder is not None and tasks.backend.attack_kept is not None:

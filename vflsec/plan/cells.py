@@ -69,6 +69,7 @@ class Cells:
         self.root, self.notes = root, notes
         self.codes: dict[tuple[str, ...], str] = {}
         self.registered: dict[str, str] = {}
+        self.claiming: dict[tuple[str, str], bool] = {}
 
     def grid(self) -> list[tuple[DefenseSpec, ...]]:
         """Every combination of defenses and strengths, as one stack each.
@@ -125,8 +126,15 @@ class Cells:
             seed=seed,
             dtype=self.root.audit.dtype,
             code=self._code(info, algorithm, params, defenses),
-            untested=not self.root.audit.canaries and bool(claimants(defenses)),
+            untested=not self.root.audit.canaries and bool(self.claimants(defenses)),
         )
+
+    def claimants(self, defenses: Sequence[DefenseSpec]) -> list[str]:
+        """:func:`claimants`, each defense looked up once for a grid of strengths."""
+        for d in defenses:
+            if (d.name, repr(d.params)) not in self.claiming:
+                self.claiming[d.name, repr(d.params)] = bool(claimants([d]))
+        return [d.name for d in defenses if self.claiming[d.name, repr(d.params)]]
 
     def _registered(self, algorithm: str) -> str:
         """The registered name; looked up once, for grids may have thousands of cells."""

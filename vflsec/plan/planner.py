@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from vflsec import registry
 from vflsec.audit.alignment import alignment
 from vflsec.audit.exposure import tables
-from vflsec.cell import AttackSpec, CellSpec, victims
+from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, victims
 from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Data
 from vflsec.data.load import load_source
 from vflsec.data.remarks import missing_by_column, remarks
-from vflsec.plan.cells import REFERENCES, Cells, claimants
+from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import unfit_defenses, unknown_parties
 from vflsec.plan.gates import unanswered
@@ -94,6 +94,7 @@ class _Planner:
         self.seen: set[tuple[str, str]] = set()
         self.sources: dict[str, Source] = {}
         self.cells = Cells(self.root, self.notes)
+        self.grid: list[tuple[DefenseSpec, ...]] = []
 
     def groups(self) -> Iterator[Group]:
         loaded = [self._info(d) for d in self.root.data]
@@ -103,13 +104,13 @@ class _Planner:
         self.problems += unfit_defenses(self.scenario, infos)
         if self.problems:
             return
-        seeds = self.root.audit.seeds
+        seeds, self.grid = self.root.audit.seeds, self.cells.grid()
         titled = list(zip(self.root.algorithm, self.cells.titles(), strict=True))
         for info, (algorithm, title) in itertools.product(infos, titled):
             params = flat_params(algorithm)
             cells = [
                 self.cells.cell("audit", info, algorithm.name, params, defenses, seed)
-                for defenses in self.cells.grid()
+                for defenses in self.grid
                 for seed in seeds
             ]
             yield from self._attacked("audit", info, cells, info, title)
@@ -209,7 +210,7 @@ class _Planner:
 
     def _canaries(self) -> None:
         """Say whether claims of epsilon will be tested, and what that costs."""
-        names = dict.fromkeys(n for stack in self.cells.grid() for n in claimants(stack))
+        names = dict.fromkeys(n for stack in self.grid for n in self.cells.claimants(stack))
         if names and self.root.audit.canaries:
             self.notes.append(
                 f"what {', '.join(names)} may claim is tested: such trainings are made again on a "
