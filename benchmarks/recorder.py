@@ -1,10 +1,13 @@
 """What recording costs a split training step: embeddings 512 x 64, with and without the recorder.
 
-Blocks of steps with and without `vflsec.record` at the passive party alternate. Printed are medians
-over rounds of medians over steps, and the middle half of the rounds. One thread.
+Blocks of steps without `vflsec.record` at the passive party, with it, and with it writing behind
+the loop, take turns. Printed are medians over rounds of medians over steps, and the middle half of
+the rounds. PyTorch has one thread.
 
-- *one process*: both parties' steps on a shuffled batch of a table, in processor time (in the
-  kernel too), so that other work on the machine counts less.
+- *one process*: both parties' steps on a shuffled batch of a table, in processor time of the loop's
+  thread (in the kernel too), so that other work on the machine counts less.
+- *behind, whole*: with the processor time of the thread that writes, which a machine with a core to
+  spare does not wait for; means over steps.
 - *two processes*: the passive party's step over a loopback socket, waiting included, by the clock.
 
     python benchmarks/recorder.py [ROUNDS [STEPS]]
@@ -22,6 +25,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -30,7 +34,7 @@ from torch import Tensor, nn
 
 import vflsec
 
-BATCH, WIDTH, ROWS, BLOCK = 512, 64, 4096, 10
+BATCH, WIDTH, ROWS, BLOCK, BEHIND = 512, 64, 4096, 10, 32
 SIZES = {"small": (15, 128), "ordinary": (100, 256, 128)}
 """Columns and hidden layers of a bottom model."""
 
@@ -100,32 +104,48 @@ def serve(sock: socket.socket, sizes: tuple[int, ...]) -> None:
         sock.sendall(active.step(z.reshape(BATCH, WIDTH), rows).numpy().tobytes())
 
 
-def measure(step: Callable[[Cut], float], rounds: int, steps: int) -> tuple[list[float], ...]:
-    """Medians over steps, without and with the recorder, one of each round."""
-    plain, recorded = [], []
+def measure(step: Callable[[Cut], float], rounds: int, steps: int) -> dict[str, list[float]]:
+    """Medians over steps, one of each round: alone, and by how the recorder writes."""
+    found: dict[str, list[float]] = {"alone": [], "direct": [], "behind": [], "behind, whole": []}
     with tempfile.TemporaryDirectory() as folder:
-        where = Path(folder) / "trace"
-        with vflsec.record(where, party="bank", role="passive", rows=ROWS) as rec:
+        how: dict[str, Any] = {"party": "bank", "role": "passive", "rows": ROWS}
+        with (
+            vflsec.record(Path(folder) / "direct", **how) as direct,
+            vflsec.record(Path(folder) / "behind", behind=BEHIND, **how) as behind,
+        ):
+            cuts: dict[str, Cut] = {
+                "alone": lambda z, _: z, "direct": direct.cut, "behind": behind.cut,
+            }  # fmt: skip
             for i in range(rounds + 1):
-                a, b = [], []
+                taken: dict[str, list[float]] = {name: [] for name in cuts}
+                spent = dict.fromkeys(cuts, 0.0)
                 for _ in range(0, steps, BLOCK):
-                    a += [step(lambda z, _: z) for _ in range(BLOCK)]
-                    b += [step(rec.cut) for _ in range(BLOCK)]
+                    for name, cut in cuts.items():
+                        began = time.process_time()
+                        taken[name] += [step(cut) for _ in range(BLOCK)]
+                        behind.wait()
+                        spent[name] += time.process_time() - began
                 if i:  # the first warms up
-                    plain.append(statistics.median(a))
-                    recorded.append(statistics.median(b))
-    return plain, recorded
+                    for name in cuts:
+                        found[name].append(statistics.median(taken[name]))
+                    more = 1e3 * (spent["behind"] - spent["alone"]) / steps
+                    found["behind, whole"].append(found["alone"][-1] + more)
+    return found
 
 
-def report(name: str, plain: list[float], recorded: list[float]) -> None:
-    costs = [b - a for a, b in zip(plain, recorded, strict=True)]
-    shares = sorted(100 * c / a for a, c in zip(plain, costs, strict=True))
-    low, high = shares[len(shares) // 4], shares[-1 - len(shares) // 4]
-    print(
-        f"{name}: {statistics.median(plain):.2f} ms alone, {statistics.median(recorded):.2f} ms "
-        f"recorded; recording costs {statistics.median(costs):.2f} ms, "
-        f"{statistics.median(shares):.1f} % ({low:.1f} to {high:.1f})"
-    )
+def report(name: str, found: dict[str, list[float]]) -> None:
+    plain = found["alone"]
+    print(f"{name}: {statistics.median(plain):.2f} ms alone")
+    for how, recorded in found.items():
+        if how == "alone":
+            continue
+        costs = [b - a for a, b in zip(plain, recorded, strict=True)]
+        shares = sorted(100 * c / a for a, c in zip(plain, costs, strict=True))
+        low, high = shares[len(shares) // 4], shares[-1 - len(shares) // 4]
+        print(
+            f"    {how}: {statistics.median(costs):.2f} ms, {statistics.median(shares):.1f} % "
+            f"({low:.1f} to {high:.1f})"
+        )
 
 
 def main(rounds: int = 15, steps: int = 50) -> None:
@@ -133,8 +153,8 @@ def main(rounds: int = 15, steps: int = 50) -> None:
     torch.manual_seed(0)
     print(f"split step, embeddings {BATCH} x {WIDTH}, {rounds} rounds of {steps} steps, one thread")
     for name, sizes in SIZES.items():
-        step = make_step(sizes, Active(sizes).step, time.process_time)
-        report(f"one process, {name} bottoms", *measure(step, rounds, steps))
+        step = make_step(sizes, Active(sizes).step, time.thread_time)
+        report(f"one process, {name} bottoms", measure(step, rounds, steps))
     for name, sizes in SIZES.items():
         ours, theirs = socket.socketpair()
         with ours, theirs:
@@ -148,7 +168,7 @@ def main(rounds: int = 15, steps: int = 50) -> None:
 
             try:
                 step = make_step(sizes, other, time.perf_counter)
-                report(f"two processes, {name} bottoms", *measure(step, rounds, steps))
+                report(f"two processes, {name} bottoms", measure(step, rounds, steps))
             finally:
                 child.terminate()
                 child.join()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import engine_fakes
 import numpy as np
 
 from vflsec.audit.result import Audit
@@ -14,24 +15,7 @@ from vflsec.data.source import PartyData, Source
 from vflsec.engine.executor import Backend
 from vflsec.engine.run import run_audit
 
-SCENARIO = """\
-[data]
-name = "breast_cancer"
-[algorithm]
-name = "splitnn"
-[[defense]]
-name = "iso"
-strength = [0, 5]
-[[attack]]
-name = "norm"
-[[attack]]
-name = "model_completion"
-known_rows = 20
-[audit]
-seeds = 5
-references = ["local"]
-positive_control = false
-"""
+SCENARIO = engine_fakes.SCENARIO.lstrip().replace("seeds = 3", "seeds = 5")
 
 
 def gate(**keys: Any) -> str:

@@ -31,7 +31,9 @@ from vflsec.errors import ConfigError, VflsecError
 __all__ = [
     "TIMEOUT",
     "attempted",
+    "beside",
     "contained",
+    "file_key",
     "guard",
     "importable",
     "last_place",
@@ -46,17 +48,50 @@ _OURS = "vflsec"
 TIMEOUT = "took longer than its timeout"
 _LONGEST = 1e8  # seconds, three years; the system's clock takes no more than so many
 _FORKED = 70  # exit code of a process that user code forked and did not end
+_bases: dict[str, None] = {}  # folders of scenarios, the last one told at the end
 _known: dict[
     str, str
 ] = {}  # modules from elsewhere by name, and their source's hash when first seen
 
 
 def importable(base: Path) -> None:
-    """Let the user's own modules, which lie beside the scenario, be imported."""
+    """Let the user's own modules and weights, which lie beside the scenario, be found."""
     folder = str(base.resolve())
     if folder not in sys.path:
         sys.path.append(folder)
     importlib.invalidate_caches()
+    _bases.pop(folder, None)
+    _bases[folder] = None
+
+
+def beside(path: str) -> Path:
+    """Where a file of the user's is: a relative path starts from the scenario's folder.
+
+    That is the one :func:`importable` was told last, or the working directory.
+    """
+    return Path(next(reversed(_bases), ".")) / path
+
+
+def file_key(paths: Iterable[str]) -> str:
+    """Hash of what these files of the user's hold, "" if there are none.
+
+    Raises:
+        ConfigError: one cannot be read.
+    """
+    whole, any_ = hashlib.blake2b(digest_size=12), False
+    for path in paths:
+        place = beside(path)
+        try:
+            with place.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as why:
+            raise ConfigError(
+                f"weights {path!r}: cannot be read ({why.strerror}; {place}). A relative path "
+                "starts from the scenario's folder."
+            ) from None
+        whole.update(f"{path}\0{found}\0".encode())
+        any_ = True
+    return whole.hexdigest() if any_ else ""
 
 
 def source_key(modules: Iterable[str]) -> str:

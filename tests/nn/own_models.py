@@ -46,3 +46,8 @@ class Gated(nn.Module):
 def plain(out: int, width: int = 3) -> nn.Module:
     """One required argument gets `out`; the other has a default."""
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(width), nn.Linear(width, out))
+
+
+def straight(schema: object, out: int) -> nn.Module:
+    """One linear layer, whose embedding is computed by hand."""
+    return nn.Linear(schema.shape[0], out)

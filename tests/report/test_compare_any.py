@@ -6,26 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
-from audited import Planted, audited
+from audited import SCENARIO, Planted, audited
 
 from vflsec import cli
 from vflsec.engine.run import run_audit
 
-OTHER = """\
-[data]
-name = "breast_cancer"
-[algorithm]
-name = "splitnn"
-[[defense]]
-name = "noise"
-strength = [0, 2]
-[[attack]]
-name = "norm"
-[audit]
-seeds = 3
-references = []
-positive_control = false
-"""
+OTHER = SCENARIO
+for _old, _new in (
+    ('"iso"', '"noise"'), ("[0, 5]", "[0, 2]"), ("seeds = 5", "seeds = 3"), ('["local"]', "[]"),
+    ('[[attack]]\nname = "model_completion"\nknown_rows = 20\n', ""),
+):  # fmt: skip
+    assert _old in OTHER
+    OTHER = OTHER.replace(_old, _new)
 
 
 def test_audits_of_different_scenarios(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,10 +38,11 @@ class SplitSettings(Algorithm):
             classes), which does not mind logits that grow too large.
         returns_predictions: True sends the class shares back to the passive parties at inference.
         parties: per-party overrides {party: {"hidden": [...], "cut": n, "module": "pkg.mod:Name",
-            "args": {...}}}.
+            "args": {...}, "weights": "file.safetensors"}}.
         top_module: a top model of your own, ``"pkg.mod:Name"``, instead of `top`; it maps
             (b, `inputs`) to (b, `out`).
         top_args: arguments of its constructor, beside ``inputs`` and ``out``.
+        top_weights: a safetensors file whose numbers the top model starts from.
     """
 
     hidden: tuple[int, ...] = (64,)
@@ -66,6 +67,7 @@ class SplitSettings(Algorithm):
     parties: dict[str, dict[str, Any]] = field(default_factory=dict)
     top_module: str = ""
     top_args: dict[str, Any] = field(default_factory=dict)
+    top_weights: str = ""
 
     encoder_kinds: ClassVar[tuple[str, ...]] = ("mlp", "conv")
     own_top: ClassVar[bool] = True
@@ -108,10 +110,12 @@ class SplitSettings(Algorithm):
             raise ConfigError(f"{self.name}: top_module stands instead of top and linear_top.")
         if self.top_args and not self.top_module:
             raise ConfigError(f"{self.name}: top_args are for a top_module, which is not given.")
+        if self.top_weights and not (self.own_top and self.has_top):
+            raise ConfigError(f"{self.name}: top_weights are for one top model, which it has not.")
         for party, settings in self.parties.items():
             where = f"{self.name}.parties.{party}: the key"
             for key in settings:
-                check.one_of(where, key, ("hidden", "cut", "module", "args"))
+                check.one_of(where, key, ("hidden", "cut", "module", "args", "weights"))
             if settings.get("args") and not settings.get("module"):
                 raise ConfigError(
                     f"{self.name}.parties.{party}: args are for a module, which is not given."

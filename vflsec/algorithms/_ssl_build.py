@@ -12,11 +12,13 @@ from torch import nn
 
 from vflsec import check
 from vflsec.algorithms._pretraining import Member, Tower
+from vflsec.errors import ConfigError
 from vflsec.federation import Federation
 from vflsec.nn.encoders import Towers, mlp_encoder, resnet_encoder
 from vflsec.nn.models import from_path
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.ssl import Queue, predictor, projector
+from vflsec.nn.weights import starting_at
 from vflsec.party import Party
 from vflsec.rng import Streams, as_global, generator
 
@@ -103,8 +105,15 @@ def encoder(algorithm: SelfSupervised, fed: Federation, party: str) -> Callable[
     hidden = tuple(own.get("hidden", algorithm.hidden))
     if "module" in own:  # the user's module is the bottom; the top stays the package's
         middle = hidden[-1] if hidden else cut
-        return lambda: _with_top(
-            from_path(own["module"], schema, middle, own.get("args")), middle, cut
+        make: Callable[[], nn.Module] = partial(
+            from_path, own["module"], schema, middle, own.get("args")
+        )
+        if own.get("weights"):
+            make = starting_at(own["weights"], f"weights of {party}", make)
+        return lambda: _with_top(make(), middle, cut)
+    if own.get("weights"):
+        raise ConfigError(
+            f"{algorithm.name}.parties.{party}: weights are for a module, which is not given."
         )
     kind = algorithm.encoder_kind
     if kind == "auto":

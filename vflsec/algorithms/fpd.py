@@ -139,7 +139,8 @@ class FPD(SplitNN):
 
     def student_bottom(self, fed: Federation, width: int) -> Callable[[], nn.Module]:
         """How a bottom of the active party's columns is made in stage ``student``."""
-        return self._bottom(fed, fed.active.name, width)
+        active = fed.active.name
+        return self._made(fed.stack.first.schema[active], width, self.parties.get(active, {}))
 
     @torch.no_grad()
     def begin(self, fed: Federation) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +33,9 @@ from vflsec.nn.images import convolutional
 from vflsec.nn.models import bottom, from_path, mlp, top_from_path
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.rowwise import alone, row_gradients
+from vflsec.nn.weights import starting_at
 from vflsec.party import Party
-from vflsec.view import Facts
+from vflsec.view import Facts, Schema
 
 ALIASES = ("fedsplitnn",)
 
@@ -108,7 +109,7 @@ class SplitNN(SplitSettings):
             fed.add(
                 task.active,
                 "top",
-                lambda: self._top(fused, fed.classes),
+                self._top(fused, fed.classes),
                 dict(zip(names, widths, strict=True)) if self.aggregation == "concat" else None,
             )
         for name in names:
@@ -119,6 +120,12 @@ class SplitNN(SplitSettings):
     def _bottom(self, fed: Federation, party: str, width: int) -> Callable[[], nn.Module]:
         schema = fed.stack.first.schema[party]
         own = self.parties.get(party, {})
+        make = self._made(schema, width, own)
+        if not own.get("weights"):
+            return make
+        return starting_at(own["weights"], f"weights of {party}", make)
+
+    def _made(self, schema: Schema, width: int, own: Mapping[str, Any]) -> Callable[[], nn.Module]:
         if "module" in own:
             return lambda: from_path(own["module"], schema, width, own.get("args"))
         hidden = tuple(own.get("hidden", self.hidden))
@@ -129,10 +136,13 @@ class SplitNN(SplitSettings):
             rows=self.embedding_rows,
         )  # fmt: skip
 
-    def _top(self, fused: int, classes: int) -> nn.Module:
-        if self.top_module:
-            return top_from_path(self.top_module, fused, classes, self.top_args)
-        return mlp([fused, *self.top, classes], dropout=self.dropout)
+    def _top(self, fused: int, classes: int) -> Callable[[], nn.Module]:
+        def make() -> nn.Module:
+            if self.top_module:
+                return top_from_path(self.top_module, fused, classes, self.top_args)
+            return mlp([fused, *self.top, classes], dropout=self.dropout)
+
+        return starting_at(self.top_weights, "top_weights", make) if self.top_weights else make
 
     def passive(self, fed: Federation) -> list[Party]:
         """The passive parties that take part."""

@@ -107,6 +107,8 @@ class Party(_Section):
     """A model of your own, `package.module:Name`, found beside the scenario."""
     args: dict[str, Any] = {}
     """Arguments of its constructor, beside `schema` and `out`."""
+    weights: str = ""
+    """A safetensors file, beside the scenario, whose numbers the model starts from."""
     hidden: list[Count] | None = None
     """Widths of the hidden layers."""
     cut: Count | None = None

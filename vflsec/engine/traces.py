@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsec import check, registry
+from vflsec.attack import Attack
 from vflsec.cell import AttackSpec
 from vflsec.engine.verdicts_on_traces import score
 from vflsec.errors import ConfigError, ThreatModelError
@@ -25,6 +26,8 @@ from vflsec.trace.views import Evidence, lacking
 from vflsec.view import View, as_needs
 
 __all__ = ["infer", "score", "specs_for"]
+
+_ACTS = "act during training or ask its system, which a finished training cannot answer"
 
 
 def specs_for(
@@ -42,8 +45,12 @@ def specs_for(
         together: observers that put together what they know, beside each one by itself.
 
     Raises:
-        ConfigError: the traces have no observer in common.
+        ConfigError: the traces have no observer in common, or an attack is named that a finished
+            training cannot be asked for.
     """
+    acting = [n for n in names if _acts(registry.attacks.create(n))]
+    if acting:
+        raise ConfigError(f"--attack: {', '.join(acting)} {_ACTS}. Leave it out.")
     shared = set(traces[0].observers).intersection(*(t.observers for t in traces))
     if not shared:
         raise ConfigError("the traces have no observer in common, so nothing can be audited.")
@@ -66,13 +73,24 @@ def specs_for(
         }  # fmt: skip
         for name in names or registry.attacks.names():
             attack = registry.attacks.create(name)
-            if attack.apart or attack.target == "integrity":
+            if _acts(attack):
                 continue
             needs = {n.what for n in as_needs(attack.needs)}
             more: dict[str, Any] = {"aux_rows": aux} if "aux_rows" in needs else {}
             more |= {"peer_model": peers} if "peer_model" in needs else {}
             out.append(AttackSpec(name, **grants, **more))
     return out
+
+
+def _acts(attack: Attack) -> bool:
+    """Whether an attack takes part in a training or asks its system."""
+    return attack.apart or attack.target == "integrity"
+
+
+def _unasked() -> list[str]:
+    """What no finished training can be asked for, and why, in a sentence."""
+    names = [n for n in registry.attacks.names() if _acts(registry.attacks.create(n))]
+    return [f"not assessed: {', '.join(names)}, which {_ACTS}."] if names else []
 
 
 def _aux(trace: Trace, who: Sequence[str]) -> int:
@@ -125,7 +143,8 @@ def infer(
         manifest = (trace.folder / "manifest.json").read_bytes()
         sources.append(Source(trace.manifest, hashlib.sha256(manifest).hexdigest()))
         trace.notes += [n for n in found.get("notes", ()) if n not in trace.notes]
-    notes = [f"{t.folder.name}: {n}" for t in traces for n in dict.fromkeys(t.notes)]
+    notes = [] if attacks else _unasked()
+    notes += [f"{t.folder.name}: {n}" for t in traces for n in dict.fromkeys(t.notes)]
     return freeze(out, sources, answers, notes)
 
 

@@ -27,7 +27,7 @@ from vflsec.engine.store import Store
 from vflsec.errors import ConfigError, TraceError
 from vflsec.guess import Truth
 from vflsec.measure.attack import Answer, Prepared
-from vflsec.measure.guesses import Frozen, thaw
+from vflsec.measure.guesses import Frozen, Source, grant_of, thaw
 from vflsec.report.notebook import Audit
 from vflsec.task import Task
 from vflsec.trace.limits import Limits
@@ -153,6 +153,7 @@ def _cell(
         raise TraceError(f"the truth has labels up to {truth.values.max()}; there are {classes}.")
     y = np.full(m.rows, -1, np.int64)
     y[truth.rows] = truth.values
+    _same_rows(source, y, run.seed, notes)
     train = frozen.labelled[i]
     sets = {"labelled": torch.from_numpy(train[y[train] >= 0])}
     task = Task(
@@ -186,6 +187,29 @@ def _cell(
     if lost:
         notes.append(f"seed {run.seed}: {lost} rows without a truth are left out.")
     return result
+
+
+def _same_rows(source: Source, y: np.ndarray[Any, Any], seed: int, notes: list[str]) -> None:
+    """Refuse a truth that contradicts the labels that were granted.
+
+    Raises:
+        TraceError: it does; the truth of other rows would find no leak anywhere.
+    """
+    for rows, digest in source.granted:
+        if len(rows) and rows.max() >= len(y):
+            raise TraceError(
+                f"answers.json: labels of row {rows.max()} were granted; there is none."
+            )
+        if (y[rows] < 0).any():
+            notes.append(
+                f"seed {seed}: the truth lacks some of the {len(rows)} labels that were granted: "
+                "nothing shows that its rows are those of the trace."
+            )
+        elif grant_of(rows, y[rows]) != digest:
+            raise TraceError(
+                f"the truth has other labels of the {len(rows)} rows whose labels were granted "
+                f"(seed {seed}). It belongs to another trace, or its rows stand in another order."
+            )
 
 
 def _told_by_columns(result: CellResult) -> list[str]:

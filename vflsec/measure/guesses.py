@@ -2,7 +2,7 @@
 
 A folder with ``answers.json`` (what was asked, of which trace, and what came of it) and one Parquet
 table for each guess, each control's guess and each set of rows. No label is in it but what an
-attack guessed; the rows are the trace's own.
+attack guessed, and a hash of the labels that it was granted; the rows are the trace's own.
 """
 
 from __future__ import annotations
@@ -29,17 +29,25 @@ from vflsec.trace.limits import Limits, files_of, read_bytes
 from vflsec.trace.manifest import Manifest, load
 from vflsec.view import Facts, View
 
-__all__ = ["Frozen", "Source", "freeze", "thaw"]
+__all__ = ["Frozen", "Source", "freeze", "grant_of", "thaw"]
 
 _FORMAT, _VERSION = "vflsec-guesses", "1.0"
 
 
 @dataclass(frozen=True)
 class Source:
-    """The trace that answers are about: its manifest, and a digest that tells it from others."""
+    """The trace that answers are about.
+
+    Attributes:
+        manifest: public facts.
+        digest: tells it from others.
+        granted: rows (k,) whose labels an adversary was granted, and a hash of those labels, by
+            which a truth shows to be that of the same rows.
+    """
 
     manifest: Manifest
     digest: str = ""
+    granted: Sequence[tuple[NDArray[np.int64], str]] = ()
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,22 @@ class Frozen:
     answers: Sequence[Sequence[Answer]]
     labelled: Sequence[NDArray[np.int64]]
     notes: Sequence[str] = ()
+
+
+def grant_of(rows: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
+    """Hash of the labels of rows, in whatever order they stand."""
+    order = np.argsort(rows, kind="stable")
+    both = np.stack([rows[order], labels[order]]).astype("<i8")
+    return hashlib.sha256(both.tobytes()).hexdigest()
+
+
+def _granted(out: _Out, answers: Sequence[Answer]) -> list[dict[str, str]]:
+    found = {}
+    for known in (a.view.known for a in answers if a.view.known is not None):
+        rows = known.rows.cpu().numpy()
+        digest = grant_of(rows, known.labels.cpu().numpy())
+        found[digest] = {"rows": out.rows(rows), "sha256": digest}
+    return list(found.values())
 
 
 @dataclass
@@ -121,7 +145,10 @@ def freeze(
         entries += [_entry(out, i, source, a) for a in found]
     index = {
         "format": _FORMAT, "version": _VERSION, "notes": list(notes),
-        "sources": [{"manifest": s.manifest.model_dump(), "digest": s.digest} for s in sources],
+        "sources": [
+            {"manifest": s.manifest.model_dump(), "digest": s.digest, "granted": _granted(out, of)}
+            for s, of in zip(sources, answers, strict=True)
+        ],
         "answers": entries, "files": out.files,
     }  # fmt: skip
     (folder / "answers.json").write_text(json.dumps(index, indent=1, default=_plain) + "\n")
@@ -224,9 +251,13 @@ def thaw(folder: str | Path, limits: Limits | None = None) -> Frozen:
     read = _In(Path(folder), limits or Limits())
     try:
         sources = [
-            Source(load(json.dumps(s["manifest"]).encode(), Manifest, "answers.json"), s["digest"])
+            Source(
+                load(json.dumps(s["manifest"]).encode(), Manifest, "answers.json"),
+                str(s["digest"]),
+                [(read.rows(g["rows"]), str(g["sha256"])) for g in s.get("granted", ())],
+            )
             for s in read.index["sources"]
-        ]
+        ]  # fmt: skip
         answers: list[list[Answer]] = [[] for _ in sources]
         labelled: list[list[NDArray[np.int64]]] = [[] for _ in sources]
         for entry in read.index["answers"]:

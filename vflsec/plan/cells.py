@@ -14,7 +14,7 @@ from vflsec.config.components import flat_params, natural_strengths
 from vflsec.config.sections import Root
 from vflsec.errors import ConfigError
 from vflsec.plan.values import DataInfo
-from vflsec.plugins import source_key
+from vflsec.plugins import file_key, source_key
 
 __all__ = ["REFERENCES", "Cells", "claimants", "code_of"]
 
@@ -37,13 +37,19 @@ def _own_modules(params: Mapping[str, Any]) -> list[str]:
     return [str(m).partition(":")[0] for m in named if m]
 
 
+def _own_weights(params: Mapping[str, Any]) -> list[str]:
+    """The user's files of weights that a training's settings name."""
+    own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
+    return [str(w) for w in (*(p.get("weights") for p in own), params.get("top_weights")) if w]
+
+
 def code_of(
     section: Mapping[str, Any],
     algorithm: str,
     params: Mapping[str, Any],
     defenses: Sequence[DefenseSpec],
 ) -> str:
-    """Identity of the source that a cell runs and that does not come with the package.
+    """Identity of the source and the weights that a cell runs and that are the user's own.
 
     Args:
         section: of the data.
@@ -53,7 +59,8 @@ def code_of(
     entries = [registry.algorithms.entry(algorithm)]
     entries += [] if table else [registry.datasets.entry(section["name"])]
     entries += [registry.defenses.entry(d.name) for d in defenses]
-    found = [c for c in (*(e.code for e in entries), source_key(_own_modules(params))) if c]
+    own = (source_key(_own_modules(params)), file_key(_own_weights(params)))
+    found = [c for c in (*(e.code for e in entries), *own) if c]
     return digest(found) if found else ""
 
 
@@ -150,7 +157,7 @@ class Cells:
         defenses: Sequence[DefenseSpec],
     ) -> str:
         """Identity of the source that a cell runs, looked up once for a grid."""
-        modules = _own_modules(params)
+        modules = [*_own_modules(params), "", *_own_weights(params)]
         asked = (info.name, algorithm, *(d.name for d in defenses), "", *modules)
         if asked not in self.codes:
             self.codes[asked] = code_of(info.section, algorithm, params, defenses)

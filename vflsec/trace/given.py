@@ -44,7 +44,10 @@ class Ids:
         Raises:
             ConfigError: an id is not among `rows`.
         """
-        values = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
+        if isinstance(ids, Tensor):
+            values = ids.numpy() if ids.is_cpu and not ids.requires_grad else _numbers(ids)
+        else:
+            values = np.asarray(ids)
         if values.ndim != 1:
             raise ShapeError(f"record: ids of a batch have shape (b,), got {values.shape}.")
         if not len(values):
@@ -54,8 +57,9 @@ class Ids:
                 f"record: ids are whole numbers from 0 to {self.n - 1}, got {values.dtype}."
             )
         if self.sorted is None:
-            found = np.asarray(values, np.int64)
-            if found.view(np.uint64).max() < self.n:  # negative ones are very large there
+            found = values.astype(np.int64)  # a copy: a loop may use its ids' memory again
+            large = found.view(np.uint64)  # negative ones are very large there
+            if large[large.argmax()] < self.n:
                 return found
             bad = (found < 0) | (found >= self.n)
         else:
@@ -68,6 +72,11 @@ class Ids:
                 "were named. Give record() all rows, those of evaluation too."
             )
         return np.asarray(found, np.int64)
+
+
+def _numbers(x: Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = x.detach().cpu().numpy()
+    return array
 
 
 def claimed(claim: tuple[float, float] | float | None) -> Claim | None:

@@ -57,7 +57,7 @@ class _Frame:
         self.msg[:] = number
         if self.row is not None and rows is not None:
             self.row[:] = rows
-        return [self.head, flat.reshape(-1).view(np.uint8), self.tail]
+        return [self.head, flat.data.cast("B"), self.tail]
 
 
 def _framed(
@@ -101,7 +101,7 @@ class Segment:
     """
 
     def __init__(self, path: Path, stored: Stored) -> None:
-        self.stored = stored
+        self.stored, self._kind = stored, np.dtype(stored.numpy)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         self.file = os.open(path, flags, 0o600)
         self._frames: OrderedDict[tuple[int, bool, int], _Frame | None] = OrderedDict()
@@ -123,7 +123,8 @@ class Segment:
             OSError: it could not be written whole; what was written of it is taken back.
         """
         text += b" " * (-len(text) % _SLOT)
-        flat = np.ascontiguousarray(flat, self.stored.numpy)
+        if flat.dtype != self._kind or not flat.flags.c_contiguous:
+            flat = np.ascontiguousarray(flat, self._kind)
         key = (len(flat), rows is not None, len(text))
         frame = self._frames.get(key)
         if frame is None and len(flat):

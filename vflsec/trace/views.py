@@ -279,6 +279,9 @@ def lacking(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) ->
         if need.what == "peer_model" and not any(view.models.get(p) for p in view.victims):
             return "not-applicable", f"{spec.name} needs the victim's model; it is not granted."
     if evidence.trace.manifest.classes is None and attack.target == "label":
-        return "not-applicable", f"{spec.name} needs the number of classes; give --classes."
+        return "not-applicable", (
+            f"{spec.name} needs the number of classes, which the manifest does not say. Record "
+            "with classes=N."
+        )
     reason = attack.pointless(view.facts)
     return ("not-applicable", reason) if reason else ("", "")

@@ -125,7 +125,7 @@ class Wire:
                 made.manifest = made.manifest.model_copy(update=self._software)
                 made.__enter__()
                 assert made.writer is not None
-                atexit.register(made.writer.close)  # an end mark, if the process ends in order
+                atexit.register(made.end)  # an end mark, if the process ends in order
                 self._open = (here, made)
             return self._open[1]
 
@@ -166,5 +166,5 @@ class Wire:
         with self._lock:
             opened, self._open = self._open, None
         if opened is not None and opened[0] == os.getpid():
-            atexit.unregister(opened[1].writer.close if opened[1].writer else self.close)
+            atexit.unregister(opened[1].end)
             opened[1].close(failed=failed)

@@ -22,7 +22,7 @@ from vflsec.trace.limits import NAME
 from vflsec.trace.manifest import Manifest, ObserverInfo, dump, load
 from vflsec.trace.stream import Segment
 
-__all__ = ["Writer", "begin"]
+__all__ = ["Plan", "Writer", "begin"]
 
 _STORE = {"e": "f2", "f": "f4"}
 _TYPE = {"e": "float16", "f": "float32", "d": "float64"}
@@ -69,14 +69,38 @@ def _null(value: float | None) -> Any:
     return "null" if value is None else value
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
     """Messages of one kind and shape: rows, the shape that is stored, bytes, the common fields."""
 
+    kind: str
     stored: Stored
     n: int | None
     flat: tuple[int, int]
     size: int
     text: str
+
+
+def _planned(
+    kind: str, sender: str, receiver: str, form: tuple[tuple[int, ...], str] | None,
+    shape: tuple[int, ...] | None, phase: str, name: str, wire_dtype: str,
+    wire_bytes: int | None, loss_reduction: str, protection: str, row_wise: bool,
+) -> Plan:  # fmt: skip
+    whole, char = ((shape or ()), "f") if form is None else form
+    n = whole[0] if row_wise and whole else None
+    if form is None:
+        flat, stored = (0, 1), Stored(1, "f4")
+    else:
+        flat = (1, math.prod(whole)) if n is None else (n, math.prod(whole[1:]))
+        stored = Stored(max(1, flat[1]), _STORE.get(char, "f8"))
+    held = math.prod(flat) * np.dtype(char).itemsize
+    text = _JSON.encode({
+        "phase": phase, "kind": kind, "name": name, "sender": sender, "receiver": receiver,
+        "n_rows": n, "shape": list(whole), "wire_dtype": wire_dtype or _TYPE.get(char, "other"),
+        "wire_bytes": held if wire_bytes is None else wire_bytes,
+        "loss_reduction": loss_reduction, "protection": protection,
+        "has_values": form is not None, "store": str(stored), "status": "complete",
+    })  # fmt: skip
+    return Plan(kind, stored, n, flat, held + 24 * flat[0], f"{text[:-1]},")
 
 
 class Writer:
@@ -99,8 +123,8 @@ class Writer:
         self.observer = observer
         self.max_bytes, self.bytes, self.count, self.full = max_bytes, 0, 0, False
         self._lock = threading.Lock()
-        self._streams: dict[tuple[int, str], Segment] = {}
-        self._plans: dict[tuple[Any, ...], _Plan] = {}
+        self._streams: dict[Stored, Segment] = {}
+        self._plans: dict[tuple[Any, ...], Plan] = {}
         if (self.folder / "messages.parquet").exists():
             raise ConfigError(f"{self.folder}: is sealed; record into another folder.")
         self._claim = Claim(self.folder)
@@ -152,35 +176,71 @@ class Writer:
             shape: of a message without payload.
         """
         form = None if payload is None else (payload.shape, payload.dtype.char)
+        plan = self.plan(
+            kind, sender, receiver, form, shape=shape, phase=phase, name=name,
+            wire_dtype=wire_dtype, wire_bytes=wire_bytes, loss_reduction=loss_reduction,
+            protection=protection, row_wise=row_wise,
+        )  # fmt: skip
+        return self.put(plan, payload, rows, epoch, step, micro, grad_scale, pair)
+
+    def plan(
+        self,
+        kind: str,
+        sender: str,
+        receiver: str,
+        form: tuple[tuple[int, ...], str] | None,
+        *,
+        shape: Sequence[int] | None = None,
+        phase: str = "train",
+        name: str = "",
+        wire_dtype: str = "",
+        wire_bytes: int | None = None,
+        loss_reduction: str = "unknown",
+        protection: str = "unknown",
+        row_wise: bool = True,
+    ) -> Plan:
+        """What messages of one kind and shape have in common; for :meth:`put`.
+
+        Args:
+            form: shape of the payload and character of its number type, as NumPy has it; None if
+                there is only its size.
+        """
         like = (
-            kind, sender, receiver, form,
-            None if shape is None else tuple(shape), phase, name, wire_dtype, wire_bytes,
-            loss_reduction, protection, row_wise,
+            kind, sender, receiver, form, None if shape is None else tuple(shape), phase, name,
+            wire_dtype, wire_bytes, loss_reduction, protection, row_wise,
         )  # fmt: skip
         plan = self._plans.get(like)
         if plan is None:
-            plan = self._planned(like)
+            plan = _planned(*like)
+            if len(self._plans) >= _PLANS:
+                self._plans.clear()
+            self._plans[like] = plan
+        return plan
+
+    def put(
+        self, plan: Plan, payload: NDArray[Any] | None, rows: NDArray[np.int64] | None,
+        epoch: int | None, step: int | None, micro: int | None, grad_scale: float | None,
+        pair: int | None, now: int | None = None,
+    ) -> int:  # fmt: skip
+        """Append one message of which the plan is known; as :meth:`message`.
+
+        Args:
+            now: when it passed, nanoseconds since 1970; the present if None.
+        """
+        self.refuse(plan, rows)
         if grad_scale is not None:
             grad_scale = float(grad_scale)
-        if rows is not None and plan.n is not None and len(rows) != plan.n:
-            raise ConfigError(
-                f"record: {kind} has {plan.n} rows and {len(rows)} ids; give one id for each row."
-            )
         flat = np.empty(plan.flat, np.float32) if payload is None else payload.reshape(plan.flat)
         ids = rows if payload is not None and plan.n is not None else None
         with self._lock:
-            if not self.mine:
-                raise ConfigError(
-                    "record: this process was forked from the one that records. Open a recording "
-                    "of its own in each process; they may share a folder."
-                )
-            most = math.inf if self.max_bytes is None else self.max_bytes
-            if self.full or self.bytes + plan.size > most:
+            if self.full or (
+                self.max_bytes is not None and self.bytes + plan.size > self.max_bytes
+            ):
                 self.full = True
                 return -1
             number = self.count
             text = (
-                f'{plan.text}"msg":{number},"t":{time.time_ns()},"epoch":{_null(epoch)},'
+                f'{plan.text}"msg":{number},"t":{now or time.time_ns()},"epoch":{_null(epoch)},'
                 f'"step":{_null(step)},"micro":{_null(micro)},"pair":{_null(pair)},'
                 f'"grad_scale":{_null(grad_scale)}}}'
             )
@@ -188,37 +248,29 @@ class Writer:
             self.count, self.bytes = number + 1, self.bytes + plan.size
         return number
 
-    def _planned(self, like: tuple[Any, ...]) -> _Plan:
-        """What messages of one kind and shape have in common."""
-        (kind, sender, receiver, payload, shape, phase, name, wire_dtype, wire_bytes,
-         loss_reduction, protection, row_wise) = like  # fmt: skip
-        whole, char = ((shape or ()), "f") if payload is None else payload
-        n = whole[0] if row_wise and whole else None
-        if payload is None:
-            flat, stored = (0, 1), Stored(1, "f4")
-        else:
-            flat = (1, math.prod(whole)) if n is None else (n, math.prod(whole[1:]))
-            stored = Stored(max(1, flat[1]), _STORE.get(char, "f8"))
-        held = math.prod(flat) * np.dtype(char).itemsize
-        text = _JSON.encode({
-            "phase": phase, "kind": kind, "name": name, "sender": sender, "receiver": receiver,
-            "n_rows": n, "shape": list(whole), "wire_dtype": wire_dtype or _TYPE.get(char, "other"),
-            "wire_bytes": held if wire_bytes is None else wire_bytes,
-            "loss_reduction": loss_reduction, "protection": protection,
-            "has_values": payload is not None, "store": str(stored), "status": "complete",
-        })  # fmt: skip
-        if len(self._plans) >= _PLANS:
-            self._plans.clear()
-        plan = _Plan(stored, n, flat, held + 24 * flat[0], f"{text[:-1]},")
-        self._plans[like] = plan
-        return plan
+    def refuse(self, plan: Plan, rows: NDArray[np.int64] | None) -> None:
+        """Raise what :meth:`put` would raise of these rows, or of a fork.
+
+        Raises:
+            ConfigError: not one id for each row, or another process opened this writer.
+        """
+        if rows is not None and plan.n is not None and len(rows) != plan.n:
+            raise ConfigError(
+                f"record: {plan.kind} has {plan.n} rows and {len(rows)} ids; give one id for each "
+                "row."
+            )
+        if self._claim.process != os.getpid():
+            raise ConfigError(
+                "record: this process was forked from the one that records. Open a recording of "
+                "its own in each process; they may share a folder."
+            )
 
     def _stream(self, stored: Stored) -> Segment:
-        key = (stored.width, stored.store)
-        if key not in self._streams:
+        found = self._streams.get(stored)
+        if found is None:
             path = self.folder / f"raw-{self._claim.number:04d}-{stored}.arrows"
-            self._streams[key] = Segment(path, stored)
-        return self._streams[key]
+            found = self._streams[stored] = Segment(path, stored)
+        return found
 
     def close(self) -> None:
         """End the segments; what was written stays as it is.

@@ -1,0 +1,167 @@
+"""A recorder that writes behind the loop: the same trace, and a bound on what a kill may take."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import vflsec
+from vflsec.errors import ConfigError
+from vflsec.trace import writer as writing
+from vflsec.trace.reader import Trace
+
+HOW: dict[str, Any] = {"party": "bank", "role": "passive", "loss_reduction": "mean"}
+
+
+def messages(folder: Path) -> list[Any]:
+    return list(Trace.open(folder).observer("bank").messages())
+
+
+def loop(folder: Path, behind: int, kind: torch.dtype = torch.float32) -> list[Any]:
+    """Batches of several sizes, whose memory the loop uses again and clears."""
+    g = torch.Generator().manual_seed(0)
+    z, ids = torch.zeros(8, 3, dtype=kind), torch.zeros(8, dtype=torch.int64)
+    with vflsec.record(folder, rows=64, behind=behind, **HOW) as rec:
+        for step in range(20):
+            n = 8 if step % 5 else 5
+            ids[:n] = torch.randperm(64, generator=g)[:n]
+            z.copy_(torch.randn(8, 3, generator=g))
+            sent = rec.cut(z[:n].clone().requires_grad_() * 1, ids[:n])
+            ids.zero_()
+            back = torch.randn(n, 3, generator=g).to(kind)
+            sent.backward(back)
+            back.zero_()
+            rec.epoch(step // 7)
+    return messages(folder)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_the_same_trace(tmp_path: Path, kind: torch.dtype) -> None:
+    direct, later = (loop(tmp_path / str(b), b, kind) for b in (0, 4))
+    assert len(direct) == len(later) == 40
+    for a, b in zip(direct, later, strict=True):
+        assert {**a.fields, "t": 0} == {**b.fields, "t": 0}
+        assert np.array_equal(a.values, b.values)
+        assert np.array_equal(a.rows, b.rows)
+        assert len(set(a.rows.tolist())) == len(a.rows)  # ids as they were, not as cleared
+    assert [m.pair for m in later[1::2]] == [*range(0, 40, 2)]
+    times = [m.t for m in later]
+    assert times == sorted(times)
+
+
+def test_no_more_waits_than_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a writer that stands still the loop goes on for four messages, and then waits."""
+    open_, real = threading.Event(), writing.Writer.put
+
+    def held(self: Any, *fields: Any) -> int:
+        assert open_.wait(60)
+        return real(self, *fields)
+
+    monkeypatch.setattr(writing.Writer, "put", held)
+    told: list[int] = []
+    with vflsec.record(tmp_path / "t", rows=8, behind=4, **HOW) as rec:
+
+        def train() -> None:
+            for step in range(12):
+                rec.cut(torch.full((8, 2), float(step)), torch.arange(8))
+                told.append(step)
+
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive()
+        assert told == [0, 1, 2, 3]
+        open_.set()
+        thread.join(60)
+        assert len(told) == 12
+    assert [m.values[0, 0] for m in messages(tmp_path / "t")] == [*range(12)]
+
+
+_KILLED = """
+import sys, torch, vflsec
+how = {"party": "bank", "role": "passive", "rows": 64, "loss_reduction": "mean", "behind": 8}
+with vflsec.record(sys.argv[1], **how) as rec:
+    for step in range(10**6):
+        z = rec.cut(torch.full((64, 16), float(step)).requires_grad_(), torch.arange(64))
+        z.backward(torch.full((64, 16), float(step)))
+        print(step, flush=True)
+"""
+
+
+def test_kill_9_takes_no_more_than_what_waits(tmp_path: Path) -> None:
+    folder = tmp_path / "trace"
+    command = [sys.executable, "-c", _KILLED, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        done = 0
+        for line in process.stdout:
+            done = int(line) if line.strip().isdigit() else done
+            if done == 40:
+                os.kill(process.pid, signal.SIGKILL)
+    found = messages(folder)
+    assert {m.step for m in found if m.kind == "gradient"} >= set(range(done + 1 - 4))
+    assert all((m.values == m.step).all() for m in found)
+
+
+def test_a_full_disk_is_said_and_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = writing.Writer.put
+
+    def full(self: Any, *fields: Any) -> int:
+        if self.count == 5:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(self, *fields)
+
+    monkeypatch.setattr(writing.Writer, "put", full)
+    done = []
+
+    def train() -> None:
+        with vflsec.record(tmp_path / "t", rows=8, behind=2, **HOW) as rec:
+            for step in range(12):
+                rec.cut(torch.full((8, 2), float(step)), torch.arange(8))
+                done.append(step)
+
+    with pytest.warns(RuntimeWarning, match="nothing more is recorded"):
+        train()
+    assert len(done) == 12
+    trace = Trace.open(tmp_path / "t")
+    assert trace.manifest.status == "partial"
+    assert [m.step for m in trace.observer("bank").messages()] == [0, 1, 2, 3, 4]
+
+
+def test_what_is_wrong_is_said_in_the_loop(tmp_path: Path) -> None:
+    with (
+        vflsec.record(tmp_path / "t", rows=8, behind=2, **HOW) as rec,
+        pytest.raises(ConfigError, match="1 ids of a batch are not among"),
+    ):
+        rec.cut(torch.zeros(2, 2), torch.tensor([0, 8]))
+    with pytest.raises(ConfigError, match="record: behind"):
+        vflsec.record(tmp_path / "u", rows=8, behind=-1, **HOW)
+
+
+def test_a_fork_may_not_write(tmp_path: Path) -> None:
+    with vflsec.record(tmp_path / "t", rows=8, behind=2, **HOW) as rec:
+        rec.cut(torch.zeros(8, 2), torch.arange(8))
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                rec.cut(torch.zeros(8, 2), torch.arange(8))
+            except ConfigError as why:
+                rec.close()
+                code = 0 if "was forked" in str(why) else 2
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        rec.cut(torch.ones(8, 2), torch.arange(8))
+    assert [m.values[0, 0] for m in messages(tmp_path / "t")] == [0, 1]

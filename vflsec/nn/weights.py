@@ -1,0 +1,189 @@
+"""Weights as safetensors: a JSON header and plain numbers; nothing in it can be executed.
+
+Format: 8 bytes little-endian length of the header, the header
+{name: {"dtype", "shape", "data_offsets": [begin, end]}}, then the numbers without gaps.
+Source: https://github.com/huggingface/safetensors (format description, 2022).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from vflsec.errors import ConfigError, VflsecError
+from vflsec.plugins import beside
+
+__all__ = ["parse", "starting_at", "write_weights"]
+
+_TYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4",
+    "I16": "<i2", "I8": "|i1", "U8": "|u1", "BOOL": "|b1",
+}  # fmt: skip
+_NAMES = {np.dtype(v).str: k for k, v in _TYPES.items() if k != "BF16"}
+_HEADER, _BODY = 8 << 20, 16 << 30  # most bytes of weights that the user names
+_SHOWN = 4
+
+
+def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors; bfloat16 is widened to float32, which changes no number."""
+    header: dict[str, Any] = {}
+    parts, at = [], 0
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu()
+        plain = plain.float() if plain.dtype == torch.bfloat16 else plain
+        array = np.ascontiguousarray(plain.numpy())
+        data = array.tobytes()
+        kind = _NAMES[array.dtype.newbyteorder("<").str if array.itemsize > 1 else array.dtype.str]
+        header[name] = {
+            "dtype": kind, "shape": list(plain.shape), "data_offsets": [at, at + len(data)],
+        }  # fmt: skip
+        parts.append(data)
+        at += len(data)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(parts))
+
+
+def parse(
+    file: BinaryIO, name: str, header: int, body: int, error: Callable[[str], VflsecError]
+) -> dict[str, Tensor]:
+    """Tensors by name; bfloat16 as float32.
+
+    Args:
+        file: open for reading.
+        name: of the file, for messages.
+        header, body: most bytes of its header, and of its numbers.
+        error: made of what is wrong, and raised: no such file, or numbers overlap, leave gaps, or
+            are not finite.
+    """
+    size = file.seek(0, 2)
+    file.seek(0)
+    head = file.read(8)
+    length = int.from_bytes(head, "little") if len(head) == 8 else -1
+    if head[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+        raise error(
+            f"{name}: is a pickle, which can run code when it is read. Weights are safetensors."
+        )
+    if not 2 <= length <= min(header, size - 8):
+        raise error(
+            f"{name}: is no safetensors file with a header of at most {header} "
+            f"bytes (it says {length})."
+        )
+    text = file.read(length)
+    rest = size - 8 - length
+    if rest > body:
+        raise error(f"{name}: weights of {rest} bytes; at most {body}.")
+    data = file.read(rest)
+    try:
+        found = json.loads(text)
+        found.pop("__metadata__", None)
+        entries = {str(k): _entry(v) for k, v in found.items()}
+    except _Unknown as why:
+        raise error(f"{name}: holds numbers of type {why}; {', '.join(_TYPES)} are read.") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise error(f"{name}: its header is damaged.") from None
+    return _tensors(entries, data, name, error)
+
+
+class _Unknown(Exception):
+    pass
+
+
+_Entry = tuple[str, list[int], int, int]
+
+
+def _entry(value: Mapping[str, Any]) -> _Entry:
+    begin, end = value["data_offsets"]
+    shape, kind = value["shape"], value["dtype"]
+    if not all(isinstance(s, int) and 0 <= s < 1 << 40 for s in (*shape, begin, end)):
+        raise ValueError("not a size")
+    if not isinstance(kind, str) or kind not in _TYPES:
+        raise _Unknown(str(kind)[:20])
+    return kind, shape, begin, end
+
+
+def _tensors(
+    entries: Mapping[str, _Entry], data: bytes, name: str, error: Callable[[str], VflsecError]
+) -> dict[str, Tensor]:
+    out, at = {}, 0
+    for key, (kind, shape, begin, end) in sorted(entries.items(), key=lambda e: e[1][2:]):
+        dtype, count = np.dtype(_TYPES[kind]), math.prod(shape)
+        if begin != at or end - begin != count * dtype.itemsize or end > len(data):
+            raise error(f"{name}: the numbers of {key[:60]!r} overlap, leave a gap or end early.")
+        array: NDArray[Any] = np.frombuffer(data, dtype, count, begin)
+        if kind == "BF16":  # the upper half of a float32
+            array = (array.astype("<u4") << 16).view("<f4")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise error(f"{name}: {key[:60]!r} holds numbers that are not finite.")
+        out[key] = torch.from_numpy(array.reshape(shape).copy())
+        at = end
+    if at != len(data):
+        raise error(f"{name}: has {len(data) - at} bytes that belong to nothing.")
+    return {k: out[k] for k in entries}
+
+
+def starting_at(path: str, what: str, make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """`make` with the weights of a safetensors file, which is read once.
+
+    Args:
+        path: of the file; a relative one starts from the scenario's folder.
+        what: whose weights they are, for messages.
+        make: the module.
+
+    Raises:
+        ConfigError: there is no such file; when called, its names or shapes are not the module's.
+    """
+    place = beside(path)
+    where = f"{what}: {path}"
+    try:
+        with place.open("rb") as file:
+            given = parse(file, where, _HEADER, _BODY, ConfigError)
+    except OSError as why:
+        raise ConfigError(f"{where}: cannot be read ({why.strerror}; {place}).") from None
+
+    def made() -> nn.Module:
+        module = make()
+        wanted = module.state_dict()
+        for few, many, said in (
+            (wanted, given, "are missing"), (given, wanted, "belong to no part of the module"),
+        ):  # fmt: skip
+            odd = [k for k in few if k not in many]
+            if odd:
+                raise ConfigError(
+                    f"{where}: {_listed(odd)} {said}. The module has {_sizes(wanted)}; the file "
+                    f"has {_sizes(given)}. Name a file of this module's state_dict."
+                )
+        for key, ours in wanted.items():
+            theirs = given[key]
+            if theirs.shape != ours.shape:
+                raise ConfigError(
+                    f"{where}: {key} must have the shape {tuple(ours.shape)}, got "
+                    f"{tuple(theirs.shape)}. Give the module the sizes that the file was made with."
+                )
+            if theirs.is_floating_point() != ours.is_floating_point():
+                raise ConfigError(
+                    f"{where}: {key} must hold {ours.dtype} as in the module, got {theirs.dtype}."
+                )
+        if any(t.dtype == torch.float64 for t in given.values()):
+            module = module.double()  # no number is rounded before the training's own type is set
+        module.load_state_dict(given)
+        return module
+
+    return made
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(n[:60] for n in names[:_SHOWN]) + more
+
+
+def _sizes(tensors: Mapping[str, Tensor]) -> str:
+    return _listed([f"{k[:60]} {tuple(t.shape)}" for k, t in tensors.items()]) or "none"

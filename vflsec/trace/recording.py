@@ -1,0 +1,441 @@
+"""A trace in the making: embeddings as they are sent, gradients as they come back."""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from vflsec import check
+from vflsec.errors import ConfigError, ShapeError
+from vflsec.trace.arrays import Numbers, as_numbers
+from vflsec.trace.behind import Behind
+from vflsec.trace.claim import alone, recording
+from vflsec.trace.given import Ids
+from vflsec.trace.grants import write_aux, write_known, write_own
+from vflsec.trace.layers import describe
+from vflsec.trace.limits import NAME, Limits
+from vflsec.trace.manifest import (
+    Have,
+    Layout,
+    Manifest,
+    ModelFile,
+    Moment,
+    ObserverInfo,
+    PublicFacts,
+)
+from vflsec.trace.seal import give_up, seal
+from vflsec.trace.weights import write_weights
+from vflsec.trace.writer import Plan, Writer, begin
+from vflsec.view import Known, Schema
+
+__all__ = ["Recording"]
+
+_EVERYTHING = 1 << 62
+_LANES = 64  # shapes at the cut of which the common fields are kept
+_LIMITS = Limits()
+
+
+def _fits(phase: str, shape: Sequence[int]) -> None:
+    """Refuse at once what no reader would take."""
+    if phase and not NAME.fullmatch(phase):
+        raise check.fail("record: phase", "a name of letters, digits, '.', '_', '-'", phase)
+    if not shape or shape[0] > _LIMITS.batch_rows or math.prod(shape[1:]) > _LIMITS.width:
+        raise ShapeError(
+            f"record: a payload has a row for each sample, up to {_LIMITS.batch_rows} rows of "
+            f"{_LIMITS.width} numbers; got the shape {tuple(shape)}."
+        )
+
+
+class _Lane(NamedTuple):
+    """What every cut of one shape has in common.
+
+    Attributes:
+        n: rows.
+        counted: by what steps are counted.
+        there, back: plans of the embedding and of its gradient.
+        up, down: under which they are declared.
+    """
+
+    n: int
+    counted: tuple[str, str]
+    there: Plan
+    back: Plan
+    up: tuple[str, str, str, str]
+    down: tuple[str, str, str, str]
+
+
+def _array(x: Tensor) -> NDArray[Any]:
+    """The numbers of a tensor, in its own memory where that can be."""
+    if x.is_cpu and x.dtype != torch.bfloat16 and x.layout is torch.strided:
+        return x.detach().numpy()  # type: ignore[no-any-return]
+    return as_numbers(x).array
+
+
+class Recording:
+    """A trace in the making; made by :func:`record`. Its methods may be called from any thread."""
+
+    def __init__(
+        self, folder: Path, manifest: Manifest, party: str, peer: str, ids: Ids,
+        facts: PublicFacts, *, grad_scale: Any, accumulation: int, every: int,
+        max_bytes: int | None, behind: int, own: tuple[Tensor, Schema] | None, known: Known | None,
+        prior: Sequence[float] | None, aux: Mapping[str, tuple[Tensor, Tensor, Schema]],
+    ) -> None:  # fmt: skip
+        self.folder, self.manifest, self.party, self.peer = folder, manifest, party, peer
+        self.ids, self.facts, self.scale = ids, facts, grad_scale
+        self.accumulation, self.every, self.max_bytes = accumulation, every, max_bytes
+        self.own, self.known, self.aux = own, known, aux
+        self.prior = None if prior is None else [float(p) for p in prior]
+        self.active = party == manifest.active
+        self._others = [n for n in manifest.names if n != party]
+        self._lock = threading.Lock()
+        self._epoch: int | None = None
+        self._cuts: dict[tuple[str, str], int] = {}
+        self._have: dict[tuple[str, str, str, str], set[int | None]] = {}
+        self._skipped = self._odd = False
+        self._models: dict[str, tuple[nn.Module, dict[str, Tensor] | None]] = {}
+        self._lanes: dict[Any, _Lane] = {}
+        self.writer: Writer | None = None
+        self._waiting = behind
+        self._behind: Behind | None = None
+
+    def __enter__(self) -> Recording:
+        begin(self.folder, self.manifest)
+        self.writer = Writer(self.folder, self.party, max_bytes=self.max_bytes)
+        self._behind = Behind(self.writer, self._waiting) if self._waiting else None
+        here = self.writer.folder
+        with alone(here):
+            if self.writer.info().moments:
+                return self  # of another process of this run, which described it
+            layouts = {}
+            if self.own is not None:
+                write_own(here, self.own[0])
+                layouts[self.party] = Layout.of(self.own[1])
+            if self.known is not None:
+                write_known(here, self.known)
+            for other, (rows, x, schema) in self.aux.items():
+                write_aux(here, other, rows, x)
+                layouts[other] = Layout.of(schema)
+            self.writer.describe(
+                ObserverInfo(
+                    party=self.party, own="none" if self.own is None else "all", layouts=layouts,
+                    moments=[Moment(phase="train", messages=_EVERYTHING, facts=self.facts)],
+                    prior=self.prior, known=0 if self.known is None else len(self.known),
+                    aux=list(self.aux),
+                )
+            )  # fmt: skip
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.close(failed=kind is not None)
+
+    def epoch(self, number: int) -> None:
+        """Say which epoch the following batches belong to."""
+        self._epoch = check.integer("record: epoch", number, low=0, high=_LIMITS.epochs)
+
+    def model(self, bottom: nn.Module, initial: Mapping[str, Tensor] | None = None) -> None:
+        """Keep the party's own model as it is when the recording ends.
+
+        Args:
+            bottom: from own rows to the embedding.
+            initial: its ``state_dict()`` before training (a copy), for a control of the audit.
+        """
+        if self.writer is None:
+            raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
+        if self.own is None:
+            raise ConfigError("record: a model is kept with the rows it takes; give columns too.")
+        copied = None if initial is None else {k: v.detach().clone() for k, v in initial.items()}
+        self._models[self.party] = (bottom, copied)
+
+    def cut(self, z: Tensor, ids: Any = None, *, peer: str = "", phase: str = "") -> Tensor:
+        """Record the embedding `z` (b, ...) of a batch, and its gradient when it comes back.
+
+        Args:
+            z: at the passive party right before it is sent; at the active one as it was received.
+            ids: (b,) the party's row ids; None if they are not known, which leaves little to audit.
+            peer: the other end, if there are several.
+            phase: by default ``train`` where a gradient can come back, else ``eval``.
+
+        Returns:
+            `z`, to go on with.
+
+        Raises:
+            ConfigError: the recording is not open, or ids are unknown.
+            ShapeError: not one id for each row.
+        """
+        listens = z.requires_grad and torch.is_grad_enabled()
+        key = (z.shape, z.dtype, peer, phase, listens)
+        lane = self._lanes.get(key)
+        if lane is None or self.writer is None:
+            lane = self._lane(key, z, peer, phase, listens)
+        rows = self._rows("embedding", lane.n, ids)
+        x = _array(z)
+        with self._lock:
+            count = self._cuts.get(lane.counted, 0)
+            self._cuts[lane.counted] = count + 1
+        step, micro = divmod(count, self.accumulation)
+        epoch = self._epoch
+        if self._left_out(epoch):
+            return z
+        number = self._put(lane.there, lane.up, x, rows, epoch, step, micro, None, None)
+        if listens:
+            taken = 0
+
+            def arrived(gradient: Tensor) -> None:
+                """Write the gradient; it is not changed."""
+                nonlocal taken
+                part, taken = micro + taken * self.accumulation, taken + 1
+                self._put(
+                    lane.back, lane.down, _array(gradient), rows, epoch, step, part,
+                    self._factor(), number,
+                )  # fmt: skip
+
+            z.register_hook(arrived)
+        return z
+
+    def _lane(self, key: Any, z: Tensor, peer: str, phase: str, listens: bool) -> _Lane:
+        """What every cut of one shape and kind has in common; refuses what cannot be recorded."""
+        other = self._other(peer)
+        _fits(phase, z.shape)
+        x = as_numbers(z)
+        phase = phase or ("train" if listens else "eval")
+        up = (other, self.party) if self.active else (self.party, other)
+        there, back = (
+            self._plan(kind, ends, x, phase)
+            for kind, ends in (("embedding", up), ("gradient", up[::-1]))
+        )
+        lane = _Lane(
+            len(z), (phase, other), there, back, ("embedding", *up, phase),
+            ("gradient", *up[::-1], phase),
+        )  # fmt: skip
+        if len(self._lanes) >= _LANES:
+            self._lanes.clear()
+        self._lanes[key] = lane
+        return lane
+
+    def tell(
+        self,
+        kind: str,
+        x: Any,
+        ids: Any = None,
+        *,
+        sent: bool,
+        peer: str = "",
+        phase: str = "train",
+        epoch: int | None = None,
+        step: int | None = None,
+        name: str = "",
+        pair: int | None = None,
+    ) -> int:
+        """Record one message that crossed; for loops in which no tensor connects both ways.
+
+        A gradient without ids has those of the embedding of the same phase and step, if one has.
+
+        Args:
+            kind: ``embedding``, ``gradient``, ``prediction``, ... (`vflsec.message.KINDS`).
+            x: (b, ...) as it crossed: an array, or a tensor of PyTorch or TensorFlow.
+            ids: (b,) the party's row ids; None if they are not known.
+            sent: whether this party sent it, else it received it.
+            peer: the other end, if there are several.
+            step: of the phase, said by both ends or counted by both alike; None if not known.
+                It is what tells which embedding a gradient belongs to.
+            name: tells messages of one kind apart.
+            pair: number of the embedding's message, if that is known.
+
+        Returns:
+            the number of the message within this process; -1 if it was not recorded.
+
+        Raises:
+            ConfigError: the recording is not open, or ids are unknown.
+            ShapeError: not one id for each row, or no numbers.
+        """
+        ends = (self.party, self._other(peer))
+        numbers = as_numbers(x)
+        _fits(phase, numbers.array.shape or (1,))
+        n = len(numbers.array) if numbers.array.ndim else 0
+        rows = self._rows(kind, n, ids)
+        if self._left_out(epoch):
+            return -1
+        factor = self._factor() if kind == "gradient" else None
+        return self._write(
+            kind, ends if sent else ends[::-1], numbers, rows, phase, epoch, step, None, factor,
+            pair, name,
+        )  # fmt: skip
+
+    def _other(self, peer: str) -> str:
+        if self.writer is None:
+            raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
+        other = peer or self.peer
+        if other not in self._others:
+            check.one_of("record: peer", other, self._others)
+        return other
+
+    def _rows(self, kind: str, n: int, ids: Any) -> NDArray[np.int64] | None:
+        rows = None if ids is None else self.ids.places(ids)
+        if rows is not None and len(rows) != n:
+            raise ShapeError(f"record: the {kind} has {n} rows and {len(rows)} ids came.")
+        return rows
+
+    def _left_out(self, epoch: int | None) -> bool:
+        out = epoch is not None and epoch % self.every != 0
+        self._skipped |= out
+        return out
+
+    def _factor(self) -> float | None:
+        """What the loss was multiplied by; None if nobody said."""
+        scale = self.scale
+        if scale is None and self.accumulation == 1:
+            return None
+        if hasattr(scale, "get_scale"):
+            scale = scale.get_scale()
+        elif callable(scale):
+            scale = scale()
+        if scale is not None and not 0 < float(scale) < math.inf:
+            if not self._odd:
+                self._odd = True
+                self._warn(f"a grad_scale of {scale!r} is none; recorded as not known")
+            return None
+        return (1.0 if scale is None else float(scale)) / self.accumulation
+
+    def _write(
+        self, kind: str, ends: tuple[str, str], x: Numbers, rows: NDArray[np.int64] | None,
+        phase: str, epoch: int | None, step: int | None, micro: int | None,
+        factor: float | None, pair: int | None, name: str = "",
+    ) -> int:  # fmt: skip
+        if self.writer is None:
+            return -1
+        plan = self._plan(kind, ends, x, phase, name)
+        key = (kind, *ends, phase)
+        return self._put(plan, key, x.array, rows, epoch, step, micro, factor, pair)
+
+    def _plan(
+        self, kind: str, ends: tuple[str, str], x: Numbers, phase: str, name: str = ""
+    ) -> Plan:
+        assert self.writer is not None
+        return self.writer.plan(
+            kind, *ends, (x.array.shape, x.array.dtype.char), phase=phase, name=name,
+            wire_dtype=x.wire_dtype, wire_bytes=x.wire_bytes,
+            loss_reduction=self.manifest.loss_reduction,
+        )  # fmt: skip
+
+    def _put(
+        self, plan: Plan, key: tuple[str, str, str, str], x: NDArray[Any],
+        rows: NDArray[np.int64] | None, epoch: int | None, step: int | None, micro: int | None,
+        factor: float | None, pair: int | None,
+    ) -> int:  # fmt: skip
+        """Write before this returns, so that what the loop does to `x` later is no matter."""
+        writer = self.writer
+        if writer is None:
+            return -1
+        if epoch not in self._have.get(key, ()):
+            with self._lock:
+                self._have.setdefault(key, set()).add(epoch)
+        if pair is not None and pair < 0:
+            pair = None
+        try:
+            put = writer.put if self._behind is None else self._behind.put
+            return put(plan, x, rows, epoch, step, micro, factor, pair)
+        except OSError as why:
+            self._stopped(why)
+            return -1
+
+    def _stopped(self, why: OSError) -> None:
+        """Record nothing more, and say so once."""
+        if self.writer is not None and not self.writer.full:
+            self.writer.full = True
+            self._warn(f"nothing more is recorded in {self.folder} ({why.strerror}); what was "
+                       "written stays")  # fmt: skip
+
+    def wait(self) -> None:
+        """Until all that was recorded is on disk; with `behind`, for instance after an epoch."""
+        if self._behind is not None:
+            self._behind.wait()
+
+    def end(self) -> None:
+        """Write what still waits, and the end marks; the trace is not sealed."""
+        self._catch_up()
+        if self.writer is not None:
+            self.writer.close()
+
+    def _catch_up(self) -> None:
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            behind.close()
+            if behind.failed is not None:
+                self._stopped(behind.failed)
+
+    @staticmethod
+    def _warn(text: str) -> None:
+        warnings.warn(f"vflsec.record: {text}.", RuntimeWarning, stacklevel=4)
+
+    def close(self, *, failed: bool = False) -> None:
+        """End the recording; seal the trace unless another process still records into it.
+
+        Args:
+            failed: the loop ended by an error.
+        """
+        writer = self.writer
+        if writer is not None and writer.mine:
+            self._catch_up()
+        self.writer = None
+        if writer is None or not writer.mine:
+            return
+        stopped = failed or writer.full
+        try:
+            with alone(writer.folder):
+                self._describe(writer, whole=not (stopped or self._skipped))
+            writer.close()
+            with alone(self.folder):
+                views = [p for p in (self.folder / "view").iterdir() if p.is_dir()]
+                if stopped:
+                    give_up(self.folder)
+                if not any(recording(v) for v in views):
+                    seal(self.folder)
+        except OSError as why:
+            self._warn(f"{self.folder} is not sealed ({why.strerror or why}); what was written "
+                       "stays. Make room, then 'vflsec trace seal' it")  # fmt: skip
+        finally:
+            writer.release()
+
+    def _describe(self, writer: Writer, *, whole: bool) -> None:
+        """Add what this process has recorded to what others of the same run have."""
+        info = writer.info()
+        models = self._saved(writer.folder) or info.moments[-1].models
+        moment = Moment(phase="train", messages=_EVERYTHING, facts=self.facts, models=models)
+        there = {(h.kind, h.sender, h.receiver, h.phase): h.epochs for h in info.have}
+        first = not there
+        for k, epochs in self._have.items():
+            mine = sorted(e for e in epochs if e is not None)
+            before = there.get(k, "all" if whole else [])
+            if isinstance(before, list):
+                there[k] = sorted({*before, *mine})
+            else:
+                there[k] = "all" if whole else mine
+        have = [
+            Have(kind=k[0], sender=k[1], receiver=k[2], phase=k[3], epochs=e)
+            for k, e in there.items()
+        ]
+        update = {"moments": [moment], "have": have, "complete": whole and (first or info.complete)}
+        writer.describe(info.model_copy(update=update))
+
+    def _saved(self, folder: Path) -> list[ModelFile]:
+        out = []
+        for party, (module, initial) in self._models.items():
+            schema = None if self.own is None else self.own[1]
+            layers = describe(module, schema)
+            states = {"bottom": module.state_dict()}
+            if initial is not None:
+                states["initial"] = initial
+            for part, state in states.items():
+                name = f"model-train-{party}-{part}.safetensors"
+                write_weights(folder / name, state)
+                out.append(ModelFile(party=party, part=part, file=name, layers=layers))
+        return out
