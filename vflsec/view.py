@@ -30,8 +30,8 @@ class Need:
     """One thing an attack needs, written ``"what"`` or ``"what:form"``.
 
     ``what`` is a message kind received by the adversary (``gradient``), ``sent.KIND`` for what it
-    sent, ``model`` (its own trained modules), ``parameter_gradient`` (of its own modules), or a
-    grant (:data:`GRANTS`). ``form`` says how much of a message kind is kept: ``mean`` (per-row mean
+    sent, ``model`` (its own trained modules), ``parameter_gradient`` (of its own modules),
+    ``labels`` (of the label party, where it guesses something else), or a grant (:data:`GRANTS`). ``form`` says how much of a message kind is kept: ``mean`` (per-row mean
     over epochs, folded as it passes), ``scaled`` (the same of rows divided by the root mean square
     row norm of their batch), ``first``, ``last`` or ``all`` epochs.
     """
@@ -61,7 +61,7 @@ class Need:
     @property
     def kind(self) -> str:
         """The message kind, or '' if this is not about messages."""
-        if self.is_grant or self.what in ("model", "parameter_gradient"):
+        if self.is_grant or self.what in ("model", "parameter_gradient", "labels"):
             return ""
         return self.what.removeprefix("sent.")
 
@@ -304,6 +304,8 @@ class View:
             None; `schema` then covers the victims.
         encoders: own rows -> own embedding by party, where that is more than ``bottom``.
         updates: own recorded optimisation steps by party, in order (need ``parameter_gradient``).
+        labels: own labels (N,) int64 by sample id, -1 where there is none, of the label party while
+            it guesses something else; else None.
     """
 
     adversary: tuple[str, ...]
@@ -321,6 +323,7 @@ class View:
         default_factory=lambda: MappingProxyType({})
     )
     updates: Mapping[str, Sequence[Update]] = field(default_factory=lambda: MappingProxyType({}))
+    labels: Tensor | None = None
 
     @property
     def party(self) -> str:
@@ -387,6 +390,19 @@ class View:
         rows = next(iter(self.aux.values()))[0]
         parts = [self.schema[p].design(x) for p, (_, x) in self.aux.items()]
         return rows, torch.cat(parts, dim=1)
+
+    def require_labels(self) -> Tensor:
+        """Own labels, (N,).
+
+        Raises:
+            ThreatModelError: it has none.
+        """
+        if self.labels is None:
+            raise ThreatModelError(
+                "this attack needs labels of its own, which only the label party of a "
+                "classification has, in a training and not in a trace."
+            )
+        return self.labels
 
     def require_prior(self) -> Tensor:
         """The granted class shares, (C,).

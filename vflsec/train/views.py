@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vflsec import registry
 from vflsec.algorithm import Algorithm
 from vflsec.cell import AttackSpec
 from vflsec.cell import victims as whose
@@ -106,6 +107,17 @@ def make_view(
     )  # fmt: skip
 
 
+def _own_labels(task: Task, spec: AttackSpec, device: torch.device) -> Tensor | None:
+    """Labels of the label party's training rows, for its attacks on something else."""
+    if task.active not in spec.adversary or task.values is not None or not spec.name:
+        return None
+    if registry.attacks.get(spec.name).target not in ("feature", "attribute"):
+        return None
+    labels = (task.y if task.given is None else task.given).clone()
+    labels[task.sets["test"]] = -1
+    return labels.to(device)
+
+
 def assemble(
     task: Task, seed: int, spec: AttackSpec, device: torch.device, dtype: torch.dtype, **seen: Any
 ) -> View:
@@ -140,5 +152,6 @@ def assemble(
         known=known,
         prior=task.prior.clone() if spec.prior else None,
         aux=None if aux is None else MappingProxyType(aux),
+        labels=_own_labels(task, spec, device),
         **seen,
     )
