@@ -41,9 +41,9 @@ class Control:
 
     Attributes:
         name: ``majority``, ``logistic`` (C = 1, others in brackets), ``principal``, ``trees``,
-            ``boosting``, ``scratch``, ``untrained``, ``randomised`` or ``alone``; ``mean`` or
-            ``linear`` for features; ``mean``, ``linear``, ``network``, ``trees`` or ``principal``
-            for a quantity; ``sample`` for a share.
+            ``boosting``, ``scratch``, ``untrained``, ``randomised`` or ``alone``; ``mean``,
+            ``linear`` or ``labelled`` (own labels beside) for features; ``mean``, ``linear``,
+            ``network``, ``trees`` or ``principal`` for a quantity; ``sample`` for a share.
         guess: log class shares (n, C) of all target rows, or features (n, d).
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
             which one control is named beforehand, without the truth of the target rows; NaN where
@@ -232,8 +232,19 @@ def feature_controls(view: View) -> list[Control]:
         return [Control("mean", Guess("feature", rows, torch.zeros(len(rows), width)), 0.0)]
     known, values = view.require_aux()
     means = values.mean(0).expand(len(rows), -1)
-    found = ridge("linear", view.design(known), values, view.design(rows))
-    return [
-        Control("mean", Guess("feature", rows, means), 0.0),
-        Control("linear", Guess("feature", rows, found.values), found.cv),
-    ]
+    out = [Control("mean", Guess("feature", rows, means), 0.0)]
+    for name, own in _own_inputs(view).items():
+        found = ridge(name, own[known], values, own[rows])
+        out.append(Control(name, Guess("feature", rows, found.values), found.cv))
+    return out
+
+
+def _own_inputs(view: View) -> dict[str, torch.Tensor]:
+    """What regression on own columns starts from, (N, p): columns, and beside own labels."""
+    n = len(next(iter(view.columns.values())))
+    own = view.design(torch.arange(n, device=view.target_rows.device))
+    if view.labels is None:
+        return {"linear": own}
+    hot = torch.nn.functional.one_hot(view.labels.clamp_min(0), view.facts.classes)
+    hot = torch.where(view.labels.unsqueeze(1) < 0, 0, hot).to(own)
+    return {"linear": own, "labelled": torch.cat([own, hot], dim=1)}

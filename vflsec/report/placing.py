@@ -87,7 +87,8 @@ WORDS = {
     "principal (their first principal direction), scratch (its own network, trained on the known "
     "rows), untrained (the same attack on its network before training), randomised (its own "
     "columns, trained on the randomised labels of all other rows), alone (an encoder it could have "
-    "pre-trained by itself), mean and linear (for features)",
+    "pre-trained by itself), mean, linear and labelled (for features; the last from own labels "
+    "too)",
     "AUC": "how well scores rank: 0.5 is guessing, 1 is without error",
     "utility": "how well the trained system does its own task",
     "strength": "how strong a defense is set; 0 is no defense",

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vflsec import registry
 from vflsec.algorithm import Algorithm
 from vflsec.cell import AttackSpec
 from vflsec.cell import victims as whose
@@ -106,6 +107,17 @@ def make_view(
     )  # fmt: skip
 
 
+def _own_labels(task: Task, spec: AttackSpec, device: torch.device) -> Tensor | None:
+    """The label party's own labels (N,), test rows -1, unless labels are what it guesses."""
+    if task.active not in spec.adversary or task.values is not None:
+        return None
+    if spec.name and registry.attacks.get(spec.name).target != "feature":
+        return None
+    labels = (task.y if task.given is None else task.given).clone()
+    labels[task.sets["test"]] = -1
+    return labels.to(device)
+
+
 def assemble(
     task: Task, seed: int, spec: AttackSpec, device: torch.device, dtype: torch.dtype, **seen: Any
 ) -> View:
@@ -140,5 +152,6 @@ def assemble(
         known=known,
         prior=task.prior.clone() if spec.prior else None,
         aux=None if aux is None else MappingProxyType(aux),
+        labels=_own_labels(task, spec, device),
         **seen,
     )
