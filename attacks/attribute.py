@@ -21,7 +21,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from vflsec import registry
 from vflsec.attack import Attack
@@ -47,21 +50,33 @@ class Attribute(Attack):
     target: ClassVar[str] = "attribute"
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        seen = view.for_attribute(self.column)
-        known, target = seen.require_known(), view.targets["train"]
-        table = view.received("embedding", "last")
-        every = torch.cat([known.rows, target])
-        z = table.of_rows(every).flatten(1)
+        seen, rows, z = embedded(view, self.column)
+        known = seen.require_known()
         fits = []
-        for variant, x in (("embedding", z), ("both", torch.cat([z, view.design(every)], dim=1))):
-            sd, mean = torch.std_mean(x, dim=0, correction=0)
-            scaled = ((x - mean) / sd.clamp_min(1e-6)).double().cpu().numpy()
-            q = len(known)
-            fits.append(logistic_cv(scaled[:q], known, scaled[q:], seen.facts.classes, variant))
+        for variant, x in (("embedding", z), ("both", torch.cat([z, view.design(rows)], dim=1))):
+            mine, asked = standardised(x, len(known))
+            fits.append(logistic_cv(mine, known, asked, seen.facts.classes, variant))
         best = max(fits, key=lambda f: f.cv)
         notes = {
             "variant": best.variant,
             "victim": view.victims[0],
             "cv": {f.variant: round(f.cv, 4) for f in fits},
         }
-        return Guess(self.target, target, best.scores, notes=notes)
+        return Guess(self.target, rows[len(known) :], best.scores, notes=notes)
+
+
+def embedded(view: View, column: str) -> tuple[View, Tensor, Tensor]:
+    """What tells an attribute: the view in which it is the label, row ids, their embeddings (m, d).
+
+    The auxiliary rows come first, and then the training rows that are asked about.
+    """
+    seen = view.for_attribute(column)
+    rows = torch.cat([seen.require_known().rows, view.targets["train"]])
+    return seen, rows, view.received("embedding", "last").of_rows(rows).flatten(1)
+
+
+def standardised(x: Tensor, q: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The first `q` rows of x (m, d) and the others, columns standardised over all."""
+    sd, mean = torch.std_mean(x, dim=0, correction=0)
+    scaled = ((x - mean) / sd.clamp_min(1e-6)).double().cpu().numpy()
+    return scaled[:q], scaled[q:]

@@ -32,7 +32,7 @@ from vflsec.attack import Attack
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn import optim
-from vflsec.nn.joint import Joint
+from vflsec.nn.joint import Answers, Joint, picked
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
 from vflsec.rng import as_global
@@ -92,24 +92,28 @@ class Grn(Attack):
             [Joint([v.models[p]["bottom"] for p in v.victims], shapes) for v in views],
             device=own.device, dtype=own.dtype,
         )  # fmt: skip
-        top = _Top(views, rows)
+        answers = Answers(views, rows)
+
+        def top(z: Tensor, at: Tensor | None = None) -> Tensor:
+            return torch.softmax(answers(z, at), dim=2)
+
         generators = []
         for g in rngs:
             with as_global(g):
                 generators.append(self._generator(own.shape[2] + self.noise, width))
         made = Replicas(generators, device=own.device, dtype=own.dtype)
         optimizer = optim.Adam(made.parameters(), lr=self.lr, fused=True)
-        goal = sent if self.match == "embedding" else top(sent, slice(None))
+        goal = sent if self.match == "embedding" else top(sent)
         n = rows.shape[1]
         noise = torch.stack([torch.randn((n, self.noise), generator=g) for g in rngs]).to(own)
         inputs = torch.cat([own, noise], dim=2)
         for _ in range(self.epochs):
             order = torch.stack([torch.randperm(n, generator=g) for g in rngs]).to(own.device)
             for at in order.split(self.batch, dim=1):
-                x = made(_pick(inputs, at))
+                x = made(picked(inputs, at))
                 z = bottom(x, train=False)
                 seen = z if self.match == "embedding" else top(z, at)
-                loss = (seen - _pick(goal, at)).square().sum(2).mean(1)
+                loss = (seen - picked(goal, at)).square().sum(2).mean(1)
                 if at.shape[1] > 1:
                     loss = loss + self.spread * (x.var(1) - 1).clamp_min(0).sum(1)
                 gradients = torch.autograd.grad(loss.sum(), made.parameters())
@@ -134,33 +138,3 @@ def _check(view: View) -> None:
             raise ThreatModelError(f"grn needs a table of numbers; {p} has categories or images.")
     if not view.victims:
         raise ThreatModelError("grn needs the victims' models (peer_model = true).")
-
-
-def _pick(x: Tensor, at: Tensor) -> Tensor:
-    """Rows `at` (R, b) of x (R, n, d)."""
-    return x.gather(1, at.unsqueeze(2).expand(-1, -1, x.shape[2]))
-
-
-class _Top:
-    """Class shares (R, b, C) from the victims' embeddings side by side, with the own models."""
-
-    def __init__(self, views: Sequence[View], rows: Tensor) -> None:
-        self.facts = views[0].facts
-        self.parts = len(views[0].victims)
-        party = views[0].party
-        self.own = torch.stack([v.embed(r, party) for v, r in zip(views, rows, strict=True)])
-        self.top = None
-        if self.facts.top:
-            tops = [v.models[party]["top"] for v in views]
-            self.top = Replicas(tops, device=self.own.device, dtype=self.own.dtype)
-
-    def __call__(self, z: Tensor, at: Tensor | slice) -> Tensor:
-        own = self.own if isinstance(at, slice) else _pick(self.own, at)
-        if self.facts.aggregation == "concat":
-            fused = torch.cat([own, z], dim=2)
-        else:
-            fused = own + z.reshape(*z.shape[:2], self.parts, -1).sum(2)
-            if self.facts.aggregation == "mean":
-                fused = fused / (self.parts + 1)
-        logits = fused if self.top is None else self.top(fused, train=False)
-        return torch.softmax(logits, dim=2)

@@ -20,8 +20,9 @@ implementations freeze it by accident.
 
 Source: Fu, Zhang, Ji, Chen, Wu, Guo, Zhou, Liu, Wang, "Label inference attacks against vertical
 federated learning", USENIX Security 2022, section 5.1; He, Kang et al., arXiv:2208.08934 (2022),
-section VI; MixMatch: Berthelot et al., NeurIPS 2019, arXiv:1905.02249; standard errors of paired
-AUC: DeLong, DeLong, Clarke-Pearson, Biometrics 1988.
+section VI; another task as a control: Liu et al., arXiv:2603.18680 (2026); MixMatch: Berthelot et
+al., NeurIPS 2019, arXiv:1905.02249; standard errors of paired AUC: DeLong, DeLong, Clarke-Pearson,
+Biometrics 1988.
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ class ModelCompletion(Attack):
             `vflsec.nn.mixmatch.MixMatch`; published: {"epochs": 25, "iterations": 1024}.
         part: the own module that is completed; ``bottom.cross`` and ``bottom.local`` are the single
             towers of the self-supervised methods, ``bottom`` is their pooling.
+        reassigned: whether one more control stands beside it: the same completion of the bottom
+            that the same federation trains on labels dealt out anew. What it reaches there, any
+            task would have taught; the rest is what the labels left in the bottom. One training of
+            each cell more.
     """
 
     variants: tuple[str, ...] = DEFAULT
@@ -71,6 +76,7 @@ class ModelCompletion(Attack):
     steps: int = 150
     mixmatch: dict[str, Any] = field(default_factory=dict)
     part: str = "bottom"
+    reassigned: bool = False
     needs = frozenset({"model", "known_rows"})
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     quick: ClassVar[dict[str, Any]] = {"steps": 60}
@@ -85,6 +91,10 @@ class ModelCompletion(Attack):
         for key in self.mixmatch:
             check.one_of("model_completion.mixmatch: the key", key, _SETTINGS)
         MixMatch(**self.mixmatch)
+
+    @property
+    def trains(self) -> int:
+        return int(self.reassigned)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         return self.infer_many([view], [rng])[0]

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from vflsec import check, registry
 from vflsec.attack import Attack
+from vflsec.attacks.attribute import Attribute, embedded, standardised
 from vflsec.guess import Guess
 from vflsec.nn.completion import logistic_cv
 from vflsec.view import View
@@ -44,29 +45,27 @@ class Property(Attack):
     """Hyper-parameters.
 
     Attributes:
-        column: name of the victim's column; empty means its first categorical one, or the first.
+        column: name of the victim's column, as in ``attribute``.
         value: which class of it: a category's code, or 1 for numbers above their mean.
     """
 
     column: str = ""
     value: int = 1
-    needs = frozenset({"embedding:last", "aux_rows"})
+    needs = Attribute.needs
     target: ClassVar[str] = "property"
 
     def __post_init__(self) -> None:
         check.integer("property.value", self.value, low=0)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        seen = view.for_attribute(self.column)
-        known, target = seen.require_known(), view.targets["train"]
-        z = view.received("embedding", "last").of_rows(torch.cat([known.rows, target])).flatten(1)
-        sd, mean = torch.std_mean(z, dim=0, correction=0)
-        scaled = ((z - mean) / sd.clamp_min(1e-6)).double().cpu().numpy()
-        q = len(known)
+        seen, rows, z = embedded(view, self.column)
+        known = seen.require_known()
+        mine, asked = standardised(z, len(known))
+        target = rows[len(known) :]
         a = (known.labels == self.value).double().cpu().numpy()
         estimate, weight = float(a.mean()), 0.0
-        if 0 < a.sum() < q:
-            fit = logistic_cv(scaled[:q], known, scaled[q:], seen.facts.classes, "embedding")
+        if 0 < a.sum() < len(a):
+            fit = logistic_cv(mine, known, asked, seen.facts.classes, "embedding")
             if fit.held is not None:
                 held, p = np.exp(fit.held[:, self.value]), np.exp(fit.scores[:, self.value])
                 estimate, weight = share(a, held, p)

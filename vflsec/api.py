@@ -49,7 +49,7 @@ class Trained:
         self._cells = list(dict.fromkeys(c.key for c in training.cells))
         self._at = [next(r for r, c in enumerate(training.cells) if c.key == k)
                     for k in self._cells]  # fmt: skip
-        self._bench = Bench(alone=training.alone)
+        self._bench = Bench(alone=training.alone, reassigned=training.reassigned)
 
     def __repr__(self) -> str:
         first = self._moment.training.cells[0]

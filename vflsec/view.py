@@ -15,64 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.errors import ThreatModelError
+from vflsec.needs import FORMS, GRANTS, Need, as_needs
 from vflsec.references import References
 
 __all__ = [
-    "FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "Update", "View",
+    "FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "Update", "View", "as_needs",
     "side_by_side",
 ]  # fmt: skip
-
-FORMS = ("mean", "scaled", "first", "last", "all")
-GRANTS = ("known_rows", "prior", "aux_rows", "peer_model")
-
-
-@dataclass(frozen=True)
-class Need:
-    """One thing an attack needs, written ``"what"`` or ``"what:form"``.
-
-    ``what`` is a message kind received by the adversary (``gradient``), ``sent.KIND`` for what it
-    sent, ``model`` (its own trained modules), ``parameter_gradient`` (of its own modules), or a
-    grant (:data:`GRANTS`). ``form`` says how much of a message kind is kept: ``mean`` (per-row mean
-    over epochs, folded as it passes), ``scaled`` (the same of rows divided by the root mean square
-    row norm of their batch), ``first``, ``last`` or ``all`` epochs.
-    """
-
-    what: str
-    form: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> Need:
-        """The need that a text such as ``gradient:mean`` says.
-
-        Raises:
-            ThreatModelError: there is no such form.
-        """
-        what, _, form = text.partition(":")
-        if form and form not in FORMS:
-            raise ThreatModelError(
-                f"need {text!r}: form must be one of {', '.join(FORMS)}, got {form!r}."
-            )
-        return cls(what, form)
-
-    @property
-    def is_grant(self) -> bool:
-        """Whether it is a grant of the threat model."""
-        return self.what in GRANTS
-
-    @property
-    def kind(self) -> str:
-        """The message kind, or '' if this is not about messages."""
-        if self.is_grant or self.what in ("model", "parameter_gradient"):
-            return ""
-        return self.what.removeprefix("sent.")
-
-    @property
-    def sent(self) -> bool:
-        """Whether it is about messages that the adversary sent."""
-        return self.what.startswith("sent.")
-
-    def __str__(self) -> str:
-        return f"{self.what}:{self.form}" if self.form else self.what
 
 
 @dataclass(frozen=True)
@@ -317,6 +266,8 @@ class View:
         encoders: own rows -> own embedding by party, where that is more than ``bottom``.
         updates: own recorded optimisation steps by party, in order (need ``parameter_gradient``).
         references: systems that the adversary trained to compare with, or None.
+        labels: own labels (N,) int64 by sample id, -1 where there is none, of the label party while
+            it guesses something else; else None.
     """
 
     adversary: tuple[str, ...]
@@ -335,6 +286,7 @@ class View:
     )
     updates: Mapping[str, Sequence[Update]] = field(default_factory=lambda: MappingProxyType({}))
     references: References | None = None
+    labels: Tensor | None = None
 
     @property
     def party(self) -> str:
@@ -401,6 +353,19 @@ class View:
         rows = next(iter(self.aux.values()))[0]
         parts = [self.schema[p].design(x) for p, (_, x) in self.aux.items()]
         return rows, torch.cat(parts, dim=1)
+
+    def require_labels(self) -> Tensor:
+        """Own labels, (N,).
+
+        Raises:
+            ThreatModelError: it has none.
+        """
+        if self.labels is None:
+            raise ThreatModelError(
+                "this attack needs labels of its own, which only the label party of a "
+                "classification has, and no trace."
+            )
+        return self.labels
 
     def require_prior(self) -> Tensor:
         """The granted class shares, (C,).
@@ -492,8 +457,3 @@ def side_by_side(tables: Sequence[Table]) -> Table:
     index = torch.argsort(first.rows)
     at = index[torch.searchsorted(first.rows[index], common)]
     return Table(wide, common, first.epoch[at], first.step[at])
-
-
-def as_needs(texts: Sequence[str] | frozenset[str]) -> tuple[Need, ...]:
-    """The needs an attack declares, parsed, in a fixed order."""
-    return tuple(Need.parse(t) for t in sorted(texts))

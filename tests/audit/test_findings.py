@@ -142,6 +142,27 @@ def test_sentences_name_the_training_where_there_are_several() -> None:
         assert sum(f.startswith(start + "iso at strength 5 does not stop") for f in found) == 1
 
 
+def test_membership_tells_its_hits_at_few_false_alarms_leak_or_not() -> None:
+    """The AUC finds nothing, and yet one row in nine is certain; a defense takes it to two."""
+    what = {"target": "membership", "adversary": "outsider", "attack": "membership"}
+    few = {**what, "metric": "tpr_at_1pct_fpr", "chance": 0.01, "primary": "auc"}
+    fewer = {**what, "metric": "tpr_at_01pct_fpr", "chance": 0.001, "primary": "auc"}
+    noise = (-0.001, 0.0, 0.001, 0.0, 0.0)
+    dp = {"defense": "dpsgd", "strength": 2.0}
+    found = told(
+        rows(0.5, **what) + rows(0.112, noise=noise, **few) + rows(0.034, noise=noise, **fewer)
+        + rows(0.5, **what, **dp) + rows(0.021, noise=noise, **few, **dp)
+        + rows(0.002, noise=noise, **fewer, **dp)
+    )  # fmt: skip
+    (hits,) = [s for s in found if "trained on" in s]
+    assert hits == (
+        "On toy, of the rows that were trained on membership by outsider names 11.2 % at 1 % false "
+        "alarms and 3.4 % at 0.1 % false alarms; under dpsgd at strength 2: 2.1 % at 1 % false "
+        "alarms and 0.2 % at 0.1 % false alarms; guessing names as many as there are false alarms."
+    )
+    assert not any("trained on" in s for s in told(rows(0.5)))
+
+
 def test_the_largest_leak_comes_first_and_is_told_in_people() -> None:
     """Of 100 who default, how many each could name, at the same false alarms."""
     found_at = {"metric": "tpr_at_1pct_fpr", "chance": 0.01, "primary": "auc"}

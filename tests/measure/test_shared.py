@@ -76,11 +76,13 @@ def test_all_that_a_control_may_see_is_in_the_hash(view: View) -> None:
     present = view.present[PARTY].clone()
     present[5] = False
     labels = 1 - view.known.labels
+    y = torch.arange(40) % 2
     others: dict[str, Any] = {
         "columns": MappingProxyType({PARTY: columns}),
         "models": MappingProxyType({PARTY: initial}),
         "present": MappingProxyType({PARTY: present}),
         "known": Known(view.known.rows, labels),
+        "labels": y,
         "prior": view.prior.flip(0) + 0.01,
         "targets": MappingProxyType({"train": view.targets["train"][1:]}),
         "aux": {"active": (torch.arange(2), torch.zeros(2, 1))},

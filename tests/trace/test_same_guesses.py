@@ -23,6 +23,8 @@ RETRAINING = {
 """They act during training or ask its system, which a finished trace cannot answer."""
 QUANTITIES = {"residual", "value_completion"}
 """They guess labels that are quantities, of which no trace is recorded."""
+LABELLED = {"sdar"}
+"""They use the label party's own labels, which no trace holds."""
 
 
 def spec(name: str, adversary: tuple[str, ...] = P, **grants: Any) -> AttackSpec:
@@ -110,7 +112,7 @@ def test_the_same_guesses_bit_for_bit(world: tuple[Path, Live, list[AttackSpec]]
 
 def test_every_attack_that_needs_no_retraining_is_here() -> None:
     tried = {s.name for specs, _ in WORLDS.values() for s in specs}
-    assert tried == set(registry.attacks.names()) - RETRAINING - QUANTITIES
+    assert tried == set(registry.attacks.names()) - RETRAINING - QUANTITIES - LABELLED
 
 
 def test_a_trace_of_one_seed_is_not_that_of_another(tmp_path: Path) -> None:
@@ -121,3 +123,12 @@ def test_a_trace_of_one_seed_is_not_that_of_another(tmp_path: Path) -> None:
     evidence = Evidence(Trace.open(tmp_path / "b"), [(s, attack_of(s)) for s in specs])
     found = guess_of(specs[0], evidence.view(specs[0]), "train")
     assert not np.array_equal(found.scores, live.guesses[0, "train"].scores)
+
+
+def test_an_attack_that_uses_own_labels_is_not_observable_on_a_trace(tmp_path: Path) -> None:
+    specs = [AttackSpec("sdar", {"steps": 5}, A, aux_rows=20)]
+    simulate(tmp_path / "t", specs)
+    evidence = Evidence(Trace.open(tmp_path / "t"), [(s, attack_of(s)) for s in specs])
+    status, why = lacking(evidence, specs[0], attack_of(specs[0]), evidence.view(specs[0]))
+    assert status == "not-observable"
+    assert "labels of its own" in why

@@ -28,7 +28,8 @@ _NAMES = {
     "tpr_at_01pct_fpr": "hits at 0.1 % false alarms",
     "log_loss": "log loss", "share_error": "error of the share",
 }  # fmt: skip
-_COUNTED = ("tpr_at_1pct_fpr",)
+_COUNTED = "tpr_at_1pct_fpr"
+_HITS = {_COUNTED: "1 %", "tpr_at_01pct_fpr": "0.1 %"}
 _SPLITS = ("test", "validation", "train")
 _ATTACK = ("dataset", "algorithm", "phase", "adversary", "attack", "attack_key", "target")
 
@@ -55,7 +56,8 @@ def sentences(summary: pd.DataFrame, verdicts: Iterable[Verdict], level: float =
             gaps[_gap(r)] = None
         if r["status"] == "ok" and r["metric"] == r["primary"]:
             groups[tuple(r[k] for k in _ATTACK)].append(r)
-    counted = {_where(r): r for r in rows_of(summary) if r["metric"] in _COUNTED}
+    hits = {(r["metric"], _where(r)): r for r in rows_of(summary) if r["metric"] in _HITS}
+    counted = {where: r for (metric, where), r in hits.items() if metric == _COUNTED}
     found: list[str] = []
     many = len({k[1] for k in groups}) > 1, len({k[2] for k in groups}) > 1
     shown = []
@@ -64,6 +66,7 @@ def sentences(summary: pd.DataFrame, verdicts: Iterable[Verdict], level: float =
         shown.append([r for r in of if r["split"] == split])
     for of in sorted(shown, key=_size):
         found += _about(of, many, level, counted)
+        found += _membership(of, many, hits)
     found += [f"{v.verdict}: {v.gate.label}{_at(v)}. {v.reason}" for v in verdicts]
     return [*found, *gaps]
 
@@ -130,15 +133,43 @@ def _people(r: Row, counted: Mapping[tuple[Any, ...], Row]) -> str:
         return ""
     mine, its = round(100 * value), round(100 * own)
     who = r["adversary"] or "the adversary"
-    if found["metric"] == "tpr_at_1pct_fpr":
-        kind = "that were trained on" if r["target"] == "membership" else "of class 1"
+    if r["target"] == "membership":
+        return ""
+    if found["metric"] == _COUNTED:
         return (
-            f" Of 100 rows {kind} {who} could name {mine}, against {its} by itself, at one "
+            f" Of 100 rows of class 1 {who} could name {mine}, against {its} by itself, at one "
             "false alarm among 100 others."
         )
     if r["target"] in ("label", "attribute") and found["metric"] in ("accuracy",):
         return f" Of 100 rows {who} could label {mine} rightly, against {its} by itself."
     return ""
+
+
+def _membership(
+    rows: Sequence[Row], many: tuple[bool, bool], hits: Mapping[tuple[str, tuple[Any, ...]], Row]
+) -> list[str]:
+    """How many rows that were trained on are named at few false alarms; nothing for others.
+
+    Told where the mean over rows leaks nothing, too, for that hides the few that are certain.
+    """
+    if rows[0]["target"] != "membership":
+        return []
+    parts = []
+    for r in rows:
+        there = [(rate, hits.get((m, _where(r)))) for m, rate in _HITS.items()]
+        said = [
+            f"{100 * h['value']:.1f} % at {rate} false alarms"
+            for rate, h in there if h is not None and _known(h["value"])
+        ]  # fmt: skip
+        if said:
+            under = "" if is_undefended(r) else f"under {r['defense']}{_grid([r])}: "
+            parts.append(under + " and ".join(said))
+    if not parts:
+        return []
+    return [
+        f"{_place(rows[0], many)}, of the rows that were trained on {_who(rows[0])} names "
+        f"{'; '.join(parts)}; guessing names as many as there are false alarms."
+    ]
 
 
 def _who(r: Row) -> str:

@@ -71,7 +71,7 @@ def run_cohort(
     tell = progress or (lambda *_: None)
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     training = Training(stacked, demands, tasks, pick_device(device), tell)
-    bench = Bench(known_controls, training.alone, shared, cells[0].undefended)
+    bench = Bench(known_controls, training.alone, shared, cells[0].undefended, training.reassigned)
     asking = {p.spec.key: Asking(training, p) for p in asked if p.attack.target == "membership"}
     keeper = keep and Keeper(keep, training, len(cells), [p.attack for p in asked])
     results = [CellResult(c.key, c, device=str(training.device)) for c in stacked]

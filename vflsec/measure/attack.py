@@ -19,8 +19,9 @@ from torch import nn
 from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.cell import AttackSpec, exhausted
+from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
-from vflsec.measure.controls import Control, controls_for, untrained
+from vflsec.measure.controls import Control, controls_for, reassigned, untrained
 from vflsec.measure.shared import SharedControls, made_of
 from vflsec.plugins import TIMEOUT, attempted
 from vflsec.rng import generator
@@ -34,6 +35,9 @@ Alone = Callable[[int, Sequence[str]], nn.Module | None]
 
 _NOTES, _NOTES_DEEP = 100_000, 10
 """Most characters and numbers in the notes of a guess, and how deep they may be nested."""
+
+Reassigned = Callable[[int, Sequence[str]], Mapping[str, nn.Module]]
+"""(seed, adversary) -> the bottoms that the federation trained on another task, by party."""
 
 Make = Callable[[Sequence[View], Sequence[torch.Generator], Sequence[int]], Sequence[list[Control]]]
 """(views, generators, seeds) -> the controls of each view."""
@@ -88,6 +92,7 @@ class Bench:
         alone: how the bottom of a lone adversary is trained, if there is such a thing.
         shared: controls of earlier benches, found by what they were made of.
         training: identity of the training but for its defenses, under which they are shared.
+        reassigned: how bottoms are trained on another task, if they can be.
     """
 
     def __init__(
@@ -96,10 +101,12 @@ class Bench:
         alone: Alone | None = None,
         shared: SharedControls | None = None,
         training: str = "",
+        reassigned: Reassigned | None = None,
     ) -> None:
         self._controls = {} if known is None else known
         self._shared, self._training = shared, training
         self._alone = alone or (lambda *_: None)
+        self._reassigned = reassigned
 
     def attack(
         self, of: Prepared, views: Sequence[View], seeds: Sequence[int], phase: str, epochs: int = 0
@@ -197,11 +204,24 @@ class Bench:
                 out[k] = [c for c in made if not _unfit(c.guess, of)]
             return out
 
+        def elsewhere(fresh: Sequence[View], rngs: Sequence[torch.Generator],
+                      of_seeds: Sequence[int]) -> list[list[Control]]:  # fmt: skip
+            if self._reassigned is None:
+                raise ThreatModelError(
+                    f"{of.spec.name} asks for a control that the federation trains on another "
+                    "task, for which there is no training here; set reassigned = false."
+                )
+            bottoms = [self._reassigned(seed, of.spec.adversary) for seed in of_seeds]
+            return reassigned(of.attack, fresh, rngs, bottoms)
+
         mine = (*rest, "untrained", of.spec.key)
-        return [
+        found = [
             *self._kept(rest, views, seeds, r, self._sharing(shared)),
             *self._kept(mine, views, seeds, r, own),
         ]  # fmt: skip
+        if getattr(of.attack, "reassigned", False):
+            found += self._kept((*rest, "reassigned", of.spec.key), views, seeds, r, elsewhere)
+        return found
 
     def _sharing(self, make: Make) -> Make:
         """`make`, but for what an earlier bench made of the same."""

@@ -13,7 +13,7 @@ no message at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -32,7 +32,7 @@ from vflsec.nn.regression import ridge
 from vflsec.view import View, as_needs
 
 __all__ = ["Control", "controls", "controls_for", "feature_controls", "randomised",
-           "untrained"]  # fmt: skip
+           "reassigned", "untrained"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,10 @@ class Control:
 
     Attributes:
         name: ``majority``, ``logistic`` (C = 1, others in brackets), ``principal``, ``trees``,
-            ``boosting``, ``scratch``, ``untrained``, ``randomised`` or ``alone``; ``mean`` or
-            ``linear`` for features; ``mean``, ``linear``, ``network``, ``trees`` or ``principal``
-            for a quantity; ``sample`` for a share.
+            ``boosting``, ``scratch``, ``untrained``, ``reassigned``, ``randomised`` or ``alone``;
+            ``mean``, ``linear`` or ``labelled`` (own labels beside) for features; ``mean``,
+            ``linear``, ``network``, ``trees`` or ``principal`` for a quantity; ``sample`` for a
+            share.
         guess: log class shares (n, C) of all target rows, or features (n, d).
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
             which one control is named beforehand, without the truth of the target rows; NaN where
@@ -161,27 +162,56 @@ def untrained(
     Empty lists where there is no such thing: the attack needs more than its own bottom and grants,
     or the bottom is not kept.
     """
-    none: list[list[Control]] = [[] for _ in views]
+    if any("initial" not in v.models[p] for v in views for p in v.adversary):
+        return [[] for _ in views]
+    before = [{p: v.models[p]["initial"] for p in v.adversary} for v in views]
+    return _on_others("untrained", attack, views, rngs, before)
+
+
+def reassigned(
+    attack: Attack,
+    views: Sequence[View],
+    rngs: Sequence[torch.Generator],
+    bottoms: Sequence[Mapping[str, nn.Module]],
+) -> list[list[Control]]:
+    """The same attack on bottoms that the federation trained on labels dealt out anew.
+
+    What it reaches there comes from features that any task would have taught, and not from the
+    labels. Empty lists as for :func:`untrained`.
+
+    Args:
+        bottoms: of each view's adversaries, by party.
+    """
+    if any(p not in by for v, by in zip(views, bottoms, strict=True) for p in v.adversary):
+        return [[] for _ in views]
+    return _on_others("reassigned", attack, views, rngs, bottoms)
+
+
+def _on_others(
+    name: str,
+    attack: Attack,
+    views: Sequence[View],
+    rngs: Sequence[torch.Generator],
+    bottoms: Sequence[Mapping[str, nn.Module]],
+) -> list[list[Control]]:
+    """The same attack without messages and with other bottoms, if it needs no more than its own."""
     whats = {n.what for n in as_needs(attack.needs)}
     if attack.target != "label" or "model" not in whats or whats - {"model", "known_rows", "prior"}:
-        return none
-    if any("initial" not in v.models[p] for v in views for p in v.adversary):
-        return none
-    before = [
+        return [[] for _ in views]
+    placed = [
         replace(
             v,
             models=MappingProxyType(
-                {p: {**m, "bottom": m["initial"]} if p in v.adversary else m
-                 for p, m in v.models.items()}
+                {p: {**m, "bottom": by[p]} if p in by else m for p, m in v.models.items()}
             ),
             encoders=MappingProxyType({}),
             tables=MappingProxyType({}),
             updates=MappingProxyType({}),
         )
-        for v in views
-    ]  # fmt: skip
-    guesses = attack.infer_many(before, rngs)
-    return [[Control("untrained", g, math.nan)] for g in guesses]
+        for v, by in zip(views, bottoms, strict=True)
+    ]
+    guesses = attack.infer_many(placed, rngs)
+    return [[Control(name, g, math.nan)] for g in guesses]
 
 
 def _alone(
@@ -232,8 +262,19 @@ def feature_controls(view: View) -> list[Control]:
         return [Control("mean", Guess("feature", rows, torch.zeros(len(rows), width)), 0.0)]
     known, values = view.require_aux()
     means = values.mean(0).expand(len(rows), -1)
-    found = ridge("linear", view.design(known), values, view.design(rows))
-    return [
-        Control("mean", Guess("feature", rows, means), 0.0),
-        Control("linear", Guess("feature", rows, found.values), found.cv),
-    ]
+    out = [Control("mean", Guess("feature", rows, means), 0.0)]
+    for name, own in _own_inputs(view).items():
+        found = ridge(name, own[known], values, own[rows])
+        out.append(Control(name, Guess("feature", rows, found.values), found.cv))
+    return out
+
+
+def _own_inputs(view: View) -> dict[str, torch.Tensor]:
+    """What regression on own columns starts from, (N, p): columns, and beside own labels."""
+    n = len(next(iter(view.columns.values())))
+    own = view.design(torch.arange(n, device=view.target_rows.device))
+    if view.labels is None:
+        return {"linear": own}
+    hot = torch.nn.functional.one_hot(view.labels.clamp_min(0), view.facts.classes)
+    hot = torch.where(view.labels.unsqueeze(1) < 0, 0, hot).to(own)
+    return {"linear": own, "labelled": torch.cat([own, hot], dim=1)}

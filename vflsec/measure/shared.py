@@ -87,6 +87,7 @@ def _parts(view: View) -> Iterator[Any]:
         yield view.targets[split]
     for tensor in () if view.known is None else (view.known.rows, view.known.labels):
         yield tensor
+    yield view.labels
     yield view.prior
     for party, (rows, values) in sorted((view.aux or {}).items()):
         yield party

@@ -13,7 +13,7 @@ from vflsec.errors import ThreatModelError
 from vflsec.nn.replicas import Replicas, apply, stacked
 from vflsec.view import View
 
-__all__ = ["Joint", "own_model", "own_rows"]
+__all__ = ["Answers", "Joint", "own_model", "own_rows", "picked"]
 
 
 class Joint(nn.Module):
@@ -71,3 +71,39 @@ def own_rows(view: View, rows: Tensor) -> Tensor:
     """Input rows for :func:`own_model`: a party's own columns, or a coalition's, flat."""
     parts = [view.columns[p][rows] for p in view.adversary]
     return parts[0] if len(parts) == 1 else torch.cat([x.flatten(1) for x in parts], dim=1)
+
+
+class Answers:
+    """Logits (R, b, C) of the adversary's own top model for embeddings of the other parties.
+
+    Args:
+        views: of the label party, one for each replica.
+        rows: sample ids (R, n) whose own embeddings stand beside.
+    """
+
+    def __init__(self, views: Sequence[View], rows: Tensor) -> None:
+        first = views[0]
+        self.facts, self.parts = first.facts, max(1, len(first.victims))
+        self.own = torch.stack(
+            [v.embed(r, first.party).flatten(1) for v, r in zip(views, rows, strict=True)]
+        )
+        self.top = None
+        if self.facts.top:
+            tops = [v.models[first.party]["top"] for v in views]
+            self.top = Replicas(tops, device=self.own.device, dtype=self.own.dtype)
+
+    def __call__(self, z: Tensor, at: Tensor | None = None) -> Tensor:
+        """For z (R, b, d), the others' embeddings side by side, of the rows `at` (R, b) or all."""
+        own = self.own if at is None else picked(self.own, at)
+        if self.facts.aggregation == "concat":
+            fused = torch.cat([own, z], dim=2)
+        else:
+            fused = own + z.reshape(*z.shape[:2], self.parts, -1).sum(2)
+            if self.facts.aggregation == "mean":
+                fused = fused / (self.parts + 1)
+        return fused if self.top is None else self.top(fused, train=False)
+
+
+def picked(x: Tensor, at: Tensor) -> Tensor:
+    """Rows `at` (R, b) of x (R, n, d)."""
+    return x.gather(1, at.unsqueeze(2).expand(-1, -1, x.shape[2]))

@@ -55,6 +55,9 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
                 under = " with ".join([cell.algorithm, *(d.name for d in cell.defenses)])
                 other = f"{who} never {verb} one under {under}"
                 return "not-observable", f"{spec.name} needs {need.kind!r} messages; {other}."
+        elif need.what == "labels":
+            if "active" not in roles:
+                return "not-applicable", f"{spec.name} needs labels of its own; {who} has none."
         elif not need.kind and "active" not in roles and not algorithm.federated:
             other = f"{who} trains none under {cell.algorithm}"
             return "not-observable", f"{spec.name} needs an own model; {other}."

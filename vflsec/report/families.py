@@ -59,8 +59,8 @@ FAMILIES = (
     Family("Labels from the predictions that come back",
            "the deployment's own oracle", ("prediction",), _LABELS),
     Family("Features of another party",
-           "Luo et al. 2021 (arXiv:2010.10152); He et al. 2019", ("embedding", "masked"),
-           _COLUMNS),
+           "Luo et al. 2021 (arXiv:2010.10152); He et al. 2019; Zhu et al. 2025 (arXiv:2310.10483)",
+           ("embedding", "masked"), _COLUMNS),
     Family("Attributes that were not shared",
            "Song and Shmatikov 2020", ("embedding",), (*_LABELS, "wp29-singling")),
     Family("Shares of an attribute at another party",
@@ -82,7 +82,7 @@ _THROUGH = {
     "model": ("gradient",), "parameter_gradient": ("gradient", "masked_sum"),
     "activation": ("masked",), "weights": ("masked",), "weight_gradient": ("masked_sum",),
 }  # fmt: skip
-_GRANTED = ("known_rows", "prior", "aux_rows", "peer_model", "output_gradient")
+_GRANTED = ("known_rows", "prior", "aux_rows", "peer_model", "labels", "output_gradient")
 
 
 def reads(needs: Iterable[str]) -> set[str]:

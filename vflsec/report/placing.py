@@ -91,9 +91,11 @@ WORDS = {
     "control that leaves the least advantage: chance, majority (the class shares), logistic "
     "(regression on its own columns, under several penalties C), trees and boosting (on them), "
     "principal (their first principal direction), scratch (its own network, trained on the known "
-    "rows), untrained (the same attack on its network before training), randomised (its own "
-    "columns, trained on the randomised labels of all other rows), alone (an encoder it could have "
-    "pre-trained by itself), mean and linear (for features)",
+    "rows), untrained (the same attack on its network before training), reassigned (and on one "
+    "trained on another task), randomised (its own columns, trained on the "
+    "randomised labels of all other rows), alone (an encoder it could have "
+    "pre-trained by itself), mean, linear and labelled (for features; the last from own labels "
+    "too)",
     "AUC": "how well scores rank: 0.5 is guessing, 1 is without error",
     "concordance": "the AUC of a quantity: of two rows with different values, how often the larger "
     "one has the larger score",

@@ -270,6 +270,8 @@ def lacking(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) ->
                 "not-observable",
                 f"{spec.name} needs own optimisation steps; none were recorded.",
             )
+        if need.what == "labels" and view.labels is None:
+            return "not-observable", f"{spec.name} needs labels of its own; a trace holds none."
         if need.what == "known_rows" and view.known is None:
             return "not-applicable", f"{spec.name} needs known_rows; none are granted."
         if need.what == "prior" and view.prior is None:

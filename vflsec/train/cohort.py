@@ -17,12 +17,13 @@ from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation, Phase
 from vflsec.nn.replicas import LEAST, Replicas
 from vflsec.policy import Guarantee, Policy
+from vflsec.rng import generator
 from vflsec.task import Stack, Task
 from vflsec.train.claims import uses_in
 from vflsec.train.demand import Demand, recordings
 from vflsec.train.forecast import first_steps
 from vflsec.train.loop import predict, run_phases
-from vflsec.train.views import initial_states, known_rows, make_view
+from vflsec.train.views import grants, initial_states, make_view
 from vflsec.view import Table, View
 
 __all__ = ["Moment", "Progress", "Training", "first_step"]
@@ -114,6 +115,7 @@ class Training:
         self.algorithm.check_label(self.stack.first.classes)
         self.initial: dict[str, dict[str, Tensor]] = {}
         self._alone: dict[str, Replicas | None] = {}
+        self._reassigned: dict[str, Replicas] | None = None
         self.taps: list[Tap] = []
         self.watchers: list[Callable[[str], None]] = []
 
@@ -218,21 +220,45 @@ class Training:
         if len(adversary) != 1:
             return None
         (party,) = adversary
-        seeds = list(dict.fromkeys(self.seeds))
         if party not in self._alone:
             algorithm = self.algorithm.alone(party)
-            self._alone[party] = None
-            if algorithm is not None:
-                of = torch.arange(len(seeds), device=self.device)
-                twins = of if len(seeds) >= LEAST else of.repeat(LEAST)
-                stack = Stack(self.stack.tasks, twins, self.device, self.stack.dtype)
-                fed = Federation.create(stack, [seeds[i] for i in twins.tolist()])
-                algorithm.build(fed)
-                for _ in run_phases(algorithm, fed):
-                    pass
-                self._alone[party] = fed.parties[party].modules["bottom"]
-        bottom = self._alone[party]
-        return None if bottom is None else bottom.one(seeds.index(seed))
+            made = {} if algorithm is None else self._bottoms(algorithm, self.stack.tasks)
+            self._alone[party] = made.get(party)
+        return self._of_seed(self._alone[party], seed)
+
+    def reassigned(self, seed: int, adversary: Sequence[str]) -> dict[str, nn.Module]:
+        """Bottoms that the same federation trains on another task, once a seed, by party.
+
+        The task has the same columns and rows and the labels dealt out anew; no defense, and no
+        early stopping, which such a task would end at once.
+        """
+        if self._reassigned is None:
+            first = self.cells[0]
+            patient = {"patience": 0} if hasattr(self.algorithm, "patience") else {}
+            algorithm = registry.algorithms.create(first.algorithm, {**first.params, **patient})
+            tasks = [reassigned_task(t, s) for s, t in zip(self._order, self.stack.tasks)]
+            self._reassigned = self._bottoms(algorithm, tasks)
+        found = {p: self._of_seed(self._reassigned.get(p), seed) for p in adversary}
+        return {p: m for p, m in found.items() if m is not None}
+
+    @property
+    def _order(self) -> list[int]:
+        """The seeds, each once, as the stack has their tasks."""
+        return list(dict.fromkeys(self.seeds))
+
+    def _bottoms(self, algorithm: Algorithm, tasks: Sequence[Task]) -> dict[str, Replicas]:
+        """The bottoms of a training without attackers and defenses on a task for each seed."""
+        of = torch.arange(len(tasks), device=self.device)
+        twins = of if len(tasks) >= LEAST else of.repeat(LEAST)
+        stack = Stack(list(tasks), twins, self.device, self.stack.dtype)
+        fed = Federation.create(stack, [self._order[i] for i in twins.tolist()])
+        algorithm.build(fed)
+        for _ in run_phases(algorithm, fed):
+            pass
+        return {p.name: p.modules["bottom"] for p in fed.parties.values() if "bottom" in p.modules}
+
+    def _of_seed(self, bottoms: Replicas | None, seed: int) -> nn.Module | None:
+        return None if bottoms is None else bottoms.one(self._order.index(seed))
 
     def _epoch(self, phase: str, done: int, total: int) -> None:
         for watch in self.watchers:
@@ -272,15 +298,15 @@ class Training:
         return out
 
     def _grant(self) -> None:
-        """Give active attackers the rows whose labels they know, which they may use in training."""
+        """Give active attackers the rows that they know, which they may use in training."""
         for d in self.demands:
             if d.policy is None:
                 continue
-            known = [known_rows(self.task(r), s, d.known_rows) for r, s in enumerate(self.seeds)]
+            granted = [grants(self.task(r), s, d) for r, s in enumerate(self.seeds)]
             for party in d.adversary:
                 for b in self.fed.parties[party].bindings:
                     if b.policy == d.policy:
-                        b.own.memory["known"] = known
+                        b.own.memory |= {k: [of[k] for of in granted] for k in granted[0]}
 
 
 def first_step(
@@ -301,6 +327,23 @@ def first_step(
     """
     training = Training([cell] * LEAST, (), {cell.seed: task}, torch.device("cpu"))
     return training.rehearse(timed)
+
+
+def reassigned_task(task: Task, seed: int) -> Task:
+    """`task` with the labels of rows dealt out anew among rows of the same set, class by class.
+
+    Every set keeps its class counts; rows without a label stay without.
+    """
+    g = generator(seed, "reassigned")
+    given = (task.y if task.given is None else task.given).clone()
+    rest = torch.ones(len(given), dtype=torch.bool)
+    sets = [task.sets[k] for k in ("labelled", "validation", "test") if k in task.sets]
+    for rows in [*sets, None]:
+        of = rest.nonzero().squeeze(1) if rows is None else rows
+        rest[of] = False
+        of = of[given[of] >= 0]
+        given[of] = given[of[torch.randperm(len(of), generator=g)]]
+    return replace(task, given=given)
 
 
 def owners(party: str, task: Task) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ class Demand:
         known_rows: how many labelled rows it was granted.
         over_time: whether every epoch's messages are wanted.
         policy: what an active attacker puts on its own parties, None for a passive one.
+        aux_rows, victim: how many auxiliary rows it was granted, and of whom, as in the spec.
     """
 
     adversary: tuple[str, ...]
@@ -31,13 +32,15 @@ class Demand:
     known_rows: int = 0
     over_time: bool = False
     policy: Policy | None = None
+    aux_rows: int = 0
+    victim: str = ""
 
     @classmethod
     def of(cls, spec: AttackSpec, attack: Attack) -> Demand:
         """What `attack` asks for when it is made as `spec` says."""
         return cls(
             spec.adversary, as_needs(attack.needs), spec.known_rows, spec.over_time,
-            attack.policy(),
+            attack.policy(), spec.aux_rows, spec.victim,
         )  # fmt: skip
 
     @property

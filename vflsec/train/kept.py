@@ -69,6 +69,8 @@ def insufficient(spec: AttackSpec, attack: Attack, said: Mapping[str, Any]) -> s
         return "it acts during training"
     if attack.target in ("integrity", "embedding", "membership"):
         return "its answer is judged on the training itself"
+    if attack.trains:
+        return "it is compared with systems of its own"
     for need in as_needs(attack.needs):
         if need.what == "parameter_gradient":
             return "parameter gradients are not kept"

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vflsec import registry
 from vflsec.algorithm import Algorithm
 from vflsec.cell import AttackSpec
 from vflsec.cell import victims as whose
 from vflsec.federation import Federation
 from vflsec.rng import generator
 from vflsec.task import Task
+from vflsec.train.demand import Demand
 from vflsec.view import Known, View
 
 __all__ = ["assemble", "aux_rows", "initial_states", "known_rows", "make_view", "victims"]
@@ -45,6 +47,22 @@ def aux_rows(task: Task, seed: int, count: int, known: Known | None) -> Tensor:
         rows = rows[~torch.isin(rows, known.rows.cpu())]
     order = torch.randperm(len(rows), generator=generator(seed, "aux_rows"))
     return rows[order[:count]]
+
+
+def grants(task: Task, seed: int, d: Demand) -> dict[str, Any]:
+    """What an active attacker was granted of one task, as its policy finds it in its memory.
+
+    ``known``: :class:`Known` rows. ``aux``, where there are any: sample ids (q,), columns (q, p) as
+    numbers by victim, and own labels (q,) int64.
+    """
+    known = known_rows(task, seed, d.known_rows)
+    out: dict[str, Any] = {"known": known}
+    if d.aux_rows:
+        rows = aux_rows(task, seed, d.aux_rows, known if d.known_rows else None)
+        of = whose("feature", d.adversary, task.parties, d.victim)
+        columns = {p: task.schema[p].design(task.x[p][rows]) for p in of}
+        out["aux"] = rows, columns, (task.y if task.given is None else task.given)[rows]
+    return out
 
 
 def victims(spec: AttackSpec, task: Task) -> tuple[str, ...]:
@@ -106,6 +124,17 @@ def make_view(
     )  # fmt: skip
 
 
+def _own_labels(task: Task, spec: AttackSpec, device: torch.device) -> Tensor | None:
+    """The label party's own labels (N,), test rows -1, unless labels are what it guesses."""
+    if task.active not in spec.adversary or task.values is not None:
+        return None
+    if spec.name and registry.attacks.create(spec.name, spec.params).target != "feature":
+        return None
+    labels = (task.y if task.given is None else task.given).clone()
+    labels[task.sets["test"]] = -1
+    return labels.to(device)
+
+
 def assemble(
     task: Task, seed: int, spec: AttackSpec, device: torch.device, dtype: torch.dtype, **seen: Any
 ) -> View:
@@ -140,5 +169,6 @@ def assemble(
         known=known,
         prior=task.prior.clone() if spec.prior else None,
         aux=None if aux is None else MappingProxyType(aux),
+        labels=_own_labels(task, spec, device),
         **seen,
     )
