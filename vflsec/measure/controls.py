@@ -87,14 +87,15 @@ def controls(
 ) -> list[list[Control]]:
     """The controls of each view, in the same order; known rows must be equal in number.
 
-    Without known rows, or where own columns were not recorded, only the majority remains. `alone`
+    Without known rows, without columns, or where those were not recorded, only the majority remains.
+    `alone`
     gives for each view the bottom that its adversary could have trained without the federation;
     empty if there is no such thing.
     """
     out = [[majority(v)] for v in views]
     if not views or views[0].known is None or len(views[0].known) < 2:
         return out
-    if any(p not in v.columns for v in views for p in v.adversary):
+    if any(p not in v.columns for v in views for p in v.adversary) or not views[0].holders:
         return out
     for view, mine, fit in zip(views, out, _scratch(views, rngs), strict=True):
         if fit is not None:
@@ -165,13 +166,13 @@ def untrained(
     whats = {n.what for n in as_needs(attack.needs)}
     if attack.target != "label" or "model" not in whats or whats - {"model", "known_rows", "prior"}:
         return none
-    if any("initial" not in v.models[p] for v in views for p in v.adversary):
+    if any("initial" not in v.models[p] for v in views for p in v.holders):
         return none
     before = [
         replace(
             v,
             models=MappingProxyType(
-                {p: {**m, "bottom": m["initial"]} if p in v.adversary else m
+                {p: {**m, "bottom": m["initial"]} if p in v.holders else m
                  for p, m in v.models.items()}
             ),
             encoders=MappingProxyType({}),
@@ -211,7 +212,7 @@ def value_controls(
         out.append([Control("mean", Guess("label", rows, torch.zeros(len(rows))), 0.0)])
     if not views or views[0].known is None or len(views[0].known) < 2:
         return out
-    if any(p not in v.columns for v in views for p in v.adversary):
+    if any(p not in v.columns for v in views for p in v.adversary) or not views[0].holders:
         return out
     for view, mine, found in zip(views, out, value_learners(views, rngs), strict=True):
         rows = view.target_rows
@@ -220,7 +221,7 @@ def value_controls(
 
 
 def feature_controls(view: View) -> list[Control]:
-    """Controls of a feature attack: means of the granted rows, and regression on own columns.
+    """Controls of a feature attack: means of the granted rows, and regression on own columns, if any.
 
     Raises:
         ThreatModelError: no victim is in the view.
@@ -232,8 +233,8 @@ def feature_controls(view: View) -> list[Control]:
         return [Control("mean", Guess("feature", rows, torch.zeros(len(rows), width)), 0.0)]
     known, values = view.require_aux()
     means = values.mean(0).expand(len(rows), -1)
+    mean = Control("mean", Guess("feature", rows, means), 0.0)
+    if not view.holders:
+        return [mean]
     found = ridge("linear", view.design(known), values, view.design(rows))
-    return [
-        Control("mean", Guess("feature", rows, means), 0.0),
-        Control("linear", Guess("feature", rows, found.values), found.cv),
-    ]
+    return [mean, Control("linear", Guess("feature", rows, found.values), found.cv)]
