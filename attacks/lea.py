@@ -144,7 +144,11 @@ def _expected(view: View, top: nn.Module, rows: Tensor, c: int) -> Tensor:
     if view.facts.aggregation == "concat":
         widths = view.facts.widths
         whole = torch.cat(
-            [z if p == view.party else z.new_zeros(len(z), widths[p]) for p in view.facts.parties],
+            [
+                z if p == view.party else z.new_zeros(len(z), widths[p])
+                for p in view.facts.parties
+                if p in widths
+            ],
             dim=1,
         )
     log_p = torch.log_softmax(top(whole), dim=1)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from vflsec.federation import Federation, Phase
+    from vflsec.task import Task
     from vflsec.view import Facts
 
 __all__ = ["Algorithm"]
@@ -29,6 +30,7 @@ class Algorithm:
         unaligned: True if it cannot train without rows that have no partner; then the positive
             control has some.
         quantities: True if it can learn a label that is a quantity.
+        label_holder: True if the active party may hold labels only, without a column.
         world: hyper-parameters under which the conformance suite tries the algorithm; the key
             ``task`` holds arguments of :func:`vflsec.testing.small_task`.
     """
@@ -38,6 +40,7 @@ class Algorithm:
     federated: ClassVar[bool] = True
     unaligned: ClassVar[bool] = False
     quantities: ClassVar[bool] = False
+    label_holder: ClassVar[bool] = False
     world: ClassVar[dict[str, Any]] = {}
 
     def check_label(self, classes: int) -> None:
@@ -50,6 +53,19 @@ class Algorithm:
             raise check.fail(
                 f"{self.name}: the label", "a class", "a quantity",
                 "Take splitnn, local or fedbcd, or cut the label into classes (label_edges).",
+            )  # fmt: skip
+
+    def check_columns(self, task: Task) -> None:
+        """Refuse an active party without columns where it takes part with its own.
+
+        Raises:
+            ConfigError: it has none.
+        """
+        if task.schema[task.active].empty and not self.label_holder:
+            raise check.fail(
+                f"{self.name}: the active party", "one with columns",
+                f"{task.active}, which holds labels only",
+                "Take splitnn, fedbcd, oneshot or fewshot, or give it columns.",
             )  # fmt: skip
 
     def build(self, fed: Federation) -> None:

@@ -15,8 +15,16 @@ from typing import Any
 from vflsec._version import __version__
 
 __all__ = [
-    "AttackSpec", "CellResult", "CellSpec", "DefenseSpec", "LedgerRow", "Measure", "digest",
-    "exhausted", "victims",
+    "OF_THE_LABELS",
+    "AttackSpec",
+    "CellResult",
+    "CellSpec",
+    "DefenseSpec",
+    "LedgerRow",
+    "Measure",
+    "digest",
+    "exhausted",
+    "victims",
 ]  # fmt: skip
 
 
@@ -99,6 +107,10 @@ class AttackSpec:
         return f"{self.name}({inner})" if inner else self.name
 
 
+OF_THE_LABELS = ("label", "integrity", "membership")
+"""Targets of attacks on the party with the labels, whether it has columns or not."""
+
+
 def victims(
     target: str, adversary: Sequence[str], parties: Sequence[str], named: str = ""
 ) -> tuple[str, ...]:
@@ -111,7 +123,7 @@ def victims(
         parties: all party names, the active one first.
         named: the one party whose columns are attacked, ``""`` for every other one.
     """
-    if target in ("label", "integrity", "membership"):
+    if target in OF_THE_LABELS:
         return (parties[0],)
     return (named,) if named else tuple(p for p in parties if p not in adversary)
 

@@ -46,6 +46,7 @@ class Phase:
         listeners: passive parties that are told each epoch whether training goes on.
         passes: what an epoch consists of, in order; empty means one pass over `rows` by `step`.
         before: called once before the first epoch, for example to drop modules; may be None.
+        smallest: a last batch of fewer rows is left out.
         drawn: row sets (R, n) from which steps draw further rows, with replacement; for the plan.
     """
 
@@ -64,7 +65,10 @@ class Phase:
     passes: tuple[Pass, ...] = ()
     before: Callable[[], None] | None = None
     drawn: tuple[Tensor, ...] = ()
+    smallest: int = 1
 
     def walks(self) -> tuple[Pass, ...]:
         """The passes of an epoch."""
-        return self.passes or (Pass(self.name, self.rows, self.batch_size, self.step),)
+        return self.passes or (
+            Pass(self.name, self.rows, self.batch_size, self.step, self.smallest),
+        )

@@ -47,6 +47,11 @@ class Schema:
         return cls(tuple(f"c{i}" for i in range(shape[0])), (0,) * shape[0], shape)
 
     @property
+    def empty(self) -> bool:
+        """Whether the party has no column: it holds labels only."""
+        return self.shape == (0,)
+
+    @property
     def numeric(self) -> tuple[int, ...]:
         """Places of the numeric columns."""
         return tuple(i for i, c in enumerate(self.cardinalities) if c == 0)
@@ -62,7 +67,7 @@ class Schema:
         A categorical column with more than `most` codes is folded to `most` by its code.
         """
         if not self.cardinalities:
-            return x.reshape(len(x), -1)
+            return x.flatten(1)
         parts = [x[:, list(self.numeric)]] if self.numeric else []
         for i in self.categorical:
             width = min(self.cardinalities[i], most)
@@ -340,7 +345,8 @@ class View:
     @property
     def victims(self) -> tuple[str, ...]:
         """The parties whose columns were granted in part, or whose models were."""
-        return tuple(p for p in self.schema if p not in self.adversary)
+        others = (p for p in self.schema if p not in self.adversary)
+        return tuple(p for p in others if not self.schema[p].empty)
 
     def require_aux(self) -> tuple[Tensor, Tensor]:
         """The granted rows of the victims and their columns as numbers: (q,), (q, d).
@@ -393,11 +399,11 @@ class View:
     def embed(self, rows: Tensor, party: str | None = None, *, part: str = "bottom") -> Tensor:
         """Own embedding of own rows (n, d), by the trained own model in eval mode, no gradient.
 
-        A coalition's embeddings are put side by side unless `party` names one of them. `part` names
-        the own module that embeds, as in :meth:`model`.
+        A coalition's embeddings are put side by side unless `party` names one of them; a member
+        without columns has none. `part` names the own module that embeds, as in :meth:`model`.
         """
         if party is None and len(self.adversary) > 1:
-            parts = [self.embed(rows, p, part=part).flatten(1) for p in self.adversary]
+            parts = [self.embed(rows, p, part=part).flatten(1) for p in self.holders]
             return torch.cat(parts, dim=1)
         name = party or self.party
         with torch.no_grad():
@@ -405,6 +411,11 @@ class View:
             if part == "bottom" and name in self.encoders:
                 return self.encoders[name](x)
             return self.model(part, name)(x)
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The parties of the adversary that have columns."""
+        return tuple(p for p in self.adversary if not self.schema[p].empty)
 
     def design(self, rows: Tensor) -> Tensor:
         """Own columns of `rows` as a numeric matrix (n, p), all parties of the adversary."""
@@ -429,7 +440,8 @@ class View:
         """The same view as if a victim's column were the label, known on the granted rows."""
         rows, _ = self.require_aux()
         assert self.aux is not None
-        victim, (_, x) = next(iter(self.aux.items()))
+        victim = next(p for p in (*self.victims, *self.aux) if p in self.aux)
+        _, x = self.aux[victim]
         codes, classes = self.schema[victim].attribute(x, column)
         shares = torch.bincount(codes, minlength=classes).double() / len(codes)
         facts = replace(self.facts, classes=classes)

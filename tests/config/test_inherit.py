@@ -186,8 +186,9 @@ def test_every_packaged_scenario_has_forms_that_load(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["fedhssl_table4", "fedhssl_table6", "fedhssl_table7", "fedhssl_table11", "vflhlp_table3",
-     "oneshot_table1"],
+    ["fedhssl_table4", "fedhssl_table5", "fedhssl_table6", "fedhssl_table7", "fedhssl_table9",
+     "fedhssl_table10", "fedhssl_table11", "fedhssl_table12", "fedhssl_figure7", "fedhssl_figure8",
+     "vflhlp_table3", "vflhlp_figure5", "oneshot_table1", "oneshot_bytes", "jpl_figure3"],
 )  # fmt: skip
 def test_the_paper_s_form_loads_and_is_another(name: str) -> None:
     paper = load_scenario(name, ["form=paper"])

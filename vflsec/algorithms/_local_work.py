@@ -41,6 +41,8 @@ class LocalWork(SplitNN):
         replaced: r_m, share of a table's entries that a view replaces.
         sigma: noise of a table's strong view.
         flip: mirror images left to right in weak views.
+        augment: of images' strong views: ``jitter`` (contrast and brightness), or FixMatch's
+            ``randaugment`` (:mod:`vflsec.nn.randaugment`); a hole comes after either.
         starts: k-means starts, of which the best is kept.
         active_labels: what the active party's own extractor is trained on: its ``true`` labels, or
             ``clusters`` like any other client.
@@ -57,6 +59,7 @@ class LocalWork(SplitNN):
     replaced: float = 0.2
     sigma: float = 0.1
     flip: bool = False
+    augment: Literal["jitter", "randaugment"] = "jitter"
     starts: int = 10
     active_labels: Literal["true", "clusters"] = "true"
     finetune: bool = False
@@ -77,6 +80,7 @@ class LocalWork(SplitNN):
         check.in_unit(f"{self.name}.threshold", self.threshold)
         check.in_unit(f"{self.name}.replaced", self.replaced)
         check.non_negative(f"{self.name}.sigma", self.sigma)
+        check.one_of(f"{self.name}.augment", self.augment, ("jitter", "randaugment"))
         check.integer(f"{self.name}.starts", self.starts)
         check.one_of(f"{self.name}.active_labels", self.active_labels, ("true", "clusters"))
         check.integer(f"{self.name}.finetune_epochs", self.finetune_epochs, low=0)
@@ -87,8 +91,8 @@ class LocalWork(SplitNN):
             )
 
     def clients(self, fed: Federation) -> list[Party]:
-        """All parties, the active one first."""
-        return [fed.active, *self.passive(fed)]
+        """All parties with columns, the active one first if it has any."""
+        return self.holders(fed)
 
     def _local_batches(self, fed: Federation) -> int:
         return math.ceil(fed.stack.rows("labelled").shape[1] / self.batch_size)
@@ -194,7 +198,7 @@ class LocalWork(SplitNN):
                 fed.seeds, "views", party.name, device=fed.stack.device, dtype=fed.stack.dtype
             )
             if len(schema.shape) == 3:
-                fed.extra[key] = ImageViews(rng, self.flip)
+                fed.extra[key] = ImageViews(rng, self.flip, random=self.augment == "randaugment")
             else:
                 own = fed.stack.columns(party.name, fed.stack.rows(f"local:{party.name}"))
                 numeric = schema.numeric if schema.cardinalities else tuple(range(own.shape[2]))

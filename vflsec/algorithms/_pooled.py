@@ -24,6 +24,7 @@ class Pooled(Algorithm):
 
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
     federated: ClassVar[bool] = False
+    label_holder: ClassVar[bool] = True
 
     def classifier(self, seed: int) -> Any:
         """A fresh scikit-learn classifier."""

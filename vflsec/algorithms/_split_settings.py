@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from vflsec import check
 from vflsec.algorithm import Algorithm
 from vflsec.errors import ConfigError
+from vflsec.nn.images import BOTTOMS, NORMALISED
 
 __all__ = ["SplitSettings"]
 
@@ -25,8 +26,12 @@ class SplitSettings(Algorithm):
             model out: the fused embedding is the logits.
         aggregation: how embeddings meet: ``concat``, ``sum`` or ``mean``.
         dropout: of the hidden layers of bottoms and top.
-        encoder_kind: of the bottoms: ``mlp``, or ``conv``, which convolves the rows of parties that
-            hold images, with `hidden` as channels (:func:`vflsec.nn.images.convolutional`).
+        encoder_kind: of the bottoms: ``mlp``, or, for parties that hold images, ``conv`` with
+            `hidden` as channels, ``resnet`` (ResNet-18, cut / 8 channels in its first stage) or
+            ``wideresnet`` (cut / 64 times as wide as the thin one); see
+            :func:`vflsec.nn.images.image_bottom`. The last two normalise over the batch, so dpsgd
+            refuses them.
+        encoder_depth: of ``wideresnet``: 6 n + 2 or 6 n + 4.
         embedding: width of the vector of a categorical column; 0 goes by the number of its codes.
         embedding_rows: most vectors of a categorical column, shared by a hash of its codes if it
             has more; 0 gives every code its own.
@@ -52,6 +57,7 @@ class SplitSettings(Algorithm):
     aggregation: str = "concat"
     dropout: float = 0.0
     encoder_kind: str = "mlp"
+    encoder_depth: int = 20
     embedding: int = 0
     embedding_rows: int = 0
     embedding_l2: float = 0.0
@@ -69,7 +75,7 @@ class SplitSettings(Algorithm):
     top_args: dict[str, Any] = field(default_factory=dict)
     top_weights: str = ""
 
-    encoder_kinds: ClassVar[tuple[str, ...]] = ("mlp", "conv")
+    encoder_kinds: ClassVar[tuple[str, ...]] = ("mlp", *BOTTOMS)
     own_top: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -85,6 +91,7 @@ class SplitSettings(Algorithm):
         check.integer(f"{self.name}.patience", self.patience, low=0)
         check.one_of(f"{self.name}.aggregation", self.aggregation, ("concat", "sum", "mean"))
         check.one_of(f"{self.name}.encoder_kind", self.encoder_kind, self.encoder_kinds)
+        check.integer(f"{self.name}.encoder_depth", self.encoder_depth)
         check.one_of(f"{self.name}.select_by", self.select_by, ("loss", "auc"))
         check.one_of(f"{self.name}.optimizer", self.optimizer, ("adam", "sgd", "adagrad"))
         check.integer(f"{self.name}.embedding", self.embedding, low=0)
@@ -120,6 +127,11 @@ class SplitSettings(Algorithm):
                 raise ConfigError(
                     f"{self.name}.parties.{party}: args are for a module, which is not given."
                 )
+
+    @property
+    def smallest(self) -> int:
+        """Fewest rows of a batch that is trained on: one cannot be normalised over a batch."""
+        return 2 if self.encoder_kind in NORMALISED else 1
 
     @property
     def has_top(self) -> bool:

@@ -89,6 +89,7 @@ class SelfSupervised(SplitNN):
     own_control: bool = True
 
     quantities: ClassVar[bool] = False
+    label_holder: ClassVar[bool] = False
     encoder_kinds: ClassVar[tuple[str, ...]] = ("auto", "mlp", "resnet18")
     has_cross: ClassVar[bool] = False
     has_local: ClassVar[bool] = False

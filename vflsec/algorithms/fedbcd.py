@@ -65,7 +65,10 @@ class FedBCD(SplitNN):
         own, cut = self.differentiate(fed, batch)
         if self.order == "parallel":
             self.down(fed, batch, cut)
-        fed.active.update(own, rows=lambda: self.own_rows(fed, batch), ids=rows)
+        if fed.active.optimizer is None:
+            more = 0  # a label holder without a model: nothing changes between exchanges
+        else:
+            fed.active.update(own, rows=lambda: self.own_rows(fed, batch), ids=rows)
         pull = _Proximal(fed.active, self.proximal)
         for _ in range(more):
             cut = self._active_again(fed, batch, pull)
@@ -79,7 +82,8 @@ class FedBCD(SplitNN):
     def _active_again(self, fed: Federation, batch: Exchange, pull: _Proximal) -> Any:
         """One more update with a fresh own embedding; returns the embeddings' gradients."""
         active = fed.active
-        batch.got[active.name] = active.run("bottom", batch.x[active.name], self)
+        if active in self.holders(fed):
+            batch.got[active.name] = active.run("bottom", batch.x[active.name], self)
         own, cut = self.differentiate(fed, batch)
         rows = None if self.proximal else partial(self.own_rows, fed, batch)
         active.update(pull(own), rows=rows, ids=batch.rows)

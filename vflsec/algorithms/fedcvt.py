@@ -74,6 +74,7 @@ class FedCVT(SplitNN):
     block: int = 512
 
     quantities: ClassVar[bool] = False
+    label_holder: ClassVar[bool] = False
     unaligned: ClassVar[bool] = True
     own_top: ClassVar[bool] = False
     world: ClassVar[dict[str, Any]] = {"task": {"unaligned": 60}}

@@ -64,7 +64,7 @@ class FewShot(OneShot):
         check.integer(f"{self.name}.infer_epochs", self.infer_epochs)
 
     def build(self, fed: Federation) -> None:
-        if all(fed.stack.unaligned(p).shape[1] == 0 for p in fed.parties):
+        if all(fed.stack.unaligned(p.name).shape[1] == 0 for p in self.clients(fed)):
             raise ConfigError(
                 f"{self.name}: needs unaligned rows, but every training row is aligned. Set "
                 "data.aligned to a share or number of rows, or use oneshot."

@@ -60,6 +60,7 @@ class FPD(SplitNN):
     own_batch_size: int = 0
 
     quantities: ClassVar[bool] = False
+    label_holder: ClassVar[bool] = False
     unaligned: ClassVar[bool] = True
     own_top: ClassVar[bool] = False
     world: ClassVar[dict[str, Any]] = {
@@ -111,7 +112,7 @@ class FPD(SplitNN):
         walks_own = self._walks_own(fed)
         rows = own if walks_own else aligned
         size = (self.own_batch_size or self.batch_size) if walks_own else self.batch_size
-        walk = Pass("train", rows, size, lambda batch: self.student_step(fed, batch))
+        walk = Pass("train", rows, size, lambda batch: self.student_step(fed, batch), self.smallest)
         return Phase(
             "student", rows, size, self.student_epochs, walk.step,
             select=self.select, select_by=self.select_by, patience=self.patience, passes=(walk,),

@@ -38,6 +38,7 @@ class Local(SplitNN):
 
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
     federated: ClassVar[bool] = False
+    label_holder: ClassVar[bool] = False
     world: ClassVar[dict[str, Any]] = {"task": {"signal": 0.0}}
 
     def passive(self, fed: Federation) -> list[Party]:

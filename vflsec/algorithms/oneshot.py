@@ -13,8 +13,8 @@
    needs a thousand before its pseudo-labels are worth anything.
 5. It uploads its new H^k once; the label holder trains f_c on them, extractors frozen.
 
-The label holder here is the active party; it is a client too, and trains on its own true labels
-unless ``active_labels = "clusters"``. ``finetune = true`` ends with split training from these
+The label holder here is the active party. With columns it is a client too, and trains on its own
+true labels unless ``active_labels = "clusters"``; without (as published) it trains f_c alone. ``finetune = true`` ends with split training from these
 weights. Messages by client: two embeddings up, one gradient and one signal (C) down, ids once; with
 `finetune` those of split learning. Row sets: aligned = ``labelled``, unaligned = ``local:PARTY``
 minus ``aligned``.
@@ -71,6 +71,7 @@ class OneShot(LocalWork):
             name, rows, self.batch_size, epochs, lambda batch: self.local_step(fed, batch),
             after_epoch=lambda epoch: self._average(fed) if epoch == epochs - 1 else None,
             before=lambda: self.restart(fed), audited=False, predicts=False,
+            smallest=self.smallest,
         )  # fmt: skip
 
     def _ending(self, fed: Federation) -> list[Phase]:
@@ -88,7 +89,7 @@ class OneShot(LocalWork):
 
     def restart(self, fed: Federation) -> None:
         """Fresh optimizers for a new phase."""
-        for party in self.clients(fed):
+        for party in (fed.active, *self.passive(fed)):
             party.start(self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2)
 
     def drop_heads(self, fed: Federation) -> None:

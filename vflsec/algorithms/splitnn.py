@@ -5,7 +5,8 @@ passive parties send theirs. The active party fuses them, evaluates its top mode
 updates its own models and sends G^k = dL/dz^k (b, d_k) to each passive party, which continues the
 backward pass through f^k. Without a top model (`top = []` and `aggregation = "sum"`) the logits are
 the sum of the embeddings, which then have one column a class: this is the setting in which the
-direct attack reads labels from the sign of a gradient.
+direct attack reads labels from the sign of a gradient. An active party without columns has no
+bottom; it holds the labels and the top.
 
 Messages a step and passive party: one embedding up, one gradient down, plus the batch's sample ids;
 once: the intersection of ids; each epoch with early stopping: one signal.
@@ -29,7 +30,7 @@ from vflsec.algorithms._split_settings import SplitSettings
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation, Phase
 from vflsec.nn.chain import follow, join, walked
-from vflsec.nn.images import convolutional
+from vflsec.nn.images import BOTTOMS, image_bottom
 from vflsec.nn.models import bottom, from_path, mlp, top_from_path
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.rowwise import alone, row_gradients
@@ -70,6 +71,7 @@ class SplitNN(SplitSettings):
     """Hyper-parameters: those of split training."""
 
     quantities: ClassVar[bool] = True
+    label_holder: ClassVar[bool] = True
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
         {
             ("embedding", "passive", "active"),
@@ -83,10 +85,11 @@ class SplitNN(SplitSettings):
         task = fed.stack.first
         for name in self.parties:
             check.one_of(f"{self.name}.parties: the party", name, task.parties)
-        names = [task.active, *(p.name for p in self.passive(fed))]
-        if self.encoder_kind == "conv" and all(len(task.schema[p].shape) != 3 for p in names):
+        names = [p.name for p in self.holders(fed)]
+        if self.encoder_kind in BOTTOMS and all(len(task.schema[p].shape) != 3 for p in names):
             raise ConfigError(
-                f"{self.name}: encoder_kind 'conv' needs a party whose rows are images (c, h, w), "
+                f"{self.name}: encoder_kind {self.encoder_kind!r} needs a party whose rows are "
+                "images (c, h, w), "
                 f"got {', '.join(f'{p} {task.schema[p].shape}' for p in names)}. Use 'mlp'."
             )
         if self.select and self.select_by == "auc" and fed.classes != 2:
@@ -96,9 +99,10 @@ class SplitNN(SplitSettings):
         widths = [self.width(p, fed.classes) for p in names]
         for name, width in zip(names, widths, strict=True):
             fed.add(name, "bottom", self._bottom(fed, name, width))
-        for i, name in enumerate(names[1:], start=1):
-            fed.link(name).build(fed, widths[i])
-            widths[i] = fed.link(name).width(widths[i])
+        for i, name in enumerate(names):
+            if name != task.active:
+                fed.link(name).build(fed, widths[i])
+                widths[i] = fed.link(name).width(widths[i])
         if self.aggregation != "concat" and len(set(widths)) > 1:
             raise ConfigError(
                 f"{self.name}: aggregation {self.aggregation!r} needs one width for all "
@@ -112,7 +116,7 @@ class SplitNN(SplitSettings):
                 self._top(fused, fed.classes),
                 dict(zip(names, widths, strict=True)) if self.aggregation == "concat" else None,
             )
-        for name in names:
+        for name in dict.fromkeys((task.active, *names)):
             fed.parties[name].start(
                 self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2
             )
@@ -129,8 +133,11 @@ class SplitNN(SplitSettings):
         if "module" in own:
             return lambda: from_path(own["module"], schema, width, own.get("args"))
         hidden = tuple(own.get("hidden", self.hidden))
-        if self.encoder_kind == "conv" and len(schema.shape) == 3:
-            return lambda: convolutional(schema, hidden, width, dropout=self.dropout)
+        if self.encoder_kind in BOTTOMS and len(schema.shape) == 3:
+            return lambda: image_bottom(
+                self.encoder_kind, schema, hidden, width, depth=self.encoder_depth,
+                dropout=self.dropout,
+            )  # fmt: skip
         return lambda: bottom(
             schema, hidden, width, dropout=self.dropout, width=self.embedding or None,
             rows=self.embedding_rows,
@@ -147,6 +154,12 @@ class SplitNN(SplitSettings):
     def passive(self, fed: Federation) -> list[Party]:
         """The passive parties that take part."""
         return fed.passive
+
+    def holders(self, fed: Federation) -> list[Party]:
+        """The parties with a bottom: the active one, if it has columns, and the passive ones."""
+        task = fed.stack.first
+        own = [] if task.schema[task.active].empty else [fed.active]
+        return [*own, *self.passive(fed)]
 
     def phases(self, fed: Federation) -> list[Phase]:
         self.intersect(fed, "train")
@@ -165,7 +178,7 @@ class SplitNN(SplitSettings):
             name, fed.stack.rows("labelled"), self.batch_size, epochs,
             lambda batch: self.step(fed, batch),
             select=self.select, select_by=self.select_by, patience=self.patience,
-            listeners=tuple(p.name for p in self.passive(fed)),
+            listeners=tuple(p.name for p in self.passive(fed)), smallest=self.smallest,
         )  # fmt: skip
 
     @walked
@@ -188,7 +201,8 @@ class SplitNN(SplitSettings):
         batch = self.up(fed, rows)
         own, cut = self.differentiate(fed, batch)
         self.down(fed, batch, cut)
-        fed.active.update(own, rows=lambda: self.own_rows(fed, batch), ids=rows)
+        if fed.active.optimizer is not None:
+            fed.active.update(own, rows=lambda: self.own_rows(fed, batch), ids=rows)
 
     @walked
     def up(self, fed: Federation, rows: Tensor) -> Exchange:
@@ -196,7 +210,8 @@ class SplitNN(SplitSettings):
         active = fed.active
         x_active = fed.columns(active.name, rows)
         batch = Exchange(rows, fed.targets(rows), {active.name: x_active})
-        batch.got[active.name] = active.run("bottom", x_active, self)
+        if active in self.holders(fed):
+            batch.got[active.name] = active.run("bottom", x_active, self)
         for party in self.passive(fed):
             fed.send("ids", active.name, party.name, rows, rows, name="batch")
             x = batch.x[party.name] = fed.columns(party.name, rows)
@@ -267,7 +282,7 @@ class SplitNN(SplitSettings):
     def predict(self, fed: Federation, rows: Tensor) -> Tensor:
         active = fed.active.name
         parts = []
-        for party in (fed.active, *self.passive(fed)):
+        for party in self.holders(fed):
             x = fed.columns(party.name, rows, train=False)
             z = party.modules["bottom"](x, train=False)
             if party.name != active:
@@ -286,7 +301,7 @@ class SplitNN(SplitSettings):
         planned = self.planned_facts(task.active, task.parties, task.classes)
         return fed.facts(
             algorithm=planned.algorithm, aggregation=planned.aggregation, top=planned.top,
-            widths=planned.widths, batch_size=planned.batch_size, epochs=planned.epochs,
+            widths={p.name: planned.widths[p.name] for p in self.holders(fed)}, batch_size=planned.batch_size, epochs=planned.epochs,
             extra=planned.extra,
         )  # fmt: skip
 

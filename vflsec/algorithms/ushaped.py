@@ -51,6 +51,7 @@ class UShaped(SplitNN):
     top: tuple[int, ...] = (32,)
 
     quantities: ClassVar[bool] = False
+    label_holder: ClassVar[bool] = False
     own_top: ClassVar[bool] = False
     sends: ClassVar[frozenset[tuple[str, str, str]]] = SplitNN.sends | {
         ("embedding", "active", "passive"),

@@ -78,6 +78,7 @@ class VFLHLP(SplitNN):
     scarf_patience: int = 3
 
     quantities: ClassVar[bool] = False
+    label_holder: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

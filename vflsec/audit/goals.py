@@ -46,7 +46,8 @@ def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
         truth = Truth("feature", rows, torch.cat(parts, dim=1).double().numpy())
         return Goal(truth, task.classes, task.prior.numpy())
     if attack.target in ("attribute", "property"):
-        victim = victims("feature", spec.adversary, task.parties, spec.victim)[0]
+        whose = victims("feature", spec.adversary, task.parties, spec.victim)
+        victim = next((p for p in whose if not task.schema[p].empty), whose[0])
         column = str(getattr(attack, "column", ""))
         codes, classes = task.schema[victim].attribute(task.x[victim], column)
         if attack.target == "property":

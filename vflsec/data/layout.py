@@ -209,9 +209,10 @@ def assign_columns(
     columns: Mapping[str, Sequence[str]] | None,
     drop: Sequence[str],
     *,
+    active: str,
     single: bool,
 ) -> dict[str, list[str]]:
-    """Feature columns of each party, in file order or as listed."""
+    """Feature columns of each party, in file order or as listed; `active` may have none."""
     everything = [c for f in frames.values() for c in f.columns]
     for c in drop:
         if c not in everything:
@@ -246,7 +247,7 @@ def assign_columns(
                     "Remove one mention.",
                 )  # fmt: skip
             owner[key] = p
-        if not mine:
+        if not mine and p != active:
             raise data_error(
                 frame.path, f"party {p!r}", "have at least one feature column", "none",
                 f"The table has {listed(frame.columns)}.",

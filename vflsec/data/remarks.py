@@ -35,6 +35,8 @@ def missing_by_column(source: Source) -> dict[str, dict[str, int]]:
 def remarks(source: Source) -> list[str]:
     """One sentence for each thing that was read otherwise than a reader may expect."""
     out = []
+    if source.label_holder:
+        out.append(f"{source.active} holds labels only: it has no column of its own.")
     for party, counts in missing_by_column(source).items():
         rows = len(source.parties[party].rows)
         parts = [f"{c} {k}" for c, k in counts.items()]

@@ -61,3 +61,8 @@ class Source:
     group: NDArray[np.int64] | None = None
     values: NDArray[np.float64] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label_holder(self) -> bool:
+        """Whether the active party holds labels only: a table without a column."""
+        return self.parties[self.active].values.shape[1:] == (0,)

@@ -75,7 +75,7 @@ def load_tables(
         active: the party with the labels. Default: the party whose table has the label column;
             with one table, the party called ``active``, else the first of `columns`.
         columns: feature columns by party. Optional with several files, where the default is all
-            columns that have no other role.
+            columns that have no other role. The active party may have none and hold labels only.
         categorical, numeric: columns declared to be so, as ``column`` or ``party.column``.
             Undeclared columns: numbers and dates (:mod:`vflsec.data.dates`) are numeric, text and
             booleans categorical.
@@ -119,7 +119,9 @@ def load_tables(
     if why := unshowable(name):
         raise data_error("data", "name", why, repr(name), 'Add name = "..." under [data].')
     order = [active, *(p for p in frames if p != active)]
-    used = assign_columns(frames, roles, columns, drop, single=not isinstance(files, Mapping))
+    used = assign_columns(
+        frames, roles, columns, drop, active=active, single=not isinstance(files, Mapping)
+    )
     declared = declared_kinds(frames, used, categorical, numeric)
 
     index = _indices(frames, roles, order)

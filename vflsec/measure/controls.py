@@ -88,14 +88,15 @@ def controls(
 ) -> list[list[Control]]:
     """The controls of each view, in the same order; known rows must be equal in number.
 
-    Without known rows, or where own columns were not recorded, only the majority remains. `alone`
+    Without known rows, without columns, or where those were not recorded, only the majority remains.
+    `alone`
     gives for each view the bottom that its adversary could have trained without the federation;
     empty if there is no such thing.
     """
     out = [[majority(v)] for v in views]
     if not views or views[0].known is None or len(views[0].known) < 2:
         return out
-    if any(p not in v.columns for v in views for p in v.adversary):
+    if any(p not in v.columns for v in views for p in v.adversary) or not views[0].holders:
         return out
     for view, mine, fit in zip(views, out, _scratch(views, rngs), strict=True):
         if fit is not None:
@@ -162,9 +163,9 @@ def untrained(
     Empty lists where there is no such thing: the attack needs more than its own bottom and grants,
     or the bottom is not kept.
     """
-    if any("initial" not in v.models[p] for v in views for p in v.adversary):
+    if any("initial" not in v.models[p] for v in views for p in v.holders):
         return [[] for _ in views]
-    before = [{p: v.models[p]["initial"] for p in v.adversary} for v in views]
+    before = [{p: v.models[p]["initial"] for p in v.holders} for v in views]
     return _on_others("untrained", attack, views, rngs, before)
 
 
@@ -182,7 +183,7 @@ def reassigned(
     Args:
         bottoms: of each view's adversaries, by party.
     """
-    if any(p not in by for v, by in zip(views, bottoms, strict=True) for p in v.adversary):
+    if any(p not in by for v, by in zip(views, bottoms, strict=True) for p in v.holders):
         return [[] for _ in views]
     return _on_others("reassigned", attack, views, rngs, bottoms)
 
@@ -241,7 +242,7 @@ def value_controls(
         out.append([Control("mean", Guess("label", rows, torch.zeros(len(rows))), 0.0)])
     if not views or views[0].known is None or len(views[0].known) < 2:
         return out
-    if any(p not in v.columns for v in views for p in v.adversary):
+    if any(p not in v.columns for v in views for p in v.adversary) or not views[0].holders:
         return out
     for view, mine, found in zip(views, out, value_learners(views, rngs), strict=True):
         rows = view.target_rows
@@ -250,7 +251,7 @@ def value_controls(
 
 
 def feature_controls(view: View) -> list[Control]:
-    """Controls of a feature attack: means of the granted rows, and regression on own columns.
+    """Controls of a feature attack: means of the granted rows, and regression on own columns, if any.
 
     Raises:
         ThreatModelError: no victim is in the view.
@@ -270,11 +271,14 @@ def feature_controls(view: View) -> list[Control]:
 
 
 def _own_inputs(view: View) -> dict[str, torch.Tensor]:
-    """What regression on own columns starts from, (N, p): columns, and beside own labels."""
-    n = len(next(iter(view.columns.values())))
-    own = view.design(torch.arange(n, device=view.target_rows.device))
-    if view.labels is None:
-        return {"linear": own}
-    hot = torch.nn.functional.one_hot(view.labels.clamp_min(0), view.facts.classes)
-    hot = torch.where(view.labels.unsqueeze(1) < 0, 0, hot).to(own)
-    return {"linear": own, "labelled": torch.cat([own, hot], dim=1)}
+    """What regression on one's own starts from, (N, p): columns, if any, and beside own labels."""
+    out: dict[str, torch.Tensor] = {}
+    if view.holders:
+        n = len(next(iter(view.columns.values())))
+        out["linear"] = view.design(torch.arange(n, device=view.target_rows.device))
+    if view.labels is not None:
+        hot = torch.nn.functional.one_hot(view.labels.clamp_min(0), view.facts.classes)
+        hot = torch.where(view.labels.unsqueeze(1) < 0, 0, hot).to(view.target_rows.device)
+        own = out.get("linear")
+        out["labelled"] = hot.float() if own is None else torch.cat([own, hot.to(own)], dim=1)
+    return out

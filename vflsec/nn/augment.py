@@ -23,7 +23,7 @@ from torch.nn.functional import affine_grid, grid_sample, pad
 from vflsec.rng import Streams
 from vflsec.view import Schema
 
-__all__ = ["CODE_VIEWS", "Corruption", "ImageViews"]
+__all__ = ["CODE_VIEWS", "Corruption", "ImageViews", "grey"]
 
 CODE_VIEWS: dict[str, Any] = {
     "scale": (0.3, 1.0), "jitter": (0.3, 0.3, 0.3, 0.1), "grey_rate": 0.0,
@@ -136,16 +136,16 @@ class ImageViews:
             return (1 + strength * (2 * u[:, column] - 1)).reshape(-1, 1, 1, 1)
 
         out = (x * factor(5, self.jitter[0])).clamp(0, 1)
-        level = _grey(out).mean((1, 2, 3), keepdim=True)
+        level = grey(out).mean((1, 2, 3), keepdim=True)
         out = (level + (out - level) * factor(6, self.jitter[1])).clamp(0, 1)
         if x.shape[1] == 3:
-            grey = _grey(out)
-            out = (grey + (out - grey) * factor(7, self.jitter[2])).clamp(0, 1)
+            dull = grey(out)
+            out = (dull + (out - dull) * factor(7, self.jitter[2])).clamp(0, 1)
             out = _turn(out, (2 * u[:, 8] - 1) * self.jitter[3])
         treated = (u[:, 9] < self.jitter_rate).reshape(-1, 1, 1, 1)
         out = torch.where(treated, out, x)
         drained = (u[:, 12] < self.grey_rate).reshape(-1, 1, 1, 1)
-        return torch.where(drained, _grey(out).expand_as(out), out)
+        return torch.where(drained, grey(out).expand_as(out), out)
 
     def _blur(self, x: Tensor, u: Tensor) -> Tensor:
         sigma = self.sigma[0] + (self.sigma[1] - self.sigma[0]) * u[:, 10]
@@ -159,7 +159,8 @@ class ImageViews:
         return torch.where((u[:, 11] < self.blur_rate).reshape(-1, 1, 1, 1), out, x)
 
 
-def _grey(x: Tensor) -> Tensor:
+def grey(x: Tensor) -> Tensor:
+    """Images (n, c, h, w) in one channel; those that do not have three stay as they are."""
     if x.shape[1] != 3:
         return x
     weights = torch.tensor([0.299, 0.587, 0.114], dtype=x.dtype, device=x.device)

@@ -4,7 +4,7 @@ Tables (FixMatch-tab): weak view a(x) = (1 - m) * x + m * x_mean with m ~ Bernou
 *replaced* entries; strong view a(x) + n with the same mask and n ~ N(0, sigma^2). Of a categorical
 column the most frequent code stands for the mean, and noise goes to numeric columns only.
 Images: weak = a shift by at most an eighth of the side, edges repeated (and a horizontal flip on
-demand); strong = weak, then random contrast and brightness and a square hole.
+demand); strong = weak, then random contrast and brightness, or RandAugment, and a square hole.
 
 Every replica draws from generators of its own, so its views do not depend on the others.
 
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vflsec.nn.randaugment import randaugment
 from vflsec.rng import Streams
 from vflsec.view import Schema
 
@@ -90,11 +91,13 @@ class ImageViews(Views):
         rng: streams of this party's views.
         flip: weak views are mirrored left to right with probability 1/2.
         jitter: contrast is scaled by, and brightness moved by, a number uniform in +-jitter.
+        random: RandAugment instead of those two.
     """
 
     rng: Streams
     flip: bool = False
     jitter: float = 0.4
+    random: bool = False
 
     def weak(self, x: Tensor) -> Tensor:
         _, b, _, h, w = x.shape
@@ -114,9 +117,12 @@ class ImageViews(Views):
     def pair(self, x: Tensor) -> tuple[Tensor, Tensor]:
         weak = self.weak(x)
         _, b, _, h, w = x.shape
-        factor, offset = ((self.rng.uniform((b, 2)).to(x) * 2 - 1) * self.jitter).unbind(2)
-        shape = (len(x), b, 1, 1, 1)
-        strong = weak * (1 + factor.reshape(shape)) + offset.reshape(shape)
+        if self.random:
+            strong = randaugment(weak, self.rng)
+        else:
+            factor, offset = ((self.rng.uniform((b, 2)).to(x) * 2 - 1) * self.jitter).unbind(2)
+            shape = (len(x), b, 1, 1, 1)
+            strong = weak * (1 + factor.reshape(shape)) + offset.reshape(shape)
         hole = self._hole(h, b, x.device).unsqueeze(3) & self._hole(w, b, x.device).unsqueeze(2)
         return weak, torch.where(hole.unsqueeze(2), 0.0, strong.clamp(0, 1))
 

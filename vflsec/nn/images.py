@@ -1,9 +1,10 @@
-"""Image layers on the replica axis, a small convolutional bottom, and ResNet-18.
+"""Image layers on the replica axis, a small convolutional bottom, ResNet-18 and wide ResNets.
 
 Convolution and normalisation of images run replica by replica: their kernels dwarf the cost of a
 Python loop, and one replica's numbers do not depend on which kernel its company would choose.
 
-Source: He, Zhang, Ren, Sun, "Deep residual learning for image recognition", CVPR 2016.
+Source: He, Zhang, Ren, Sun, "Deep residual learning for image recognition", CVPR 2016; Zagoruyko,
+Komodakis, "Wide residual networks", BMVC 2016, arXiv:1605.07146.
 """
 
 from __future__ import annotations
@@ -15,10 +16,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vflsec import check
 from vflsec.nn.replicas import Replicas, apply, stacked
 from vflsec.view import Schema
 
-__all__ = ["BasicBlock", "convolutional", "resnet18"]
+__all__ = [
+    "BOTTOMS", "NORMALISED", "BasicBlock", "WideBlock", "convolutional", "image_bottom", "resnet18",
+    "wide_resnet",
+]  # fmt: skip
+
+BOTTOMS = ("conv", "resnet", "wideresnet")
+"""Kinds of bottoms for images."""
+
+NORMALISED = ("resnet", "wideresnet")
+"""Those that normalise over the batch, so that a row's embedding in training depends on others."""
 
 
 class BasicBlock(nn.Module):
@@ -74,6 +85,101 @@ def convolutional(
     return nn.Sequential(*layers, nn.Linear(before * height * width, out))
 
 
+class WideBlock(nn.Module):
+    """Normalise, ReLU, convolve 3 x 3, twice, beside a shortcut ("B(3, 3)", before-activated).
+
+    Where the shape changes, the shortcut is a 1 x 1 convolution of the activated input.
+
+    Args:
+        inputs, out: channels.
+        stride: of the first convolution.
+    """
+
+    def __init__(self, inputs: int, out: int, stride: int = 1) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU())
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU(),
+            nn.Conv2d(out, out, 3, 1, 1, bias=False),
+        )  # fmt: skip
+        self.same = stride == 1 and inputs == out
+        self.shortcut: nn.Module = nn.Identity()
+        if not self.same:
+            self.shortcut = nn.Conv2d(inputs, out, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        return self.body(h) + self.shortcut(x if self.same else h)
+
+
+def image_bottom(
+    kind: str, schema: Schema, hidden: Sequence[int], out: int, *, depth: int = 20,
+    dropout: float = 0.0,
+) -> nn.Sequential:  # fmt: skip
+    """A bottom for images, to `out` numbers.
+
+    Args:
+        kind: one of :data:`BOTTOMS`. ``conv``: :func:`convolutional` with `hidden` as channels;
+            ``resnet``: :func:`resnet18` with the small stem, `out` / 8 channels in its first stage;
+            ``wideresnet``: :func:`wide_resnet` of `depth`, `out` / 64 times as wide as the thin
+            one. The published bottom of one-shot VFL, "WideResNet20" with 256 outputs, fits the
+            last with depth 20 and 256.
+        schema: of rows (c, h, w).
+        hidden, dropout: of ``conv`` alone.
+        out: width of the embedding.
+        depth: of ``wideresnet`` alone.
+
+    Raises:
+        ConfigError: `out` is no multiple of 8, or of 64; or there is no such depth.
+    """
+    if kind == "conv":
+        return convolutional(schema, hidden, out, dropout=dropout)
+    unit = 8 if kind == "resnet" else 64
+    if out % unit:
+        rule = f"a multiple of {unit} with encoder_kind {kind!r}"
+        raise check.fail("cut", rule, out, "A top model is needed: without one cut is the classes.")
+    if kind == "wideresnet":
+        return wide_resnet(schema.shape[0], depth, out // unit)
+    return nn.Sequential(*resnet18(schema.shape[0], out // unit, "small"))
+
+
+def wide_resnet(channels: int, depth: int = 20, width: int = 4) -> nn.Sequential:
+    """A wide ResNet without its classifier: images of 8 to 64 pixels -> 64 x `width` numbers.
+
+    A convolution of 16 channels, three stages of n blocks with 16, 32 and 64 x `width` channels,
+    of which the second and third halve the sides, normalisation, ReLU, mean over all pixels.
+
+    Args:
+        channels: of the images.
+        depth: 6 n + 4 (as wide ResNets are counted) or 6 n + 2 (as ResNets for CIFAR are, without
+            the convolutions of the shortcuts): 10, 16, 28, 40 or 8, 14, 20, 32, ...
+        width: how many times as wide as the thin network.
+
+    Raises:
+        ConfigError: there is no such depth.
+    """
+    blocks = (depth - 2) // 6
+    if depth < 8 or depth % 6 not in (2, 4):
+        raise check.fail("encoder_depth", "6 n + 2 or 6 n + 4 with n >= 1, such as 20 or 28", depth)
+    layers: list[nn.Module] = [nn.Conv2d(channels, 16, 3, 1, 1, bias=False)]
+    before = 16
+    for stage in range(3):
+        out = 16 * width * 2**stage
+        for i in range(blocks):
+            layers.append(WideBlock(before, out, 2 if stage and not i else 1))
+            before = out
+    layers += [nn.BatchNorm2d(before), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    made = nn.Sequential(*layers)
+    _kaiming(made)
+    return made
+
+
+def _kaiming(module: nn.Module) -> None:
+    for m in module.modules():
+        if isinstance(m, nn.Conv2d):
+            nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
+
+
 def resnet18(
     channels: int, width: int = 64, stem: str = "imagenet"
 ) -> tuple[nn.Sequential, nn.Sequential]:
@@ -108,9 +214,8 @@ def resnet18(
             flat=nn.Flatten(),
         )
     )
-    for m in (*bottom.modules(), *top.modules()):
-        if isinstance(m, nn.Conv2d):
-            nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
+    _kaiming(bottom)
+    _kaiming(top)
     return bottom, top
 
 
@@ -122,6 +227,13 @@ def _stage(inputs: int, out: int, stride: int) -> nn.Sequential:
 def _block(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
     body = apply(s, f"{prefix}body.", module.body, x, train)
     return torch.relu(body + apply(s, f"{prefix}shortcut.", module.shortcut, x, train))
+
+
+@stacked(WideBlock)
+def _wide_block(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
+    h = apply(s, f"{prefix}first.", module.first, x, train)
+    beside = apply(s, f"{prefix}shortcut.", module.shortcut, x if module.same else h, train)
+    return apply(s, f"{prefix}body.", module.body, h, train) + beside
 
 
 @stacked(nn.Conv2d)

@@ -59,17 +59,17 @@ def own_model(view: View, part: str = "bottom") -> nn.Module | None:
         part: ``bottom`` as trained, ``initial`` as it was before, or one tower (``bottom.cross``).
     """
     try:
-        bottoms = [copy.deepcopy(view.model(part, p)) for p in view.adversary]
+        bottoms = [copy.deepcopy(view.model(part, p)) for p in view.holders]
     except ThreatModelError:
         return None
-    if len(bottoms) == 1:
-        return bottoms[0]
-    return Joint(bottoms, [view.schema[p].shape for p in view.adversary])
+    if len(bottoms) < 2:
+        return bottoms[0] if bottoms else None
+    return Joint(bottoms, [view.schema[p].shape for p in view.holders])
 
 
 def own_rows(view: View, rows: Tensor) -> Tensor:
     """Input rows for :func:`own_model`: a party's own columns, or a coalition's, flat."""
-    parts = [view.columns[p][rows] for p in view.adversary]
+    parts = [view.columns[p][rows] for p in view.holders]
     return parts[0] if len(parts) == 1 else torch.cat([x.flatten(1) for x in parts], dim=1)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
-from vflsec.cell import exhausted
+from vflsec.cell import OF_THE_LABELS, exhausted, victims
 from vflsec.errors import VflsecError
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
     if sends is not None:
         sends = rerouted(sends, info, cell)
     who = "+".join(spec.adversary)
+    whose = victims(attack.target, spec.adversary, info.parties, spec.victim)
+    if info.label_holder and attack.target not in OF_THE_LABELS and whose == (info.active,):
+        return "not-applicable", f"{spec.name} is after columns, and {info.active} has none."
     roles = {"active" if p == info.active else "passive" for p in spec.adversary}
     for need in as_needs(attack.needs):
         if need.is_grant:

@@ -142,6 +142,7 @@ class _Planner:
             overlap=source.facts.get("parties", {}),
             alignment=tuple(alignment(source, self.root.audit.confidence)),
             labelled=labelled_rows(source, info.split),
+            label_holder=source.label_holder,
         )
         return info, source
 
@@ -201,6 +202,12 @@ class _Planner:
             ):
                 self.notes.append(
                     f"reference {reference!r} is left out on {info.name}: {name} learns classes."
+                )
+                continue
+            if info.label_holder and not registry.algorithms.get(name).label_holder:
+                self.notes.append(
+                    f"reference {reference!r} is left out on {info.name}: {info.active} has no "
+                    "column to train on."
                 )
                 continue
             params = self.cells.reference_params(name)

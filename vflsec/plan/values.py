@@ -33,6 +33,7 @@ class DataInfo:
         missing: {party: {column: rows without a value}}.
         tables: of the user's own tables, one entry for each file; see
             :func:`vflsec.data.profile.table_facts`.
+        label_holder: whether the active party has labels and no column.
         overlap: {party: rows, rows in common, of these labelled, rows only here}.
         alignment: what each party learns of each other one by matching rows, see
             :func:`vflsec.audit.alignment.alignment`.
@@ -49,6 +50,7 @@ class DataInfo:
     tables: Sequence[Mapping[str, Any]] = ()
     overlap: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     alignment: Sequence[Mapping[str, Any]] = ()
+    label_holder: bool = False
 
     @property
     def source(self) -> dict[str, Any]:

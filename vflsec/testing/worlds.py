@@ -41,7 +41,7 @@ def small_task(
     Args:
         seed: of the world.
         n: aligned rows, 60 % labelled training, 15 % validation, 25 % test.
-        widths: columns of each party, the active one first.
+        widths: columns of each party, the active one first, which may have 0: labels only.
         classes: number of classes; the label is the argmax of `signal` times the last party's first
             columns plus the active party's first columns plus noise.
         positive_rate: share of class 1 instead, for two classes.
@@ -53,7 +53,9 @@ def small_task(
     names = ("active", *(f"passive{k}" for k in range(1, len(widths))))
     total = n + unaligned * len(names)
     x = {p: torch.randn(total, w, generator=g) for p, w in zip(names, widths, strict=True)}
-    value = signal * x[names[-1]][:, :classes] + x[names[0]][:, :classes]
+    value = signal * x[names[-1]][:, :classes]
+    if widths[0]:
+        value = value + x[names[0]][:, :classes]
     value = value + 0.5 * torch.randn(total, classes, generator=g)
     y = value.argmax(1)
     if positive_rate is not None:

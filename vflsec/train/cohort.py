@@ -113,6 +113,7 @@ class Training:
         self.seeds = [c.seed for c in cells]
         self.stack = Stack.build(tasks, self.seeds, device, getattr(torch, first.dtype))
         self.algorithm.check_label(self.stack.first.classes)
+        self.algorithm.check_columns(self.stack.first)
         self.initial: dict[str, dict[str, Tensor]] = {}
         self._alone: dict[str, Replicas | None] = {}
         self._reassigned: dict[str, Replicas] | None = None

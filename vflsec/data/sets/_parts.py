@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from vflsec.data.features import Features
 from vflsec.data.source import PartyData
 
-__all__ = ["all_rows", "blocks", "digest", "numeric_table", "party_names", "world_digest"]
+__all__ = ["all_rows", "blocks", "digest", "no_columns", "numeric_table", "party_names",
+           "world_digest"]  # fmt: skip
 
 
 def party_names(parties: int) -> tuple[str, ...]:
@@ -31,6 +32,11 @@ def numeric_table(values: NDArray[np.float64], names: Sequence[str]) -> PartyDat
     """A party's table of numeric columns that holds every row."""
     rows = np.arange(len(values), dtype=np.int64)
     return PartyData(np.asarray(values, dtype=np.float64), rows, tuple(names), (None,) * len(names))
+
+
+def no_columns(n: int) -> PartyData:
+    """The table of a party that knows `n` rows by their labels only."""
+    return PartyData(np.zeros((n, 0)), np.arange(n, dtype=np.int64))
 
 
 def digest(parties: Mapping[str, PartyData], y: NDArray[np.int64]) -> str:

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from vflsec import check, registry
 from vflsec.data.reading import data_error
+from vflsec.data.sets._parts import blocks, no_columns, party_names
 from vflsec.data.sets._published import find_files
 from vflsec.data.source import PartyData, Source
 from vflsec.rng import numpy_generator
@@ -56,6 +57,8 @@ class Cifar10:
     Args:
         folder: where the files lie; a relative path starts from the scenario's folder.
         file: name of a NumPy archive in it; "" reads the binary version.
+        server: put the labels at an active party without columns, beside two passive ones with a
+            half each: the parties of the source.
         rows, test_rows: draw so many training and test images, the same for every seed; 0 takes
             all of them.
     """
@@ -64,6 +67,7 @@ class Cifar10:
     file: str = ""
     rows: int = 0
     test_rows: int = 0
+    server: bool = False
 
     def __post_init__(self) -> None:
         check.integer("cifar10: rows", self.rows, low=0)
@@ -82,12 +86,12 @@ class Cifar10:
             folder = str(inner) if inner.is_dir() else self.folder
             paths = find_files("cifar10", folder, (*TRAIN, TEST), SITE)
         state = tuple((p, p.stat().st_mtime_ns, p.stat().st_size) for p in paths)
-        return _source(state, bool(self.file), self.rows, self.test_rows)
+        return _source(state, bool(self.file), self.rows, self.test_rows, self.server)
 
 
 @lru_cache(maxsize=1)
 def _source(
-    state: tuple[tuple[Path, int, int], ...], archive: bool, rows: int, test_rows: int
+    state: tuple[tuple[Path, int, int], ...], archive: bool, rows: int, test_rows: int, server: bool
 ) -> Source:
     """The same object for every seed, so that its images are in memory once."""
     paths = [path for path, _, _ in state]
@@ -95,12 +99,14 @@ def _source(
     images, y, test = read(paths, (rows, test_rows))
     x = np.ascontiguousarray(images.transpose(0, 3, 1, 2), dtype=np.float32) / np.float32(255)
     own = np.arange(len(y), dtype=np.int64)
-    cuts = {"active": slice(0, SIDE // 2), "passive": slice(SIDE // 2, SIDE)}
+    cuts = dict(zip(party_names(2 + server)[server:], blocks(SIDE, 2), strict=True))
+    tables = {"active": no_columns(len(y))} if server else {}
+    tables |= {p: PartyData(np.ascontiguousarray(x[..., cut]), own) for p, cut in cuts.items()}
     content = hashlib.sha256(y.tobytes() + test.tobytes())
     content.update(np.ascontiguousarray(images).data)
     return Source(
         name="cifar10",
-        parties={p: PartyData(np.ascontiguousarray(x[..., cut]), own) for p, cut in cuts.items()},
+        parties=tables,
         active="active",
         y=y,
         class_names=CLASSES,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vflsec import check, registry
-from vflsec.data.sets._parts import blocks, digest, numeric_table, party_names
+from vflsec.data.sets._parts import blocks, digest, no_columns, numeric_table, party_names
 from vflsec.data.source import PartyData, Source
 
 
@@ -32,10 +32,13 @@ class Digits:
     Args:
         parties: number of vertical strips: 2, 4 or 8.
         as_images: give images (1, 8, 8 / parties) with values in [0, 1] instead of table columns.
+        server: put the labels at an active party of its own, which has no columns, beside `parties`
+            passive ones.
     """
 
     parties: int = 2
     as_images: bool = False
+    server: bool = False
 
     def __post_init__(self) -> None:
         check.one_of("digits: parties", self.parties, (2, 4, 8))
@@ -46,7 +49,10 @@ class Digits:
 
         bunch = load_digits()
         tables: dict[str, PartyData] = {}
-        for party, cut in zip(party_names(self.parties), blocks(8, self.parties)):
+        names_of = party_names(self.parties + self.server)
+        if self.server:
+            tables["active"] = no_columns(len(bunch.target))
+        for party, cut in zip(names_of[self.server :], blocks(8, self.parties), strict=True):
             strip = bunch.images[:, :, cut]
             if self.as_images:
                 values = np.ascontiguousarray(strip[:, None] / 16, dtype=np.float32)
