@@ -71,7 +71,7 @@ def test_neighbouring_views_go_to_one_party(tmp_path: Path, style: str) -> None:
     assert source.group is not None
     assert len(np.unique(source.group)) == 36
     assert all(len({tuple(x) for x in a[source.group == g, :2]}) == 1 for g in range(36))
-    task = make_task(source, 0, validation=0.3)
+    task = make_task(source, 0, validation=0.55)
     groups = {k: set(source.group[task.sets[k].numpy()]) for k in ("labelled", "validation")}
     assert not groups["labelled"] & groups["validation"]
     assert source.class_names == CLASSES
