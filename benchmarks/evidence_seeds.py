@@ -1,11 +1,11 @@
 """Do the claims of the five source papers hold here? Writes docs/evidence/seeds.md.
 
 Run ``python benchmarks/evidence_seeds.py`` from the root. The tables lie in the folder that
-VFLSEC_TEST_DATA names, or in ../shared/data beside the repository. Every trial is an ordinary audit
-in build/evidence/seeds, so an interrupted run goes on where it was. First every setting of every
-system is trained, and validation rows choose one of each; then the chosen ones are trained
-undefended, under iso and under label-DP, and attacked. Figures by seed go to docs/evidence/seeds.csv,
-and the page is made of those alone (``--only-page``).
+VFLSEC_TEST_DATA names, or in ../shared/data beside the repository. Every trial is an ordinary
+audit in build/evidence/seeds, so an interrupted run goes on where it was. First every setting of
+every system is trained, and validation rows choose one of each; then the chosen ones are trained
+undefended, under iso and under label-DP, and attacked. Figures by seed go to
+docs/evidence/seeds.csv, and the page is made of those alone (``--only-page``).
 
 ``--data WORD`` runs the data sets whose name has the word, ``--family NAME`` those of one paper,
 ``--seeds N`` as many seeds, ``--utility`` leaves the attacks out, ``--heavy`` runs what wants an
@@ -78,8 +78,8 @@ def read(path: Path) -> pd.DataFrame:
     """Figures that were written; none without the file."""
     if not path.exists():
         return pd.DataFrame(columns=[*FIELDS])
-    return pd.read_csv(path, keep_default_na=False, na_values={c: "" for c in (
-        "value", "control_value", "advantage", "bytes")})  # fmt: skip
+    numbers = dict.fromkeys(("value", "control_value", "advantage", "bytes"), "")
+    return pd.read_csv(path, keep_default_na=False, na_values=numbers)
 
 
 def merged(found: pd.DataFrame, made: pd.DataFrame) -> pd.DataFrame:

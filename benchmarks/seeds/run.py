@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from seeds.claims import SYSTEMS, WORLDS, System, World
 
+from seeds.claims import SYSTEMS, WORLDS, System, World
 from vflsec.engine.run import run_audit
 
 __all__ = ["DATA", "FIELDS", "chosen", "figures", "main_task", "scenario", "section", "trials"]
@@ -108,7 +108,7 @@ def chosen(found: pd.DataFrame, name: str, title: str) -> int:
 def main_task(
     found: pd.DataFrame, name: str, title: str, stage: str, split: str = "test"
 ) -> pd.DataFrame:
-    """The undefended main task after the last phase: AUC where there are two classes, else accuracy."""
+    """The undefended main task after the last phase: AUC of two classes, else accuracy."""
     some = found[(found.world == name) & (found.system == title) & (found.stage == stage)]
     some = some[(some.attack == "") & (some.split == split) & (some.strength == 0)]
     if some.empty:

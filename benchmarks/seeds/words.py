@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pandas as pd
+
 from seeds.claims import CEILINGS, CLAIMS, SYSTEMS, WORLDS, Claim
 from seeds.run import GRID, chosen, main_task
 from seeds.verdict import RULE, WORDS, Effect, decided, judged
-
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.summary import cap
 
@@ -113,10 +113,10 @@ def page(found: pd.DataFrame, seeds: int) -> str:
             "",
             "## What each system gives away",
             "",
-            "The strongest of the attacks on labels by a passive party with 80 known rows (training "
-            "rows; the largest of the means, so a little high), and what the active party learns of "
-            "the others' columns with 50 known rows (R², over its own means): value and what lies "
-            "above the strongest control, over seeds. Bytes are those of training.",
+            "The strongest of the attacks on labels by a passive party with 80 known rows (on "
+            "training rows; the largest of the means, so a little high), and what the active party "
+            "learns of the others' columns with 50 known rows (R², over its own means): value and "
+            "what lies above the strongest control, over seeds. Bytes are those of training.",
             "",
             "| where | system | protection | main task | labels to passive | above control | "
             "columns to active | above control | bytes |",

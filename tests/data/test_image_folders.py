@@ -169,12 +169,14 @@ def test_large_files_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_patches_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="bhi: folder .* must be an existing folder"):
+    with pytest.raises(DataError, match=r"bhi: folder .* must be an existing folder"):
         load("bhi", tmp_path / "none")
-    with pytest.raises(DataError, match="got 0 patients with 0 pairs. Download and unpack them"):
+    with pytest.raises(DataError, match=r"got 0 patients with 0 pairs\. Download and unpack them"):
         load("bhi", tmp_path)
     bhi(tmp_path, 2)
-    with pytest.raises(DataError, match="must hold at least rows = 99 pairs, got 12. Lower `rows`"):
+    with pytest.raises(
+        DataError, match=r"hold at least rows = 99 pairs, got 12\. Lower"
+    ):
         load("bhi", tmp_path, rows=99)
 
 
