@@ -393,8 +393,7 @@ class View:
     @property
     def victims(self) -> tuple[str, ...]:
         """The parties whose columns were granted in part, or whose models were."""
-        others = (p for p in self.schema if p not in self.adversary)
-        return tuple(p for p in others if not self.schema[p].empty)
+        return tuple(p for p in self.schema if p not in self.adversary)
 
     def require_aux(self) -> tuple[Tensor, Tensor]:
         """The granted rows of the victims and their columns as numbers: (q,), (q, d).
@@ -475,8 +474,7 @@ class View:
         """The same view as if a victim's column were the label, known on the granted rows."""
         rows, _ = self.require_aux()
         assert self.aux is not None
-        victim = next(p for p in (*self.victims, *self.aux) if p in self.aux)
-        _, x = self.aux[victim]
+        victim, (_, x) = next(iter(self.aux.items()))
         codes, classes = self.schema[victim].attribute(x, column)
         shares = torch.bincount(codes, minlength=classes).double() / len(codes)
         facts = replace(self.facts, classes=classes)

@@ -169,3 +169,37 @@ def _stack(task: Any) -> Any:
     from vflsec.task import Stack
 
     return Stack.build({0: task}, [0, 0])
+
+
+def test_views_are_kept_of_those_who_have_columns(tmp_path: Path) -> None:
+    """Attacks by a passive party come from kept views; the label holder's need the training."""
+    from vflsec.engine.run import run_audit
+
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(240, 4, generator=rng)
+    y = (x[:, 1] + x[:, 3] > 0).int()
+    names = {"server": [], "bank": [0, 1], "shop": [2, 3]}
+    for name, own in names.items():
+        head = ",".join(["id", *(f"{name}{i}" for i in own), *(["y"] if not own else [])])
+        lines = [
+            ",".join(map(str, [r, *x[r, own].tolist(), *([int(y[r])] if not own else [])]))
+            for r in range(240)
+        ]
+        (tmp_path / f"{name}.csv").write_text("\n".join([head, *lines]) + "\n")
+    wanted: dict[str, Any] = {
+        "data": [{"files": {n: str(tmp_path / f"{n}.csv") for n in names}, "id": "id",
+                  "label": "y"}],
+        "algorithm": [{"name": "splitnn", "epochs": 2, "hidden": [4], "cut": 3}],
+        "attack": [{"name": "direction", "known_rows": 10},
+                   {"name": "embedding_inversion", "adversary": "active", "aux_rows": 20}],
+        "audit": {"seeds": 2, "references": [], "positive_control": False},
+    }  # fmt: skip
+    found = run_audit(wanted, tmp_path / "out", keep_views=True, device="cpu").results
+    assert set(found.status) == {"ok"}
+    wanted["attack"].append({"name": "model_completion", "known_rows": 10,
+                             "variants": ["logistic"]})  # fmt: skip
+    again = run_audit(wanted, tmp_path / "out", keep_views=True, device="cpu").results
+    assert set(again.status) == {"ok"}
+    more = again[again.attack.str.startswith("model_completion") & (again.metric == "auc")]
+    assert set(more.adversary) == {"bank", "shop"}
+    assert more.value.mean() > 0.6
