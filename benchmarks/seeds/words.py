@@ -151,9 +151,15 @@ def _reason(effect: Effect) -> str:
     return effect.word + (f": {effect.reason}" if effect.reason else "")
 
 
+def _plain(value: float) -> str:
+    """With three decimals, or four where the fourth is printed."""
+    text = f"{value:+.4f}"
+    return text.removesuffix("0")
+
+
 def _line(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> str:
     low, high = claim.effect
-    paper = f"{low:+.3f} to {high:+.3f} ({claim.source})"
+    paper = f"{_plain(low)} to {_plain(high)} ({claim.source})"
     if not told:
         return f"| {claim.paper} | {_said(claim)} | | | {paper} | not tried |"
     name, effect = _verdict(told)
