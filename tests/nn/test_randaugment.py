@@ -119,5 +119,7 @@ def test_views_take_it_by_option() -> None:
     assert float((strong - weak).abs().mean()) > 0.1
     made = registry.algorithms.create("oneshot", {"augment": "randaugment"})
     assert made.augment == "randaugment"
-    with pytest.raises(ConfigError, match="'fewshot': augment must be one of 'jitter', 'randaugment'"):
+    with pytest.raises(
+        ConfigError, match="'fewshot': augment must be one of 'jitter', 'randaugment'"
+    ):
         registry.algorithms.create("fewshot", {"augment": "cutmix"})
