@@ -17,86 +17,12 @@ from torch import Tensor, nn
 from vflsec.errors import ThreatModelError
 from vflsec.needs import FORMS, GRANTS, Need, as_needs
 from vflsec.references import References
+from vflsec.schema import Schema
 
 __all__ = [
     "FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "Update", "View", "as_needs",
     "side_by_side",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Schema:
-    """The layout of a party's prepared input rows.
-
-    Attributes:
-        names: one name a column (empty for images).
-        cardinalities: 0 for a numeric column, else the number of codes of a categorical one;
-            code 0 means missing or unseen. Categorical codes are stored as floats.
-        shape: shape of one row, ``(d,)`` for tables, ``(c, h, w)`` for images.
-    """
-
-    names: tuple[str, ...]
-    cardinalities: tuple[int, ...]
-    shape: tuple[int, ...]
-
-    @classmethod
-    def numbers(cls, shape: tuple[int, ...]) -> Schema:
-        """Rows of `shape` without categories; columns of a table are called c0, c1, ..."""
-        if len(shape) != 1:
-            return cls((), (), shape)
-        return cls(tuple(f"c{i}" for i in range(shape[0])), (0,) * shape[0], shape)
-
-    @property
-    def empty(self) -> bool:
-        """Whether the party has no column: it holds labels only."""
-        return self.shape == (0,)
-
-    @property
-    def numeric(self) -> tuple[int, ...]:
-        """Places of the numeric columns."""
-        return tuple(i for i, c in enumerate(self.cardinalities) if c == 0)
-
-    @property
-    def categorical(self) -> tuple[int, ...]:
-        """Places of the categorical columns."""
-        return tuple(i for i, c in enumerate(self.cardinalities) if c > 0)
-
-    def design(self, x: Tensor, *, most: int = 64) -> Tensor:
-        """Rows as a plain numeric matrix (n, p): categoricals one-hot, images flat.
-
-        A categorical column with more than `most` codes is folded to `most` by its code.
-        """
-        if not self.cardinalities:
-            return x.flatten(1)
-        parts = [x[:, list(self.numeric)]] if self.numeric else []
-        for i in self.categorical:
-            width = min(self.cardinalities[i], most)
-            codes = x[:, i].long() % width
-            parts.append(nn.functional.one_hot(codes, width).to(x.dtype))
-        return torch.cat(parts, dim=1)
-
-    def attribute(self, x: Tensor, column: str = "") -> tuple[Tensor, int]:
-        """One column as classes: (codes (n,) int64, their number).
-
-        A categorical column gives its codes; a numeric one whether it is above 0, its training
-        mean. The empty name means the first categorical column, or else the first column.
-
-        Raises:
-            ThreatModelError: there is no such column.
-        """
-        if not column:
-            i = self.categorical[0] if self.categorical else 0
-        elif column in self.names:
-            i = self.names.index(column)
-        else:
-            i = -1
-        if i < 0 or not self.cardinalities:
-            raise ThreatModelError(
-                f"there is no column {column!r} to infer; there are: {', '.join(self.names)}."
-            )
-        if self.cardinalities[i]:
-            return x[:, i].long(), self.cardinalities[i]
-        return (x[:, i] > 0).long(), 2
 
 
 @dataclass(frozen=True)
@@ -345,8 +271,7 @@ class View:
     @property
     def victims(self) -> tuple[str, ...]:
         """The parties whose columns were granted in part, or whose models were."""
-        others = (p for p in self.schema if p not in self.adversary)
-        return tuple(p for p in others if not self.schema[p].empty)
+        return tuple(p for p in self.schema if p not in self.adversary)
 
     def require_aux(self) -> tuple[Tensor, Tensor]:
         """The granted rows of the victims and their columns as numbers: (q,), (q, d).
@@ -440,8 +365,7 @@ class View:
         """The same view as if a victim's column were the label, known on the granted rows."""
         rows, _ = self.require_aux()
         assert self.aux is not None
-        victim = next(p for p in (*self.victims, *self.aux) if p in self.aux)
-        _, x = self.aux[victim]
+        victim, (_, x) = next(iter(self.aux.items()))
         codes, classes = self.schema[victim].attribute(x, column)
         shares = torch.bincount(codes, minlength=classes).double() / len(codes)
         facts = replace(self.facts, classes=classes)

@@ -14,10 +14,10 @@
 5. It uploads its new H^k once; the label holder trains f_c on them, extractors frozen.
 
 The label holder here is the active party. With columns it is a client too, and trains on its own
-true labels unless ``active_labels = "clusters"``; without (as published) it trains f_c alone. ``finetune = true`` ends with split training from these
-weights. Messages by client: two embeddings up, one gradient and one signal (C) down, ids once; with
-`finetune` those of split learning. Row sets: aligned = ``labelled``, unaligned = ``local:PARTY``
-minus ``aligned``.
+true labels unless ``active_labels = "clusters"``; without (as published) it trains f_c alone.
+``finetune = true`` ends with split training from these weights. Messages by client: two
+embeddings up, one gradient and one signal (C) down, ids once; with `finetune` those of split
+learning. Row sets: aligned = ``labelled``, unaligned = ``local:PARTY`` minus ``aligned``.
 
 Source: Sun, Xu, Yang, Nath, Li, Zhao, Xu, Chen, Roth, "Communication-efficient vertical federated
 learning with limited overlapping samples", ICCV 2023, algorithm 1.

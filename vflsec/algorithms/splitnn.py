@@ -301,8 +301,8 @@ class SplitNN(SplitSettings):
         planned = self.planned_facts(task.active, task.parties, task.classes)
         return fed.facts(
             algorithm=planned.algorithm, aggregation=planned.aggregation, top=planned.top,
-            widths={p.name: planned.widths[p.name] for p in self.holders(fed)}, batch_size=planned.batch_size, epochs=planned.epochs,
-            extra=planned.extra,
+            widths={p.name: planned.widths[p.name] for p in self.holders(fed)},
+            batch_size=planned.batch_size, epochs=planned.epochs, extra=planned.extra,
         )  # fmt: skip
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:

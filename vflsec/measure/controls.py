@@ -88,10 +88,9 @@ def controls(
 ) -> list[list[Control]]:
     """The controls of each view, in the same order; known rows must be equal in number.
 
-    Without known rows, without columns, or where those were not recorded, only the majority remains.
-    `alone`
-    gives for each view the bottom that its adversary could have trained without the federation;
-    empty if there is no such thing.
+    Without known rows, without columns, or where those were not recorded, only the majority
+    remains. `alone` gives for each view the bottom that its adversary could have trained without
+    the federation; empty if there is no such thing.
     """
     out = [[majority(v)] for v in views]
     if not views or views[0].known is None or len(views[0].known) < 2:
@@ -251,7 +250,7 @@ def value_controls(
 
 
 def feature_controls(view: View) -> list[Control]:
-    """Controls of a feature attack: means of the granted rows, and regression on own columns, if any.
+    """Controls of a feature attack: means of the granted rows, and regression on own columns.
 
     Raises:
         ThreatModelError: no victim is in the view.

@@ -107,7 +107,8 @@ class Export:
         assert manifest.format == FORMAT
         self.manifest = manifest
         begin(self.folder, manifest)
-        names = dict.fromkeys(p for a in self.attacks for p in a.adversary)
+        every = dict.fromkeys(p for a in self.attacks for p in a.adversary)
+        names = [p for p in every if not task.schema[p].empty]
         self.writers = {p: Writer(self.folder, p, max_bytes=max_bytes) for p in names}
         self.infos = {p: self._describe(p) for p in names}
         self._have: dict[str, dict[tuple[str, str, str, str], None]] = {p: {} for p in names}

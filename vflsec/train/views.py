@@ -66,8 +66,9 @@ def grants(task: Task, seed: int, d: Demand) -> dict[str, Any]:
 
 
 def victims(spec: AttackSpec, task: Task) -> tuple[str, ...]:
-    """Parties whose columns are attacked."""
-    return whose("feature", spec.adversary, task.parties, spec.victim)
+    """Parties whose columns are attacked; one with labels only has none."""
+    named = whose("feature", spec.adversary, task.parties, spec.victim)
+    return tuple(p for p in named if not task.schema[p].empty)
 
 
 def initial_states(fed: Federation) -> dict[str, dict[str, Tensor]]:

@@ -36,7 +36,9 @@ def files_in(folder: Path) -> list[Path]:
     """
     found = [p for p in folder.iterdir() if p.suffix.lower() in ENDINGS and p.is_file()]
     if len(found) > MOST_FILES:
-        raise data_error(folder, "the folder", f"hold at most {MOST_FILES:,} images", f"{len(found):,}")
+        raise data_error(
+            folder, "the folder", f"hold at most {MOST_FILES:,} images", f"{len(found):,}"
+        )
     return sorted(found, key=lambda p: natural(p.name))
 
 

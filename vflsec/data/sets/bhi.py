@@ -2,9 +2,9 @@
 
 The loader reads the user's copy; nothing is fetched. In `folder`, or in ``IDC_regular_ps50_idx5``
 within it, each patient has a folder with ``0`` and ``1``, which hold the patches (50 x 50 pixels,
-``8863_idx5_x1001_y1301_class0.png``) without and with carcinoma. A row is two patches of one patient
-*with one label*, in the order of the files, the first at the active party; an odd one is left out.
-The rows of a patient stay on one side of a split.
+``8863_idx5_x1001_y1301_class0.png``) without and with carcinoma. A row is two patches of one
+patient *with one label*, in the order of the files, the first at the active party; an odd one is
+left out. The rows of a patient stay on one side of a split.
 
 What a sound audit finds: the pairing itself uses the label, so matching rows already tells a party
 that its patch and the other one agree; and patches of a patient are alike. The paper (F1) has 0.73
@@ -113,6 +113,7 @@ def _source(
         digest=content.hexdigest(),
         group=patients,
         facts={"notes": [
-            "two patches are a row because they have one label: matching rows tells that they agree."
+            "two patches are a row because they have one label: matching rows tells that they "
+            "agree."
         ]},
     )  # fmt: skip

@@ -149,7 +149,8 @@ def _objects(made: ModelNet, name: str, side: str) -> list[list[Path]]:
     if len(whole) < wanted:
         raise data_error(
             folder, "the folder",
-            f"hold {made.views} views of at least {wanted} objects, called {name}_NUMBER...VIEW.png",
+            f"hold {made.views} views of at least {wanted} objects, called "
+            f"{name}_NUMBER...VIEW.png",
             f"{len(whole)} such objects among {len(found)}", "Lower `views` or `objects`.",
         )  # fmt: skip
     if not made.objects:

@@ -1,0 +1,217 @@
+"""What the five papers claim of their systems, and where each claim is tried.
+
+Data sets, settings and what counts as the paper's effect are fixed here, before anything is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["CLAIMS", "HEAVY", "SYSTEMS", "WORLDS", "Claim", "System", "World"]
+
+
+@dataclass(frozen=True)
+class World:
+    """A data set with the shortage that a claim is about.
+
+    Attributes:
+        words: what it is, for the page.
+        family: which systems are tried on it.
+        table: name and split of a real table, or None for a registered data set.
+        data: of the ``[data]`` section.
+        plenty: keys of `data` that say what is short, with what they are where nothing is; None
+            takes the key out.
+        shared: settings of all systems.
+        real: False for worlds that are drawn; they are controls and do not decide.
+    """
+
+    words: str
+    family: str
+    data: Mapping[str, Any]
+    table: tuple[str, str] | None = None
+    plenty: Mapping[str, Any] = field(default_factory=dict)
+    shared: Mapping[str, Any] = field(default_factory=dict)
+    real: bool = True
+
+
+@dataclass(frozen=True)
+class System:
+    """One system and the settings among which validation rows choose.
+
+    Attributes:
+        algorithm: registered name.
+        params: settings that stay.
+        grid: alternatives of settings, one of which is chosen for each world.
+        plenty: True trains it where nothing is short.
+        audited: False leaves its leakage out.
+    """
+
+    algorithm: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    grid: tuple[Mapping[str, Any], ...] = ({},)
+    plenty: bool = False
+    audited: bool = True
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A > B, as a paper has it.
+
+    Attributes:
+        paper: short name of the paper.
+        better, worse: systems of `family`.
+        family: whose worlds it is tried on.
+        effect: smallest and largest difference that the paper prints.
+        source: where they are printed.
+        figure: ``main`` (AUC, or accuracy of more classes) or ``cap``.
+        bytes: what the paper says of the ratio of bytes, worse : better; 0 if nothing.
+    """
+
+    paper: str
+    family: str
+    better: str
+    worse: str
+    effect: tuple[float, float]
+    source: str
+    figure: str = "main"
+    bytes: float = 0.0
+
+
+RATES = ({"lr": 0.005}, {"lr": 0.01}, {"lr": 0.03})
+"""The grid of fine-tuning rates of He, Kang et al."""
+
+SMALL: dict[str, Any] = {
+    "hidden": [64], "cut": 64, "projector_hidden": 64, "projector_out": 64, "predictor_hidden": 16,
+    "pretrain_iterations": 40, "pretrain_batch_size": 128, "pretrain_lr": 0.2, "batch_size": 64,
+    "epochs": 60, "patience": 15, "own_control": False,
+}  # fmt: skip
+NETWORK: dict[str, Any] = {
+    "hidden": [64], "cut": 32, "lr": 3e-3, "batch_size": 64, "epochs": 100, "patience": 20,
+}  # fmt: skip
+HALVES: dict[str, Any] = {
+    "encoder_kind": "conv", "hidden": [16, 32], "cut": 64, "batch_size": 32, "lr": 3e-3,
+}  # fmt: skip
+IMAGES: dict[str, Any] = {
+    "encoder_kind": "wideresnet", "encoder_depth": 20, "cut": 256, "batch_size": 32, "lr": 1e-2,
+    "optimizer": "sgd",
+}  # fmt: skip
+
+WORLDS: dict[str, World] = {
+    "credit, 300 labels": World(
+        "credit_default (30,000 rows), 300 labels of 3,600 aligned rows, 21,000 test rows",
+        "fedhssl", {"labelled": 300, "aligned": 0.4, "test": 0.7, "scale": "rank"},
+        ("credit_default", "fate"), {"labelled": None, "aligned": None}, SMALL,
+    ),
+    "adult, 300 labels": World(
+        "adult (48,842 rows), 300 labels of 5,000 aligned rows, 34,000 test rows",
+        "fedhssl", {"labelled": 300, "aligned": 0.4, "test": 0.7, "scale": "rank"},
+        ("adult", "employer_vs_registry"), {"labelled": None, "aligned": None},
+        {**SMALL, "embedding": 8},
+    ),
+    "two_views": World(
+        "two_views: a world in which pairing views pays", "fedhssl",
+        {"name": "two_views", "labelled": 100, "aligned": 0.4}, None,
+        {"labelled": None, "aligned": None}, SMALL, real=False,
+    ),
+    "criteo, 200 aligned": World(
+        "criteo_dac_10k (10,000 rows), 200 aligned rows", "vflhlp",
+        {"aligned": 200, "validation": 0.02, "test": 0.4, "scale": "rank"},
+        ("criteo_dac_10k", "numeric_vs_categorical"), {"aligned": None},
+        {**NETWORK, "embedding_rows": 512, "embedding": 8},
+    ),
+    "credit, 200 aligned": World(
+        "credit_default (30,000 rows), 200 aligned rows, 21,000 test rows", "vflhlp",
+        {"aligned": 200, "validation": 0.01, "test": 0.7, "scale": "rank"},
+        ("credit_default", "fate"), {"aligned": None}, NETWORK,
+    ),
+    "digits in halves": World(
+        "digits (1,797 images), cut into halves at two clients, a server with labels, 128 aligned",
+        "oneshot", {"name": "digits", "params": {"as_images": True, "server": True},
+                    "aligned": 128, "validation": 0.1, "test": 0.4},
+        None, {"aligned": None}, HALVES,
+    ),
+    "CIFAR-10 in halves": World(
+        "CIFAR-10 (JPEG), cut into halves at two clients, a server with labels, 256 aligned",
+        "oneshot", {"name": "cifar10", "aligned": 256, "validation": 0.02},
+        ("cifar10_jpeg", ""), {"aligned": None}, IMAGES,
+    ),
+    "credit, served alone": World(
+        "credit_default (30,000 rows), 1,200 aligned of 3,300 own rows, 26,100 test rows", "jpl",
+        {"aligned": 1200, "validation": 0.02, "test": 0.87, "scale": "rank"},
+        ("credit_default", "fate"), {}, NETWORK,
+    ),
+    "imitation": World(
+        "imitation: a world in which the partner's columns say more of one's own", "jpl",
+        {"name": "imitation", "aligned": 1200}, None, {}, NETWORK, real=False,
+    ),
+}  # fmt: skip
+
+HEAVY = frozenset({"CIFAR-10 in halves"})
+"""Worlds that want an accelerator; ``--heavy`` runs them too."""
+
+SYSTEMS: dict[str, dict[str, System]] = {
+    "fedhssl": {
+        "FedSplitNN": System("fedcssl", {"pretrain_iterations": 0}, RATES),
+        "FedLocalSSL": System("fedlocal_ssl", {}, RATES),
+        "FedHSSL": System("fedhssl", {}, RATES),
+        "FedSplitNN, all labels": System(
+            "fedcssl", {"pretrain_iterations": 0}, ({"lr": 0.01},), plenty=True, audited=False
+        ),
+    },
+    "vflhlp": {
+        "VFL": System("splitnn", {}, ({"lr": 1e-3}, {"lr": 3e-3}, {"lr": 1e-2})),
+        "Local-A": System(
+            "local", {"own_labels": True}, ({"lr": 1e-3}, {"lr": 3e-3}), audited=False
+        ),
+        "VFLHLP": System("vflhlp", {}, ({"beta": 0.01}, {"beta": 0.1}, {"beta": 1.0})),
+        "VFL, all rows": System("splitnn", {}, ({"lr": 3e-3},), plenty=True, audited=False),
+    },
+    "oneshot": {
+        "vanilla VFL": System("splitnn", {"epochs": 200, "patience": 0}),
+        "One-shot": System(
+            "oneshot", {"epochs": 60}, ({"local_steps": 1000}, {"local_steps": 3000})
+        ),
+        "Few-shot": System(
+            "fewshot", {"epochs": 60}, ({"local_steps": 1000}, {"local_steps": 3000})
+        ),
+        "vanilla VFL, all rows": System(
+            "splitnn", {"epochs": 30, "patience": 5}, plenty=True, audited=False
+        ),
+    },
+    "jpl": {
+        "Local": System(
+            "local", {"own_labels": True}, ({"lr": 1e-3}, {"lr": 3e-3}), audited=False
+        ),
+        "FPD": System("fpd", {"student_epochs": 100}, ({"alpha": 0.1}, {"alpha": 0.5})),
+        "JPL": System(
+            "jpl", {"student_epochs": 100},
+            ({}, {"ranking": 0.0, "a_teacher": 1.0, "a_labels": 0.0, "fed_labels": 0.0}),
+        ),
+        "teacher": System("splitnn", {}, ({"lr": 3e-3},), audited=False),
+    },
+}  # fmt: skip
+
+CEILINGS = {"FedSplitNN": "FedSplitNN, all labels", "FedLocalSSL": "FedSplitNN, all labels",
+            "VFL": "VFL, all rows", "Local-A": "VFL, all rows",
+            "vanilla VFL": "vanilla VFL, all rows", "One-shot": "vanilla VFL, all rows",
+            "Local": "teacher", "FPD": "teacher"}  # fmt: skip
+"""What a system would be with everything it lacks: the room that a claim has."""
+
+HSSL, HLP = "FedHSSL (arXiv:2208.08934)", "VFLHLP (2024)"
+SHOT, JPL = "One-shot VFL (ICCV 2023)", "JPL (arXiv:2209.15635)"
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(HSSL, "fedhssl", "FedHSSL", "FedSplitNN", (0.035, 0.112), "table IV, 200 labels"),
+    Claim(HSSL, "fedhssl", "FedHSSL", "FedLocalSSL", (0.045, 0.102), "table IV, 200 labels"),
+    Claim(HSSL, "fedhssl", "FedHSSL", "FedLocalSSL", (0.0, 0.026), "table XII, 20 %", "cap"),
+    Claim(HSSL, "fedhssl", "FedHSSL", "FedSplitNN", (0.004, 0.024), "table XII, 20 %", "cap"),
+    Claim(HLP, "vflhlp", "VFLHLP", "VFL", (0.035, 0.115), "tables 2 and 3"),
+    Claim(HLP, "vflhlp", "VFLHLP", "Local-A", (0.011, 0.027), "table 3"),
+    Claim(SHOT, "oneshot", "One-shot", "vanilla VFL", (0.354, 0.468), "table 1", bytes=330),
+    Claim(SHOT, "oneshot", "Few-shot", "One-shot", (0.004, 0.019), "table 1"),
+    Claim(JPL, "jpl", "FPD", "Local", (0.0019, 0.0065), "table 2, Criteo A"),
+    Claim(JPL, "jpl", "JPL", "FPD", (0.0002, 0.0054), "table 2"),
+    Claim(JPL, "jpl", "JPL", "Local", (0.0022, 0.0086), "table 2"),
+)

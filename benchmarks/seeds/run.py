@@ -1,0 +1,124 @@
+"""Trials as scenarios, run by the ordinary engine into results directories that resume."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from seeds.claims import SYSTEMS, WORLDS, System, World
+from vflsec.engine.run import run_audit
+
+__all__ = ["DATA", "FIELDS", "chosen", "figures", "main_task", "scenario", "section", "trials"]
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "evidence" / "seeds"
+FOUND = [ROOT.parent / "shared" / "data", ROOT.parent.parent / "shared" / "data"]
+DATA = Path(os.environ.get("VFLSEC_TEST_DATA") or next((f for f in FOUND if f.is_dir()), FOUND[0]))
+KNOWN, AUX = 80, 50
+GRID = [0.0, 1.0, 5.0, 25.0]
+FIELDS = (
+    "world", "system", "setting", "stage", "seed", "phase", "defense", "strength", "adversary",
+    "attack", "target", "split", "metric", "value", "control_value", "advantage", "bytes",
+)  # fmt: skip
+"""Columns of the figures; ``stage`` is ``settings`` or ``leakage``."""
+
+ATTACKS: list[dict[str, Any]] = [
+    {"name": "model_completion", "known_rows": KNOWN, "variants": ["logistic", "finetune"]},
+    {"name": "direction", "known_rows": KNOWN},
+    {"name": "cluster", "names": "known", "metric": "cosine", "known_rows": KNOWN},
+    {"name": "embedding_inversion", "adversary": "active", "aux_rows": AUX},
+]
+DEFENSES: list[dict[str, Any]] = [
+    {"name": "iso", "choice": "protection", "strength": GRID},
+    {"name": "label_dp", "choice": "protection", "strength": [1.0]},
+]
+
+
+def section(world: World, *, plenty: bool = False) -> dict[str, Any]:
+    """The ``[data]`` section of a world, or of the same where nothing is short."""
+    out: dict[str, Any] = {}
+    if world.table is not None:
+        name, split = world.table
+        folder = DATA / name
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        if split:
+            parts = meta["splits"][split]
+            out = {
+                "name": name, "file": str(folder / f"{name}.csv.gz"), "label": meta["label"],
+                "active": "active", "categorical": meta["categorical"],
+                "columns": {"active": parts["label_party"], "passive": parts["passive"]},
+            }  # fmt: skip
+        else:
+            archive = next(folder.glob("*.npz")).name
+            out = {"params": {"folder": str(folder), "file": archive, "server": True}}
+    out |= world.data
+    if plenty:
+        out |= world.plenty
+    return {k: v for k, v in out.items() if v is not None}
+
+
+def scenario(
+    world: World, system: System, setting: int, seeds: Sequence[int], *, leakage: bool
+) -> dict[str, Any]:
+    """The audit of one system with one setting: its main task, or also who learns what."""
+    params = {**world.shared, **system.params, **system.grid[setting]}
+    made: dict[str, Any] = {
+        "data": [section(world, plenty=system.plenty)],
+        "algorithm": [{"name": system.algorithm, **params}],
+        "audit": {"seeds": list(seeds), "references": [], "positive_control": False,
+                  "canaries": False},
+    }  # fmt: skip
+    if leakage:
+        made |= {"attack": ATTACKS, "defense": DEFENSES}
+    return made
+
+
+def figures(
+    name: str, title: str, setting: int, seeds: Sequence[int], *, leakage: bool, **options: Any
+) -> pd.DataFrame:
+    """The figures of one trial, :data:`FIELDS`; what is finished already is not done again."""
+    world = WORLDS[name]
+    system = SYSTEMS[world.family][title]
+    stage = "leakage" if leakage else "settings"
+    out = options.pop("build", BUILD) / folder(name) / folder(title) / f"{stage}{setting}"
+    out.mkdir(parents=True, exist_ok=True)
+    wanted = scenario(world, system, setting, seeds, leakage=leakage)
+    found = run_audit(wanted, out, **options).results
+    found = found[(found.role == "audit") & (found.status == "ok")]
+    found = found[(found.metric == found.primary) | (found.metric == "accuracy")]
+    return found.assign(world=name, system=title, setting=setting, stage=stage)[[*FIELDS]]
+
+
+def folder(name: str) -> str:
+    """A name as the name of a folder."""
+    return "".join(c if c.isalnum() else "_" for c in name)
+
+
+def chosen(found: pd.DataFrame, name: str, title: str) -> int:
+    """The setting with the best mean of the main task on validation rows, over seeds."""
+    some = main_task(found, name, title, "settings", "validation")
+    return int(some.groupby("setting").value.mean().idxmax())
+
+
+def main_task(
+    found: pd.DataFrame, name: str, title: str, stage: str, split: str = "test"
+) -> pd.DataFrame:
+    """The undefended main task after the last phase: AUC of two classes, else accuracy."""
+    some = found[(found.world == name) & (found.system == title) & (found.stage == stage)]
+    some = some[(some.attack == "") & (some.split == split) & (some.strength == 0)]
+    if some.empty:
+        return some
+    metric = "auc" if (some.metric == "auc").any() else "accuracy"
+    return some[(some.phase == some.phase.iloc[-1]) & (some.metric == metric)]
+
+
+def trials(name: str) -> Iterator[tuple[str, int]]:
+    """Every system of a world with every setting."""
+    for title, system in SYSTEMS[WORLDS[name].family].items():
+        for setting in range(len(system.grid)):
+            yield title, setting

@@ -1,0 +1,81 @@
+"""The rule by which a claim of a paper is reproduced or not, from paired seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vflsec.audit.intervals import t_interval
+
+__all__ = ["RULE", "WORDS", "Effect", "decided", "judged"]
+
+WORDS = ("reproduced", "reproduced smaller", "not reproduced")
+CONFIDENCE = 0.95
+
+RULE = """A claim "A > B" is tried on every data set listed for it, all named before any was run.
+Its effect there is the mean over paired seeds of A - B on test rows, with the t interval at 1 -
+0.05 / m for m real data sets. It is *reproduced* where the whole interval lies above 0 and
+reaches the smallest effect that the paper prints, *reproduced smaller* where it lies above 0 and
+below that, else *not reproduced*; the line of a claim is that of the real data set with the
+largest lower end. The reason of *not reproduced* is one of: the opposite holds (the interval lies
+below 0); there is no room (B with all labels or all rows is less above B than the paper's
+effect); an effect of the paper's size is excluded (the interval ends below it); undecided (it
+holds both 0 and the paper's effect)."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one data set says of a claim.
+
+    Attributes:
+        mean, low, high: of A - B; bounds are None with fewer than two seeds.
+        word: one of :data:`WORDS`.
+        reason: of *not reproduced*, else ''.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    word: str
+    reason: str = ""
+
+
+def judged(
+    better: Sequence[float],
+    worse: Sequence[float],
+    paper: tuple[float, float],
+    *,
+    room: float | None = None,
+    tries: int = 1,
+) -> Effect:
+    """Apply the rule to one data set.
+
+    Args:
+        better, worse: figures of A and B, a value a seed, in the same order.
+        paper: smallest and largest effect that is printed.
+        room: how far B with everything it lacks is above B; None if that was not tried.
+        tries: real data sets of the claim, m.
+    """
+    d = np.subtract(better, worse)
+    low, high = t_interval(d, 1 - (1 - CONFIDENCE) / tries)
+    mean, least = float(d.mean()), paper[0]
+    if low is None or high is None:
+        return Effect(mean, None, None, WORDS[2], "one seed tells nothing")
+    if low > 0:
+        return Effect(mean, low, high, WORDS[0 if high >= least else 1])
+    if high < 0:
+        reason = "the opposite holds"
+    elif room is not None and room < least:
+        reason = f"no room: all that is missing adds {room:+.3f}"
+    elif high < least:
+        reason = "an effect of the paper's size is excluded"
+    else:
+        reason = "undecided: 0 and the paper's effect are both within the interval"
+    return Effect(mean, low, high, WORDS[2], reason)
+
+
+def decided(effects: Mapping[str, Effect]) -> str:
+    """Which real data set speaks for a claim: the one with the largest lower end."""
+    return max(effects, key=lambda k: -np.inf if (low := effects[k].low) is None else low)

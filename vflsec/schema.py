@@ -1,0 +1,87 @@
+"""The layout of a party's prepared rows: which columns are numbers, which are codes, or images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vflsec.errors import ThreatModelError
+
+__all__ = ["Schema"]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The layout of a party's prepared input rows.
+
+    Attributes:
+        names: one name a column (empty for images).
+        cardinalities: 0 for a numeric column, else the number of codes of a categorical one;
+            code 0 means missing or unseen. Categorical codes are stored as floats.
+        shape: shape of one row, ``(d,)`` for tables, ``(c, h, w)`` for images.
+    """
+
+    names: tuple[str, ...]
+    cardinalities: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def numbers(cls, shape: tuple[int, ...]) -> Schema:
+        """Rows of `shape` without categories; columns of a table are called c0, c1, ..."""
+        if len(shape) != 1:
+            return cls((), (), shape)
+        return cls(tuple(f"c{i}" for i in range(shape[0])), (0,) * shape[0], shape)
+
+    @property
+    def empty(self) -> bool:
+        """Whether the party has no column: it holds labels only."""
+        return self.shape == (0,)
+
+    @property
+    def numeric(self) -> tuple[int, ...]:
+        """Places of the numeric columns."""
+        return tuple(i for i, c in enumerate(self.cardinalities) if c == 0)
+
+    @property
+    def categorical(self) -> tuple[int, ...]:
+        """Places of the categorical columns."""
+        return tuple(i for i, c in enumerate(self.cardinalities) if c > 0)
+
+    def design(self, x: Tensor, *, most: int = 64) -> Tensor:
+        """Rows as a plain numeric matrix (n, p): categoricals one-hot, images flat.
+
+        A categorical column with more than `most` codes is folded to `most` by its code.
+        """
+        if not self.cardinalities:
+            return x.flatten(1)
+        parts = [x[:, list(self.numeric)]] if self.numeric else []
+        for i in self.categorical:
+            width = min(self.cardinalities[i], most)
+            codes = x[:, i].long() % width
+            parts.append(nn.functional.one_hot(codes, width).to(x.dtype))
+        return torch.cat(parts, dim=1)
+
+    def attribute(self, x: Tensor, column: str = "") -> tuple[Tensor, int]:
+        """One column as classes: (codes (n,) int64, their number).
+
+        A categorical column gives its codes; a numeric one whether it is above 0, its training
+        mean. The empty name means the first categorical column, or else the first column.
+
+        Raises:
+            ThreatModelError: there is no such column.
+        """
+        if not column:
+            i = self.categorical[0] if self.categorical else 0
+        elif column in self.names:
+            i = self.names.index(column)
+        else:
+            i = -1
+        if i < 0 or not self.cardinalities:
+            raise ThreatModelError(
+                f"there is no column {column!r} to infer; there are: {', '.join(self.names)}."
+            )
+        if self.cardinalities[i]:
+            return x[:, i].long(), self.cardinalities[i]
+        return (x[:, i] > 0).long(), 2
