@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from vflsec import check
-from vflsec.channel import Binding, Channel, Ledger, Recorder
+from vflsec.channel import Binding, Channel, Recorder
 from vflsec.counts import Counter
 from vflsec.hooks import Hooks
+from vflsec.ledger import Ledger
 from vflsec.link import Link
 from vflsec.nn.replicas import Replicas
 from vflsec.party import Party

@@ -63,7 +63,7 @@ class Party:
             and not any(b.policy.overrides(hook) for b in self.bindings for hook in GRAPH)
         )
 
-    def run(self, part: str, x: Tensor, by: object) -> Tensor:
+    def run(self, part: str, x: Tensor, by: Any) -> Tensor:
         """What an own module puts out in a training step of algorithm `by`, with the way back for
         :func:`vflsec.nn.chain.slopes`.
         """

@@ -197,14 +197,13 @@ class _Planner:
             if name not in registry.algorithms.names():
                 self.notes.append(f"reference {reference!r} is left out: no algorithm {name!r}.")
                 continue
-            if info.classes == 1 and not getattr(
-                registry.algorithms.get(name), "quantities", False
-            ):
+            kind: Any = registry.algorithms.get(name)
+            if info.classes == 1 and not getattr(kind, "quantities", False):
                 self.notes.append(
                     f"reference {reference!r} is left out on {info.name}: {name} learns classes."
                 )
                 continue
-            if info.label_holder and not registry.algorithms.get(name).label_holder:
+            if info.label_holder and not getattr(kind, "label_holder", False):
                 self.notes.append(
                     f"reference {reference!r} is left out on {info.name}: {info.active} has no "
                     "column to train on."

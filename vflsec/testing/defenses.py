@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from vflsec import registry
-from vflsec.channel import Binding, Channel, Ledger, Recorder
+from vflsec.channel import Binding, Channel, Recorder
 from vflsec.counts import Uses
 from vflsec.errors import PolicyError
+from vflsec.ledger import Ledger
 from vflsec.message import Message
 from vflsec.policy import Guarantee, Own, Policy
 from vflsec.rng import Streams, generator
