@@ -129,7 +129,10 @@ def _own_labels(task: Task, spec: AttackSpec, device: torch.device) -> Tensor | 
     """The label party's own labels (N,), test rows -1, unless labels are what it guesses."""
     if task.active not in spec.adversary or task.values is not None:
         return None
-    if spec.name and registry.attacks.create(spec.name, spec.params).target != "feature":
+    if spec.name and (
+        spec.name not in registry.attacks.names()
+        or registry.attacks.create(spec.name, spec.params).target != "feature"
+    ):
         return None
     labels = (task.y if task.given is None else task.given).clone()
     labels[task.sets["test"]] = -1
