@@ -31,12 +31,12 @@ import vflsec
 
 BASE = {"cells": 10, "rows": 4000, "columns": 8, "parties": 2, "epochs": 3, "attacks": 1}
 CURVES = {
-    "cells": (5, 10, 20, 40),
-    "rows": (2000, 4000, 8000, 16000),
-    "columns": (4, 8, 16, 32),
-    "parties": (2, 3, 5, 9),
-    "epochs": (1, 3, 9, 27),
-    "attacks": (1, 2, 3, 4),
+    "cells": (5, 10, 40),
+    "rows": (1000, 4000, 16000),
+    "columns": (4, 8, 32),
+    "parties": (2, 3, 5),
+    "epochs": (1, 3, 12),
+    "attacks": (1, 2, 4),
 }
 SEEDS = 5
 ATTACKS = ("norm", "direction", "similarity", "model_completion")

@@ -82,6 +82,6 @@ def _said(found: Sequence[str]) -> str:
     return (
         "on this machine a training alone and the same one among others may differ in the last "
         f"bits (layers of {where}): results of a resumed or divided audit need not equal those of "
-        "a whole one exactly. With torch's MKL set MKL_CBWR=AVX2,STRICT in the environment; else "
+        "a whole one exactly. With torch's MKL set MKL_CBWR=AUTO,STRICT in the environment; else "
         "choose widths that are multiples of 16."
     )
