@@ -111,3 +111,24 @@ def test_a_tensor_of_its_own_lies_in_no_block() -> None:
     assert blocks([*leaves, torch.zeros(3, 2)]) is None
     optimizer = optim.Adam([torch.zeros(3, 2, requires_grad=True)], lr=0.1)
     assert not optimizer.flat
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_groups_of_equal_settings_are_one_until_they_differ(name: str) -> None:
+    settings = {"momentum": 0.9} if name == "sgd" else {}
+    flats = [list(Flat(values()).leaves.values()) for _ in range(2)]
+    mine, apart = flats
+    one = made(name, [{"params": mine[:2]}, {"params": mine[2:], "fused": True}], **settings)
+    two = [made(name, part, **settings) for part in (apart[:2], apart[2:])]
+    assert one.flat
+    g = torch.Generator().manual_seed(1)
+    for k in range(6):
+        if k == 3:
+            one.param_groups[1]["lr"] = two[1].param_groups[0]["lr"] = 0.01
+        grads = [torch.randn(p.shape, generator=g, dtype=p.dtype) for p in mine]
+        one.take(mine, grads)
+        two[0].take(apart[:2], grads[:2])
+        two[1].take(apart[2:], grads[2:])
+        assert len(one._flat) == (1 if k < 3 else 2)
+    for p, q in zip(*flats, strict=True):
+        assert torch.equal(p, q)

@@ -1,0 +1,93 @@
+"""Counts that wait and are settled: the ledger, sums of recorded rows, what a strength gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from vflsec import channel
+from vflsec.channel import Channel, Ledger, Recorder
+from vflsec.message import Message
+from vflsec.policy import Own
+from vflsec.rng import Streams
+
+REPLICAS, ROWS = 3, 10
+
+
+def message(step: int, rows: torch.Tensor, scale: float = 1.0) -> Message:
+    g = torch.Generator().manual_seed(step)
+    x = torch.randn(*rows.shape, 2, generator=g, dtype=torch.float64)
+    return Message("gradient", "a", "b", x, rows, step=step, epoch=step // 2, scale=scale)
+
+
+def test_a_ledger_counts_for_those_who_lived_at_the_time() -> None:
+    ledger, expected = Ledger(REPLICAS), np.zeros((4, REPLICAS), dtype=np.int64)
+    lives = [np.array(v, dtype=np.int64) for v in ([1, 1, 1], [1, 0, 1], [0, 0, 1])]
+    rows = torch.arange(4).expand(REPLICAS, 4)
+    for step, new in ((0, 1), (1, 1), (1, 0), (2, 1), (3, 1), (3, 0)):
+        alive = lives[step % 3]
+        ledger.count(message(step, rows), alive)
+        expected += np.outer([1, 8, 64, new], alive)
+        if step == 2:  # asking in between changes nothing
+            assert ledger.of(0)[0]["messages"] == expected[0, 0]
+    for r in range(REPLICAS):
+        (row,) = ledger.of(r)
+        found = [row[k] for k in ("messages", "elements", "bytes", "rounds")]
+        assert found == expected[:, r].tolist()
+
+
+@pytest.mark.parametrize("waiting", [1, 1 << 17])
+def test_sums_of_rows_are_those_of_messages_one_by_one(
+    waiting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "WAITING", waiting)
+    recorder = Recorder([("b", "received", "gradient", "mean")], REPLICAS, ROWS)
+    sums = torch.zeros(REPLICAS, ROWS, 2, dtype=torch.float64)
+    count = torch.zeros(REPLICAS, ROWS, dtype=torch.int64)
+    when = torch.zeros(REPLICAS, 2, dtype=torch.int64)
+    g = torch.Generator().manual_seed(0)
+    lives = [None, torch.tensor([True, False, True]), torch.tensor([False, False, True])]
+    for step in range(6):
+        rows = torch.stack([torch.randperm(ROWS, generator=g)[:4] for _ in range(REPLICAS)])
+        alive, sent = lives[step // 2], message(step, rows, scale=3.0)
+        recorder.add(sent, alive)
+        for r in range(REPLICAS):
+            if alive is None or alive[r]:
+                sums[r, rows[r]] += sent.tensor[r] * 3.0
+                count[r, rows[r]] += 1
+                when[r] = torch.tensor([step // 2, step])
+    for r in range(REPLICAS):
+        (table,) = recorder.tables(r, ["b"], "train").values()
+        seen = count[r] > 0
+        assert torch.equal(table.rows, seen.nonzero().squeeze(1))
+        assert torch.equal(table.tensor, sums[r, seen] / count[r, seen].unsqueeze(1))
+        assert bool((table.epoch == when[r, 0]).all())
+        assert bool((table.step == when[r, 1]).all())
+
+
+def test_who_lives_is_what_it_was_when_it_was_said() -> None:
+    carried = Channel({}, Recorder((), REPLICAS, ROWS), Ledger(REPLICAS))
+    alive = torch.tensor([True, False, True])
+    carried.set_alive(alive)
+    alive[0] = False
+    carried.send(message(0, torch.arange(4).expand(REPLICAS, 4)))
+    assert [row[0]["messages"] for row in map(carried.ledger.of, range(REPLICAS))] == [1, 0, 1]
+    assert carried.alive_mask is not None
+    assert carried.alive_mask.tolist() == [True, False, True]
+
+
+def test_what_a_strength_gives_follows_it() -> None:
+    own = Own("a", torch.tensor([0.0, 1.0], dtype=torch.float64), Streams([0, 1], "x"))
+    like = torch.zeros(2, 3, 4)
+    assert own.column(like) is own.column(like)
+    assert own.column(like).shape == (2, 1, 1)
+    assert own.column(like.double()).dtype == torch.float64
+    assert own.active == (False, True)
+    assert own.choose(like + 1, like).sum((1, 2)).tolist() == [0.0, 12.0]
+    own.strength[0] = 2.0  # in place
+    assert own.column(like).flatten().tolist() == [2.0, 1.0]
+    assert own.active == (True, True)
+    own.strength = torch.tensor([3.0, 0.0], dtype=torch.float64)
+    assert own.active == (True, False)
+    assert own.choose(like + 1, like).sum((1, 2)).tolist() == [12.0, 0.0]
