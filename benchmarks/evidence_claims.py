@@ -241,7 +241,7 @@ def _made(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         said = [f"run {n}: {len(of[n])} pairs ({where[n]})" for n in runs]
         out += [
             f"The script resumes from its file, and these rows are of {len(runs)} runs of it: "
-            f"{'; '.join(said)}. Column `run` of `claims.csv` says which is of which. After run 1 "
+            f"{'; '.join(said)}. Column `run` of `claims.csv` says which is of which. After run 2 "
             "noise of a scale above 1 lies on a coarser grid and that of dpsgd is drawn in 53 "
             "bits: other draws of the same distribution. `--fresh` measures all in one run.",
             "",
@@ -284,6 +284,11 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
         f"pairs; the worst pair has {worst}.",
         "",
         *_made(rows),
+        "Coins and answers depend on the seed alone: where labels answer once, a seed beyond its "
+        "claim under one algorithm is so under most, and these rows are no independent looks. With "
+        "so few rows at epsilon 2 `learned_prior` buys no prior and is randomised response with "
+        "coins of its own.",
+        "",
         "| algorithm | defense, strength | uses (planned) | claimed | measured, median | beyond |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
