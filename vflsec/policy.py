@@ -144,7 +144,8 @@ class Own:
         rng: streams of this policy alone, one generator for each replica.
         classes: number of classes if the owner has the labels, else 0.
         labels: labels of the rows in the current message, (R, b) int64; None if not the owner's.
-        prior: class shares in the labelled training rows, (R, C); None if not the owner's.
+        prior: class shares in the labelled training rows, (R, C), by their true labels, so that
+            whoever claims to protect these may not use it; None if not the owner's.
         memory: state of this policy over one run (memoised labels, residuals); starts empty.
         facts: public facts of the run (epochs, batch size, number of labelled rows, ...).
         context: what else the owner computed in this step (its logits, its top model, ...).
