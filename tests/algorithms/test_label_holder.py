@@ -74,7 +74,7 @@ def test_without_a_top_the_label_holder_trains_nothing(name: str) -> None:
 def test_one_shot_in_its_own_setting(name: str) -> None:
     """Two clients with columns, a server with labels: 3 N_o d numbers a client, 4 N_o d + N_k (d+1)
     for few-shot, as published."""
-    params: dict[str, Any] = {"cut": 8, "hidden": [16], "local_steps": 150, "epochs": 20,
+    params: dict[str, Any] = {"cut": 8, "hidden": [16], "local_steps": 80, "epochs": 20,
                               "batch_size": 32, "lr": 3e-3}  # fmt: skip
     stack = small_stack([0, 1], widths=WIDTHS, unaligned=40)
     algorithm = registry.algorithms.create(name, params)
@@ -171,6 +171,7 @@ def _stack(task: Any) -> Any:
     return Stack.build({0: task}, [0, 0])
 
 
+@pytest.mark.slow
 def test_views_are_kept_of_those_who_have_columns(tmp_path: Path) -> None:
     """Attacks by a passive party come from kept views; the label holder's need the training."""
     from vflsec.engine.run import run_audit

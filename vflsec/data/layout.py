@@ -226,9 +226,10 @@ def assign_columns(
     for p, frame in frames.items():
         taken = roles.taken(p)
         if columns is not None and p in columns:
-            mine = [c for c in columns[p] if c not in drop]
+            there = list(columns[p])
         else:
-            mine = [c for c in frame.columns if c not in taken and c not in drop]
+            there = [c for c in frame.columns if c not in taken]
+        mine = [c for c in there if c not in drop]
         for c in mine:
             frame.column(c, f"columns of party {p!r}:")
             if c in taken:
@@ -247,7 +248,7 @@ def assign_columns(
                     "Remove one mention.",
                 )  # fmt: skip
             owner[key] = p
-        if not mine and p != active:
+        if not mine and (there or p != active):
             raise data_error(
                 frame.path, f"party {p!r}", "have at least one feature column", "none",
                 f"The table has {listed(frame.columns)}.",
