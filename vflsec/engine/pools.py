@@ -34,7 +34,7 @@ class Pool:
 
     def executor(self) -> Executor:
         """One that works; called again after workers died."""
-        raise NotImplementedError
+        raise NotImplementedError("abstract")
 
     def stop(self) -> None:
         """End at once what runs."""
