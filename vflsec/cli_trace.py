@@ -320,11 +320,12 @@ def _gates(file: Path | None, metric: str, most: float | None) -> list[dict[str,
     from vflsec.audit import gate
     from vflsec.config.sections import Gate
     from vflsec.errors import ConfigError
+    from vflsec.files import read_text
 
     raw: list[Any] = [] if most is None else [{"metric": metric, "max": most}]
     if file is not None:
         try:
-            found = tomllib.loads(file.read_text("utf-8"))
+            found = tomllib.loads(read_text(file))
         except (OSError, ValueError, RecursionError) as why:
             raise ConfigError(f"{file}: cannot be read as TOML ({why}).") from None
         own = found.get("gate")

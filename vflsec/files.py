@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from vflsec.errors import ConfigError
 
-__all__ = ["make_folder", "write_atomic", "write_new"]
+__all__ = ["append_text", "make_folder", "read_text", "write_atomic", "write_new"]
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
@@ -49,6 +51,34 @@ def write_new(path: Path, text: str, *, force: bool = False) -> None:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"{path}: cannot be written: {why}.") from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a plain file; of a device or a pipe the end might never come.
+
+    Raises:
+        OSError: it cannot be read, or is no plain file.
+        ValueError: it is not UTF-8.
+    """
+    with open(path, "rb", opener=_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is a device, a pipe or a folder", str(path))
+        return file.read().decode("utf-8")
+
+
+def append_text(path: Path, text: str) -> None:
+    """Write at the end of a file, and do not wait where nobody reads it.
+
+    Raises:
+        OSError: it cannot be written, or is a pipe that nobody reads.
+    """
+    with open(path, "ab", opener=_at_once) as file:
+        file.write(text.encode())
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open; a pipe without another end is no text, or an error, and nothing to wait for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def make_folder(folder: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -118,3 +120,38 @@ def test_a_real_closed_pipe(root: Path) -> None:
         ["bash", "-c", command], capture_output=True, text=True, cwd=root, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def no_waiting() -> Iterator[None]:
+    """What waits for the other end of a pipe fails instead of stopping all tests."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError("it waits")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_what_has_no_end_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pipe that nobody writes or reads, and a device that never ends."""
+    pipe, out = tmp_path / "summary.json", tmp_path / "out"
+    os.mkfifo(pipe)
+    monkeypatch.setattr(engine, "default_backend", Planted(LEAKS).backend)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pipe))
+    (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1))
+    assert cli.main(["audit", str(tmp_path / "case.toml"), "--out", str(out), "-q"]) == 1
+    assert f"GITHUB_STEP_SUMMARY: {pipe}: cannot be written" in capsys.readouterr().err
+    for args in (
+        ["report", str(tmp_path)],
+        ["gate", str(out), "--baseline", str(pipe)],
+        ["gate", str(out), "--baseline", "/dev/zero"],
+    ):
+        assert cli.main(args) == 2
+        assert "it is a device, a pipe or a folder" in capsys.readouterr().err

@@ -29,7 +29,7 @@ from vflsec.audit.change import Change, Seeds, change, least
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
 from vflsec.audit.leakage import reversible, rows_of
 from vflsec.errors import ConfigError
-from vflsec.files import write_atomic
+from vflsec.files import read_text, write_atomic
 
 if TYPE_CHECKING:
     from vflsec.audit.result import Audit
@@ -109,7 +109,7 @@ def read_baseline(path: Path) -> Values:
     """
     advice = "Make one with: vflsec gate DIR --baseline FILE --update-baseline"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise ConfigError(f"{path}: cannot be read as a baseline: {why}. {advice}") from None

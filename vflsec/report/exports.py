@@ -23,7 +23,7 @@ from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import POINT, rows_of
 from vflsec.cell import CellResult, digest
 from vflsec.errors import ConfigError
-from vflsec.files import write_atomic
+from vflsec.files import read_text, write_atomic
 from vflsec.sealed import EDITED, damage_unless
 
 __all__ = [
@@ -183,7 +183,7 @@ def stored_summary(folder: Path) -> Iterator[dict[str, Any]]:
     """
     path = folder / "summary.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{path}: cannot be read ({error}). Name a folder that `vflsec audit` wrote."

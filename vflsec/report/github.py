@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsec.errors import ConfigError
+from vflsec.files import append_text
 from vflsec.report.markdown import markdown_summary
 from vflsec.report.text import annotation, clean
 from vflsec.report.verdicts import title
@@ -27,8 +28,7 @@ def write_step_summary(summary: Mapping[str, Any]) -> bool:
     if not path:
         return False
     try:
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(markdown_summary(summary) + "\n")
+        append_text(Path(path), markdown_summary(summary) + "\n")
     except OSError as error:
         raise ConfigError(
             f"GITHUB_STEP_SUMMARY: {path}: cannot be written: {error.strerror}."
