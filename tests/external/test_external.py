@@ -204,10 +204,17 @@ def test_permuted_labels_show_nothing(traces: tuple[Path, list[Path]]) -> None:
     out = folder / "null"
     assert main(["trace", "audit", str(found[0]), "--out", str(out), "--attack", "direction"]) == 0
     truth = read_truth(folder / "labels-0")
-    write_truth(folder / "permuted", truth.rows, np.random.default_rng(3).permutation(truth.values))
+    values = np.random.default_rng(3).permutation(truth.values)
+    write_truth(folder / "permuted", truth.rows, values)
     to = folder / "null-scored"
-    score = ["trace", "score", str(out / "guesses"), "--truth", str(folder / "permuted")]
-    assert main([*score, "--out", str(to)]) == 0
+    score = ["trace", "score", str(out / "guesses"), "--out", str(to), "--truth"]
+    assert main([*score, str(folder / "permuted")]) == 2  # it contradicts what was granted
+    known = Trace.open(found[0]).observer("bank").known()
+    assert known is not None
+    place = np.searchsorted(truth.rows, known.rows.numpy())
+    values[place] = truth.values[place]
+    write_truth(folder / "null-labels", truth.rows, values)
+    assert main([*score, str(folder / "null-labels")]) == 0
     summary = json.loads((to / "summary.json").read_text())
     (auc,) = [p for p in summary["points"] if p["metric"] == "auc"]
     assert 0.35 < auc["value"] < 0.65

@@ -151,7 +151,8 @@ def _cell(
             )
     if truth.values.max(initial=0) >= classes:
         raise TraceError(f"the truth has labels up to {truth.values.max()}; there are {classes}.")
-    y = np.full(m.rows, -1, np.int64)
+    n = _extent(frozen, i, told)
+    y = np.full(n, -1, np.int64)
     y[truth.rows] = truth.values
     _same_rows(source, y, run.seed, notes)
     train = frozen.labelled[i]
@@ -159,7 +160,7 @@ def _cell(
     task = Task(
         run.dataset, m.names, {}, {}, {}, torch.from_numpy(y), classes, sets, sets["labelled"]
     )
-    seen = _Columns(task, told.hidden, train, m.rows)
+    seen = _Columns(task, told.hidden, train, n)
     result = CellResult(spec.key, spec, facts={"parties": list(m.names), "classes": classes})
     lost, judged = 0, []
     for answer in frozen.answers[i]:
@@ -177,7 +178,7 @@ def _cell(
             "has no class shares."
         )
     elif said is not None and told.shares is not None:
-        q = np.full((m.rows, told.shares[1].shape[1]), np.nan)
+        q = np.full((n, told.shares[1].shape[1]), np.nan)
         q[told.shares[0]] = told.shares[1]
         found, why = measured(judged, y, q, said, run.seed, tau)
         result.measures += found
@@ -189,6 +190,26 @@ def _cell(
     return result
 
 
+def _extent(frozen: Frozen, i: int, told: _Told) -> int:
+    """One more than the largest row that is spoken of; a manifest may say many more.
+
+    Raises:
+        TraceError: a row that the trace does not have.
+    """
+    rows = [told.labels.rows, frozen.labelled[i], *(h[0] for h in told.hidden.values())]
+    rows += [told.shares[0]] if told.shares is not None else []
+    rows += [r for r, _ in frozen.sources[i].granted]
+    for a in frozen.answers[i]:
+        rows += [r.numpy() for r in a.view.targets.values()]
+        rows += [] if a.guess is None else [a.guess.rows]
+    low = min((int(r.min()) for r in rows if len(r)), default=0)
+    high = max((int(r.max()) for r in rows if len(r)), default=0)
+    most = frozen.sources[i].manifest.rows
+    if low < 0 or high >= most:
+        raise TraceError(f"answers.json: rows {low}..{high} are spoken of; there are {most}.")
+    return high + 1
+
+
 def _same_rows(source: Source, y: np.ndarray[Any, Any], seed: int, notes: list[str]) -> None:
     """Refuse a truth that contradicts the labels that were granted.
 
@@ -196,10 +217,6 @@ def _same_rows(source: Source, y: np.ndarray[Any, Any], seed: int, notes: list[s
         TraceError: it does; the truth of other rows would find no leak anywhere.
     """
     for rows, digest in source.granted:
-        if len(rows) and rows.max() >= len(y):
-            raise TraceError(
-                f"answers.json: labels of row {rows.max()} were granted; there is none."
-            )
         if (y[rows] < 0).any():
             notes.append(
                 f"seed {seed}: the truth lacks some of the {len(rows)} labels that were granted: "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -208,8 +209,16 @@ class _In:
                 raise TraceError(f"{name}: changed since the guesses were frozen.")
         self._rows: dict[str, NDArray[np.int64]] = {}
 
+        self.digests = digests
+
+    def listed(self, name: str) -> None:
+        """Refuse a table whose hash is not on record."""
+        if name not in self.digests:
+            raise TraceError(f"answers.json: {name[:80]} is not among its files.")
+
     def rows(self, name: str) -> NDArray[np.int64]:
         if name not in self._rows:
+            self.listed(name)
             found = list(batches(self.folder, name, ROWS, self.limits, 16))
             parts = [b.column("row").to_numpy() for b in found]
             self._rows[name] = np.concatenate([*parts, np.empty(0, np.int64)]).astype(np.int64)
@@ -222,6 +231,7 @@ class _In:
         stored = Stored.parse("-".join(name.split("-")[1:3]))
         if stored is None:
             raise TraceError(f"{name}: is no guess.")
+        self.listed(name)
         found = list(
             batches(self.folder, name, _schema(stored), self.limits, stored.row_bytes + 16)
         )
@@ -258,26 +268,76 @@ def thaw(folder: str | Path, limits: Limits | None = None) -> Frozen:
             )
             for s in read.index["sources"]
         ]  # fmt: skip
+        _one_run_each(sources, read.limits)
+        said = read.index.get("notes", [])
+        if not (isinstance(said, list) and all(isinstance(n, str) for n in said)):
+            raise ValueError("notes are sentences")
         answers: list[list[Answer]] = [[] for _ in sources]
+        asked: set[tuple[int, str, str]] = set()
         labelled: list[list[NDArray[np.int64]]] = [[] for _ in sources]
         for entry in read.index["answers"]:
-            answers[entry["source"]].append(_answer(read, entry, sources[entry["source"]]))
+            i = entry["source"]
+            if type(i) is not int or not 0 <= i < len(sources):
+                raise ValueError(f"there is no source {i!r}")
+            answer = _answer(read, entry, sources[i])
+            which = (i, answer.of.spec.key, answer.phase)
+            if which in asked:
+                raise ValueError(f"{answer.of.spec.label} answers twice")
+            asked.add(which)
+            answers[i].append(answer)
             if entry["labelled"]:
-                labelled[entry["source"]].append(read.rows(entry["labelled"]))
+                labelled[i].append(read.rows(entry["labelled"]))
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as why:
         if isinstance(why, VflsecError):
             raise
         raise TraceError(f"answers.json: is damaged ({type(why).__name__}: {why}).") from None
     every = [np.unique(np.concatenate([*x, np.empty(0, np.int64)])) for x in labelled]
-    return Frozen(sources, answers, every, list(read.index.get("notes", ())))
+    return Frozen(sources, answers, every, said)
+
+
+def _one_run_each(sources: Sequence[Source], limits: Limits) -> None:
+    """Refuse a run that stands there twice: a copy is no repetition."""
+    seen = set()
+    for source in sources:
+        m = source.manifest
+        key = tuple(sorted(m.run.model_dump().items(), key=lambda kv: kv[0]))
+        if key in seen:
+            raise ValueError(f"two sources are the same run (seed {m.run.seed})")
+        seen.add(key)
+        if m.rows > limits.rows:
+            raise ValueError(f"rows {m.rows}; at most {limits.rows} are read")
+
+
+def _spec(entry: dict[str, Any], manifest: Manifest) -> AttackSpec:
+    """What was asked, with fields of the kinds that they have.
+
+    Raises:
+        ValueError: a field is none.
+    """
+    fields = dict(entry["attack"])
+    who = fields["adversary"]
+    if not isinstance(who, list) or not who or not set(who) <= set(manifest.names):
+        raise ValueError(f"adversary must be parties, got {who!r:.60}")
+    for name in ("known_rows", "aux_rows"):
+        if type(fields[name]) is not int or fields[name] < 0:
+            raise ValueError(f"{name} must be a whole number >= 0, got {fields[name]!r:.40}")
+    for name in ("phase", "status", "reason"):
+        if not isinstance(entry[name], str):
+            raise ValueError(f"{name} must be a text, got {entry[name]!r:.40}")
+    if (entry["status"] == "ok") != bool(entry["guess"]):
+        raise ValueError(f"status {entry['status']!r:.40} {'with' if entry['guess'] else 'without'}"
+                         " a guess")  # fmt: skip
+    if manifest.classes is not None and entry["guess"] and entry["classes"] != manifest.classes:
+        raise ValueError(f"classes {entry['classes']!r:.40}; the trace has {manifest.classes}")
+    if any(math.isinf(float(c["cv"])) for c in entry["controls"]):  # NaN where there is none
+        raise ValueError("the score of a control on known rows is not infinite")
+    return AttackSpec(**{**fields, "adversary": tuple(who)})
 
 
 def _answer(read: _In, entry: dict[str, Any], source: Source) -> Answer:
     import torch
 
-    fields = dict(entry["attack"])
-    fields["adversary"] = tuple(fields["adversary"])
-    spec = AttackSpec(**fields)
+    spec = _spec(entry, source.manifest)
     attack = registry.attacks.create(spec.name, spec.params)
     targets = {s: torch.from_numpy(read.rows(n).copy()) for s, n in entry["targets"].items()}
     names = source.manifest.names

@@ -30,6 +30,7 @@ class Limits:
         width: numbers of one row of a payload.
         batch_rows, batch_bytes: rows of one message, and bytes of one row group when decoded.
         rows: row ids of a trace, and rows of one file.
+        named: row ids of a trace that has fewer bytes than rows; memory is taken for each.
         parties, epochs: number of parties; largest epoch.
     """
 
@@ -44,6 +45,7 @@ class Limits:
     batch_rows: int = 1_000_000
     batch_bytes: int = 256 << 20
     rows: int = 1_000_000_000
+    named: int = 50_000_000
     parties: int = 256
     epochs: int = 10_000
 

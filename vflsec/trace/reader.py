@@ -100,6 +100,12 @@ class Trace:
             raise TraceError(
                 f"manifest.json: rows {self.manifest.rows}; at most {self.limits.rows} are read."
             )
+        held = sum(self.files.values())
+        if self.manifest.rows > max(self.limits.named, held):
+            raise TraceError(
+                f"manifest.json: rows {self.manifest.rows}, of which {held} bytes of files can "
+                "tell nothing. Raise Limits.named if you trust it."
+            )
 
     def _places(self) -> None:
         """Every file stands where the format has a place for it."""

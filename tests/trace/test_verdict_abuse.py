@@ -1,0 +1,161 @@
+"""Guesses that were edited and truths of something else: refused in one sentence, never a PASS."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import vflsec
+from vflsec.engine.traces import infer, score
+from vflsec.errors import ConfigError, TraceError
+from vflsec.measure.guesses import thaw
+from vflsec.trace.truth import write_truth
+
+N = 120
+Y = np.arange(N) % 2
+
+
+def record(folder: Path, seed: int) -> Path:
+    """Gradients whose direction is the label."""
+    g = torch.Generator().manual_seed(seed)
+    way = torch.tensor([1.0, -2.0, 0.5])
+    with vflsec.record(
+        folder, party="bank", role="passive", rows=N, loss_reduction="sum", classes=2,
+        known=(range(20), Y[:20]), prior=(0.5, 0.5), run={"seed": seed},
+    ) as rec:  # fmt: skip
+        for rows in torch.randperm(N, generator=g).split(30):
+            z = rec.cut(torch.randn(30, 3, generator=g).requires_grad_() * 1, rows)
+            z.backward((torch.from_numpy(Y)[rows] * 2.0 - 1).unsqueeze(1) * way)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def guesses(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("abuse")
+    traces = [record(folder / f"t{s}", s) for s in range(2)]
+    return infer(traces, folder / "g", attacks=("direction",), trusted=True)
+
+
+def each(**values: Any) -> Callable[[dict[str, Any]], None]:
+    def edit(index: dict[str, Any]) -> None:
+        for entry in index["answers"]:
+            entry.update(copy.deepcopy(values))
+
+    return edit
+
+
+def asked(**values: Any) -> Callable[[dict[str, Any]], None]:
+    def edit(index: dict[str, Any]) -> None:
+        for entry in index["answers"]:
+            entry["attack"].update(values)
+
+    return edit
+
+
+def run(**values: Any) -> Callable[[dict[str, Any]], None]:
+    def edit(index: dict[str, Any]) -> None:
+        for source in index["sources"]:
+            source["manifest"]["run"].update(values)
+
+    return edit
+
+
+def twice(index: dict[str, Any]) -> None:
+    index["answers"] *= 2
+
+
+def unlisted(index: dict[str, Any]) -> None:
+    index["files"] = {k: v for k, v in index["files"].items() if not k.startswith("guess")}
+
+
+def many_rows(index: dict[str, Any]) -> None:
+    index["sources"][0]["manifest"]["rows"] = 10**15
+
+
+def controls(index: dict[str, Any]) -> None:
+    for entry in index["answers"]:
+        for control in entry["controls"]:
+            control["cv"] = float("inf")
+
+
+EDITS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "a source from the end": (each(source=-1), "no source -1"),
+    "a source that is no number": (each(source=True), "no source True"),
+    "every answer twice": (twice, "direction answers twice"),
+    "one run twice": (run(seed=0), "two sources are the same run"),
+    "a status without its guess": (each(guess=None), "status 'ok' without a guess"),
+    "a guess of an attack that failed": (each(status="error"), "status 'error' with a guess"),
+    "more classes": (each(classes=50), "classes 50; the trace has 2"),
+    "a phase that is no text": (each(phase=3), "phase must be a text"),
+    "letters as parties": (asked(adversary="bank"), "adversary must be parties"),
+    "nobody": (asked(adversary=[]), "adversary must be parties"),
+    "a party of no trace": (asked(adversary=["eve"]), "adversary must be parties"),
+    "known rows in words": (asked(known_rows="x"), "known_rows must be a whole number"),
+    "a field of later versions": (asked(more=1), "unexpected keyword"),
+    "a table without a hash": (unlisted, "is not among its files"),
+    "rows beyond memory": (many_rows, "at most 1000000000 are read"),
+    "a control that is too good": (controls, "is not infinite"),
+    "notes that are none": (lambda i: i.update(notes=5), "notes are sentences"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_edited_guesses(name: str, guesses: Path, tmp_path: Path) -> None:
+    edit, words = EDITS[name]
+    shutil.copytree(guesses, tmp_path / "g")
+    path = tmp_path / "g" / "answers.json"
+    index = json.loads(path.read_text())
+    edit(index)
+    path.write_text(json.dumps(index))
+    with pytest.raises(TraceError, match=words):
+        thaw(tmp_path / "g")
+
+
+def test_the_same_guesses_untouched(guesses: Path, tmp_path: Path) -> None:
+    """What the edits above start from leaks, and a manifest of a billion rows takes no memory."""
+    shutil.copytree(guesses, tmp_path / "g")
+    path = tmp_path / "g" / "answers.json"
+    index = json.loads(path.read_text())
+    for source in index["sources"]:
+        source["manifest"]["rows"] = 10**9
+    path.write_text(json.dumps(index))
+    write_truth(tmp_path / "y", np.arange(N), Y)
+    result = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o")
+    values = result.results.query("metric == 'auc' and attack == 'direction'")["value"]
+    assert values.tolist() == [1.0, 1.0]
+
+
+def test_a_truth_of_other_rows_is_refused(guesses: Path, tmp_path: Path) -> None:
+    """Rows in another order would let every attack end at chance, and a gate pass."""
+    orders = {"reversed": Y[::-1], "shifted": np.roll(Y, 1), "drawn": np.roll(Y, 3),
+              "of one class": np.zeros(N, int)}  # fmt: skip
+    for name, labels in orders.items():
+        write_truth(tmp_path / name, np.arange(N), labels)
+        with pytest.raises(TraceError, match="other labels of the 20 rows whose labels were"):
+            score(guesses, [tmp_path / name], tmp_path / "o", gates=[{"max": 0.05}])
+
+
+def test_a_truth_without_what_was_granted_is_said(guesses: Path, tmp_path: Path) -> None:
+    write_truth(tmp_path / "y", np.arange(20, N), Y[20:])
+    result = score(guesses, [tmp_path / "y"], tmp_path / "o")
+    said = [n for n in result.summary["notes"] if "nothing shows that its rows are those" in n]
+    assert len(said) == 2
+
+
+def test_attacks_that_need_a_running_system(tmp_path: Path) -> None:
+    """They are named with the reason, and none of them is taken for safe."""
+    trace = record(tmp_path / "t", 0)
+    with pytest.raises(ConfigError, match="membership act during training or ask its system"):
+        infer([trace], tmp_path / "a", attacks=("norm", "membership"), trusted=True)
+    (said,) = thaw(infer([trace], tmp_path / "b", trusted=True)).notes[:1]
+    assert said.startswith("not assessed: ")
+    for name in ("active_completion", "gradient_replacement", "membership", "replay", "villain"):
+        assert name in said
