@@ -269,6 +269,20 @@ def test_figures_take_results_means_and_summaries(summary: dict[str, Any], tmp_p
         assert len(figures.leak_matrix(data).patches) == 1
 
 
+def test_strengths_at_one_place_are_written_beside_each_other(summary: dict[str, Any]) -> None:
+    """Four strengths that change nothing: four numbers, none on another."""
+    found = copy.deepcopy(summary)
+    one = next(p for p in found["points"] if p["attack"] == "norm" and p["strength"] == 5)
+    found["points"] = [{**one, "strength": s} for s in (0.5, 1.0, 5.0, 25.0)]
+    ax = figures.privacy_utility(found)
+    ax.figure.draw_without_rendering()
+    boxes = [t.get_window_extent() for t in ax.texts]
+    assert [t.get_text() for t in ax.texts] == ["0.5", "1", "5", "25"]
+    assert not [1 for a, b in itertools.combinations(boxes, 2) if a.overlaps(b)]
+    at = [t.get_window_extent().x0 for t in ax.texts]
+    assert max(at) - min(at) < 60  # pixels: still beside their point
+
+
 def test_figures_refuse_what_they_cannot_draw(summary: dict[str, Any]) -> None:
     from vflsec.errors import ConfigError
 

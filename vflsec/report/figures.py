@@ -154,6 +154,23 @@ def _dress(ax: Axes) -> Axes:
     return ax
 
 
+def _mark(ax: Axes, marks: Sequence[tuple[str, float, float, Any]], away: float) -> None:
+    """Write `(text, x, y, colour)` beside points, `away` points from them and on no other text."""
+    ax.autoscale_view()
+    taken: list[tuple[float, float, float]] = []
+    for text, x, y, color in marks:
+        here = ax.transData.transform((x, y)) * 72 / ax.figure.dpi
+        wide, high = 4.5 * len(text), 8.0
+        for row, left in itertools.product((0, -1, 1, -2, 2, -3, 3, -4, 4), (False, True)):
+            dx, dy = -away - wide if left else away, away + row * (high + away)
+            a, b = here[0] + dx, here[1] + dy
+            if all(a + wide < c or c + w < a or abs(b - d) > high for c, d, w in taken):
+                break
+        taken.append((a, b, wide))
+        ax.annotate(text, (x, y), xytext=(dx, dy), textcoords="offset points",
+                    fontsize="x-small", color=color)  # fmt: skip
+
+
 def _legend(ax: Axes, count: int) -> None:
     if count:  # below, where no line runs
         ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.16),
@@ -275,7 +292,7 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
     """
     rows = [p for p in _chosen(data, dataset) if p["utility"] is not None]
     ax = _axes(ax, (6.4, 4.2))
-    lines = series(rows)
+    lines, marks = series(rows), []
     for i, (label, of) in enumerate(lines.items()):
         seen = [p for p in of if p["value"] is not None]
         x, y = [_error(p, "utility") for p in seen], [_error(p, "value") for p in seen]
@@ -287,14 +304,11 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
             label=_name(label), color=color, marker=_MARKERS[i % len(_MARKERS)], markersize=5,
             linewidth=1.4, capsize=2, elinewidth=0.8,
         )  # fmt: skip
-        for p in seen:
-            ax.annotate(
-                f"{_level(p):g}", (p["utility"], p["value"]), xytext=(4, 4),
-                textcoords="offset points", fontsize="x-small", color=color,
-            )  # fmt: skip
+        marks += [(f"{_level(p):g}", p["utility"], p["value"], color) for p in seen]
     for (control, value), style in zip(_controls(rows), itertools.cycle(("--", ":", "-."))):
         label = f"control: {_name(control)} {value:.2f}"
         ax.axhline(value, linestyle=style, linewidth=1.1, color="#808080", label=label)
+    _mark(ax, marks, 4.0)
     if rows:
         ax.set_xlabel(f"utility: {_metric(rows[0]['utility_metric'])} of the main task")
         ax.set_ylabel(f"attack: {_metric(rows[0]['primary'])}")
@@ -341,7 +355,7 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
     """
     rows = trade_offs(data, dataset)
     ax = _axes(ax, (6.4, 4.2))
-    several = len({(p["defense"], p["strength"]) for p in rows}) > 1
+    several, marks = len({(p["defense"], p["strength"]) for p in rows}) > 1, []
     for i, p in enumerate(rows):
         down, up = _error(p, "utility")
         label = p["algorithm"]
@@ -354,15 +368,13 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
             elinewidth=0.8,
         )  # fmt: skip
         ax.plot([], [], marker, markersize=5, color=color, label=_name(label, 60))
-        ax.annotate(
-            f"{p['advantage']:+.2f}", (p["bytes"] / 1e6, p["utility"]), xytext=(9, 5),
-            textcoords="offset points", fontsize="x-small",
-        )  # fmt: skip
+        marks.append((f"{p['advantage']:+.2f}", p["bytes"] / 1e6, p["utility"], None))
     if rows:
         sent = [p["bytes"] for p in rows]
         if max(sent) > 10 * min(sent):
             ax.set_xscale("log")
         ax.margins(x=0.12, y=0.12)
+        _mark(ax, marks, 9.0)
         ax.set_xlabel("sent in training, MB (number and size of a marker: largest advantage)")
         ax.set_ylabel(f"utility: {_metric(rows[0]['utility_metric'])} of the main task")
         ax.set_title(_name(rows[0]["dataset"]), fontsize="medium", loc="left")

@@ -75,7 +75,7 @@ def threats(summary: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def only_quantities(summary: Mapping[str, Any]) -> bool:
     """Whether every label is a quantity, so that nothing can be said of classes."""
-    found = [facts.get("classes") for facts in summary["parties"].values()]
+    found = [facts.get("classes") for facts in summary.get("parties", {}).values()]
     return bool(found) and all(c == 1 for c in found)
 
 
