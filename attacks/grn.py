@@ -80,7 +80,7 @@ class Grn(Attack):
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         first = views[0]
-        _check(first)
+        check_victims(first, "grn")
         shapes = [first.schema[p].shape for p in first.victims]
         width = sum(first.schema[p].shape[0] for p in first.victims)
         rows = torch.stack([v.targets["train"] for v in views])  # (R, n)
@@ -130,11 +130,18 @@ class Grn(Attack):
         return nn.Sequential(*layers, nn.Linear(self.hidden[-1] if self.hidden else given, width))
 
 
-def _check(view: View) -> None:
+def check_victims(view: View, name: str) -> None:
+    """Refuse a view in which an attack cannot differentiate through the victims' bottoms.
+
+    Raises:
+        ThreatModelError: a model is missing, or a victim's columns are not all numbers.
+    """
     for p in view.victims:
         if "bottom" not in view.models.get(p, {}):
-            raise ThreatModelError(f"grn needs the model of {p} (peer_model = true).")
+            raise ThreatModelError(f"{name} needs the model of {p} (peer_model = true).")
         if view.schema[p].categorical or not view.schema[p].cardinalities:
-            raise ThreatModelError(f"grn needs a table of numbers; {p} has categories or images.")
+            raise ThreatModelError(
+                f"{name} needs a table of numbers; {p} has categories or images."
+            )
     if not view.victims:
-        raise ThreatModelError("grn needs the victims' models (peer_model = true).")
+        raise ThreatModelError(f"{name} needs the victims' models (peer_model = true).")

@@ -197,8 +197,8 @@ class View:
         encoders: own rows -> own embedding by party, where that is more than ``bottom``.
         updates: own recorded optimisation steps by party, in order (need ``parameter_gradient``).
         references: systems that the adversary trained to compare with, or None.
-        labels: own labels (N,) int64 by sample id, -1 where there is none, of the label party while
-            it guesses something else; else None.
+        labels: own labels (N,) int64 by sample id, -1 where there is none, of the label party, for
+            an attack that needs them; else None.
     """
 
     adversary: tuple[str, ...]

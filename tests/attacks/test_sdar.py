@@ -102,7 +102,7 @@ def test_neither_the_pairs_of_auxiliary_rows_nor_their_scores_are_used() -> None
     assert not np.array_equal(sdar(steps=10).infer(moved, rng()).scores, guess.scores)
 
 
-def test_own_labels_are_a_control_of_every_feature_attack() -> None:
+def test_own_labels_are_a_control_where_the_view_holds_them() -> None:
     """x tells the label, and so the label tells x: R^2 of the two class means is 2 / pi."""
     x = torch.randn(4000, 1, generator=rng(1), dtype=torch.float64)
     own = torch.randn(4000, 1, generator=rng(2), dtype=torch.float64)

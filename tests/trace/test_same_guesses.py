@@ -18,7 +18,8 @@ from vflsec.trace.views import Evidence, lacking
 P, A = ("passive1",), ("active",)
 SUMMED = {"top": (), "linear_top": False, "aggregation": "sum", "hidden": ()}
 RETRAINING = {
-    "active_completion", "gradient_replacement", "membership", "replay", "swap_probe", "villain",
+    "active_completion", "gradient_replacement", "membership", "replay", "swap_probe",
+    "villain",
 }  # fmt: skip
 """They act during training or ask its system, which a finished trace cannot answer."""
 QUANTITIES = {"residual", "value_completion"}
@@ -46,7 +47,8 @@ WORLDS: dict[str, tuple[list[AttackSpec], dict[str, Any]]] = {
         {"categorical": True},
     ),
     "white box": (
-        [spec(n, A, peer_model=True) for n in ("grn", "equation_solving")], {"params": SUMMED},
+        [spec(n, A, peer_model=True) for n in ("grn", "equation_solving", "unsplit_input")],
+        {"params": SUMMED},
     ),
     "logits": (
         [spec(n) for n in ("direct", "batch_inference", "zero_pattern")], {"params": SUMMED},

@@ -81,7 +81,7 @@ def foreign(view: View) -> list[str]:
                 found.append(f"{path}: has a gradient graph")
             elif one.untyped_storage().nbytes() > used:
                 found.append(f"{path}: {one.untyped_storage().nbytes()} bytes behind {used}")
-        elif isinstance(one, nn.Module) or module == "vflsec.view":
+        elif isinstance(one, nn.Module) or module in ("vflsec.schema", "vflsec.view"):
             continue
         elif module.startswith("vflsec."):
             found.append(f"{path}: {module}.{type(one).__name__}")

@@ -126,12 +126,12 @@ def make_view(
 
 
 def _own_labels(task: Task, spec: AttackSpec, device: torch.device) -> Tensor | None:
-    """The label party's own labels (N,), test rows -1, unless labels are what it guesses."""
+    """The label party's own labels (N,), test rows -1, for an attack that needs them."""
     if task.active not in spec.adversary or task.values is not None:
         return None
     if spec.name and (
         spec.name not in registry.attacks.names()
-        or registry.attacks.create(spec.name, spec.params).target != "feature"
+        or "labels" not in registry.attacks.create(spec.name, spec.params).needs
     ):
         return None
     labels = (task.y if task.given is None else task.given).clone()
