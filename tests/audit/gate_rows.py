@@ -1,0 +1,53 @@
+"""Made-up figures of attacks, and what a gate says of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scipy import stats
+
+from vflsec.audit.alive import Place, place_of
+from vflsec.audit.gate import Gate, Verdict, judge
+from vflsec.audit.leakage import results_frame, rows_of, summarise
+
+LIVE: dict[str, tuple[bool, str]] = dict.fromkeys(
+    ("direction", "norm", "a0", "a1", "a2", "a3"), (True, "planted leak found")
+)
+STEADY = (-0.01, 0.0, 0.01, 0.0, 0.0)
+WIDE = tuple(0.08 * stats.zscore((-1.2, 0.4, 0.2, 1.0, -0.4), ddof=1))  # mean 0, sd 0.08
+
+
+def rows(
+    mean: float, noise: Any = STEADY, *, attack: str = "direction", **extra: Any
+) -> list[dict[str, Any]]:
+    """An attack whose advantage over a control of 0.5 is `mean` plus `noise`, one per seed."""
+    return [
+        {
+            "cell": f"{s}", "dataset": "toy", "algorithm": "splitnn", "seed": s, "split": "test",
+            "adversary": "bank", "attack": attack, "target": "label", "metric": "auc",
+            "value": 0.5 + mean + e, "n": 500, "chance": 0.5,
+            "controls": {"majority": {"value": 0.5, "cv": None}},
+        } | extra
+        for s, e in enumerate(noise)
+    ]  # fmt: skip
+
+
+def task(mean: float, noise: Any = STEADY, **extra: Any) -> list[dict[str, Any]]:
+    gone = {"attack": "", "adversary": "", "target": "", "controls": {}}
+    return rows(mean - 0.5, noise, **{**gone, **extra})
+
+
+def at(summary: Any, live: Any) -> dict[Place, tuple[bool, str]]:
+    """What `live` says by attack, at every place of the summary."""
+    return {place_of(r): live[r["attack"]] for r in rows_of(summary) if r["attack"] in live}
+
+
+def verdicts_of(records: list[dict[str, Any]], gate: Gate, live: Any = LIVE) -> list[Verdict]:
+    summary = summarise(results_frame(records))
+    return judge(summary, [gate], at(summary, live))
+
+
+def one(records: list[dict[str, Any]], gate: Gate, live: Any = LIVE) -> Verdict:
+    found = verdicts_of(records, gate, live)
+    assert len(found) == 1
+    return found[0]

@@ -1,0 +1,92 @@
+"""What a PASS would have found, and gates that ask for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gate_rows import LIVE, STEADY, WIDE, at, one, rows, task
+from scipy import stats
+
+from vflsec.audit.dosing import place_key
+from vflsec.audit.gate import Gate, Verdict, exit_code, judge
+from vflsec.audit.leakage import results_frame, rows_of, summarise
+
+
+def test_a_pass_says_what_it_would_have_found() -> None:
+    noise = (-0.02, 0.0, 0.02, 0.01, -0.01)
+    found = one([*rows(0.0), *rows(0.0, noise, attack="norm")], Gate(max=0.1))
+    assert found.verdict == "PASS"
+    sd = {"direction": np.std(STEADY, ddof=1), "norm": np.std(noise, ddof=1)}
+    factor = (stats.t.isf(0.05 * 0.95, 4) + stats.t.isf(0.2, 4)) / np.sqrt(5)
+    assert found.detectable == pytest.approx({k: factor * v for k, v in sd.items()})
+    assert found.reason.endswith(
+        "No leak above 0.1 was found; this audit would have found one of 0.022 (norm), "
+        "0.0099 (direction)."
+    )
+    assert one([*task(0.9)], Gate("utility", min=0.5)).detectable == {}
+
+
+def blind(records: list[dict[str, Any]], **keys: Any) -> Verdict:
+    return one(records, Gate(max=0.1, **keys))
+
+
+def test_a_pass_that_would_have_missed_a_leak_of_the_limit_warns() -> None:
+    """The spread over seeds is so wide that a leak above the limit might have gone unfound."""
+    found = blind(rows(0.0, WIDE))
+
+    def least(n: int) -> float:
+        return float((stats.t.isf(0.0475, n - 1) + stats.t.isf(0.2, n - 1)) * 0.08 / np.sqrt(n))
+
+    need = next(n for n in range(5, 99) if least(n) <= 0.1)
+    assert (round(least(5), 4), need) == (0.1116, 6)
+    assert (found.verdict, found.more_seeds) == ("PASS", 1)
+    assert found.detectable == {"direction": pytest.approx(least(5))}
+    assert found.warning == (
+        "this audit would only have found a leak of 0.11 (direction), above the limit 0.1; "
+        "about 1 more seed would do"
+    )
+    assert found.reason.endswith("above the limit 0.1; about 1 more seed would do.")
+    assert exit_code([found]) == 0
+    for gate in (Gate(max=0.12), Gate("auc", max=0.65), Gate(max=0.1, detect=0.12)):
+        other = one(rows(0.0, WIDE), gate)
+        assert (other.verdict, other.warning, other.more_seeds) == ("PASS", "", None)
+
+
+def test_a_gate_that_asks_what_would_be_found_does_not_pass_blindly() -> None:
+    found = blind([*rows(0.0, WIDE), *rows(0.0, attack="norm")], detect=0.05)
+    assert (found.verdict, found.warning, found.attack) == ("INCONCLUSIVE", "", "direction")
+    assert found.reason == (
+        "Too little to pass on: this audit would only have found a leak of 0.11 (direction), above "
+        f"its detect = 0.05; about {found.more_seeds} more seeds would do."
+    )
+    n = 5 + (found.more_seeds or 0)
+    a, b = (
+        (stats.t.isf(0.0475, m - 1) + stats.t.isf(0.2, m - 1)) * 0.08 / np.sqrt(m)
+        for m in (n, n - 1)
+    )
+    assert a <= 0.05 < b
+    assert exit_code([found]) == 3
+    assert blind(rows(0.0), detect=0.0099).verdict == "PASS"
+    assert blind(rows(0.0), detect=0.0098).verdict == "INCONCLUSIVE"
+    assert one(rows(0.4, WIDE), Gate(max=0.1, detect=0.05)).verdict == "FAIL"  # it was found
+    far = blind(rows(0.0), detect=1e-4)
+    assert (far.more_seeds, "add seeds or known rows" in far.reason) == (None, True)
+
+
+def test_planted_leaks_are_asked_before_the_spread() -> None:
+    """An attack that finds planted leaks only from 0.3 on is blind, however steady its figures."""
+    summary = summarise(results_frame(rows(0.0)))
+    key = place_key(rows_of(summary)[0])
+    said = {}
+    for size in (0.05, 0.3, None):
+        (found,) = judge(summary, [Gate(max=0.1)], at(summary, LIVE), {key: size})
+        assert (found.verdict, found.more_seeds) == ("PASS", None)
+        said[size] = found.warning
+    assert said[0.05] == ""
+    assert said[0.3] == (
+        "this audit would only have found a leak of 0.3 (direction), above the limit 0.1; "
+        "add seeds or known rows"
+    )
+    assert said[None].startswith("this audit would have found none of the leaks that were planted")
