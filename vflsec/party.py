@@ -67,8 +67,9 @@ class Party:
         """What an own module puts out in a training step of algorithm `by`, with the way back for
         :func:`vflsec.nn.chain.slopes`.
         """
-        stack = self.modules[part]
-        return chain.run(stack, x) if chain.walks(type(by)) and self.by_hand else stack(x)
+        stack, kind = self.modules[part], type(by)
+        walks = chain.walks(kind)  # type: ignore[arg-type]  # a class is hashable
+        return chain.run(stack, x) if walks and self.by_hand else stack(x)
 
     def start(
         self,
