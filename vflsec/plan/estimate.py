@@ -41,11 +41,15 @@ def _settings(group: Group | Work) -> dict[str, Any]:
     return given | dict(group.cells[0].params)
 
 
+def _epochs(given: dict[str, Any]) -> float:
+    """Epochs of all phases."""
+    return sum(v for k, v in given.items() if k.endswith("epochs") and isinstance(v, int | float))
+
+
 def _steps(group: Group | Work) -> int:
     """Optimiser steps of one cell."""
     given = _settings(group)
-    epochs = sum(v for k, v in given.items() if k.endswith("epochs") and isinstance(v, int | float))
-    batch = given.get("batch_size")
+    epochs, batch = _epochs(given), given.get("batch_size")
     if not epochs or not isinstance(batch, int) or batch < 1:
         return 0
     return int(epochs * math.ceil(_labelled(group) / batch))
@@ -89,10 +93,10 @@ class Machine:
 def _training(group: Group, timed: Timed, machine: Machine) -> float:
     """Seconds of all trainings of a group: by its own steps, or by those of the same algorithm."""
     mine = timed.get(group.cells[0].cohort)
-    parts = list(chunks(group.cells, 32))
     if mine is not None:
-        return sum(n * machine.step(two, len(part)) for part in parts for n, two in mine)
-    return sum(_steps(group) * len(part) for part in parts) * machine.slowness / _STEPS_PER_SECOND
+        parts = [len(part) for part in chunks(group.cells, 32)]
+        return sum(n * machine.step(two, part) for part in parts for n, two in mine)
+    return _steps(group) * len(group.cells) * machine.slowness / _STEPS_PER_SECOND
 
 
 def _like(groups: Sequence[Group], timed: Timed) -> Timed:
@@ -133,25 +137,18 @@ def estimate(
     steps, sealed, sent, kept = 0, 0.0, 0, 0.0
     encryption: list[dict[str, Any]] = []
     for group in groups:
-        cls = registry.algorithms.get(group.cells[0].algorithm)
-        given = {k: p.default for k, p in registry.parameters(cls).items()}
-        given |= dict(group.cells[0].params)
-        epochs = sum(
-            v for k, v in given.items() if k.endswith("epochs") and isinstance(v, int | float)
-        )
-        batch = given.get("batch_size")
+        given, labelled = _settings(group), _labelled(group)
+        epochs, batch = _epochs(given), given.get("batch_size")
         if not epochs or not isinstance(batch, int) or batch < 1:
             continue
-        labelled = group.data.section.get("labelled", 0.7)
-        rows = labelled if isinstance(labelled, int) else labelled * group.data.rows
-        more = int(epochs * math.ceil(min(rows, group.data.rows) / batch)) * len(group.cells)
+        more = int(epochs * math.ceil(labelled / batch)) * len(group.cells)
         tested = group.role == "audit" and group.main and not group.cells[0].untested
         own = sum(registry.attacks.create(a.name, a.params).trains for a in group.attacks)
         steps += more * own + more * (2 if tested and claimants(group.cells[0].defenses) else 1)
         if group.role != "reference" and group.main:
             width = given.get("embedding") or given.get("cut") or 0
             size = 8 if group.cells[0].dtype == "float64" else 4
-            numbers = epochs * min(rows, group.data.rows) * width * len(group.data.passive)
+            numbers = epochs * labelled * width * len(group.data.passive)
             one = _KEPT_TIMES * _KEPT_SHARE * size * numbers + _KEPT_BESIDE
             kept += one * len(group.cells)
         for d in group.cells[0].defenses:
@@ -161,7 +158,7 @@ def estimate(
             sealed += found.spent * more * parties
             sent += found.bytes * more * parties
             if found.bytes:
-                per_epoch = math.ceil(min(rows, group.data.rows) / batch) * parties
+                per_epoch = math.ceil(labelled / batch) * parties
                 encryption.append(
                     {"dataset": group.data.name, "algorithm": group.title,
                      "defense": defense_point([d])[0],
