@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 # Before torch or numpy is loaded: threads beyond one contend with the other worker processes.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -64,6 +66,19 @@ def data_folder() -> Path:
     if not folder.is_dir():
         pytest.skip("no real tables: set VFLSEC_TEST_DATA to their folder")
     return folder
+
+
+@pytest.fixture
+def benchmark_script(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """``benchmark_script(name)``: that module of ``benchmarks/``; skips where there is none."""
+
+    def script(name: str) -> Any:
+        if not (root / "benchmarks").is_dir():
+            pytest.skip("benchmarks do not come with the package")
+        monkeypatch.syspath_prepend(str(root / "benchmarks"))
+        return importlib.import_module(name)
+
+    return script
 
 
 Install = Callable[..., Path]

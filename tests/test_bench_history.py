@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,8 @@ THERE = {"cpu": "another", "cores": 2}
 
 
 @pytest.fixture
-def history(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    if not (root / "benchmarks" / "history.py").is_file():
-        pytest.skip("benchmarks do not come with the package")
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    return importlib.import_module("history")
+def history(benchmark_script: Callable[[str], Any]) -> Any:
+    return benchmark_script("history")
 
 
 def test_a_line_is_added_and_the_first_has_nothing_to_fall_from(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,8 @@ from scipy import stats
 
 
 @pytest.fixture
-def script(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    if not (root / "benchmarks" / "evidence_claims.py").is_file():
-        pytest.skip("benchmarks do not come with the package")
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    return importlib.import_module("evidence_claims")
+def script(benchmark_script: Callable[[str], Any]) -> Any:
+    return benchmark_script("evidence_claims")
 
 
 def test_the_page_and_its_figures(script: Any, root: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,11 +14,8 @@ from vflsec.rng import Streams
 
 
 @pytest.fixture
-def script(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    if not (root / "benchmarks" / "calibration_doses.py").is_file():
-        pytest.skip("benchmarks do not come with the package")
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    return importlib.import_module("calibration_doses")
+def script(benchmark_script: Callable[[str], Any]) -> Any:
+    return benchmark_script("calibration_doses")
 
 
 def test_the_same_rows_are_forgotten_in_every_message(script: Any) -> None:

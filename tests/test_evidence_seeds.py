@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,8 @@ from vflsec import registry
 
 
 @pytest.fixture
-def script(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    if not (root / "benchmarks" / "evidence_seeds.py").is_file():
-        pytest.skip("benchmarks do not come with the package")
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    return importlib.import_module("evidence_seeds")
+def script(benchmark_script: Callable[[str], Any]) -> Any:
+    return benchmark_script("evidence_seeds")
 
 
 def part(script: Any, name: str) -> Any:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 
 @pytest.fixture
-def words(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    if not (root / "benchmarks" / "few_overlap").is_dir():
-        pytest.skip("benchmarks do not come with the package")
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    return importlib.import_module("few_overlap.words")
+def words(benchmark_script: Callable[[str], Any]) -> Any:
+    return benchmark_script("few_overlap.words")
 
 
 def found(words: Any, **utility: list[float]) -> dict[str, Any]:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from killed import recorded_until_killed
 
 import vflsec
 from vflsec.errors import ConfigError
@@ -87,27 +85,9 @@ def test_no_more_waits_than_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [m.values[0, 0] for m in messages(tmp_path / "t")] == [*range(12)]
 
 
-_KILLED = """
-import sys, torch, vflsec
-how = {"party": "bank", "role": "passive", "rows": 64, "loss_reduction": "mean", "behind": 8}
-with vflsec.record(sys.argv[1], **how) as rec:
-    for step in range(10**6):
-        z = rec.cut(torch.full((64, 16), float(step)).requires_grad_(), torch.arange(64))
-        z.backward(torch.full((64, 16), float(step)))
-        print(step, flush=True)
-"""
-
-
 def test_kill_9_takes_no_more_than_what_waits(tmp_path: Path) -> None:
     folder = tmp_path / "trace"
-    command = [sys.executable, "-c", _KILLED, str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        done = 0
-        for line in process.stdout:
-            done = int(line) if line.strip().isdigit() else done
-            if done == 40:
-                os.kill(process.pid, signal.SIGKILL)
+    done = recorded_until_killed(folder, behind=8)
     found = messages(folder)
     assert {m.step for m in found if m.kind == "gradient"} >= set(range(done + 1 - 4))
     assert all((m.values == m.step).all() for m in found)

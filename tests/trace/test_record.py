@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from killed import recorded_until_killed
 from torch import Tensor, nn
 
 import vflsec
@@ -309,27 +306,9 @@ def test_a_loop_that_fails_leaves_a_partial_trace(tmp_path: Path) -> None:
     check_rows(tmp_path)
 
 
-_KILLED = """
-import sys, torch, vflsec
-how = {"party": "bank", "role": "passive", "rows": 64, "loss_reduction": "mean"}
-with vflsec.record(sys.argv[1], **how) as rec:
-    for step in range(10**6):
-        z = rec.cut(torch.full((64, 16), float(step)).requires_grad_(), torch.arange(64))
-        z.backward(torch.full((64, 16), float(step)))
-        print(step, flush=True)
-"""
-
-
 def test_kill_9_leaves_every_complete_step(tmp_path: Path) -> None:
     folder = tmp_path / "trace"
-    command = [sys.executable, "-c", _KILLED, str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        done = 0
-        for line in process.stdout:
-            done = int(line) if line.strip().isdigit() else done
-            if done == 40:
-                os.kill(process.pid, signal.SIGKILL)
+    done = recorded_until_killed(folder)
     found = list(Trace.open(folder).observer("bank").messages())
     assert {m.step for m in found if m.kind == "gradient"} >= set(range(done + 1))
     assert all((m.values == m.step).all() for m in found)
