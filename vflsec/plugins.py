@@ -47,6 +47,7 @@ T = TypeVar("T")
 _OURS = "vflsec"
 TIMEOUT = "took longer than its timeout"
 _LONGEST = 1e8  # seconds, three years; the system's clock takes no more than so many
+_EXIT = os._exit
 _FORKED = 70  # exit code of a process that user code forked and did not end
 _bases: dict[str, None] = {}  # folders of scenarios, the last one told at the end
 _known: dict[
@@ -294,9 +295,11 @@ def contained(
             module or a plug-in; the message has file and line. Errors of vflsec pass as they are.
     """
     pid, real, here, put_back = os.getpid(), os._exit, _folder_now(), _settings()
+    thread = threading.get_ident()
 
     def ended(code: int = 0) -> NoReturn:
-        if os.getpid() != pid:  # a child process may end
+        # a child process may end; a thread that was left running is not called from here
+        if os.getpid() != pid or threading.get_ident() != thread:
             real(code)
         raise _Ended(code)
 
@@ -377,21 +380,21 @@ def guard(code: int) -> None:
 
     For a thread that code from elsewhere has left running; :func:`contained` tells calls in place.
     """
-    pid, real = os.getpid(), os._exit
+    pid = os.getpid()
 
     def ended(status: int = 0) -> NoReturn:
         if os.getpid() == pid:
             text = f"error: code that vflsec runs called os._exit({status}). No result is given.\n"
             os.write(2, text.encode())
-        real(code if os.getpid() == pid else status)
+        _EXIT(code if os.getpid() == pid else status)
 
     os._exit = ended  # type: ignore[assignment]
 
 
 def seal(code: int) -> None:
     """From now on this process ends with `code`, whatever exit handlers of others call."""
-    pid, real = os.getpid(), os._exit
-    os._exit = lambda status=0: real(code if os.getpid() == pid else status)  # type: ignore
+    pid = os.getpid()
+    os._exit = lambda status=0: _EXIT(code if os.getpid() == pid else status)  # type: ignore
 
 
 def place_of(error: BaseException) -> str:

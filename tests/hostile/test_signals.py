@@ -60,12 +60,19 @@ def until_it_trains(process: subprocess.Popen[str], out: Path) -> None:
         time.sleep(0.02)
 
 
+def as_at_a_terminal() -> None:
+    """Signals that `nohup`, or a shell in the background, has told the tests to ignore."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT", "SIGKILL"])
 def test_a_signal_loses_nothing(name: str, tmp_path: Path, env: dict[str, str]) -> None:
     path, out = scenario(tmp_path, "case", -0.9), tmp_path / "out"
     process = subprocess.Popen(
-        command(path, out), env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+        command(path, out), env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=as_at_a_terminal,
+    )  # fmt: skip
     until_it_trains(process, out)
     process.send_signal(getattr(signal, name))
     _, err = process.communicate(timeout=60)
