@@ -240,3 +240,18 @@ def test_a_scenario_with_weights(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (folder / "bank.safetensors").unlink()
     assert main(["check", str(folder / "s.toml")]) == 2
     assert "cannot be read (No such file" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("length", [640, 896, 1152, 1408, 0x4B50])
+def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path: Path, length: int) -> None:
+    """The first bytes of a file are the length of its header, and 640 begins as pickles do."""
+    state = linear(tmp_path, 6, 4)
+    data = (tmp_path / "bank.safetensors").read_bytes()
+    old = int.from_bytes(data[:8], "little")
+    header = data[8 : 8 + old].ljust(length)
+    padded = length.to_bytes(8, "little") + header + data[8 + old :]
+    (tmp_path / "bank.safetensors").write_bytes(padded)
+    made = starting_at("bank.safetensors", "bank", lambda: nn.Linear(6, 4).double())()
+    assert {k: v.tolist() for k, v in made.state_dict().items()} == {
+        k: v.tolist() for k, v in state.items()
+    }

@@ -30,6 +30,7 @@ _TYPES = {
 _NAMES = {np.dtype(v).str: k for k, v in _TYPES.items() if k != "BF16"}
 _HEADER, _BODY = 8 << 20, 16 << 30  # most bytes of weights that the user names
 _SHOWN = 4
+_PICKLED = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -68,11 +69,11 @@ def parse(
     file.seek(0)
     head = file.read(8)
     length = int.from_bytes(head, "little") if len(head) == 8 else -1
-    if head[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
-        raise error(
-            f"{name}: is a pickle, which can run code when it is read. Weights are safetensors."
-        )
     if not 2 <= length <= min(header, size - 8):
+        if head[:2] in _PICKLED:  # which are lengths, too, of a header of 640 bytes say
+            raise error(
+                f"{name}: is a pickle, which can run code when it is read. Weights are safetensors."
+            )
         raise error(
             f"{name}: is no safetensors file with a header of at most {header} "
             f"bytes (it says {length})."
