@@ -16,7 +16,7 @@ from vflsec.cli import main
 from vflsec.engine.traces import infer, score
 from vflsec.errors import ConfigError
 
-N, EPSILON = 1500, 1.0
+N, EPSILON = 5000, 1.0
 
 
 def world(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
