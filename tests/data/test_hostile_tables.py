@@ -117,6 +117,10 @@ SECTIONS: dict[str, tuple[str, list[str]]] = {
     "a wrong separator": (more('separator = "x"'), ["t.csv", "separated by 'x'", "separator ="]),
     "no bytes at all": (more("max_bytes = 0"), ["data.max_bytes", ">= 1"]),
     "few bytes": (more("max_bytes = 10"), ["t.csv", "at most 10 bytes", "max_bytes = NUMBER"]),
+    "few columns": (
+        more("max_columns = 3"), ["t.csv", "at most 3 columns, got 5", "max_columns = NUMBER"],
+    ),
+    "no columns at all": (more("max_columns = 0"), ["data.max_columns", ">= 1"]),
     "few cells": (more("max_cells = 10"), ["t.csv", "at most 10 cells", "max_cells = NUMBER"]),
     "edges that fall": (more("label_edges = [2, 1]"), ["label_edges must rise"]),
     "an edge that is no number": (more("label_edges = [nan]"), ["case.toml:4", "finite"]),

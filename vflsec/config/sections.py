@@ -78,6 +78,8 @@ class Data(_Section):
     """Most bytes of one table, unpacked; 2 GiB if not given."""
     max_cells: Count | None = None
     """Most cells (rows x columns) of one table; 200 million if not given."""
+    max_columns: Count | None = None
+    """Most columns of one table; 50,000 if not given."""
     validation: Fraction | None = None
     """Share of the rows in common for choosing the epoch; 0.15 if not given."""
     test: Fraction | None = None

@@ -18,7 +18,7 @@ import pyarrow.parquet
 
 from vflsec.errors import DataError
 
-__all__ = ["Limits", "gunzip", "parquet_table", "too_much"]
+__all__ = ["Limits", "check_size", "gunzip", "parquet_table", "too_much"]
 
 _PIECE = 1 << 20
 _BATCH_CELLS = 1 << 20
@@ -31,10 +31,12 @@ class Limits:
     Attributes:
         bytes: of the unpacked file; 2 GiB by default.
         cells: rows x columns; 200 million by default.
+        columns: 50,000 by default; each takes time of its own, however few rows there are.
     """
 
     bytes: int = 2 * 2**30
     cells: int = 200_000_000
+    columns: int = 50_000
 
 
 def too_much(path: object, what: str, got: str, most: int, key: str) -> DataError:
@@ -43,6 +45,23 @@ def too_much(path: object, what: str, got: str, most: int, key: str) -> DataErro
         f"{path}: table must {what} at most {most:,} {key.removeprefix('max_')}, got {got}. If the "
         f"file is what it should be, raise the limit: {key} = NUMBER under [data]."
     )
+
+
+def check_size(path: object, rows: int, columns: int, limits: Limits, about: str = "") -> None:
+    """Refuse a table of so many rows and columns beyond the limits.
+
+    Args:
+        about: said before the number of cells where rows are counted as lines.
+
+    Raises:
+        DataError: beyond a limit.
+    """
+    if columns > limits.columns:
+        raise too_much(path, "have", f"{columns:,}", limits.columns, "max_columns")
+    if rows * columns > limits.cells:
+        lines = "lines" if about else "rows"
+        got = f"{about}{rows * columns:,} ({rows:,} {lines}, {columns:,} columns)"
+        raise too_much(path, "hold", got, limits.cells, "max_cells")
 
 
 def gunzip(path: Path, raw: bytes, limits: Limits) -> bytes:
@@ -79,10 +98,7 @@ def parquet_table(path: Path, raw: bytes, limits: Limits) -> pa.Table:
     """
     file = pa.parquet.ParquetFile(io.BytesIO(raw), memory_map=False)
     found, names = file.metadata, file.schema_arrow.names
-    cells = found.num_rows * len(names)
-    if cells > limits.cells:
-        got = f"{cells:,} ({found.num_rows:,} rows, {len(names):,} columns)"
-        raise too_much(path, "hold", got, limits.cells, "max_cells")
+    check_size(path, found.num_rows, len(names), limits)
     said = sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
     if said > limits.bytes:
         raise too_much(path, "unpack to", f"{said:,}", limits.bytes, "max_bytes")

@@ -22,7 +22,7 @@ SPLIT_KEYS = ("validation", "test", "labelled", "aligned", "shuffle_labels", "sc
 TABLE_KEYS = (
     "file", "files", "id", "label", "active", "columns", "categorical", "numeric", "drop",
     "split", "group", "merge_classes", "drop_classes", "label_edges", "task", "separator",
-    "decimal", "encoding", "max_bytes", "max_cells",
+    "decimal", "encoding", "max_bytes", "max_cells", "max_columns",
 )  # fmt: skip
 """Keys that describe the user's own tables: arguments of :func:`~.tables.load_tables`."""
 
@@ -119,7 +119,7 @@ def _tables(given: Mapping[str, Any], base: Path) -> Source:
                 _texts(f"{key}.{party}", names)
     for edge in options.get("label_edges", ()):
         check.finite("data: label_edges", edge)
-    for key in ("max_bytes", "max_cells"):
+    for key in ("max_bytes", "max_cells", "max_columns"):
         if key in options:
             check.integer(f"data: {key}", options[key])
     return load_tables(files, name=_text("name", given.get("name", "")), **options)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from vflsec import check
 from vflsec.data.dates import days, is_temporal, text_days
 from vflsec.data.dialect import Dialect, decimal_of, decode, detect, header_of, number_of
-from vflsec.data.limits import Limits, gunzip, parquet_table, too_much
+from vflsec.data.limits import Limits, check_size, gunzip, parquet_table, too_much
 from vflsec.errors import DataError
 
 __all__ = [
@@ -208,9 +208,7 @@ def _csv(
         raise data_error(path, "table", "have a header and rows", "an empty file")
     _check_names(path, [n.strip() for n in header])
     rows = text.count("\n") or text.count("\r")  # line breaks within fields count too: no more
-    if rows * len(header) > limits.cells:
-        got = f"about {rows * len(header):,} ({rows:,} lines, {len(header):,} columns)"
-        raise too_much(path, "hold", got, limits.cells, "max_cells")
+    check_size(path, rows, len(header), limits, "about ")
     try:
         table = pa.csv.read_csv(
             io.BytesIO(text.encode()),

@@ -62,6 +62,7 @@ def load_tables(
     encoding: str | Mapping[str, str] = "",
     max_bytes: int = Limits.bytes,
     max_cells: int = Limits.cells,
+    max_columns: int = Limits.columns,
     name: str = "",
 ) -> Source:
     """Read CSV (also ``.csv.gz``) or Parquet tables.
@@ -86,7 +87,7 @@ def load_tables(
         task: ``regression`` if the label is a quantity.
         separator, decimal, encoding: of text tables, by party where they differ; found out if not
             given, see :mod:`vflsec.data.dialect`.
-        max_bytes, max_cells: the most that is read of one table.
+        max_bytes, max_cells, max_columns: the most that is read of one table.
         name: of the data set in reports; default: the stem of the active party's file.
 
     Raises:
@@ -95,7 +96,7 @@ def load_tables(
     """
     roles = Roles(id or "", label, split or "", group or "")
     check_roles(roles)
-    reader = Reader(separator, decimal, encoding, Limits(max_bytes, max_cells))
+    reader = Reader(separator, decimal, encoding, Limits(max_bytes, max_cells, max_columns))
     change = Relabel(merge_classes or {}, drop_classes, label_edges)
     check.one_of("data: task", task, TASKS)
     if task == "regression" and change:
