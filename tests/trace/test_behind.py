@@ -128,20 +128,3 @@ def test_what_is_wrong_is_said_in_the_loop(tmp_path: Path) -> None:
         rec.cut(torch.zeros(2, 2), torch.tensor([0, 8]))
     with pytest.raises(ConfigError, match="record: behind"):
         vflsec.record(tmp_path / "u", rows=8, behind=-1, **HOW)
-
-
-def test_a_fork_may_not_write(tmp_path: Path) -> None:
-    with vflsec.record(tmp_path / "t", rows=8, behind=2, **HOW) as rec:
-        rec.cut(torch.zeros(8, 2), torch.arange(8))
-        child = os.fork()
-        if not child:
-            code = 1
-            try:
-                rec.cut(torch.zeros(8, 2), torch.arange(8))
-            except ConfigError as why:
-                rec.close()
-                code = 0 if "was forked" in str(why) else 2
-            os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        rec.cut(torch.ones(8, 2), torch.arange(8))
-    assert [m.values[0, 0] for m in messages(tmp_path / "t")] == [0, 1]

@@ -115,9 +115,10 @@ def test_a_disk_too_full_to_seal_leaves_the_segments(
     assert len(list(Trace.open(folder).observer("bank").messages())) == 1
 
 
-def test_a_fork_may_not_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize("behind", [0, 2])
+def test_a_fork_may_not_write(tmp_path: Path, behind: int) -> None:
     """Workers of a data loader inherit the recording; neither their writes nor their end count."""
-    with vflsec.record(tmp_path / "t", rows=8, **HOW) as rec:
+    with vflsec.record(tmp_path / "t", rows=8, behind=behind, **HOW) as rec:
         rec.cut(torch.ones(8, 3), torch.arange(8))
         child = os.fork()
         if not child:
