@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and folders that can be written."""
+"""Files that appear whole or not at all, folders that can be written, and what is closed again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,31 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from vflsec.errors import ConfigError
 
-__all__ = ["append_text", "make_folder", "read_text", "write_atomic", "write_new"]
+__all__ = ["append_text", "make_folder", "or_closed", "read_text", "write_atomic", "write_new"]
+
+
+class _Open(Protocol):
+    def close(self) -> object: ...
+
+
+Opened = TypeVar("Opened", bound=_Open)
+
+
+@contextmanager
+def or_closed(opened: Opened) -> Iterator[Opened]:
+    """Close what was opened if the block fails; else it stays open."""
+    try:
+        yield opened
+    except BaseException:
+        opened.close()
+        raise
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:

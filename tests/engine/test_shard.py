@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def without_time(summary: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def unsealed(folder: Path) -> Iterator[sqlite3.Connection]:
     """A store to be changed, which then has no seals: an earlier version wrote none."""
-    with sqlite3.connect(folder / "results.sqlite") as db:
+    with closing(sqlite3.connect(folder / "results.sqlite")) as db, db:
         yield db
         db.execute("delete from seals")
 
@@ -201,7 +201,7 @@ def test_an_attacked_training_does_not_stand_for_the_audited_one(tmp_path: Path)
         audit(folder, ledgers, given, shard=f"{i}/2")
     for order in (folders, folders[::-1]):
         vflsec.merge(order, tmp_path / "merged", fresh=True)
-        with sqlite3.connect(tmp_path / "merged" / "results.sqlite") as db:
+        with closing(sqlite3.connect(tmp_path / "merged" / "results.sqlite")) as db:
             facts = {row[0] for row in db.execute("select facts from cells")}
         assert facts == {'{"main": true}'}
 

@@ -25,7 +25,7 @@ from vflsec.cell import (
     digest,
 )
 from vflsec.errors import ConfigError, DataError
-from vflsec.files import make_folder
+from vflsec.files import make_folder, or_closed
 from vflsec.sealed import EDITED, damage_unless
 
 __all__ = ["SCHEMA_VERSION", "STORE_NAME", "Store"]
@@ -81,17 +81,18 @@ class Store:
         else:
             make_folder(folder)
             self._db = self._open()
-        self._check_version(readonly)
+        with or_closed(self._db):
+            self._check_version(readonly)
 
     def _open(self) -> sqlite3.Connection:
         try:
-            db = sqlite3.connect(self.path, timeout=120, isolation_level=None)
-            db.execute("pragma journal_mode=wal")
-            db.execute("pragma synchronous=full")
-            db.executescript(_SCHEMA)
-            if "victim" not in _columns(db):  # a store of an earlier version
-                db.execute("alter table measures add column victim text not null default ''")
-            return db
+            with or_closed(sqlite3.connect(self.path, timeout=120, isolation_level=None)) as db:
+                db.execute("pragma journal_mode=wal")
+                db.execute("pragma synchronous=full")
+                db.executescript(_SCHEMA)
+                if "victim" not in _columns(db):  # a store of an earlier version
+                    db.execute("alter table measures add column victim text not null default ''")
+                return db
         except sqlite3.Error as error:
             raise ConfigError(
                 f"{self.path}: cannot be used as the result store: {error}. "
@@ -106,10 +107,11 @@ class Store:
             )
         error: sqlite3.Error | None = None
         for option in ("mode=ro", "immutable=1"):  # the second for folders that nobody may write
+            place = f"{self.path.resolve().as_uri()}?{option}"
             try:
-                db = sqlite3.connect(f"{self.path.resolve().as_uri()}?{option}", uri=True)
-                db.execute("select count(*) from meta").fetchone()
-                return db
+                with or_closed(sqlite3.connect(place, uri=True)) as db:
+                    db.execute("select count(*) from meta").fetchone()
+                    return db
             except sqlite3.Error as caught:
                 error = caught
         raise ConfigError(f"{self.path}: cannot be read as a result store: {error}.")
