@@ -141,8 +141,8 @@ def audit(
     try:
         how: dict[str, Any] = {
             "seeds": seeds, "attacker": attacker, "device": device, "jobs": jobs,
-            "set": set_ or (), "fresh": fresh, "replicas": replicas, "keep_views": keep_views, "views_mb": views_mb,
-            "shard": shard, "cluster": cluster,
+            "set": set_ or (), "fresh": fresh, "replicas": replicas, "keep_views": keep_views,
+            "views_mb": views_mb, "shard": shard, "cluster": cluster,
         }  # fmt: skip
 
         def progress() -> Reporter:

@@ -26,6 +26,7 @@ from vflsec.data.source import PartyData, Source
 from vflsec.engine.executor import Backend
 from vflsec.engine.rehearse import make_plan
 from vflsec.engine.run import run_audit
+from vflsec.engine.strong import choices
 from vflsec.errors import VflsecError
 from vflsec.plan.strong import SEEDS, WORLDS, alternatives
 from vflsec.report.html import html
@@ -34,7 +35,7 @@ from vflsec.report.statement import statement
 
 SECTIONS: dict[str, Any] = {
     "name": "case",
-    "data": {"name": "mine"},
+    "data": {"name": "digits"},
     "algorithm": {"name": "splitnn", "epochs": 2},
     "defense": [{"name": "iso", "strength": [0, 4]}],
     "attack": [{"name": "norm"}, {"name": "direction"}],
@@ -51,7 +52,7 @@ def table(labels: np.ndarray) -> Source:
         "bank": PartyData(rng.normal(size=(120, 2)), rows, ("a", "b"), (None, None)),
         "shop": PartyData(codes, rows, ("c", "d"), (None, ("x", "y", "z"))),
     }
-    return Source("mine", parties, "bank", labels, ("no", "yes"), digest=f"{labels.sum()}")
+    return Source("digits", parties, "bank", labels, ("no", "yes"), digest=f"{labels.sum()}")
 
 
 LABELS = np.arange(120) % 4 // 3
@@ -75,7 +76,9 @@ class Planted:
 
     def source(self, section: Mapping[str, Any], seed: int, base: Path) -> Source:
         self.loaded.append((section["name"], seed))
-        return table(self.labels) if section["name"] == "mine" else load_source(section, seed, base)
+        return (
+            table(self.labels) if section["name"] == "digits" else load_source(section, seed, base)
+        )
 
     def run(
         self, cells: list[CellSpec], attacks: list[AttackSpec], tasks: Mapping[int, Any], **_: Any
@@ -135,6 +138,8 @@ def test_the_best_setting_joins_what_is_written_at_every_point(tmp_path: Path) -
     best = rows["norm", 4.0]
     assert (best["written_advantage"], best["advantage"]) == pytest.approx((0.1, 0.2))
     assert not rows["norm", 0.0]["joins"]
+    tried = audit.summary["attacker"]["tried"]["norm"]
+    assert set(tried) == {"norm", *BETTER, "norm(accumulate=False, epoch=last)"}
     strengths = {p["strength"] for p in audit.summary["points"] if "scaled" in p["attack"]}
     assert strengths == {0.0, 4.0}
 
@@ -238,13 +243,9 @@ def test_the_plan_says_what_is_searched_and_what_it_costs() -> None:
     assert plan.cost["trainings"] == 6 + 2 * WORLDS
     assert {a.name for a in search.attacks} == {"norm", "direction"}
     assert any("tried on 3 drawn worlds of the same shape, 6 trainings" in n for n in plan.notes)
-    plain = replace_attacker("default")
+    default = load_scenario(SECTIONS, ["audit.attacker=default"])
+    plain = make_plan(default, load=Planted({}).source, try_out=False)
     assert all(g.role != "tuning" for g in plain.groups)
-
-
-def replace_attacker(name: str) -> Any:
-    sections = {**SECTIONS, "audit": {**SECTIONS["audit"], "attacker": name}}
-    return make_plan(load_scenario(sections), load=Planted({}).source, try_out=False)
 
 
 def test_reports_say_which_attacker_it_was(tmp_path: Path) -> None:
@@ -254,9 +255,8 @@ def test_reports_say_which_attacker_it_was(tmp_path: Path) -> None:
         assert said in text
         assert "norm(accumulate=scaled)" in text
     assert "Attacker: strong" in markdown_summary(audit.summary).replace("\\", "")
-    assert (
-        json.loads((tmp_path / "strong/summary.json").read_text())["attacker"]["name"] == "strong"
-    )
+    kept = json.loads((tmp_path / "strong/summary.json").read_text())
+    assert kept["attacker"]["name"] == "strong"
     plain = Planted({}).audit(tmp_path / "default", audit={"seeds": 3, "references": []})
     for text in (html(plain.summary), statement(plain.summary)):
         assert "Attacker: default." in text
@@ -274,7 +274,7 @@ def test_a_world_has_the_shape_of_the_table_and_nothing_else() -> None:
     source = replace(source, y=y, parties=parties, split=side)
     world = registry.datasets.create("alike", shape_of(source)).load(SEEDS[0])
     assert shape_of(world) == shape_of(source)
-    assert "mine" not in json.dumps(shape_of(source))
+    assert "digits" not in json.dumps(shape_of(source))
     assert not np.isin(world.parties["bank"].values, source.parties["bank"].values).any()
     quantity = replace(source, y=np.where(y < 0, -1, 0), class_names=("v",), values=y * 1.0)
     drawn = registry.datasets.create("alike", shape_of(quantity)).load(0)
@@ -287,7 +287,35 @@ def test_a_shape_that_gives_no_world_is_said_and_attacks_run_as_written() -> Non
     rare[:4] = 1  # fewer than a split takes
     plan = make_plan(load_scenario(SECTIONS), load=Planted({}, rare).source, try_out=False)
     assert all(g.role != "tuning" for g in plan.groups)
-    assert any("no world of the shape of mine can be drawn" in n for n in plan.notes)
+    assert any("no world of the shape of digits can be drawn" in n for n in plan.notes)
+
+
+def test_choosing_elsewhere_does_not_flatter_a_null() -> None:
+    """Where every setting is at 0 and figures are noise, the best by truth is not, ours is."""
+    sections = {**SECTIONS, "defense": [], "attack": [{"name": "direction"}]}
+    plan = make_plan(load_scenario(sections), load=Planted({}).source, try_out=False)
+    keys = [t.spec.key for t in plan.tried]
+    (search,) = [g for g in plan.groups if g.role == "tuning"]
+    by_us, by_truth = [], []
+    for repeat in range(40):
+        rng = np.random.default_rng(repeat)
+        results = []
+        for cell in search.cells:
+            out = CellResult(cell.key, cell)
+            for spec in search.attacks:
+                out.measures.append(
+                    Measure("train", "train", "auc", 0.5 + rng.normal(0, 0.05), chance=0.5,
+                            attack=spec.label, attack_key=spec.key, target="label")
+                )  # fmt: skip
+            results.append(out)
+        (row,) = choices(plan.tried, results)
+        best = next(t.spec.key for t in plan.tried if t.spec.label == row["chosen"])
+        audited = dict(zip(keys, rng.normal(0, 0.05 / np.sqrt(5), len(keys)), strict=True))
+        by_us.append(audited[best])
+        by_truth.append(max(audited.values()))
+    error = 0.05 / np.sqrt(5 * 40)
+    assert abs(np.mean(by_us)) < 3 * error
+    assert np.mean(by_truth) > 6 * error
 
 
 @cache

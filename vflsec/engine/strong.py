@@ -67,8 +67,17 @@ def attacker(
         "seeds": list(SEEDS) if part.groups else [],
         "trainings": len(results),
         "seconds": sum(r.seconds for r in results),
+        "tried": _labels(plan.tried),
         "choices": choices(plan.tried, results),
     }
+
+
+def _labels(tried: Sequence[Tried]) -> dict[str, list[str]]:
+    """Labels of all settings that were tried, by the attack's name."""
+    out: dict[str, dict[str, None]] = {}
+    for t in tried:
+        out.setdefault(t.spec.name, {})[t.spec.label] = None
+    return {name: list(labels) for name, labels in out.items()}
 
 
 def settled(

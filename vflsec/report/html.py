@@ -87,7 +87,8 @@ def render(template: str, summary: Mapping[str, Any], **more: Any) -> str:
         "answers": first.answers(summary), "cheapest": first.cheapest(summary),
         "gaps": coverage.gaps(summary), "families_": coverage.families(summary),
         "messages_": coverage.messages(summary), "bounds": first.bounds(summary),
-        "work": first.work(summary), "attacker": first.attacker(summary), "outside": placing.OUTSIDE,
+        "work": first.work(summary), "attacker": first.attacker(summary),
+        "outside": placing.OUTSIDE,
         "gates": [v | {"where": point_of(v)} for v in summary["gates"]],
         "threats": placing.threats(summary), "guarantees": _guarantees(summary),
     }  # fmt: skip

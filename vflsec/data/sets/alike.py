@@ -8,8 +8,9 @@ Labels are planted: class by class, the rarest first, the rows with the largest 
 classes that are left, as many as the shape asks for; a quantity is s itself. Images are columns in
 rows.
 
-What a sound audit finds: with the default shape (300 rows, 12 passive columns, 30 % positive),
-split training reaches an AUC of about 0.9, and gradients give the labels of training rows away.
+What a sound audit finds: with the default columns (4 active, 12 passive), 30 % positive, logistic
+regression of 300 rows reaches an AUC of about 0.81 on all columns, 0.77 on the passive party's and
+0.72 on the active party's; gradients give the labels of training rows away.
 
 Source: this package's own design; for attackers that choose their settings without the truth.
 """
