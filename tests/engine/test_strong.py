@@ -19,6 +19,7 @@ import pytest
 from vflsec import load_scenario, registry
 from vflsec.audit.result import Audit
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure
+from vflsec.cli import main
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.shape import shape_of
@@ -27,7 +28,7 @@ from vflsec.engine.executor import Backend
 from vflsec.engine.rehearse import make_plan
 from vflsec.engine.run import run_audit
 from vflsec.engine.strong import choices
-from vflsec.errors import VflsecError
+from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.strong import SEEDS, WORLDS, alternatives
 from vflsec.report.html import html
 from vflsec.report.markdown import markdown_summary
@@ -41,6 +42,12 @@ SECTIONS: dict[str, Any] = {
     "attack": [{"name": "norm"}, {"name": "direction"}],
     "audit": {"seeds": 3, "references": [], "attacker": "strong"},
 }
+
+
+@pytest.fixture(autouse=True)
+def _no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages and their figures take most of the time of an audit that trains nothing."""
+    monkeypatch.setattr("vflsec.report.outputs.write_reports", lambda *_: None)
 
 
 def table(labels: np.ndarray) -> Source:
@@ -246,6 +253,22 @@ def test_the_plan_says_what_is_searched_and_what_it_costs() -> None:
     default = load_scenario(SECTIONS, ["audit.attacker=default"])
     plain = make_plan(default, load=Planted({}).source, try_out=False)
     assert all(g.role != "tuning" for g in plain.groups)
+
+
+def test_the_attacker_is_named_in_the_scenario_or_on_the_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def caught(*_: Any, attacker: str, **rest: Any) -> None:
+        asked.append(attacker)
+        raise ConfigError("seen")
+
+    monkeypatch.setattr("vflsec.engine.run.run_audit", caught)
+    assert main(["audit", "quickstart", "--attacker", "strong"]) == 2
+    assert asked == ["strong"]
+    with pytest.raises(ConfigError, match=r"must be one of 'default' or 'strong', got 'weak'"):
+        load_scenario(SECTIONS, ["audit.attacker=weak"])
 
 
 def test_reports_say_which_attacker_it_was(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Tried
 from vflsec.plugins import contained, importable
 
 if TYPE_CHECKING:
+    from vflsec.attack import Attack
     from vflsec.config.scenario import Scenario
     from vflsec.data.source import Source
 
@@ -165,7 +166,7 @@ class _Planner:
         for members in _by_cohort(cells, self.seen, role):
             passive, apart = [], []
             for spec in self._attacks(info, like, title):
-                attack = registry.attacks.create(spec.name, spec.params)
+                attack = _made(spec)
                 status, reason = refusal(attack, spec, info, members[0])
                 if status:
                     keys = tuple(c.key for c in members)
@@ -185,12 +186,12 @@ class _Planner:
     def _attacks(self, info: DataInfo, like: DataInfo, title: str) -> list[AttackSpec]:
         """Attacks as they are written, each followed by the settings that were chosen for it."""
         dataset = info.name if info is like else ""
-        every = [
-            replace(spec, params=params)
-            for i, spec in self._written(info, like)
-            for params in (spec.params, *self._added(i, title, dataset))
-        ]
-        return list({spec.key: spec for spec in reversed(every)}.values())[::-1]
+        out: dict[str, AttackSpec] = {}
+        for i, spec in self._written(info, like):
+            for params in (spec.params, *self._added(i, title, dataset)):
+                one = replace(spec, params=params)
+                out.setdefault(one.key, one)
+        return list(out.values())
 
     def _written(self, info: DataInfo, like: DataInfo) -> Iterator[tuple[int, AttackSpec]]:
         """Attacks as they are written, with the numbers of their sections."""
@@ -251,23 +252,22 @@ class _Planner:
     def _searched(self, info: DataInfo, cells: Sequence[CellSpec], title: str) -> Iterator[Group]:
         """Groups of `cells` with every setting of every attack that has several."""
         for members in _by_cohort(cells, set(), TUNING):
+            keys = tuple(c.key for c in members)
             specs: dict[str, AttackSpec] = {}
             for i, asked in self._written(info, info):
                 written = replace(asked, over_time=False, dosing=())
-                several = [written, *(
-                    replace(written, params=p) for p in alternatives(written.name, written.params)
-                )]  # fmt: skip
-                made = {s.key: registry.attacks.create(s.name, s.params) for s in several}
-                fit = [s for s in several if not refusal(made[s.key], s, info, members[0])[0]]
-                for spec in fit if fit not in ([written], []) else ():
-                    keys = tuple(c.key for c in members)
-                    at = info.name, title, i, spec is written
-                    self.tried.append(Tried(*at, spec, keys))
+                others = alternatives(written.name, written.params)
+                several = [written, *(replace(written, params=p) for p in others)]
+                fit = [s for s in several if not refusal(_made(s), s, info, members[0])[0]]
+                if fit == [written]:
+                    continue
+                for spec in fit:
+                    self.tried.append(Tried(info.name, title, i, spec is written, spec, keys))
                     specs[spec.key] = spec
             if not specs or (TUNING, members[0].key) in self.seen:
                 continue  # the latter: other data of the same shape
-            self.seen |= {(TUNING, c.key) for c in members}
-            apart = [s for s in specs.values() if registry.attacks.create(s.name, s.params).apart]
+            self.seen |= {(TUNING, key) for key in keys}
+            apart = [s for s in specs.values() if _made(s).apart]
             passive = tuple(s for s in specs.values() if s not in apart)
             for attacks in [passive] * bool(passive) + [(s,) for s in apart]:
                 yield Group(TUNING, info, members, attacks, main=False, title=title)
@@ -329,6 +329,11 @@ class _Planner:
                     for seed in range(_CONTROL_SEEDS)
                 ]
                 yield from self._attacked("control", info, cells, like, title)
+
+
+def _made(spec: AttackSpec) -> Attack:
+    attack: Attack = registry.attacks.create(spec.name, spec.params)
+    return attack
 
 
 def _distinct(infos: Sequence[DataInfo]) -> list[DataInfo]:

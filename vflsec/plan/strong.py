@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
-from vflsec.data.load import SPLIT_KEYS
+from vflsec.cell import digest
 from vflsec.data.shape import shape_of
 from vflsec.data.split import row_sets
 from vflsec.errors import VflsecError
@@ -78,20 +78,18 @@ def world(
         base: folder that relative paths start from.
     """
     split = {k: v for k, v in info.split.items() if k != "shuffle_labels"}
-    section = {"name": "alike", "params": shape_of(source), **split}
-    made = replace(info, section=section, tables=(), missing={}, overlap={}, alignment=())
-    digest = ""
+    shape = shape_of(source)
+    bare = {**shape, "columns": dict.fromkeys(shape["columns"], ()), "images": {}}
+    sizes = {k: v for k, v in split.items() if k != "scale"}
     try:
-        for seed in SEEDS:
-            drawn = load(made.source, seed, base)
-            row_sets(drawn, seed, **{k: v for k, v in split.items() if k in _SIZES})
-            digest = drawn.digest
+        for seed in SEEDS:  # whether rows can be divided does not depend on the columns
+            row_sets(load({"name": "alike", "params": bare}, seed, base), seed, **sizes)
     except VflsecError as error:
         return None, str(error)
-    return replace(made, digest=digest), ""
-
-
-_SIZES = tuple(k for k in SPLIT_KEYS if k not in ("shuffle_labels", "scale"))
+    section = {"name": "alike", "params": shape, **split}
+    return replace(
+        info, section=section, digest=digest(shape), tables=(), missing={}, overlap={}, alignment=()
+    ), ""
 
 
 def note(tried: Sequence[Tried], trainings: int) -> str:
