@@ -31,7 +31,7 @@ def reporter_for(console: Console) -> Reporter:
 def _opening(plan: Plan, folder: Path, works: Sequence[Work]) -> str:
     todo = len({c.key for w in works for c in w.cells})
     total = len(plan.cells)
-    if works and all(w.role == "tuning" for w in works):
+    if works and set(plan.cells.values()) == {"tuning"}:
         return f"First {todo} trainings on drawn worlds, to find the strong attacker's settings."
     if not works:
         return f"All {total} trainings are in {folder} already; nothing to train."
