@@ -130,7 +130,7 @@ def _attacking(groups: Sequence[Group], timed: Timed, machine: Machine) -> tuple
             answers += len(group.cells) * looks * (1 + len(spec.dosing)) * one
             if any(n.what == "model" for n in as_needs(attack.needs)):
                 for cell in group.cells:
-                    again = (group.data.name, cell.undefended, cell.seed, spec.key)
+                    again = (group.data.name, group.title, cell.seed, spec.key)
                     untrained += one * (again not in known)
                     known.add(again)
     return machine.slowness * answers, machine.slowness * untrained
