@@ -203,7 +203,7 @@ def test_many_classes_are_judged_by_their_shares() -> None:
 
 
 def test_ten_classes_on_eighty_rows_are_not_shrunk_to_the_end() -> None:
-    """Half the pixels of the digits: mean accuracy over six draws, and with the most shrunk head."""
+    """Half the pixels of the digits: mean accuracy over six draws, beside the most shrunk heads."""
     from sklearn.datasets import load_digits
 
     pixels, y = load_digits(return_X_y=True)

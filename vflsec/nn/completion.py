@@ -88,10 +88,10 @@ def cv_score(log_p: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
 def _credits(log_p: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
     """How good each known row's answer is, in [0, 1], to compare variants by.
 
-    For two classes its share of right pairs, whose mean is the AUC. For more the Brier score, 1 less
-    half the squared distance of the class shares from the true class (Brier, Monthly Weather Review
-    1950): by right or wrong alone, some dozens of rows cannot tell a good head from one that is
-    shrunk too much.
+    For two classes its share of right pairs, whose mean is the AUC. For more the Brier score: 1
+    less half the squared distance of the class shares from the true class (Brier, Monthly Weather
+    Review 1950). By right or wrong alone, some dozens of rows cannot tell a good head from one that
+    is shrunk too much.
     """
     if log_p.shape[1] != 2:
         shares = np.exp(log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True))

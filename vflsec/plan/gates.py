@@ -68,8 +68,10 @@ def _rows(
 
 
 def _who(spec: AttackSpec) -> dict[str, Any]:
-    target = registry.attacks.get(spec.name).target
-    return {"attack": spec.label, "adversary": "+".join(spec.adversary), "target": target}
+    attack = registry.attacks.create(spec.name, spec.params)
+    return {
+        "attack": spec.label, "adversary": "+".join(spec.adversary), "target": attack.target,
+    }  # fmt: skip
 
 
 def _splits(spec: AttackSpec) -> tuple[str, ...]:
