@@ -80,6 +80,7 @@ class ModelCompletion(Attack):
     needs = frozenset({"model", "known_rows"})
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     quick: ClassVar[dict[str, Any]] = {"steps": 60}
+    seconds: ClassVar[float] = 0.5
 
     def __post_init__(self) -> None:
         if not self.variants:

@@ -79,6 +79,7 @@ class Sdar(Attack):
     decode: float = 1e-5
     needs = frozenset({"embedding:last", "aux_rows", "labels"})
     target: ClassVar[str] = "feature"
+    seconds: ClassVar[float] = 20
 
     def __post_init__(self) -> None:
         for width in self.hidden:
