@@ -13,8 +13,8 @@ components, and Q a rotation. Instead of its loss's gradient it sends what leads
   to the received z. The answer is  mean + sd V Q z_i  with the Q nearest to the last embeddings.
 
 Attacker: a malicious label party, from the first step on. Needs auxiliary rows (`aux_rows`), which
-for ``critic`` need not take part, and for ``critic`` with ``labelled`` its own labels too. It alters
-every gradient; a top model that reads the label off the columns goes on learning, so utility need
+for ``critic`` need not take part; that one, with ``labelled``, needs its own labels too. It alters
+every gradient. A top model that reads the label off the columns goes on learning, so utility need
 not tell: it falls where only a trained bottom could tell the label.
 Known failure cases: embeddings narrower than the columns; noise on embeddings; a passive party that
 looks at its gradients (they are 0 for most rows, or do not shrink); few steps. Of ``critic`` also
@@ -124,14 +124,13 @@ class Fsha(Attack):
         if sum(widths.values()) != z.shape[1]:
             raise ThreatModelError("fsha cannot tell whose part of the embeddings is whose.")
         parts = dict(zip(widths, z.split(list(widths.values()), dim=1), strict=True))
-        labels = view.require_labels().to(z.device) if self.labelled else None
+        labels = view.require_labels() if self.labelled else torch.zeros(0)
         classes = facts.classes if self.labelled else 0
         answers = []
         for p, (aux, x) in (view.aux or {}).items():
             pilot = Pilot(view.schema[p].design(x).to(z), parts[p].shape[1])
-            near = beside(pilot.places, labels[aux] if labels is not None else None, classes)
-            far = beside(pilot.cut(parts[p]), labels[rows] if labels is not None else None, classes)
-            pilot.turn = nearest(near, far, pilot.turn, rng)
+            told, heard = (labels[at] if classes else None for at in (aux, rows))
+            pilot.turn_to(parts[p], told, heard, classes, rng)
             answers.append(pilot.decoded(parts[p]))
         notes = {"victim": "+".join(view.victims)}
         return Guess(self.target, rows, torch.cat(answers, dim=1), notes=notes)
@@ -166,23 +165,19 @@ class Pilot:
         made = self.places @ self.turn
         return nn.functional.pad(made, (0, self.width - made.shape[1]))
 
-    def cut(self, z: Tensor) -> Tensor:
-        """The coordinates (n, k) of embeddings (n, d) that it fills."""
-        return z[:, : len(self.turn)]
+    def turn_to(
+        self, z: Tensor, told: Tensor | None, heard: Tensor | None, classes: int,
+        rng: torch.Generator,
+    ) -> None:  # fmt: skip
+        """Turn to where embeddings (n, d) are nearest, labels (q,) and (n,) beside the two."""
+        far = z[:, : len(self.turn)]
+        pair = ((self.places, told), (far, heard))
+        near, there = ((x, x[:, :0] if y is None else 2 * hot(y, classes).to(x)) for x, y in pair)
+        self.turn = nearest(near, there, self.turn, rng)
 
     def decoded(self, z: Tensor) -> Tensor:
         """Columns (n, p) of embeddings (n, d)."""
-        return self.cut(z) @ self.turn.T @ self.axes.T * self.sd + self.mean
-
-
-def beside(z: Tensor, y: Tensor | None, classes: int) -> tuple[Tensor, Tensor]:
-    """Embeddings (..., d), and their labels (...) as one-hot rows (..., classes), twice as long.
-
-    No columns where there are no labels.
-    """
-    if y is None:
-        return z, z[..., :0]
-    return z, 2 * hot(y, classes).to(z)
+        return z[:, : len(self.turn)] @ self.turn.T @ self.axes.T * self.sd + self.mean
 
 
 class _Sender(Policy):
@@ -291,10 +286,9 @@ class _Critic:
         wide = torch.cat([of for of, _ in self.kept], 1)
         told = None if y is None else torch.cat([of for _, of in self.kept if of is not None], 1)
         for r, (pilot, g) in enumerate(zip(self.pilots, own.rng.generators, strict=True)):
-            near = beside(pilot.places, None if told is None else self.y[r], self.classes)
-            far = beside(pilot.cut(wide[r]), None if told is None else told[r], self.classes)
+            labels = (None, None) if told is None else (self.y[r], told[r])
             with torch.no_grad():
-                pilot.turn = nearest(near, far, pilot.turn, g)
+                pilot.turn_to(wide[r], *labels, self.classes, g)
 
     def _steepness(self, at: Tensor) -> Tensor:
         """How far the length of the critic's gradient is from 1, squared, (R,)."""

@@ -58,7 +58,7 @@ FAMILY = {
     "output": "output", "embedding_inversion": "embedding_inversion", "grn": "grn",
     "equation_solving": "equation_solving", "attribute": "attribute",
     "gradient_replacement": "backdoors", "replay": "backdoors", "villain": "backdoors",
-    "swap_probe": "swap_probe", "sdar": "sdar", "unsplit_input": "unsplit_input",
+    "swap_probe": "swap_probe", "sdar": "sdar", "fsha": "fsha", "unsplit_input": "unsplit_input",
     "property": "property", "membership": "membership",
 }  # fmt: skip
 STOPS, PARTLY, NOT, BOUND = "stops", "partly", "does not stop", "within the bound"
@@ -78,6 +78,7 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "attribute": (NOT, NOT, NOT),
     "swap_probe": (NOT, STOPS, BOUND),
     "sdar": (NOT, NOT, NOT),
+    "fsha": (NOT, NOT, NOT),
     "unsplit_input": (NOT, NOT, NOT),
     "property": (NOT, NOT, NOT),
 }

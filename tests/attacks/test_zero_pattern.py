@@ -154,7 +154,9 @@ def test_dense_rows_once_an_epoch_in_random_order_say_nothing() -> None:
         )
         guess = pattern().infer(view, rng())
         assert guess.notes == {"reading": "nothing", "varies": []}
-        assert pattern().declines(view).startswith("every row is dense, of one size, and comes once")
+        assert (
+            pattern().declines(view).startswith("every row is dense, of one size, and comes once")
+        )
         assert measure(guess, y, rows=view.targets["train"]) == 0.5
 
 
