@@ -89,8 +89,12 @@ def hijacked(
     )  # fmt: skip
     views = [make_view(made.algorithm, made.fed, made.initial, asked, r) for r in range(3)]
     views = [replace(v, labels=t.y) for v, t in zip(views, tasks.values(), strict=True)]
+    if mixed:
+        of = zip(views, granted, strict=True)
+        views = [replace(v, aux={PARTY: (g[0], g[1][PARTY])}) for v, g in of]
     rows = stack.rows("test")
-    right = predict(made.algorithm, made.fed, rows).argmax(-1) == made.fed.targets(rows)
+    truth = torch.stack([t.y[at] for t, at in zip(tasks.values(), rows, strict=True)])
+    right = predict(made.algorithm, made.fed, rows).argmax(-1) == truth
     found = [figure(attack, v, t) for v, t in zip(views, tasks.values(), strict=True)]
     return Found(views, list(tasks.values()), found, float(right.double().mean()))
 
