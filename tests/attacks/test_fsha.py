@@ -117,12 +117,14 @@ def shuffled(view: View) -> View:
     return replace(view, tables=MappingProxyType({EMBEDDINGS: moved}))
 
 
+@pytest.mark.slow
 def test_the_critic_finds_skewed_columns_behind_a_hidden_layer() -> None:
     found = hijacked("skewed", 2, "critic")
     assert max(controls(found)) < 0.4
     assert min(found.r2) > 0.9
 
 
+@pytest.mark.slow
 def test_under_the_critic_embeddings_of_other_rows_tell_nothing() -> None:
     found = hijacked("skewed", 2, "critic")
     told = [
@@ -132,6 +134,7 @@ def test_under_the_critic_embeddings_of_other_rows_tell_nothing() -> None:
     assert max(told) < 0.0
 
 
+@pytest.mark.slow
 def test_the_critic_finds_nothing_where_any_rotation_passes() -> None:
     """Four normal columns and a label that tells none of them: R^2 of a rotation is about -1."""
     found = hijacked("coin", 4, "critic", epochs=15)
@@ -229,7 +232,7 @@ def test_it_leaves_alone_what_it_cannot_or_may_not_change(use: str) -> None:
 
 def test_known_rows_are_not_scored_and_the_critic_does_not_ask_whose_they_are() -> None:
     """Embeddings of auxiliary rows may be anything, and no label of a test row is read."""
-    found = hijacked("skewed", 2, "critic")
+    found = hijacked("skewed", 2, "critic", epochs=2)
     view, t = found.views[0], found.views[0].tables[EMBEDDINGS]
     assert view.aux is not None
     aux = view.aux[PARTY][0]
