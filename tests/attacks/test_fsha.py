@@ -245,7 +245,7 @@ def test_known_rows_are_not_scored_and_the_critic_does_not_ask_whose_they_are() 
     assert np.array_equal(guess.scores, other.scores)
     for use in ("pairs", "critic"):
         assert not np.isin(fsha(use=use).infer(view, rng()).rows, aux.numpy()).any()
-        assert len(guess.rows) == 360 - 100
+        assert len(guess.rows) == 360 - 20 - 100
 
 
 def test_noise_on_embeddings_stops_half_and_one_replica_is_as_good_as_two() -> None:
@@ -261,7 +261,7 @@ def test_noise_on_embeddings_stops_half_and_one_replica_is_as_good_as_two() -> N
         return [m for r in found for m in r.measures]
 
     plain = run((0, 1))
-    assert {(m.target, m.metric, m.split, m.n) for m in plain} == {("feature", "r2", "train", 260)}
+    assert {(m.target, m.metric, m.split, m.n) for m in plain} == {("feature", "r2", "train", 240)}
     assert {"mean", "linear"} <= set(plain[0].controls)
     assert min(m.value for m in plain) > 0.95
     assert run((0,))[0].value == plain[0].value
@@ -286,5 +286,5 @@ def test_what_it_needs_is_said() -> None:
     assert not fsha().pointless(quantity)
     wrong = {"use": "guess", "hidden": (0,), "penalty": -1.0, "rounds": 0, "lr": 0.0}
     for name, value in wrong.items():
-        with pytest.raises(ConfigError, match=rf"fsha\.{name}"):
+        with pytest.raises(ConfigError, match=rf"fsha.*{name}"):
             fsha(**{name: value})
