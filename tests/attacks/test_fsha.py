@@ -144,7 +144,7 @@ def test_the_critic_finds_nothing_where_any_rotation_passes() -> None:
 
 def test_pairs_open_what_honest_training_closes() -> None:
     """Eight normal columns behind three hidden layers, 60 auxiliary rows."""
-    deep = {"hidden": (32, 32, 32), "cut": 8, "aux": 60}
+    deep: dict[str, Any] = {"hidden": (32, 32, 32), "cut": 8, "aux": 60}
     honest, attacked = (hijacked("sum", 8, on=on, **deep) for on in (False, True))
     assert max(honest.r2) < 0.2
     assert max(controls(attacked)) < 0.2
