@@ -58,7 +58,6 @@ FAMILY = {
     "output": "output", "embedding_inversion": "embedding_inversion", "grn": "grn",
     "equation_solving": "equation_solving", "attribute": "attribute",
     "gradient_replacement": "backdoors", "replay": "backdoors", "villain": "backdoors",
-    "swap_probe": "swap_probe", "sdar": "sdar", "fsha": "fsha", "unsplit_input": "unsplit_input",
     "property": "property", "membership": "membership",
 }  # fmt: skip
 STOPS, PARTLY, NOT, BOUND = "stops", "partly", "does not stop", "within the bound"
@@ -78,7 +77,6 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "attribute": (NOT, NOT, NOT),
     "swap_probe": (NOT, STOPS, BOUND),
     "sdar": (NOT, NOT, NOT),
-    "fsha": (NOT, NOT, NOT),
     "unsplit_input": (NOT, NOT, NOT),
     "property": (NOT, NOT, NOT),
 }
