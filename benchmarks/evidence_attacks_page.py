@@ -58,6 +58,7 @@ FAMILY = {
     "output": "output", "embedding_inversion": "embedding_inversion", "grn": "grn",
     "equation_solving": "equation_solving", "attribute": "attribute",
     "gradient_replacement": "backdoors", "replay": "backdoors", "villain": "backdoors",
+    "swap_probe": "swap_probe", "sdar": "sdar", "unsplit_input": "unsplit_input",
     "property": "property", "membership": "membership",
 }  # fmt: skip
 STOPS, PARTLY, NOT, BOUND = "stops", "partly", "does not stop", "within the bound"
