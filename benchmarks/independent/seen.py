@@ -41,7 +41,9 @@ class Seen:
         prior: (C,) class shares.
         received: (N, d) the last embedding received for each row, 0 if none.
         aux, columns: (q,) ids and (q, p) columns of the sender that were granted.
-        models: modules of plain torch: ``bottom`` (own), ``peer`` (the sender's bottom).
+        own_labels: (N,) labels of the label party, -1 where there is none.
+        models: modules of plain torch: ``bottom`` and ``top`` (own), ``peer`` (the sender's
+            bottom).
         updates: own optimisation steps of the first epoch: ids (b,), weights and gradients by name.
         told, answers: ids (n,) and log class shares (n, C) that came back.
         others, inside: (k, n, C) answers of k reference systems to `told`, (k, n) whether each
@@ -63,6 +65,7 @@ class Seen:
     received: Floats = field(default_factory=_none)
     aux: Ints = field(default_factory=_nobody)
     columns: Floats = field(default_factory=_none)
+    own_labels: Ints = field(default_factory=_nobody)
     models: Mapping[str, Any] = field(default_factory=dict)
     updates: Sequence[tuple[Ints, Mapping[str, Any], Mapping[str, Any]]] = ()
     told: Ints = field(default_factory=_nobody)
