@@ -33,7 +33,7 @@ def test_a_line_holds_what_both_attacks_reach_on_the_same_rows(script: Any) -> N
     made = script.Recorded("tiny", "control_gaussian", world, settings, pairs)
     found = list(script.lines(made, range(2)))
     trained = vflsec.train(
-        {"name": "control_gaussian", **world}, seeds=2, **settings,
+        {"name": "control_gaussian", "params": world}, seeds=2, **settings,
         defenses=[script.DEFENSES["undefended"]], record=script.ALL, device="cpu",
     )  # fmt: skip
     for line, pair in zip(found, pairs, strict=True):

@@ -31,8 +31,10 @@ def decoder_network(seen: Seen) -> Answer:
     He, Zhang, Lee, ACSAC 2019; Li et al., CVPR 2022, arXiv:2205.04007 (Adam 1e-3, squared error).
     """
     table = _table(seen)
-    fit = MLPRegressor((64,), learning_rate_init=1e-3, max_iter=500, random_state=seen.seed,
-                       tol=0.0, n_iter_no_change=500)  # fmt: skip
+    fit = MLPRegressor(
+        hidden_layer_sizes=(64,), learning_rate_init=1e-3, max_iter=500, tol=0.0,
+        n_iter_no_change=500, random_state=seen.seed,
+    )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it stops after so many epochs
         fit.fit(table[seen.aux], seen.columns)

@@ -125,7 +125,9 @@ def completion_network(seen: Seen) -> Answer:
     Fu et al., USENIX Security 2022, section 5.1.
     """
     z = standardised(seen.z)
-    head = MLPClassifier((32,), solver="lbfgs", random_state=seen.seed, max_iter=2000)
+    head = MLPClassifier(
+        hidden_layer_sizes=(32,), solver="lbfgs", random_state=seen.seed, max_iter=2000
+    )
     shares = head.fit(z[seen.known], seen.labels).predict_proba(z[seen.target])[:, 1]
     return seen.target, np.log(shares + 1e-300) - np.log(1 - shares + 1e-300)
 
