@@ -367,9 +367,10 @@ def page(found: Sequence[Line], seconds: float) -> str:
     below = [f for f in found if f.verdict != "weaker" and float(np.mean(f.gains)) < -MARGIN]
     said = [
         f"{len(found)} comparisons of {len({f.attack.partition('(')[0] for f in found})} attacks: "
-        f"{len(found) - len(behind)} at least as strong, {len(behind)} weaker. Of the former "
-        f"{len(below)} {'is' if len(below) == 1 else 'are'} more than {MARGIN:g} behind on "
-        "average, with an interval that reaches that far up."
+        f"{len(found) - len(behind)} at least as strong, {len(behind)} weaker. Behind by more than "
+        f"{MARGIN:g} on average, but not by the interval: "
+        + ("; ".join(f"{f.attack}, {f.training}, {f.defense}" for f in below) or "none")
+        + "."
     ]
     return "\n".join([
         "# Beside independent implementations", "",
