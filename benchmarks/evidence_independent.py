@@ -133,7 +133,8 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        return "at least as strong" if (self.interval[1] or 0.0) >= -MARGIN else "weaker"
+        behind = self.interval[1] < 0 and float(np.mean(self.gains)) < -MARGIN
+        return "weaker" if behind else "at least as strong"
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -202,11 +203,6 @@ TRAININGS = (
          Pair("unsplit_input", features.inputs_of_model, {"weights": "granted"}, WHITE, LOUD)),
     ),
     Recorded(
-        "2 skewed passive columns", "control_gaussian",
-        {"rows": 900, "test_rows": 100, "d_passive": 2, "d_active": 2}, TOP,
-        (Pair("sdar", features.simulator, grants={"aux_rows": 300}, defenses=LOUD),), skewed=True,
-    ),
-    Recorded(
         "4 passive columns, linear", "control_gaussian", FEW,
         {**SUM, "hidden": [], "select": False},
         (Pair("equation_solving", features.equations, grants=WHITE, defenses=LOUD),),
@@ -220,9 +216,19 @@ LEFT_OUT = {
     "gradient_replacement, replay, villain": "their figure is the share of predictions that an act "
     "in training or at inference turns, so there are no recorded rows to score; the labels that "
     "villain uses are those of swap_probe.",
+    "sdar": "its four networks take minutes; `simulator` in `benchmarks/independent` is "
+    "its paper's, and `Recorded.skewed` makes the tables that it needs.",
     "linear_inversion": "it solves one linear system; a second solution of it would be the same.",
 }
-WHY: dict[tuple[str, str, str, str], str] = {}
+WHY: dict[tuple[str, str, str, str], str] = {
+    ("grn(match=embedding)", "generator", "4 passive columns", "undefended"): "Own columns say "
+    "nothing of the others here, so a generator can only learn rows by heart, through its noise. "
+    "The published one is wider (600, 200, 100 against 64, 64) and trains three times the epochs; "
+    "the package's defaults are chosen for speed.",
+    ("unsplit_input", "inputs", "4 passive columns", "undefended"): "Neither finds anything: the "
+    "means of the columns have an R² of 0, and many pairs of columns and clones fit. The package's "
+    "steps (0.02 against 0.001) lead further away from the means, where both start.",
+}
 """(attack, beside, training, defense) -> why it is weaker there."""
 
 
@@ -385,7 +391,7 @@ def page(found: Sequence[Line], seconds: float) -> str:
         "other party are guessed. `iso` is isotropic noise on gradients.", "",
         "The *difference* is paired by seed, with a 95 % t interval over seeds; above 0 the "
         "package's attack does better (where a smaller figure is better, the sign is turned). "
-        f"*Weaker*: the whole interval lies below -{MARGIN:g}.", "",
+        f"*Weaker*: the whole interval lies below 0 and the mean below -{MARGIN:g}.", "",
         *said, "",
         "| attack | beside | training | defense | metric | package | independent | difference | "
         "verdict |",
