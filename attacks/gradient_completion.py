@@ -79,6 +79,7 @@ class GradientCompletion(Attack):
     epsilon: float = 0.0
     binary_only: ClassVar[bool] = True
     needs = frozenset({"gradient:all", "known_rows", "model"})
+    seconds: ClassVar[float] = 0.15
 
     def __post_init__(self) -> None:
         check.one_of("gradient_completion.kind", self.kind, KINDS)

@@ -53,6 +53,7 @@ class Property(Attack):
     value: int = 1
     needs = Attribute.needs
     target: ClassVar[str] = "property"
+    seconds: ClassVar[float] = 0.03
 
     def __post_init__(self) -> None:
         check.integer("property.value", self.value, low=0)

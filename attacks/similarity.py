@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -61,6 +61,7 @@ class Similarity(Attack):
     variants: tuple[str, ...] = VARIANTS
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
+    seconds: ClassVar[float] = 0.1
 
     def __post_init__(self) -> None:
         check.one_of("similarity.on", self.on, ("gradient", "embedding"))

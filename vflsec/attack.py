@@ -57,6 +57,8 @@ class Attack:
         quantities: True if it can guess a label that is a quantity. Then ``facts.classes`` is 1,
             known labels are float64 in standard deviations from the training mean, and the guess
             has one score a row, larger for larger values.
+        seconds: about how many processor seconds one answer takes, for two classes and a few
+            thousand rows on one thread; `vflsec check` estimates by it.
     """
 
     name: ClassVar[str] = ""
@@ -67,6 +69,7 @@ class Attack:
     world: ClassVar[dict[str, Any]] = {}
     quick: ClassVar[dict[str, Any]] = {}
     quantities: ClassVar[bool] = False
+    seconds: ClassVar[float] = 0.01
 
     @property
     def classes_only(self) -> bool:
