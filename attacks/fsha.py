@@ -286,9 +286,9 @@ class _Critic:
         wide = torch.cat([of for of, _ in self.kept], 1)
         told = None if y is None else torch.cat([of for _, of in self.kept if of is not None], 1)
         for r, (pilot, g) in enumerate(zip(self.pilots, own.rng.generators, strict=True)):
-            labels = (None, None) if told is None else (self.y[r], told[r])
+            mine, heard = (None, None) if told is None else (self.y[r], told[r])
             with torch.no_grad():
-                pilot.turn_to(wide[r], *labels, self.classes, g)
+                pilot.turn_to(wide[r], mine, heard, self.classes, g)
 
     def _steepness(self, at: Tensor) -> Tensor:
         """How far the length of the critic's gradient is from 1, squared, (R,)."""
