@@ -282,7 +282,8 @@ def page(found: pd.DataFrame) -> str:
         "federation), mean over five seeds; 0 or less means nothing leaked. Of the 95 % t interval "
         "the lower end holds over all controls; the upper rests on the one that cross-validation "
         "named beforehand, which may be behind the best, so it can be far from the mean (see "
-        "[statistics](../statistics.md)). Strength 0 is the undefended run. The scale of a strength is the defense's own; see "
+        "[statistics](../statistics.md)). Strength 0 is the undefended run. The scale of a "
+        "strength is the defense's own; see "
         "[defenses.md](../defenses.md). `laplace` is `noise` in its published form, `clipped "
         "gaussian` is `noise` with rows clipped to length 1. `not there`: the attack found nothing "
         "to work on under this defense, or the defense cannot be used behind a plain sum.\n",
