@@ -102,6 +102,10 @@ class Attack:
                 isinstance(self.splits, tuple | list) and len(self.splits) > 0
                 and all(isinstance(s, str) for s in self.splits),
             ),
+            "seconds": (
+                "a finite number >= 0",
+                check.is_number(self.seconds) and 0 <= self.seconds < float("inf"),
+            ),
             "policy()": ("a Policy or None", policy is None or isinstance(policy, Policy)),
         }  # fmt: skip
         for key, (rule, holds) in rules.items():
