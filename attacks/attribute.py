@@ -48,6 +48,7 @@ class Attribute(Attack):
     column: str = ""
     needs = frozenset({"embedding:last", "aux_rows"})
     target: ClassVar[str] = "attribute"
+    seconds: ClassVar[float] = 0.07
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         seen, rows, z = embedded(view, self.column)

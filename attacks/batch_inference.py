@@ -64,6 +64,7 @@ class BatchInference(Attack):
     starts: int = 8
     needs = frozenset({"parameter_gradient"})
     world: ClassVar[dict[str, Any]] = {"top": (), "linear_top": False, "aggregation": "sum"}
+    seconds: ClassVar[float] = 1.2
 
     def __post_init__(self) -> None:
         check.one_of("batch_inference.method", self.method, ("auto", "closed", "search"))

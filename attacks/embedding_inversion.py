@@ -57,6 +57,7 @@ class EmbeddingInversion(Attack):
     steps: int = 300
     lr: float = 3e-3
     target: ClassVar[str] = "feature"
+    seconds: ClassVar[float] = 0.1
 
     def __post_init__(self) -> None:
         if not self.variants:

@@ -83,6 +83,7 @@ class GradientCompletion(Attack):
         {"kind": "head", "accumulate": "scaled"},
     )  # fmt: skip
     needs = frozenset({"gradient:all", "known_rows", "model"})
+    seconds: ClassVar[float] = 0.15
 
     def __post_init__(self) -> None:
         check.one_of("gradient_completion.kind", self.kind, KINDS)

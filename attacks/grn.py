@@ -64,6 +64,7 @@ class Grn(Attack):
     lr: float = 3e-3
     needs = frozenset({"embedding:last", "peer_model"})
     target: ClassVar[str] = "feature"
+    seconds: ClassVar[float] = 1.2
 
     def __post_init__(self) -> None:
         check.one_of("grn.match", self.match, ("prediction", "embedding"))

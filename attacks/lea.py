@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -60,6 +61,7 @@ class Lea(Attack):
 
     restarts: int = 8
     needs = frozenset({"gradient:first"})
+    seconds: ClassVar[float] = 0.02
 
     def __post_init__(self) -> None:
         check.integer("lea.restarts", self.restarts)

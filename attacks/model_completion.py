@@ -8,7 +8,8 @@ unlabelled rows): ``mixmatch`` with f fine-tuned, ``mixmatch_frozen`` without; t
 are not among the default variants. The variant, and the penalty of the logistic regression (from
 the difference of the class means, its limit under full shrinkage, to C = 10), are chosen by
 stratified cross-validation on the known rows only; where these cannot tell two candidates apart (2
-paired standard errors, DeLong), the simpler and more shrunk one is taken.
+paired standard errors, of AUC by DeLong, of the Brier score beyond two classes), the simpler and
+more shrunk one is taken.
 
 Attacker: any passive party or coalition, after training; it does not deviate from the protocol.
 Needs: its own bottom and columns, and known_rows labelled rows in all (classes balanced).
@@ -83,6 +84,7 @@ class ModelCompletion(Attack):
     tries: ClassVar[tuple[dict[str, Any], ...]] = (
         {"variants": ["logistic"]}, {"variants": ["finetune"]}, {"variants": ["finetune_mlp"]},
     )  # fmt: skip
+    seconds: ClassVar[float] = 0.5
 
     def __post_init__(self) -> None:
         if not self.variants:

@@ -7,7 +7,7 @@ rows from folds that left them out,
     lambda = cov(a, h) / (var(h) (1 + q / n)), cut to [0, 1].
 The second mean takes out what the regression gets wrong on average; lambda near 0 leaves the share
 among the auxiliary rows, which is what the embeddings are compared with. The figure is the error of
-the share, |estimate - truth|; smaller is a leak.
+the share, |estimate - its value|; smaller is a leak.
 
 Attacker: the party that receives embeddings (the active party), honest but curious. Needs
 ``aux_rows``, drawn like the rows it asks about. Its control is the share among them alone.
@@ -53,6 +53,7 @@ class Property(Attack):
     value: int = 1
     needs = Attribute.needs
     target: ClassVar[str] = "property"
+    seconds: ClassVar[float] = 0.03
 
     def __post_init__(self) -> None:
         check.integer("property.value", self.value, low=0)

@@ -79,6 +79,7 @@ class Sdar(Attack):
     decode: float = 1e-5
     needs = frozenset({"embedding:last", "aux_rows", "labels"})
     target: ClassVar[str] = "feature"
+    seconds: ClassVar[float] = 20
 
     def __post_init__(self) -> None:
         for width in self.hidden:
@@ -113,7 +114,7 @@ class Sdar(Attack):
         aux = torch.stack([r for r, _ in granted])
         x = torch.stack([c for _, c in granted]).to(z)
         labels = torch.stack([v.require_labels() for v in views])
-        y, y_aux = (_hot(labels.gather(1, at), first.facts.classes).to(z) for at in (rows, aux))
+        y, y_aux = (hot(labels.gather(1, at), first.facts.classes).to(z) for at in (rows, aux))
         k = self.starts
         top = Answers([v for v in views for _ in range(k)], aux.repeat_interleave(k, 0))
         d, p, c = z.shape[2], x.shape[2], y.shape[2]
@@ -178,9 +179,10 @@ class Sdar(Attack):
         return Replicas(made, device=like.device, dtype=like.dtype)
 
 
-def _hot(labels: Tensor, classes: int) -> Tensor:
-    hot = nn.functional.one_hot(labels.clamp_min(0), classes)
-    return torch.where(labels.unsqueeze(2) < 0, 0, hot)
+def hot(labels: Tensor, classes: int) -> Tensor:
+    """Labels (...) as rows (..., classes) of one 1, or of zeros for a label of -1."""
+    wide = nn.functional.one_hot(labels.clamp_min(0), classes)
+    return torch.where(labels.unsqueeze(-1) < 0, 0, wide)
 
 
 def energy_distance(a: Tensor, b: Tensor) -> float:

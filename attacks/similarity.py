@@ -62,6 +62,7 @@ class Similarity(Attack):
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     tries: ClassVar[tuple[dict[str, Any], ...]] = (*OTHER_FORMS, {"on": "embedding"})
+    seconds: ClassVar[float] = 0.1
 
     def __post_init__(self) -> None:
         check.one_of("similarity.on", self.on, ("gradient", "embedding"))

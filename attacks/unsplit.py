@@ -54,6 +54,7 @@ class Unsplit(Attack):
     steps: int = 100
     lr: float = 0.03
     world: ClassVar[dict[str, Any]] = {"top": ()}
+    seconds: ClassVar[float] = 0.5
 
     def __post_init__(self) -> None:
         check.one_of("unsplit.epoch", self.epoch, ("last", "first"))

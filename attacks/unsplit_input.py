@@ -64,6 +64,7 @@ class UnsplitInput(Attack):
     lr: float = 0.02
     needs = frozenset({"embedding:last", "peer_model"})
     target: ClassVar[str] = "feature"
+    seconds: ClassVar[float] = 4
 
     def __post_init__(self) -> None:
         check.one_of("unsplit_input.weights", self.weights, ("free", "granted"))

@@ -49,6 +49,7 @@ class ValueCompletion(Attack):
     needs = frozenset({"model", "known_rows"})
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     quantities: ClassVar[bool] = True
+    seconds: ClassVar[float] = 0.05
 
     def __post_init__(self) -> None:
         if not self.variants:

@@ -15,12 +15,12 @@ Counted for each row over all its visits, from bit patterns and row ids alone:
 A count that is the same everywhere, or varies only as random batches without replacement let it, is
 no information and not used. With known rows of both classes each count is tried alone, and all
 together, in cross-validated logistic regressions; without, the first in this order answers, in the
-orientation given here (order has none). Where nothing varies, every row gets the same score.
+orientation given here (order has none). Where nothing can be read it declines.
 
 Attacker: any passive party that receives per-row gradients. Needs no labelled row and no class
 shares, but uses both if granted; several classes behind summed logits, or with known rows.
 Does not work: where messages are dense, of a fixed size, with noise on zero rows too, and every row
-comes once an epoch in random order: then it says that there is nothing.
+comes once an epoch in random order: then it declines, and says so.
 
 Source: Politis, "Privacy failure in split-LLM training, the returned gradient nullifies the
 decoys", arXiv:2609.04382 (2026), for zero rows; the other counts are this package's own.
@@ -66,26 +66,47 @@ class ZeroPattern(Attack):
         "top": (), "linear_top": False, "aggregation": "sum", "lr": 0.05, "patience": 0,
     }  # fmt: skip
 
+    def declines(self, view: View) -> str:
+        """Why every row looks alike, or why nothing says which class a count means; or ''."""
+        _rows, _scores, name, varies = _read(view)
+        if name:
+            return ""
+        if not varies:
+            return (
+                "every row is dense, of one size, and comes once an epoch in random order: there "
+                "are no zeros, signs or visits to read."
+            )
+        return (
+            f"{' and '.join(varies)} varies, but nothing says which class that means; known rows "
+            "of both classes would."
+        )
+
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        table = view.received("gradient", "all", view.party)
-        rows, place = table.rows.unique(return_inverse=True)
-        found = counts(view, table, place, len(rows))
-        known = view.known
-        if known is not None:
-            known = Known(*(t[torch.isin(known.rows, rows)] for t in (known.rows, known.labels)))
-        scores, name = torch.zeros(len(rows), view.facts.classes, dtype=torch.float64), "nothing"
-        if found and known is not None and len(known.labels.unique()) > 1:
-            scores, name = _by_known(found, rows, known, view.facts.classes)
-        elif told := [c for c in found if c.scores is not None]:
-            assert told[0].scores is not None
-            scores, name = told[0].scores, told[0].name
+        rows, scores, name, varies = _read(view)
         if view.facts.classes == 2:
             scores = scores[:, 1] - scores[:, 0]
-        notes = {"reading": name, "varies": [c.name for c in found]}
+        notes = {"reading": name or "nothing", "varies": varies}
         keep = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         if view.known is not None:
             keep = ~torch.isin(rows, view.known.rows)
         return Guess(self.target, rows[keep], scores.to(rows.device)[keep], notes=notes)
+
+
+def _read(view: View) -> tuple[Tensor, Tensor, str, list[str]]:
+    """Rows (n,), their scores (n, C), the reading they are of or '', and what varies at all."""
+    table = view.received("gradient", "all", view.party)
+    rows, place = table.rows.unique(return_inverse=True)
+    found = counts(view, table, place, len(rows))
+    known = view.known
+    if known is not None:
+        known = Known(*(t[torch.isin(known.rows, rows)] for t in (known.rows, known.labels)))
+    scores, name = torch.zeros(len(rows), view.facts.classes, dtype=torch.float64), ""
+    if found and known is not None and len(known.labels.unique()) > 1:
+        scores, name = _by_known(found, rows, known, view.facts.classes)
+    elif told := [c for c in found if c.scores is not None]:
+        assert told[0].scores is not None
+        scores, name = told[0].scores, told[0].name
+    return rows, scores, name, [c.name for c in found]
 
 
 def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:

@@ -54,6 +54,8 @@ COLUMNS: dict[str, tuple[DefenseSpec, ...]] = {
 FAMILIES = (("undefended", "iso 1", "iso 25"), ("label-DP ε=1",))
 TOP: dict[str, Any] = {"epochs": 20, "batch_size": 256, "cut": 16, "hidden": [64], "top": [32]}
 SUM: dict[str, Any] = {**TOP, "top": [], "linear_top": False, "aggregation": "sum"}
+TOLD = ("output", "membership")
+"""Attacks on systems that return predictions."""
 NUMBERS = ("top, numbers", "linear model")
 """Kinds in which category codes are read as numbers."""
 ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -64,6 +66,11 @@ ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
     "top, numbers": ("splitnn", TOP),
     "linear model": ("splitnn", {**SUM, "hidden": [], "select": False, "patience": 0}),
 }
+METRICS = {
+    "label": "auc", "attribute": "auc", "membership": "auc", "integrity": "success_rate",
+    "property": "share_error",
+}  # fmt: skip
+"""Of each target; R² of all others."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,7 @@ ROWS = (
     Row("zero_pattern", algorithm="sum"),
     *(Row("gradient_completion", {"kind": k}) for k in ("head", "em", "average")),
     Row("exploit"),
+    Row("swap_probe"),
     Row("unsplit", algorithm="linear"),
     Row("unsplit", algorithm="U-shaped"),
     Row("batch_inference", algorithm="sum"),
@@ -112,9 +120,15 @@ ROWS = (
     Row("embedding_inversion", {"variants": ("linear",)}, **AUX),
     Row("grn", {"match": "embedding"}, algorithm="top, numbers", **WHITE),
     Row("equation_solving", {"equations": "embedding"}, algorithm="linear model", **WHITE),
+    Row("sdar", **AUX),
+    Row("unsplit_input", algorithm="top, numbers", **WHITE),
     Row("attribute", **AUX),
+    Row("property", **AUX),
+    Row("membership"),
+    Row("membership", {"references": 8}),
     Row("gradient_replacement", {"value": 6.0}),
     Row("replay"),
+    Row("villain"),
 )
 
 
@@ -166,10 +180,10 @@ def tasks_of(
 
 
 def groups(rows: Sequence[Row]) -> list[list[Row]]:
-    """Passive attacks share a training; an active one has a training of its own."""
-    active = [r for r in rows if registry.attacks.create(r.attack, r.params).policy() is not None]
-    passive = [r for r in rows if r not in active]
-    return [g for g in (passive, *([r] for r in active)) if g]
+    """Passive attacks share a training; one that acts, or asks, has a training of its own."""
+    own = [r for r in rows if registry.attacks.create(r.attack, r.params).apart]
+    passive = [r for r in rows if r not in own]
+    return [g for g in (passive, *([r] for r in own)) if g]
 
 
 def parts(
@@ -180,7 +194,7 @@ def parts(
         tasks: dict[int, Task] | None = None
         known: dict[tuple[Any, ...], Any] = {}
         for group in groups([r for r in ROWS if r.algorithm == kind]):
-            told = {"returns_predictions": any(r.attack == "output" for r in group)}
+            told = {"returns_predictions": any(r.attack in TOLD for r in group)}
             settings = {**settings, **told, **({"epochs": 2} if quick else {})}
             for family in FAMILIES:
                 what = {
@@ -233,7 +247,7 @@ def figures(results: Sequence[CellResult], spec: AttackSpec, row: Row, column: s
     mine = [m for r in results for m in r.measures if m.attack_key == spec.key]
     reason = next((m.reason for m in mine if m.reason), "")
     target = mine[0].target if mine else ""
-    metric = {"label": "auc", "attribute": "auc", "integrity": "success_rate"}.get(target, "r2")
+    metric = METRICS.get(target, "r2")
     there = [m for m in mine if m.metric == metric and m.value is not None]
     split = "test" if any(m.split == "test" for m in there) else "train"
     there = [m for m in there if m.split == split]

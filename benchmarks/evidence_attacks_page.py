@@ -57,7 +57,9 @@ FAMILY = {
     "batch_inference": "batch_inference", "exploit": "exploit", "unsplit": "unsplit",
     "output": "output", "embedding_inversion": "embedding_inversion", "grn": "grn",
     "equation_solving": "equation_solving", "attribute": "attribute",
-    "gradient_replacement": "backdoors", "replay": "backdoors",
+    "gradient_replacement": "backdoors", "replay": "backdoors", "villain": "backdoors",
+    "swap_probe": "swap_probe", "sdar": "sdar", "unsplit_input": "unsplit_input",
+    "property": "property", "membership": "membership",
 }  # fmt: skip
 STOPS, PARTLY, NOT, BOUND = "stops", "partly", "does not stop", "within the bound"
 EXPECTED: dict[str, tuple[str, str, str]] = {
@@ -74,6 +76,10 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "grn": (NOT, NOT, NOT),
     "equation_solving": (NOT, NOT, NOT),
     "attribute": (NOT, NOT, NOT),
+    "swap_probe": (NOT, STOPS, BOUND),
+    "sdar": (NOT, NOT, NOT),
+    "unsplit_input": (NOT, NOT, NOT),
+    "property": (NOT, NOT, NOT),
 }
 """What mechanism and publications let expect of iso 1, iso 25 and label-DP ε = 1, by family."""
 

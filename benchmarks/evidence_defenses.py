@@ -108,6 +108,9 @@ COLUMNS = {
     "spectral, gradients": Column("spectral", {"on": "gradient"}),
     "spectral, embeddings": Column("spectral"),
     "similarity": Column("similarity"),
+    "lea": Column("lea"),
+    "zero_pattern": Column("zero_pattern"),
+    "gradient_completion": Column("gradient_completion"),
     "model_completion": Column("model_completion"),
     "batch_inference": Column("batch_inference", {"steps": 50, "starts": 2}, kind="sum"),
     "exploit": Column("exploit", {"steps": 50, "starts": 1}),
@@ -117,6 +120,8 @@ COLUMNS = {
     ),
 }  # fmt: skip
 LABEL = [name for name, column in COLUMNS.items() if column.adversary == "passive"]
+NEWER = ("lea", "zero_pattern", "gradient_completion")
+MORE = 0.02
 # The published or derived expectation: S stops, P partly, N does not, S/P either; "" none stated.
 PLACES = (
     "direct", "norm", "direction", "spectral, gradients", "spectral, embeddings",
@@ -273,9 +278,12 @@ def page(found: pd.DataFrame) -> str:
         "where they apply; for `embedding_inversion` the adversary is the active party with 60 "
         "auxiliary rows.\n",
         "Figures are the attack's AUC on unknown **training** rows (R² for embedding_inversion) "
-        "minus that of the strongest control (the same attacker without the federation), mean over "
-        "seeds with a 95 % t interval; 0 or less means nothing leaked. Strength 0 is the "
-        "undefended run. The scale of a strength is the defense's own; see "
+        "minus that of the control that leaves the least of it (the same attacker without the "
+        "federation), mean over five seeds; 0 or less means nothing leaked. Of the 95 % t interval "
+        "the lower end holds over all controls; the upper rests on the one that cross-validation "
+        "named beforehand, which may be behind the best, so it can be far from the mean (see "
+        "[statistics](../statistics.md)). Strength 0 is the undefended run. The scale of a "
+        "strength is the defense's own; see "
         "[defenses.md](../defenses.md). `laplace` is `noise` in its published form, `clipped "
         "gaussian` is `noise` with rows clipped to length 1. `not there`: the attack found nothing "
         "to work on under this defense, or the defense cannot be used behind a plain sum.\n",
@@ -284,6 +292,7 @@ def page(found: pd.DataFrame) -> str:
         defended, free = of[of["defense"] != ""], of[of["defense"] == ""]
         parts += [f"\n## {data}\n", *_table(defended)]
         parts += ["\n### Rankings\n", *_ranking(defended[defended["attack"].isin(LABEL)])]
+        parts += ["\n### What the newer attacks add\n", *_added(defended)]
         parts += ["\n### For nothing: architecture and training\n", *_table(free)]
         parts += ["\n### Expected and found\n", *_comparison(defended)]
     parts.append(
@@ -294,6 +303,8 @@ def page(found: pd.DataFrame) -> str:
         "the attack where it is smallest. The strength is picked on the figures shown, so a "
         "ranking describes these runs; `vflsec tune` picks on other seeds than it judges. CAP "
         "depends on the grid and is no basis for a choice.\n\n"
+        f"What the newer attacks add: where {', '.join(NEWER)} have a lower bound above 0 and more "
+        f"than {MORE} beyond every other attack on labels.\n\n"
         "For nothing: no defense, other settings of the same training.\n\n"
         "Expected and found: the letter that the literature or the mechanism leads one to expect "
         "of the attack at this strength, then what was measured there. S: the upper bound of the "
@@ -322,6 +333,26 @@ def _table(of: pd.DataFrame) -> list[str]:
             cells.append(interval or "not there")
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def _added(of: pd.DataFrame) -> list[str]:
+    """Where one of NEWER gains more than every other attack on labels, by more than MORE."""
+    lines = ["| defense | strength | newer attack | advantage | best of the others | advantage |",
+             "|" + "---|" * 6]  # fmt: skip
+    labels = of[of["attack"].isin(LABEL) & (of["strength"] > 0)]
+    for (title, strength), rows in labels.groupby(["title", "strength"], sort=False):
+        newer = rows["attack"].isin(NEWER)
+        if not newer.any() or newer.all():
+            continue
+        parts = (rows[newer], rows[~newer])
+        best, other = (leakage.rows_of(p.nlargest(1, "advantage"))[0] for p in parts)
+        if best["low"] > 0 and best["advantage"] > other["advantage"] + MORE:
+            figures = [
+                f"{r['attack']} | {r['advantage']:+.2f} [{r['low']:+.2f}, {r['high']:+.2f}]"
+                for r in (best, other)
+            ]
+            lines.append(f"| {title} | {strength:.3g} | {' | '.join(figures)} |")
+    return lines if len(lines) > 2 else ["Nothing beyond the others."]
 
 
 def _dropped(of: pd.DataFrame) -> pd.DataFrame:

@@ -64,6 +64,8 @@ class Attack:
         quantities: True if it can guess a label that is a quantity. Then ``facts.classes`` is 1,
             known labels are float64 in standard deviations from the training mean, and the guess
             has one score a row, larger for larger values.
+        seconds: about how many processor seconds one answer takes, for two classes and a few
+            thousand rows on one thread; `vflsec check` estimates by it.
     """
 
     name: ClassVar[str] = ""
@@ -75,6 +77,7 @@ class Attack:
     quick: ClassVar[dict[str, Any]] = {}
     tries: ClassVar[tuple[dict[str, Any], ...]] = ()
     quantities: ClassVar[bool] = False
+    seconds: ClassVar[float] = 0.01
 
     @property
     def classes_only(self) -> bool:
@@ -111,6 +114,10 @@ class Attack:
                 "a tuple of tables of hyper-parameters",
                 isinstance(self.tries, tuple)
                 and all(isinstance(t, dict) and set(t) <= set(self.params()) for t in self.tries),
+            ),
+            "seconds": (
+                "a finite number >= 0",
+                check.is_number(self.seconds) and 0 <= self.seconds < float("inf"),
             ),
             "policy()": ("a Policy or None", policy is None or isinstance(policy, Policy)),
         }  # fmt: skip

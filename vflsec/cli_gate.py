@@ -37,6 +37,9 @@ def gate(
     attack: Annotated[str, typer.Option(help="Only this attack.")] = "*",
     adversary: Annotated[str, typer.Option(help="Only this adversary.")] = "*",
     split: Annotated[str, typer.Option(help="Only these rows: train, validation, test.")] = "*",
+    target: Annotated[
+        str, typer.Option(help="Only attacks on this: label, feature, attribute, ...")
+    ] = "*",
     dataset: Annotated[str, typer.Option(help="Only this data set.")] = "*",
     defense: Annotated[
         str, typer.Option(help="Only this defense; 'defended' for all but none.")
@@ -84,8 +87,8 @@ def gate(
     if max_ is not None or min_ is not None:
         also = [
             Gate(metric=metric, max=max_, min=min_, attack=attack, adversary=adversary,
-                 split=split, dataset=dataset, defense=defense, strength=strength, of=of,
-                 detect=detect)
+                 split=split, target=target, dataset=dataset, defense=defense,
+                 strength=strength, of=of, detect=detect)
         ]  # fmt: skip
     console = console_for()
     before = None if update_baseline or baseline is None else read_any(baseline)

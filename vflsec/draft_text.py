@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["scenario_text"]
 
-_BINARY = ("model_completion", "norm", "direction")
+_BINARY = ("model_completion", "norm", "direction", "similarity")
 _MANY = ("model_completion", "similarity", "cluster")
 _QUANTITY = ("value_completion", "residual")
 _GRANTED = (*_QUANTITY, "model_completion", "similarity", "cluster")
 """Attacks of the list that get labelled rows of their own number."""
+_WHOLE = "zero_pattern"
+_WHOLE_ROWS = 10_000
+"""It reads every message of every epoch, which are kept in memory: for tables of so many rows."""
+_BY_THE_LABEL_PARTY = ("embedding_inversion", "attribute", "property")
 
 
 def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = False) -> str:
@@ -40,7 +44,7 @@ def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = F
         "data": _data(data, source, found_id),
         "rows": _SPLIT_ROWS if "split" in data else _OWN_ROWS,
         "drop": "" if "drop" in data else _DROP,
-        "attacks": _attacks(classes, spare),
+        "attacks": _attacks(classes, spare, len(source.y)) + _by(source.active, spare),
         "label": "a quantity: utility is the share of pairs that are ranked rightly"
         if classes == 1
         else f"{classes} classes, the largest has {largest:.0%} of the rows",
@@ -84,8 +88,10 @@ def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _attacks(classes: int, spare: int) -> str:
+def _attacks(classes: int, spare: int, rows: int) -> str:
     names = {1: _QUANTITY, 2: _BINARY}.get(classes, _MANY)
+    if classes > 1 and rows <= _WHOLE_ROWS:
+        names = (*names, _WHOLE)
     known = min(20 if classes <= 2 else max(40, 4 * classes), spare)
     note = "known_rows: how many labelled rows the attacker was given; its control gets the same"
     lines = [f"# {note} rows."]
@@ -95,6 +101,16 @@ def _attacks(classes: int, spare: int) -> str:
             lines.append(pair("known_rows", known))
         lines.append("")
     return "\n".join(lines)
+
+
+def _by(active: str, spare: int) -> str:
+    """Attacks of the party that holds the labels on the columns of the others."""
+    lines = ["# The other direction: what embeddings tell the party with the labels about columns.",
+             "# aux_rows: for how many rows it knows the other party's columns."]  # fmt: skip
+    for name in _BY_THE_LABEL_PARTY:
+        lines += ["[[attack]]", pair("name", name), pair("adversary", active),
+                  pair("aux_rows", min(60, spare)), ""]  # fmt: skip
+    return "\n" + "\n".join(lines)
 
 
 def _shown(name: str) -> str:
@@ -145,9 +161,11 @@ $attacks
 seeds = 5
 
 # Two limits at the point you would deploy. Strength 5 is only a start: run once, see the report,
-# and name the strength you choose. An attack may beat the attacker's own means by 0.1 at most, ...
+# and name the strength you choose. An attack on the labels may beat the attacker's own means by 0.1
+# at most, ...
 [[gate]]
 metric = "advantage"
+target = "label"
 max = 0.1
 defense = "iso"
 strength = 5
@@ -158,6 +176,13 @@ metric = "utility_drop"
 max = 0.05
 defense = "iso"
 strength = 5
+
+# Noise on gradients changes nothing for columns, which embeddings tell (`embedding_noise` would).
+# A limit for that:
+# [[gate]]
+# metric = "advantage"
+# target = "feature"
+# max = 0.1
 
 # A floor for the model itself ($label):
 # [[gate]]

@@ -134,8 +134,11 @@ def test_batches_sorted_by_label_are_seen_with_known_rows_only() -> None:
     guess = pattern().infer(view, rng())
     assert guess.notes["reading"] == "order"
     assert measure(guess, y, rows=view.targets["train"]) == 1.0
+    assert pattern().declines(view) == ""
     blind = pattern().infer(view.with_known(None), rng())
     assert blind.notes == {"reading": "nothing", "varies": ["order"]}
+    why = pattern().declines(view.with_known(None))
+    assert why.startswith("order varies, but nothing says which class that means")
 
 
 def test_dense_rows_once_an_epoch_in_random_order_say_nothing() -> None:
@@ -151,6 +154,7 @@ def test_dense_rows_once_an_epoch_in_random_order_say_nothing() -> None:
         )
         guess = pattern().infer(view, rng())
         assert guess.notes == {"reading": "nothing", "varies": []}
+        assert pattern().declines(view).startswith("every row is dense, of one size, and comes")
         assert measure(guess, y, rows=view.targets["train"]) == 0.5
 
 

@@ -74,6 +74,21 @@ def test_an_attack_that_is_not_alive_cannot_pass_a_system() -> None:
     assert one(rows(0.4), gate, dead).verdict == "FAIL"  # a measured leak needs no other proof
 
 
+def test_a_gate_may_judge_attacks_on_one_thing_alone() -> None:
+    """Columns leak, labels do not: each gate says its own, and one over both fails."""
+    feature = [r | {"target": "feature"} for r in rows(0.4, attack="embedding_inversion")]
+    both = [*rows(0.0), *feature]
+    live = {"direction": (True, ""), "embedding_inversion": (True, "")}
+    assert one(both, Gate(max=0.05), live).verdict == "FAIL"
+    labels = one(both, Gate(max=0.05, target="label"), live)
+    assert (labels.verdict, labels.attack) == ("PASS", "direction")
+    columns = one(both, Gate(max=0.05, target="feature"), live)
+    assert (columns.verdict, columns.attack) == ("FAIL", "embedding_inversion")
+    assert columns.gate.label == "advantage of any feature attack <= 0.05"
+    with pytest.raises(ConfigError, match=r"gate: target must be one of .*'label'.*got 'lable'"):
+        Gate(max=0.05, target="lable")
+
+
 def test_fewer_than_two_seeds_never_decide() -> None:
     for mean in (0.0, 0.4):
         found = one(rows(mean, (0.0,)), Gate(max=0.05))

@@ -179,7 +179,7 @@ def test_an_audit_says_who_leaks_to_whom_everywhere(tmp_path: Path) -> None:
         assert "Holm-corrected" in words
         assert "trongest attacker of" in words
     assert "Who leaks to whom" in page
-    for words in ("labels of active", "a column of passive"):
+    for words in ("labels of active", "values of one column of passive"):
         assert f'<th scope="row">{words}</th>' in page
         assert f"| {words} |" in text
     older = {k: v for k, v in summary.items() if k != "leaks"}

@@ -14,6 +14,8 @@ from vflsec import cli, load_scenario
 from vflsec.config.sections import Data
 from vflsec.data.load import load_source
 
+BY_THE_LABEL_PARTY = ("embedding_inversion", "attribute", "property")
+
 
 def write(path: Path, **columns: object) -> Path:
     with path.open("w", newline="") as file:
@@ -102,10 +104,16 @@ def test_what_is_written_runs(
     assert code in (1, 3), capsys.readouterr().err
     summary = json.loads((tmp_path / "o" / "summary.json").read_text(encoding="utf-8"))
     assert {v["label"] for v in summary["gates"]} == {
-        "advantage of any attack <= 0.1", "utility_drop <= 0.05",
+        "advantage of any label attack <= 0.1", "utility_drop <= 0.05",
     }  # fmt: skip
     attacked = {p["attack"] for p in summary["points"] if p["status"] == "ok"} - {""}
-    assert attacked == {"model_completion", "norm", "direction"}
+    assert attacked == {
+        "model_completion", "norm", "direction", "similarity", *BY_THE_LABEL_PARTY,
+    }  # fmt: skip
+    (why,) = {p["reason"] for p in summary["points"] if p["attack"] == "zero_pattern"}
+    assert why.startswith("every row is dense")
+    judged = [v for v in summary["gates"] if v["label"].startswith("advantage")]
+    assert {v["adversary"] for v in judged} == {"passive"}
 
 
 def data_of(out: Path) -> Data:
@@ -177,7 +185,8 @@ def test_a_quantity_is_predicted_as_a_number_or_cut(
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     assert init(table, "--label", "income", "--out", out) == 0
     assert data_of(out).task == "regression"
-    assert [a.name for a in load_scenario(out).root.attack] == ["value_completion", "residual"]
+    names = [a.name for a in load_scenario(out).root.attack]
+    assert names == ["value_completion", "residual", *BY_THE_LABEL_PARTY]
     assert "predicted as a number; --bins 2 cuts it" in capsys.readouterr().out
     more = ("--regression", "--bins", "3", "--out", tmp_path / "both.toml")
     assert init(table, "--label", "income", *more) == 2
@@ -199,7 +208,8 @@ def test_several_classes_get_attacks_that_exist_for_them(
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     assert init(table, "--label", "default", "--out", out) == 0
     names = [a.name for a in load_scenario(out).root.attack]
-    assert names == ["model_completion", "similarity", "cluster"]
+    ours = ["model_completion", "similarity", "cluster", "zero_pattern"]
+    assert names == [*ours, *BY_THE_LABEL_PARTY]
     capsys.readouterr()
     assert cli.main(["check", str(out), "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)

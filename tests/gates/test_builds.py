@@ -228,7 +228,9 @@ def test_the_gates_in_the_documentation_are_valid(root: Path, tmp_path: Path) ->
     block = "\n".join(_blocks(root, "toml"))
     path = tmp_path / "case.toml"
     path.write_text(SCENARIO.replace('"norm"', '"norm"') + block, encoding="utf-8")
-    assert [g.detect for g in load_scenario(path).root.gate] == [None, None, None, None, 0.1]
+    gates = load_scenario(path).root.gate
+    assert [g.detect for g in gates] == [None, None, None, None, None, 0.1]
+    assert [g.target for g in gates] == ["*", "*", "label", "*", "*", "*"]
 
 
 def test_the_hook_calls_check(root: Path) -> None:

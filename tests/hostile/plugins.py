@@ -174,6 +174,8 @@ MODULES: dict[str, tuple[str, str]] = {
     "no_target": (with_lines("target = None"), "target must be one of"),
     "secret_target": (with_lines("target = 'secret'"), "target must be one"),
     "no_splits": (with_lines("splits = ()"), "splits must be a tuple"),
+    "seconds_in_words": (with_lines("seconds = 'fast'"), "seconds must be a finite number"),
+    "seconds_without_end": (with_lines("seconds = float('inf')"), "seconds must be a finite"),
     "policy_of_a_number": (with_lines("def policy(self): return 3"), "policy() must be a Policy"),
     "policy_raises": (with_lines("def policy(self): return [][1]"), "IndexError"),
     "applicable_raises": (

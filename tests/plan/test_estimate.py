@@ -12,9 +12,10 @@ import pytest
 from engine_fakes import SCENARIO, source
 
 import vflsec
+from vflsec import registry
 from vflsec.engine import machine as calibration
 from vflsec.engine.rehearse import make_plan
-from vflsec.plan.estimate import Machine, estimate
+from vflsec.plan.estimate import Machine, Tried, estimate
 from vflsec.plan.values import Plan
 
 
@@ -24,6 +25,13 @@ def plan() -> Plan:
     return make_plan(vflsec.load_scenario(tomllib.loads(SCENARIO)), try_out=False, load=source)
 
 
+@pytest.fixture
+def instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attacks that take no time."""
+    for name in ("model_completion", "norm"):
+        monkeypatch.setattr(registry.attacks.get(name), "seconds", 0.0)
+
+
 def test_a_step_has_a_part_that_does_not_grow() -> None:
     fake = Machine(slowness=2.0, call=0.01)
     assert fake.step(0.1, 2) == pytest.approx(0.1)
@@ -31,19 +39,22 @@ def test_a_step_has_a_part_that_does_not_grow() -> None:
     assert fake.step(0.01, 10) == pytest.approx(0.008 + 0.002 * 5)  # most of a tiny one is calls
 
 
-def test_trainings_cost_their_own_steps(plan: Plan) -> None:
+def test_trainings_cost_their_own_steps(plan: Plan, instant: None) -> None:
     """As an algorithm of several passes has them, whose epochs no setting sums up."""
     free = Machine(1.0, 0.0, start=0, attack=0, per_row=0, controls=0, control_row=0, read_row=0)
     cohort = plan.groups[0].cells[0].cohort
-    both = estimate(plan.groups, {cohort: [(100, 0.02), (7, 0.5)]}, free)
+    both = estimate(plan.groups, {cohort: Tried([(100, 0.02), (7, 0.5)])}, free)
     rest = estimate(plan.groups[1:], {}, free)
     assert len(plan.groups[0].cells) == 6
-    expected = 3 * (100 * 0.02 + 7 * 0.5) + rest["training_seconds"]
+    stopped = 0.75  # of the epochs, for the training has patience
+    expected = stopped * 3 * (100 * 0.02 + 7 * 0.5) + rest["training_seconds"]
     assert both["training_seconds"] == pytest.approx(expected, abs=0.11)
     assert both["seconds"] == pytest.approx(expected, abs=0.2)
 
 
-def test_attacks_controls_and_rows_count(plan: Plan) -> None:
+def test_attacks_controls_and_rows_count(
+    plan: Plan, instant: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def seconds(**costs: float) -> float:
         none = dict.fromkeys(
             ("start", "attack", "per_row", "controls", "control_row", "read_row"), 0.0
@@ -51,13 +62,31 @@ def test_attacks_controls_and_rows_count(plan: Plan) -> None:
         made = estimate(plan.groups, {}, Machine(2.0, **(none | costs)))  # type: ignore[arg-type]
         return float(made["seconds"] - made["training_seconds"])
 
-    assert seconds(attack=10.0) == pytest.approx(2 * 10 * 24, abs=0.2)  # 6 cells, 2 x 2 attackers
-    assert seconds(per_row=0.1) == pytest.approx(2 * 0.1 * 100 * 24, abs=0.2)
+    answers = 24 + 6  # 6 cells, 2 x 2 attackers; completion on the untrained bottoms of 3 seeds
+    assert seconds(attack=10.0) == pytest.approx(2 * 10 * answers, abs=0.2)
+    assert seconds(per_row=0.1) == pytest.approx(2 * 0.1 * 100 * answers, abs=0.2)
     assert seconds(start=7.0) == pytest.approx(14, abs=0.2)
     assert seconds(read_row=0.1) == pytest.approx(2 * 0.1 * 100 * 9, abs=0.2)
     budgets = seconds(controls=1.0) / 2
     assert budgets == pytest.approx(3 * 2 * 1, abs=0.2)  # seeds, adversaries, budgets
     assert seconds(control_row=1.0) == pytest.approx(2 * budgets * 100, abs=0.5)
+    monkeypatch.setattr(registry.attacks.get("norm"), "seconds", 3.0)
+    assert seconds() == pytest.approx(2 * 3 * 12, abs=0.2)  # 6 cells, 2 attackers
+
+
+def test_attacks_cost_after_every_phase_and_more_for_more_classes(plan: Plan) -> None:
+    free = Machine(1.0, 0.0, start=0, attack=0, per_row=0, controls=0, control_row=0, read_row=0)
+    cohort = plan.groups[0].cells[0].cohort
+
+    def seconds(looks: int, classes: int) -> float:
+        groups = [replace(g, data=replace(g.data, classes=classes)) for g in plan.groups[:1]]
+        return float(estimate(groups, {cohort: Tried([(1, 0.0)], looks)}, free)["seconds"])
+
+    norm = 12 * registry.attacks.get("norm").seconds
+    whole = seconds(3, 2) - seconds(1, 2)
+    completion = 12 * registry.attacks.get("model_completion").seconds
+    assert whole == pytest.approx(2 * (norm + completion), abs=0.2)
+    assert seconds(1, 8) == pytest.approx(2 * seconds(1, 2), abs=0.2)
 
 
 def test_memory_grows_with_rows_and_is_bounded_in_cells(plan: Plan) -> None:

@@ -113,7 +113,9 @@ def test_every_passive_attack_is_asked(folder: Path) -> None:
     specs = specs_for([Trace.open(folder / "trace-0")])
     names = {s.name for s in specs}
     assert {"norm", "direction", "cluster", "output", "grn", "attribute"} <= names
-    active = {"active_completion", "gradient_replacement", "replay", "swap_probe", "villain"}
+    active = {
+        "active_completion", "fsha", "gradient_replacement", "replay", "swap_probe", "villain",
+    }  # fmt: skip
     assert not names & active
     assert {s.known_rows for s in specs} == {20}
 

@@ -18,7 +18,7 @@ from vflsec.trace.views import Evidence, lacking
 P, A = ("passive1",), ("active",)
 SUMMED = {"top": (), "linear_top": False, "aggregation": "sum", "hidden": ()}
 RETRAINING = {
-    "active_completion", "gradient_replacement", "membership", "replay", "swap_probe",
+    "active_completion", "fsha", "gradient_replacement", "membership", "replay", "swap_probe",
     "villain",
 }  # fmt: skip
 """They act during training or ask its system, which a finished trace cannot answer."""

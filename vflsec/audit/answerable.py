@@ -19,7 +19,7 @@ __all__ = ["Found", "unanswerable"]
 Found = tuple[str, Any, str]
 """What is wrong with a gate: the key, its value, and the rule that it breaks."""
 
-_OF_ATTACKS = ("attack", "adversary", "phase", "split")
+_OF_ATTACKS = ("attack", "adversary", "phase", "split", "target")
 _WHAT = {"dataset": "data set", "split": "rows"}
 _SHOWN = 40  # names or strengths listed in one message
 
@@ -30,7 +30,7 @@ def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
     Args:
         gate: what is asked.
         rows: what is, or will be, measured: dataset, algorithm, defense, strength, and for attacks
-            attack, adversary, phase, split ("" where any is possible).
+            attack, adversary, phase, split, target ("" where any is possible).
     """
     about_attacks = gate.metric not in (*TASK, "epsilon_lower")
     there = [r for r in rows if r["attack"]] if about_attacks else list(rows)

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from vflsec import check
+from vflsec.attack import TARGETS
 from vflsec.audit import intervals, wording
 from vflsec.audit.alive import Alive, Place, place_of
 from vflsec.audit.controls import Leakage
@@ -52,6 +53,7 @@ class Gate:
         min: the mean over seeds must not fall below it.
         attack, adversary, dataset, algorithm, phase, split: exact name, or ``*`` for all; `attack`
             is a label or the bare name.
+        target: what attacks guess, as ``label`` or ``feature``; ``*`` for all.
         defense: label or bare name; ``*`` all, ``none`` the undefended run, ``defended`` all but
             the undefended.
         strength: one strength, None for all.
@@ -76,6 +78,7 @@ class Gate:
     algorithm: str = "*"
     phase: str = "*"
     split: str = "*"
+    target: str = "*"
     defense: str = "*"
     strength: float | None = None
     of: str = ""
@@ -101,6 +104,7 @@ class Gate:
             )  # fmt: skip
         if self.of:
             check.one_of("gate: of", self.of, METRICS)
+        check.one_of("gate: target", self.target, ("*", *TARGETS))
         low, high = reach(self.metric, self.of)
         if (self.max is not None and self.max >= high) or (
             self.min is not None and self.min <= low
@@ -130,10 +134,11 @@ class Gate:
         if self.name:
             return self.name
         sign = "<=" if self.max is not None else ">="
+        kind = "attack" if self.target == "*" else f"{self.target} attack"
         who = (
             ""
             if self.metric in TASK
-            else f" of {'any attack' if self.attack == '*' else self.attack}"
+            else f" of {f'any {kind}' if self.attack == '*' else self.attack}"
         )
         return f"{self.metric}{who} {sign} {self.threshold:g}"
 
@@ -223,7 +228,7 @@ def selected(row: Mapping[str, Any], gate: Gate) -> bool:
         return not row["attack"] and row["metric"] == row["utility_metric"]
     if not row["attack"] or not _named(row["attack"], gate.attack):
         return False
-    for key in ("adversary", "phase", "split"):
+    for key in ("adversary", "phase", "split", "target"):
         if getattr(gate, key) not in ("*", row[key]) and not (planned and not row[key]):
             return False
     if row["status"] != "ok":

@@ -20,8 +20,8 @@ _IDENTITY = ("dataset", "algorithm", "defense", "strength", "adversary", "attack
 _CELL = ("dataset", "algorithm", "defense", "strength", "adversary", "victim", "target",
          "attack", "metric", "split", "control", "advantage")  # fmt: skip
 _SECRETS = {
-    "label": "labels", "feature": "columns", "attribute": "a column", "embedding": "embeddings",
-    "integrity": "predictions (forced)", "membership": "training rows",
+    "label": "labels", "feature": "columns", "attribute": "values of one column",
+    "embedding": "embeddings", "integrity": "predictions (forced)", "membership": "training rows",
     "property": "attribute share",
 }  # fmt: skip
 

@@ -85,7 +85,8 @@ def _gates(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
     default = audit.get("confidence") if isinstance(audit, Mapping) else None
     for i, section in _tables(normal, "gate"):
         here: Path = ("gate", i)
-        given = {k: section[k] for k in ("metric", "of") if isinstance(section.get(k), str)}
+        texts = ("metric", "of", "target")
+        given = {k: section[k] for k in texts if isinstance(section.get(k), str)}
         wrong: list[Problem] = []
         for key, value in given.items():
             wrong += _gate(origin, (*here, key), value, {"max": 0.0, key: value})

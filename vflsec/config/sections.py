@@ -214,6 +214,8 @@ class Gate(_Section):
     """Only this phase of training."""
     split: str = "*"
     """Only these rows: `train`, `validation` or `test`."""
+    target: str = "*"
+    """Only attacks on this: `label`, `feature`, `attribute` and so on."""
     defense: str = "*"
     """Only this defense; `defended` for all but none."""
     strength: Strength | None = None

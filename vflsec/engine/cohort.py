@@ -84,9 +84,10 @@ def run_cohort(
         if moment.phase.audited:
             if keeper:
                 keeper.moment(moment)
+            beside = _Population(moment)
             for i, p in enumerate(asked):
                 tell(f"{moment.phase.name}: {p.spec.label}", 0.8 + 0.2 * i / len(asked))
-                _attack(bench, moment, p, results, asking.get(p.spec.key))
+                _attack(bench, moment, p, results, beside, asking.get(p.spec.key))
     if keeper:
         keeper.close()
     expected = planned(cells, tasks) if main else {}
@@ -135,9 +136,10 @@ def attack_kept(
     with opened(list(cells) * twins, list(paths) * twins, demands, tasks, where) as training:
         bench = Bench(alone=training.alone)
         for moment in training.run():
+            beside = _Population(moment)
             for i, p in enumerate(asked):
                 tell(f"{moment.phase.name}: {p.spec.label}", i / len(asked))
-                _attack(bench, moment, p, results)
+                _attack(bench, moment, p, results, beside)
     results = results[: len(cells)]
     _timed(results, started)
     return results
@@ -157,7 +159,7 @@ def _timed(results: Sequence[CellResult], started: tuple[float, float]) -> None:
 
 def _attack(
     bench: Bench, moment: Seen, p: Prepared, results: Sequence[CellResult],
-    asking: Asking | None = None,
+    beside: _Population, asking: Asking | None = None,
 ) -> None:  # fmt: skip
     """Make one attack after a phase and add its measures to the results."""
     training, phase = moment.training, moment.phase
@@ -180,7 +182,6 @@ def _attack(
     else:  # it asks the trained system, and knows nothing of the training
         assert isinstance(moment, Moment)
         bench, views = Bench(), asking.views(moment)
-    beside = _Population(moment, p)
     for answers in bench.attack(p, views, training.seeds, phase.name, phase.epochs):
         for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
             task = training.task(r)
@@ -211,17 +212,20 @@ def _failed(p: Prepared, phase: str, task: Task, why: str) -> Measure:
 class _Population:
     """Adds to an answer what the randomised labels of all other rows would tell by themselves."""
 
-    def __init__(self, moment: Seen, p: Prepared) -> None:
-        self.moment, self.on = moment, p.attack.target == "label"
-        self.made: dict[int, Control] = {}
+    def __init__(self, moment: Seen) -> None:
+        self.moment = moment
+        self.made: dict[tuple[Any, ...], Control] = {}
 
     def __call__(self, answer: Answer, r: int) -> Answer:
-        labels = self.moment.randomised(r) if self.on and answer.guess is not None else None
+        spec, on = answer.of.spec, answer.of.attack.target == "label"
+        labels = self.moment.randomised(r) if on and answer.guess is not None else None
         if labels is None:
             return answer
-        if r not in self.made:
-            self.made[r] = randomised(answer.view, labels)
-        return replace(answer, controls=lambda: [*answer.controls(), self.made[r]])
+        asked = answer.view.target_rows.cpu().numpy().tobytes()
+        key = (r, spec.adversary, spec.known_rows, asked)
+        if key not in self.made:
+            self.made[key] = randomised(answer.view, labels)
+        return replace(answer, controls=lambda: [*answer.controls(), self.made[key]])
 
 
 def _dose(

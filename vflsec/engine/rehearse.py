@@ -15,7 +15,7 @@ from vflsec.engine.machine import machine
 from vflsec.errors import VflsecError
 from vflsec.nn.company import warning
 from vflsec.plan import planner
-from vflsec.plan.estimate import Timed, estimate
+from vflsec.plan.estimate import Timed, Tried, estimate
 
 if TYPE_CHECKING:
     from vflsec.cell import CellSpec
@@ -76,7 +76,7 @@ def obstacles(
         sources: the loaded data by `DataInfo.name`.
         phases: is filled in.
         trained: as in :func:`make_plan`; what claims an epsilon is tried out all the same.
-        timed: is filled in: steps of each pass and the seconds of one, by cohort.
+        timed: is filled in: what was seen of each cohort.
         claims: gets a sentence for what each defense would claim, by the uses that are predicted,
             and for each module whose trainings run one after another.
 
@@ -102,7 +102,7 @@ def obstacles(
         with _slow_modules() as slow:
             phases[cell.cohort], reason, promised = _obstacle(cell, tasks[name], steps)
         if timed is not None and steps:
-            timed[cell.cohort] = steps
+            timed[cell.cohort] = Tried(steps, len(phases[cell.cohort]))
         if claims is not None:
             where = f"({group.title or cell.algorithm} on {name})"
             claims += [f"{said} {where}" for said in (*promised, *slow)]

@@ -25,7 +25,7 @@ from vflsec.cell import CellResult, digest
 from vflsec.engine.rehearse import make_plan
 from vflsec.engine.store import Store
 from vflsec.plan.strong import SEEDS, STRONG, Chosen
-from vflsec.plan.values import TUNING, Plan, Tried
+from vflsec.plan.values import TUNING, Plan, Setting
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
@@ -72,7 +72,7 @@ def attacker(
     }
 
 
-def _labels(tried: Sequence[Tried]) -> dict[str, list[str]]:
+def _labels(tried: Sequence[Setting]) -> dict[str, list[str]]:
     """Labels of all settings that were tried, by the attack's name."""
     out: dict[str, dict[str, None]] = {}
     for t in tried:
@@ -96,7 +96,7 @@ def settled(
     return replace(again, notes=plan.notes, cost=plan.cost)
 
 
-def choices(tried: Sequence[Tried], results: Sequence[CellResult]) -> list[dict[str, Any]]:
+def choices(tried: Sequence[Setting], results: Sequence[CellResult]) -> list[dict[str, Any]]:
     """The best setting of every attack at every point, one row each.
 
     Args:
@@ -123,7 +123,7 @@ def choices(tried: Sequence[Tried], results: Sequence[CellResult]) -> list[dict[
     return out
 
 
-def _asked(t: Tried) -> tuple[str, str, int, str]:
+def _asked(t: Setting) -> tuple[str, str, int, str]:
     return t.dataset, t.algorithm, t.section, "+".join(t.spec.adversary)
 
 
@@ -149,7 +149,7 @@ def _gained(results: Sequence[CellResult]) -> dict[Place, dict[str, dict[int, fl
 
 
 def _best(
-    asked: tuple[str, str, int, str], place: Place, here: Sequence[tuple[Tried, dict[int, float]]]
+    asked: tuple[str, str, int, str], place: Place, here: Sequence[tuple[Setting, dict[int, float]]]
 ) -> dict[str, Any]:
     """The row of one attack at one place, of the settings that have figures there."""
     top, most = max(here, key=lambda pair: np.mean([*pair[1].values()]))

@@ -106,7 +106,7 @@ def _answerable(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]
                  "defense": defense, "strength": strength}  # fmt: skip
         rows += [
             {**where, "attack": m.attack, "adversary": m.adversary, "phase": m.phase,
-             "split": m.split}
+             "split": m.split, "target": m.target}
             for m in result.measures
         ]  # fmt: skip
     for section in gates:

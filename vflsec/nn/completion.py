@@ -3,7 +3,7 @@
 Many small fits (replicas x cross-validation folds) run as one stacked model. Selection among
 variants is by cross-validation on the known rows alone: of those that the known rows cannot tell
 from the best, the simplest and most shrunk is taken, by DeLong's paired standard error (DeLong,
-DeLong, Clarke-Pearson, Biometrics 1988).
+DeLong, Clarke-Pearson, Biometrics 1988), or for more than two classes that of the Brier score.
 """
 
 from __future__ import annotations
@@ -86,9 +86,17 @@ def cv_score(log_p: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
 
 
 def _credits(log_p: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What each known row adds to :func:`cv_score`: its share of right pairs, or right or wrong."""
+    """How good each known row's answer is, in [0, 1], to compare variants by.
+
+    For two classes its share of right pairs, whose mean is the AUC. For more the Brier score: 1
+    less half the squared distance of the class shares from the true class (Brier, Monthly Weather
+    Review 1950). By right or wrong alone, some dozens of rows cannot tell a good head from one that
+    is shrunk too much.
+    """
     if log_p.shape[1] != 2:
-        return (log_p.argmax(1) == labels).astype(float)
+        shares = np.exp(log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True))
+        wrong: NDArray[np.float64] = (shares - np.eye(log_p.shape[1])[labels]) ** 2
+        return 1 - wrong.sum(1) / 2
     margin = log_p[:, 1] - log_p[:, 0]
     above = np.sign(margin[labels == 1][:, None] - margin[labels == 0][None, :]) / 2 + 0.5
     out = np.empty(len(labels))
@@ -103,12 +111,15 @@ def simplest_good(held: Sequence[NDArray[np.float64]], labels: NDArray[np.int64]
         held: held-out log class shares (q, C) of the known rows, the simplest variant first.
         labels: of these rows, two classes or more.
     """
-    scores = [cv_score(h, labels) for h in held]
+    credits_ = [_credits(h, labels) for h in held]
+    two = held[0].shape[1] == 2
+    scores = [
+        cv_score(h, labels) if two else float(c.mean()) for h, c in zip(held, credits_, strict=True)
+    ]
     best = int(np.argmax(scores))
-    top = _credits(held[best], labels)
-    for i, h in enumerate(held):
-        lost = top - _credits(h, labels)
-        groups_ = [lost[labels == c] for c in (0, 1)] if h.shape[1] == 2 else [lost]
+    for i in range(len(held)):
+        lost = credits_[best] - credits_[i]
+        groups_ = [lost[labels == c] for c in (0, 1)] if two else [lost]
         error = math.sqrt(sum(g.var(ddof=1) / len(g) for g in groups_))
         if scores[best] - scores[i] <= NEAR * error + 1e-12:
             return i

@@ -9,19 +9,36 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.audit.leakage import defense_point
+from vflsec.needs import as_needs
 from vflsec.plan.cells import claimants
 from vflsec.plan.values import chunks
 
 if TYPE_CHECKING:
     from vflsec.plan.values import Group, Work
 
-__all__ = ["Machine", "Timed", "estimate", "weight"]
+__all__ = ["Machine", "Timed", "Tried", "estimate", "weight"]
 
-Timed = dict[str, list[tuple[int, float]]]
-"""By cohort, for each pass: its steps, and the processor seconds of one step of two replicas."""
+
+@dataclass(frozen=True)
+class Tried:
+    """What the first steps of a cohort showed.
+
+    Attributes:
+        passes: steps of each pass, and the processor seconds of one step of two replicas.
+        looks: phases after which it is attacked.
+    """
+
+    passes: Sequence[tuple[int, float]]
+    looks: int = 1
+
+
+Timed = dict[str, Tried]
+"""By cohort."""
 
 _STEPS_PER_SECOND = 1500.0  # small models on one CPU thread, measured: 700 to 9000
 _STEPS_OF_ATTACK = 75
+_STOPPED = 0.75
+"""Share of the epochs that is trained where training may stop early; 0.4 to 1 were seen."""
 _KEPT_TIMES = 3
 """Numbers of a cut that are kept a row: its embedding at both ends, and the gradient."""
 _KEPT_SHARE = 0.82  # that compression leaves of them, measured
@@ -70,17 +87,17 @@ class Machine:
         slowness: seconds that work takes here where it takes one on the machine of the constants.
         call: seconds of a step that do not grow with its replicas.
         start: of a command, with its reports.
-        attack, per_row: of one attack on one cell with its scores, and more for each row.
-        controls, control_row: of one seed's controls, and more for each row.
+        attack, per_row: of scoring one answer, and more for each row.
+        controls, control_row: of one seed's controls for two classes, and more for each row.
         read_row: of reading a row of tables, preparing and predicting it.
     """
 
     slowness: float = 1.0
     call: float = 1.5e-3
     start: float = 5.0
-    attack: float = 0.05
+    attack: float = 0.02
     per_row: float = 3e-6
-    controls: float = 0.5
+    controls: float = 0.7
     control_row: float = 1e-5
     read_row: float = 4e-5
 
@@ -93,16 +110,36 @@ class Machine:
 def _training(group: Group, timed: Timed, machine: Machine) -> float:
     """Seconds of all trainings of a group: by its own steps, or by those of the same algorithm."""
     mine = timed.get(group.cells[0].cohort)
-    if mine is not None:
-        parts = [len(part) for part in chunks(group.cells, 32)]
-        return sum(n * machine.step(two, part) for part in parts for n, two in mine)
-    return _steps(group) * len(group.cells) * machine.slowness / _STEPS_PER_SECOND
+    if mine is None:
+        return _steps(group) * len(group.cells) * machine.slowness / _STEPS_PER_SECOND
+    parts = [len(part) for part in chunks(group.cells, 32)]
+    whole = sum(n * machine.step(two, part) for part in parts for n, two in mine.passes)
+    return whole * (_STOPPED if _settings(group).get("patience") else 1.0)
+
+
+def _attacking(groups: Sequence[Group], timed: Timed, machine: Machine) -> tuple[float, float]:
+    """Seconds of all answers with their scores, and of the same attacks on untrained bottoms."""
+    answers, untrained, known = 0.0, 0.0, set()
+    for group in groups:
+        tried = timed.get(group.cells[0].cohort)
+        looks = tried.looks if tried else 1
+        for spec in group.attacks:
+            attack = registry.attacks.create(spec.name, spec.params)
+            one = attack.seconds * math.sqrt(max(1, group.data.classes / 2))
+            one += machine.attack + machine.per_row * group.data.rows
+            answers += len(group.cells) * looks * (1 + len(spec.dosing)) * one
+            if any(n.what == "model" for n in as_needs(attack.needs)):
+                for cell in group.cells:
+                    again = (group.data.name, group.title, cell.seed, spec.key)
+                    untrained += one * (again not in known)
+                    known.add(again)
+    return machine.slowness * answers, machine.slowness * untrained
 
 
 def _like(groups: Sequence[Group], timed: Timed) -> Timed:
     """Times of cohorts that were not tried out, from the same algorithm with other defenses."""
     out = dict(timed)
-    by_title: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    by_title: dict[tuple[str, str], Tried] = {}
     for g in groups:
         found = timed.get(g.cells[0].cohort)
         if found is not None:
@@ -175,11 +212,10 @@ def estimate(
         if a.known_rows
     }
     rows = {g.data.name: g.data.rows for g in groups}
-    made = sum(on.controls + on.control_row * rows[name] for name, *_ in budgets) * on.slowness
-    scored = on.slowness * sum(
-        len(g.cells) * (1 + len(a.dosing)) * (on.attack + on.per_row * g.data.rows)
-        for g in groups
-        for a in g.attacks
+    fits = {g.data.name: max(1, g.data.classes / 2) for g in groups}
+    scored, untrained = _attacking(groups, known, on)
+    made = untrained + on.slowness * sum(
+        on.controls * fits[name] + on.control_row * rows[name] for name, *_ in budgets
     )
     read = on.slowness * on.read_row * sum(g.data.rows * len(g.cells) for g in groups)
     trained = sum(_training(g, known, on) for g in groups)

@@ -54,21 +54,25 @@ def _rows(
         for cell in group.cells:
             defense, strength = defense_point(cell.defenses)
             points[cell.key] = {**where, "defense": defense, "strength": strength}
-        splits = {spec.key: _splits(spec) for spec in group.attacks}
+        attacks = [(_who(spec), _splits(spec)) for spec in group.attacks]
         distinct = {tuple(p.items()): p for p in (points[c.key] for c in group.cells)}
         for point in distinct.values():
-            yield {**point, "attack": "", "adversary": "", "phase": "", "split": ""}
-            for spec in group.attacks:
-                for split in splits[spec.key]:
+            yield {**point, "attack": "", "adversary": "", "phase": "", "split": "", "target": ""}
+            for who, splits in attacks:
+                for split in splits:
                     for phase in phases.get(group.cells[0].cohort) or ("",):
-                        yield {**point, **_who(spec), "phase": phase, "split": split}
+                        yield {**point, **who, "phase": phase, "split": split}
     for r in refused:
+        who = _who(r.attack)
         for key in r.cells if r.role != "control" else ():
-            yield {**points[key], **_who(r.attack), "phase": "", "split": ""}
+            yield {**points[key], **who, "phase": "", "split": ""}
 
 
 def _who(spec: AttackSpec) -> dict[str, Any]:
-    return {"attack": spec.label, "adversary": "+".join(spec.adversary)}
+    attack = registry.attacks.create(spec.name, spec.params)
+    return {
+        "attack": spec.label, "adversary": "+".join(spec.adversary), "target": attack.target,
+    }  # fmt: skip
 
 
 def _splits(spec: AttackSpec) -> tuple[str, ...]:

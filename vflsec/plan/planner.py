@@ -23,7 +23,7 @@ from vflsec.plan.feasible import unfit_defenses, unknown_parties
 from vflsec.plan.gates import unanswered
 from vflsec.plan.observe import labelled_rows, refusal
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
-from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Tried
+from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import contained, importable
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class _Planner:
         self.scenario, self.root, self.load = scenario, scenario.root, load
         self.chosen: Chosen = chosen or {}
         self.tunes = chosen is None and self.root.audit.attacker == STRONG
-        self.tried: list[Tried] = []
+        self.tried: list[Setting] = []
         self.problems: list[Problem] = []
         self.refused: list[Refused] = []
         self.notes: list[str] = []
@@ -262,7 +262,7 @@ class _Planner:
                 if fit == [written]:
                     continue
                 for spec in fit:
-                    self.tried.append(Tried(info.name, title, i, spec is written, spec, keys))
+                    self.tried.append(Setting(info.name, title, i, spec is written, spec, keys))
                     specs[spec.key] = spec
             if not specs or (TUNING, members[0].key) in self.seen:
                 continue  # the latter: other data of the same shape

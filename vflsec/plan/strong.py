@@ -21,7 +21,7 @@ from vflsec.rng import derive
 
 if TYPE_CHECKING:
     from vflsec.data.source import Source
-    from vflsec.plan.values import DataInfo, Tried
+    from vflsec.plan.values import DataInfo, Setting
 
 __all__ = ["SEEDS", "STRONG", "WORLDS", "Chosen", "alternatives", "note", "world"]
 
@@ -92,7 +92,7 @@ def world(
     ), ""
 
 
-def note(tried: Sequence[Tried], trainings: int) -> str:
+def note(tried: Sequence[Setting], trainings: int) -> str:
     """What a reader of the plan should know of it."""
     if not tried:
         return "attacker strong: no attack of the scenario has other settings to try."

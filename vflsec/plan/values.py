@@ -12,7 +12,7 @@ from typing import Any
 from vflsec.cell import AttackSpec, CellSpec
 from vflsec.data.load import SPLIT_KEYS
 
-__all__ = ["TUNING", "DataInfo", "Group", "Plan", "Refused", "Tried", "Work", "chunks"]
+__all__ = ["TUNING", "DataInfo", "Group", "Plan", "Refused", "Setting", "Work", "chunks"]
 
 TUNING = "tuning"
 """Role of the groups whose trainings are on drawn worlds; no result of an audit."""
@@ -123,7 +123,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Tried:
+class Setting:
     """One setting of an attack that a strong attacker tries on drawn worlds.
 
     Attributes:
@@ -166,7 +166,7 @@ class Plan:
     cost: Mapping[str, Any] = field(default_factory=dict)
     base: Path = field(default_factory=Path)
     visibility: Sequence[Mapping[str, Any]] = ()
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[Setting, ...] = ()
 
     @property
     def cells(self) -> dict[str, str]:

@@ -53,10 +53,12 @@ def page() -> str:
         "# Attacks",
         "",
         "Written by `python -m vflsec.report.catalogue attacks` from the files in `attacks/`; edit "
-        "those. What each of them finds is measured in [evidence/attacks.md](evidence/attacks.md).",
+        "those. What each of them finds is measured in [evidence/attacks.md](evidence/attacks.md), "
+        "and beside independent implementations in "
+        "[evidence/independent.md](evidence/independent.md).",
         "",
-        "| attack | aims at | needs | deviates | in one sentence |",
-        "|---|---|---|---|---|",
+        "| attack | aims at | needs | deviates | CPU s | in one sentence |",
+        "|---|---|---|---|---|---|",
         *(_row(e) for e in entries),
         "",
         "*Needs* are those of the default parameters: `KIND:FORM` is a message received (`sent.`: "
@@ -64,7 +66,8 @@ def page() -> str:
         "own trained model; `known_rows`, `prior`, `aux_rows` and `peer_model` are grants of the "
         "scenario. An attack that *deviates* changes what its party does in training or at "
         "inference, and one that *asks* questions the trained system: either gets a training of "
-        "its own.",
+        "its own. *CPU s* is about what one answer costs beside the training: two classes, some "
+        "thousand rows, one thread of a server of 2024.",
         "",
     ]
     for e in entries:
@@ -79,7 +82,7 @@ def _row(entry: Entry) -> str:
     summary = entry.summary.replace("|", "\\|")
     name = f"[{entry.name}](#{entry.name})"
     target = _TARGETS.get(attack.target, attack.target)
-    return f"| {name} | {target} | {needs} | {active} | {summary} |"
+    return f"| {name} | {target} | {needs} | {active} | {attack.seconds:g} | {summary} |"
 
 
 def _section(entry: Entry) -> list[str]:

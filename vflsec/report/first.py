@@ -317,8 +317,8 @@ def _limit(gate: Mapping[str, Any]) -> list[str]:
     out = ["--metric", gate["metric"]]
     for key in ("max", "min", "detect"):
         out += [f"--{key}={gate[key]:g}"] if gate.get(key) is not None else []
-    for key in ("of", "attack", "adversary", "split"):
-        out += [f"--{key}", gate[key]] if gate[key] not in ("*", "") else []
+    for key in ("of", "attack", "adversary", "split", "target"):
+        out += [f"--{key}", gate[key]] if gate.get(key, "") not in ("*", "") else []
     return out
 
 

@@ -104,15 +104,18 @@ def train(
     policies: Mapping[str, list[tuple[Policy, Tensor]]] | None = None,
     wanted: list[tuple[str, str, str, str]] | None = None,
     known: list[Known] | None = None,
+    aux: list[tuple[Tensor, dict[str, Tensor], Tensor]] | None = None,
 ) -> Trained:
     """Train `algorithm` on `stack` by the engine's loop; stack at least two replicas.
 
-    `known` is what each replica's active attackers were granted.
+    `known` and `aux` are what each replica's active attackers were granted, see
+    :func:`vflsec.train.views.grants`.
     """
+    granted = {k: v for k, v in (("known", known), ("aux", aux)) if v is not None}
     recorder = Recorder(wanted or [], stack.replicas, len(stack.first.y))
     fed = Federation.create(stack, seeds, policies, recorder, {"epochs": 3, "batch_size": 32})
     for bound in (b for name in policies or {} for b in fed.parties[name].bindings):
-        bound.own.memory |= {"known": known} if known is not None else {}
+        bound.own.memory |= granted
     algorithm.build(fed)
     initial = initial_states(fed)
     for _ in run_phases(algorithm, fed):
