@@ -21,14 +21,14 @@ gradients themselves); k-means++: Arthur and Vassilvitskii, SODA 2007.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from vflsec import check, registry
-from vflsec.attack import Accumulate, Attack, gradient_form
+from vflsec.attack import OTHER_FORMS, Accumulate, Attack, gradient_form
 from vflsec.guess import Guess
 from vflsec.nn.points import Points, assign, k_means, points
 from vflsec.view import View
@@ -58,6 +58,11 @@ class Cluster(Attack):
     restarts: int = 8
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
+    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+        *OTHER_FORMS, {"names": "known"}, {"names": "known", "accumulate": "scaled"},
+        {"metric": "cosine"}, {"metric": "cosine", "names": "known"},
+        {"on": "embedding"}, {"on": "embedding", "names": "known"},
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check.one_of("cluster.on", self.on, ("gradient", "embedding"))

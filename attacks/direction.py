@@ -19,13 +19,13 @@ arXiv:2102.08504, section 3 (cosine) and appendix (inner product, several hints)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
 from vflsec import check, registry
-from vflsec.attack import Accumulate, Attack, gradient_form
+from vflsec.attack import OTHER_FORMS, Accumulate, Attack, gradient_form
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.view import View
@@ -54,6 +54,10 @@ class Direction(Attack):
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
+    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+        *OTHER_FORMS, {"positives": 5}, {"positives": 5, "accumulate": "scaled"},
+        {"measure": "inner"},
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check.one_of("direction.measure", self.measure, ("cosine", "inner"))

@@ -78,6 +78,10 @@ class GradientCompletion(Attack):
     steps: int = 12
     epsilon: float = 0.0
     binary_only: ClassVar[bool] = True
+    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"kind": "head"}, {"kind": "em"}, {"accumulate": "scaled"},
+        {"kind": "head", "accumulate": "scaled"},
+    )  # fmt: skip
     needs = frozenset({"gradient:all", "known_rows", "model"})
     seconds: ClassVar[float] = 0.15
 

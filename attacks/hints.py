@@ -19,12 +19,12 @@ arXiv:2102.08504, appendix (k-hint attacks).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from vflsec import check, registry
-from vflsec.attack import Accumulate, Attack, gradient_form
+from vflsec.attack import OTHER_FORMS, Accumulate, Attack, gradient_form
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn.points import points
@@ -54,6 +54,9 @@ class Hints(Attack):
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
+    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+        *OTHER_FORMS, {"measure": "distance"}, {"measure": "distance", "accumulate": "scaled"},
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check.one_of("hints.measure", self.measure, ("projection", "distance"))

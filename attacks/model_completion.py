@@ -81,6 +81,9 @@ class ModelCompletion(Attack):
     needs = frozenset({"model", "known_rows"})
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     quick: ClassVar[dict[str, Any]] = {"steps": 60}
+    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"variants": ["logistic"]}, {"variants": ["finetune"]}, {"variants": ["finetune_mlp"]},
+    )  # fmt: skip
     seconds: ClassVar[float] = 0.5
 
     def __post_init__(self) -> None:

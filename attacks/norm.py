@@ -20,12 +20,12 @@ arXiv:2102.08504, section 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from vflsec import registry
-from vflsec.attack import Accumulate, Attack, gradient_form
+from vflsec.attack import OTHER_FORMS, Accumulate, Attack, gradient_form
 from vflsec.guess import Guess
 from vflsec.nn.orient import orientation, within_groups
 from vflsec.view import View
@@ -48,6 +48,7 @@ class Norm(Attack):
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
+    tries: ClassVar[tuple[dict[str, Any], ...]] = OTHER_FORMS
 
     def __post_init__(self) -> None:
         gradient_form("norm", self.accumulate, self.epoch)

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from vflsec import check, registry
-from vflsec.attack import Accumulate, Attack, gradient_form
+from vflsec.attack import OTHER_FORMS, Accumulate, Attack, gradient_form
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn.completion import cv_score, folds_of
@@ -61,6 +61,7 @@ class Similarity(Attack):
     variants: tuple[str, ...] = VARIANTS
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
+    tries: ClassVar[tuple[dict[str, Any], ...]] = (*OTHER_FORMS, {"on": "embedding"})
     seconds: ClassVar[float] = 0.1
 
     def __post_init__(self) -> None:

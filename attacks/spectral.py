@@ -24,7 +24,7 @@ federated learning", arXiv:2203.01451 (2022), section 3; the outlier score: Tran
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -60,6 +60,11 @@ class Spectral(Attack):
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
+    tries: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"score": "squared"}, {"orient": "size"}, {"on": "gradient"},
+        {"on": "gradient", "accumulate": "scaled"}, {"on": "gradient", "score": "squared"},
+        {"on": "gradient", "accumulate": False},
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check.one_of("spectral.on", self.on, ("embedding", "gradient"))

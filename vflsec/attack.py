@@ -14,9 +14,14 @@ if TYPE_CHECKING:
     from vflsec.policy import Policy
     from vflsec.view import Facts, View
 
-__all__ = ["Accumulate", "Attack", "gradient_form"]
+__all__ = ["OTHER_FORMS", "Accumulate", "Attack", "gradient_form"]
 
 Accumulate = bool | Literal["scaled"]
+
+OTHER_FORMS: tuple[dict[str, Any], ...] = (
+    {"accumulate": "scaled"}, {"accumulate": False}, {"accumulate": False, "epoch": "last"},
+)  # fmt: skip
+"""Forms of gradients other than the mean over epochs, as settings to try."""
 
 TARGETS = (
     "label", "feature", "attribute", "integrity", "embedding", "membership", "property",
@@ -54,6 +59,8 @@ class Attack:
         splits: which rows it can answer for: ``train`` (rows whose messages passed), ``test``.
         world: hyper-parameters of FedSplitNN under which the conformance suite tries the attack.
         quick: own hyper-parameters there, where the defaults take long.
+        tries: other settings that a strong attacker tries on worlds of the same shape, each a table
+            of hyper-parameters beside the defaults; few and cheap, lists for tuples.
         quantities: True if it can guess a label that is a quantity. Then ``facts.classes`` is 1,
             known labels are float64 in standard deviations from the training mean, and the guess
             has one score a row, larger for larger values.
@@ -68,6 +75,7 @@ class Attack:
     splits: ClassVar[tuple[str, ...]] = ("train",)
     world: ClassVar[dict[str, Any]] = {}
     quick: ClassVar[dict[str, Any]] = {}
+    tries: ClassVar[tuple[dict[str, Any], ...]] = ()
     quantities: ClassVar[bool] = False
     seconds: ClassVar[float] = 0.01
 
@@ -101,6 +109,11 @@ class Attack:
                 "a tuple of names of rows",
                 isinstance(self.splits, tuple | list) and len(self.splits) > 0
                 and all(isinstance(s, str) for s in self.splits),
+            ),
+            "tries": (
+                "a tuple of tables of hyper-parameters",
+                isinstance(self.tries, tuple)
+                and all(isinstance(t, dict) and set(t) <= set(self.params()) for t in self.tries),
             ),
             "seconds": (
                 "a finite number >= 0",

@@ -94,6 +94,10 @@ def audit(
         typer.Option(help="Results directory.", show_default="out/NAME", parser=folder_name),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
+    attacker: Annotated[
+        str | None,
+        typer.Option(help="default, or strong: settings are searched on drawn worlds first."),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes, one thread each.")] = 1,
     replicas: Annotated[
@@ -136,9 +140,9 @@ def audit(
     _end_in_order()
     try:
         how: dict[str, Any] = {
-            "seeds": seeds, "device": device, "jobs": jobs, "set": set_ or (), "fresh": fresh,
-            "replicas": replicas, "keep_views": keep_views, "views_mb": views_mb,
-            "shard": shard, "cluster": cluster,
+            "seeds": seeds, "attacker": attacker, "device": device, "jobs": jobs,
+            "set": set_ or (), "fresh": fresh, "replicas": replicas, "keep_views": keep_views,
+            "views_mb": views_mb, "shard": shard, "cluster": cluster,
         }  # fmt: skip
 
         def progress() -> Reporter:

@@ -68,8 +68,8 @@ def audit(
         rare: what to do with classes of too few rows: ``drop`` or ``merge``.
         bins: classes to cut a label into that is a quantity; else it is predicted as a number.
         regression: predict the label as a number even if it could be classes.
-        params: ``device``, ``jobs``, ``fresh``, ``progress`` as for :func:`vflsec.run_audit`; all
-            others are hyper-parameters of the algorithm.
+        params: ``device``, ``jobs``, ``fresh``, ``progress``, ``attacker`` as for
+            :func:`vflsec.run_audit`; all others are hyper-parameters of the algorithm.
 
     Returns:
         results as pandas, findings, verdicts; it shows itself in a notebook.
@@ -99,7 +99,8 @@ def audit(
             for p, t in named.items():
                 if not isinstance(t, pd.DataFrame):
                     data["files"][p] = os.path.abspath(here / t)
-        how = {k: params.pop(k) for k in ("device", "jobs", "fresh", "progress") if k in params}
+        run = ("device", "jobs", "fresh", "progress", "attacker")
+        how = {k: params.pop(k) for k in run if k in params}
         first = Path(data.get("file") or data["files"][data["active"]])
         scenario["name"] = first.name.split(".")[0]
         scenario["algorithm"] = {"name": algorithm, **params}

@@ -14,10 +14,11 @@ from vflsec.errors import ConfigError
 from vflsec.task import Task
 
 NAMES = (
-    "breast_cancer", "control_gaussian", "digits", "imitation", "leaky", "sealed", "two_views",
+    "alike", "breast_cancer", "control_gaussian", "digits", "imitation", "leaky", "sealed",
+    "two_views",
 )  # fmt: skip
-WORLDS = ("control_gaussian", "imitation", "leaky", "sealed", "two_views")
-SWEPT = {"imitation": {"noise": 0.5}, "two_views": {"nuisance": 1.0}}
+WORLDS = ("alike", "control_gaussian", "imitation", "leaky", "sealed", "two_views")
+SWEPT = {"alike": {"noise": 0.5}, "imitation": {"noise": 0.5}, "two_views": {"nuisance": 1.0}}
 
 
 def load(name, seed=0, **params):
@@ -189,6 +190,38 @@ def test_bad_parameters_are_refused(name, params, text):
     with pytest.raises(ConfigError) as caught:
         registry.datasets.create(name, params)
     assert text in str(caught.value)
+
+
+def test_alike_tells_as_much_as_its_docstring_says():
+    reached = {"active": [], "passive": [], "both": []}
+    for seed in range(10):
+        made = load("alike", seed, rows=[[1300, ["active", "passive"], "", True]],
+                    classes=[910, 390])  # fmt: skip
+        for who, found in reached.items():
+            x = np.hstack([t.values for p, t in made.parties.items() if who in (p, "both")])
+            fitted = LogisticRegression().fit(x[:300], made.y[:300])
+            found.append(roc_auc_score(made.y[300:], fitted.decision_function(x[300:])))
+    assert np.mean(reached["both"]) == pytest.approx(0.81, abs=0.03)
+    assert np.mean(reached["passive"]) == pytest.approx(0.77, abs=0.03)
+    assert np.mean(reached["active"]) == pytest.approx(0.72, abs=0.05)
+
+
+def test_alike_has_the_columns_and_classes_that_are_asked_for():
+    made = load("alike", rows=[[500, ["active"], "train", True], [100, ["passive"], "test", False]],
+                columns={"active": [[3, 1], [0, 2]], "passive": [[200, 1]]},
+                classes=[300, 150, 50])  # fmt: skip
+    assert np.bincount(made.y[made.y >= 0]).tolist() == [300, 150, 50]
+    assert (made.y < 0).sum() == 100
+    codes = made.parties["active"].values[:, 0]
+    assert np.bincount(codes.astype(int), minlength=4).tolist()[1:] == pytest.approx(
+        [167] * 3, abs=25
+    )
+    assert np.unique(made.parties["passive"].values).max() <= 200
+    assert made.parties["active"].values[:, 1:].std(0) == pytest.approx([1, 1], abs=0.15)
+    images = load("alike", images={"passive": [3, 8, 8]}).parties["passive"]
+    assert images.values.shape == (300, 3, 8, 8)
+    with pytest.raises(ConfigError, match="classes must add up to the 300 labelled rows"):
+        load("alike", classes=[1, 2])
 
 
 def test_imitation_is_the_function_it_states():

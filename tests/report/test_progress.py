@@ -49,6 +49,23 @@ def test_a_long_piece_of_work_is_not_silent() -> None:
     assert out.getvalue() == before
 
 
+def test_a_search_before_the_audit_is_announced_and_counted_by_itself() -> None:
+    out = io.StringIO()
+    lines = Lines(Console(file=out, width=200))
+    one, two = keyed()
+    search: Any = SimpleNamespace(cells={"a": "tuning", "b": "tuning"})
+    lines.plan(search, Path("out"), [one])
+    lines.finish(one)
+    lines.plan(PLAN, Path("out"), [one, two])
+    lines.finish(two)
+    said = out.getvalue().splitlines()
+    assert said[0] == "First 2 trainings on drawn worlds, to find the strong attacker's settings."
+    assert said[1].startswith("[1/1] one")
+    assert said[2] == "4 trainings into out."
+    assert said[3].startswith("[1/2] two")
+    lines.close()
+
+
 def test_what_remains_follows_the_share_done() -> None:
     lines = Lines(Console(file=io.StringIO()))
     lines.all, lines.cells, lines.start = 10, 2.0, time.monotonic() - 100

@@ -185,6 +185,8 @@ class Audit(_Section):
     """Precision of training."""
     positive_control: bool = True
     """Whether gates also train on a planted leak, to show that each attack is alive."""
+    attacker: Literal["default", "strong"] = "default"
+    """`strong` also searches each attack's settings on drawn worlds of the same shape."""
     canaries: bool = True
     """Whether what claims an epsilon is trained again with canaries, to test the claim."""
     timeout: Annotated[float, Field(gt=0)] = 3600.0

@@ -114,7 +114,9 @@ def _scenario(before: Mapping[str, Any], folder: Path, name: str, set: Sequence[
     """What was audited, with this attack alone and nothing to judge."""
     sections = tomllib.loads(str(before["scenario_toml"]))
     sections |= {"attack": [{"name": name}], "gate": []}
-    sections["audit"] = sections.get("audit", {}) | {"references": [], "positive_control": False}
+    sections["audit"] = sections.get("audit", {}) | {
+        "references": [], "positive_control": False, "attacker": "default",
+    }  # fmt: skip
     loaded = load_scenario(sections, [f"attack.0.{text}" for text in set])
     there = (before.get("scenario_source") or {}).get("path")
     base = (folder / str(there)).resolve().parent if there else loaded.base

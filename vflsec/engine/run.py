@@ -14,6 +14,7 @@ from vflsec import check
 from vflsec.cell import Measure
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.data.in_memory import on_disk
+from vflsec.engine import strong
 from vflsec.engine.executor import (
     Backend,
     Tasks,
@@ -31,7 +32,7 @@ from vflsec.engine.rehearse import make_plan
 from vflsec.engine.shard import divided
 from vflsec.engine.store import Store
 from vflsec.engine.views import VIEWS, KeptViews, not_kept
-from vflsec.plan.values import Plan, Work
+from vflsec.plan.values import TUNING, Plan, Work
 from vflsec.report.notebook import Audit
 from vflsec.reporter import NOTE, Reporter
 
@@ -54,6 +55,7 @@ def run_audit(
     out: str | Path | None = None,
     *,
     seeds: int | Sequence[int] | None = None,
+    attacker: str | None = None,
     set: Iterable[str] = (),
     progress: Reporter | None = None,
     backend: Backend | None = None,
@@ -66,6 +68,8 @@ def run_audit(
             under `data` may be DataFrames: they are written to a temporary folder for the run.
         out: results directory; default ``out/NAME``.
         seeds: instead of the scenario's.
+        attacker: instead of the scenario's, ``default`` or ``strong``: see
+            :mod:`vflsec.engine.strong`.
         set: overrides ``a.b=value``, as on the command line.
         progress: told what happens.
         backend: data layer and trainer, for tests.
@@ -91,6 +95,8 @@ def run_audit(
     if seeds is not None:
         value = seeds if isinstance(seeds, int) else list(seeds)
         overrides.append(f"audit.seeds={value}")
+    if attacker is not None:
+        overrides.append(f"audit.attacker={attacker}")
     where = _device(how.device)
     if out is not None and not str(out).strip():
         raise check.fail("--out", "the name of a folder", str(out), "Leave it out for out/NAME.")
@@ -133,17 +139,21 @@ def _run(
         clear(folder) if how.fresh else only_ours(folder)
         tidy(folder)
         with Store(folder) as store, store.reading():
-            record = record_of(loaded, plan, where, how.looks, folder)
-            if how.part is not None:
-                record["shard"] = str(how.part)
-                plan = replace(plan, groups=divided(plan.groups, how.part.of)[how.part.index - 1])
-            store.set_meta("audit", record)
-            _refuse(store, plan)
+            do = partial(_work, store, backend=backend, given=given, device=where, how=how,
+                         reporter=reporter)  # fmt: skip
             try:
-                _work(store, plan, backend, given, where, how, reporter, record)
+                who = strong.attacker(plan, store, loaded.root.audit.attacker, do)
+                plan = strong.settled(plan, who, loaded, backend.load_source)
+                record = record_of(loaded, plan, where, how.looks, folder) | {"attacker": who}
+                if how.part is not None:
+                    record["shard"] = str(how.part)
+                    parts = divided(plan.groups, how.part.of)
+                    plan = replace(plan, groups=parts[how.part.index - 1])
+                store.set_meta("audit", record)
+                _refuse(store, plan)
+                do(plan, record=record)
             except KeyboardInterrupt:
-                cells = plan.cells
-                raise Interrupted(folder, store.count(cells), len(cells)) from None
+                raise Interrupted(folder, _stored(store, plan), len(plan.cells)) from None
             finally:
                 reporter.close()
             return judge(store, record, seconds=time.monotonic() - started)
@@ -167,10 +177,20 @@ def _refuse(store: Store, plan: Plan) -> None:
         store.refuse([by_key[k] for k in refused.cells if k in by_key], measure)
 
 
+def _stored(store: Store, plan: Plan) -> int:
+    """How many trainings of a plan are finished."""
+    tuning = [g for g in plan.groups if g.role == TUNING]
+    left = sum(len(store.missing(g.cells, g.attacks, main=False)) for g in tuning)
+    trained = store.count(k for k, role in plan.cells.items() if role != TUNING)
+    return trained + sum(len(g.cells) for g in tuning) - left
+
+
 def _work(
-    store: Store, plan: Plan, backend: Backend, given: Backend | None, device: str, how: Options,
-    reporter: Reporter, record: Mapping[str, Any],
+    store: Store, plan: Plan, *, backend: Backend, given: Backend | None, device: str,
+    how: Options, reporter: Reporter, record: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
+    """Do what is missing of a plan; `record` is what the exports are made by meanwhile, if any."""
+
     def todo(retry: bool = True) -> list[Work]:
         return [w for g in plan.groups for w in missing_work(store, g, most, retry=retry)]
 
@@ -231,13 +251,13 @@ def _tell(reporter: Reporter, work: Work, event: str, fraction: float) -> None:
 class _Exports:
     """Rewrites the exports as results come, but spends at most a tenth of the time on it."""
 
-    def __init__(self, store: Store, reporter: Reporter, record: Mapping[str, Any]) -> None:
+    def __init__(self, store: Store, reporter: Reporter, record: Mapping[str, Any] | None) -> None:
         self.store, self.reporter, self.record = store, reporter, record
         self.next = 0.0
 
     def maybe(self) -> None:
         start = time.monotonic()
-        if start < self.next:
+        if self.record is None or start < self.next:
             return
         audit = judge(self.store, self.record, partial=True)
         self.reporter.results(audit.results)

@@ -10,6 +10,7 @@ from vflsec.audit.answerable import unanswerable
 from vflsec.audit.gate import Gate
 from vflsec.audit.leakage import defense_point
 from vflsec.config.problems import Problem
+from vflsec.plan.values import TUNING
 
 if TYPE_CHECKING:
     from vflsec.cell import AttackSpec
@@ -47,7 +48,7 @@ def _rows(
     """One row for each figure that will be measured, as far as a gate can tell them apart."""
     points: dict[str, dict[str, Any]] = {}
     for group in groups:
-        if group.role == "control":
+        if group.role in ("control", TUNING):
             continue
         where = {"dataset": group.data.name, "algorithm": group.title}
         for cell in group.cells:

@@ -14,7 +14,7 @@ from vflsec.audit.exposure import tables
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, victims
 from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
-from vflsec.config.sections import Data
+from vflsec.config.sections import Algorithm, Data
 from vflsec.data.load import load_source
 from vflsec.data.remarks import missing_by_column, remarks
 from vflsec.plan.cells import REFERENCES, Cells
@@ -22,10 +22,12 @@ from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import unfit_defenses, unknown_parties
 from vflsec.plan.gates import unanswered
 from vflsec.plan.observe import labelled_rows, refusal
-from vflsec.plan.values import DataInfo, Group, Plan, Refused
+from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
+from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import contained, importable
 
 if TYPE_CHECKING:
+    from vflsec.attack import Attack
     from vflsec.config.scenario import Scenario
     from vflsec.data.source import Source
 
@@ -48,6 +50,7 @@ def make_plan(
     *,
     load: Callable[[Mapping[str, Any], int, Path], Source] | None = None,
     trial: Trial | None = None,
+    chosen: Chosen | None = None,
 ) -> Plan:
     """Plan an audit; loads the data sets.
 
@@ -55,6 +58,8 @@ def make_plan(
         scenario: a valid scenario.
         load: instead of `vflsec.data.load.load_source`.
         trial: finds trainings that cannot begin; None takes it on trust that all can.
+        chosen: the settings that a strong attacker found; None plans the trainings to find them, if
+            the scenario asks for such an attacker.
 
     Raises:
         ScenarioError: a party is named that a data set does not have, a defense cannot protect a
@@ -62,7 +67,7 @@ def make_plan(
         DataError: a table cannot be used.
     """
     importable(scenario.base)
-    planner = _Planner(scenario, load or load_source)
+    planner = _Planner(scenario, load or load_source, chosen)
     with contained("planning the audit"):
         groups = tuple(planner.groups())
         if not planner.problems:
@@ -82,12 +87,18 @@ def make_plan(
         cost=estimate(groups),
         base=scenario.base,
         visibility=tables(groups),
+        tried=tuple(planner.tried),
     )
 
 
 class _Planner:
-    def __init__(self, scenario: Scenario, load: Callable[..., Source]) -> None:
+    def __init__(
+        self, scenario: Scenario, load: Callable[..., Source], chosen: Chosen | None = None
+    ) -> None:
         self.scenario, self.root, self.load = scenario, scenario.root, load
+        self.chosen: Chosen = chosen or {}
+        self.tunes = chosen is None and self.root.audit.attacker == STRONG
+        self.tried: list[Setting] = []
         self.problems: list[Problem] = []
         self.refused: list[Refused] = []
         self.notes: list[str] = []
@@ -114,6 +125,8 @@ class _Planner:
                 for seed in seeds
             ]
             yield from self._attacked("audit", info, cells, info, title)
+        if self.tunes:
+            yield from self._tuning(infos, titled)
         for info in infos:
             yield from self._references(info, seeds)
         self._canaries()
@@ -152,8 +165,8 @@ class _Planner:
         """Groups of `cells` with every attack that can run; `like` has the scenario's parties."""
         for members in _by_cohort(cells, self.seen, role):
             passive, apart = [], []
-            for spec in self._attacks(info, like):
-                attack = registry.attacks.create(spec.name, spec.params)
+            for spec in self._attacks(info, like, title):
+                attack = _made(spec)
                 status, reason = refusal(attack, spec, info, members[0])
                 if status:
                     keys = tuple(c.key for c in members)
@@ -170,26 +183,94 @@ class _Planner:
             for spec in apart:
                 yield Group(role, info, members, (spec,), main=False, title=title)
 
-    def _attacks(self, info: DataInfo, like: DataInfo) -> list[AttackSpec]:
+    def _attacks(self, info: DataInfo, like: DataInfo, title: str) -> list[AttackSpec]:
+        """Attacks as they are written, each followed by the settings that were chosen for it."""
+        dataset = info.name if info is like else ""
         out: dict[str, AttackSpec] = {}
-        for section in self.root.attack:
-            for adversary in _adversaries(section.adversary, info, like):
-                spec = AttackSpec(
-                    name=registry.attacks.entry(section.name).name,
-                    params=flat_params(section),
-                    adversary=adversary,
-                    known_rows=section.known_rows,
-                    prior=section.prior,
-                    aux_rows=section.aux_rows,
-                    peer_model=section.peer_model,
-                    victim=_victim(section.victim, info, like),
-                    over_time=section.over_time and info is like,
-                    code=registry.attacks.entry(section.name).code,
-                    timeout=self.root.audit.timeout,
-                    dosing=tuple(sorted(section.dosing)) if info is like else (),
-                )
-                out.setdefault(spec.key, spec)
+        for i, spec in self._written(info, like):
+            for params in (spec.params, *self._added(i, title, dataset)):
+                one = replace(spec, params=params)
+                out.setdefault(one.key, one)
         return list(out.values())
+
+    def _written(self, info: DataInfo, like: DataInfo) -> Iterator[tuple[int, AttackSpec]]:
+        """Attacks as they are written, with the numbers of their sections."""
+        for i, section in enumerate(self.root.attack):
+            for adversary in _adversaries(section.adversary, info, like):
+                yield (
+                    i,
+                    AttackSpec(
+                        name=registry.attacks.entry(section.name).name,
+                        params=flat_params(section),
+                        adversary=adversary,
+                        known_rows=section.known_rows,
+                        prior=section.prior,
+                        aux_rows=section.aux_rows,
+                        peer_model=section.peer_model,
+                        victim=_victim(section.victim, info, like),
+                        over_time=section.over_time and info is like,
+                        code=registry.attacks.entry(section.name).code,
+                        timeout=self.root.audit.timeout,
+                        dosing=tuple(sorted(section.dosing)) if info is like else (),
+                    ),
+                )
+
+    def _added(self, section: int, title: str, dataset: str) -> list[Mapping[str, Any]]:
+        """Settings chosen for an attack; on the control, where `dataset` is '', those of all."""
+        return [
+            params
+            for (name, algorithm, i), found in self.chosen.items()
+            if (algorithm, i) == (title, section) and dataset in ("", name)
+            for params in found
+        ]
+
+    def _tuning(
+        self, infos: Sequence[DataInfo], titled: Sequence[tuple[Algorithm, str]]
+    ) -> Iterator[Group]:
+        """On drawn worlds, under every defense: what the attacks reach with other settings."""
+        trainings = 0
+        for info in infos:
+            made, why = world(info, self.sources[info.name], self.load, self.scenario.base)
+            if made is None:
+                self.notes.append(
+                    f"attacker strong: no world of the shape of {info.name} can be drawn, so its "
+                    f"attacks run as they are written: {why}"
+                )
+                continue
+            for algorithm, title in titled:
+                params = flat_params(algorithm)
+                cells = [
+                    self.cells.cell(TUNING, made, algorithm.name, params, defenses, seed)
+                    for defenses in self.grid
+                    for seed in SEEDS
+                ]
+                for group in self._searched(made, cells, title):
+                    trainings += len(group.cells)
+                    yield group
+        self.notes.append(note(self.tried, trainings))
+
+    def _searched(self, info: DataInfo, cells: Sequence[CellSpec], title: str) -> Iterator[Group]:
+        """Groups of `cells` with every setting of every attack that has several."""
+        for members in _by_cohort(cells, set(), TUNING):
+            keys = tuple(c.key for c in members)
+            specs: dict[str, AttackSpec] = {}
+            for i, asked in self._written(info, info):
+                written = replace(asked, over_time=False, dosing=())
+                others = alternatives(written.name, written.params)
+                several = [written, *(replace(written, params=p) for p in others)]
+                fit = [s for s in several if not refusal(_made(s), s, info, members[0])[0]]
+                if fit == [written]:
+                    continue
+                for spec in fit:
+                    self.tried.append(Setting(info.name, title, i, spec is written, spec, keys))
+                    specs[spec.key] = spec
+            if not specs or (TUNING, members[0].key) in self.seen:
+                continue  # the latter: other data of the same shape
+            self.seen |= {(TUNING, key) for key in keys}
+            apart = [s for s in specs.values() if _made(s).apart]
+            passive = tuple(s for s in specs.values() if s not in apart)
+            for attacks in [passive] * bool(passive) + [(s,) for s in apart]:
+                yield Group(TUNING, info, members, attacks, main=False, title=title)
 
     def _references(self, info: DataInfo, seeds: Sequence[int]) -> Iterator[Group]:
         for reference in self.root.audit.references:
@@ -248,6 +329,11 @@ class _Planner:
                     for seed in range(_CONTROL_SEEDS)
                 ]
                 yield from self._attacked("control", info, cells, like, title)
+
+
+def _made(spec: AttackSpec) -> Attack:
+    attack: Attack = registry.attacks.create(spec.name, spec.params)
+    return attack
 
 
 def _distinct(infos: Sequence[DataInfo]) -> list[DataInfo]:

@@ -12,7 +12,10 @@ from typing import Any
 from vflsec.cell import AttackSpec, CellSpec
 from vflsec.data.load import SPLIT_KEYS
 
-__all__ = ["DataInfo", "Group", "Plan", "Refused", "Work", "chunks"]
+__all__ = ["TUNING", "DataInfo", "Group", "Plan", "Refused", "Setting", "Work", "chunks"]
+
+TUNING = "tuning"
+"""Role of the groups whose trainings are on drawn worlds; no result of an audit."""
 
 _SHOWN = ("name", "parties", "classes", "rows", "missing", "tables", "overlap",
           "alignment")  # fmt: skip
@@ -78,7 +81,8 @@ class Group:
     """Cells of one cohort with the attacks that are made on each of them.
 
     Attributes:
-        role: ``audit``, ``reference`` or ``control``.
+        role: ``audit``, ``reference``, ``control``, or ``tuning``: on a drawn world of the shape of
+            the data, to find settings for a strong attacker.
         data: the data set.
         cells: differ in seed and strengths only.
         attacks: those that can run.
@@ -119,6 +123,26 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """One setting of an attack that a strong attacker tries on drawn worlds.
+
+    Attributes:
+        dataset, algorithm: whose shape the worlds have; title of the algorithm.
+        section: number of the attack's section in the scenario.
+        written: whether this is the setting that stands there.
+        spec: the attack.
+        cells: keys of the trainings that it is tried on, all of one cohort.
+    """
+
+    dataset: str
+    algorithm: str
+    section: int
+    written: bool
+    spec: AttackSpec
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
     """What an audit will do.
 
@@ -130,6 +154,7 @@ class Plan:
         cost: an estimate: ``trainings``, ``steps``, ``attacks``, ``seconds``, ``encryption``.
         base: folder that relative paths start from.
         visibility: what stays visible under each stack of defenses, see `vflsec.audit.exposure`.
+        tried: settings that are tried beforehand, in the groups of role ``tuning``.
     """
 
     name: str
@@ -141,6 +166,7 @@ class Plan:
     cost: Mapping[str, Any] = field(default_factory=dict)
     base: Path = field(default_factory=Path)
     visibility: Sequence[Mapping[str, Any]] = ()
+    tried: tuple[Setting, ...] = ()
 
     @property
     def cells(self) -> dict[str, str]:
@@ -208,7 +234,8 @@ class Work:
         """What a progress bar shows."""
         cell = self.cells[0]
         defenses = "+".join(d.name for d in cell.defenses) or "no defense"
-        return f"{self.data.name} · {cell.algorithm} · {defenses}"
+        where = f"worlds like {self.data.name}" if self.role == TUNING else self.data.name
+        return f"{where} · {cell.algorithm} · {defenses}"
 
 
 def chunks(cells: Sequence[CellSpec], size: int) -> list[tuple[CellSpec, ...]]:

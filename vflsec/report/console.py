@@ -185,7 +185,8 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
             console.print(Text(f"    {step.command}"), soft_wrap=True)
     if not summary["complete"]:
         console.print(Text(unfinished(summary), "yellow"))
-    console.print(f"\n{clean(first.work(summary))}.", markup=False, highlight=False)
+    console.print(f"\n{first.attacker(summary)}", markup=False, highlight=False)
+    console.print(f"{clean(first.work(summary))}.", markup=False, highlight=False)
 
 
 def print_last(summary: Mapping[str, Any], console: Console) -> None:

@@ -97,6 +97,7 @@ def summary_of(
             "scenario_file": record.get("scenario_file", ""),
             "scenario": record["scenario_toml"],
             "parties": _parties(record, results),
+            "attacker": record.get("attacker", {"name": "default"}),
             "attacks": record.get("attacks", {}),
             "families": record.get("families"),
             "defenses": record.get("defenses", {}),

@@ -18,8 +18,8 @@ from vflsec.report.text import clean
 from vflsec.report.verdicts import headline, place
 
 __all__ = [
-    "BOUNDS", "Step", "answers", "attacks_of", "bounds", "cheapest", "command", "next_steps",
-    "scope", "work",
+    "BOUNDS", "Step", "answers", "attacker", "attacks_of", "bounds", "cheapest", "command",
+    "next_steps", "scope", "work",
 ]  # fmt: skip
 
 BOUNDS = (
@@ -37,6 +37,26 @@ class Step(NamedTuple):
 
     text: str
     command: str = ""
+
+
+def attacker(summary: Mapping[str, Any]) -> str:
+    """Which attacker it was: settings as written, or searched on drawn worlds, and what joined."""
+    found = summary.get("attacker") or {"name": "default"}
+    if found["name"] == "default":
+        return "Attacker: default. Every attack ran with the settings that are written."
+    rows = found.get("choices", [])
+    if not rows:
+        return f"Attacker: {found['name']}. No attack had other settings that could be tried."
+    searched = ", ".join(clean(name) for name in dict.fromkeys(r["attack"] for r in rows))
+    joined = dict.fromkeys(clean(r["chosen"]) for r in rows if r["joins"])
+    more = f"what did better there ran too: {', '.join(joined)}" if joined else (
+        "none did better there than what is written"
+    )  # fmt: skip
+    return (
+        f"Attacker: {found['name']}. Settings of {searched} were tried on "
+        f"{len(found['seeds'])} drawn worlds of the same shape, without the audited labels and "
+        f"seeds; {more}."
+    )
 
 
 def bounds(summary: Mapping[str, Any]) -> str:

@@ -58,6 +58,7 @@ def html(summary: Mapping[str, Any]) -> str:
             for e in summary.get("visibility", [])
         ],
         heads=[h.capitalize() for h in HEADS],
+        choices=_choices(summary),
         findings=[f for f in summary["findings"] if f.partition(":")[0] not in _VERDICTS],
         raw=_block(summary.get("scenario", "")),
     )
@@ -80,13 +81,14 @@ def render(template: str, summary: Mapping[str, Any], **more: Any) -> str:
     )  # fmt: skip
     env.filters.update(number=number, bytes=_bytes, short=_short, bounds=_bounds)
     found, how = headline(summary)
-    whole = {"tables": {}, "who": "", "when": ""} | dict(summary)
+    whole = {"tables": {}, "who": "", "when": "", "attacker": None} | dict(summary)
     shared = {
         "s": whole, "verdict": found, "how": how, "scope": first.scope(summary),
         "answers": first.answers(summary), "cheapest": first.cheapest(summary),
         "gaps": coverage.gaps(summary), "families_": coverage.families(summary),
         "messages_": coverage.messages(summary), "bounds": first.bounds(summary),
-        "work": first.work(summary), "outside": placing.OUTSIDE,
+        "work": first.work(summary), "attacker": first.attacker(summary),
+        "outside": placing.OUTSIDE,
         "gates": [v | {"where": point_of(v)} for v in summary["gates"]],
         "threats": placing.threats(summary), "guarantees": _guarantees(summary),
     }  # fmt: skip
@@ -94,6 +96,14 @@ def render(template: str, summary: Mapping[str, Any], **more: Any) -> str:
 
 
 _VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
+
+
+def _choices(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a strong attacker's settings reached on drawn worlds, where several were tried."""
+    return [
+        r | {"where": place(r), "before": r["written"] or "what is written cannot run"}
+        for r in (summary.get("attacker") or {}).get("choices", [])
+    ]
 
 
 def _block(text: str) -> Any:

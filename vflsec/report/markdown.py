@@ -87,6 +87,7 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         lines += ["### Findings", "", *(f"- {esc(f)}" for f in findings), ""]
     lines += _visibility(summary.get("visibility", []))
     lines += _tables(summary.get("tables") or {})
+    lines += [esc(first.attacker(summary)), ""]
     lines.append(
         f"{esc(first.work(summary))}; vflsec {esc(summary['versions']['vflsec'])}, "
         f"scenario {esc(summary['scenario_hash'])}. "

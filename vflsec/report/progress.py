@@ -31,6 +31,8 @@ def reporter_for(console: Console) -> Reporter:
 def _opening(plan: Plan, folder: Path, works: Sequence[Work]) -> str:
     todo = len({c.key for w in works for c in w.cells})
     total = len(plan.cells)
+    if works and set(plan.cells.values()) == {"tuning"}:
+        return f"First {todo} trainings on drawn worlds, to find the strong attacker's settings."
     if not works:
         return f"All {total} trainings are in {folder} already; nothing to train."
     if all(w.kept for w in works):
@@ -53,12 +55,15 @@ class Lines(Reporter):
         self.done, self.total, self.start = 0, 0, time.monotonic()
         self.cells, self.all, self.said = 0.0, 0, self.start
         self.now: tuple[Work, str, float] | None = None
-        self._stop = threading.Event()
+        self.beats, self._stop = False, threading.Event()
 
     def plan(self, plan: Plan, folder: Path, works: Sequence[Work]) -> None:
+        """Called twice where settings are searched first."""
         self.total, self.all = len(works), sum(len(w.cells) for w in works)
+        self.done, self.cells, self.start = 0, 0.0, time.monotonic()
         self.console.print(_opening(plan, folder, works), highlight=False)
-        if works:
+        if works and not self.beats:
+            self.beats = True
             threading.Thread(target=self._beat, daemon=True).start()
 
     def begin(self, work: Work) -> None:
@@ -131,6 +136,8 @@ class Terminal(Reporter):
         self.console.print(_opening(plan, folder, works), highlight=False)
         if not works:
             return
+        for old in self.bars.task_ids:
+            self.bars.remove_task(old)
         self.all = self.bars.add_task("all trainings", total=sum(len(w.cells) for w in works))
         self.one = self.bars.add_task("", total=1.0)
         self.live.start()

@@ -1,0 +1,105 @@
+"""The strong attacker: on which worlds, and with which settings, each attack is tried beforehand.
+
+Nothing here reads an audited label or seed: a world has the shape of the data
+(:mod:`vflsec.data.shape`) and a seed of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vflsec import registry
+from vflsec.cell import digest
+from vflsec.data.shape import shape_of
+from vflsec.data.split import row_sets
+from vflsec.errors import VflsecError
+from vflsec.rng import derive
+
+if TYPE_CHECKING:
+    from vflsec.data.source import Source
+    from vflsec.plan.values import DataInfo, Setting
+
+__all__ = ["SEEDS", "STRONG", "WORLDS", "Chosen", "alternatives", "note", "world"]
+
+STRONG = "strong"
+
+WORLDS = 3
+"""Worlds that every setting is tried on."""
+
+_FIRST = 2**62 + 1  # above every seed that a scenario may name
+
+SEEDS = tuple(_FIRST + derive(0, "attacker", i) % (2**62 - 1) for i in range(WORLDS))
+"""Seeds of the worlds and of the trainings on them."""
+
+Chosen = Mapping[tuple[str, str, int], Sequence[Mapping[str, Any]]]
+"""Settings that join the one that is written: by data set, title of the algorithm and number of the
+attack's section."""
+
+
+def alternatives(name: str, written: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Other settings of an attack than the one that is written, whose keys all of them keep.
+
+    Args:
+        name: registered.
+        written: hyper-parameters of the scenario.
+    """
+    out: list[dict[str, Any]] = []
+    seen = [_whole(name, written)]
+    for tried in registry.attacks.get(name).tries:  # type: ignore[attr-defined]
+        params = {**tried, **written}
+        try:
+            whole = _whole(name, params)
+        except VflsecError:
+            continue  # not together with what is written
+        if whole not in seen:
+            seen.append(whole)
+            out.append(params)
+    return out
+
+
+def _whole(name: str, params: Mapping[str, Any]) -> str:
+    """All hyper-parameters as text: what tells settings apart."""
+    return json.dumps(registry.attacks.create(name, params).params(), sort_keys=True, default=str)
+
+
+def world(
+    info: DataInfo, source: Source, load: Callable[[Mapping[str, Any], int, Path], Source],
+    base: Path,
+) -> tuple[DataInfo | None, str]:  # fmt: skip
+    """A data set of worlds of the shape of `source`, divided like it; or None, and why not.
+
+    Args:
+        info, source: of the audited data.
+        load: as of `vflsec.data.load.load_source`.
+        base: folder that relative paths start from.
+    """
+    split = {k: v for k, v in info.split.items() if k != "shuffle_labels"}
+    shape = shape_of(source)
+    bare = {**shape, "columns": dict.fromkeys(shape["columns"], ()), "images": {}}
+    sizes = {k: v for k, v in split.items() if k != "scale"}
+    try:
+        for seed in SEEDS:  # whether rows can be divided does not depend on the columns
+            row_sets(load({"name": "alike", "params": bare}, seed, base), seed, **sizes)
+    except VflsecError as error:
+        return None, str(error)
+    section = {"name": "alike", "params": shape, **split}
+    return replace(
+        info, section=section, digest=digest(shape), tables=(), missing={}, overlap={}, alignment=()
+    ), ""
+
+
+def note(tried: Sequence[Setting], trainings: int) -> str:
+    """What a reader of the plan should know of it."""
+    if not tried:
+        return "attacker strong: no attack of the scenario has other settings to try."
+    names = dict.fromkeys(t.spec.name for t in tried)
+    settings = {t.spec.label for t in tried}
+    return (
+        f"attacker strong: {len(settings)} settings of {', '.join(names)} are tried on {WORLDS} "
+        f"drawn worlds of the same shape, {trainings} trainings more; what does better there than "
+        "the setting that is written joins it."
+    )
