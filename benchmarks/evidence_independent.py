@@ -203,6 +203,11 @@ TRAININGS = (
          Pair("unsplit_input", features.inputs_of_model, {"weights": "granted"}, WHITE, LOUD)),
     ),
     Recorded(
+        "2 skewed passive columns", "control_gaussian",
+        {"rows": 900, "test_rows": 100, "d_passive": 2, "d_active": 2}, TOP,
+        (Pair("sdar", features.simulator, grants={"aux_rows": 300}, defenses=LOUD),), skewed=True,
+    ),
+    Recorded(
         "4 passive columns, linear", "control_gaussian", FEW,
         {**SUM, "hidden": [], "select": False},
         (Pair("equation_solving", features.equations, grants=WHITE, defenses=LOUD),),
@@ -217,16 +222,9 @@ LEFT_OUT = {
     "in training or at inference turns, so there are no recorded rows to score; the labels that "
     "villain uses are those of swap_probe.",
     "fsha": "it replaces the gradients of a whole training, which cannot be recorded once for two.",
-    "sdar": "its four networks take minutes; `simulator` in `benchmarks/independent` is "
-    "its paper's, and `Recorded.skewed` makes the tables that it needs.",
     "linear_inversion": "it solves one linear system; a second solution of it would be the same.",
 }
 WHY: dict[tuple[str, str, str, str], str] = {
-    ("grn(match=embedding)", "generator", "4 passive columns", "undefended"): "Own columns say "
-    "nothing of the others here, so a generator can only learn rows by heart, through its noise. "
-    "The published one is wider (600, 200, 100 against 64, 64) and trains three times the epochs; "
-    "the package's defaults are chosen for speed. With the published settings (batches of "
-    "64, 1e-4) it reaches 0.302 on the same rows.",
     ("unsplit_input", "inputs", "4 passive columns", "undefended"): "Neither finds anything: the "
     "means of the columns have an R² of 0, and many pairs of columns and clones fit. The package's "
     "steps (0.02 against 0.001) lead further away from the means, where both start.",
