@@ -49,7 +49,7 @@ from vflsec.view import View, as_needs
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs" / "evidence" / "independent.md"
 PARTS = ROOT / "build" / "evidence" / "independent"
-SEEDS, MARGIN = 5, 0.01
+SEEDS, MARGIN, WIDE = 5, 0.01, 0.05
 DEFENSES = {
     "undefended": DefenseSpec("iso", strength=0.0),
     "iso 1": DefenseSpec("iso", strength=1.0),
@@ -134,7 +134,9 @@ class Line:
     @property
     def verdict(self) -> str:
         behind = self.interval[1] < 0 and float(np.mean(self.gains)) < -MARGIN
-        return "weaker" if behind else "at least as strong"
+        if behind:
+            return "weaker"
+        return "undecided" if self.interval[0] < -WIDE else "at least as strong"
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -371,10 +373,11 @@ def page(found: Sequence[Line], seconds: float) -> str:
     """The whole page."""
     behind = [f for f in found if f.verdict == "weaker"]
     below = [f for f in found if f.verdict != "weaker" and float(np.mean(f.gains)) < -MARGIN]
+    open_ = sum(f.verdict == "undecided" for f in found)
     said = [
         f"{len(found)} comparisons of {len({f.attack.partition('(')[0] for f in found})} attacks: "
-        f"{len(found) - len(behind)} at least as strong, {len(behind)} weaker. Behind by more than "
-        f"{MARGIN:g} on average, but not by the interval: "
+        f"{len(found) - len(behind) - open_} at least as strong, {open_} undecided, {len(behind)} "
+        f"weaker. Behind by more than {MARGIN:g} on average, but not by the interval: "
         + ("; ".join(f"{f.attack}, {f.training}, {f.defense}" for f in below) or "none")
         + "."
     ]
@@ -391,7 +394,8 @@ def page(found: Sequence[Line], seconds: float) -> str:
         "other party are guessed. `iso` is isotropic noise on gradients.", "",
         "The *difference* is paired by seed, with a 95 % t interval over seeds; above 0 the "
         "package's attack does better (where a smaller figure is better, the sign is turned). "
-        f"*Weaker*: the whole interval lies below 0 and the mean below -{MARGIN:g}.", "",
+        f"*Weaker*: the whole interval lies below 0 and the mean below -{MARGIN:g}; *undecided*: "
+        f"not that, but the interval reaches below -{WIDE:g}.", "",
         *said, "",
         "| attack | beside | training | defense | metric | package | independent | difference | "
         "verdict |",
