@@ -7,8 +7,9 @@ On auxiliary rows, whose columns of the victim it knows, the label party trains 
     D_e  tells received embeddings (z, y) from simulated ones (e(x'), y')
     d    decodes:  ||d(e(x'), y') - x'||^2 + l2 BCE(D_d(d(z, y), y), 1)
     D_d  tells true columns (x', y') from decoded ones (d(z, y), y)
-and then answers d(z_i, y_i) for every row. It is begun `starts` times; of the simulators the one
-whose (e(x'), y') is nearest in energy distance to the received (z, y) answers. Which auxiliary row
+and then answers d(z_i, y_i) for every row, within the range of the auxiliary columns. It is begun
+`starts` times; the one is kept whose (e(x'), y') are nearest to the received (z, y) and answers
+(d(z, y), y) to the auxiliary (x', y'), in the sum of both energy distances. Which auxiliary row
 belongs to which embedding is not used, so that rows serve that never took part; with rows that did,
 embedding_inversion is stronger.
 
@@ -20,7 +21,8 @@ Known failure cases: many columns on few auxiliary rows (six on 200 gave nothing
 their variance); without a shape of its own the distribution of columns says nothing of which
 direction is which (any rotation of normal columns fits as well), so dense bottoms on such tables
 resist; noise on embeddings; a top model that hardly looks at the embedding.
-Differences from the paper: several starts, for a single one often ends in a wrong rotation; the
+Differences from the paper: several starts, for a single one often ends in a wrong rotation; answers
+are kept within the range of what is known, for a decoder of few rows may lead far out of it; the
 simulator learns against the top model as it is at the end, not along with the training; all critics
 learn at one rate (the published ones are 1e-3 l1 and, for D_d, 5e-9, which leaves it at its start);
 l1 is ten times larger, as chosen on made worlds of skewed columns other than those of the tests.
@@ -63,7 +65,7 @@ class Sdar(Attack):
 
     Attributes:
         hidden: widths of the hidden layers of all four networks.
-        starts: how often it is begun anew; the simulator nearest to what was received answers.
+        starts: how often it is begun anew; the one nearest to received and auxiliary rows is kept.
         steps, batch: iterations and their rows; published: 20,000 of 128.
         lr, lr_decoder: Adam of the simulator, and of decoder and critics; published: 1e-3, 5e-4.
         simulate, decode: l1 and l2, weights of the adversarial terms; published: 0.02, 1e-5.
@@ -149,17 +151,20 @@ class Sdar(Attack):
                   + _bce(critic_x(torch.cat([told.detach(), y2], 2)), 0.0))  # fmt: skip
         at, here = (_drawn(rngs, of, COMPARED) for of in (aux, rows))
         with torch.no_grad():
-            made = simulator(picked(x, at).repeat_interleave(k, 0), train=False)
-            far = [
-                energy_distance(torch.cat([a, b], 1), torch.cat([e, f], 1))
-                for a, b, e, f in zip(
-                    made, picked(y_aux, at).repeat_interleave(k, 0),
-                    picked(z, here).repeat_interleave(k, 0),
-                    picked(y, here).repeat_interleave(k, 0), strict=True,
-                )
-            ]  # fmt: skip
-            both = torch.cat([z, y], 2).repeat_interleave(k, 0)
-            answer = decoder(both, train=False)
+            least, most = (of(dim=1, keepdim=True) for of in (x.amin, x.amax))
+            answer = decoder(torch.cat([z, y], 2).repeat_interleave(k, 0), train=False).clamp(
+                least.repeat_interleave(k, 0), most.repeat_interleave(k, 0)
+            )
+            made = simulator(x.repeat_interleave(k, 0), train=False)
+            far = []
+            for i in range(k * len(views)):
+                r = i // k
+                ends = ((made[i], z[r]), (x[r], answer[i]))
+                far.append(sum(
+                    energy_distance(torch.cat([a, y_aux[r]], 1)[at[r]],
+                                    torch.cat([b, y[r]], 1)[here[r]])
+                    for a, b in ends
+                ))  # fmt: skip
         out = []
         for r in range(len(views)):
             tried = far[r * k : (r + 1) * k]

@@ -121,6 +121,8 @@ ROWS = (
     Row("grn", {"match": "embedding"}, algorithm="top, numbers", **WHITE),
     Row("equation_solving", {"equations": "embedding"}, algorithm="linear model", **WHITE),
     Row("sdar", **AUX),
+    Row("fsha", **AUX),
+    Row("fsha", {"use": "critic"}, **AUX),
     Row("unsplit_input", algorithm="top, numbers", **WHITE),
     Row("attribute", **AUX),
     Row("property", **AUX),

@@ -58,8 +58,8 @@ FAMILY = {
     "output": "output", "embedding_inversion": "embedding_inversion", "grn": "grn",
     "equation_solving": "equation_solving", "attribute": "attribute",
     "gradient_replacement": "backdoors", "replay": "backdoors", "villain": "backdoors",
-    "swap_probe": "swap_probe", "sdar": "sdar", "unsplit_input": "unsplit_input",
-    "property": "property", "membership": "membership",
+    "swap_probe": "swap_probe", "sdar": "sdar", "fsha": "fsha",
+    "unsplit_input": "unsplit_input", "property": "property", "membership": "membership",
 }  # fmt: skip
 STOPS, PARTLY, NOT, BOUND = "stops", "partly", "does not stop", "within the bound"
 EXPECTED: dict[str, tuple[str, str, str]] = {
@@ -78,6 +78,7 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "attribute": (NOT, NOT, NOT),
     "swap_probe": (NOT, STOPS, BOUND),
     "sdar": (NOT, NOT, NOT),
+    "fsha": (NOT, NOT, NOT),
     "unsplit_input": (NOT, NOT, NOT),
     "property": (NOT, NOT, NOT),
 }
@@ -91,8 +92,9 @@ half width of their 95 % t interval over seeds:
 
 - attacks on labels, and `attribute`: AUC less the AUC of the strongest control (the one that leaves
   the least mean advantage), on test rows where the attack can label them, else on training rows;
-- `embedding_inversion`, `grn`, `equation_solving`: R² above regression on own columns (with 60
-  auxiliary rows for the first, none for the others, which have the victim's model instead);
+- `embedding_inversion`, `sdar`, `fsha`, `grn`, `unsplit_input`, `equation_solving`: R² above
+  regression on own columns (with 60 auxiliary rows for the first three, none for the others, which
+  have the victim's model instead);
 - `gradient_replacement`, `replay`: share of test rows of class 0 that are predicted as class 1
   while the attack runs, less the share while it does not; below them the accuracy of the main task
   while it does not run.

@@ -49,7 +49,7 @@ from vflsec.view import View, as_needs
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs" / "evidence" / "independent.md"
 PARTS = ROOT / "build" / "evidence" / "independent"
-SEEDS, MARGIN = 5, 0.01
+SEEDS, MARGIN, WIDE = 5, 0.01, 0.05
 DEFENSES = {
     "undefended": DefenseSpec("iso", strength=0.0),
     "iso 1": DefenseSpec("iso", strength=1.0),
@@ -134,7 +134,9 @@ class Line:
     @property
     def verdict(self) -> str:
         behind = self.interval[1] < 0 and float(np.mean(self.gains)) < -MARGIN
-        return "weaker" if behind else "at least as strong"
+        if behind:
+            return "weaker"
+        return "undecided" if self.interval[0] < -WIDE else "at least as strong"
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -203,6 +205,11 @@ TRAININGS = (
          Pair("unsplit_input", features.inputs_of_model, {"weights": "granted"}, WHITE, LOUD)),
     ),
     Recorded(
+        "2 skewed passive columns", "control_gaussian",
+        {"rows": 900, "test_rows": 100, "d_passive": 2, "d_active": 2}, TOP,
+        (Pair("sdar", features.simulator, grants={"aux_rows": 300}, defenses=LOUD),), skewed=True,
+    ),
+    Recorded(
         "4 passive columns, linear", "control_gaussian", FEW,
         {**SUM, "hidden": [], "select": False},
         (Pair("equation_solving", features.equations, grants=WHITE, defenses=LOUD),),
@@ -217,16 +224,9 @@ LEFT_OUT = {
     "in training or at inference turns, so there are no recorded rows to score; the labels that "
     "villain uses are those of swap_probe.",
     "fsha": "it replaces the gradients of a whole training, which cannot be recorded once for two.",
-    "sdar": "its four networks take minutes; `simulator` in `benchmarks/independent` is "
-    "its paper's, and `Recorded.skewed` makes the tables that it needs.",
     "linear_inversion": "it solves one linear system; a second solution of it would be the same.",
 }
 WHY: dict[tuple[str, str, str, str], str] = {
-    ("grn(match=embedding)", "generator", "4 passive columns", "undefended"): "Own columns say "
-    "nothing of the others here, so a generator can only learn rows by heart, through its noise. "
-    "The published one is wider (600, 200, 100 against 64, 64) and trains three times the epochs; "
-    "the package's defaults are chosen for speed. With the published settings (batches of "
-    "64, 1e-4) it reaches 0.302 on the same rows.",
     ("unsplit_input", "inputs", "4 passive columns", "undefended"): "Neither finds anything: the "
     "means of the columns have an R² of 0, and many pairs of columns and clones fit. The package's "
     "steps (0.02 against 0.001) lead further away from the means, where both start.",
@@ -373,10 +373,11 @@ def page(found: Sequence[Line], seconds: float) -> str:
     """The whole page."""
     behind = [f for f in found if f.verdict == "weaker"]
     below = [f for f in found if f.verdict != "weaker" and float(np.mean(f.gains)) < -MARGIN]
+    open_ = sum(f.verdict == "undecided" for f in found)
     said = [
         f"{len(found)} comparisons of {len({f.attack.partition('(')[0] for f in found})} attacks: "
-        f"{len(found) - len(behind)} at least as strong, {len(behind)} weaker. Behind by more than "
-        f"{MARGIN:g} on average, but not by the interval: "
+        f"{len(found) - len(behind) - open_} at least as strong, {open_} undecided, {len(behind)} "
+        f"weaker. Behind by more than {MARGIN:g} on average, but not by the interval: "
         + ("; ".join(f"{f.attack}, {f.training}, {f.defense}" for f in below) or "none")
         + "."
     ]
@@ -393,7 +394,8 @@ def page(found: Sequence[Line], seconds: float) -> str:
         "other party are guessed. `iso` is isotropic noise on gradients.", "",
         "The *difference* is paired by seed, with a 95 % t interval over seeds; above 0 the "
         "package's attack does better (where a smaller figure is better, the sign is turned). "
-        f"*Weaker*: the whole interval lies below 0 and the mean below -{MARGIN:g}.", "",
+        f"*Weaker*: the whole interval lies below 0 and the mean below -{MARGIN:g}; *undecided*: "
+        f"not that, but the interval reaches below -{WIDE:g}.", "",
         *said, "",
         "| attack | beside | training | defense | metric | package | independent | difference | "
         "verdict |",

@@ -60,22 +60,23 @@ def test_a_line_holds_what_both_attacks_reach_on_the_same_rows(script: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("metric", "ours", "beside", "weaker"),
+    ("metric", "ours", "beside", "verdict"),
     [
-        ("auc", [0.70, 0.71, 0.72], [0.80, 0.81, 0.82], True),
-        ("auc", [0.70, 0.71, 0.72], [0.705, 0.715, 0.725], False),  # within the margin
-        ("auc", [0.60, 0.70, 0.80], [0.80, 0.70, 0.65], False),  # within the interval
-        ("auc", [0.70, 0.71, 0.72], [0.712, 0.727, 0.733], True),  # its end within the margin
-        ("share_error", [0.10, 0.11, 0.12], [0.01, 0.02, 0.03], True),
-        ("share_error", [0.01, 0.02, 0.03], [0.10, 0.11, 0.12], False),
+        ("auc", [0.70, 0.71, 0.72], [0.80, 0.81, 0.82], "weaker"),
+        ("auc", [0.70, 0.71, 0.72], [0.705, 0.715, 0.725], "at least as strong"),  # in the margin
+        ("auc", [0.60, 0.70, 0.80], [0.80, 0.70, 0.65], "undecided"),  # a wide interval
+        ("auc", [0.71, 0.70, 0.72], [0.70, 0.71, 0.72], "at least as strong"),  # ends at -0.029
+        ("auc", [0.70, 0.71, 0.72], [0.712, 0.727, 0.733], "weaker"),  # its end within the margin
+        ("share_error", [0.10, 0.11, 0.12], [0.01, 0.02, 0.03], "weaker"),
+        ("share_error", [0.01, 0.02, 0.03], [0.10, 0.11, 0.12], "at least as strong"),
     ],
 )
 def test_weaker_is_an_interval_below_zero_and_a_mean_below_the_margin(
-    script: Any, metric: str, ours: list[float], beside: list[float], weaker: bool
+    script: Any, metric: str, ours: list[float], beside: list[float], verdict: str
 ) -> None:
     line = script.Line("a", "b", "c", "d", metric, ours, beside)
-    assert (line.verdict == "weaker") is weaker
-    assert ("## Where it is weaker" in script.page([line], 1.0)) is weaker
+    assert line.verdict == verdict
+    assert ("## Where it is weaker" in script.page([line], 1.0)) is (verdict == "weaker")
 
 
 def test_every_attack_is_compared_or_said_to_be_left_out(script: Any, root: Path) -> None:
@@ -85,12 +86,14 @@ def test_every_attack_is_compared_or_said_to_be_left_out(script: Any, root: Path
     assert compared | left == packaged
     assert not compared & left
     text = (root / "docs" / "evidence" / "independent.md").read_text(encoding="utf-8")
-    figures = r"([+-]\d\.\d+) \(.* ([+-]\d\.\d+)\)"
+    figures = r"([+-]\d\.\d+) \(([+-]\d\.\d+) to ([+-]\d\.\d+)\)"
     rows = re.findall(rf"^\| (\w+)[^|]* \| (\w+) \| .* \| {figures} \| (.+) \|$", text, re.M)
     pairs = {(p.attack, p.other.__name__) for t in script.TRAININGS for p in t.pairs}
     assert {(attack, beside) for attack, beside, *_ in rows} == pairs
-    for _, _, mean, high, verdict in rows:
-        assert (verdict == "weaker") is (float(high) < 0 and float(mean) < -script.MARGIN)
+    for _, _, mean, low, high, verdict in rows:
+        behind = float(high) < 0 and float(mean) < -script.MARGIN
+        wide = "undecided" if float(low) < -script.WIDE else "at least as strong"
+        assert verdict == ("weaker" if behind else wide)
 
 
 def test_the_independent_ones_share_nothing_with_the_package(script: Any, root: Path) -> None:
