@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from seeds.claims import CEILINGS, CLAIMS, SYSTEMS, WORLDS, Claim
+from seeds.claims import CEILINGS, CLAIMS, SYSTEMS, WIDENED, WORLDS, Claim
 from seeds.run import ENCRYPTED, GRID, chosen, main_task
 from seeds.verdict import RULE, WORDS, Effect, decided, judged
 from vflsec.audit.intervals import t_interval
@@ -127,7 +127,7 @@ def page(found: pd.DataFrame, seeds: int) -> str:
             "no test figure was looked at for that. CAP is the mean over noise of 1, 5 and 25 of "
             "main task x (1 - accuracy of model completion). Bytes are those of the shortest "
             f"training that comes within {SHORT:g} of the best validation AUC of FedSplitNN, over "
-            "rates and epochs by seed, and are compared as ratios.",
+            f"rates and epochs by seed, and are compared as ratios. {WIDENED}",
             "",
             "## One line for each claim",
             "",
