@@ -37,6 +37,7 @@ DEFENSES: list[dict[str, Any]] = [
     {"name": "iso", "choice": "protection", "strength": GRID},
     {"name": "label_dp", "choice": "protection", "strength": [1.0]},
 ]
+ENCRYPTED: dict[str, Any] = {"name": "he_embedding", "choice": "protection", "out": 16}
 
 
 def section(world: World, *, plenty: bool = False) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def scenario(
                   "canaries": False},
     }  # fmt: skip
     if leakage:
-        made |= {"attack": ATTACKS, "defense": DEFENSES}
+        made |= {"attack": ATTACKS, "defense": [*DEFENSES, *[ENCRYPTED] * system.encrypted]}
     return made
 
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
 
-from seeds.claims import CEILINGS, CLAIMS, SYSTEMS, WORLDS, Claim
-from seeds.run import GRID, chosen, main_task
+from seeds.claims import CEILINGS, CLAIMS, SYSTEMS, WIDENED, WORLDS, Claim
+from seeds.run import ENCRYPTED, GRID, chosen, main_task
 from seeds.verdict import RULE, WORDS, Effect, decided, judged
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.summary import cap
 
 __all__ = ["caps", "effects", "page"]
 
-PROTECTIONS = {"none": ("iso", 0.0), "iso 5": ("iso", 5.0), "label-DP 1": ("label_dp", 1.0)}
+PROTECTIONS: dict[str, tuple[str, float | None]] = {
+    "none": ("iso", 0.0), "iso 5": ("iso", 5.0), "label-DP 1": ("label_dp", 1.0),
+    "HE": ("he_embedding", None),
+}  # fmt: skip
+"""Defense and strength; None for one that is on or off."""
+
+BESIDE = "it sends embeddings that no encrypted layer takes in"
+SHORT = 0.005
+"""How far below the best validation AUC of FedSplitNN the target of bytes lies."""
 
 
 def utility(found: pd.DataFrame, name: str, title: str) -> pd.Series:
@@ -48,18 +58,36 @@ def caps(found: pd.DataFrame, name: str, title: str) -> pd.Series:
     return pd.Series(out, dtype=float)
 
 
+def to_target(found: pd.DataFrame, name: str, title: str) -> pd.Series:
+    """-log(bytes) of the shortest training that reaches the target, by seed.
+
+    The target of a seed is :data:`SHORT` below the best validation AUC of FedSplitNN over its
+    settings. A system that never reaches it counts with its longest training.
+    """
+    some = found[(found.world == name) & (found.stage == "settings") & (found.metric == "auc")]
+    some = some[(some.attack == "") & (some.split == "validation")]
+    goal = some[some.system == "FedSplitNN"].groupby("seed").value.max() - SHORT
+    own = some[some.system == title]
+    there = own[own.value >= own.seed.map(goal)].groupby("seed").bytes.min()
+    most = own.groupby("seed").bytes.max()
+    return -np.log(there.reindex(most.index).fillna(most))
+
+
 def effects(found: pd.DataFrame, claim: Claim) -> dict[str, Effect]:
     """What every data set that was tried says of a claim."""
     names = [n for n, w in WORLDS.items() if w.family == claim.family]
     tries = max(1, sum(WORLDS[n].real for n in names))
-    figure = caps if claim.figure == "cap" else utility
+    figure = {"cap": caps, "bytes": to_target}.get(claim.figure, utility)
+    paper = claim.effect
+    if claim.figure == "bytes":
+        paper = (math.log(paper[0]), math.log(paper[1]))
     out = {}
     for name in names:
         better, worse = (figure(found, name, t) for t in (claim.better, claim.worse))
         seeds = [s for s in better.index if s in worse.index]
         if seeds:
             out[name] = judged(
-                better[seeds].tolist(), worse[seeds].tolist(), claim.effect,
+                better[seeds].tolist(), worse[seeds].tolist(), paper,
                 room=_room(found, name, claim), tries=tries,
             )  # fmt: skip
     return out
@@ -68,7 +96,7 @@ def effects(found: pd.DataFrame, claim: Claim) -> dict[str, Effect]:
 def _room(found: pd.DataFrame, name: str, claim: Claim) -> float | None:
     """How far the worse system with everything it lacks is above it."""
     ceiling = CEILINGS.get(claim.worse)
-    if ceiling is None or claim.figure == "cap":
+    if ceiling is None or claim.figure != "main":
         return None
     above, below = (utility(found, name, t) for t in (ceiling, claim.worse))
     seeds = [s for s in above.index if s in below.index]
@@ -97,7 +125,9 @@ def page(found: pd.DataFrame, seeds: int) -> str:
             "",
             "Settings of each system were chosen by the mean of the main task on validation rows; "
             "no test figure was looked at for that. CAP is the mean over noise of 1, 5 and 25 of "
-            "main task x (1 - accuracy of model completion).",
+            "main task x (1 - accuracy of model completion). Bytes are those of the shortest "
+            f"training that comes within {SHORT:g} of the best validation AUC of FedSplitNN, over "
+            f"rates and epochs by seed, and are compared as ratios. {WIDENED}",
             "",
             "## One line for each claim",
             "",
@@ -123,6 +153,16 @@ def page(found: pd.DataFrame, seeds: int) -> str:
             "|---|---|---|---|---|---|---|---|---|",
             *_leaks(found),
             "",
+            "## What pre-training alone holds",
+            "",
+            "The passive party's encoder frozen after pre-training, and a head on it from 80 "
+            "labelled rows (model completion at that moment): test rows, and what lies above all "
+            "controls, own columns among them.",
+            "",
+            "| where | system | head on the frozen encoder | above control |",
+            "|---|---|---|---|",
+            *_probes(found),
+            "",
             "Data sets: " + "; ".join(f"*{n}*: {w.words}" for n, w in WORLDS.items()) + ".",
             "",
         ]
@@ -136,14 +176,19 @@ def _verdict(found: dict[str, Effect]) -> tuple[str, Effect]:
 
 
 def _said(claim: Claim) -> str:
+    if claim.figure == "bytes":
+        return f"{claim.better} reaches what {claim.worse} reaches with fewer bytes"
     what = "CAP of " if claim.figure == "cap" else ""
     fewer = f", at {claim.bytes:.0f} times fewer bytes" if claim.bytes else ""
     return f"{what}{claim.better} > {claim.worse}{fewer}"
 
 
-def _interval(effect: Effect) -> str:
+def _interval(claim: Claim, effect: Effect) -> str:
     if effect.low is None or effect.high is None:
         return f"{effect.mean:+.3f}"
+    if claim.figure == "bytes":
+        mean, low, high = (math.exp(v) for v in (effect.mean, effect.low, effect.high))
+        return f"1/{mean:.2f} of the bytes [1/{low:.2f}, 1/{high:.2f}]"
     return f"{effect.mean:+.3f} [{effect.low:+.3f}, {effect.high:+.3f}]"
 
 
@@ -160,10 +205,12 @@ def _plain(value: float) -> str:
 def _line(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> str:
     low, high = claim.effect
     paper = f"{_plain(low)} to {_plain(high)} ({claim.source})"
+    if claim.figure == "bytes":
+        paper = f"1/{low:.2f} to 1/{high:.2f} ({claim.source})"
     if not told:
         return f"| {claim.paper} | {_said(claim)} | | | {paper} | not tried |"
     name, effect = _verdict(told)
-    shown = _interval(effect)
+    shown = _interval(claim, effect)
     if claim.bytes:
         ratio = bytes_of(found, name, claim.worse) / bytes_of(found, name, claim.better)
         shown += f", {ratio:.0f} times fewer bytes"
@@ -173,7 +220,8 @@ def _line(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> str:
 def _details(claim: Claim, told: dict[str, Effect]) -> Iterator[str]:
     for name, effect in told.items():
         control = "" if WORLDS[name].real else " (drawn)"
-        yield f"| {_said(claim)} | {name}{control} | {_interval(effect)} | {_reason(effect)} |"
+        shown = _interval(claim, effect)
+        yield f"| {_said(claim)} | {name}{control} | {shown} | {_reason(effect)} |"
 
 
 def _leaks(found: pd.DataFrame) -> Iterator[str]:
@@ -182,11 +230,22 @@ def _leaks(found: pd.DataFrame) -> Iterator[str]:
             some = found[(found.world == name) & (found.system == title)]
             some = some[some.stage == "leakage"]
             for word, (defense, strength) in PROTECTIONS.items() if len(some) else ():
-                at = some[(some.defense == defense) & (some.strength == strength)]
-                if defense == "iso" and strength == 0:
-                    at = some[some.strength == 0]
+                at = some[some.defense.str.startswith(defense)]
+                at = at if strength is None else at[at.strength == strength]
                 if len(at):
                     yield f"| {name} | {title} | {word} | {' | '.join(_cells(at))} |"
+                elif defense == ENCRYPTED["name"]:
+                    yield f"| {name} | {title} | {word} | cannot: {BESIDE} | | | | | |"
+
+
+def _probes(found: pd.DataFrame) -> Iterator[str]:
+    """What a head on an encoder reaches that no label has touched."""
+    some = found[(found.stage == "leakage") & (found.defense == "iso") & (found.strength == 0)]
+    some = some[(some.phase == "pretrain") & (some.split == "test")]
+    some = some[some.attack.str.startswith("model_completion")]
+    for (name, title), at in some.groupby(["world", "system"], sort=False):
+        at = at[at.metric == ("auc" if (at.metric == "auc").any() else "accuracy")]
+        yield f"| {name} | {title} | {_mean(at.value)} | {_mean(at.advantage)} |"
 
 
 def _cells(at: pd.DataFrame) -> Iterator[str]:

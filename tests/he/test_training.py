@@ -88,6 +88,30 @@ def test_emulated_is_clear_up_to_flooding() -> None:
     assert far[1] < far[0] / 2**6
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("algorithm", "iterations"), [("fedlocal_ssl", 1), ("fedcssl", 0)])
+def test_fine_tuning_after_private_pre_training_is_encrypted_as_well(
+    algorithm: str, iterations: int, shared: bool
+) -> None:
+    """The heads of pre-training go, the layer between bottom and top stays, and it learns."""
+    net = {"top": (), "optimizer": "adam", "pretrain_iterations": iterations,
+           "pretrain_batch_size": 32, "projector_hidden": 8, "projector_out": 8,
+           "predictor_hidden": 4, "batch_size": 48, "own_control": False}  # fmt: skip
+    settings: dict[str, Any] = {"algorithm": algorithm, "net": net}
+    weights = {"weights": "shared"} if shared else {}
+    trained = run(mode="emulated", **weights, **settings)
+    once = run(mode="emulated", **weights, algorithm=algorithm, net={**net, "epochs": 1})
+    layers = [
+        t.fed.active.modules["interactive.passive1"].params["weight"] for t in (once, trained)
+    ]
+    assert float((layers[1] - layers[0]).abs().max()) > 1e-3
+    assert ("share" in trained.fed.parties["passive1"].modules) is shared
+    assert not [k for k in trained.fed.active.modules if k.endswith("_projector")]
+    if not shared:
+        far = float((logits(trained) - logits(run(mode="clear", **settings))).abs().max())
+        assert 1e-5 < far < 1e-2
+
+
 def test_plain_weights_are_autograd_with_sgd() -> None:
     """The layer trained by the protocol equals one trained by autograd and plain SGD."""
     wanted = (

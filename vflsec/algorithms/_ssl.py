@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vflsec import check
 from vflsec.algorithms._pretraining import Pretraining, Recipe
-from vflsec.algorithms._ssl_build import add_heads, encoder, member, refuse
+from vflsec.algorithms._ssl_build import HEADS, add_heads, encoder, member, refuse
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation, Pass, Phase
@@ -247,7 +247,7 @@ class SelfSupervised(SplitNN):
         """Projectors, predictors and towers that are not pooled have served."""
         fed.extra.pop("pretraining", None)
         for party in fed.parties.values():
-            for part in [k for k in party.modules if k not in ("bottom", "top")]:
+            for part in [k for k in party.modules if k.endswith(HEADS)]:
                 del party.modules[part]
             party.start(self.optimizer, self.lr, self.weight_decay, embedding_l2=self.embedding_l2)
             party.clip_norm = self.finetune_clip_norm

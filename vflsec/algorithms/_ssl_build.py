@@ -25,7 +25,7 @@ from vflsec.rng import Streams, as_global, generator
 if TYPE_CHECKING:
     from vflsec.algorithms._ssl import SelfSupervised
 
-__all__ = ["add_heads", "encoder", "member", "refuse"]
+__all__ = ["HEADS", "add_heads", "encoder", "member", "refuse"]
 
 
 def refuse(algorithm: SelfSupervised, fed: Federation) -> None:
@@ -69,6 +69,10 @@ def refuse(algorithm: SelfSupervised, fed: Federation) -> None:
                 "Give all parties the same cut and the same last hidden width, or leave 'top' "
                 "out of average.",
             )
+
+
+HEADS = ("_tower", "_projector", "_predictor")
+"""Ends of the names of what serves in pre-training alone."""
 
 
 def add_heads(
