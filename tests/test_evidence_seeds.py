@@ -151,6 +151,7 @@ def test_the_page(script: Any) -> None:
     assert lines[0].startswith(f"{jpl} FPD > Local | credit, served alone | +0.006 [+0.00")
     assert lines[0].endswith("| +0.0019 to +0.0065 (table 2, Criteo A) | reproduced |")
     assert lines[1].endswith("not reproduced: the opposite holds |")
+    assert re.search(r"\| FPD > Local \| credit, served alone \| .* \| \+0\.080 \| reprod", text)
     assert "not reproduced: an effect of the paper's size is excluded |" in lines[2]
     assert "| CAP of FedHSSL > FedLocalSSL | credit, 300 labels | +0.050" in text
     assert "One-shot > vanilla VFL, at 330 times fewer bytes | | | +0.354 to +0.468 (table 1) | " \

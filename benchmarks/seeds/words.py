@@ -137,9 +137,12 @@ def page(found: pd.DataFrame, seeds: int) -> str:
             "",
             "## Every data set that was tried",
             "",
-            "| claim | where | effect [interval] | verdict |",
-            "|---|---|---|---|",
-            *(line for c, e in told.items() for line in _details(c, e)),
+            "*Room* is how far the worse system would be above itself with everything it lacks: all "
+            "labels, all aligned rows, or (of Local) the teacher, which needs the partner.",
+            "",
+            "| claim | where | effect [interval] | room | verdict |",
+            "|---|---|---|---|---|",
+            *(line for c, e in told.items() for line in _details(found, c, e)),
             "",
             "## What each system gives away",
             "",
@@ -217,10 +220,11 @@ def _line(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> str:
     return f"| {claim.paper} | {_said(claim)} | {name} | {shown} | {paper} | {_reason(effect)} |"
 
 
-def _details(claim: Claim, told: dict[str, Effect]) -> Iterator[str]:
+def _details(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> Iterator[str]:
     for name, effect in told.items():
         control = "" if WORLDS[name].real else " (drawn)"
-        shown = _interval(claim, effect)
+        room = _room(found, name, claim)
+        shown = f"{_interval(claim, effect)} | {'' if room is None else f'{room:+.3f}'}"
         yield f"| {_said(claim)} | {name}{control} | {shown} | {_reason(effect)} |"
 
 
