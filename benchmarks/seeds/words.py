@@ -137,8 +137,8 @@ def page(found: pd.DataFrame, seeds: int) -> str:
             "",
             "## Every data set that was tried",
             "",
-            "*Room* is how far the worse system would be above itself with everything it lacks: all "
-            "labels, all aligned rows, or (of Local) the teacher, which needs the partner.",
+            "*Room* is how far the worse system would be above itself with everything it lacks: "
+            "all labels, all aligned rows, or (of Local) the teacher, which needs the partner.",
             "",
             "| claim | where | effect [interval] | room | verdict |",
             "|---|---|---|---|---|",
