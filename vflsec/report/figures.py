@@ -34,6 +34,7 @@ __all__ = [
     "leaks",
     "points",
     "privacy_utility",
+    "reconstructions",
     "series",
     "trade_offs",
 ]
@@ -423,6 +424,50 @@ def leak_matrix(data: Data, *, dataset: str | None = None, ax: Axes | None = Non
     """
     cells = leaks(data, dataset)
     return _heat(cells, _axes(ax, _size(cells)), _chosen(data, dataset)[0]["dataset"])
+
+
+def reconstructions(
+    data: Mapping[str, Any], *, dataset: str | None = None, ax: Axes | None = None
+) -> Axes:
+    """Images, and below each what an attack made of it; two lines for each attack and defense.
+
+    Args:
+        data: a summary; its ``pictures`` are drawn.
+        dataset: only this one; None takes the first that has pictures.
+        ax: where to draw.
+
+    Raises:
+        ConfigError: there are none; the attack's `pictures` asks for them.
+    """
+    import numpy as np
+
+    found = [p for p in data.get("pictures", []) if dataset in (None, p["dataset"])]
+    found = [p for p in found if p["dataset"] == found[0]["dataset"]]
+    if not found:
+        raise ConfigError("figure: there are no pictures. Set pictures = 4 in the [[attack]].")
+    tall = max(p["shape"][1] for p in found)
+    wide = max(p["shape"][2] for p in found)
+    most = max(len(p["rows"]) for p in found)
+    sheet = np.ones((2 * len(found) * (tall + 1), most * (wide + 1), 3))
+    names = []
+    for i, p in enumerate(found):
+        channels, h, w = p["shape"]
+        for j, (real, made) in enumerate(zip(p["truth"], p["guess"], strict=True)):
+            for k, shades in enumerate((real, made)):
+                image = np.reshape(shades, (channels, h, w)).transpose(1, 2, 0) / 255
+                image = image if channels == 3 else image.mean(axis=2, keepdims=True)
+                top, left = (2 * i + k) * (tall + 1), j * (wide + 1)
+                sheet[top : top + h, left : left + w] = image
+        strength = "" if p["strength"] is None or p["defense"] == "none" else f" {p['strength']:g}"
+        names += [f"{p['party']}: true", f"{p['attack']}, {p['defense']}{strength}"]
+    ax = _axes(ax, (2.6 + 0.55 * most, 0.5 + 1.1 * len(found) * tall / wide * 0.55))
+    ax.imshow(sheet, interpolation="nearest")
+    ax.set_xticks([])
+    ax.set_yticks([tall / 2 + i * (tall + 1) for i in range(len(names))], [_name(n) for n in names])
+    ax.tick_params(length=0, labelsize="small")
+    ax.spines[:].set_visible(False)
+    ax.set_title(_name(found[0]["dataset"]), fontsize="medium", loc="left")
+    return ax
 
 
 def leaks(data: Data, dataset: str | None = None) -> dict[tuple[str, str], float | None]:
