@@ -40,7 +40,9 @@ def _identity(spec: Any) -> dict[str, Any]:
     out.pop("timeout", None)
     if "defenses" in out:
         out["defenses"] = [{f.name: getattr(d, f.name) for f in fields(d)} for d in spec.defenses]
-    return {k: v for k, v in out.items() if v or k not in ("code", "dosing", "untested")}
+    return {
+        k: v for k, v in out.items() if v or k not in ("code", "dosing", "pictures", "untested")
+    }
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class AttackSpec:
             key.
         dosing: shares of rows over which a planted leak is laid, to learn what the attack would
             have found: measures whose phase is ``PHASE@dose=SHARE``.
+        pictures: of how many rows of images the answer and the truth are kept, for reports.
     """
 
     name: str
@@ -94,6 +97,7 @@ class AttackSpec:
     code: str = ""
     timeout: float = 0.0
     dosing: tuple[float, ...] = ()
+    pictures: int = 0
 
     @cached_property
     def key(self) -> str:

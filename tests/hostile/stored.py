@@ -116,6 +116,7 @@ SUMMARY: dict[str, tuple[str, Any, int]] = {
     "attacks of numbers": ("attacks", [3], 2),
     "defenses of numbers": ("defenses", [3], 2),
     "doses of numbers": ("dosing", [3], 2),
+    "pictures of numbers": ("pictures", [3], 2),
     "epochs of numbers": ("over_time", [3], 2),
     "no versions": ("versions", {}, 2),
 }  # fmt: skip

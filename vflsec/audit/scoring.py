@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from vflsec.audit import pictures
 from vflsec.audit.embeddings import score_embedding
 from vflsec.audit.goals import SCORED, goal_of, label_truth
 from vflsec.audit.metrics import score
 from vflsec.cell import Measure, victims
-from vflsec.guess import Guess
+from vflsec.guess import Guess, Truth
 from vflsec.measure.attack import Answer
 from vflsec.task import Task
 from vflsec.view import Table
@@ -94,12 +97,26 @@ def _by_split(
                 cv = control.cv if math.isfinite(control.cv) else None
                 figures = {"value": s.value, "cv": cv}
                 beside.setdefault(s.metric, {})[control.name] = figures
+        notes = guess.notes
+        if answer.of.spec.pictures and goal.truth.target == "feature":
+            notes = {**notes, "pictures": _pictures(answer, guess, goal.truth, task, rows)}
         for s in found:
             yield Measure(
                 split=split, metric=s.metric, value=s.value, low=s.low, high=s.high, n=s.n,
-                chance=s.chance, controls=beside.get(_same(s.metric), {}), notes=guess.notes,
-                **base,
+                chance=s.chance, controls=beside.get(_same(s.metric), {}), notes=notes, **base,
             )  # fmt: skip
+            notes = guess.notes
+
+
+def _pictures(
+    answer: Answer, guess: Guess, truth: Truth, task: Task, rows: NDArray[np.int64]
+) -> list[dict[str, Any]]:
+    spec = answer.of.spec
+    parties = [
+        (p, task.schema[p].design(task.x[p][:1]).shape[1], task.schema[p].shape)
+        for p in victims("feature", spec.adversary, task.parties, spec.victim)
+    ]
+    return pictures.beside(guess, truth, rows, parties, spec.pictures)
 
 
 def _same(metric: str) -> str:

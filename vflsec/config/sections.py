@@ -170,6 +170,8 @@ class Attack(_Section):
     """Also attack after every epoch."""
     dosing: list[Annotated[float, Field(gt=0, lt=1)]] = []
     """Shares of rows over which a planted leak is laid, to learn what the attack would find."""
+    pictures: Annotated[int, Field(ge=0, le=12)] = 0
+    """Images to draw beside what an attack on columns made of them; the results then hold them."""
 
 
 class Audit(_Section):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
     from vflsec.plan.values import DataInfo
 
-__all__ = ["unfit_defenses", "unknown_parties"]
+__all__ = ["undrawable", "unfit_defenses", "unknown_parties"]
 
 
 def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Problem]:
@@ -56,3 +56,12 @@ def unfit_defenses(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Pr
             except ConfigError as error:
                 rule = f"cannot be put on data {info.name}: {error}"
                 yield scenario.error(("defense", i), rule, section.name)
+
+
+def undrawable(scenario: Scenario) -> Iterator[Problem]:
+    """Attacks whose answers are no columns, and of which pictures are asked all the same."""
+    for i, section in enumerate(scenario.root.attack):
+        target = registry.attacks.get(section.name).target  # type: ignore[attr-defined]
+        if section.pictures and target != "feature":
+            rule = f"must be 0: {section.name} guesses no columns (its target is {target!r})."
+            yield scenario.error(("attack", i, "pictures"), rule, section.pictures)

@@ -19,7 +19,7 @@ from vflsec.data.load import load_source
 from vflsec.data.remarks import missing_by_column, remarks
 from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate
-from vflsec.plan.feasible import unfit_defenses, unknown_parties
+from vflsec.plan.feasible import undrawable, unfit_defenses, unknown_parties
 from vflsec.plan.gates import unanswered
 from vflsec.plan.observe import labelled_rows, refusal
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
@@ -113,6 +113,7 @@ class _Planner:
         self.sources = {i.name: source for i, (_, source) in zip(infos, loaded, strict=True)}
         self.problems += unknown_parties(self.scenario, infos)
         self.problems += unfit_defenses(self.scenario, infos)
+        self.problems += undrawable(self.scenario)
         if self.problems:
             return
         seeds, self.grid = self.root.audit.seeds, self.cells.grid()
@@ -212,6 +213,7 @@ class _Planner:
                         code=registry.attacks.entry(section.name).code,
                         timeout=self.root.audit.timeout,
                         dosing=tuple(sorted(section.dosing)) if info is like else (),
+                        pictures=section.pictures if info is like else 0,
                     ),
                 )
 
@@ -255,7 +257,7 @@ class _Planner:
             keys = tuple(c.key for c in members)
             specs: dict[str, AttackSpec] = {}
             for i, asked in self._written(info, info):
-                written = replace(asked, over_time=False, dosing=())
+                written = replace(asked, over_time=False, dosing=(), pictures=0)
                 others = alternatives(written.name, written.params)
                 several = [written, *(replace(written, params=p) for p in others)]
                 fit = [s for s in several if not refusal(_made(s), s, info, members[0])[0]]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec.audit import matrix
+from vflsec.audit import matrix, pictures
 from vflsec.audit.alive import titles
 from vflsec.audit.evaluation import Evaluation, costs
 from vflsec.audit.exposure import outcomes
@@ -109,6 +109,7 @@ def summary_of(
             "strongest": matrix.strongest(points, record["confidence"]),
             "over_time": _rows(evaluation.over_time),
             "dosing": list(evaluation.dosing),
+            "pictures": list(pictures.collected(record, results)),
             "grid": list(evaluation.grid),
             "alive": {
                 label: {"alive": shown, "evidence": why}

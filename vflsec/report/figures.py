@@ -19,7 +19,7 @@ from vflsec import check
 from vflsec.audit import matrix
 from vflsec.audit.leakage import rows_of
 from vflsec.errors import ConfigError
-from vflsec.report.text import clean
+from vflsec.report.drawing import axes, heat, short, size_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,13 +34,13 @@ __all__ = [
     "leaks",
     "points",
     "privacy_utility",
+    "reconstructions",
     "series",
     "trade_offs",
 ]
 
 COLORS = ("#1f78c8", "#d1580b", "#0f8f6a", "#b0529e", "#8f7000", "#6a6fe0", "#cf4055", "#4c8291")
 _MARKERS = "osD^vPX*"
-_PAPER, _INK = "#ffffff", "#16181d"
 
 Data: TypeAlias = pd.DataFrame | Mapping[str, Any]
 Point: TypeAlias = Mapping[str, Any]
@@ -88,21 +88,6 @@ def _chosen(data: Data, dataset: str | None) -> list[dict[str, Any]]:
     if not found:
         raise check.fail("figure: data", "results with at least one attack that ran", "none")
     return [p for p in found if p["dataset"] == found[0]["dataset"]]
-
-
-def _name(text: object, most: int = 44) -> str:
-    """A user's name as a label: no control character, no formula, not too long."""
-    shown = clean(text)
-    shown = shown if len(shown) <= most else shown[: most - 1] + "…"
-    return shown.replace("$", r"\$")
-
-
-def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
-    if ax is not None:
-        return ax
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=size, layout="constrained").add_subplot()
 
 
 def series(rows: Sequence[Point]) -> dict[str, list[Point]]:
@@ -194,7 +179,7 @@ def advantage_by_strength(
         ConfigError: no attack ran, or there is no such data set.
     """
     rows = _chosen(data, dataset)
-    ax = _axes(ax, (6.4, 3.8))
+    ax = axes(ax, (6.4, 3.8))
     grid = sorted({_level(p) for p in rows})
     place = {s: float(i) for i, s in enumerate(grid)}
     lines = series(rows)
@@ -207,7 +192,7 @@ def advantage_by_strength(
             [place[_level(p)] + offset for p in seen],
             [p["advantage"] for p in seen],
             yerr=[[e[0] for e in errors], [e[1] for e in errors]],
-            label=_name(label), color=COLORS[i % len(COLORS)], marker=_MARKERS[i % len(_MARKERS)],
+            label=short(label), color=COLORS[i % len(COLORS)], marker=_MARKERS[i % len(_MARKERS)],
             markersize=5, linewidth=1.6, capsize=3, elinewidth=1.0,
         )  # fmt: skip
     ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
@@ -215,7 +200,7 @@ def advantage_by_strength(
     ax.set_xlim(-0.5, max(len(grid) - 0.5, 0.5))
     ax.set_xlabel(_strength_name(rows))
     ax.set_ylabel(f"advantage in {_metric(rows[0]['primary'])}")
-    ax.set_title(_name(rows[0]["dataset"]), fontsize="medium", loc="left")
+    ax.set_title(short(rows[0]["dataset"]), fontsize="medium", loc="left")
     _legend(ax, len(lines))
     return _dress(ax)
 
@@ -246,12 +231,12 @@ def leakage_over_epochs(
         strength = "" if not r["strength"] else f", {r['defense']} {r['strength']:g}"
         label = f"{r['attack']} by {r['adversary']}, {r['split']} rows, {phase}{strength}"
         lines.setdefault(label, []).append((int(epoch) + 1, r))
-    ax = _axes(ax, (6.4, 3.8))
+    ax = axes(ax, (6.4, 3.8))
     for i, (label, of) in enumerate(lines.items()):
         of.sort(key=lambda pair: pair[0])
         at = [epoch for epoch, _ in of]
         color = COLORS[i % len(COLORS)]
-        ax.plot(at, [r["advantage"] for _, r in of], label=_name(label, 80), color=color,
+        ax.plot(at, [r["advantage"] for _, r in of], label=short(label, 80), color=color,
                 marker=_MARKERS[i % len(_MARKERS)], markersize=4, linewidth=1.6)  # fmt: skip
         if all(r["advantage_low"] is not None for _, r in of):
             ax.fill_between(at, [r["advantage_low"] for _, r in of],
@@ -260,14 +245,14 @@ def leakage_over_epochs(
     ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
     ax.set_xlabel("epochs seen")
     ax.set_ylabel(f"advantage in {_metric(rows[0]['primary'])}")
-    ax.set_title(_name(rows[0]["dataset"]), fontsize="medium", loc="left")
+    ax.set_title(short(rows[0]["dataset"]), fontsize="medium", loc="left")
     _legend(ax, len(lines))
     return _dress(ax)
 
 
 def _strength_name(rows: Sequence[Point]) -> str:
     names = [d for d in dict.fromkeys(r["defense"] for r in rows) if d != "none"]
-    return f"strength of {_name(names[0])}" if len(names) == 1 else "strength of the defense"
+    return f"strength of {short(names[0])}" if len(names) == 1 else "strength of the defense"
 
 
 def _metric(name: str) -> str:
@@ -291,7 +276,7 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
         ConfigError: no attack ran, or there is no such data set.
     """
     rows = [p for p in _chosen(data, dataset) if p["utility"] is not None]
-    ax = _axes(ax, (6.4, 4.2))
+    ax = axes(ax, (6.4, 4.2))
     lines, marks = series(rows), []
     for i, (label, of) in enumerate(lines.items()):
         seen = [p for p in of if p["value"] is not None]
@@ -301,18 +286,18 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
             [p["utility"] for p in seen], [p["value"] for p in seen],
             xerr=[[e[0] for e in x], [e[1] for e in x]],
             yerr=[[e[0] for e in y], [e[1] for e in y]],
-            label=_name(label), color=color, marker=_MARKERS[i % len(_MARKERS)], markersize=5,
+            label=short(label), color=color, marker=_MARKERS[i % len(_MARKERS)], markersize=5,
             linewidth=1.4, capsize=2, elinewidth=0.8,
         )  # fmt: skip
         marks += [(f"{_level(p):g}", p["utility"], p["value"], color) for p in seen]
     for (control, value), style in zip(_controls(rows), itertools.cycle(("--", ":", "-."))):
-        label = f"control: {_name(control)} {value:.2f}"
+        label = f"control: {short(control)} {value:.2f}"
         ax.axhline(value, linestyle=style, linewidth=1.1, color="#808080", label=label)
     _mark(ax, marks, 4.0)
     if rows:
         ax.set_xlabel(f"utility: {_metric(rows[0]['utility_metric'])} of the main task")
         ax.set_ylabel(f"attack: {_metric(rows[0]['primary'])}")
-        ax.set_title(_name(rows[0]["dataset"]), fontsize="medium", loc="left")
+        ax.set_title(short(rows[0]["dataset"]), fontsize="medium", loc="left")
     _legend(ax, len(lines))
     return _dress(ax)
 
@@ -354,7 +339,7 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
         ConfigError: no attack ran, or there is no such data set.
     """
     rows = trade_offs(data, dataset)
-    ax = _axes(ax, (6.4, 4.2))
+    ax = axes(ax, (6.4, 4.2))
     several, marks = len({(p["defense"], p["strength"]) for p in rows}) > 1, []
     for i, p in enumerate(rows):
         down, up = _error(p, "utility")
@@ -367,7 +352,7 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
             linestyle="", markersize=4 + 16 * max(0.0, p["advantage"]) ** 0.5, capsize=2,
             elinewidth=0.8,
         )  # fmt: skip
-        ax.plot([], [], marker, markersize=5, color=color, label=_name(label, 60))
+        ax.plot([], [], marker, markersize=5, color=color, label=short(label, 60))
         marks.append((f"{p['advantage']:+.2f}", p["bytes"] / 1e6, p["utility"], None))
     if rows:
         sent = [p["bytes"] for p in rows]
@@ -377,7 +362,7 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
         _mark(ax, marks, 9.0)
         ax.set_xlabel("sent in training, MB (number and size of a marker: largest advantage)")
         ax.set_ylabel(f"utility: {_metric(rows[0]['utility_metric'])} of the main task")
-        ax.set_title(_name(rows[0]["dataset"]), fontsize="medium", loc="left")
+        ax.set_title(short(rows[0]["dataset"]), fontsize="medium", loc="left")
     _legend(ax, 4 if rows else 0)
     return _dress(ax)
 
@@ -409,7 +394,7 @@ def attack_by_defense(data: Data, *, dataset: str | None = None, ax: Axes | None
         if r["defense"] != "none" and r["strength"] is not None:
             at += f" {r['strength']:g}"
         cells[down, f"{r['algorithm']}\n{at}" if wide else at] = r["advantage"]
-    return _heat(cells, _axes(ax, _size(cells)), rows[0]["dataset"])
+    return heat(cells, axes(ax, size_of(cells)), rows[0]["dataset"])
 
 
 def leak_matrix(data: Data, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
@@ -422,62 +407,54 @@ def leak_matrix(data: Data, *, dataset: str | None = None, ax: Axes | None = Non
         ConfigError: no attack ran, or there is no such data set.
     """
     cells = leaks(data, dataset)
-    return _heat(cells, _axes(ax, _size(cells)), _chosen(data, dataset)[0]["dataset"])
+    return heat(cells, axes(ax, size_of(cells)), _chosen(data, dataset)[0]["dataset"])
+
+
+def reconstructions(
+    data: Mapping[str, Any], *, dataset: str | None = None, ax: Axes | None = None
+) -> Axes:
+    """Images, and below each what an attack made of it; two lines for each attack and defense.
+
+    Args:
+        data: a summary; its ``pictures`` are drawn.
+        dataset: only this one; None takes the first that has pictures.
+        ax: where to draw.
+
+    Raises:
+        ConfigError: there are none; the attack's `pictures` asks for them.
+    """
+    import numpy as np
+
+    found = [p for p in data.get("pictures", []) if dataset in (None, p["dataset"])]
+    found = [p for p in found if p["dataset"] == found[0]["dataset"]]
+    if not found:
+        raise ConfigError("figure: there are no pictures. Set pictures = 4 in the [[attack]].")
+    tall = max(p["shape"][1] for p in found)
+    wide = max(p["shape"][2] for p in found)
+    most = max(len(p["rows"]) for p in found)
+    sheet = np.ones((2 * len(found) * (tall + 1), most * (wide + 1), 3))
+    names = []
+    for i, p in enumerate(found):
+        channels, h, w = p["shape"]
+        for j, (real, made) in enumerate(zip(p["truth"], p["guess"], strict=True)):
+            for k, shades in enumerate((real, made)):
+                image = np.reshape(shades, (channels, h, w)).transpose(1, 2, 0) / 255
+                image = image if channels == 3 else image.mean(axis=2, keepdims=True)
+                top, left = (2 * i + k) * (tall + 1), j * (wide + 1)
+                sheet[top : top + h, left : left + w] = image
+        strength = "" if p["strength"] is None or p["defense"] == "none" else f" {p['strength']:g}"
+        names += [f"{p['party']}: true", f"{p['attack']}, {p['defense']}{strength}"]
+    ax = axes(ax, (2.6 + 0.55 * most, 0.5 + 1.1 * len(found) * tall / wide * 0.55))
+    ax.imshow(sheet, interpolation="nearest")
+    ax.set_xticks([])
+    ax.set_yticks([tall / 2 + i * (tall + 1) for i in range(len(names))], [short(n) for n in names])
+    ax.tick_params(length=0, labelsize="small")
+    ax.spines[:].set_visible(False)
+    ax.set_title(short(found[0]["dataset"]), fontsize="medium", loc="left")
+    return ax
 
 
 def leaks(data: Data, dataset: str | None = None) -> dict[tuple[str, str], float | None]:
     """{(whose secret, who learns it): largest advantage} behind :func:`leak_matrix`."""
     found = matrix.leaks(_chosen(data, dataset))
     return {(matrix.secret(r), r["adversary"]): r["advantage"] for r in found}
-
-
-def _size(cells: Mapping[tuple[str, str], Any]) -> tuple[float, float]:
-    """Inches that hold the cells and their labels."""
-    down, across = {k[0] for k in cells}, {k[1] for k in cells}
-    left = 0.085 * max(len(_name(d)) for d in down)
-    below = 0.05 * max(len(_name(a, 24)) for a in across)
-    return max(3.4, 0.8 + left + 0.75 * len(across)), max(1.5, 0.7 + below + 0.42 * len(down))
-
-
-def _heat(cells: Mapping[tuple[str, str], float | None], ax: Axes, title: str) -> Axes:
-    import numpy as np
-    from matplotlib import colormaps
-    from matplotlib.colors import Normalize
-    from matplotlib.patches import Rectangle
-
-    down = list(dict.fromkeys(k[0] for k in cells))
-    across = list(dict.fromkeys(k[1] for k in cells))
-    known = [abs(v) for v in cells.values() if v is not None]
-    scale = Normalize(0, max(0.2, *known) if known else 0.2, clip=True)
-    reds = colormaps["YlOrRd"]
-    for i, row in enumerate(down):
-        for j, column in enumerate(across):
-            value = cells.get((row, column))
-            color = "#9a9a9a" if value is None else reds(scale(max(value, 0.0)) * 0.9)
-            if value is not None and value <= 0:
-                color = "#cfe3d8"
-            ax.add_patch(Rectangle((j - 0.48, i - 0.46), 0.96, 0.92, facecolor=color))
-            rgb = np.array([0.6] * 3 if value is None else _rgb(color))
-            ink = _INK if rgb @ (0.2126, 0.7152, 0.0722) > 0.42 else _PAPER
-            ax.text(j, i, "–" if value is None else f"{value:+.2f}", ha="center", va="center",
-                    color=ink, fontsize="small")  # fmt: skip
-    ax.set_xlim(-0.5, len(across) - 0.5)
-    ax.set_ylim(len(down) - 0.5, -0.5)
-    turn = 30 if max((len(a) for a in across), default=0) > 9 else 0
-    ax.set_xticks(
-        range(len(across)),
-        [_name(a, 24) for a in across],
-        rotation=turn,
-        ha="right" if turn else "center",
-    )
-    ax.set_yticks(range(len(down)), [_name(d) for d in down])
-    ax.tick_params(length=0, labelsize="small")
-    ax.spines[:].set_visible(False)
-    ax.set_title(_name(title), fontsize="medium", loc="left")
-    return ax
-
-
-def _rgb(color: Any) -> Any:
-    from matplotlib.colors import to_rgb
-
-    return to_rgb(color)

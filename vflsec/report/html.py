@@ -164,9 +164,13 @@ def _figures(
         wanted.append(("Cost, utility and leakage together", figures.cost_utility_leakage))
     if any(r["dataset"] == name for r in summary.get("over_time", [])):
         wanted.append(("Leakage over the epochs", figures.leakage_over_epochs))
+    drawn = [p for p in summary.get("pictures", []) if p["dataset"] == name]
+    if drawn:
+        wanted.append(("Images, and what was made of them", figures.reconstructions))
     out = []
     for i, (title, draw) in enumerate(wanted):
         words = _together(summary, name) if draw is figures.cost_utility_leakage else ""
+        words = _pictures(drawn) if draw is figures.reconstructions else words
         alt = f"{title}, {name}. {words or _alt(rows, draw)}"
         out.append({"title": title, "alt": alt, "svg": svg(draw, summary, name, f"{prefix}f{i}")})
     return out
@@ -185,6 +189,15 @@ def _alt(rows: Sequence[Mapping[str, Any]], draw: Callable[..., Any]) -> str:
             text += f" to {number(b['advantage'], True)} ({place(b)})" if b is not a else ""
         said.append(text)
     return "; ".join(said) + "."
+
+
+def _pictures(drawn: Sequence[Mapping[str, Any]]) -> str:
+    """Which images the figure holds."""
+    return "; ".join(
+        f"{len(p['rows'])} images of {p['party']} and what {p['attack']} by {p['adversary']} made "
+        f"of them ({place(p)}), seed {p['seed']}"
+        for p in drawn
+    ) + "."  # fmt: skip
 
 
 def _together(summary: Mapping[str, Any], name: str) -> str:
