@@ -397,7 +397,7 @@ def test_section_with_relative_paths(folder):
 
 
 BAD_SECTIONS = [
-    ({}, "registered data set: avazu, bhi, breast_cancer"),
+    ({}, "registered data set: alike, avazu, bhi, breast_cancer"),
     ({"name": "brest_cancer"}, "Did you mean 'breast_cancer'"),
     ({"name": "digits", "params": {"partys": 2}}, "no parameter 'partys'"),
     ({"name": "digits", "label": "y"}, "'label' describes own tables"),
