@@ -158,6 +158,7 @@ def test_the_page(script: Any) -> None:
         "not tried |" in text  # fmt: skip
     leaked = "0.800 ± 0.000 (model_completion) | 0.123 ± 0.000 | not observable |  | 1,000,000 |"
     assert f"| credit, 300 labels | FedHSSL | none | 0.700 ± 0.013 | {leaked}" in text
+    assert "## What pre-training alone holds\n\nNot measured in this run." in text
 
 
 def counted(script: Any, bytes_of: dict[str, list[float]], fourth: float = 0.72) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -144,32 +144,42 @@ def page(found: pd.DataFrame, seeds: int) -> str:
             "|---|---|---|---|---|",
             *(line for c, e in told.items() for line in _details(found, c, e)),
             "",
-            "## What each system gives away",
-            "",
-            "The strongest of the attacks on labels by a passive party with 80 known rows (on "
-            "training rows; the largest of the means, so a little high), and what the active party "
-            "learns of the others' columns with 50 known rows (R², over its own means): value and "
-            "what lies above the strongest control, over seeds. Bytes are those of training.",
-            "",
-            "| where | system | protection | main task | labels to passive | above control | "
-            "columns to active | above control | bytes |",
-            "|---|---|---|---|---|---|---|---|---|",
-            *_leaks(found),
-            "",
-            "## What pre-training alone holds",
-            "",
-            "The passive party's encoder frozen after pre-training, and a head on it from 80 "
-            "labelled rows (model completion at that moment): test rows, and what lies above all "
-            "controls, own columns among them.",
-            "",
-            "| where | system | head on the frozen encoder | above control |",
-            "|---|---|---|---|",
-            *_probes(found),
-            "",
+            *_section(LEAKS, _leaks(found)),
+            *_section(PROBES, _probes(found)),
             "Data sets: " + "; ".join(f"*{n}*: {w.words}" for n, w in WORLDS.items()) + ".",
             "",
         ]
     )
+
+
+LEAKS = (
+    "## What each system gives away",
+    "",
+    "The strongest of the attacks on labels by a passive party with 80 known rows (on training "
+    "rows; the largest of the means, so a little high), and what the active party learns of the "
+    "others' columns with 50 known rows (R², over its own means): value and what lies above the "
+    "strongest control, over seeds. Bytes are those of training.",
+    "",
+    "| where | system | protection | main task | labels to passive | above control | columns to "
+    "active | above control | bytes |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
+PROBES = (
+    "## What pre-training alone holds",
+    "",
+    "The passive party's encoder frozen after pre-training, and a head on it from 80 labelled rows "
+    "(model completion at that moment): test rows, and what lies above all controls, own columns "
+    "among them.",
+    "",
+    "| where | system | head on the frozen encoder | above control |",
+    "|---|---|---|---|",
+)
+
+
+def _section(head: Sequence[str], rows: Iterator[str]) -> list[str]:
+    """A heading with its table; where there are no figures, that says so."""
+    lines = list(rows)
+    return [*head, *lines, ""] if lines else [head[0], "", "Not measured in this run.", ""]
 
 
 def _verdict(found: dict[str, Effect]) -> tuple[str, Effect]:
