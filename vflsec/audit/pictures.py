@@ -7,7 +7,7 @@ the picture again. Which rows are drawn does not depend on the answer: the first
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,9 @@ from vflsec.audit.evaluation import title_of
 from vflsec.audit.join import join
 from vflsec.audit.leakage import defense_point
 from vflsec.cell import CellResult
-from vflsec.guess import Guess, Truth
+
+if TYPE_CHECKING:
+    from vflsec.guess import Guess, Truth
 
 __all__ = ["Columns", "beside", "collected"]
 
