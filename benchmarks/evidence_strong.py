@@ -22,10 +22,10 @@ from vflsec.audit.result import Audit
 from vflsec.engine.run import run_audit
 
 SIZES = {"labelled": 3000, "test": 0.5}
-DATA = (
-    section(World("", "", SIZES, ("credit_default", "fate"))),
-    section(World("", "", SIZES, ("adult", "employer_vs_registry"))),
-    section(World("", "", {**SIZES, "shuffle_labels": True}, ("credit_default", "fate"))),
+WORLDS = (
+    World("", "", SIZES, ("credit_default", "fate")),
+    World("", "", SIZES, ("adult", "employer_vs_registry")),
+    World("", "", {**SIZES, "shuffle_labels": True}, ("credit_default", "fate")),
 )
 PROTECTIONS = {
     "none": ("iso", 0.0), "iso 5": ("iso", 5.0), "max_norm": ("max_norm", 0.0),
@@ -40,7 +40,6 @@ KNOWN = ("direction", "hints", "spectral", "cluster", "similarity", "model_compl
          "gradient_completion")  # fmt: skip
 SCENARIO: dict[str, Any] = {
     "name": "strong",
-    "data": list(DATA),
     "algorithm": {"name": "splitnn", "epochs": 8, "batch_size": 128},
     "defense": DEFENSES,
     "attack": [{"name": "norm"}, *({"name": name, "known_rows": 20} for name in KNOWN)],
@@ -69,7 +68,9 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true")
     out = ROOT / "build" / "evidence" / "strong"
     out.parent.mkdir(parents=True, exist_ok=True)
-    audit = run_audit(SCENARIO, out, fresh=parser.parse_args().fresh, device="cpu")
+    fresh = parser.parse_args().fresh
+    scenario = {**SCENARIO, "data": [section(world) for world in WORLDS]}
+    audit = run_audit(scenario, out, fresh=fresh, device="cpu")
     text = page(audit)
     print(text)
     (ROOT / "docs" / "evidence" / "strong.md").write_text(text, encoding="utf-8")
