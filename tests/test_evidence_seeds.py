@@ -186,7 +186,12 @@ def test_bytes_to_a_target(script: Any) -> None:
         "| 1/4.00 of the bytes [1/4.00, 1/4.00] | 1/4.94 to 1/5.00 (table 1) | repr"
         in words.page(found, 4)
     )
+    told = (
+        "| credit, counted | 1/4.00 of the bytes [1/4.00, 1/4.00] ({} of 4 seeds never come there)"
+    )
+    assert told.format(0) in words.page(found, 4)
     never = found[~((found.system == "FedBCD, Q = 5") & (found.setting > 0))]
+    assert "(4 of 4 seeds never come there)" in words.page(never, 4)
     assert words.to_target(never, "credit, counted", "FedBCD, Q = 5").iloc[0] == pytest.approx(
         -np.log(2e5)
     )

@@ -95,6 +95,7 @@ NETWORK: dict[str, Any] = {
 LENGTHS: dict[str, Any] = {
     "hidden": [64], "cut": 32, "batch_size": 64, "patience": 0, "select": False,
 }  # fmt: skip
+COUNTED: dict[str, Any] = {"labelled": 3000, "validation": 0.1, "test": 0.5, "scale": "rank"}
 HALVES: dict[str, Any] = {
     "encoder_kind": "conv", "hidden": [16, 32], "cut": 64, "batch_size": 32, "lr": 3e-3,
 }  # fmt: skip
@@ -151,13 +152,11 @@ WORLDS: dict[str, World] = {
     ),
     "credit, counted": World(
         "credit_default (30,000 rows), 3,000 labels, 15,000 test rows", "fedbcd",
-        {"labelled": 3000, "validation": 0.1, "test": 0.5, "scale": "rank"},
-        ("credit_default", "fate"), {}, LENGTHS,
+        COUNTED, ("credit_default", "fate"), {}, LENGTHS,
     ),
     "adult, counted": World(
         "adult (48,842 rows), 3,000 labels, 24,000 test rows", "fedbcd",
-        {"labelled": 3000, "validation": 0.1, "test": 0.5, "scale": "rank"},
-        ("adult", "employer_vs_registry"), {}, {**LENGTHS, "embedding": 8},
+        COUNTED, ("adult", "employer_vs_registry"), {}, {**LENGTHS, "embedding": 8},
     ),
     "credit, served alone": World(
         "credit_default (30,000 rows), 1,200 aligned of 3,300 own rows, 26,100 test rows", "jpl",

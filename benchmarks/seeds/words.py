@@ -64,13 +64,19 @@ def to_target(found: pd.DataFrame, name: str, title: str) -> pd.Series:
     The target of a seed is :data:`SHORT` below the best validation AUC of FedSplitNN over its
     settings. A system that never reaches it counts with its longest training.
     """
+    there, most = _reached(found, name, title)
+    return -np.log(there.fillna(most))
+
+
+def _reached(found: pd.DataFrame, name: str, title: str) -> tuple[pd.Series, pd.Series]:
+    """By seed: fewest bytes that reach the target (NaN if none do), and most bytes of all."""
     some = found[(found.world == name) & (found.stage == "settings") & (found.metric == "auc")]
     some = some[(some.attack == "") & (some.split == "validation")]
     goal = some[some.system == "FedSplitNN"].groupby("seed").value.max() - SHORT
     own = some[some.system == title]
-    there = own[own.value >= own.seed.map(goal)].groupby("seed").bytes.min()
     most = own.groupby("seed").bytes.max()
-    return -np.log(there.reindex(most.index).fillna(most))
+    there = own[own.value >= own.seed.map(goal)].groupby("seed").bytes.min()
+    return there.reindex(most.index), most
 
 
 def effects(found: pd.DataFrame, claim: Claim) -> dict[str, Effect]:
@@ -127,7 +133,8 @@ def page(found: pd.DataFrame, seeds: int) -> str:
             "no test figure was looked at for that. CAP is the mean over noise of 1, 5 and 25 of "
             "main task x (1 - accuracy of model completion). Bytes are those of the shortest "
             f"training that comes within {SHORT:g} of the best validation AUC of FedSplitNN, over "
-            f"rates and epochs by seed, and are compared as ratios. {WIDENED}",
+            "rates and epochs by seed, and are compared as ratios; a seed that never comes there "
+            f"counts with its longest training. {WIDENED}",
             "",
             "## One line for each claim",
             "",
@@ -205,6 +212,14 @@ def _interval(claim: Claim, effect: Effect) -> str:
     return f"{effect.mean:+.3f} [{effect.low:+.3f}, {effect.high:+.3f}]"
 
 
+def _never(found: pd.DataFrame, name: str, claim: Claim) -> str:
+    """In how many seeds the better system never reaches the target of bytes."""
+    if claim.figure != "bytes":
+        return ""
+    there, _ = _reached(found, name, claim.better)
+    return f" ({int(there.isna().sum())} of {len(there)} seeds never come there)"
+
+
 def _reason(effect: Effect) -> str:
     return effect.word + (f": {effect.reason}" if effect.reason else "")
 
@@ -234,7 +249,8 @@ def _details(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> Iter
     for name, effect in told.items():
         control = "" if WORLDS[name].real else " (drawn)"
         room = _room(found, name, claim)
-        shown = f"{_interval(claim, effect)} | {'' if room is None else f'{room:+.3f}'}"
+        shown = f"{_interval(claim, effect)}{_never(found, name, claim)}"
+        shown += f" | {'' if room is None else f'{room:+.3f}'}"
         yield f"| {_said(claim)} | {name}{control} | {shown} | {_reason(effect)} |"
 
 

@@ -6,7 +6,7 @@ the audit needs no correction for having been chosen. At every point (defense, s
 rows) the setting with the largest mean advantage over all controls wins, and the one that is
 written where the lead is within :data:`vflsec.audit.controls.LEAST` or one standard error over the
 worlds. Winners join what is written at every point of that data set and algorithm, so that each is
-seen without a defense too, and a strong attacker is nowhere weaker than the default one.
+seen without a defense too, and no figure of the default attacker is lost.
 """
 
 from __future__ import annotations
