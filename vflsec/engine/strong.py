@@ -1,12 +1,13 @@
 """The strong attacker: settings chosen on drawn worlds, which then attack what is audited.
 
 The choice is made from the stored trainings on those worlds alone (:mod:`vflsec.plan.strong`), with
-their own truth: no audited row, label or seed has a part in it, so what the chosen setting finds in
-the audit needs no correction for having been chosen. At every point (defense, strength, adversary,
-rows) the setting with the largest mean advantage over all controls wins, and the one that is
-written where the lead is within :data:`vflsec.audit.controls.LEAST` or one standard error over the
-worlds. Winners join what is written at every point of that data set and algorithm, so that each is
-seen without a defense too, and no figure of the default attacker is lost.
+their own truth: no audited row or seed has a part in it, and of the labels only how many there are
+of each class, so what the chosen setting finds in the audit needs no correction for having been
+chosen. At every point (defense, strength, adversary, rows) the setting with the largest mean
+advantage over all controls wins, and the one that is written where the lead is within
+:data:`vflsec.audit.controls.LEAST` or one standard error over the worlds. Winners join what is
+written at every point of that data set and algorithm, so that each is seen without a defense too,
+and no figure of the default attacker is lost.
 """
 
 from __future__ import annotations
