@@ -23,7 +23,7 @@ federated learning", USENIX Security 2022, section 5.2 and algorithm 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -53,6 +53,7 @@ class ActiveCompletion(ModelCompletion):
     low: float = 1.0
     high: float = 5.0
     compounding: bool = False
+    labelwise: ClassVar[bool] = False  # each label would take a training of its own
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -54,6 +54,7 @@ class Direction(Attack):
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
+    labelwise: ClassVar[bool] = True
     tries: ClassVar[tuple[dict[str, Any], ...]] = (
         *OTHER_FORMS, {"positives": 5}, {"positives": 5, "accumulate": "scaled"},
         {"measure": "inner"},

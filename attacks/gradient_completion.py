@@ -78,6 +78,7 @@ class GradientCompletion(Attack):
     steps: int = 12
     epsilon: float = 0.0
     binary_only: ClassVar[bool] = True
+    labelwise: ClassVar[bool] = True
     tries: ClassVar[tuple[dict[str, Any], ...]] = (
         {"kind": "head"}, {"kind": "em"}, {"accumulate": "scaled"},
         {"kind": "head", "accumulate": "scaled"},

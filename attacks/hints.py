@@ -54,6 +54,7 @@ class Hints(Attack):
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
+    labelwise: ClassVar[bool] = True
     tries: ClassVar[tuple[dict[str, Any], ...]] = (
         *OTHER_FORMS, {"measure": "distance"}, {"measure": "distance", "accumulate": "scaled"},
     )  # fmt: skip

@@ -81,6 +81,7 @@ class ModelCompletion(Attack):
     needs = frozenset({"model", "known_rows"})
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     quick: ClassVar[dict[str, Any]] = {"steps": 60}
+    labelwise: ClassVar[bool] = True
     tries: ClassVar[tuple[dict[str, Any], ...]] = (
         {"variants": ["logistic"]}, {"variants": ["finetune"]}, {"variants": ["finetune_mlp"]},
     )  # fmt: skip

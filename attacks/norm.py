@@ -48,6 +48,7 @@ class Norm(Attack):
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
+    labelwise: ClassVar[bool] = True
     tries: ClassVar[tuple[dict[str, Any], ...]] = OTHER_FORMS
 
     def __post_init__(self) -> None:

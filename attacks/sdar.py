@@ -95,8 +95,9 @@ class Sdar(Attack):
         check.non_negative("sdar.decode", self.decode)
 
     def applicable(self, facts: Facts) -> str:
-        if facts.classes == 1:
-            return "sdar simulates behind a top model of classes; here the label is a quantity."
+        if facts.classes < 2:
+            other = "the label is a quantity" if facts.classes else "there are several labels"
+            return f"sdar simulates behind a top model of classes; here {other}."
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

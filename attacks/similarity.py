@@ -61,6 +61,7 @@ class Similarity(Attack):
     variants: tuple[str, ...] = VARIANTS
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
+    labelwise: ClassVar[bool] = True
     tries: ClassVar[tuple[dict[str, Any], ...]] = (*OTHER_FORMS, {"on": "embedding"})
     seconds: ClassVar[float] = 0.1
 

@@ -29,7 +29,7 @@ class Algorithm:
         federated: False for reference rows that exchange nothing.
         unaligned: True if it cannot train without rows that have no partner; then the positive
             control has some.
-        quantities: True if it can learn a label that is a quantity.
+        quantities: True if it can learn a label that is no class: a quantity, or several at once.
         label_holder: True if the active party may hold labels only, without a column.
         world: hyper-parameters under which the conformance suite tries the algorithm; the key
             ``task`` holds arguments of :func:`vflsec.testing.small_task`.
@@ -44,15 +44,16 @@ class Algorithm:
     world: ClassVar[dict[str, Any]] = {}
 
     def check_label(self, classes: int) -> None:
-        """Refuse a quantity (1 class) where it can only learn classes.
+        """Refuse a quantity (1 class) and several labels (0) where it can only learn classes.
 
         Raises:
             ConfigError: it cannot.
         """
-        if classes == 1 and not self.quantities:
+        if classes < 2 and not self.quantities:
+            other = "cut the label into classes (label_edges)" if classes else "train on one label"
             raise check.fail(
-                f"{self.name}: the label", "a class", "a quantity",
-                "Take splitnn, local or fedbcd, or cut the label into classes (label_edges).",
+                f"{self.name}: the label", "a class", "a quantity" if classes else "several labels",
+                f"Take splitnn, local or fedbcd, or {other}.",
             )  # fmt: skip
 
     def check_columns(self, task: Task) -> None:
@@ -85,7 +86,9 @@ class Algorithm:
         raise NotImplementedError("abstract")
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
-        """The same facts before any training, for the plan."""
+        """The same facts before any training, for the plan; of several labels `classes` is their
+        number.
+        """
         raise NotImplementedError("abstract")
 
     def encoder(

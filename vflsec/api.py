@@ -19,6 +19,7 @@ from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec
 from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
+from vflsec.errors import ThreatModelError
 from vflsec.measure.attack import Bench, prepared
 from vflsec.nn.replicas import LEAST
 from vflsec.rng import generator
@@ -28,6 +29,7 @@ from vflsec.train.device import pick_device
 from vflsec.view import as_needs
 
 if TYPE_CHECKING:
+    from vflsec.attack import Attack
     from vflsec.guess import Guess
     from vflsec.task import Task
     from vflsec.view import View
@@ -78,7 +80,7 @@ class Trained:
             seed: of the training; None takes the first.
             strength: of its first swept defense; None takes the first.
             grants: ``known_rows`` (20), ``prior`` (True), ``aux_rows``, ``peer_model``,
-                ``victim``: see :class:`vflsec.cell.AttackSpec`.
+                ``victim``, ``of_label``: see :class:`vflsec.cell.AttackSpec`.
 
         Raises:
             ConfigError: no such party or training.
@@ -233,7 +235,8 @@ def measure(
     results = trained._results()
     seeds = [training.seeds[r] for r in trained._at]
     phase = trained._moment.phase
-    for p in prepared(_specs(attacks, trained._party(adversary), grants)):
+    specs = _specs(attacks, trained._party(adversary), grants)
+    for p in prepared(_each_label(specs, training.stack.first.labels)):
         views = [trained._moment.view(p.spec, r) for r in trained._at]
         for answers in trained._bench.attack(p, views, seeds, phase.name, phase.epochs):
             for r, result, answer in zip(trained._at, results, answers, strict=True):
@@ -259,7 +262,9 @@ def infer(view: View, attack: str, *, seed: int = 0, **params: Any) -> Guess:
     Raises:
         ThreatModelError: the view lacks what the attack needs.
     """
-    made = registry.attacks.create(attack, params)
+    made: Attack = registry.attacks.create(attack, params)
+    if not view.facts.classes and (why := made.pointless(view.facts)):
+        raise ThreatModelError(why)
     return made.infer(view, generator(seed, "attack", attack))
 
 
@@ -287,6 +292,16 @@ def _specs(
         own = {f for f in AttackSpec.__dataclass_fields__ if f not in ("name", "params")}
         mine = {k: settings.pop(k) for k in list(settings) if k in own}
         out.append(AttackSpec(name, settings, **{"adversary": adversary, **grants, **mine}))
+    return out
+
+
+def _each_label(specs: Iterable[AttackSpec], labels: Sequence[str]) -> list[AttackSpec]:
+    """Each spec that names none of several labels once for every one, where it can be made so."""
+    out = []
+    for spec in specs:
+        kind: Any = registry.attacks.get(spec.name)
+        named = [spec.of_label] if spec.of_label else kind.each_label(labels)
+        out += [replace(spec, of_label=label) for label in named]
     return out
 
 

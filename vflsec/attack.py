@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec import check
+from vflsec.cell import OF_THE_LABELS
 
 if TYPE_CHECKING:
     import torch
@@ -64,6 +65,9 @@ class Attack:
         quantities: True if it can guess a label that is a quantity. Then ``facts.classes`` is 1,
             known labels are float64 in standard deviations from the training mean, and the guess
             has one score a row, larger for larger values.
+        labelwise: True if it can guess one of several yes/no labels of a row by itself. It is then
+            made once for each, on a view of two classes that knows this label of the granted rows;
+            the messages carry all labels together.
         seconds: about how many processor seconds one answer takes, for two classes and a few
             thousand rows on one thread; `vflsec check` estimates by it.
     """
@@ -77,20 +81,34 @@ class Attack:
     quick: ClassVar[dict[str, Any]] = {}
     tries: ClassVar[tuple[dict[str, Any], ...]] = ()
     quantities: ClassVar[bool] = False
+    labelwise: ClassVar[bool] = False
     seconds: ClassVar[float] = 0.01
 
-    @property
-    def classes_only(self) -> bool:
-        """Whether it has no meaning where the label is a quantity."""
-        return self.target in ("label", "integrity") and not self.quantities
+    @classmethod
+    def each_label(cls, labels: Sequence[str]) -> Sequence[str]:
+        """Which of several labels it is made on, one after another; '' where they are not told."""
+        return labels if labels and cls.labelwise and cls.target == "label" else ("",)
+
+    def suits(self, classes: int) -> bool:
+        """Whether it can be made on a label of this kind: 1 for a quantity, 0 for several labels."""
+        if classes == 1:
+            return self.quantities or self.target not in ("label", "integrity")
+        return bool(classes) or self.labelwise or self.target not in OF_THE_LABELS
 
     def pointless(self, facts: Facts) -> str:
         """'' if the attack has a meaning under these facts and this kind of label, else why not."""
-        if facts.classes == 1 and self.classes_only:
+        if not self.suits(facts.classes):
+            if facts.classes == 1:
+                return (
+                    f"{self.name} has a meaning for classes only; the label is a quantity. "
+                    "residual and value_completion are made for those."
+                )
             return (
-                f"{self.name} has a meaning for classes only; the label is a quantity. residual "
-                "and value_completion are made for those."
+                f"{self.name} is not made for several labels at once; norm, direction and "
+                "model_completion take them one by one."
             )
+        if not facts.classes and self.target in OF_THE_LABELS:
+            return f"{self.name} attacks one of several labels at a time; name it (of_label)."
         return self.applicable(facts)
 
     def check_declared(self) -> None:

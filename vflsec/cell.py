@@ -41,7 +41,9 @@ def _identity(spec: Any) -> dict[str, Any]:
     if "defenses" in out:
         out["defenses"] = [{f.name: getattr(d, f.name) for f in fields(d)} for d in spec.defenses]
     return {
-        k: v for k, v in out.items() if v or k not in ("code", "dosing", "pictures", "untested")
+        k: v
+        for k, v in out.items()
+        if v or k not in ("code", "dosing", "pictures", "untested", "of_label")
     }
 
 
@@ -83,6 +85,7 @@ class AttackSpec:
         dosing: shares of rows over which a planted leak is laid, to learn what the attack would
             have found: measures whose phase is ``PHASE@dose=SHARE``.
         pictures: of how many rows of images the answer and the truth are kept, for reports.
+        of_label: which of several labels is attacked; ``""`` where there is one.
     """
 
     name: str
@@ -98,6 +101,7 @@ class AttackSpec:
     timeout: float = 0.0
     dosing: tuple[float, ...] = ()
     pictures: int = 0
+    of_label: str = ""
 
     @cached_property
     def key(self) -> str:
@@ -106,8 +110,9 @@ class AttackSpec:
 
     @property
     def label(self) -> str:
-        """Name with the parameters that were set, for tables."""
-        inner = ", ".join(f"{k}={v}" for k, v in sorted(self.params.items()))
+        """Name with the parameters that were set, and the one label of several, for tables."""
+        set_ = [f"{k}={v}" for k, v in sorted(self.params.items())]
+        inner = ", ".join([*set_, *([f"label={self.of_label}"] if self.of_label else [])])
         return f"{self.name}({inner})" if inner else self.name
 
 

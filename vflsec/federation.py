@@ -43,7 +43,8 @@ class Federation(Hooks, Post):
         parties: by name, active first.
         channel: the only way between them.
         labels: (R, N) int64 labels the active party trains on, -1 where unknown, or (R, N, C)
-            class shares, after its label policies; values (R, N, 1), NaN where unknown.
+            class shares, after its label policies; values (R, N, 1) or several labels (R, N, L),
+            NaN where unknown.
         phase, epoch, steps: the clock.
         extra: state of the algorithm.
         batch: sample ids (R, b) of the current step.
@@ -141,8 +142,13 @@ class Federation(Hooks, Post):
 
     @property
     def classes(self) -> int:
-        """Number of classes C."""
+        """Number of classes C, see :class:`vflsec.task.Task`."""
         return self.stack.first.classes
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a prediction has, see :class:`vflsec.task.Task`."""
+        return self.stack.first.outputs
 
     def add(
         self,

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflsec.channel import Binding
 from vflsec.counts import Guarded, heard, lent, plain
 from vflsec.nn import chain
 from vflsec.nn.loss import cross_entropy, slope
 from vflsec.party import Party
-from vflsec.task import Stack
+from vflsec.task import Stack, Task
 
-__all__ = ["Hooks", "cross_entropy", "squared_error"]
+__all__ = ["Hooks", "binary_cross_entropies", "cross_entropy", "squared_error"]
 
 
 class Hooks:
@@ -71,7 +71,7 @@ class Hooks:
         """Loss of each row, (R, b): cross entropy, or what the active party's policy says.
 
         `logits` (R, b, C); `y` (R, b) int64 or (R, b, C) class shares. Of a quantity the squared
-        error.
+        error, of several labels the mean of their binary cross entropies.
         """
         given, y = y, plain(y)
         for b in self.active.bindings:
@@ -82,8 +82,7 @@ class Hooks:
                     self._count_loss(given, b, train)
                     return heard(rows, given)
         self._count_loss(given, None, train)
-        plainly = squared_error if self.stack.first.values is not None else cross_entropy
-        return heard(plainly(logits, y), given)
+        return heard(plain_loss(self.stack.first)(logits, y), given)
 
     def descend(
         self, logits: Tensor, y: Tensor, terms: Sequence[Tensor], wanted: Sequence[Tensor]
@@ -136,6 +135,19 @@ class Hooks:
                 if term is not None:
                     total = term if total is None else total + term
         return total
+
+
+def plain_loss(task: Task) -> Callable[[Tensor, Tensor], Tensor]:
+    """What is minimised for a label of this kind where no policy says otherwise."""
+    if task.labels:
+        return binary_cross_entropies
+    return cross_entropy if task.values is None else squared_error
+
+
+def binary_cross_entropies(logits: Tensor, y: Tensor) -> Tensor:
+    """Mean over L labels of the cross entropy of each, (R, b), of logits and 0 or 1 (R, b, L)."""
+    each = nn.functional.binary_cross_entropy_with_logits(logits, y, reduction="none")
+    return each.mean(2)
 
 
 def squared_error(answer: Tensor, y: Tensor) -> Tensor:

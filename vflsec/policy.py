@@ -226,8 +226,8 @@ class Policy:
         poisson: True if batches must be Poisson samples.
         by_row: True if `labels` computes what it gives for a row from that row alone; otherwise
             claims of single rows beside it, by losses or gradients, end.
-        quantities: True if it has a meaning where the label is a quantity; such labels come as
-            values (R, b, 1), and logits are the answers.
+        quantities: True if it has a meaning where the label is no class: a quantity, which comes as
+            values (R, b, 1) with logits that are the answers, or several labels (R, b, L).
         reveals: kinds of the owner's row-wise messages that carry what it protects too, and that
             it does not treat; one of them ends its claim.
 
@@ -380,15 +380,17 @@ class Policy:
         check.non_negative(f"{self.name}: strength", strength)
 
     def check_label(self, classes: int) -> None:
-        """Refuse labels that it cannot work on: a quantity (1 class), or what it says itself.
+        """Refuse labels that it cannot work on: a quantity (1 class), several labels (0), or what it
+        says itself.
 
         Raises:
             ConfigError: it cannot protect such labels.
         """
-        if classes == 1 and not self.quantities:
+        if classes < 2 and not self.quantities:
+            other = "cut the label into classes (label_edges)" if classes else "audit one label"
             raise check.fail(
-                f"{self.name}: the label", "a class", "a quantity",
-                "Leave the defense out, or cut the label into classes (label_edges).",
+                f"{self.name}: the label", "a class", "a quantity" if classes else "several labels",
+                f"Leave the defense out, or {other}.",
             )  # fmt: skip
         self.check_task(classes)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from vflsec import check
 from vflsec.errors import DataError
 from vflsec.view import Schema
 
@@ -28,7 +29,8 @@ class Task:
         present: (N,) bool by party.
         schema: layout of the rows by party.
         y: (N,) int64 labels, -1 where there is none.
-        classes: number of classes C; 1 if the label is a quantity, and `y` then 0 or -1.
+        classes: number of classes C; 1 if the label is a quantity, 0 if a row has several labels,
+            and `y` then 0 or -1.
         sets: row sets, (n,) int64 each, sorted. Always there: ``labelled`` (aligned training rows
             whose labels the active party uses), ``aligned`` (all aligned training rows, labelled
             or not), ``validation``, ``test``, and ``local:PARTY`` (all training rows a party holds,
@@ -38,11 +40,13 @@ class Task:
             which training labels are permuted), in the form of `y` or `values`, else None; these
             stay the truth.
         values: (N,) float64 a quantity in standard deviations from its mean, both over
-            ``labelled``; NaN where there is none. None for classes.
+            ``labelled``, or (N, L) several labels that are 0 or 1; NaN where there is none. None
+            for classes.
         silent: (N,) bool, rows that stand in every batch and add nothing to any loss (zeroed-out
             neighbours of canaries), or None.
         ids: (N,) the users' own sample ids as strings, for reports; may be empty.
         class_names: C names.
+        labels: L names where a row has several labels at once, else empty.
     """
 
     name: str
@@ -59,6 +63,32 @@ class Task:
     ids: Sequence[str] = ()
     class_names: tuple[str, ...] = ()
     values: Tensor | None = None
+    labels: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a prediction has: C logits, one value, or a logit for each label."""
+        return len(self.labels) or self.classes
+
+    def of_label(self, name: str) -> Task:
+        """The same problem with one of several labels alone, as two classes; '' is this problem.
+
+        Raises:
+            ConfigError: there is no such label.
+        """
+        if not name:
+            return self
+        check.one_of(f"{self.name}: the label", name, self.labels)
+        assert self.values is not None
+        k = self.labels.index(name)
+        y, given = (
+            None if of is None else torch.where(of[:, k].isnan(), -1, of[:, k]).long()
+            for of in (self.values, self.given)
+        )
+        assert y is not None
+        return replace(
+            self, y=y, given=given, classes=2, values=None, labels=(), class_names=("0", "1")
+        )
 
     @property
     def active(self) -> str:
@@ -72,7 +102,12 @@ class Task:
 
     @property
     def prior(self) -> Tensor:
-        """Class shares in the labelled training rows, (C,) float64."""
+        """Class shares in the labelled training rows, (C,) float64; of several labels the shares
+        of ones, (L,).
+        """
+        if self.labels:
+            assert self.values is not None
+            return self.values[self.sets["labelled"]].mean(0)
         counts = torch.bincount(self.y[self.sets["labelled"]], minlength=self.classes)
         return counts.double() / counts.sum()
 
@@ -207,12 +242,12 @@ class Stack:
     def labels(self) -> Tensor:
         """Labels the active party was given, (R, N) int64, -1 where there is none.
 
-        Of a quantity (R, N, 1), NaN where there is none.
+        Of a quantity (R, N, 1), of several labels (R, N, L), NaN where there is none.
         """
         if self.first.values is not None:
             each = [t.values if t.given is None else t.given for t in self.tasks]
-            values = torch.stack([v for v in each if v is not None])
-            return values.to(self.device, self.dtype)[self.of].unsqueeze(2)
+            values = torch.stack([v.reshape(len(v), -1) for v in each if v is not None])
+            return values.to(self.device, self.dtype)[self.of]
         given = [t.y if t.given is None else t.given for t in self.tasks]
         return torch.stack(given).to(self.device)[self.of]
 

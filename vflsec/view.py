@@ -32,7 +32,8 @@ class Facts:
     Attributes:
         algorithm, phase: registered name, and the phase that just ended.
         active, parties: name of the active party; all names, active first.
-        classes: number of classes; 1 if the label is a quantity.
+        classes: number of classes; 1 if the label is a quantity, 0 if a row has several labels, and
+            2 in a view that is of one of these.
         aggregation: how embeddings meet: ``concat``, ``sum``, ``mean``.
         top: True if a trainable top model stands between embeddings and loss.
         widths: cut-layer width by party.

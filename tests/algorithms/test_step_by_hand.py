@@ -77,6 +77,7 @@ class Case:
         defenses: names or policies by party.
         world: arguments of :func:`vflsec.testing.small_task`.
         quantity: the label is one.
+        several: a row has two labels.
     """
 
     settings: dict[str, Any]
@@ -88,6 +89,7 @@ class Case:
     )
     world: dict[str, Any] = field(default_factory=dict)
     quantity: bool = False
+    several: bool = False
     clip: float = 0.0
 
 
@@ -106,6 +108,13 @@ CASES = {
         world={"widths": (4, 6, 3, 5)},
     ),
     "a quantity": Case(ODD, torch.float32, quantity=True),
+    "several labels": Case({**ODD, "top": [7]}, torch.float32, several=True),
+    "several labels, no top": Case(
+        {"top": [], "linear_top": False, "aggregation": "sum"}, several=True
+    ),
+    "several labels, local updates": Case(
+        {**ODD, "local_updates": 3}, torch.float32, "fedbcd", several=True
+    ),
     "limited gradients": Case(ODD, torch.float32, clip=0.1),
     "frozen": Case(ODD, defenses={"active": [Frozen()], "passive1": [Frozen(wholly=False)]}),
     "frozen, no top": Case(
@@ -136,6 +145,14 @@ def prepared(case: Case) -> tuple[Any, Federation]:
             s: replace(t, values=told[s], classes=1, y=torch.zeros_like(t.y))
             for s, t in tasks.items()
         }
+    if case.several:
+        tasks = {
+            s: replace(
+                t, values=torch.stack([t.y, t.x["active"][:, 0] > 0], 1).double(), classes=0,
+                y=torch.zeros_like(t.y), labels=("first", "second"),
+            )
+            for s, t in tasks.items()
+        }  # fmt: skip
     stack = Stack.build(tasks, SEEDS, dtype=case.dtype)
     policies: dict[str, Any] = {}
     for party, chosen in case.defenses.items():

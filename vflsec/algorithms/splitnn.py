@@ -96,7 +96,7 @@ class SplitNN(SplitSettings):
             raise check.fail(
                 f"{self.name}.select_by", "'loss' for more than two classes", self.select_by
             )
-        widths = [self.width(p, fed.classes) for p in names]
+        widths = [self.width(p, fed.outputs) for p in names]
         for name, width in zip(names, widths, strict=True):
             fed.add(name, "bottom", self._bottom(fed, name, width))
         for i, name in enumerate(names):
@@ -113,7 +113,7 @@ class SplitNN(SplitSettings):
             fed.add(
                 task.active,
                 "top",
-                self._top(fused, fed.classes),
+                self._top(fused, fed.outputs),
                 dict(zip(names, widths, strict=True)) if self.aggregation == "concat" else None,
             )
         for name in dict.fromkeys((task.active, *names)):
@@ -291,14 +291,21 @@ class SplitNN(SplitSettings):
         logits = self.logits(fed, parts, train=False)
         if self.returns_predictions:
             answers = fed.decode(logits)
-            shares = answers if fed.classes == 1 else torch.softmax(answers, dim=-1)
+            shares = self.shares(answers, fed.classes)
             for party in self.passive(fed):
                 fed.send("prediction", active, party.name, shares, rows, phase="predict")
         return logits
 
+    @staticmethod
+    def shares(answers: Tensor, classes: int) -> Tensor:
+        """What is sent back of answers: class shares, a quantity, or the share of each label."""
+        if classes > 1:
+            return torch.softmax(answers, dim=-1)
+        return answers if classes else torch.sigmoid(answers)
+
     def facts(self, fed: Federation) -> Facts:
         task = fed.stack.first
-        planned = self.planned_facts(task.active, task.parties, task.classes)
+        planned = self.planned_facts(task.active, task.parties, task.outputs)
         return fed.facts(
             algorithm=planned.algorithm, aggregation=planned.aggregation, top=planned.top,
             widths={p.name: planned.widths[p.name] for p in self.holders(fed)},

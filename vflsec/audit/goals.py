@@ -27,8 +27,9 @@ class Goal:
     """The truth of one attack on one task, and what chance knows.
 
     `truth.target` is ``label`` (also for an attribute, whose classes it holds, and for membership:
-    1 if the row was trained on), ``value`` for a label that is a quantity, ``feature``, or
-    ``property``, whose mean is the share. `metrics` are those of the target, None for all.
+    1 if the row was trained on), ``value`` for a label that is a quantity, ``labels`` for several,
+    ``feature``, or ``property``, whose mean is the share. `metrics` are those of the target, None
+    for all.
     """
 
     truth: Truth
@@ -64,8 +65,10 @@ def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
 
 
 def label_truth(task: Task) -> Truth:
-    """The labels of all rows, or the values where the label is a quantity."""
+    """The labels of all rows (N,), several of each (N, L), or values where it is a quantity."""
     rows = np.arange(len(task.y))
+    if task.labels:
+        return Truth("labels", rows, task.values)
     if task.values is not None:
         return Truth("value", rows, task.values)
     return Truth("label", rows, task.y)

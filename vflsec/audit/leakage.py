@@ -188,8 +188,9 @@ def _name_primary(rows: list[dict[str, Any]]) -> None:
 
 def _primary(chances: Mapping[str, float | None]) -> str:
     """The primary metric among those present, told from their levels of chance."""
-    if "concordance" in chances:
-        return "concordance"
+    for metric in ("concordance", "macro_auc"):
+        if metric in chances:
+            return metric
     balanced, top = chances.get("balanced_accuracy"), chances.get("accuracy")
     two = any(METRICS[m].binary_only for m in chances if m in METRICS) or balanced == 0.5
     wish = "auc" if two else "accuracy"

@@ -88,7 +88,7 @@ class Metric:
         larger_is_better: for the attacker, or for the main task.
         binary_only: True if it has no meaning beyond two classes.
         targets: of guesses it has a meaning for: ``label``, ``value`` (a label that is a quantity),
-            ``feature`` or ``property`` (a share of rows).
+            ``labels`` (several of each row), ``feature`` or ``property`` (a share of rows).
         reach: the least and the largest value it can have.
     """
 
@@ -151,6 +151,18 @@ def _auc(case: _Case) -> Figure:
         return _mean_auc([(rows, case.margin, y == 1)], case.confidence, orders=[case.order])
     parts = [(rows, s[:, c], y == c) for c in range(case.classes)]
     return _mean_auc(parts, case.confidence, weakest=True)
+
+
+def _macro_auc(case: _Case) -> Figure:
+    """Labels that have one value only are left out; the interval counts a row once."""
+    rows, y, s = case.joined.rows, case.joined.values, case.joined.scores
+    parts = [(rows, s[:, k], y[:, k] == 1) for k in range(y.shape[1])]
+    return _mean_auc(parts, case.confidence, weakest=True)
+
+
+def _macro_accuracy(case: _Case) -> Figure:
+    right = (case.joined.scores > 0) == (case.joined.values == 1)
+    return _normal(right.mean(axis=1), case.confidence)
 
 
 def _leak_auc(case: _Case) -> Figure:
@@ -300,6 +312,10 @@ _LIST = (
            targets=("property",)),
     Metric("concordance", "share of pairs ranked rightly; the AUC of a quantity (Harrell 1982)",
            _concordance, lambda c, p: 0.5, targets=("value",)),
+    Metric("macro_auc", "mean over several labels of the AUC of each", _macro_auc,
+           lambda c, p: 0.5, targets=("labels",)),
+    Metric("macro_accuracy", "mean over several labels of the share of rows labelled rightly",
+           _macro_accuracy, lambda c, p: float(np.maximum(p, 1 - p).mean()), targets=("labels",)),
     Metric("mae", "mean absolute error, in standard deviations of the training labels", _mae,
            lambda c, p: 0.8, larger_is_better=False, targets=("value",), reach=(0.0, math.inf)),
 )  # fmt: skip
@@ -329,23 +345,30 @@ def primary(classes: int, prior: ArrayLike | None = None, target: str = "label")
     """The metric that a verdict rests on.
 
     ``auc`` for two classes; beyond, ``accuracy``, or ``balanced_accuracy`` where the largest class
-    share is more than 1.5 times the smallest; ``r2`` for features, ``concordance`` for a quantity.
+    share is more than 1.5 times the smallest; ``r2`` for features, ``concordance`` for a quantity,
+    ``macro_auc`` for several labels.
 
     Args:
         classes: C.
         prior: class shares (C,), None if taken as even.
     """
     if target != "label":
-        return "concordance" if target == "value" else "r2"
+        return _DEFAULTS.get(target, ["r2"])[0]
     if check.integer("primary: classes", int(classes), low=2) == 2:
         return "auc"
     shares = np.ones(classes) if prior is None else np.asarray(prior, float)
     return "balanced_accuracy" if shares.max() > 1.5 * shares.min() else "accuracy"
 
 
+_DEFAULTS = {
+    "value": ["concordance", "r2", "mae"], "labels": ["macro_auc", "macro_accuracy"],
+}  # fmt: skip
+"""Metrics of targets that are no class and no column, the primary one first."""
+
+
 def _default(case_groups: bool, classes: int, target: str) -> list[str]:
     if target != "label":
-        return ["concordance", "r2", "mae"] if target == "value" else ["r2"]
+        return _DEFAULTS.get(target, ["r2"])
     if classes > 2:
         return ["accuracy", "balanced_accuracy", "auc"]
     names = ["auc", "accuracy", "balanced_accuracy", "f1", "tpr_at_1pct_fpr"]
@@ -366,11 +389,14 @@ def score(
     """Score a guess on some rows. Attack, control and main task all go through here.
 
     Args:
-        guess: label scores (n,) for two classes, or (n, C); a quantity (n,); features (n, d).
-        truth: labels in 0..C-1, a quantity or features; must cover `rows`.
+        guess: label scores (n,) for two classes, or (n, C); a quantity (n,); of several labels
+            a logit each (n, L); features (n, d).
+        truth: labels in 0..C-1, several labels (n, L) of 0 and 1, a quantity or features; must
+            cover `rows`.
         rows: sample ids to score, each once; whatever else was guessed is ignored.
         classes: C.
-        prior: class shares (C,), for quotas, ties and chance; not taken from the truth.
+        prior: class shares (C,), for quotas, ties and chance; of several labels the shares of
+            ones (L,). Not taken from the truth.
         metrics: names in :data:`METRICS`; None takes all that apply (``log_loss`` on demand).
         confidence: of the two-sided intervals.
         quota: of two classes call as many rows positive as the class shares say, whatever form the

@@ -31,7 +31,8 @@ def main_task(
 
     Args:
         phase: that has ended.
-        predictions: by split: sample ids (R, n) and log shares (R, n, C), or values (R, n, 1).
+        predictions: by split: sample ids (R, n) and log shares (R, n, C), values (R, n, 1), or a
+            logit for each of several labels (R, n, L).
         tasks: of each replica.
     """
     out: list[list[Measure]] = [[] for _ in tasks]
@@ -40,11 +41,30 @@ def main_task(
             truth = label_truth(task)
             guess = Guess(truth.target, rows[r], logits[r])
             prior = task.prior.numpy()
+            notes = _of_each_label(guess, task)
             found += [
-                Measure(phase, split, s.metric, s.value, s.low, s.high, s.n, s.chance)
+                Measure(phase, split, s.metric, s.value, s.low, s.high, s.n, s.chance, notes=notes)
                 for s in score(guess, truth, guess.rows, classes=task.classes, prior=prior)
             ]
     return out
+
+
+def _of_each_label(guess: Guess, task: Task) -> dict[str, Any]:
+    """The AUC of each of several labels, and which have one value only, so that a mean over labels
+    leaves them out.
+    """
+    if not task.labels:
+        return {}
+    auc: dict[str, float | None] = {}
+    for k, name in enumerate(task.labels):
+        alone = task.of_label(name)
+        one = Guess("label", guess.rows, guess.scores[:, k])
+        (found,) = score(
+            one, label_truth(alone), guess.rows, classes=2, prior=alone.prior.numpy(),
+            metrics=["auc"],
+        )  # fmt: skip
+        auc[name] = found.value
+    return {"auc": auc, "left_out": [name for name, value in auc.items() if value is None]}
 
 
 def scored(answer: Answer, task: Task, embeddings: Table | None = None) -> Iterator[Measure]:
@@ -52,10 +72,11 @@ def scored(answer: Answer, task: Task, embeddings: Table | None = None) -> Itera
 
     Args:
         answer: with the controls beside it.
-        task: where the truth is.
+        task: where the truth is; of several labels the one that was attacked counts.
         embeddings: what the victim sent, for attacks that recover it.
     """
     spec, attack, guess = answer.of.spec, answer.of.attack, answer.guess
+    task = task.of_label(spec.of_label)
     whose = victims(attack.target, spec.adversary, task.parties, spec.victim)
     base: dict[str, Any] = {
         "phase": answer.phase, "adversary": "+".join(spec.adversary), "attack": spec.label,

@@ -46,8 +46,9 @@ class Data(_Section):
     """Feature columns of each party; needed with `file`."""
     id: str | dict[str, str] = ""
     """The column that links rows; by party where it is called otherwise in each table."""
-    label: str = ""
-    """The column to predict. The party whose table has it is the active party."""
+    label: str | Names = ""
+    """The column to predict; a list with `task = "multilabel"`. The party whose table has it is the
+    active party."""
     active: str = ""
     """The party with the labels, where `columns` alone does not say."""
     categorical: list[str] = []
@@ -66,8 +67,8 @@ class Data(_Section):
     """Classes whose rows count as rows without a label."""
     label_edges: list[float] = []
     """Cut points that make classes of a label that is a quantity, in rising order."""
-    task: Literal["classification", "regression"] | None = None
-    """What the label is: a class (the default), or a quantity."""
+    task: Literal["classification", "regression", "multilabel"] | None = None
+    """What the label is: a class (the default), a quantity, or several yes/no labels of one row."""
     separator: str | dict[str, str] = ""
     """Between fields of a text table, by party where it differs; found out if not given."""
     decimal: str | dict[str, str] = ""

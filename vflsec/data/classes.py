@@ -1,4 +1,4 @@
-"""Class labels of a column: in order, merged, left out, or cut from a quantity."""
+"""Labels of columns: classes (in order, merged, left out, cut), a quantity, several at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vflsec import check
 from vflsec.data.reading import Frame, data_error, listed, numbers, texts
 
-__all__ = ["MOST_CLASSES", "Relabel", "in_order", "is_quantity", "labels", "quantity"]
+__all__ = ["MOST_CLASSES", "Relabel", "in_order", "is_quantity", "labels", "quantity", "several"]
 
 MOST_CLASSES = 1_000
 
@@ -109,6 +109,37 @@ def quantity(frame: Frame, name: str) -> NDArray[np.float64]:
         found = f"only {there[0]:g}" if len(there) else "no value in any row"
         raise data_error(frame.path, what, "have different values", found, "Check the column.")
     return values
+
+
+def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
+    """Several yes/no labels of each row, (n, L): 0 or 1 as two classes are read, NaN for no labels.
+
+    A row has all of its labels or none.
+
+    Raises:
+        DataError: a column has more or fewer than two classes, or a row lacks some of its labels.
+    """
+    out = np.full((frame.rows, len(names)), np.nan)
+    for k, name in enumerate(names):
+        y, classes = labels(frame, name)
+        if len(classes) != 2:
+            raise data_error(
+                frame.path, f"label column {name!r}", "have two classes (several labels)",
+                f"{len(classes)}, such as {listed(classes[:3])}",
+                "Each of several labels is a yes or a no; audit this one by itself.",
+            )  # fmt: skip
+        out[y >= 0, k] = y[y >= 0]
+    lost = np.isnan(out)
+    some = np.flatnonzero(lost.any(axis=1) & ~lost.all(axis=1))
+    if len(some):
+        row = int(some[0])
+        raise data_error(
+            frame.path, f"label column {names[int(lost[row].argmax())]!r}",
+            "have a value in every row that has one in another label column",
+            f"none in {frame.row(row)} ({len(some)} such rows in all)",
+            "Fill it in, or empty all labels of the row: then it counts as a row without labels.",
+        )  # fmt: skip
+    return out
 
 
 def is_quantity(frame: Frame, name: str) -> bool:

@@ -28,11 +28,12 @@ __all__ = [
 class Roles:
     """Columns that are no features, by role; '' = there is none.
 
-    `id` is one column name for all tables, or one for each party.
+    `id` is one column name for all tables, or one for each party; `labels` are one column, or
+    several.
     """
 
     id: str | Mapping[str, str]
-    label: str
+    labels: tuple[str, ...]
     split: str
     group: str
 
@@ -42,8 +43,8 @@ class Roles:
 
     def taken(self, party: str) -> dict[str, str]:
         """Role of each such column in a party's table."""
-        pairs = [("id", self.id_of(party)), ("label", self.label), ("split", self.split),
-                 ("group", self.group)]  # fmt: skip
+        pairs = [("id", self.id_of(party)), *(("label", c) for c in self.labels),
+                 ("split", self.split), ("group", self.group)]  # fmt: skip
         return {column: role for role, column in pairs if column}
 
 
@@ -107,28 +108,41 @@ def separate_tables(
                 )  # fmt: skip
     reader.check_parties(list(files))
     frames = {p: reader.read(path, p) for p, path in files.items()}
-    holders = [p for p, f in frames.items() if roles.label in f.columns]
+    holders = [_holder(frames, label) for label in roles.labels]
+    for label, holder in zip(roles.labels, holders, strict=True):
+        if holder != holders[0]:
+            raise data_error(
+                "data", "label", "name columns of one table, that of the active party",
+                f"{roles.labels[0]!r} of {holders[0]} and {label!r} of {holder}",
+                "Audit the labels of each party on their own.",
+            )  # fmt: skip
+        if active is not None and active != holder:
+            raise data_error(
+                "data", "active", f"be {holder!r}, whose table has the label column {label!r}",
+                repr(active), "Correct it or leave it out.",
+            )  # fmt: skip
+    return frames, holders[0]
+
+
+def _holder(frames: Mapping[str, Frame], label: str) -> str:
+    """The party whose table has a label column."""
+    holders = [p for p, f in frames.items() if label in f.columns]
     if not holders:
         have = "; ".join(f"{f.path}: {listed(f.columns)}" for f in frames.values())
         names = [c for f in frames.values() for c in f.columns]
         raise data_error(
-            "data", f"label column {roles.label!r}", "be in one of the tables", have,
-            check.nearest(roles.label, names),
+            "data", f"label column {label!r}", "be in one of the tables", have,
+            check.nearest(label, names),
         )  # fmt: skip
     if len(holders) > 1:
         raise data_error(
             "data",
-            f"label column {roles.label!r}",
+            f"label column {label!r}",
             "be in one table only",
             " and ".join(str(frames[p].path) for p in holders),
             "Only the active party holds labels: remove the column from the other tables.",
         )
-    if active is not None and active != holders[0]:
-        raise data_error(
-            "data", "active", f"be {holders[0]!r}, whose table has the label column "
-            f"{roles.label!r}", repr(active), "Correct it or leave it out.",
-        )  # fmt: skip
-    return frames, holders[0]
+    return holders[0]
 
 
 def common_table(
@@ -165,7 +179,7 @@ def common_table(
 def check_roles(roles: Roles) -> None:
     """Refuse one column in two roles."""
     ids = [roles.id] if isinstance(roles.id, str) else list(dict.fromkeys(roles.id.values()))
-    named = [c for c in (*ids, roles.label, roles.split, roles.group) if c]
+    named = [c for c in (*ids, *roles.labels, roles.split, roles.group) if c]
     twice = [c for c in named if named.count(c) > 1]
     if twice:
         raise data_error(

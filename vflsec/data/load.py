@@ -99,7 +99,9 @@ def _tables(given: Mapping[str, Any], base: Path) -> Source:
             )  # fmt: skip
         files = {p: base / _text(f"files.{p}", path) for p, path in given["files"].items()}
     for key in ("label", "active", "split", "group"):
-        if key in options:
+        if key == "label" and isinstance(options[key], list | tuple):
+            _texts(key, options[key])
+        elif key in options:
             _text(key, options[key])
     for key in ("id", "separator", "decimal", "encoding"):
         if isinstance(options.get(key), Mapping):

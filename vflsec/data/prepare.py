@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor
 from vflsec import check
 from vflsec.data.scale import SCALES, Scale, prepared_columns
 from vflsec.data.source import PartyData, Source
-from vflsec.data.split import present_rows, row_sets, shuffled_rows
+from vflsec.data.split import LEAST, present_rows, row_sets, shuffled_rows
+from vflsec.errors import DataError
 from vflsec.task import Task
 from vflsec.view import Schema
 
@@ -64,7 +66,7 @@ def make_task(
     rows = row_sets(
         source, seed, validation=validation, test=test, labelled=labelled, aligned=aligned
     )
-    truth = y.astype(np.int64) if source.values is None else _standard(source.values, rows.labelled)
+    truth = _truth(source, rows.labelled)
     given = None
     if shuffle_labels:
         everyone = np.logical_and.reduce(list(present.values()))
@@ -86,14 +88,36 @@ def make_task(
         present={p: torch.from_numpy(present[p]) for p in parties},
         schema={p: schema_of(source.parties[p]) for p in parties},
         y=torch.from_numpy(y.astype(np.int64)),
-        classes=len(source.class_names),
+        classes=source.classes,
         sets={k: torch.from_numpy(v.astype(np.int64)) for k, v in sets.items()},
         active_labelled=torch.from_numpy(own if labelled is None else rows.labelled),
         ids=source.ids,
         class_names=tuple(source.class_names),
         given=None if given is None else torch.from_numpy(given),
         values=None if source.values is None else torch.from_numpy(truth),
+        labels=source.labels,
     )
+
+
+def _truth(source: Source, labelled: NDArray[np.int64]) -> NDArray[Any]:
+    """Labels (N,) int64, values (N,) in standard deviations, or several labels (N, L) float64.
+
+    Raises:
+        DataError: one of several labels has too few rows of one value among the rows `labelled`.
+    """
+    if source.values is None:
+        return source.y.astype(np.int64)
+    if not source.labels:
+        return _standard(source.values, labelled)
+    ones = source.values[labelled].sum(axis=0)
+    for name, one in zip(source.labels, ones, strict=True):
+        if min(one, len(labelled) - one) < LEAST["train"]:
+            raise DataError(
+                f"{source.name}: label {name!r} must have both values in at least "
+                f"{LEAST['train']} labelled training rows, got {one:.0f} ones of {len(labelled)}. "
+                "Leave it out of `label`, or add rows."
+            )
+    return source.values
 
 
 def _standard(values: NDArray[np.float64], labelled: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -65,13 +65,13 @@ def table_facts(
     roles: Roles,
     drop: Sequence[str],
     active: str,
-    class_names: Sequence[str],
+    label_kind: str,
 ) -> list[dict[str, Any]]:
     """One entry for each file: how it was read, and every column.
 
     A column has ``name``, ``party``, ``role`` (feature, id, label, split, group, dropped, unused),
-    ``kind`` (number, date, category; for a label the number of classes, or quantity), ``distinct``,
-    ``missing`` and ``warning``.
+    ``kind`` (number, date, category; for a label `label_kind`), ``distinct``, ``missing`` and
+    ``warning``.
     """
     files: dict[int, tuple[Frame, list[str]]] = {}
     for p, frame in frames.items():
@@ -91,8 +91,7 @@ def table_facts(
                 kind = made[party].kinds[name]
                 warning = made[party].doubtful.get(name, "")
             elif role == "label":
-                many = len(class_names)
-                party, kind = active, f"{many} classes" if many > 1 else "quantity"
+                party, kind = active, label_kind
             columns.append(
                 {
                     "name": name,

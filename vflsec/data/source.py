@@ -39,9 +39,10 @@ class Source:
         parties: table of each party by name.
         active: the party that holds the labels.
         y: (N,) int64 class index over the union of rows, -1 where the active party has no label.
-        class_names: C names, in class-index order; one name, the label's, for a quantity.
-        values: (N,) float64 the label where it is a quantity, NaN for none (`y` is then 0 or -1);
-            else None.
+        class_names: C names, in class-index order; one name for a quantity and for several labels.
+        values: (N,) float64 the label where it is a quantity, (N, L) several labels that are 0 or
+            1, NaN for none (`y` is then 0 or -1); else None.
+        labels: L names where a row has several labels at once, else empty.
         ids: (N,) the users' own ids as strings, or empty.
         split: (N,) fixed split as 'train' / 'validation' / 'test' strings ('validation' may be
             missing: then it is carved from train), or None for splits by seed.
@@ -60,7 +61,13 @@ class Source:
     digest: str = ""
     group: NDArray[np.int64] | None = None
     values: NDArray[np.float64] | None = None
+    labels: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def classes(self) -> int:
+        """Number of classes C; 1 if the label is a quantity, 0 if there are several labels."""
+        return 0 if self.labels else len(self.class_names)
 
     @property
     def label_holder(self) -> bool:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from vflsec import check
-from vflsec.data.classes import Relabel, labels, quantity
+from vflsec.data.classes import Relabel, labels, quantity, several
 from vflsec.data.features import Features, features, ids
 from vflsec.data.layout import (
     Reader,
@@ -35,7 +35,7 @@ from vflsec.data.source import PartyData, Source
 
 __all__ = ["load_tables"]
 
-TASKS = ("classification", "regression")
+TASKS = ("classification", "regression", "multilabel")
 
 READING = 2
 """Counts the rules by which tables are read; part of a data set's identity."""
@@ -44,7 +44,7 @@ READING = 2
 def load_tables(
     files: Mapping[str, str | Path] | str | Path,
     *,
-    label: str,
+    label: str | Sequence[str],
     id: str | Mapping[str, str] | None = None,
     active: str | None = None,
     columns: Mapping[str, Sequence[str]] | None = None,
@@ -56,7 +56,7 @@ def load_tables(
     merge_classes: Mapping[str, Sequence[str]] | None = None,
     drop_classes: Sequence[str] = (),
     label_edges: Sequence[float] = (),
-    task: Literal["classification", "regression"] = "classification",
+    task: Literal["classification", "regression", "multilabel"] = "classification",
     separator: str | Mapping[str, str] = "",
     decimal: str | Mapping[str, str] = "",
     encoding: str | Mapping[str, str] = "",
@@ -70,7 +70,8 @@ def load_tables(
     Args:
         files: either the table of each party, joined on `id` (a party may lack rows), or one table
             for all parties, whose columns `columns` distributes (each party holds every row).
-        label: the label column. Classes may be integers, text or booleans; empty = no label.
+        label: the label column. Classes may be integers, text or booleans; empty = no label. A list
+            of at least two columns with two classes each if `task` is ``multilabel``.
         id: the id column, by party where it differs; needed with several files. Ids are compared
             as trimmed text.
         active: the party with the labels. Default: the party whose table has the label column;
@@ -84,7 +85,8 @@ def load_tables(
         split: column with ``train`` / ``test`` (or ``validation``) for a fixed split.
         group: column whose equal values stay on one side of a split, for example a person.
         merge_classes, drop_classes, label_edges: see :class:`vflsec.data.classes.Relabel`.
-        task: ``regression`` if the label is a quantity.
+        task: ``regression`` if the label is a quantity, ``multilabel`` if a row has several yes/no
+            labels at once.
         separator, decimal, encoding: of text tables, by party where they differ; found out if not
             given, see :mod:`vflsec.data.dialect`.
         max_bytes, max_cells, max_columns: the most that is read of one table.
@@ -94,18 +96,20 @@ def load_tables(
         DataError: a table or the way it is described is not usable; one message says where,
             what is allowed, what was found, and how to mend it.
     """
-    roles = Roles(id or "", label, split or "", group or "")
+    check.one_of("data: task", task, TASKS)
+    named = (label,) if isinstance(label, str) else tuple(label)
+    _check_number(named, task, isinstance(label, str))
+    roles = Roles(id or "", named, split or "", group or "")
     check_roles(roles)
     reader = Reader(separator, decimal, encoding, Limits(max_bytes, max_cells, max_columns))
     change = Relabel(merge_classes or {}, drop_classes, label_edges)
-    check.one_of("data: task", task, TASKS)
-    if task == "regression" and change:
+    if task != "classification" and change:
         raise data_error(
             "data", "task", "stand without merge_classes, drop_classes and label_edges",
             repr(task), "They make classes of the label: leave out one or the other.",
         )  # fmt: skip
     asked = _identity(
-        change, label=label, id=id if id is None or isinstance(id, str) else dict(id),
+        change, label=label if isinstance(label, str) else list(named), id=id if id is None or isinstance(id, str) else dict(id),
         active=active,
         columns={p: list(c) for p, c in columns.items()} if columns is not None else None,
         categorical=sorted(categorical), numeric=sorted(numeric), drop=sorted(drop),
@@ -131,13 +135,15 @@ def load_tables(
 
     y = np.full(len(union), -1, dtype=np.int64)
     values = None
-    class_names: tuple[str, ...] = (label,)
-    if task == "regression":
-        values = np.full(len(union), np.nan)
-        values[rows[active]] = quantity(frames[active], label)
-        y[~np.isnan(values)] = 0
+    class_names: tuple[str, ...] = (" and ".join(named),)
+    if task == "classification":
+        y[rows[active]], class_names = labels(frames[active], named[0], change)
     else:
-        y[rows[active]], class_names = labels(frames[active], label, change)
+        one = task == "regression"
+        found = quantity(frames[active], named[0]) if one else several(frames[active], named)
+        values = np.full((len(union), *found.shape[1:]), np.nan)
+        values[rows[active]] = found
+        y[~np.isnan(values.reshape(len(union), -1)[:, 0])] = 0
     made = {p: features(frames[p], used[p], *declared[p]) for p in order}
     parties = {
         p: PartyData(made[p].values, rows[p], tuple(used[p]), made[p].categories) for p in order
@@ -153,8 +159,30 @@ def load_tables(
         digest=_digest(asked, frames, order),
         group=_group(frames, order, rows, roles.group, len(union)) if group else None,
         values=values,
-        facts=_facts(frames, used, made, rows, y, roles, drop, (active, class_names)),
+        labels=named if task == "multilabel" else (),
+        facts=_facts(frames, used, made, rows, y, roles, drop, (active, _kind(class_names, task))),
     )
+
+
+def _check_number(named: Sequence[str], task: str, one: bool) -> None:
+    """Refuse one label where several are told, and several where one is."""
+    if task == "multilabel" and (one or len(named) < 2):
+        raise data_error(
+            "data", "label", 'be a list of at least two columns (task = "multilabel")',
+            listed(named) or "none", 'Write label = ["COLUMN", "COLUMN"], or leave out `task`.',
+        )  # fmt: skip
+    if task != "multilabel" and not one:
+        raise data_error(
+            "data", "label", f"be one column (task = {task!r})", f"the list {listed(named)}",
+            'Say task = "multilabel" if a row has all of these yes/no labels at once.',
+        )  # fmt: skip
+
+
+def _kind(class_names: Sequence[str], task: str) -> str:
+    """What a label column is, in words."""
+    if task == "multilabel":
+        return "2 classes, one label of several"
+    return "quantity" if task == "regression" else f"{len(class_names)} classes"
 
 
 def _identity(change: Relabel, **asked: Any) -> dict[str, Any]:
@@ -316,7 +344,7 @@ def _facts(
     y: NDArray[np.int64],
     roles: Roles,
     drop: Sequence[str],
-    labelled: tuple[str, Sequence[str]],
+    labelled: tuple[str, str],
 ) -> dict[str, Any]:
     """What a reader of the report should know about the tables."""
     held = holders(rows)

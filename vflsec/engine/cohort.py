@@ -239,12 +239,13 @@ def _dose(
     """The same attack with planted leaks of known size laid over its views."""
     training = moment.training
     tasks = [training.task(r) for r in range(len(views))]
+    attacked = [task.of_label(p.spec.of_label) for task in tasks]
     for share in p.spec.dosing:
         laid = [
             dosed(
                 view, label_truth(task), task.prior.tolist(), share, generator(seed, "dosing"),
             )
-            for view, task, seed in zip(views, tasks, training.seeds, strict=True)
+            for view, task, seed in zip(views, attacked, training.seeds, strict=True)
         ]  # fmt: skip
         phase = f"{moment.phase.name}{MARK}{share:g}"
         for answers in bench.attack(p, laid, training.seeds, phase):

@@ -210,20 +210,22 @@ def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
 def _families(plan: Plan) -> dict[str, list[str]]:
     """Every registered attack by the family that its file names.
 
-    Where every label is a quantity, those that are made for classes do not exist.
+    Those that suit the labels of no data set, as a quantity or several labels, do not exist.
     """
-    quantities = all(g.data.classes == 1 for g in plan.groups if g.role == "audit")
+    kinds = {g.data.classes for g in plan.groups if g.role == "audit"}
     out: dict[str, list[str]] = {}
     for entry in registry.attacks.entries().values():
-        if not quantities or _for_quantities(entry.name):
+        if not kinds or any(_suits(entry.name, classes) for classes in kinds):
             out.setdefault(entry.family, []).append(entry.name)
     return out
 
 
-def _for_quantities(name: str) -> bool:
-    """Whether an attack can be made on a quantity; of one that does not load that is not known."""
+def _suits(name: str, classes: int) -> bool:
+    """Whether an attack can be made on such a label; of one that does not load, yes."""
+    if classes > 1:
+        return True
     try:
-        return not registry.attacks.create(name).classes_only
+        return bool(registry.attacks.create(name).suits(classes))
     except VflsecError:
         return True
 

@@ -24,7 +24,7 @@ from vflsec.trace.manifest import Run
 from vflsec.train.cohort import Training
 from vflsec.train.demand import Demand
 from vflsec.train.device import pick_device
-from vflsec.train.export import Export
+from vflsec.train.export import Export, no_quantity
 
 __all__ = ["record_scenario"]
 
@@ -87,10 +87,7 @@ def _record(
     for seed in seeds:
         source = load_source(group.data.source, seed, base)
         tasks[seed] = make_task(source, seed, **group.data.split)
-        if tasks[seed].values is not None:
-            raise ConfigError(
-                f"{group.data.name}: its label is a quantity; traces are recorded of classes only."
-            )
+        no_quantity(tasks[seed].classes, f"{group.data.name}: a trace")
     mine = [a for a in group.attacks if all(p in observers for p in a.adversary)]
     most = max([known, *(a.known_rows for a in mine)])
     labelled = min(len(t.sets["labelled"]) for t in tasks.values())

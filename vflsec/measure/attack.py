@@ -182,7 +182,7 @@ class Bench:
         self, of: Prepared, views: Sequence[View], seeds: Sequence[int], r: int
     ) -> list[Control]:
         """The controls of one attack in replica `r`; the others' are computed along."""
-        asked: tuple[Any, ...] = ()
+        asked: tuple[Any, ...] = (of.spec.of_label,) if of.spec.of_label else ()
         if of.attack.target != "label":
             asked = (of.attack.target, of.spec.victim, of.spec.aux_rows, of.attack.params())
         rest = (of.spec.adversary, of.spec.known_rows, of.spec.prior, *map(str, asked))

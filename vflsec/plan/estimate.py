@@ -205,7 +205,7 @@ def estimate(
     trainings = sum(len(g.cells) for g in groups)
     attacks = sum(len(g.cells) * len(g.attacks) for g in groups)
     budgets = {
-        (g.data.name, cell.seed, a.adversary, a.known_rows)
+        (g.data.name, cell.seed, a.adversary, a.known_rows, a.of_label)
         for g in groups
         for cell in g.cells
         for a in g.attacks

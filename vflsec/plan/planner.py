@@ -148,7 +148,8 @@ class _Planner:
         info = replace(
             info,
             parties=(source.active, *others),
-            classes=len(source.class_names),
+            classes=source.classes,
+            labels=source.labels,
             rows=len(source.y),
             digest=source.digest,
             missing=missing_by_column(source),
@@ -197,7 +198,9 @@ class _Planner:
     def _written(self, info: DataInfo, like: DataInfo) -> Iterator[tuple[int, AttackSpec]]:
         """Attacks as they are written, with the numbers of their sections."""
         for i, section in enumerate(self.root.attack):
-            for adversary in _adversaries(section.adversary, info, like):
+            kind: Any = registry.attacks.get(section.name)
+            whom = _adversaries(section.adversary, info, like)
+            for adversary, label in itertools.product(whom, kind.each_label(info.labels)):
                 yield (
                     i,
                     AttackSpec(
@@ -214,6 +217,7 @@ class _Planner:
                         timeout=self.root.audit.timeout,
                         dosing=tuple(sorted(section.dosing)) if info is like else (),
                         pictures=section.pictures if info is like else 0,
+                        of_label=label,
                     ),
                 )
 
@@ -281,7 +285,7 @@ class _Planner:
                 self.notes.append(f"reference {reference!r} is left out: no algorithm {name!r}.")
                 continue
             kind: Any = registry.algorithms.get(name)
-            if info.classes == 1 and not getattr(kind, "quantities", False):
+            if info.classes < 2 and not getattr(kind, "quantities", False):
                 self.notes.append(
                     f"reference {reference!r} is left out on {info.name}: {name} learns classes."
                 )
@@ -312,14 +316,17 @@ class _Planner:
 
     def _controls(self, like: DataInfo) -> Iterator[Group]:
         """The undefended planted leak, balanced and rare, by the same algorithms and attacks."""
-        name = "quantity_gaussian" if like.classes == 1 else "control_gaussian"
+        name = {0: "several_gaussian", 1: "quantity_gaussian"}.get(
+            like.classes, "control_gaussian"
+        )
         if name not in registry.datasets.names():
             self.notes.append(f"no positive control: the data set {name!r} is missing.")
             return
+        told = {"labels": list(like.labels)} if like.labels else {}
         for params in _CONTROLS[: 1 if like.classes == 1 else None]:
             section: dict[str, Any] = {"name": name}
-            if params:
-                section["params"] = dict(params)
+            if params or told:
+                section["params"] = {**params, **told}
             whole = _with_settings(self._of_section(section)[0])
             part = _with_settings(self._of_section(section | {"aligned": _CONTROL_ALIGNED})[0])
             for algorithm, title in zip(self.root.algorithm, self.cells.titles(), strict=True):

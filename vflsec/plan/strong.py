@@ -77,6 +77,8 @@ def world(
         load: as of `vflsec.data.load.load_source`.
         base: folder that relative paths start from.
     """
+    if source.labels:
+        return None, "drawn worlds have one label, and it has several."
     split = {k: v for k, v in info.split.items() if k != "shuffle_labels"}
     shape = shape_of(source)
     bare = {**shape, "columns": dict.fromkeys(shape["columns"], ()), "images": {}}

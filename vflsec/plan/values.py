@@ -29,7 +29,8 @@ class DataInfo:
         name: shown in reports; different for every data section of an audit.
         section: the ``[data]`` section: what is not default.
         parties: names, the active party first.
-        classes, rows: sizes.
+        classes, rows: sizes; 1 class for a quantity and 0 for several labels.
+        labels: their names where a row has several at once.
         labelled: training rows with a label, at least one fewer than which may be granted; 0 if
             that cannot be told before training.
         digest: of the content.
@@ -54,6 +55,7 @@ class DataInfo:
     overlap: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     alignment: Sequence[Mapping[str, Any]] = ()
     label_holder: bool = False
+    labels: tuple[str, ...] = ()
 
     @property
     def source(self) -> dict[str, Any]:

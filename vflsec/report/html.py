@@ -123,7 +123,7 @@ def _datasets(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
             {
                 "name": name,
                 "alignment": matched(summary, name),
-                "facts": {"parties": [], "classes": None, "seeds": []}
+                "facts": {"parties": [], "classes": None, "labels": [], "seeds": []}
                 | summary["parties"].get(name, {}),
                 "figures": _figures(summary, name, rows, f"d{i}"),
                 "matrix": _matrix(summary, name, rows),

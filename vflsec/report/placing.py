@@ -99,6 +99,7 @@ WORDS = {
     "AUC": "how well scores rank: 0.5 is guessing, 1 is without error",
     "concordance": "the AUC of a quantity: of two rows with different values, how often the larger "
     "one has the larger score",
+    "macro AUC": "of several labels: the mean of the AUC of each",
     "utility": "how well the trained system does its own task",
     "strength": "how strong a defense is set; 0 is no defense",
     "seed": "one whole run; each has its own split of the rows, its own training and known rows",

@@ -86,6 +86,7 @@ def _systems(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "name": name,
                 "parties": facts.get("parties", []),
                 "classes": facts.get("classes"),
+                "labels": facts.get("labels", []),
                 "rows": facts.get("rows", {}),
                 "seeds": facts.get("seeds", []),
                 "trainings": list(dict.fromkeys(clean(p["algorithm"]) for p in here)),

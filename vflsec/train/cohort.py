@@ -40,7 +40,7 @@ class Moment:
         training: the cohort.
         phase: that has ended.
         predictions: by split, if asked for: sample ids (R, n) and log shares (R, n, C), or answers
-            (R, n, 1) for a quantity.
+            (R, n, 1) for a quantity and (R, n, L) for several labels.
     """
 
     training: Training
@@ -212,6 +212,7 @@ class Training:
         return {
             "parties": list(self.stack.first.parties),
             "classes": self.stack.first.classes,
+            **({"labels": list(self.stack.first.labels)} if self.stack.first.labels else {}),
             "rows": {k: len(v) for k, v in self.stack.first.sets.items()},
             **{k: (v[r] if isinstance(v, list) else v) for k, v in epochs.items()},
         }
@@ -274,7 +275,7 @@ class Training:
         for split in ("test", "validation"):
             rows = self.stack.rows(split)
             logits = self.fed.decode(predict(self.algorithm, self.fed, rows))
-            out[split] = rows, logits if task.classes == 1 else torch.log_softmax(logits, dim=-1)
+            out[split] = rows, logits if task.classes < 2 else torch.log_softmax(logits, dim=-1)
         return out if wanted else {}
 
     def _policies(self) -> dict[str, list[tuple[Policy, Tensor]]]:
@@ -336,13 +337,14 @@ def reassigned_task(task: Task, seed: int) -> Task:
     Every set keeps its class counts; rows without a label stay without.
     """
     g = generator(seed, "reassigned")
-    given = (task.y if task.given is None else task.given).clone()
+    truth = task.y if task.values is None else task.values
+    given = (truth if task.given is None else task.given).clone()
     rest = torch.ones(len(given), dtype=torch.bool)
     sets = [task.sets[k] for k in ("labelled", "validation", "test") if k in task.sets]
     for rows in [*sets, None]:
         of = rest.nonzero().squeeze(1) if rows is None else rows
         rest[of] = False
-        of = of[given[of] >= 0]
+        of = of[task.y[of] >= 0]
         given[of] = given[of[torch.randperm(len(of), generator=g)]]
     return replace(task, given=given)
 

@@ -49,16 +49,18 @@ __all__ = ["Export", "no_quantity"]
 
 
 def no_quantity(classes: int, what: str) -> None:
-    """Refuse to write `what` of a training whose label is a quantity (1 class).
+    """Refuse to write `what` of a training whose label is a quantity (1 class) or several (0).
 
     Raises:
-        ConfigError: it is one.
+        ConfigError: it is.
     """
-    if classes == 1:
+    if classes < 2:
         raise ConfigError(
-            f"{what} holds labels as classes, and the label here is a quantity. Audit it without, "
-            "or cut the label into classes (label_edges under [data])."
-        )
+            f"{what} holds labels as classes, and the label here is "
+            f"{'a quantity' if classes else 'several labels'}. Audit it without, or "
+            + ("cut the label into classes (label_edges under [data])." if classes
+               else "name one label under [data].")
+        )  # fmt: skip
 
 
 class Export:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -33,10 +34,11 @@ def known_rows(task: Task, seed: int, count: int) -> Known:
     order = torch.randperm(len(rows), generator=g)
     rows, y = rows[order], y[order]
     place = torch.empty_like(y)
-    for c in range(task.classes):
+    classes = max(1, task.classes)
+    for c in range(classes):
         of = (y == c).nonzero().squeeze(1)
         place[of] = torch.arange(len(of))
-    rank = torch.argsort(place * task.classes + y)[:count]
+    rank = torch.argsort(place * classes + y)[:count]
     return Known(rows[rank], y[rank] if task.values is None else task.values[rows[rank]])
 
 
@@ -96,7 +98,7 @@ def make_view(
         initial: what :func:`initial_states` found, for the own-architecture control and for whoever
             is granted a peer's model.
     """
-    task = fed.stack.tasks[int(fed.stack.of[r])]
+    task = fed.stack.tasks[int(fed.stack.of[r])].of_label(spec.of_label)
     mine = spec.adversary
     models = {p: {k: m.one(r) for k, m in fed.parties[p].modules.items()} for p in mine}
     for p in mine:
@@ -119,7 +121,7 @@ def make_view(
         task, fed.seeds[r], spec, fed.stack.device, fed.stack.dtype,
         tables=MappingProxyType(recorder.tables(r, mine, fed.phase)),
         models=MappingProxyType(models),
-        facts=algorithm.facts(fed),
+        facts=replace(algorithm.facts(fed), classes=task.classes),
         encoders=MappingProxyType(encoders),
         updates=MappingProxyType(recorder.updates(r, mine, fed.phase)),
     )  # fmt: skip

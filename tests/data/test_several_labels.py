@@ -1,0 +1,164 @@
+"""Several yes/no labels of one row: how they are read, refused, divided and permuted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from vflsec import registry
+from vflsec.data.load import load_source
+from vflsec.data.prepare import make_task
+from vflsec.data.source import Source
+from vflsec.data.tables import load_tables
+from vflsec.errors import ConfigError, DataError
+from vflsec.task import Stack
+
+N = 300
+LABELS = ("flu", "asthma")
+
+
+def tables(folder: Path, **changed: Sequence[Any]) -> dict[str, Path]:
+    rng = np.random.default_rng(0)
+    columns: dict[str, Any] = {
+        "id": np.arange(N), "a": rng.standard_normal(N),
+        "flu": np.where(rng.random(N) < 0.3, "yes", "no"), "asthma": rng.integers(0, 2, N),
+    }  # fmt: skip
+    pd.DataFrame(columns | changed).to_csv(folder / "clinic.csv", index=False)
+    other = pd.DataFrame({"id": np.arange(N), "b": rng.standard_normal(N)})
+    other.to_csv(folder / "shop.csv", index=False)
+    return {"clinic": folder / "clinic.csv", "shop": folder / "shop.csv"}
+
+
+def load(files: dict[str, Path], **more: Any) -> Source:
+    return load_tables(files, **{"label": LABELS, "id": "id", "task": "multilabel", **more})
+
+
+def test_each_column_is_read_as_two_classes_are(tmp_path: Path) -> None:
+    files = tables(tmp_path)
+    source = load(files)
+    assert source.active == "clinic"
+    assert source.labels == LABELS
+    assert source.classes == 0
+    assert source.parties["clinic"].names == ("a",)
+    assert source.values is not None
+    for k, name in enumerate(LABELS):
+        alone = load_tables(files, label=name, id="id")
+        assert source.values[:, k].tolist() == alone.y.tolist()
+    kinds = {c["name"]: c for c in source.facts["tables"][0]["columns"]}
+    assert kinds["flu"]["role"] == kinds["asthma"]["role"] == "label"
+    assert "one label of several" in kinds["flu"]["kind"]
+
+
+def test_a_row_without_any_label_is_a_row_without_a_label(tmp_path: Path) -> None:
+    flu, asthma = ["no", "yes"] * (N // 2), [0, 0, 1] * (N // 3)
+    source = load(tables(tmp_path, flu=["", *flu[1:]], asthma=["", *asthma[1:]]))
+    task = make_task(source, 0)
+    assert int(task.y[0]) == -1
+    assert all(0 not in task.sets[s].tolist() for s in ("labelled", "validation", "test"))
+    assert source.facts["unlabelled"] == 1
+    assert int(task.of_label("flu").y[0]) == -1
+
+
+def test_a_row_with_some_labels_is_refused_with_its_place(tmp_path: Path) -> None:
+    asthma: list[Any] = [0, 0, 1] * (N // 3)
+    asthma[4] = asthma[9] = ""
+    with pytest.raises(DataError, match=r"'asthma'.*row 6.*2 such rows.*empty all labels"):
+        load(tables(tmp_path, asthma=asthma))
+
+
+@pytest.mark.parametrize(
+    ("changed", "more", "said"),
+    [
+        ({"asthma": [0, 1, 2] * (N // 3)}, {}, "'asthma' must have two classes"),
+        ({"asthma": [1] * N}, {}, "at least two classes"),
+        ({}, {"label": "flu"}, "a list of at least two columns"),
+        ({}, {"label": ["flu"]}, "a list of at least two columns"),
+        ({}, {"label": ["flu", "flu"]}, "'flu' twice"),
+        ({}, {"label": ["flu", "asthme"]}, "Did you mean 'asthma'"),
+        ({}, {"label": ["flu", "b"]}, "columns of one table"),
+        ({}, {"task": "classification"}, 'Say task = "multilabel"'),
+        ({}, {"task": "regression"}, 'Say task = "multilabel"'),
+        ({}, {"drop_classes": ["no"]}, "leave out one or the other"),
+    ],
+)
+def test_what_are_no_several_labels_is_refused(
+    tmp_path: Path, changed: dict[str, Any], more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(DataError, match=said):
+        load(tables(tmp_path, **changed), **more)
+
+
+def test_a_label_that_is_almost_nowhere_is_refused(tmp_path: Path) -> None:
+    source = load(tables(tmp_path, asthma=[1, *[0] * (N - 1)]))
+    with pytest.raises(DataError, match="'asthma' must have both values.*Leave it out"):
+        make_task(source, 0)
+
+
+def test_the_section_of_a_scenario_names_them_in_a_list(tmp_path: Path) -> None:
+    tables(tmp_path)
+    section = {
+        "files": {"clinic": "clinic.csv", "shop": "shop.csv"}, "id": "id",
+        "label": list(LABELS), "task": "multilabel",
+    }  # fmt: skip
+    assert load_source(section, 0, tmp_path).labels == LABELS
+    with pytest.raises(ConfigError, match="a list of column names"):
+        load_source(section | {"label": ["flu", 3]}, 0, tmp_path)
+
+
+def test_one_label_of_several_is_a_problem_of_two_classes(tmp_path: Path) -> None:
+    files = tables(tmp_path)
+    task = make_task(load(files), 0)
+    alone = task.of_label("asthma")
+    assert task.values is not None
+    assert (task.outputs, task.classes, alone.outputs, alone.classes) == (2, 0, 2, 2)
+    assert alone.y.tolist() == task.values[:, 1].tolist()
+    assert alone.labels == ()
+    assert alone.values is None
+    shares = task.values[task.sets["labelled"]].mean(0)
+    assert task.prior.tolist() == shares.tolist()
+    assert alone.prior.tolist() == pytest.approx([1 - float(shares[1]), float(shares[1])])
+    assert task.of_label("") is task
+    with pytest.raises(ConfigError, match="asthma"):
+        task.of_label("asthme")
+
+
+def test_the_null_world_permutes_the_labels_of_a_row_together() -> None:
+    source = registry.datasets.create("several_gaussian", {"rows": 400}).load(0)
+    plain, null = make_task(source, 0), make_task(source, 0, shuffle_labels=True)
+    assert plain.values is not None
+    assert null.given is not None
+    assert torch.equal(plain.values, null.values)
+    rows = null.sets["labelled"]
+    given, true = null.given[rows], plain.values[rows]
+    code = torch.tensor([4.0, 2.0, 1.0], dtype=torch.float64)
+    assert torch.equal((given @ code).sort().values, (true @ code).sort().values)
+    assert not torch.equal(given, true)
+    for k in range(3):
+        both = torch.stack([given[:, k], true[:, k]])
+        assert abs(float(torch.corrcoef(both)[0, 1])) < 0.2  # 4 / sqrt(400)
+    assert torch.equal(null.of_label("b").y[rows], true[:, 1].long())
+    of = null.of_label("b").given
+    assert of is not None
+    assert torch.equal(of[rows], given[:, 1].long())
+    handed = Stack.build({0: null}, [0, 0]).labels()
+    assert handed.shape == (2, len(source.y), 3)
+    assert torch.equal(handed[0, rows].double(), given)
+
+
+def test_the_world_has_the_labels_that_are_asked_for() -> None:
+    made = registry.datasets.create(
+        "several_gaussian", {"labels": ["x", "y"], "positive_rate": 0.15, "flips": 0.0}
+    )
+    source = made.load(3)
+    assert source.labels == ("x", "y")
+    assert source.values is not None
+    assert source.values.shape == (3500, 2)
+    assert np.abs(source.values.mean(0) - 0.15).max() < 0.03
+    with pytest.raises(ConfigError, match="two different names"):
+        registry.datasets.create("several_gaussian", {"labels": ["x"]})
