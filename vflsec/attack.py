@@ -90,7 +90,7 @@ class Attack:
         return labels if labels and cls.labelwise and cls.target == "label" else ("",)
 
     def suits(self, classes: int) -> bool:
-        """Whether it can be made on a label of this kind: 1 for a quantity, 0 for several labels."""
+        """Whether it can be made on such a label: C classes, 1 for a quantity, 0 for several."""
         if classes == 1:
             return self.quantities or self.target not in ("label", "integrity")
         return bool(classes) or self.labelwise or self.target not in OF_THE_LABELS

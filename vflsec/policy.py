@@ -380,8 +380,8 @@ class Policy:
         check.non_negative(f"{self.name}: strength", strength)
 
     def check_label(self, classes: int) -> None:
-        """Refuse labels that it cannot work on: a quantity (1 class), several labels (0), or what it
-        says itself.
+        """Refuse labels that it cannot work on: a quantity (1 class), several labels (0), or others
+        of its own.
 
         Raises:
             ConfigError: it cannot protect such labels.

@@ -96,7 +96,7 @@ def test_what_are_no_several_labels_is_refused(
 
 def test_a_label_that_is_almost_nowhere_is_refused(tmp_path: Path) -> None:
     source = load(tables(tmp_path, asthma=[1, *[0] * (N - 1)]))
-    with pytest.raises(DataError, match="'asthma' must have both values.*Leave it out"):
+    with pytest.raises(DataError, match=r"'asthma' must have both values.*Leave it out"):
         make_task(source, 0)
 
 

@@ -15,6 +15,7 @@ from vflsec.audit.baseline import Values, regressions
 from vflsec.audit.evaluation import Evaluation, title_of
 from vflsec.audit.findings import sentences
 from vflsec.audit.grid import grid
+from vflsec.audit.labels import by_label, in_words
 from vflsec.cell import CellResult
 
 __all__ = ["evaluate"]
@@ -71,6 +72,7 @@ def evaluate(
     if before is not None:
         beside += regressions(own, before, alive, strict)
     verdicts += beside
+    told = by_label(own, record.get("attacks", {}), confidence) if len(own) else []
     return Evaluation(
         frame=_with_roles(record, every, planted),
         points=points,
@@ -79,10 +81,11 @@ def evaluate(
         alive=alive,
         verdicts=verdicts,
         exit_code=gates.exit_code(verdicts),
-        findings=[] if partial else _findings(points, verdicts, confidence),
+        findings=[] if partial else [*in_words(told), *_findings(points, verdicts, confidence)],
         partial=partial,
         asked=asked,
         dosing=found,
+        labels=told,
         grid=[] if partial else grid(rows, every_gate, alive, least, beside),
     )
 

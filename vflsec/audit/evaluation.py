@@ -35,6 +35,8 @@ class Evaluation:
         asked: the gates of the scenario, in its order.
         over_time: points as the attacks would have been after each epoch.
         dosing: what was found of each planted dose, see :func:`vflsec.audit.dosing.curve`.
+        labels: of several labels the mean and the most told, see
+            :func:`vflsec.audit.labels.by_label`.
     """
 
     frame: pd.DataFrame
@@ -48,6 +50,7 @@ class Evaluation:
     asked: Sequence[Gate] = ()
     over_time: pd.DataFrame = field(default_factory=pd.DataFrame)
     dosing: Sequence[Mapping[str, Any]] = ()
+    labels: Sequence[Mapping[str, Any]] = ()
     grid: Sequence[Mapping[str, Any]] = ()
 
 

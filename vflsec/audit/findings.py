@@ -26,7 +26,8 @@ _NAMES = {
     "auc": "AUC", "leak_auc": "leak AUC", "f1": "F1", "r2": "R²", "accuracy": "accuracy",
     "balanced_accuracy": "balanced accuracy", "tpr_at_1pct_fpr": "hits at 1 % false alarms",
     "tpr_at_01pct_fpr": "hits at 0.1 % false alarms",
-    "log_loss": "log loss", "share_error": "error of the share",
+    "macro_auc": "macro AUC", "macro_accuracy": "macro accuracy", "log_loss": "log loss",
+    "share_error": "error of the share",
 }  # fmt: skip
 _COUNTED = "tpr_at_1pct_fpr"
 _HITS = {_COUNTED: "1 %", "tpr_at_01pct_fpr": "0.1 %"}

@@ -109,7 +109,8 @@ def load_tables(
             repr(task), "They make classes of the label: leave out one or the other.",
         )  # fmt: skip
     asked = _identity(
-        change, label=label if isinstance(label, str) else list(named), id=id if id is None or isinstance(id, str) else dict(id),
+        change, label=label if isinstance(label, str) else list(named),
+        id=id if id is None or isinstance(id, str) else dict(id),
         active=active,
         columns={p: list(c) for p, c in columns.items()} if columns is not None else None,
         categorical=sorted(categorical), numeric=sorted(numeric), drop=sorted(drop),

@@ -8,7 +8,7 @@ import os
 import platform
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -204,6 +204,9 @@ def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
             "summary": entry.summary,
             "source": entry.source,
         }
+        if spec.of_label:
+            every = replace(spec, of_label="").label
+            out[spec.key] |= {"of_label": spec.of_label, "every_label": every}
     return out
 
 

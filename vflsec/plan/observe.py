@@ -65,9 +65,7 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
             other = f"{who} trains none under {cell.algorithm}"
             return "not-observable", f"{spec.name} needs an own model; {other}."
     try:
-        facts = algorithm.planned_facts(
-            info.active, info.parties, len(info.labels) or info.classes
-        )
+        facts = algorithm.planned_facts(info.active, info.parties, len(info.labels) or info.classes)
         facts = replace(facts, classes=2 if spec.of_label else info.classes)
         reason = attack.pointless(replace(facts, sends=_named(info, sends or ())))
     except (NotImplementedError, VflsecError):

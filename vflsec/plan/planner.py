@@ -316,9 +316,7 @@ class _Planner:
 
     def _controls(self, like: DataInfo) -> Iterator[Group]:
         """The undefended planted leak, balanced and rare, by the same algorithms and attacks."""
-        name = {0: "several_gaussian", 1: "quantity_gaussian"}.get(
-            like.classes, "control_gaussian"
-        )
+        name = {0: "several_gaussian", 1: "quantity_gaussian"}.get(like.classes, "control_gaussian")
         if name not in registry.datasets.names():
             self.notes.append(f"no positive control: the data set {name!r} is missing.")
             return

@@ -109,6 +109,7 @@ def summary_of(
             "strongest": matrix.strongest(points, record["confidence"]),
             "over_time": _rows(evaluation.over_time),
             "dosing": list(evaluation.dosing),
+            "labels": list(evaluation.labels),
             "pictures": list(pictures.collected(record, results)),
             "grid": list(evaluation.grid),
             "alive": {

@@ -129,6 +129,11 @@ def _datasets(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "matrix": _matrix(summary, name, rows),
                 "strongest": _strongest(summary, rows),
                 "dosing": [_dose(r) for r in summary.get("dosing", []) if r["dataset"] == name],
+                "labels": [
+                    _label(r)
+                    for r in summary.get("labels", [])
+                    if r["dataset"] == name and r.get("most")
+                ],
                 "utility": _utility(summary, name),
                 "attacks": [_attack(p) for p in rows],
                 "phases": _phases(summary, name),
@@ -340,6 +345,17 @@ def _dose(r: Mapping[str, Any]) -> dict[str, Any]:
         "by": r["adversary"], "rows": f"{100 * r['share']:g} % {r['split']}",
         "planted": number(r["planted"]), "chance": number(r["chance"]),
         "found": interval({**r, **bounds}, "advantage", sign=True), "shown": r["found"],
+    }  # fmt: skip
+
+
+def _label(r: Mapping[str, Any]) -> dict[str, Any]:
+    bounds = {"value": r["value"], "value_low": r["low"], "value_high": r["high"]}
+    return {
+        "training": r["algorithm"], "defense": place(r), "attack": r["attack"],
+        "by": r["adversary"], "rows": r["split"], "labels": r["labels"],
+        "left_out": ", ".join(r["left_out"]), "mean": interval(bounds, "value"),
+        "own": number(r["control_value"]), "most": r["most"],
+        "most_value": f"{number(r['most_value'])} against {number(r['most_control'])}",
     }  # fmt: skip
 
 

@@ -1,0 +1,268 @@
+"""A whole audit of several labels: files to verdicts, and one label that leaks among ten."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "audit"))
+from gate_rows import STEADY, at, rows
+
+import vflsec
+from vflsec import cli
+from vflsec.audit.gate import Gate, judge
+from vflsec.audit.labels import by_label, in_words
+from vflsec.audit.leakage import results_frame, summarise
+from vflsec.config.scenario import load_scenario
+from vflsec.engine.rehearse import make_plan
+from vflsec.errors import ConfigError
+
+TEN = tuple(f"d{i}" for i in range(10))
+
+
+def tables(folder: Path, labels: int, told: int, n: int = 500, width: int = 40) -> list[str]:
+    """Of `labels` labels the first `told` follow from the shop's columns, the others are coins."""
+    rng = np.random.default_rng(3)
+    own, theirs = rng.standard_normal((n, 4)), rng.standard_normal((n, width))
+    y = theirs @ rng.standard_normal((width, labels)) + rng.standard_normal((n, labels)) > 0
+    y[:, told:] = rng.random((n, labels - told)) < 0.5
+    names = [f"d{i}" for i in range(labels)]
+    clinic = pd.DataFrame(own, columns=[f"a{i}" for i in range(4)])
+    pd.concat([clinic, pd.DataFrame(y.astype(int), columns=names)], axis=1).to_csv(
+        folder / "clinic.csv", index_label="id"
+    )
+    pd.DataFrame(theirs).add_prefix("b").to_csv(folder / "shop.csv", index_label="id")
+    return names
+
+
+def scenario(
+    folder: Path, labels: list[str], rest: str, training: str = "epochs = 6", **audit: Any
+) -> Path:
+    path = folder / "case.toml"
+    told = {"seeds": 3, "references": [], "positive_control": False} | audit
+    lines = [f"{k} = {json.dumps(v)}" for k, v in told.items()]
+    path.write_text(
+        f"""name = "case"
+[data]
+files = {{ clinic = "clinic.csv", shop = "shop.csv" }}
+id = "id"
+label = {json.dumps(labels)}
+task = "multilabel"
+[algorithm]
+name = "splitnn"
+{training}
+[audit]
+"""
+        + "\n".join(lines) + "\n" + rest, encoding="utf-8",
+    )  # fmt: skip
+    return path
+
+
+SWEEP = """
+[[defense]]
+name = "iso"
+strength = [0, 50]
+[[attack]]
+name = "similarity"
+[[attack]]
+name = "cluster"
+[[gate]]
+max = 0.15
+attack = "similarity"
+defense = "defended"
+"""
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str]:
+    code = cli.main([str(a) for a in args])
+    out, err = capsys.readouterr()
+    return code, " ".join((out + err).split())
+
+
+def test_from_files_to_verdicts_and_exit_codes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Undefended gradients fail a gate by each label; behind heavy noise all of them pass."""
+    labels = tables(tmp_path, 2, told=2, n=300, width=80)
+    path, out = scenario(tmp_path, labels, SWEEP), tmp_path / "out"
+    code, text = run(capsys, "audit", path, "--out", out, "--device", "cpu")
+    assert code == 0, text
+    assert "cluster is not made for several labels at once" in text
+    for label in labels:
+        code, text = run(capsys, "gate", out, "--max", 0.1, "--defense", "iso", "--strength", 0,
+                         "--attack", f"similarity(label={label})")  # fmt: skip
+        assert code == 1, text
+        assert f"similarity(label={label})" in text
+    results = pd.read_csv(out / "results.csv")
+    found = results[(results.metric == "auc") & (results.strength == 0)]
+    assert found.groupby("attack").seed.nunique().to_dict() == {
+        f"similarity(label={x})": 3 for x in labels
+    }
+    assert found.value.min() > 0.9
+    main = results[(results.attack.isna()) & (results.split == "test") & (results.strength == 0)]
+    assert set(main.primary) == {"macro_auc"}
+    assert main[main.metric == "macro_auc"].value.min() > 0.6
+    summary = json.loads((out / "summary.json").read_text())
+    bare = [r for r in summary["labels"] if r["strength"] == 0]
+    assert [(r["attack"], r["labels"], r["split"]) for r in bare] == [("similarity", 2, "train")]
+    assert bare[0]["value"] == pytest.approx(found.value.mean())
+    assert bare[0]["most"] in labels
+    assert any("over 2 labels, similarity by shop" in s for s in summary["findings"])
+    html = (out / "report.html").read_text()
+    assert "(several of each row: d0, d1)" in html
+    assert "Several labels: the mean over them" in html
+    for statement in ("report.html", "statement.html"):
+        assert "several of each row" in (out / statement).read_text(), statement
+
+
+TRAINED = "epochs = 20\nlr = 0.005\nbatch_size = 64"
+ONE = """
+[[attack]]
+name = "model_completion"
+variants = ["logistic"]
+known_rows = 20
+[[gate]]
+max = 0.1
+split = "test"
+"""
+
+
+@pytest.mark.slow
+def test_one_label_that_leaks_among_ten_fails_the_gate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nine labels are coins, which no model can tell of new rows; the mean hides the tenth."""
+    labels = tables(tmp_path, 10, told=1, n=2500, width=100)
+    path, out = scenario(tmp_path, labels, ONE, TRAINED, seeds=4), tmp_path / "out"
+    code, text = run(capsys, "audit", path, "--out", out, "--device", "cpu")
+    assert code == 1, text
+    (verdict,) = json.loads((out / "summary.json").read_text())["gates"]
+    assert verdict["verdict"] == "FAIL"
+    assert verdict["attack"].endswith("label=d0)")
+    (told,) = [
+        r for r in json.loads((out / "summary.json").read_text())["labels"] if r["split"] == "test"
+    ]
+    assert told["most"] == "d0"
+    assert told["most_advantage"] > 0.15
+    assert told["advantage"] < 0.1
+
+
+def ten(leak: float, **extra: Any) -> tuple[list[dict[str, Any]], dict[str, dict[str, str]]]:
+    """Made-up figures of an attack on ten labels, of which the fourth leaks, and what it is."""
+    records, attacks = [], {}
+    for i, label in enumerate(TEN):
+        noise = np.roll(STEADY, i)
+        records += rows(leak if i == 3 else 0.0, noise, attack=f"norm(label={label})",
+                        attack_key=label, **extra)  # fmt: skip
+        attacks[label] = {"of_label": label, "every_label": "norm"}
+    return records, attacks
+
+
+def test_a_gate_sees_the_one_label_that_leaks_and_a_mean_does_not() -> None:
+    records, attacks = ten(0.5)
+    frame = results_frame(records)
+    summary = summarise(frame)
+    live = {f"norm(label={x})": (True, "planted leak found") for x in TEN}
+    (verdict,) = judge(summary, [Gate(max=0.1)], at(summary, live))
+    assert (verdict.verdict, verdict.attack) == ("FAIL", "norm(label=d3)")
+    ((row),) = by_label(frame, attacks, 0.95)
+    assert row["advantage"] == pytest.approx(0.05)
+    assert row["value"] == pytest.approx(0.55)
+    assert (row["most"], row["most_advantage"]) == ("d3", pytest.approx(0.5))
+    assert row["labels"] == 10
+    assert row["low"] <= row["value"] + 1e-12
+    assert row["high"] >= row["value"] - 1e-12
+    (said,) = in_words([row])
+    assert "over 10 labels, norm by bank reaches a mean AUC of 0.55 against 0.50" in said
+    assert "most is told of d3: 1.00 against 0.50" in said
+    none, _ = ten(0.0)
+    quiet = summarise(results_frame(none))
+    (verdict,) = judge(quiet, [Gate(max=0.1)], at(quiet, live))
+    assert verdict.verdict == "PASS"
+
+
+def test_a_label_without_a_figure_is_left_out_of_the_mean_and_said() -> None:
+    records, attacks = ten(0.2)
+    lost = [r | {"value": None, "controls": {}} if r["attack_key"] == "d7" else r for r in records]
+    (row,) = by_label(results_frame(lost), attacks, 0.95)
+    assert (row["labels"], row["left_out"]) == (9, ["d7"])
+    assert row["advantage"] == pytest.approx(0.2 / 9)
+    assert "9 labels (d7 left out)" in in_words([row])[0]
+    live = {f"norm(label={x})": (True, "planted leak found") for x in TEN}
+    summary = summarise(results_frame(lost))
+    (verdict,) = judge(summary, [Gate(max=0.5)], at(summary, live))
+    assert verdict.verdict == "INCONCLUSIVE"
+
+
+def test_harmless_labels_do_not_fail_more_often_for_being_many() -> None:
+    """Ten labels at the limit that rise and fall together: accusations in at most 5 % of audits."""
+    g = np.random.default_rng(0)
+    live = {f"norm(label={x})": (True, "planted leak found") for x in TEN}
+    failed, times = 0, 40
+    for _ in range(times):
+        noise = 0.02 * g.standard_normal(5)
+        records: list[dict[str, Any]] = []
+        for label in TEN:
+            records += rows(0.1, noise, attack=f"norm(label={label})", attack_key=label)
+        summary = summarise(results_frame(records))
+        (verdict,) = judge(summary, [Gate(max=0.1)], at(summary, live))
+        failed += verdict.verdict == "FAIL"
+    assert failed / times <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / times)
+
+
+def test_the_positive_control_has_labels_of_the_same_names(tmp_path: Path) -> None:
+    labels = tables(tmp_path, 3, told=1, n=200)
+    path = scenario(tmp_path, labels, SWEEP, positive_control=True)
+    plan = make_plan(load_scenario(str(path), []), try_out=False)
+    own = {a.label for g in plan.groups if g.role == "audit" for a in g.attacks}
+    assert own == {f"similarity(label={x})" for x in labels}
+    control = [g for g in plan.groups if g.role == "control"]
+    assert len(control) == 2
+    for group in control:
+        assert group.data.name.startswith("several_gaussian")
+        assert group.data.labels == tuple(labels)
+        assert {a.label for a in group.attacks} == own
+    refused = {(r.role, r.attack.label) for r in plan.refused}
+    assert refused == {("audit", "cluster"), ("control", "cluster")}
+
+
+def test_what_has_classes_only_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = tables(tmp_path, 2, told=1, n=200)
+    gate = '[[attack]]\nname = "norm"\n[[gate]]\nmax = 0.1\n'
+    path = scenario(tmp_path, labels, gate, references=["logistic"], attacker="strong")
+    code, text = run(capsys, "check", path)
+    assert code == 0
+    assert "pooled_logistic learns classes" in text
+    assert "drawn worlds have one label, and it has several" in text
+    code, text = run(capsys, "audit", path, "--out", tmp_path / "o", "--keep-views")
+    assert code == 2
+    assert "holds labels as classes, and the label here is several labels" in text
+    path.write_text(
+        path.read_text().replace('"norm"\n', '"norm"\n[[defense]]\nname = "label_dp"\n')
+    )
+    code, text = run(capsys, "check", path)
+    assert code == 2
+    assert "label_dp: the label must be a class, got 'several labels'" in text
+
+
+def test_init_says_how_several_labels_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables(tmp_path, 2, told=1, n=200)
+    code, text = run(
+        capsys, "init", tmp_path / "clinic.csv", tmp_path / "shop.csv", "--id", "id",
+        "--label", "d0", "--label", "d1", "--out", tmp_path / "o.toml",
+    )  # fmt: skip
+    assert code == 2
+    assert 'label = ["d0", "d1"] and task = "multilabel" under [data]' in text
+    assert not (tmp_path / "o.toml").exists()
+    files: list[Any] = [tmp_path / "clinic.csv", tmp_path / "shop.csv"]
+    several: Any = ["d0", "d1"]
+    with pytest.raises(ConfigError, match="the name of a column"):
+        vflsec.audit(files, label=several)
