@@ -36,6 +36,7 @@ class Output(Attack):
 
     needs = frozenset({"prediction:last"})
     splits: ClassVar[tuple[str, ...]] = ("test",)
+    labelwise: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {"returns_predictions": True}
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

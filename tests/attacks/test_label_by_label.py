@@ -23,13 +23,16 @@ from vflsec.federation import Federation
 from vflsec.guess import Guess, Truth
 from vflsec.rng import numpy_generator
 from vflsec.task import Stack, Task
+from vflsec.train.planted import plant_labels
 from vflsec.train.views import make_view
 
 LABELS = ("a", "b", "c")
 PASSIVE = ("passive",)
 ERROR = np.sqrt(601 / (12 * 300 * 300) / 3)
 """Of the mean over three seeds of an AUC on 600 balanced rows that knows nothing."""
-MADE = ("norm", "direction", "hints", "similarity", "model_completion", "gradient_completion")
+MADE = (
+    "norm", "direction", "hints", "similarity", "model_completion", "gradient_completion", "output",
+)  # fmt: skip
 
 
 def tasks(seeds: int, rows: int = 600, **options: Any) -> dict[int, Task]:
@@ -185,6 +188,20 @@ def test_a_label_beside_others_is_scored_as_it_would_be_alone() -> None:
         infer(trained.view("passive", seed=1), "cluster")
 
 
+def test_a_returned_prediction_of_a_label_is_as_good_as_the_main_task() -> None:
+    settings = {"epochs": 3, "returns_predictions": True}
+    specs = [AttackSpec("output", {}, PASSIVE, known_rows=0, of_label=x) for x in LABELS]
+    (result,) = run_cohort(
+        [CellSpec({"name": "s"}, "splitnn", settings)], specs, tasks(1, rows=300), device="cpu"
+    )
+    found = {m.attack: m.value for m in result.measures if m.attack and m.metric == "auc"}
+    (main,) = [m for m in result.measures if (m.split, m.metric) == ("test", "macro_auc")]
+    assert main.value is not None
+    assert main.value > 0.6
+    for label in LABELS:
+        assert found[f"output(label={label})"] == pytest.approx(main.notes["auc"][label], abs=1e-6)
+
+
 def test_attacks_that_cannot_take_labels_one_by_one_are_refused() -> None:
     facts = replace(make_facts(), classes=0)
     made = []
@@ -257,6 +274,18 @@ def test_without_a_peer_it_is_the_active_party_alone_bit_for_bit() -> None:
         figures.append([m.value for m in result.measures if m.metric.startswith("macro")])
     assert figures[0] == figures[1]
     assert len(figures[0]) == 4
+
+
+def test_label_canaries_have_all_ones_or_all_zeros() -> None:
+    task = tasks(1, rows=200)[0]
+    changed, planted = plant_labels(task, 3)
+    assert changed.given is not None
+    assert task.values is not None
+    told = changed.given[planted.rows]
+    assert torch.equal(told, planted.coins.double().unsqueeze(1).expand(-1, 3))
+    others = torch.ones(len(task.y), dtype=torch.bool)
+    others[planted.rows] = False
+    assert torch.equal(changed.given[others], task.values[others])
 
 
 def test_a_cell_does_not_depend_on_its_company() -> None:

@@ -49,7 +49,8 @@ def plant_labels(task: Task, seed: int, share: float = 0.5) -> tuple[Task, Plant
     """`task` with the labels of some training rows decided by coins.
 
     The candidates are the most and the least frequent class of the training rows, which a prior
-    tells apart the most; of a quantity three standard deviations above and below its mean.
+    tells apart the most; of a quantity three standard deviations above and below its mean; of
+    several labels all ones and all zeros.
 
     Args:
         task: one learning problem.
@@ -59,7 +60,10 @@ def plant_labels(task: Task, seed: int, share: float = 0.5) -> tuple[Task, Plant
     planted = _canaries(task, seed, "label", share)
     if task.values is not None:
         given = (task.values if task.given is None else task.given).clone()
-        given[planted.rows] = 3.0 - 6.0 * planted.coins.to(given)
+        if task.labels:
+            given[planted.rows] = planted.coins.to(given).unsqueeze(1)
+        else:
+            given[planted.rows] = 3.0 - 6.0 * planted.coins.to(given)
         return replace(task, given=given), planted
     order = task.prior.argsort(stable=True)
     classes = torch.stack([order[-1], order[0]])

@@ -17,7 +17,7 @@ from vflsec.federation import Federation
 from vflsec.rng import generator
 from vflsec.task import Task
 from vflsec.train.demand import Demand
-from vflsec.view import Known, View
+from vflsec.view import Known, Table, View
 
 __all__ = ["assemble", "aux_rows", "initial_states", "known_rows", "make_view", "victims"]
 
@@ -93,6 +93,8 @@ def make_view(
     """The view of `spec.adversary` in replica `r` after the phase that just ended.
 
     Every tensor in it is a copy of its own: nothing leads to another replica, party, or the truth.
+    If the attack is on one of several labels, the view is of this label: its known rows, shares and
+    predictions; gradients and models are of all.
 
     Args:
         initial: what :func:`initial_states` found, for the own-architecture control and for whoever
@@ -117,14 +119,25 @@ def make_view(
         if encoder is not None:
             encoders[p] = encoder
     recorder = fed.channel.recorder
+    tables = recorder.tables(r, mine, fed.phase)
+    if spec.of_label:
+        k = fed.stack.first.labels.index(spec.of_label)
+        told = [key for key in tables if key[1] == "prediction"]
+        tables |= {key: _of_label(tables[key], k) for key in told}
     return assemble(
         task, fed.seeds[r], spec, fed.stack.device, fed.stack.dtype,
-        tables=MappingProxyType(recorder.tables(r, mine, fed.phase)),
+        tables=MappingProxyType(tables),
         models=MappingProxyType(models),
         facts=replace(algorithm.facts(fed), classes=task.classes),
         encoders=MappingProxyType(encoders),
         updates=MappingProxyType(recorder.updates(r, mine, fed.phase)),
     )  # fmt: skip
+
+
+def _of_label(table: Table, k: int) -> Table:
+    """Predictions of several labels as the class shares of one of them, (m, 2)."""
+    p = table.tensor[:, k]
+    return replace(table, tensor=torch.stack([1 - p, p], dim=1))
 
 
 def _own_labels(task: Task, spec: AttackSpec, device: torch.device) -> Tensor | None:
