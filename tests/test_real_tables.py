@@ -25,7 +25,7 @@ EMPLOYER = [
 REGISTRY = ["age", "marital_status", "relationship", "race", "sex", "native_country"]
 
 
-def audit(out: Path, data: dict[str, Any], attacks: list[dict[str, Any]]) -> Any:
+def audit(out: Path, data: dict[str, Any], attacks: list[Any]) -> Any:
     scenario = {
         "data": data,
         "algorithm": {"name": "splitnn"},

@@ -82,8 +82,9 @@ def test_a_row_with_some_labels_is_refused_with_its_place(tmp_path: Path) -> Non
         ({}, {"label": ["flu", "flu"]}, "'flu' twice"),
         ({}, {"label": ["flu", "asthme"]}, "Did you mean 'asthma'"),
         ({}, {"label": ["flu", "b"]}, "columns of one table"),
-        ({}, {"task": "classification"}, 'Say task = "multilabel"'),
-        ({}, {"task": "regression"}, 'Say task = "multilabel"'),
+        ({}, {"task": "classification"}, 'need task = "multilabel"'),
+        ({}, {"task": "regression"}, 'need task = "multilabel"'),
+        ({}, {"label": ["flu", "a\x1b[2J"]}, "printable characters"),
         ({}, {"drop_classes": ["no"]}, "leave out one or the other"),
     ],
 )
@@ -133,6 +134,7 @@ def test_the_null_world_permutes_the_labels_of_a_row_together() -> None:
     plain, null = make_task(source, 0), make_task(source, 0, shuffle_labels=True)
     assert plain.values is not None
     assert null.given is not None
+    assert null.values is not None
     assert torch.equal(plain.values, null.values)
     rows = null.sets["labelled"]
     given, true = null.given[rows], plain.values[rows]

@@ -10,6 +10,7 @@ from vflsec.config.problems import Origin, Problem
 from vflsec.config.sections import Data
 from vflsec.config.toml_text import Path as KeyPath
 from vflsec.data.load import TABLE_KEYS
+from vflsec.data.names import label_rule
 
 __all__ = ["across", "naming"]
 
@@ -91,6 +92,8 @@ def _data_rules(origin: Origin, i: int, data: Mapping[str, Any]) -> list[Problem
         out.append(origin.problem((*here, "params"), rule, data["params"]))
     if not data.get("label"):
         out.append(origin.problem(here, f"with {has[0]} needs label = ..., the column to predict."))
+    elif rule := label_rule(data["label"], data.get("task")):
+        out.append(origin.problem((*here, "label"), f"must {rule}.", data["label"]))
     if has == ["files"] and not data.get("id"):
         rule = "with files needs id = ..., the column that links rows (by party where it differs)."
         out.append(origin.problem(here, rule))

@@ -1,8 +1,10 @@
-"""Which names may stand in reports, in tables that spreadsheets open, and on a terminal."""
+"""Which names may stand in reports, in tables and on a terminal, and what may be a label."""
 
 from __future__ import annotations
 
-__all__ = ["FORMULA", "unshowable"]
+from typing import Any
+
+__all__ = ["FORMULA", "label_rule", "unshowable"]
 
 FORMULA = "=+-@"
 """A text that begins so is a formula to spreadsheets that open ``results.csv``."""
@@ -18,4 +20,14 @@ def unshowable(name: str) -> str:
         return "be made of printable characters"
     if len(name) > _MOST:
         return f"have at most {_MOST} characters"
+    return ""
+
+
+def label_rule(label: Any, task: str | None) -> str:
+    """What a label must be for this task where it is something else, else ''."""
+    several = isinstance(label, list | tuple)
+    if task == "multilabel" and (not several or len(label) < 2):
+        return 'be a list of at least two columns (task = "multilabel")'
+    if task != "multilabel" and several:
+        return 'be one column; several yes/no labels of one row need task = "multilabel"'
     return ""

@@ -28,7 +28,7 @@ from vflsec.data.layout import (
     separate_tables,
 )
 from vflsec.data.limits import Limits
-from vflsec.data.names import unshowable
+from vflsec.data.names import label_rule, unshowable
 from vflsec.data.profile import holders, overlaps, table_facts
 from vflsec.data.reading import Frame, data_error, listed, texts
 from vflsec.data.source import PartyData, Source
@@ -98,7 +98,11 @@ def load_tables(
     """
     check.one_of("data: task", task, TASKS)
     named = (label,) if isinstance(label, str) else tuple(label)
-    _check_number(named, task, isinstance(label, str))
+    if rule := label_rule(label, task):
+        raise data_error("data", "label", rule, listed(named) or "none")
+    for column in named if task == "multilabel" else ():  # they stand in the names of attacks
+        if why := unshowable(column):
+            raise data_error("data", "label", why, repr(column), "Rename the column.")
     roles = Roles(id or "", named, split or "", group or "")
     check_roles(roles)
     reader = Reader(separator, decimal, encoding, Limits(max_bytes, max_cells, max_columns))
@@ -163,20 +167,6 @@ def load_tables(
         labels=named if task == "multilabel" else (),
         facts=_facts(frames, used, made, rows, y, roles, drop, (active, _kind(class_names, task))),
     )
-
-
-def _check_number(named: Sequence[str], task: str, one: bool) -> None:
-    """Refuse one label where several are told, and several where one is."""
-    if task == "multilabel" and (one or len(named) < 2):
-        raise data_error(
-            "data", "label", 'be a list of at least two columns (task = "multilabel")',
-            listed(named) or "none", 'Write label = ["COLUMN", "COLUMN"], or leave out `task`.',
-        )  # fmt: skip
-    if task != "multilabel" and not one:
-        raise data_error(
-            "data", "label", f"be one column (task = {task!r})", f"the list {listed(named)}",
-            'Say task = "multilabel" if a row has all of these yes/no labels at once.',
-        )  # fmt: skip
 
 
 def _kind(class_names: Sequence[str], task: str) -> str:

@@ -90,7 +90,8 @@ def _section(entry: Entry) -> list[str]:
     attack = registry.attacks.create(entry.name)
     also = f" Also called {', '.join(f'`{a}`' for a in entry.aliases)}." if entry.aliases else ""
     classes = " Two classes only." if attack.binary_only else ""
-    lines = [f"## {entry.name}", "", f"{entry.summary}{classes}{also}", ""]
+    each = " Takes several labels one by one." if attack.labelwise else ""
+    lines = [f"## {entry.name}", "", f"{entry.summary}{classes}{each}{also}", ""]
     if parts["formula"]:
         lines += ["```text", parts["formula"], "```", ""]
     for head, title in (
