@@ -165,7 +165,7 @@ def _run(
 def _device(name: str) -> str:
     from vflsec.train.device import pick_device
 
-    return pick_device(name).type
+    return str(pick_device(name))
 
 
 def _refuse(store: Store, plan: Plan) -> None:
