@@ -22,7 +22,7 @@ def attack(
             "--set", metavar="KEY=VALUE", help="A key of its section, e.g. known_rows=50."
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     format_: FormatOption = Format.text,
 ) -> None:
     """Try one attack on a finished audit with kept views; trains and writes nothing.

@@ -7,6 +7,7 @@ import pytest
 import torch
 from attack_views import make_view, measure, null_band, rng, same
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from vflsec import registry
@@ -233,3 +234,16 @@ def test_more_columns_than_rows_change_nothing_but_the_time() -> None:
 
 def rng_normal(n: int, d: int, seed: int = 0) -> np.ndarray:
     return torch.randn(n, d, generator=rng(seed), dtype=torch.float64).numpy()
+
+
+def test_held_out_auc_is_the_published_one_and_a_diverged_head_has_none() -> None:
+    rng = np.random.default_rng(3)
+    for q in (4, 20, 81):
+        y = (rng.random(q) < 0.3).astype(np.int64)
+        y[:2] = (0, 1)
+        margin = rng.integers(-3, 4, q).astype(np.float64)  # many ties
+        log_p = np.stack([np.zeros(q), margin], 1)
+        assert cv_score(log_p, y) == pytest.approx(roc_auc_score(y, margin), abs=1e-12)
+    assert cv_score(np.log(np.eye(2)[[0, 1, 1]] + 1e-9), np.array([0, 1, 1])) == 1
+    assert cv_score(np.zeros((3, 2)), np.array([1, 1, 1])) == 0.5
+    assert cv_score(np.full((3, 2), np.nan), np.array([0, 1, 1])) == 0

@@ -54,7 +54,7 @@ def run_cohort(
         cells: of one cohort.
         attacks: to make on each cell after each audited phase.
         tasks: the task of each seed.
-        device: ``auto``, ``cpu`` or ``cuda``.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         progress: called with (what is being done, share done in [0, 1]).
         main: False leaves main-task figures out.
         known_controls: controls of earlier cohorts with the same tasks and architecture, which do

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure
 from vflsec.engine.heap import give_back
+from vflsec.engine.room import in_halves, no_room
 from vflsec.engine.store import Store
 from vflsec.engine.views import KeptViews
 from vflsec.errors import ConfigError, TraceError
@@ -183,12 +184,16 @@ def _made(
     kept: dict[str, Any] = {}
     if keep and work.role != "reference" and work.main:
         kept = {"keep": keep}
-    try:
-        with contained(f"the training of {work.title}"):
-            results = tasks.backend.run_cohort(
-                list(work.cells), list(work.attacks), tasks.of(work), device=device,
+
+    def train(cells: Sequence[CellSpec]) -> list[CellResult]:
+        with contained(f"the training of {work.title}", passing=no_room()):
+            return tasks.backend.run_cohort(
+                list(cells), list(work.attacks), tasks.of(work), device=device,
                 progress=progress, main=work.main, **kept, **tasks.shared,
             )  # fmt: skip
+
+    try:
+        results = in_halves(work.cells, train, work.title, notes.append)
     except ConfigError as error:
         if work.main:
             raise

@@ -48,6 +48,7 @@ class _Order:
     versions: Mapping[str, str]
     folder: Path | None = None
     keep: Keep | None = None
+    turn: int = 0
 
 
 def _in_worker(order: _Order) -> list[Done]:
@@ -58,12 +59,14 @@ def _in_worker(order: _Order) -> list[Done]:
     """
     import torch
 
+    from vflsec.train.device import in_turn
+
     torch.set_num_threads(1)
     importable(order.base)
     if order.folder is None:
         _same_here(order)
-    tasks = _tasks_here(order)
-    return [made(work, tasks, order.device, None, order.folder, order.keep) for work in order.works]
+    tasks, device = _tasks_here(order), in_turn(order.device, order.turn)
+    return [made(work, tasks, device, None, order.folder, order.keep) for work in order.works]
 
 
 _here: dict[tuple[Path, int], Tasks] = {}
@@ -173,7 +176,9 @@ def run_parallel(
         local = [w for w in works if w.kept and pool.remote]  # kept views lie on this machine
         tasks = batched([w for w in works if not (w.kept and pool.remote)], pool.workers)
         try:
-            futures = {executor.submit(_in_worker, order(works=t)): t for t in tasks}
+            futures = {
+                executor.submit(_in_worker, order(works=t, turn=k)): t for k, t in enumerate(tasks)
+            }
             for work in local:
                 do_work(work, store, here, device)
                 finished(work)

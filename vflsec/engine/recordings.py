@@ -47,7 +47,7 @@ def record_scenario(
         out: a folder for the traces; each has a folder of its own in it, with the truth.
         party: only what this party saw; every party by default.
         set: overrides ``a.b=value``.
-        device: ``auto``, ``cpu`` or ``cuda``.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         known_rows: labelled rows that are granted to each observer at least.
         max_bytes: of each observer's messages.
         progress: called with (what is being done, share done).

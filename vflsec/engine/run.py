@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Interrupted", "judge", "run_audit"]
 
+FIRST = 10.0
+"""Seconds of work before unfinished results are exported the first time."""
+
 
 class Interrupted(KeyboardInterrupt):
     """The audit was stopped; what is finished is stored and the same command goes on."""
@@ -162,7 +165,7 @@ def _run(
 def _device(name: str) -> str:
     from vflsec.train.device import pick_device
 
-    return pick_device(name).type
+    return str(pick_device(name))
 
 
 def _refuse(store: Store, plan: Plan) -> None:
@@ -249,11 +252,11 @@ def _tell(reporter: Reporter, work: Work, event: str, fraction: float) -> None:
 
 
 class _Exports:
-    """Rewrites the exports as results come, but spends at most a tenth of the time on it."""
+    """Rewrites the exports as results come, after the first seconds, in a tenth of the time."""
 
     def __init__(self, store: Store, reporter: Reporter, record: Mapping[str, Any] | None) -> None:
         self.store, self.reporter, self.record = store, reporter, record
-        self.next = 0.0
+        self.next = time.monotonic() + FIRST
 
     def maybe(self) -> None:
         start = time.monotonic()
