@@ -9,6 +9,8 @@ known rows were granted, the attack therefore compares four readings on them: th
 the largest, and either with the class names that fit most known rows (each judged without itself).
 The smallest entry stands unless another agrees with more than sqrt(q) / 2 of the q rows more.
 
+Of several labels at once the gradient of logit k is p_k - y_k, whose sign is label k.
+
 Attacker: any passive party; needs gradients and no labelled row, but uses those it was granted; any
 number of classes.
 By default the rows of one sample are averaged over epochs, which averages fresh noise out; a
@@ -55,6 +57,7 @@ class Direct(Attack):
 
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
+    labelwise: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {"top": (), "linear_top": False, "aggregation": "sum"}
 
     def __post_init__(self) -> None:
@@ -83,6 +86,9 @@ class Direct(Attack):
         rows = tables[0].rows
         # Every party gets the same gradient; what noise the copies carry averages out.
         g = torch.stack([t.of_rows(rows) for t in tables]).mean(0)
+        k = view.facts.extra.get("of_label")
+        if k is not None:  # p - y of this label, as two classes would have it
+            g = torch.stack([-g[:, k], g[:, k]], dim=1)
         scores, reading = read(g, rows, view.known)
         empty = (g == 0).all(dim=1)
         return Guess(self.target, rows, scores, abstain=empty, notes={"reading": reading})

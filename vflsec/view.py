@@ -40,7 +40,8 @@ class Facts:
         batch_size, epochs: of the phase that just ended.
         reduction: ``mean`` or ``sum`` of the batch loss.
         sends: (kind, sender, receiver) of every message kind of the run.
-        extra: further public hyper-parameters of the algorithm.
+        extra: further public hyper-parameters of the algorithm; in a view of one of several labels
+            ``of_label``, which one, from 0.
     """
 
     algorithm: str

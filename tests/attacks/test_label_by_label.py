@@ -13,7 +13,9 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.api import Trained, infer, measure, train
+from vflsec.audit.goals import label_truth
 from vflsec.audit.metrics import score
+from vflsec.audit.overlay import dosed
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.channel import Recorder
 from vflsec.data.prepare import make_task
@@ -21,7 +23,7 @@ from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.federation import Federation
 from vflsec.guess import Guess, Truth
-from vflsec.rng import numpy_generator
+from vflsec.rng import generator, numpy_generator
 from vflsec.task import Stack, Task
 from vflsec.train.planted import plant_labels
 from vflsec.train.views import make_view
@@ -32,6 +34,7 @@ ERROR = np.sqrt(601 / (12 * 300 * 300) / 3)
 """Of the mean over three seeds of an AUC on 600 balanced rows that knows nothing."""
 MADE = (
     "norm", "direction", "hints", "similarity", "model_completion", "gradient_completion", "output",
+    "direct",
 )  # fmt: skip
 
 
@@ -131,6 +134,31 @@ def test_own_columns_with_the_same_known_rows_are_the_control_of_each_label() ->
     assert frame.advantage.min() > 0.2
 
 
+def test_summed_logits_tell_every_label_without_a_known_row() -> None:
+    """The gradient of logit k is p_k - y_k: its sign is the label, whatever the others are."""
+    bare: dict[str, Any] = {"top": [], "linear_top": False, "aggregation": "sum"}
+    section = {"name": "several_gaussian", "params": {"rows": 200, "test_rows": 50}}
+    trained = train(section, seeds=2, epochs=2, attacks=["direct"], **bare)
+    for k, label in enumerate(LABELS):
+        view = trained.view("passive", seed=1, of_label=label, known_rows=0)
+        guess = infer(view, "direct")
+        truth = trained.tasks[1].values
+        assert truth is not None
+        assert auc(guess.scores[:, 1] - guess.scores[:, 0], truth[guess.rows, k].numpy() == 1) == 1
+    laid = dosed(
+        trained.view("passive", seed=0, of_label="b"), label_truth(trained.tasks[0].of_label("b")),
+        [0.5, 0.5], 0.5, generator(0, "dosing"),
+    )  # fmt: skip
+    before = trained.view("passive", seed=0, of_label="b")
+    changed = laid.received("gradient").tensor != before.received("gradient").tensor
+    rows = changed.any(dim=1)
+    assert 0.3 < rows.double().mean() < 0.7
+    values = trained.tasks[0].values
+    assert values is not None
+    at = laid.received("gradient").rows[rows]
+    assert torch.equal(laid.received("gradient").tensor[rows, 1] < 0, values[at, 1] == 1)
+
+
 def test_in_the_null_world_no_label_is_told() -> None:
     """Labels are permuted over rows, so gradients tell of the truth what chance does."""
     for name in ("similarity", "direction", "norm"):
@@ -215,7 +243,8 @@ def test_attacks_that_cannot_take_labels_one_by_one_are_refused() -> None:
         if attack.labelwise:
             made.append(name)
             assert attack.target == "label"
-            assert not attack.pointless(replace(facts, classes=2))
+            bare = replace(facts, classes=2, top=False, aggregation="sum")
+            assert not attack.pointless(bare)
             assert attack.each_label(LABELS) == LABELS
         else:
             assert attack.each_label(LABELS) == ("",)

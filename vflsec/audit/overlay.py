@@ -96,7 +96,11 @@ def _laid(
 ) -> Table:  # fmt: skip
     """The same gradients with those of the chosen rows replaced, of the same mean square norm."""
     flat = table.tensor.flatten(1)
-    if flat.shape[1] == code.shape[1] and not view.facts.top:
+    k = view.facts.extra.get("of_label")
+    if k is not None and not view.facts.top:
+        u = torch.zeros(2, flat.shape[1], dtype=torch.float64)
+        u[:, k] = torch.tensor([-1.0, 1.0])  # the gradient of this label's logit
+    elif flat.shape[1] == code.shape[1] and not view.facts.top:
         u = torch.eye(code.shape[1], dtype=torch.float64)  # gradients of the logits themselves
     else:
         u = _directions(rng, code.shape[1], flat.shape[1])

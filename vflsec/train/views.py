@@ -120,15 +120,17 @@ def make_view(
             encoders[p] = encoder
     recorder = fed.channel.recorder
     tables = recorder.tables(r, mine, fed.phase)
+    facts = replace(algorithm.facts(fed), classes=task.classes)
     if spec.of_label:
         k = fed.stack.first.labels.index(spec.of_label)
+        facts = replace(facts, extra={**facts.extra, "of_label": k})
         told = [key for key in tables if key[1] == "prediction"]
         tables |= {key: _of_label(tables[key], k) for key in told}
     return assemble(
         task, fed.seeds[r], spec, fed.stack.device, fed.stack.dtype,
         tables=MappingProxyType(tables),
         models=MappingProxyType(models),
-        facts=replace(algorithm.facts(fed), classes=task.classes),
+        facts=facts,
         encoders=MappingProxyType(encoders),
         updates=MappingProxyType(recorder.updates(r, mine, fed.phase)),
     )  # fmt: skip
