@@ -59,6 +59,7 @@ MEANINGS = {
     "adversary": "Party, or parties joined by `+`, who attack.",
     "attack": "Attack with its settings; empty in rows about the main task.",
     "attack_key": "Hash of the attack, its settings, adversary and grants.",
+    "of_label": "Which of several labels of a row is attacked; empty where there is one.",
     "known_rows": "Labelled rows the attacker was given.",
     "target": "What is guessed: `label`, `feature`, `attribute`, `embedding`, `property`, "
     "`membership`, `integrity`.",

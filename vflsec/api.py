@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -236,14 +237,15 @@ def measure(
     seeds = [training.seeds[r] for r in trained._at]
     phase = trained._moment.phase
     specs = _specs(attacks, trained._party(adversary), grants)
-    for p in prepared(_each_label(specs, training.stack.first.labels)):
+    made = prepared(_each_label(specs, training.stack.first.labels))
+    for p in made:
         views = [trained._moment.view(p.spec, r) for r in trained._at]
         for answers in trained._bench.attack(p, views, seeds, phase.name, phase.epochs):
             for r, result, answer in zip(trained._at, results, answers, strict=True):
                 of_embedding = p.attack.target == "embedding"
                 sent = trained._moment.embeddings(p.spec, r) if of_embedding else None
                 result.measures += scored(answer, training.task(r), sent)
-    frame = _frame(results)
+    frame = _frame(results, {p.spec.key: p.spec.of_label for p in made})
     if by_seed:
         return frame
     found = leakage.summarise(frame, confidence)
@@ -275,8 +277,15 @@ _SHOWN = (
 )  # fmt: skip
 
 
-def _frame(results: Sequence[CellResult]) -> pd.DataFrame:
-    return leakage.results_frame(row for result in results for row in leakage.records(result))
+def _frame(
+    results: Sequence[CellResult], labels: Mapping[str, str] = MappingProxyType({})
+) -> pd.DataFrame:
+    """Tidy results; `labels` are those of several that attacks are on, by the attack's key."""
+    return leakage.results_frame(
+        row | {"of_label": labels.get(row["attack_key"], "")}
+        for result in results
+        for row in leakage.records(result)
+    )
 
 
 def _specs(

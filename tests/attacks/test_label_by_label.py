@@ -25,6 +25,7 @@ from vflsec.federation import Federation
 from vflsec.guess import Guess, Truth
 from vflsec.rng import generator, numpy_generator
 from vflsec.task import Stack, Task
+from vflsec.train.cohort import reassigned_task
 from vflsec.train.planted import plant_labels
 from vflsec.train.views import make_view
 
@@ -315,6 +316,21 @@ def test_label_canaries_have_all_ones_or_all_zeros() -> None:
     others = torch.ones(len(task.y), dtype=torch.bool)
     others[planted.rows] = False
     assert torch.equal(changed.given[others], task.values[others])
+
+
+def test_a_reassigned_task_deals_labels_and_values_out_anew() -> None:
+    """Row by row within each set, so that shares stay and nothing of the truth does."""
+    of_values = registry.datasets.create("quantity_gaussian", {"rows": 200, "test_rows": 50})
+    for task in (tasks(1, rows=200)[0], make_task(of_values.load(0), 0)):
+        given, values = reassigned_task(task, 0).given, task.values
+        assert given is not None
+        assert values is not None
+        assert given.shape == values.shape
+        for name in ("labelled", "validation", "test"):
+            told, true = given[task.sets[name]], values[task.sets[name]]
+            assert not torch.equal(told, true)
+            flat = [t.reshape(len(t), -1).tolist() for t in (told, true)]
+            assert sorted(flat[0]) == sorted(flat[1])
 
 
 def test_a_cell_does_not_depend_on_its_company() -> None:

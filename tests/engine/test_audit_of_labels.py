@@ -159,8 +159,8 @@ def ten(leak: float, **extra: Any) -> tuple[list[dict[str, Any]], dict[str, dict
     for i, label in enumerate(TEN):
         noise = np.roll(STEADY, i)
         records += rows(leak if i == 3 else 0.0, noise, attack=f"norm(label={label})",
-                        attack_key=label, **extra)  # fmt: skip
-        attacks[label] = {"of_label": label, "every_label": "norm"}
+                        attack_key=label, of_label=label, **extra)  # fmt: skip
+        attacks[label] = {"every_label": "norm"}
     return records, attacks
 
 
@@ -198,6 +198,21 @@ def test_a_label_without_a_figure_is_left_out_of_the_mean_and_said() -> None:
     summary = summarise(results_frame(lost))
     (verdict,) = judge(summary, [Gate(max=0.5)], at(summary, live))
     assert verdict.verdict == "INCONCLUSIVE"
+
+
+def test_every_label_has_a_control_of_its_own_named_beforehand() -> None:
+    """Trees know the first label and a line the second, as their known rows say of each."""
+    records = []
+    for label, best in (("a", "trees"), ("b", "logistic")):
+        controls = {
+            c: {"value": 0.7 if c == best else 0.5, "cv": 0.7 if c == best else 0.5}
+            for c in ("trees", "logistic")
+        }
+        records += rows(0.25, attack=f"norm(label={label})", attack_key=label, of_label=label,
+                        known_rows=20, controls=controls)  # fmt: skip
+    summary = summarise(results_frame(records)).set_index("of_label")
+    assert summary.named.to_dict() == {"a": "trees", "b": "logistic"}
+    assert summary.advantage_upper.max() < 0.1
 
 
 def test_harmless_labels_do_not_fail_more_often_for_being_many() -> None:

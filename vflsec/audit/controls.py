@@ -312,7 +312,8 @@ def strongest(seen: Iterable[tuple[int, Controls]], metric: str) -> str:
 
 
 def control_set(record: Mapping[str, Any]) -> tuple[Hashable, ...]:
-    """What shares one name: data set, adversary, target, known rows, controls and metric.
+    """What shares one name: data set, adversary, target, label of several, known rows, controls and
+    metric.
 
     Records that do not say how many rows the adversary knows are told apart by attack.
     """
@@ -324,6 +325,7 @@ def control_set(record: Mapping[str, Any]) -> tuple[Hashable, ...]:
         record.get("target", ""),
         record["metric"],
         budget,
+        record.get("of_label", ""),
         tuple(sorted(parsed(record["controls"]))),
     )
 

@@ -116,7 +116,11 @@ def _records(
             algorithm = title_of(record, role, result)
             for row in leakage.records(result):
                 known = record["known_rows"].get(row["attack_key"])
-                yield row | {"dataset": dataset, "algorithm": algorithm, "known_rows": known}
+                label = record.get("of_label", {}).get(row["attack_key"], "")
+                yield row | {
+                    "dataset": dataset, "algorithm": algorithm, "known_rows": known,
+                    "of_label": label,
+                }  # fmt: skip
             break
 
 

@@ -28,8 +28,8 @@ def by_label(
 
     Args:
         frame: of :func:`vflsec.audit.leakage.results_frame`, of an audit.
-        attacks: what they are by key; those on one of several labels say ``of_label`` and
-            ``every_label``, their name without it.
+        attacks: what they are by key; those on one of several labels say ``every_label``, their
+            name without it.
         confidence: of the two-sided t interval over seeds.
 
     Returns:
@@ -42,10 +42,10 @@ def by_label(
     groups: dict[tuple[Any, ...], dict[str, dict[int, Mapping[str, Any]]]] = defaultdict(dict)
     for r in rows_of(frame):
         spec = attacks.get(r["attack_key"], {})
-        if spec.get("of_label") and r["metric"] == r["primary"] and "@" not in r["phase"]:
+        if r["of_label"] and spec and r["metric"] == r["primary"] and "@" not in r["phase"]:
             at = tuple(None if r[k] != r[k] else r[k] for k in _AT)
             of = groups[(*at, spec["every_label"], r["metric"])]
-            of.setdefault(spec["of_label"], {})[int(r["seed"])] = r
+            of.setdefault(r["of_label"], {})[int(r["seed"])] = r
     names = (*_AT, "attack", "metric")
     return [
         dict(zip(names, key, strict=True)) | _over(of, confidence) for key, of in groups.items()

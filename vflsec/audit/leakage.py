@@ -31,9 +31,9 @@ UNDEFENDED = "none"
 
 COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
-    "attack_key", "known_rows", "target", "victim", "split", "metric", "primary", "value", "low",
-    "high", "n", "chance", "control", "control_value", "advantage", "controls", "status", "reason",
-    "bytes", "messages",
+    "attack_key", "of_label", "known_rows", "target", "victim", "split", "metric", "primary",
+    "value", "low", "high", "n", "chance", "control", "control_value", "advantage", "controls",
+    "status", "reason", "bytes", "messages",
 )  # fmt: skip
 """Columns of the results; texts are never missing (""), numbers are NaN where there is none.
 
@@ -41,8 +41,8 @@ COLUMNS = (
 """
 
 POINT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
-         "attack_key", "known_rows", "target", "victim", "split", "metric")  # fmt: skip
-"""What identifies a point: everything but the seed."""
+         "attack_key", "of_label", "known_rows", "target", "victim", "split", "metric")  # fmt: skip
+"""What identifies a point: everything but the seed; `of_label` is one of several labels, or ''."""
 
 _NUMBERS = (
     "strength",
@@ -153,7 +153,8 @@ def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 _EMPTY: dict[str, Any] = {
     "algorithm": "", "defense": UNDEFENDED, "strength": None, "phase": "", "adversary": "",
-    "attack": "", "attack_key": "", "known_rows": None, "target": "", "victim": "", "split": "",
+    "attack": "", "attack_key": "", "of_label": "", "known_rows": None, "target": "", "victim": "",
+    "split": "",
     "primary": "", "low": None, "high": None, "n": 0, "chance": None, "control": "",
     "control_value": None, "advantage": None, "controls": {}, "status": "ok", "reason": "",
     "bytes": None, "messages": None,

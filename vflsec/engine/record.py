@@ -42,6 +42,7 @@ def record_of(
     """
     wanted: dict[str, dict[str, None]] = {}
     known_rows: dict[str, int] = {}
+    of_label: dict[str, str] = {}
     datasets: dict[str, str] = {}
     algorithms: dict[str, str] = {}
     for group in plan.groups:
@@ -50,6 +51,7 @@ def record_of(
             datasets.setdefault(f"{group.role}:{cell.key}", group.data.name)
             algorithms.setdefault(f"{group.role}:{cell.key}", group.title)
         known_rows.update({a.key: a.known_rows for a in group.attacks})
+        of_label.update({a.key: a.of_label for a in group.attacks if a.of_label})
     for refused in plan.refused:
         known_rows[refused.attack.key] = refused.attack.known_rows
         for key in refused.cells:
@@ -64,6 +66,7 @@ def record_of(
         "algorithms": algorithms,
         "wanted": {cell: list(keys) for cell, keys in wanted.items()},
         "known_rows": known_rows,
+        "of_label": of_label,
         "attacks": _threats(plan),
         "families": _families(plan),
         "defenses": _defenses(plan),
@@ -205,8 +208,7 @@ def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
             "source": entry.source,
         }
         if spec.of_label:
-            every = replace(spec, of_label="").label
-            out[spec.key] |= {"of_label": spec.of_label, "every_label": every}
+            out[spec.key]["every_label"] = replace(spec, of_label="").label
     return out
 
 
