@@ -24,7 +24,7 @@ from vflsec.trace.manifest import Run
 from vflsec.train.cohort import Training
 from vflsec.train.demand import Demand
 from vflsec.train.device import pick_device
-from vflsec.train.export import Export, no_quantity
+from vflsec.train.export import Export
 
 __all__ = ["record_scenario"]
 
@@ -87,7 +87,11 @@ def _record(
     for seed in seeds:
         source = load_source(group.data.source, seed, base)
         tasks[seed] = make_task(source, seed, **group.data.split)
-        no_quantity(tasks[seed].classes, f"{group.data.name}: a trace")
+        if tasks[seed].values is not None:
+            what = "it has several labels" if tasks[seed].labels else "its label is a quantity"
+            raise ConfigError(
+                f"{group.data.name}: {what}; traces are recorded of one label's classes only."
+            )
     mine = [a for a in group.attacks if all(p in observers for p in a.adversary)]
     most = max([known, *(a.known_rows for a in mine)])
     labelled = min(len(t.sets["labelled"]) for t in tasks.values())

@@ -56,8 +56,9 @@ def no_quantity(classes: int, what: str) -> None:
     """
     if classes < 2:
         raise ConfigError(
-            f"{what} holds labels as classes, and the label here is "
-            f"{'a quantity' if classes else 'several labels'}. Audit it without, or "
+            f"{what} holds labels as classes, and "
+            f"{'the label here is a quantity' if classes else 'there are several here'}. Audit it "
+            "without, or "
             + ("cut the label into classes (label_edges under [data])." if classes
                else "name one label under [data].")
         )  # fmt: skip
