@@ -153,6 +153,23 @@ def test_sarif_points_at_the_gate(summary: dict[str, Any]) -> None:
     assert sarif(summary) == log
 
 
+def test_both_say_which_attacker_it_was(summary: dict[str, Any]) -> None:
+    def said(of: dict[str, Any]) -> tuple[str, str | None]:
+        root = ElementTree.fromstring(junit_xml(of).split("\n", 1)[1])
+        (pair,) = root.findall("testsuite/properties/property[@name='attacker']")
+        return sarif(of)["runs"][0]["properties"]["attacker"], pair.get("value")
+
+    default = "Attacker: default. Every attack ran with the settings that are written."
+    assert said(summary) == (default, default)
+    choice = {"attack": "norm", "chosen": HOSTILE, "joins": True}
+    strong = {"name": "strong", "seeds": [7, 8, 9], "choices": [choice]}
+    for text in said(summary | {"attacker": strong}):
+        assert text is not None
+        assert text.startswith("Attacker: strong. Settings of norm were tried on 3 drawn worlds")
+        assert "\x1b" not in text
+        assert "\ud800" not in text
+
+
 def test_sarif_tools_reads_it(folder: Path) -> None:
     loader = pytest.importorskip("sarif.loader")
     found = loader.load_sarif_file(str(folder / "results.sarif"))

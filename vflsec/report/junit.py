@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
+from vflsec.report.first import attacker
 from vflsec.report.text import clean
 from vflsec.report.verdicts import counts, headline, title
 
@@ -42,6 +43,7 @@ def junit_xml(summary: Mapping[str, Any]) -> str:
         "scenario_hash": summary["scenario_hash"],
         "confidence": summary["confidence"],
         "device": summary["device"],
+        "attacker": attacker(summary),
         **{f"version.{k}": v for k, v in summary["versions"].items()},
         **{f"data.{k}": v for k, v in summary["data"].items()},
     }

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from vflsec.report.families import FAMILIES, members
-from vflsec.report.first import attacks_of
+from vflsec.report.first import attacker, attacks_of
 from vflsec.report.taxonomies import extensions, references
 from vflsec.report.text import clean
 from vflsec.report.verdicts import identity, title
@@ -51,6 +51,7 @@ def sarif(summary: Mapping[str, Any]) -> dict[str, Any]:
         "results": results,
         "properties": {
             "scenarioHash": clean(summary["scenario_hash"]),
+            "attacker": attacker(summary),
             "data": {clean(k): clean(v) for k, v in summary["data"].items()},
         },
     }
