@@ -78,7 +78,7 @@ def read(path: Path) -> pd.DataFrame:
     """Figures that were written; none without the file."""
     if not path.exists():
         return pd.DataFrame(columns=[*FIELDS])
-    numbers = dict.fromkeys(("value", "control_value", "advantage", "bytes"), "")
+    numbers = dict.fromkeys(("strength", "value", "control_value", "advantage", "bytes"), "")
     return pd.read_csv(path, keep_default_na=False, na_values=numbers)
 
 

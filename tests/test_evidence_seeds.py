@@ -213,6 +213,18 @@ def test_what_cannot_be_encrypted_says_so_and_probes_are_after_pre_training(scri
     assert f"| {world} | FedLocalSSL | 0.660 ± 0.000 | 0.050 ± 0.000 |" in text
 
 
+def test_a_page_of_kept_figures_is_that_of_fresh_ones(script: Any, tmp_path: Path) -> None:
+    """Encryption has no strength: its empty place must not turn the others' into words."""
+    words, found = part(script, "words"), invented(script)
+    sealed: dict[str, Any] = {"stage": "leakage", "defense": "he_embedding", "strength": np.nan}
+    more = rows(script, "credit, 300 labels", "FedLocalSSL", 0, [0.61] * 4, **sealed)
+    fresh = pd.concat([found, pd.DataFrame(more)], ignore_index=True)
+    fresh.to_csv(tmp_path / "seeds.csv", index=False, lineterminator="\n")
+    kept = script.read(tmp_path / "seeds.csv")
+    assert kept.strength.dtype == np.float64
+    assert words.page(kept, 4) == words.page(fresh, 4)
+
+
 @pytest.mark.slow
 def test_a_tiny_run_resumes(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three trials of a small world, then again from what is stored."""
@@ -247,3 +259,5 @@ def test_a_tiny_run_resumes(script: Any, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(cohort, "run_cohort", None)  # nothing is trained again
     script.main(given)
     pd.testing.assert_frame_equal(first, script.read(tmp_path / "seeds.csv"))
+    script.main([*given, "--only-page"])
+    assert (tmp_path / "seeds.md").read_text(encoding="utf-8") == text
