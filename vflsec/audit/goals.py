@@ -67,8 +67,6 @@ def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
 def label_truth(task: Task) -> Truth:
     """The labels of all rows (N,), several of each (N, L), or values where it is a quantity."""
     rows = np.arange(len(task.y))
-    if task.labels:
-        return Truth("labels", rows, task.values)
     if task.values is not None:
-        return Truth("value", rows, task.values)
+        return Truth("labels" if task.labels else "value", rows, task.values)
     return Truth("label", rows, task.y)

@@ -15,6 +15,7 @@ Source: this package's own design; the form of control_gaussian with several lab
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -73,7 +74,7 @@ class SeveralGaussian:
             w = rng.standard_normal((width, many))
             score += _WEIGHTS[party] * (x @ (w / np.linalg.norm(w, axis=0)))
             tables[party] = numeric_table(x, [f"{party}_{i}" for i in range(width)])
-        spread = float(np.hypot(*_WEIGHTS.values()))
+        spread = math.hypot(*_WEIGHTS.values())
         ones = score > spread * NormalDist().inv_cdf(1 - self.positive_rate)
         ones ^= rng.random((n, many)) < self.flips
         return Source(
