@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from independent import features, imitation, labels
+from independent import features, hijack, imitation, labels
 from independent.seen import Answer, Seen
 from numpy.typing import NDArray
 from scipy import stats
@@ -158,6 +158,7 @@ _GROUPS = (
 LOUD, NOISY = ("undefended",), ("undefended", "iso 5")
 RARE = {"rows": 1000, "test_rows": 500, "positive_rate": 0.15}
 EVEN = {"rows": 1000, "test_rows": 500}
+NARROW = {"rows": 900, "test_rows": 100, "d_passive": 2, "d_active": 2}
 FEW = {"rows": 500, "test_rows": 200, "d_passive": 4}
 TRAININGS = (
     Recorded(
@@ -206,8 +207,15 @@ TRAININGS = (
     ),
     Recorded(
         "2 skewed passive columns", "control_gaussian",
-        {"rows": 900, "test_rows": 100, "d_passive": 2, "d_active": 2}, TOP,
+        NARROW, TOP,
         (Pair("sdar", features.simulator, grants={"aux_rows": 300}, defenses=LOUD),), skewed=True,
+    ),
+    *(
+        Recorded(
+            f"hijacked by {use}", "control_gaussian", NARROW, {**TOP, "epochs": hijack.EPOCHS},
+            (Pair("fsha", hijack.hijacked, {"use": use}, {"aux_rows": 300}, LOUD),), skewed=True,
+        )
+        for use in ("pairs", "critic")
     ),
     Recorded(
         "4 passive columns, linear", "control_gaussian", FEW,
@@ -223,7 +231,6 @@ LEFT_OUT = {
     "gradient_replacement, replay, villain": "their figure is the share of predictions that an act "
     "in training or at inference turns, so there are no recorded rows to score; the labels that "
     "villain uses are those of swap_probe.",
-    "fsha": "it replaces the gradients of a whole training, which cannot be recorded once for two.",
     "linear_inversion": "it solves one linear system; a second solution of it would be the same.",
 }
 WHY: dict[tuple[str, str, str, str], str] = {
@@ -264,7 +271,7 @@ def _lines(recorded: Recorded, tasks: Mapping[int, Task], columns: Sequence[str]
         figures = []
         for view, guess, cell in zip(views, guesses, cells, strict=True):
             task = tasks[cell.seed]
-            beside = Guess(guess.target, *pair.other(seen(view, cell.seed, p)))
+            beside = Guess(guess.target, *pair.other(seen(view, cell.seed, p, task)))
             figures.append([figure(p, task, view, g) for g in (guess, beside)])
         for k, column in enumerate(columns):
             mine = figures[k * len(tasks) : (k + 1) * len(tasks)]
@@ -297,8 +304,10 @@ def figure(p: Prepared, task: Task, view: View, guess: Guess) -> tuple[str, floa
     return metric, float(found.value)
 
 
-def seen(view: View, seed: int, p: Prepared | None = None) -> Seen:
-    """The arrays of a View."""
+def seen(
+    view: View, seed: int, p: Prepared | None = None, task: Task | None = None
+) -> Seen:  # fmt: skip
+    """The arrays of a View; of `task` what the victim of an act in training trains on."""
     found: dict[str, Any] = {"target": view.targets["train"].numpy()}
     if view.known is not None:
         found |= {"known": view.known.rows.numpy(), "labels": view.known.labels.numpy()}
@@ -319,6 +328,8 @@ def seen(view: View, seed: int, p: Prepared | None = None) -> Seen:
     if view.aux:
         aux, columns = view.require_aux()
         found |= {"aux": aux.numpy(), "columns": _plain(columns)}
+    if task is not None and p is not None and p.spec.name == "fsha":
+        found |= {"training": task.sets["aligned"].numpy(), "theirs": _plain(task.x["passive"])}
     held = {(way, kind, form) for way, kind, form, _ in view.tables}
     if ("received", "gradient", "all") in held:
         found |= _by_epoch(view, p)
@@ -390,8 +401,11 @@ def page(found: Sequence[Line], seconds: float) -> str:
         "no line in common). Both are given the same recorded training and answer for the same "
         f"rows; known rows are not scored. {SEEDS} seeds, 1,000 training rows (500 where the "
         "passive party has four columns, 256 for batch_inference), 20 epochs of batches of 128, 20 "
-        "known rows; 100 auxiliary rows (sdar: 300 of 900) where columns of the "
-        "other party are guessed. `iso` is isotropic noise on gradients.", "",
+        "known rows; 100 auxiliary rows (sdar and fsha: 300 of 900) where columns of the "
+        "other party are guessed. `iso` is isotropic noise on gradients. fsha acts in training: "
+        "its independent one trains a victim of its own on the same rows, with as many messages "
+        "(700; with 10,000, as many as published, it has R² of -1.18, -0.34 and 0.83 in three "
+        "seeds, for nothing tells it a reflection).", "",
         "The *difference* is paired by seed, with a 95 % t interval over seeds; above 0 the "
         "package's attack does better (where a smaller figure is better, the sign is turned). "
         f"*Weaker*: the whole interval lies below 0 and the mean below -{MARGIN:g}; *undecided*: "

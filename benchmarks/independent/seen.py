@@ -48,6 +48,9 @@ class Seen:
         told, answers: ids (n,) and log class shares (n, C) that came back.
         others, inside: (k, n, C) answers of k reference systems to `told`, (k, n) whether each
             was trained on the row.
+        training: ids of all training rows.
+        theirs: (N, p) columns of the sender, for an act in training that is done on a victim
+            trained anew; nothing else may look at them.
     """
 
     classes: int
@@ -72,6 +75,8 @@ class Seen:
     answers: Floats = field(default_factory=_none)
     others: Floats = field(default_factory=_none)
     inside: NDArray[np.bool_] = field(default_factory=lambda: np.empty((0, 0), bool))
+    training: Ints = field(default_factory=_nobody)
+    theirs: Floats = field(default_factory=_none)
 
     @property
     def at(self) -> Ints:
