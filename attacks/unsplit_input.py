@@ -52,25 +52,27 @@ class UnsplitInput(Attack):
 
     Attributes:
         weights: of the clone: ``free`` or ``granted``.
-        rounds: of columns and clone in turn.
+        rounds: of columns and clone in turn; published: 1000.
         input_steps, model_steps: of each round.
-        lr: of Adam, for columns and clone.
+        lr: of Adam, for columns and clone; None takes the published 1e-3 with a free clone, and
+            0.02 with granted weights, which fix where the columns are.
     """
 
     weights: Literal["free", "granted"] = "free"
-    rounds: int = 10
-    input_steps: int = 30
-    model_steps: int = 30
-    lr: float = 0.02
+    rounds: int = 5
+    input_steps: int = 100
+    model_steps: int = 100
+    lr: float | None = None
     needs = frozenset({"embedding:last", "peer_model"})
     target: ClassVar[str] = "feature"
-    seconds: ClassVar[float] = 4
+    seconds: ClassVar[float] = 7
 
     def __post_init__(self) -> None:
         check.one_of("unsplit_input.weights", self.weights, ("free", "granted"))
         for name in ("rounds", "input_steps", "model_steps"):
             check.integer(f"unsplit_input.{name}", getattr(self, name))
-        check.positive("unsplit_input.lr", self.lr)
+        if self.lr is not None:
+            check.positive("unsplit_input.lr", self.lr)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         return self.infer_many([view], [rng])[0]
@@ -91,7 +93,8 @@ class UnsplitInput(Attack):
         )  # fmt: skip
         width = sum(views[0].schema[p].shape[0] for p in views[0].victims)
         x = torch.zeros(*z.shape[:2], width).to(z).requires_grad_()
-        of_x, of_clone = (optim.Adam(p, lr=self.lr) for p in ([x], clone.parameters()))
+        rate = self.lr or (1e-3 if self.weights == "free" else 0.02)
+        of_x, of_clone = (optim.Adam(p, lr=rate) for p in ([x], clone.parameters()))
         weights = clone.parameters() if self.weights == "free" else []
 
         def misfit() -> Tensor:

@@ -233,11 +233,7 @@ LEFT_OUT = {
     "villain uses are those of swap_probe.",
     "linear_inversion": "it solves one linear system; a second solution of it would be the same.",
 }
-WHY: dict[tuple[str, str, str, str], str] = {
-    ("unsplit_input", "inputs", "4 passive columns", "undefended"): "Neither finds anything: the "
-    "means of the columns have an R² of 0, and many pairs of columns and clones fit. The package's "
-    "steps (0.02 against 0.001) lead further away from the means, where both start.",
-}
+WHY: dict[tuple[str, str, str, str], str] = {}
 """(attack, beside, training, defense) -> why it is weaker there."""
 
 

@@ -52,7 +52,8 @@ def test_an_embedding_narrower_than_the_columns_is_not() -> None:
 def test_null_without_weights_a_fit_says_nothing_of_the_columns(seed: int) -> None:
     """Any invertible pair fits: the residual goes, and the columns are not found."""
     view, x = world(seed)
-    guess = unsplit().infer(view, rng(seed))
+    large = {"lr": 0.02, "rounds": 10, "input_steps": 30, "model_steps": 30}
+    guess = unsplit(**large).infer(view, rng(seed))
     assert guess.notes["misfit"] < 0.05
     assert r2(guess, x) < 0.3
 
