@@ -213,6 +213,23 @@ def test_what_cannot_be_encrypted_says_so_and_probes_are_after_pre_training(scri
     assert f"| {world} | FedLocalSSL | 0.660 ± 0.000 | 0.050 ± 0.000 |" in text
 
 
+def test_where_more_seeds_were_run_these_alone_count(script: Any) -> None:
+    """Eight seeds say +0.1, six further ones -0.01."""
+    words, claims, at = part(script, "words"), part(script, "claims"), "credit, served alone"
+    (claim,) = (c for c in claims.CLAIMS if (c.better, c.worse) == ("FPD", "Local"))
+    worse = np.asarray([0.700, 0.702] * 7)
+    gain = np.asarray([0.1] * 8 + [-0.011, -0.009] * 3)
+    made = rows(script, at, "Local", 0, list(worse)) + rows(
+        script, at, "FPD", 0, list(worse + gain)
+    )
+    every = pd.DataFrame(made)
+    assert words.effects(every, claim)[at].mean == pytest.approx(-0.01)
+    assert words.effects(every[every.seed < 8], claim)[at].mean == pytest.approx(0.1)
+    said = "were open after 8 seeds; 6 further ones were run, and these alone count there."
+    assert said in words.page(every, 8)
+    assert "further ones" not in words.page(every[every.seed < 8], 8)
+
+
 def test_a_page_of_kept_figures_is_that_of_fresh_ones(script: Any, tmp_path: Path) -> None:
     """Encryption has no strength: its empty place must not turn the others' into words."""
     words, found = part(script, "words"), invented(script)

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CLAIMS", "HEAVY", "SYSTEMS", "WIDENED", "WORLDS", "Claim", "System", "World"]
+__all__ = [
+    "CLAIMS", "FRESH", "HEAVY", "SYSTEMS", "WIDENED", "WORLDS", "Claim", "System", "World",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,9 @@ WIDENED = (
     "edge, so it was widened to what stands in seeds/claims.py, after test figures of the first "
     "one had been seen. No other setting was changed after a figure was known."
 )
+
+FRESH = {"credit, served alone": 8}
+"""Worlds whose claims were open after so many seeds; those that were run then count alone."""
 
 SYSTEMS: dict[str, dict[str, System]] = {
     "fedhssl": {

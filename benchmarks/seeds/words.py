@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from seeds.claims import CEILINGS, CLAIMS, SYSTEMS, WIDENED, WORLDS, Claim
+from seeds.claims import CEILINGS, CLAIMS, FRESH, SYSTEMS, WIDENED, WORLDS, Claim
 from seeds.run import ENCRYPTED, GRID, chosen, main_task
 from seeds.verdict import RULE, WORDS, Effect, decided, judged
 from vflsec.audit.intervals import t_interval
@@ -33,7 +33,13 @@ def utility(found: pd.DataFrame, name: str, title: str) -> pd.Series:
     if some.empty:
         return pd.Series(dtype=float)
     kept = some[some.setting == chosen(found, name, title)]
-    return kept.set_index("seed").value.sort_index()
+    return _counted(kept.set_index("seed").value.sort_index(), name)
+
+
+def _counted(by_seed: pd.Series, name: str) -> pd.Series:
+    """The seeds that count: where more were run because a claim was open, those alone."""
+    fresh = by_seed[by_seed.index >= FRESH.get(name, 0)]
+    return fresh if len(fresh) else by_seed
 
 
 def caps(found: pd.DataFrame, name: str, title: str) -> pd.Series:
@@ -134,7 +140,7 @@ def page(found: pd.DataFrame, seeds: int) -> str:
             "main task x (1 - accuracy of model completion). Bytes are those of the shortest "
             f"training that comes within {SHORT:g} of the best validation AUC of FedSplitNN, over "
             "rates and epochs by seed, and are compared as ratios; a seed that never comes there "
-            f"counts with its longest training. {WIDENED}",
+            f"counts with its longest training. {WIDENED}{_reseeded(found)}",
             "",
             "## One line for each claim",
             "",
@@ -157,6 +163,19 @@ def page(found: pd.DataFrame, seeds: int) -> str:
             "",
         ]
     )
+
+
+def _reseeded(found: pd.DataFrame) -> str:
+    """What was run again because it was open, and which seeds count there."""
+    out = []
+    for name, first in FRESH.items():
+        more = found[(found.world == name) & (found.seed >= first)].seed.nunique()
+        if more:
+            out.append(
+                f" On {name} the claims were open after {first} seeds; {more} further ones were "
+                "run, and these alone count there."
+            )
+    return "".join(out)
 
 
 LEAKS = (
