@@ -65,6 +65,17 @@ def test_one_seed_concludes_nothing() -> None:
     assert text.endswith("(+0.49); one seed gives no interval, so nothing is concluded.")
 
 
+def test_what_could_not_be_scored_is_no_figure() -> None:
+    """Of a rare label all ones may be among the known rows."""
+    records = [r | {"value": None, "controls": {}} for r in rows(0.9)]
+    after = [r | {"defense": "iso", "strength": 5.0} for r in records]
+    assert told(records + after) == [
+        "On toy, direction by bank has no AUC, so nothing is concluded; rows that are all of one "
+        "class give none.",
+        "On toy, iso against direction by bank: there is no figure.",
+    ]
+
+
 @pytest.mark.parametrize(
     ("values", "start"),
     [

@@ -29,6 +29,7 @@ _NAMES = {
     "macro_auc": "macro AUC", "macro_accuracy": "macro accuracy", "log_loss": "log loss",
     "share_error": "error of the share",
 }  # fmt: skip
+_UNSCORED = "has no {}, so nothing is concluded; rows that are all of one class give none"
 _COUNTED = "tpr_at_1pct_fpr"
 _HITS = {_COUNTED: "1 %", "tpr_at_01pct_fpr": "0.1 %"}
 _SPLITS = ("test", "validation", "train")
@@ -201,6 +202,8 @@ def _place(r: Row, many: tuple[bool, bool]) -> str:
 def _undefended(r: Row, many: tuple[bool, bool], level: float) -> str:
     start = _place(r, many)
     name, value = metric_name(r["metric"]), _plain(r["value"])
+    if not _known(r["value"]):
+        return f"{start}, {_who(r)} {_UNSCORED.format(name)}."
     if not _known(r["advantage"]):
         return f"{start}, {_who(r)} reaches {name} {value}; there is no control to compare with."
     own, gain = _plain(r["control_value"]), _plain(r["advantage"], sign=True)
@@ -252,7 +255,9 @@ def _defended(
     lead = f"{_place(rows[0], many)}, "
     sure = [r for r in rows if _known(r["advantage_low"])]
     if not sure:
-        return f"{lead}{defense} against {_who(rows[0])}: one seed gives no interval."
+        figure = any(_known(r["value"]) for r in rows)
+        why = "one seed gives no interval" if figure else "there is no figure"
+        return f"{lead}{defense} against {_who(rows[0])}: {why}."
     turned = [r for r in sure if _reversed(r)]
     if turned:
         return f"{lead}under {defense}{_grid(turned)} {_turned(turned[-1])}"
