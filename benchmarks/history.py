@@ -31,6 +31,7 @@ FILE = Path(__file__).with_name("history.jsonl")
 FELL = 0.2
 """Share of its usual value that a ratio may lose."""
 LAST = 5
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 Line = Mapping[str, Any]
 
@@ -114,13 +115,12 @@ def add(file: Path, ratios: Mapping[str, float], on: Mapping[str, Any], when: st
     return found
 
 
-def _seconds(*command: str) -> float:
+def seconds(*command: str) -> float:
     """Processor seconds of a command, with a thread."""
-    threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         [sys.executable, *command], check=True, stdout=subprocess.DEVNULL,
-        env={**os.environ, **dict.fromkeys(threads, "1")},
+        env={**os.environ, **dict.fromkeys(THREADS, "1")},
     )  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
@@ -130,8 +130,8 @@ def start(rounds: int) -> float:
     """Import of torch over ``check`` of the quickstart, each in turn: the median."""
     sides: list[float] = []
     for _ in range(rounds + 1):  # the first fills the caches
-        alone = _seconds("-c", "import torch")
-        sides.append(alone / _seconds("-m", "vflsec", "check", "quickstart"))
+        alone = seconds("-c", "import torch")
+        sides.append(alone / seconds("-m", "vflsec", "check", "quickstart"))
     return statistics.median(sides[1:])
 
 

@@ -1,0 +1,99 @@
+"""Whole commands, imports and reports included: a small audit, and two processes against one.
+
+* small: the breast-cancer table, 4 strengths of noise x 5 seeds x 3 attacks with controls and the
+  report, in processor time over that of ``import torch``, each in a process of its own, in turn;
+* jobs: 20,000 drawn rows, four architectures of 10 trainings, ``--jobs 1`` and ``--jobs 2`` in
+  turn, by the clock: of the whole command, and of its work alone. It needs two cores that nothing
+  else uses.
+
+Run ``python benchmarks/commands.py``; ``--only small`` or ``--only jobs`` for one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from history import THREADS, seconds
+
+BARE = "[audit]\nseeds = 5\nreferences = []\npositive_control = false\ncanaries = false\n"
+SMALL = (
+    '[data]\nname = "breast_cancer"\n[algorithm]\nname = "splitnn"\n'
+    '[[defense]]\nname = "iso"\nstrength = [0, 1, 5, 25]\n[[attack]]\nname = "norm"\n'
+    '[[attack]]\nname = "direction"\nknown_rows = 20\n'
+    '[[attack]]\nname = "model_completion"\nknown_rows = 20\n' + BARE
+)
+LARGE = (
+    '[data]\nname = "control_gaussian"\nparams = { rows = 20000 }\n'
+    + "".join(
+        f'[[algorithm]]\nname = "splitnn"\nhidden = [{h}]\nepochs = 12\n' for h in (64, 72, 80, 88)
+    )
+    + '[[defense]]\nname = "iso"\nstrength = [0, 5]\n[[attack]]\nname = "norm"\n'
+    + BARE
+)
+
+
+def small(rounds: int, folder: Path) -> None:
+    """The small table beside the import of torch."""
+    (folder / "small.toml").write_text(SMALL, encoding="utf-8")
+    ratios, took = [], []
+    for k in range(rounds + 1):  # the first fills the caches
+        alone = seconds("-c", "import torch")
+        took.append(seconds("-m", "vflsec", "audit", str(folder / "small.toml"),
+                            "--out", str(folder / f"small{k}"), "--device", "cpu"))  # fmt: skip
+        ratios.append(took[-1] / alone)
+    low, high = min(ratios[1:]), max(ratios[1:])
+    print(f"small: {statistics.median(took[1:]):.1f} CPU s, "
+          f"{statistics.median(ratios[1:]):.1f} times the import of torch "
+          f"({low:.1f} to {high:.1f}), {rounds} rounds")  # fmt: skip
+
+
+def jobs(rounds: int, folder: Path) -> None:
+    """One process and two, in turn."""
+    (folder / "large.toml").write_text(LARGE, encoding="utf-8")
+    whole, work = [], []
+    for k in range(rounds):
+        found = [_clock(folder, k, many) for many in (1, 2)]
+        whole.append(found[0][0] / found[1][0])
+        work.append(found[0][1] / found[1][1])
+    for name, ratios in (("whole command", whole), ("its work", work)):
+        print(f"jobs: {name} {statistics.median(ratios):.2f} times faster with two processes "
+              f"({min(ratios):.2f} to {max(ratios):.2f}), {rounds} rounds")  # fmt: skip
+
+
+def _clock(folder: Path, k: int, many: int) -> tuple[float, float]:
+    """Seconds by the clock of the command and of the run within it."""
+    out = folder / f"large{k}-{many}"
+    command = [sys.executable, "-m", "vflsec", "audit", str(folder / "large.toml"), "--out",
+               str(out), "--device", "cpu", "--jobs", str(many)]  # fmt: skip
+    start = time.perf_counter()
+    subprocess.run(
+        command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, **dict.fromkeys(THREADS, "1")},
+    )  # fmt: skip
+    whole = time.perf_counter() - start
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    return whole, float(summary["cost"]["run_seconds"])
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=("small", "jobs"))
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        for what in (small, jobs):
+            if given.only in (None, what.__name__):
+                what(given.rounds, Path(name))
+
+
+if __name__ == "__main__":
+    main()
