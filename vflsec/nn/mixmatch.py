@@ -227,14 +227,17 @@ class _Pool:
     Attributes:
         known: known rows of every copy, (R', q, ...).
         hot: their classes, (R', q, C).
-        usable: which known rows each copy may train on, all but those of its fold.
+        usable: which known rows each copy may train on, all but those of its fold, (R', q); what
+            fills a line up is never looked at.
+        many: how many these are, (R', 1).
         free: unlabelled rows, (R, n, ...).
         replica: which replica each copy belongs to, (R',), on the CPU.
     """
 
     known: Tensor
     hot: Tensor
-    usable: list[Tensor]
+    usable: Tensor
+    many: Tensor
     free: Tensor
     replica: Tensor
 
@@ -245,14 +248,12 @@ class _Pool:
     ) -> _Pool:  # fmt: skip
         device, dtype = inputs[0].device, inputs[0].dtype
         y = torch.stack([k.labels for k in knowns]).repeat_interleave(copies, 0).to(device)
+        mine = torch.stack([f != c for f in folds for c in range(copies)]).to(device)
         return cls(
             torch.stack(list(inputs)).repeat_interleave(copies, 0),
             nn.functional.one_hot(y, classes).to(dtype),
-            [
-                (f != c).nonzero().squeeze(1) if c < copies - 1 else torch.arange(len(f))
-                for f in folds
-                for c in range(copies)
-            ],
+            mine.int().argsort(dim=1, descending=True, stable=True),
+            mine.sum(1, keepdim=True),
             torch.stack(list(unlabelled)),
             torch.arange(len(knowns)).repeat_interleave(copies),
         )
@@ -261,10 +262,8 @@ class _Pool:
         """Rows of step `t`, labelled ones first, (R', 2b, ...), and the labelled ones' classes."""
         device = self.known.device
         each = torch.arange(len(self.replica), device=device).unsqueeze(1)
-        u = draws.labelled[t, self.replica]  # (R', b)
-        at = torch.stack(
-            [rows.cpu()[(v * len(rows)).long()] for rows, v in zip(self.usable, u, strict=True)]
-        ).to(device)
+        u = draws.labelled[t, self.replica].to(device)  # (R', b)
+        at = self.usable.gather(1, (u * self.many).long())
         free = draws.unlabelled[t, self.replica].to(device)
         x = torch.cat(
             [self.known[each, at], self.free[self.replica.to(device).unsqueeze(1), free]], dim=1
