@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vflsec import check
 from vflsec.cli_streams import console_for
-from vflsec.config.toml_text import pair
 
 __all__ = ["init"]
 
@@ -20,7 +18,10 @@ def init(
     tables: Annotated[list[Path], typer.Argument(help="One table, or one for each party.")],
     label: Annotated[
         list[str],
-        typer.Option(help="The column to predict; its table is active.", metavar="COLUMN"),
+        typer.Option(
+            help="The column to predict; its table is active. Repeat it for several yes/no labels.",
+            metavar="COLUMN",
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The scenario to write.")],
     id_: Annotated[
@@ -62,8 +63,8 @@ def init(
     from vflsec.report.tables import print_tables
 
     wishes = Wishes(
-        _one(label), tuple(id_ or ()), tuple(separator or ()), tuple(decimal or ()),
-        tuple(encoding or ()), rare, bins, regression, name,
+        label[0] if len(label) == 1 else tuple(label), tuple(id_ or ()), tuple(separator or ()),
+        tuple(decimal or ()), tuple(encoding or ()), rare, bins, regression, name,
     )  # fmt: skip
     draft = draft_scenario(tables, wishes, out.parent)
     write_new(out, draft.text, force=force)
@@ -71,18 +72,3 @@ def init(
     for note in draft.notes:
         typer.echo(f"note: {note}")
     typer.echo(f"Wrote {out}. Next: vflsec check {out}")
-
-
-def _one(labels: list[str]) -> str:
-    """The label column.
-
-    Raises:
-        ConfigError: there are several.
-    """
-    if len(labels) > 1:
-        raise check.fail(
-            "init: --label", "given once", ", ".join(labels),
-            f"Of several yes/no labels of one row, draft with the first and then write "
-            f"{pair('label', labels)} and task = \"multilabel\" under [data].",
-        )  # fmt: skip
-    return labels[0]

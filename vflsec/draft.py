@@ -41,7 +41,7 @@ class Wishes:
     """What the user said; what is empty is found out.
 
     Attributes:
-        label: the label column.
+        label: the label column, or several yes/no ones.
         id, separator, decimal, encoding: one text, or ``PARTY=TEXT`` for each party.
         rare: what to do with classes of too few rows: ``drop``, ``merge``, or '' to be asked.
         bins: classes to cut a quantity into, 0 = none.
@@ -50,7 +50,7 @@ class Wishes:
         call: whether this is `vflsec.audit(...)` and not the command line, for messages.
     """
 
-    label: str
+    label: str | Sequence[str]
     id: Sequence[str] = ()
     separator: Sequence[str] = ()
     decimal: Sequence[str] = ()
@@ -60,6 +60,11 @@ class Wishes:
     regression: bool = False
     called: str = ""
     call: bool = False
+
+    @property
+    def labels(self) -> list[str]:
+        """The label columns, one or several."""
+        return [self.label] if isinstance(self.label, str) else list(self.label)
 
     @property
     def who(self) -> str:
@@ -125,29 +130,26 @@ def draft_scenario(
     found = _ids(frames, wishes, parties)
     id_, sure = found if found is not None else ("", False)
     data["id"] = id_
-    data["label"] = wishes.label
+    data["label"] = wishes.label if isinstance(wishes.label, str) else wishes.labels
     data["active"] = "active" if single else active
     data |= {k: v for k, v in reading.items() if v}
     frame = frames[active]
     if sure:
         notes.append(_found(id_))
-    split = guess_roles.split_column(frame, wishes.label)
+    split = guess_roles.split_column(frame, wishes.labels)
     if split:
         data["split"] = split
     own_id = id_ if isinstance(id_, str) else id_[active]
     data |= _cut(frame, wishes, notes)
-    cut = data.get("label_edges") or data.get("task")
-    twins = [] if cut else guess_roles.label_twins(
-        frame, wishes.label, (own_id, split)
-    )  # fmt: skip
+    twins = _twins(frame, wishes, data, (own_id, split))
     if twins:
         data["drop"] = twins
     if single:
-        roles = (own_id, wishes.label, split, *twins)
+        roles = (own_id, *wishes.labels, split, *twins)
         data["columns"] = _halves(frame, [c for c in frame.columns if c not in roles])
     data = {k: v for k, v in data.items() if v not in ("", [], {})}
     source = _load(data, base)
-    changed = _settled(source, wishes, notes)
+    changed = {} if source.labels else _settled(source, wishes, notes)
     if changed:
         data |= changed
         source = _load(data, base)
@@ -156,6 +158,17 @@ def draft_scenario(
     _must_load(text)
     facts = {"tables": source.facts["tables"], "overlap": source.facts["parties"]}
     return Draft(text, facts, notes)
+
+
+def _twins(
+    frame: Frame, wishes: Wishes, data: Mapping[str, Any], roles: Sequence[str]
+) -> list[str]:
+    """Columns that give a label away by themselves, in the order of the table."""
+    if data.get("label_edges") or data.get("task") == "regression":
+        return []
+    taken = (*roles, *wishes.labels)
+    found = {c for one in wishes.labels for c in guess_roles.label_twins(frame, one, taken)}
+    return [c for c in frame.columns if c in found]
 
 
 def _found(id_: str | Mapping[str, str]) -> str:
@@ -214,16 +227,25 @@ def _by_party(key: str, wishes: Wishes, parties: Mapping[Path, str]) -> str | di
 
 
 def _holder(frames: Mapping[str, Frame], wishes: Wishes) -> str:
-    label = wishes.label
-    holders = [p for p, f in frames.items() if label in f.columns]
-    if len(holders) != 1:
-        every = sorted({c for f in frames.values() for c in f.columns})
-        where = " and ".join(str(frames[p].path) for p in holders) or "no table"
+    """The party whose table has the labels."""
+    every = sorted({c for f in frames.values() for c in f.columns})
+    of: dict[str, str] = {}
+    for label in wishes.labels:
+        holders = [p for p, f in frames.items() if label in f.columns]
+        if len(holders) != 1:
+            where = " and ".join(str(frames[p].path) for p in holders) or "no table"
+            raise ConfigError(
+                f"{wishes.name('label')} must be a column of exactly one table, got {label!r}, "
+                f"which is in {where}. {check.nearest(label, every)}".rstrip()
+            )
+        of[label] = holders[0]
+    if len(set(of.values())) > 1 or len(of) < len(wishes.labels):
+        where = ", ".join(f"{label!r} in {frames[of[label]].path}" for label in wishes.labels)
         raise ConfigError(
-            f"{wishes.name('label')} must be a column of exactly one table, got {label!r}, which "
-            f"is in {where}. {check.nearest(label, every)}".rstrip()
+            f"{wishes.name('label')}: several must be different columns of one table, got {where}. "
+            "One party holds the labels; name those of one."
         )
-    return holders[0]
+    return next(iter(of.values()))
 
 
 def _ids(
@@ -250,10 +272,10 @@ def _ids(
             )
     if given:
         return given, False
-    found = guess_roles.id_column(list(frames.values()), wishes.label)
+    found = guess_roles.id_column(list(frames.values()), wishes.labels)
     if found or not several:
         return found, bool(found)
-    matched = guess_roles.sure_ids(frames, wishes.label)
+    matched = guess_roles.sure_ids(frames, wishes.labels)
     if matched:
         return matched, True
     raise ConfigError(
@@ -267,7 +289,7 @@ def _id_options(
     frames: Mapping[str, Frame], wishes: Wishes, only: Mapping[str, str] | None = None
 ) -> str:
     """``--id bank=customer_id --id shop="Customer ID"`` with the columns that match best."""
-    best = guess_roles.matching_ids(frames, wishes.label)
+    best = guess_roles.matching_ids(frames, wishes.labels)
     asked = list(only if only is not None else frames)
     if wishes.call:
         return f"id={ ({p: best.get(p, 'COLUMN') for p in asked})!r}"
@@ -295,31 +317,41 @@ def _halves(frame: Frame, features: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _cut(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
-    """Cut points of a label that is a quantity, as many as were wished for.
+    """What the label is where it is no class: cut points of a quantity, as many as were wished for.
 
     Raises:
-        DataError: it is one and none were, or it is none and some were.
+        DataError: it is a quantity and none were, or it is none and some were.
+        ConfigError: wishes that exclude each other.
     """
+    if not isinstance(wishes.label, str):
+        for key in ("regression", "bins", "rare"):
+            if getattr(wishes, key):
+                raise ConfigError(
+                    f"{wishes.who}: {wishes.flag(key)} is for one label, got {len(wishes.label)}; "
+                    "of several each is a yes or a no. Leave it out, or name one label."
+                )
+        return {"task": "multilabel"}
+    label = wishes.label
     if wishes.regression and wishes.bins:
         raise ConfigError(
             f"{wishes.who}: {wishes.flag('regression')} and {wishes.flag('bins')} exclude each "
             "other: the label is a number, or it is cut into classes. Leave one out."
         )
     if not wishes.bins:
-        if wishes.regression or is_quantity(frame, wishes.label):
-            values = frame.numbers(wishes.label)[0]
+        if wishes.regression or is_quantity(frame, label):
+            values = frame.numbers(label)[0]
             notes.append(
-                f"{wishes.label} is a quantity ({np.nanmin(values):g} to {np.nanmax(values):g}), "
+                f"{label} is a quantity ({np.nanmin(values):g} to {np.nanmax(values):g}), "
                 f"predicted as a number; {wishes.option('bins', 2)} cuts it into classes."
             )
             return {"task": "regression"}
         return {}
     check.integer(wishes.name("bins"), wishes.bins, low=2, high=100)
-    values, bad = frame.numbers(wishes.label)
+    values, bad = frame.numbers(label)
     if len(bad):
         raise DataError(
-            f"{frame.path}: label column {wishes.label!r} must hold numbers to be cut by "
-            f"{wishes.flag('bins')}, got {frame.columns[wishes.label][int(bad[0])].as_py()!r}. "
+            f"{frame.path}: label column {label!r} must hold numbers to be cut by "
+            f"{wishes.flag('bins')}, got {frame.columns[label][int(bad[0])].as_py()!r}. "
             f"Leave {wishes.flag('bins')} out."
         )
     there = values[~np.isnan(values)]
@@ -328,10 +360,10 @@ def _cut(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, Any]:
     edges = [e for e in edges if there.min() < e <= there.max()]
     if not edges:
         raise DataError(
-            f"{frame.path}: label column {wishes.label!r} must have more than one value to be cut."
+            f"{frame.path}: label column {label!r} must have more than one value to be cut."
         )
     shown = ", ".join(f"{e:g}" for e in edges)
-    notes.append(f"{wishes.label} is a quantity, cut into classes of about equal size at {shown}.")
+    notes.append(f"{label} is a quantity, cut into classes of about equal size at {shown}.")
     return {"label_edges": edges}
 
 

@@ -36,31 +36,40 @@ def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = F
         source: what they load.
         found_id: whether the id column was found and not given.
     """
-    classes = len(source.class_names)
-    counts = np.bincount(source.y[source.y >= 0], minlength=classes)
-    largest = counts.max() / counts.sum()
+    classes = source.classes
     spare = len(row_sets(source, 0).labelled) // 2
     known = {
         "data": _data(data, source, found_id),
         "rows": _SPLIT_ROWS if "split" in data else _OWN_ROWS,
         "drop": "" if "drop" in data else _DROP,
         "attacks": _attacks(classes, spare, len(source.y)) + _by(source.active, spare),
-        "label": "a quantity: utility is the share of pairs that are ranked rightly"
-        if classes == 1
-        else f"{classes} classes, the largest has {largest:.0%} of the rows",
+        "label": _label(source),
         "schema": SCHEMA_FILE.as_uri(),
     }
     return Template(_SCENARIO).substitute(known)
 
 
+def _label(source: Source) -> str:
+    """What the labels are, and so utility is."""
+    if source.labels:
+        return f"{len(source.labels)} yes/no labels: utility is the mean of their AUCs"
+    if source.classes == 1:
+        return "a quantity: utility is the share of pairs that are ranked rightly"
+    counts = np.bincount(source.y[source.y >= 0], minlength=source.classes)
+    largest = counts.max() / counts.sum()
+    return f"{source.classes} classes, the largest has {largest:.0%} of the rows"
+
+
 def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
     comments: dict[str, str] = {
-        "task": "The label is a quantity, predicted as a number; label_edges would make classes.",
+        "task": "The label is a quantity, predicted as a number; label_edges would make classes."
+        if source.classes == 1
+        else "Several yes/no labels of each row; attacks and gates take them one by one.",
         "label_edges": "The label is a quantity; these are the borders of its classes.",
         "merge_classes": "These classes have too few rows to be trained on and tested alone.",
         "drop_classes": "Rows of these classes, which are too few, count as rows without a label.",
     }
-    label = _shown(str(data["label"]))
+    label = _shown(" or ".join(source.labels or [str(data["label"])]))
     comments["drop"] = f"Left out: every value goes with one {label} only, as its twin would."
     if found_id:
         which = data["id"]
@@ -89,7 +98,7 @@ def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
 
 
 def _attacks(classes: int, spare: int, rows: int) -> str:
-    names = {1: _QUANTITY, 2: _BINARY}.get(classes, _MANY)
+    names = {0: _BINARY, 1: _QUANTITY, 2: _BINARY}.get(classes, _MANY)
     if classes > 1 and rows <= _WHOLE_ROWS:
         names = (*names, _WHOLE)
     known = min(20 if classes <= 2 else max(40, 4 * classes), spare)

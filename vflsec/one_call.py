@@ -31,7 +31,7 @@ Table = pd.DataFrame | str | Path
 
 def audit(
     tables: Table | Sequence[Table] | Mapping[str, Table],
-    label: str,
+    label: str | Sequence[str],
     id: str | Mapping[str, str] = "",
     *,
     algorithm: str = "splitnn",
@@ -53,7 +53,8 @@ def audit(
         tables: a DataFrame or a path for each party, by its name or in a list (then the party with
             the label is ``active``, or a party is called by its file); or one for all parties,
             whose columns are divided into halves.
-        label: the column to predict; the party whose table has it is the active one.
+        label: the column to predict, or a list of several yes/no ones; the party whose table has
+            them is the active one.
         id: the column that links rows, by party where it differs; found if it is obvious. A named
             index counts as a column.
         algorithm: registered name.
@@ -78,12 +79,17 @@ def audit(
         DataError: a table cannot be used.
         ConfigError: an argument cannot.
     """
-    named = _named(tables, label)
-    for key, text in (("label", label), *((("id", id),) if not isinstance(id, Mapping) else ())):
-        if not isinstance(text, str):
-            raise check.fail(f"audit: {key}", "the name of a column", text)
+    labels = [label] if isinstance(label, str) else label
+    if not isinstance(labels, list | tuple) or not labels:
+        raise check.fail("audit: label", "the name of a column, or a list of them", label)
+    for key, names in (("label", labels), ("id", () if isinstance(id, Mapping) else (id,))):
+        for text in names:
+            if not isinstance(text, str):
+                raise check.fail(f"audit: {key}", "the name of a column", text)
+    named = _named(tables, labels)
     ids = [f"{p}={c}" for p, c in id.items()] if isinstance(id, Mapping) else [id] if id else []
-    wishes = Wishes(label, ids, rare=rare, bins=bins, regression=regression, call=True)
+    said = labels[0] if len(labels) == 1 else labels
+    wishes = Wishes(said, ids, rare=rare, bins=bins, regression=regression, call=True)
     here = Path.cwd()
     held = any(isinstance(t, pd.DataFrame) for t in named.values())
     with temporary() if held else nullcontext(here) as base:
@@ -113,7 +119,7 @@ def audit(
     return audited
 
 
-def _named(tables: Any, label: Any) -> dict[str, Table]:
+def _named(tables: Any, labels: Sequence[str]) -> dict[str, Table]:
     """The tables by party; one that stands alone is called ``table`` or by its file."""
     rule = "a DataFrame, a path, a list of them, or {party: table}"
     if isinstance(tables, Mapping):
@@ -124,7 +130,7 @@ def _named(tables: Any, label: Any) -> dict[str, Table]:
             raise check.fail("audit: tables", rule, type(tables).__name__)
         named = {}
         for t in listed:
-            name = _name(t, label, len(listed), named)
+            name = _name(t, labels, len(listed), named)
             if name in named:
                 raise check.fail("audit: tables", f"{rule}, by names that differ", name,
                                  "Name the parties: {party: table}.")  # fmt: skip
@@ -137,12 +143,12 @@ def _named(tables: Any, label: Any) -> dict[str, Table]:
     return named
 
 
-def _name(table: Any, label: Any, count: int, taken: Mapping[str, Any]) -> str:
+def _name(table: Any, labels: Sequence[str], count: int, taken: Mapping[str, Any]) -> str:
     if not isinstance(table, pd.DataFrame):
         return Path(str(table)).name.split(".")[0]
     if count == 1:
         return "table"
-    if label in table.columns:
+    if any(label in table.columns for label in labels):
         return "active"
     return "passive" if count == 2 else f"passive_{sum(t.startswith('passive') for t in taken) + 1}"
 

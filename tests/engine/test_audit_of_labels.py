@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -269,18 +270,81 @@ def test_what_has_classes_only_says_so(tmp_path: Path, capsys: pytest.CaptureFix
     assert "label_dp: the label must be a class, got 'several labels'" in text
 
 
-def test_init_says_how_several_labels_are_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def draft(
+    folder: Path, capsys: pytest.CaptureFixture[str], *more: str
+) -> tuple[int, str, dict[str, Any]]:
+    """Exit code, output and scenario of ``vflsec init`` on the two tables."""
+    out = folder / "o.toml"
+    code, text = run(
+        capsys, "init", folder / "clinic.csv", folder / "shop.csv", "--id", "id", *more,
+        "--out", out,
+    )  # fmt: skip
+    made = tomllib.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    return code, text, made
+
+
+def test_init_drafts_several_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Labels are no features, nor is what gives one of them away; the draft checks and runs."""
+    tables(tmp_path, 3, told=1, n=200)
+    clinic = pd.read_csv(tmp_path / "clinic.csv")
+    clinic.assign(said=clinic.d1.map({0: "no", 1: "yes"})).to_csv(
+        tmp_path / "clinic.csv", index=False
+    )
+    code, _, made = draft(tmp_path, capsys, "--label", "d0", "--label", "d1", "--label", "d2")
+    assert code == 0
+    assert made["data"]["label"] == ["d0", "d1", "d2"]
+    assert made["data"]["task"] == "multilabel"
+    assert made["data"]["drop"] == ["said"]
+    assert made["data"]["active"] == "clinic"
+    written = (tmp_path / "o.toml").read_text(encoding="utf-8")
+    assert "3 yes/no labels: utility is the mean of their AUCs" in written
+    assert "every value goes with one d0 or d1 or d2 only" in written
+    code, text = run(capsys, "check", tmp_path / "o.toml")
+    assert code == 0
+    assert "several_gaussian(labels=" in text
+    assert "keep-views" not in text
+
+
+def test_a_call_takes_several_labels(tmp_path: Path) -> None:
+    """The label that leaks is told from the coin beside it, and fails the gate by its name."""
+    tables(tmp_path, 2, told=1)
+    frames = {p: pd.read_csv(tmp_path / f"{p}.csv") for p in ("clinic", "shop")}
+    audited = vflsec.audit(
+        frames, ["d0", "d1"], "id", attacks="similarity", defenses={}, seeds=3, epochs=6,
+        out=tmp_path / "out", device="cpu",
+    )  # fmt: skip
+    (verdict,) = audited.summary["gates"]
+    assert verdict["verdict"] == "FAIL"
+    found = audited.results
+    found = found[(found.role == "audit") & (found.split == "train") & (found.metric == "auc")]
+    told = found[found.attack.str.contains("label=d0")].advantage
+    assert len(told) == 3
+    assert told.min() > 0.2
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--label", "d0", "--label", "b1"], "several must be different columns of one table"),
+        (["--label", "d0", "--label", "d0"], "several must be different columns of one table"),
+        (["--label", "d0", "--label", "dd1"], "Did you mean 'd1'"),
+        (["--label", "d0", "--label", "a1"], "label column 'a1' must have two classes"),
+        (["--label", "d0", "--label", "d1", "--bins", "2"], "--bins is for one label, got 2"),
+        (["--label", "d0", "--label", "d1", "--regression"], "--regression is for one label"),
+        (["--label", "d0", "--label", "d1", "--rare", "drop"], "--rare is for one label"),
+    ],
+)
+def test_what_init_refuses_of_several_labels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
 ) -> None:
     tables(tmp_path, 2, told=1, n=200)
-    code, text = run(
-        capsys, "init", tmp_path / "clinic.csv", tmp_path / "shop.csv", "--id", "id",
-        "--label", "d0", "--label", "d1", "--out", tmp_path / "o.toml",
-    )  # fmt: skip
+    code, text, made = draft(tmp_path, capsys, *more)
     assert code == 2
-    assert 'label = ["d0", "d1"] and task = "multilabel" under [data]' in text
-    assert not (tmp_path / "o.toml").exists()
-    files: list[Any] = [tmp_path / "clinic.csv", tmp_path / "shop.csv"]
-    several: Any = ["d0", "d1"]
-    with pytest.raises(ConfigError, match="the name of a column"):
-        vflsec.audit(files, label=several)
+    assert said in text
+    assert made == {}
+
+
+@pytest.mark.parametrize("label", [[], ["d0", 3], {"d0": 1}, None])
+def test_a_call_names_labels(tmp_path: Path, label: Any) -> None:
+    with pytest.raises(ConfigError, match="audit: label must be the name of a column"):
+        vflsec.audit([tmp_path / "clinic.csv"], label)

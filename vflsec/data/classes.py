@@ -121,13 +121,14 @@ def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
     """
     out = np.full((frame.rows, len(names)), np.nan)
     for k, name in enumerate(names):
-        y, classes = labels(frame, name)
-        if len(classes) != 2:
+        values = texts(frame.column(name, "label")).unique().drop_null().to_pylist()
+        if len(values) > 2:
             raise data_error(
                 frame.path, f"label column {name!r}", "have two classes (several labels)",
-                f"{len(classes)}, such as {listed(classes[:3])}",
+                f"{len(values)}, such as {listed(in_order(values)[:3])}",
                 "Each of several labels is a yes or a no; audit this one by itself.",
             )  # fmt: skip
+        y, _ = labels(frame, name)
         out[y >= 0, k] = y[y >= 0]
     lost = np.isnan(out)
     some = np.flatnonzero(lost.any(axis=1) & ~lost.all(axis=1))

@@ -20,24 +20,24 @@ _SETS = {"train", "validation", "valid", "val", "test"}
 _FEW = 50
 
 
-def split_column(frame: Frame, label: str) -> str:
+def split_column(frame: Frame, labels: Sequence[str]) -> str:
     """The column that says which rows train and which test; empty if there is none."""
     for name, array in frame.columns.items():
-        if name != label and name.lower() in _SPLITS:
+        if name not in labels and name.lower() in _SPLITS:
             values = {str(v).lower() for v in array.to_pylist()}
             if values <= _SETS and len(values) > 1:
                 return name
     return ""
 
 
-def id_column(frames: Sequence[Frame], label: str) -> str:
+def id_column(frames: Sequence[Frame], labels: Sequence[str]) -> str:
     """The column that links the rows; empty if none is sure.
 
     It is in every table, has another value in every row, and is called like an id; with several
     tables a single column that they share may have any name.
     """
     first, *others = frames
-    shared = [c for c in first.columns if c != label and all(c in f.columns for f in others)]
+    shared = [c for c in first.columns if c not in labels and all(c in f.columns for f in others)]
     unique = [c for c in shared if all(_unique(f, c) for f in frames)]
     named = [c for c in unique if _IDS.search(c)]
     if named:
@@ -45,7 +45,7 @@ def id_column(frames: Sequence[Frame], label: str) -> str:
     return unique[0] if others and len(unique) == 1 else ""
 
 
-def matching_ids(frames: Mapping[str, Frame], label: str) -> dict[str, str]:
+def matching_ids(frames: Mapping[str, Frame], labels: Sequence[str]) -> dict[str, str]:
     """By party the column, different in every row, whose values match those of the other tables.
 
     Only a suggestion: two row counters match as well as two ids do. Empty if nothing matches.
@@ -57,7 +57,7 @@ def matching_ids(frames: Mapping[str, Frame], label: str) -> dict[str, str]:
     first, *others = frames
     best: tuple[int, dict[str, str]] = (0, {})
     for column, own in values[first].items():
-        if column == label:
+        if column in labels:
             continue
         chosen, shared = {first: column}, len(own)
         for p in others:
@@ -72,12 +72,12 @@ def matching_ids(frames: Mapping[str, Frame], label: str) -> dict[str, str]:
     return best[1]
 
 
-def sure_ids(frames: Mapping[str, Frame], label: str) -> dict[str, str]:
+def sure_ids(frames: Mapping[str, Frame], labels: Sequence[str]) -> dict[str, str]:
     """:func:`matching_ids` where they cannot be row counters; else empty.
 
     Every value of each is text that is no number, and half of the smallest table is in all others.
     """
-    found = matching_ids(frames, label)
+    found = matching_ids(frames, labels)
     values = [set(texts(frames[p].columns[c]).to_pylist()) for p, c in found.items()]
     if not values or any(re.fullmatch(r"[\d\s.,+-]*", str(v)) for of in values for v in of):
         return {}

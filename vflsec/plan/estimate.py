@@ -166,13 +166,14 @@ def estimate(
 
     ``encryption`` has an entry for every defense of a group that costs something on top: seconds
     by operation and bytes of one batch, batches of an epoch, and of all trainings.
-    ``views_bytes`` is what ``--keep-views`` would keep, ``memory_bytes`` about what is needed at
-    once.
+    ``views_bytes`` is what ``--keep-views`` would keep, 0 where it is refused, ``memory_bytes``
+    about what is needed at once.
     """
     on = machine or Machine()
     known = _like(groups, timed or {})
     steps, sealed, sent, kept = 0, 0.0, 0, 0.0
     encryption: list[dict[str, Any]] = []
+    keeps = all(group.data.classes >= 2 for group in groups)
     for group in groups:
         given, labelled = _settings(group), _labelled(group)
         epochs, batch = _epochs(given), given.get("batch_size")
@@ -182,7 +183,7 @@ def estimate(
         tested = group.role == "audit" and group.main and not group.cells[0].untested
         own = sum(registry.attacks.create(a.name, a.params).trains for a in group.attacks)
         steps += more * own + more * (2 if tested and claimants(group.cells[0].defenses) else 1)
-        if group.role != "reference" and group.main:
+        if keeps and group.role != "reference" and group.main:
             width = given.get("embedding") or given.get("cut") or 0
             size = 8 if group.cells[0].dtype == "float64" else 4
             numbers = epochs * labelled * width * len(group.data.passive)
