@@ -87,9 +87,15 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
 
 def mix(x: Tensor, order: Tensor, weight: Tensor) -> Tensor:
     """weight x + (1 - weight) x[order] for rows (R, b, ...); order (R, b), weight (R,)."""
-    index = order.reshape(*order.shape, *([1] * (x.dim() - 2))).expand_as(x)
     w = weight.reshape(-1, *([1] * (x.dim() - 1))).to(x)
-    return w * x + (1 - w) * x.gather(1, index)
+    return w * x + (1 - w) * picked(x, order)
+
+
+def picked(x: Tensor, rows: Tensor, of: Tensor | None = None) -> Tensor:
+    """Rows (R', b) of x (R, n, ...), those of line `of` (R',) each or of its own; (R', b, ...)."""
+    line = torch.arange(len(rows), device=x.device) if of is None else of
+    flat = (rows + (line * x.shape[1]).unsqueeze(1)).reshape(-1)
+    return x.flatten(0, 1).index_select(0, flat).reshape(*rows.shape, *x.shape[2:])
 
 
 def head(width: int, classes: int, depth: int) -> nn.Sequential:
@@ -261,14 +267,11 @@ class _Pool:
     def batch(self, draws: _Draws, t: int) -> tuple[Tensor, Tensor]:
         """Rows of step `t`, labelled ones first, (R', 2b, ...), and the labelled ones' classes."""
         device = self.known.device
-        each = torch.arange(len(self.replica), device=device).unsqueeze(1)
         u = draws.labelled[t, self.replica].to(device)  # (R', b)
         at = self.usable.gather(1, (u * self.many).long())
         free = draws.unlabelled[t, self.replica].to(device)
-        x = torch.cat(
-            [self.known[each, at], self.free[self.replica.to(device).unsqueeze(1), free]], dim=1
-        )
-        return x, self.hot[each, at]
+        drawn = picked(self.free, free, self.replica.to(device))
+        return torch.cat([picked(self.known, at), drawn], dim=1), picked(self.hot, at)
 
 
 def _answers(
