@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -13,10 +14,12 @@ from attack_views import PARTY, make_view
 from torch import nn
 
 from vflsec import registry
+from vflsec.audit import scoring
+from vflsec.audit.goals import Goal
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, Measure
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.guess import Guess
+from vflsec.guess import Guess, Truth
 from vflsec.measure import attack as bench
 from vflsec.measure.controls import Control
 from vflsec.measure.shared import SharedControls, made_of
@@ -53,6 +56,63 @@ def test_a_second_cohort_makes_no_controls_and_finds_the_same(
     assert made == [1, 1]  # the seed that the first cohort did not have
     without = run_cohort(cells("noise", range(2)), attacks, tasks, device="cpu")
     assert figures(with_) == figures(without)
+
+
+def strengths(*values: float) -> list[CellSpec]:
+    data, epochs = {"name": "breast_cancer"}, {"epochs": 1}
+    of = [(DefenseSpec("iso", strength=s),) for s in values]
+    return [CellSpec(data, "splitnn", epochs, d, 0) for d in of]
+
+
+def test_a_control_is_scored_once_beside_all_strengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its figures are those of scoring it anew each time."""
+    tasks = {0: make_task(registry.datasets.create("breast_cancer").load(0), 0)}
+    attacks = [AttackSpec(n, adversary=("passive",), known_rows=10) for n in ("norm", "similarity")]
+    counted: list[int] = []
+    real = scoring.score
+
+    def score(*args: Any, **more: Any) -> Any:
+        counted.append(1)
+        return real(*args, **more)
+
+    monkeypatch.setattr(scoring, "score", score)
+    many: dict[str, tuple[int, Any]] = {}
+    for how in ("kept", "anew"):
+        counted.clear()
+        if how == "anew":
+            monkeypatch.setattr(scoring, "_asked", lambda *_: os.urandom(16))
+        found = run_cohort(strengths(0.0, 1.0, 5.0), attacks, tasks, device="cpu")
+        many[how] = len(counted), figures(found)
+    measures = many["kept"][1][0]
+    beside = {m.attack: len(m.controls) for m in measures if m.split and m.controls}
+    splits = {m.split for m in measures if m.attack}
+    main = 3 * len({m.split for m in measures if not m.attack})
+    own = 3 * len(splits) * len(attacks)
+    each = len(splits) * sum(beside.values())
+    assert many["anew"][0] == main + own + 3 * each
+    assert many["kept"][0] < main + own + each + 1
+    assert many["kept"][1] == many["anew"][1]
+
+
+def test_figures_are_kept_for_one_truth_alone() -> None:
+    """Whatever a score depends on changes the key under which figures of a control are found."""
+    rows, y, prior = np.arange(6), np.array([0, 1, 0, 1, 1, 0]), np.array([0.5, 0.5])
+    goal = Goal(Truth("label", rows, y), 2, prior)
+    others = [
+        scoring._asked(Goal(Truth("label", rows, 1 - y), 2, prior), rows, ["auc"]),
+        scoring._asked(Goal(Truth("label", rows[::-1].copy(), y), 2, prior), rows, ["auc"]),
+        scoring._asked(Goal(Truth("label", rows, y), 3, prior), rows, ["auc"]),
+        scoring._asked(Goal(Truth("label", rows, y), 2, prior[:1]), rows, ["auc"]),
+        scoring._asked(goal, rows[:5], ["auc"]),
+        scoring._asked(goal, rows, ["accuracy"]),
+        scoring._asked(Goal(Truth("value", rows, y), 2, prior), rows, ["auc"]),
+    ]
+    keys = {scoring._asked(goal, rows, ["auc"]), *others}
+    assert len(keys) == 1 + len(others)
+    assert scoring._asked(Goal(Truth("label", rows, y.copy()), 2, prior), rows, ["auc"]) in keys
+    control = Control("majority", Guess("label", rows, np.zeros(6)), 0.5)
+    control.figures[b"key"] = {"auc": 0.5}
+    assert replace(control, guess=Guess("label", rows, np.ones(6))).figures == {}
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from vflsec.audit import pictures
 from vflsec.audit.embeddings import score_embedding
-from vflsec.audit.goals import SCORED, goal_of, label_truth
+from vflsec.audit.goals import SCORED, Goal, goal_of, label_truth
 from vflsec.audit.metrics import score
 from vflsec.cell import Measure, victims
 from vflsec.guess import Guess, Truth
@@ -112,12 +113,15 @@ def _by_split(
         found = score(guess, goal.truth, rows, metrics=goal.metrics, **common)
         names = [_same(s.metric) for s in found]
         beside: dict[str, dict[str, dict[str, float | None]]] = {}
+        asked = _asked(goal, rows, names)
         for control in answer.controls():
-            same = replace(control.guess, target=goal.truth.target)
-            for s in score(same, goal.truth, rows, metrics=names, **common):
-                cv = control.cv if math.isfinite(control.cv) else None
-                figures = {"value": s.value, "cv": cv}
-                beside.setdefault(s.metric, {})[control.name] = figures
+            if asked not in control.figures:  # it stands beside many strengths and attacks
+                same = replace(control.guess, target=goal.truth.target)
+                told = score(same, goal.truth, rows, metrics=names, **common)
+                control.figures[asked] = {s.metric: s.value for s in told}
+            cv = control.cv if math.isfinite(control.cv) else None
+            for name, value in control.figures[asked].items():
+                beside.setdefault(name, {})[control.name] = {"value": value, "cv": cv}
         notes = guess.notes
         if answer.of.spec.pictures and goal.truth.target == "feature":
             notes = {**notes, "pictures": _pictures(answer, guess, goal.truth, task, rows)}
@@ -127,6 +131,15 @@ def _by_split(
                 chance=s.chance, controls=beside.get(_same(s.metric), {}), notes=notes, **base,
             )  # fmt: skip
             notes = guess.notes
+
+
+def _asked(goal: Goal, rows: NDArray[np.int64], names: Sequence[str]) -> bytes:
+    """A hash of all that a score depends on but the answer."""
+    made = hashlib.sha256(repr((goal.truth.target, goal.classes, list(names))).encode())
+    for x in (goal.prior, rows, goal.truth.rows, goal.truth.values):
+        made.update(f"{x.dtype.str} {x.shape}".encode())
+        made.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8))
+    return made.digest()
 
 
 def _pictures(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -49,11 +49,15 @@ class Control:
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
             which one control is named beforehand, without the truth of the target rows; NaN where
             there is none.
+        figures: what it was scored to already, by a hash of what it was scored against.
     """
 
     name: str
     guess: Guess
     cv: float
+    figures: dict[bytes, dict[str, float | None]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
 
 def controls_for(
