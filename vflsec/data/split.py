@@ -174,9 +174,9 @@ def _sides(
             chosen, held_out, rest = _by_group(source, pool, (size, size_v), seed)
             return chosen, held_out, rest
         chosen = _stratified(y, pool, size, "test", seed)
-        left = np.setdiff1d(pool, chosen)
+        left = _others(pool, chosen)
         held_out = _stratified(y, left, size_v, "validation", seed)
-        return chosen, held_out, np.setdiff1d(left, held_out)
+        return chosen, held_out, _others(left, held_out)
     chosen, held_out, rest = (
         np.flatnonzero(eligible & (fixed == side)) for side in ("test", "validation", "train")
     )
@@ -187,7 +187,12 @@ def _sides(
         held_out, rest = _by_group(source, rest, (size_v,), seed)
         return chosen, held_out, rest
     held_out = _stratified(y, rest, size_v, "validation", seed)
-    return chosen, held_out, np.setdiff1d(rest, held_out)
+    return chosen, held_out, _others(rest, held_out)
+
+
+def _others(pool: NDArray[np.int64], taken: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows of the ascending `pool` that are not among `taken`, in their order."""
+    return pool[~np.isin(pool, taken)]
 
 
 def present_rows(source: Source) -> dict[str, Mask]:
