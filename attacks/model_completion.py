@@ -40,6 +40,7 @@ from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
+from vflsec.nn.columns import spread
 from vflsec.nn.completion import SHRINKAGE, Fit, fit_networks, logistic_cv, simplest_fit
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.mixmatch import MixMatch, fit_mixmatch
@@ -164,7 +165,7 @@ class ModelCompletion(Attack):
 
     @staticmethod
     def _logistic(z: torch.Tensor, z_all: torch.Tensor, known: object, classes: int) -> Fit:
-        sd, mean = torch.std_mean(z_all, dim=0, correction=0)
+        sd, mean = spread(z_all)
         sd = sd.clamp_min(1e-6)
         return logistic_cv(
             ((z - mean) / sd).double().cpu().numpy(),

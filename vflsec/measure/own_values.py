@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflsec.nn.columns import spread
 from vflsec.nn.regression import Regression, fit_regressors, r_squared, ridge
 from vflsec.view import View
 
@@ -59,7 +60,7 @@ def _trees(x: Tensor, y: Tensor, targets: Tensor, rng: torch.Generator) -> Regre
 def _principal(x: Tensor, y: Tensor, targets: Tensor) -> Regression:
     """A line through the known rows along the first principal direction of all own rows."""
     every = torch.cat([x, targets])
-    sd, mean = torch.std_mean(every, dim=0, correction=0)
+    sd, mean = spread(every)
     every = (every - mean) / sd.clamp_min(1e-9)
     top = torch.linalg.eigh(every.T @ every).eigenvectors[:, -1:]
     s = every @ top

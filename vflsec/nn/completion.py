@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vflsec.nn import optim
+from vflsec.nn.columns import spread
 from vflsec.nn.logistic import ridge_logistic
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas, apply, draws, stacked
@@ -360,7 +361,7 @@ def _stacked(
     for bottom, x, g in zip(bottoms, targets, rngs, strict=True):
         with torch.no_grad():
             z = bottom.eval()(x)
-        sd, mean = torch.std_mean(z, dim=0, correction=0)
+        sd, mean = spread(z)
         front = Standardise(mean, sd.clamp_min(1e-6))
         with as_global(g):
             heads = [mlp([z.shape[1], *widths]) for _ in range(copies)]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vflsec.nn import optim
+from vflsec.nn.columns import spread
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
@@ -43,7 +44,7 @@ def _fold(n: int) -> Tensor:
 
 
 def _standard(x: Tensor) -> Tensor:
-    sd, mean = torch.std_mean(x, dim=0, correction=0)
+    sd, mean = spread(x)
     return (x - mean) / torch.where(sd > 1e-9, sd, torch.ones_like(sd))
 
 

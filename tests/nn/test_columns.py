@@ -1,0 +1,39 @@
+"""Means and standard deviations of columns: those of the definition, exact for constant ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vflsec.nn.columns import spread
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(1, 3), (7, 1), (5000, 4)])
+def test_is_what_torch_says(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    x = 5 + 3 * torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    bound = 1e-6 if dtype == torch.float32 else 1e-14
+    for mine, theirs in zip(spread(x), torch.std_mean(x, dim=0, correction=0), strict=True):
+        assert mine.shape == (shape[1],)
+        assert (mine - theirs).abs().max() <= bound * 8
+
+
+@pytest.mark.parametrize("value", [0.1, -1e6, 3e-7, 0.0])
+def test_a_constant_column_has_no_spread(value: float) -> None:
+    """A mean of many equal numbers is rounded; divided by that error, a constant would be ones."""
+    x = torch.full((10_007, 2), value)
+    x[:, 1] += torch.arange(10_007)
+    sd, mean = spread(x)
+    assert float(sd[0]) == 0.0
+    assert float(mean[0]) == float(x[0, 0])
+    assert float(sd[1]) == pytest.approx(2888.77, rel=1e-3)
+
+
+def test_large_offsets_do_not_drown_small_spreads() -> None:
+    x = 1e4 + torch.randn((4000, 1), generator=torch.Generator().manual_seed(1)) / 16
+    exact = x.double().std(0, correction=0)
+    assert float(spread(x)[0]) == pytest.approx(float(exact), rel=1e-5)
+
+
+def test_of_no_rows_nothing_is_known() -> None:
+    assert all(torch.isnan(v).all() for v in spread(torch.empty((0, 3))))
