@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -17,6 +20,23 @@ def test_tensors_become_arrays_of_fixed_type() -> None:
     assert guess.scores.dtype == np.float64
     assert guess.rows.tolist() == [3, 1, 2]
     assert guess.scores.tolist() == [0.5, 1.5, 2.5]
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_an_answer_is_a_copy(kind: Callable[..., Any]) -> None:
+    """An attack that fills one buffer for each replica in turn has not given all the last one."""
+    rows, scores = kind([0, 1, 2]), kind([0.5, 1.5, 2.5])
+    group, silent = kind([0, 0, 1]), kind([False, True, False])
+    guess = Guess("label", rows, scores, group, silent)
+    for array in (rows, scores, group):
+        array += 7
+    silent[:] = True
+    assert guess.rows.tolist() == [0, 1, 2]
+    assert guess.scores.tolist() == [0.5, 1.5, 2.5]
+    assert guess.group is not None
+    assert guess.group.tolist() == [0, 0, 1]
+    assert guess.abstain is not None
+    assert guess.abstain.tolist() == [False, True, False]
 
 
 def test_lists_are_accepted_and_matrices_of_scores() -> None:

@@ -14,15 +14,18 @@ from vflsec.errors import ShapeError
 __all__ = ["Guess", "Truth"]
 
 
-def _numpy(value: Any, dtype: Any) -> NDArray[Any]:
+def _numpy(value: Any, dtype: Any, *, own: bool = True) -> NDArray[Any]:
+    """As an array, which is nobody else's if `own`."""
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
-    return np.asarray(value, dtype=dtype)
+    return (np.array if own else np.asarray)(value, dtype=dtype)
 
 
 @dataclass(frozen=True)
 class Guess:
     """What an attack believes about some rows.
+
+    Arrays are copied, so an attack may go on with its own (a buffer for the next replica, say).
 
     Attributes:
         target: what is guessed: ``"label"``, ``"feature"``, ...
@@ -92,9 +95,9 @@ class Truth:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", _numpy(self.rows, np.int64))
+        object.__setattr__(self, "rows", _numpy(self.rows, np.int64, own=False))
         kind = np.int64 if self.target == "label" else np.float64
-        object.__setattr__(self, "values", _numpy(self.values, kind))
+        object.__setattr__(self, "values", _numpy(self.values, kind, own=False))
         if self.rows.ndim != 1 or len(self.values) != len(self.rows):
             raise ShapeError(
                 f"a Truth has rows (n,) and n values; got {self.rows.shape} and "
