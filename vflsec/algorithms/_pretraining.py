@@ -294,8 +294,8 @@ class Pretraining:
         total: Tensor | None = None
         for party, own in tensors.items():
             value = own.detach()
-            if party != server:
-                value = self.fed.send("state", party, server, value, name=name)
+            if party != server:  # a copy: the party goes on training its own
+                value = self.fed.send("state", party, server, value.clone(), name=name)
             total = value if total is None else total + value
         assert total is not None
         return total / len(tensors)
