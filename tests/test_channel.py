@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from vflsec import channel
 from vflsec.channel import Channel, Ledger, Recorder
+from vflsec.errors import PolicyError
 from vflsec.message import Message
 from vflsec.policy import Own
 from vflsec.rng import Streams
@@ -75,6 +78,19 @@ def test_who_lives_is_what_it_was_when_it_was_said() -> None:
     assert [row[0]["messages"] for row in map(carried.ledger.of, range(REPLICAS))] == [1, 0, 1]
     assert carried.alive_mask is not None
     assert carried.alive_mask.tolist() == [True, False, True]
+
+
+def test_what_was_delivered_may_not_change() -> None:
+    """It may lie in the record: a receiver that works in place would change what was seen."""
+    carried = Channel({}, Recorder((), REPLICAS, ROWS), Ledger(REPLICAS))
+    rows = torch.arange(4).expand(REPLICAS, 4)
+    first = carried.send(message(0, rows))
+    assert carried.send(message(1, rows)).shape == first.shape
+    other = carried.send(replace(message(2, rows), name="other"))
+    other.add_(1)
+    carried.send(message(3, rows))  # of another name
+    with pytest.raises(PolicyError, match=r"the algorithm: a message .* was changed after it was"):
+        carried.send(replace(message(4, rows), name="other"))
 
 
 def test_what_a_strength_gives_follows_it() -> None:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vflsec.binding import Binding
 from vflsec.counts import Counter, lent
 from vflsec.errors import PolicyError
 from vflsec.ledger import Ledger
 from vflsec.message import Message
-from vflsec.policy import Own, Policy
 from vflsec.view import Need, Table, Update, side_by_side
 
-__all__ = ["Binding", "Channel", "Recorder", "Tap"]
+__all__ = ["Channel", "Recorder", "Tap"]
 
 WAITING = 1 << 17
 """Rows of sums that wait for being counted."""
@@ -26,43 +27,6 @@ Key = tuple[str, str, str, str]
 Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
 """Called with a delivered message, which replicas still train (None = all), and for which ends
 (``received``, ``sent``) it is; see :attr:`Recorder.taps`."""
-
-
-@dataclass
-class Binding:
-    """A policy at work: the policy, and what its owner has at hand."""
-
-    policy: Policy
-    own: Own
-    seen_off: set[tuple[Any, ...]] = field(default_factory=set, repr=False)
-
-    def check_off(self, what: str, before: Tensor, after: Tensor, *when: Any) -> None:
-        """Refuse a policy that does something in replicas where its strength is 0.
-
-        Such replicas count as undefended, so every defense would look better than it is. Looked at
-        once for each `what` and `when`.
-
-        Args:
-            what: was changed.
-            before, after: (R, ...) each; of equal shapes, or nothing is said.
-
-        Raises:
-            PolicyError: a bit differs.
-        """
-        if not self.policy.strengths or (what, *when) in self.seen_off:
-            return
-        self.seen_off.add((what, *when))
-        off = self.own.strength == 0
-        if not bool(off.any()) or before.shape != after.shape or before.dtype != after.dtype:
-            return
-        off = off.to(before.device)
-        left, right = (x[off].contiguous().view(torch.uint8) for x in (before, after))
-        if not torch.equal(left, right):
-            raise PolicyError(
-                f"{self.policy.name}: changes {what} at strength 0, which counts as undefended. "
-                "Where own.strength is 0 it must return what it was given, bit for bit; "
-                "own.choose(changed, original) does that."
-            )
 
 
 class _Dense:
@@ -337,6 +301,14 @@ class Recorder:
         return {k: t[0] if len(t) == 1 else side_by_side(t) for k, t in found.items()}
 
 
+class _Passed(NamedTuple):
+    """A message that was delivered, and how often it had been changed in place by then."""
+
+    tensor: Tensor
+    version: int
+    policies: tuple[str, ...]
+
+
 class Channel:
     """Carries messages. Nothing else may cross a party boundary.
 
@@ -356,6 +328,7 @@ class Channel:
         self.alive = np.ones(ledger.replicas, dtype=np.int64)
         self.alive_mask: Tensor | None = None
         self.derived: set[tuple[str, str, str]] = set()
+        self._last: dict[tuple[str, str, str, str], _Passed] = {}
 
     def set_alive(self, alive: Tensor) -> None:
         """Which replicas still train; the others' messages are neither counted nor kept."""
@@ -390,13 +363,34 @@ class Channel:
             PolicyError: a policy cannot treat the message, or changed its shape, dtype or device.
         """
         out = self.treat(message, labels, **context)
+        self._unchanged(out)
         self.ledger.count(out, self.alive)
         self.recorder.add(out, self.alive_mask)
         delivered = out.tensor
         for b in self.bindings.get(message.receiver, ()):
             if b.policy.overrides("incoming"):
-                delivered = b.policy.incoming(out, b.own).detach()
+                hook = partial(b.policy.incoming, out, b.own)
+                delivered = b.treated(f"a message ({out.kind}) it got", out.tensor, hook).detach()
         return delivered
+
+    def _unchanged(self, message: Message) -> None:
+        """Look whether the last message of the kind is as it was sent, and note this one.
+
+        It may lie in the record, or be used by the receiver still.
+
+        Raises:
+            PolicyError: it was changed, as by a policy that fills one buffer again and again.
+        """
+        key = (message.sender, message.receiver, message.kind, message.name)
+        before = self._last.get(key)
+        if before is not None and before.tensor._version != before.version:
+            by = ", ".join(before.policies) or "the algorithm"
+            raise PolicyError(
+                f"{by}: a message ({message.kind} from {message.sender} to {message.receiver}) was "
+                "changed after it was sent. Return a new tensor for each message: a buffer that is "
+                "filled again changes what is on record."
+            )
+        self._last[key] = _Passed(message.tensor, message.tensor._version, message.policies)
 
     def treat(self, message: Message, labels: Tensor | None = None, **context: Any) -> Message:
         """The message as it leaves its sender: cut from the graph, after the sender's policies."""
@@ -416,10 +410,11 @@ class Channel:
                     lent(labels, message.rows, b.own.active, done),
                     context,
                 )
-                changed = b.policy.outgoing(out, b.own)
+                changed = b.treated(
+                    f"a message ({out.kind})", out.tensor,
+                    partial(_sent, b, out), out.phase, out.epoch,
+                )  # fmt: skip
                 b.own.labels, b.own.context = None, {}
-                changed = _same(b.policy.name, out.tensor, changed)
-                b.check_off(f"a message ({out.kind})", out.tensor, changed, out.phase, out.epoch)
                 out = out.with_tensor(changed, b.policy.name)
                 if b.own.uses is not None and b.policy.counted == "outgoing":
                     done = (*done, b.own.uses)
@@ -451,6 +446,11 @@ class Channel:
         if not own:
             self.derived.add((message.kind, message.sender, message.receiver))
         self.recorder.add(message, self.alive_mask, ways=("sent" if own else "received",))
+
+
+def _sent(binding: Binding, message: Message) -> Tensor:
+    changed = binding.policy.outgoing(message, binding.own)
+    return _same(binding.policy.name, message.tensor, changed)
 
 
 def _same(name: str, before: Tensor, after: Any) -> Tensor:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from vflsec import check
-from vflsec.channel import Binding, Channel, Recorder
+from vflsec.binding import Binding
+from vflsec.channel import Channel, Recorder
 from vflsec.counts import Counter
 from vflsec.hooks import Hooks
 from vflsec.ledger import Ledger

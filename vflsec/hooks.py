@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from vflsec.channel import Binding
+from vflsec.binding import Binding
 from vflsec.counts import Guarded, heard, lent, plain
 from vflsec.nn import chain
 from vflsec.nn.loss import cross_entropy, slope
@@ -39,9 +40,8 @@ class Hooks:
             for b in self.parties[party].bindings:
                 if b.policy.overrides("columns"):
                     b.own.context = {"rows": rows, "schema": self.stack.first.schema[party]}
-                    changed = b.policy.columns(x, b.own)
-                    b.check_off("columns", x, changed, self.phase, self.epoch)
-                    x = changed
+                    hook = partial(b.policy.columns, x, b.own)
+                    x = b.treated("columns", x, hook, self.phase, self.epoch)
         return x
 
     def targets(self, rows: Tensor) -> Tensor:
@@ -118,9 +118,8 @@ class Hooks:
         """Logits (R, b, C) as the active party uses them for prediction, after its policies."""
         for b in reversed(self.active.bindings):
             if b.policy.overrides("decode"):
-                decoded = b.policy.decode(logits, b.own)
-                b.check_off("predictions", logits, decoded, self.phase)
-                logits = decoded
+                hook = partial(b.policy.decode, logits, b.own)
+                logits = b.treated("predictions", logits, hook, self.phase)
         return logits
 
     def penalty(

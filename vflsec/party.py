@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec.channel import Binding
+from vflsec.binding import Binding
 from vflsec.errors import PolicyError
 from vflsec.nn import chain, optim
 from vflsec.nn.flat import LANES

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from vflsec.channel import Binding
+from vflsec.binding import Binding
 from vflsec.errors import PolicyError
 from vflsec.party import Party
 from vflsec.rng import Streams

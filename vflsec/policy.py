@@ -308,6 +308,9 @@ class Policy:
     def outgoing(self, message: Message, own: Own) -> Tensor:
         """The payload that leaves instead of ``message.tensor``; same shape, dtype and device.
 
+        A tensor of its own: neither the given one changed in place, which its sender still uses,
+        nor a buffer that the next message fills again, which would change what is on record.
+
         Raises:
             PolicyError: the message is of a covered kind but cannot be treated.
         """

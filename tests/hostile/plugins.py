@@ -220,4 +220,19 @@ DEFENSES: dict[str, tuple[str, str]] = {
         "return message.tensor + 1e-6",
         "at strength 0, which counts as undefended",
     ),
+    "d_in_place": (
+        "message.tensor.add_(1e-6)\n        return message.tensor",
+        "changes a message (gradient) in place",
+    ),
+    "d_in_place_unseen": (
+        "message.tensor.data.add_(1e-6)\n        return message.tensor",
+        "at strength 0, which counts as undefended",
+    ),
+    "d_one_buffer": (
+        "import torch\n"
+        "        kept = globals().setdefault('KEPT', torch.empty_like(message.tensor))\n"
+        "        kept = kept if kept.shape == message.tensor.shape else message.tensor.clone()\n"
+        "        return kept.copy_(message.tensor)",
+        "was changed after it was sent",
+    ),
 }

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from vflsec import registry
-from vflsec.channel import Binding, Channel, Recorder
+from vflsec.binding import Binding
+from vflsec.channel import Channel, Recorder
 from vflsec.counts import Uses
 from vflsec.errors import PolicyError
 from vflsec.ledger import Ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from vflsec.channel import Binding
+from vflsec.binding import Binding
 from vflsec.counts import Uses
 from vflsec.federation import Federation
 from vflsec.party import Party

@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from vflsec.channel import Binding
+from vflsec.binding import Binding
 from vflsec.federation import Federation, Phase
 
 __all__ = ["rehearse", "released", "staged"]
