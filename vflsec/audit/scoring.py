@@ -138,7 +138,7 @@ def _asked(goal: Goal, rows: NDArray[np.int64], names: Sequence[str]) -> bytes:
     made = hashlib.sha256(repr((goal.truth.target, goal.classes, list(names))).encode())
     for x in (goal.prior, rows, goal.truth.rows, goal.truth.values):
         made.update(f"{x.dtype.str} {x.shape}".encode())
-        made.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8))
+        made.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
     return made.digest()
 
 
