@@ -100,7 +100,7 @@ def effects(found: pd.DataFrame, claim: Claim) -> dict[str, Effect]:
         if seeds:
             out[name] = judged(
                 better[seeds].tolist(), worse[seeds].tolist(), paper,
-                room=_room(found, name, claim), tries=tries,
+                room=_room(found, name, claim), tries=tries if WORLDS[name].real else 1,
             )  # fmt: skip
     return out
 
