@@ -1,5 +1,7 @@
 """Modules of a user's own, by import path: for tables, sequences and images."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -51,3 +53,22 @@ def plain(out: int, width: int = 3) -> nn.Module:
 def straight(schema: object, out: int) -> nn.Module:
     """One linear layer, whose embedding is computed by hand."""
     return nn.Linear(schema.shape[0], out)
+
+
+class Halves(nn.Module):
+    """Works on the rows that it is given: in all modes, in some columns, or in training alone."""
+
+    def __init__(self, schema: Any, out: int, how: str = "all") -> None:
+        super().__init__()
+        self.how, self.last = how, nn.Linear(schema.shape[0], out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.how == "all":
+            x = x.div_(2)
+        elif self.how == "a column":
+            x[:, 0] = x[:, 0].abs().log1p()
+        elif self.how == "in training" and self.training:
+            x = nn.functional.dropout(x, 0.5, inplace=True)
+        elif self.how == "a copy":
+            x = x.clone().div_(2)
+        return self.last(x)  # type: ignore[no-any-return]

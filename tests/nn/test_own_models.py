@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,32 @@ def test_bad_arguments(name: str) -> None:
     args, words = BAD[name]
     with pytest.raises(ConfigError, match=words):
         from_path("own_models:Recurrent", SCHEMA, 3, args)
+
+
+@pytest.mark.parametrize("how", ["all", "a column", "in training"])
+def test_rows_may_not_be_changed_in_place(how: str) -> None:
+    """A control that is fitted in steps would see them halved 150 times, and tell nothing."""
+    with pytest.raises(ConfigError, match=r"changes the rows it is given in place .*x\.clone\(\)"):
+        from_path("own_models:Halves", SCHEMA, 3, {"how": how})
+
+
+def test_a_copy_of_the_rows_may_be_changed() -> None:
+    made = from_path("own_models:Halves", SCHEMA, 3, {"how": "a copy"})
+    x = torch.ones(2, SCHEMA.shape[0])
+    assert made.training
+    assert made(x).shape == (2, 3)
+    assert bool((x == 1).all())
+
+
+def test_trying_a_module_draws_nothing() -> None:
+    """Its dropout is tried in training, too, and the next module starts as if it had not been."""
+    recurrent = importlib.import_module("own_models").Recurrent
+    torch.manual_seed(5)
+    recurrent(SCHEMA, 3, dropout=0.5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    from_path("own_models:Recurrent", SCHEMA, 3, {"dropout": 0.5})
+    assert torch.equal(torch.rand(3), expected)
 
 
 def test_tops_by_path() -> None:
