@@ -226,6 +226,7 @@ def test_what_cannot_be_encrypted_says_so_and_probes_are_after_pre_training(scri
     text = words.page(pd.concat([pd.DataFrame(more), found]), 4)
     assert f"| {world} | FedHSSL | HE | cannot: it sends embeddings that no" in text
     assert f"| {world} | FedLocalSSL | HE | 0.610 ± 0.000 | not observable |" in text
+    assert f"| {world} | FedLocalSSL | HE | not measured | " in words.page(found, 4)
     assert f"| {world} | FedLocalSSL | 0.660 ± 0.000 | 0.050 ± 0.000 |" in text
 
 

@@ -275,7 +275,7 @@ def _details(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> Iter
 
 def _leaks(found: pd.DataFrame) -> Iterator[str]:
     for name, world in WORLDS.items():
-        for title in SYSTEMS[world.family]:
+        for title, system in SYSTEMS[world.family].items():
             some = found[(found.world == name) & (found.system == title)]
             some = some[some.stage == "leakage"]
             for word, (defense, strength) in PROTECTIONS.items() if len(some) else ():
@@ -284,7 +284,8 @@ def _leaks(found: pd.DataFrame) -> Iterator[str]:
                 if len(at):
                     yield f"| {name} | {title} | {word} | {' | '.join(_cells(at))} |"
                 elif defense == ENCRYPTED["name"]:
-                    yield f"| {name} | {title} | {word} | cannot: {BESIDE} | | | | | |"
+                    why = "not measured" if system.encrypted else f"cannot: {BESIDE}"
+                    yield f"| {name} | {title} | {word} | {why} | | | | | |"
 
 
 def _probes(found: pd.DataFrame) -> Iterator[str]:
