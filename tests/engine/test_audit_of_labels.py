@@ -305,6 +305,30 @@ def test_init_drafts_several_labels(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "keep-views" not in text
 
 
+def test_a_call_drafts_several_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables(tmp_path, 2, told=1)
+    monkeypatch.chdir(tmp_path)
+    ran: list[Any] = []
+
+    class Ran(Exception):
+        pass
+
+    def run_audit(loaded: Any, *_: Any, **__: Any) -> None:
+        ran.append(loaded)
+        raise Ran
+
+    monkeypatch.setattr("vflsec.one_call.run_audit", run_audit)
+    for label in (["d0", "d1"], ("d0", "d1"), ["d0"]):
+        with pytest.raises(Ran):
+            vflsec.audit(["clinic.csv", "shop.csv"], label, "id", attacks="similarity")
+    found = [loaded.resolved() for loaded in ran]
+    data = [f["data"][0] for f in found]
+    assert [d["label"] for d in data] == [["d0", "d1"], ["d0", "d1"], "d0"]
+    assert [d.get("task") for d in data] == ["multilabel", "multilabel", None]
+    assert [a["name"] for a in found[0]["attack"]] == ["similarity"]
+
+
+@pytest.mark.slow
 def test_a_call_takes_several_labels(tmp_path: Path) -> None:
     """The label that leaks is told from the coin beside it, and fails the gate by its name."""
     tables(tmp_path, 2, told=1)
