@@ -57,14 +57,12 @@ docs: $(STAMP)/docs ## build the documentation site, strictly, into build/site (
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 
-notebooks: $(STAMP)/notebooks ## execute every notebook (results under build/)
+notebooks: $(STAMP)/notebooks ## execute every notebook, two at a time (results under build/)
 	@mkdir -p $(NOTEBOOK_OUT)
-	@for f in notebooks/*.py; do \
-		[ -e "$$f" ] || { echo "no notebooks"; break; }; \
-		echo "executing $$f"; \
-		$(ONE_THREAD) $(BIN)/python -m jupytext --quiet --to ipynb --set-kernel python3 --execute \
-			--output "$(NOTEBOOK_OUT)/$$(basename "$$f" .py).ipynb" "$$f" || exit 1; \
-	done
+	@printf '%s\n' notebooks/*.py | $(ONE_THREAD) xargs -P $(JOBS) -I {} sh -c ' \
+		echo "executing {}"; \
+		$(BIN)/python -m jupytext --quiet --to ipynb --set-kernel python3 --execute \
+			--output "$(NOTEBOOK_OUT)/$$(basename "{}" .py).ipynb" "{}"'
 
 bench: $(STAMP)/run ## time both sides of some ratios; warns if one fell (benchmarks/history.jsonl)
 	$(ONE_THREAD) $(BIN)/python benchmarks/history.py
