@@ -363,7 +363,7 @@ class Channel:
             PolicyError: a policy cannot treat the message, or changed its shape, dtype or device.
         """
         out = self.treat(message, labels, **context)
-        self._unchanged(out)
+        self._unchanged(out, message.tensor)
         self.ledger.count(out, self.alive)
         self.recorder.add(out, self.alive_mask)
         delivered = out.tensor
@@ -373,22 +373,33 @@ class Channel:
                 delivered = b.treated(f"a message ({out.kind}) it got", out.tensor, hook).detach()
         return delivered
 
-    def _unchanged(self, message: Message) -> None:
+    def _unchanged(self, message: Message, given: Tensor) -> None:
         """Look whether the last message of the kind is as it was sent, and note this one.
 
         It may lie in the record, or be used by the receiver still.
 
+        Args:
+            message: as it leaves.
+            given: what its sender gave; it may give the same again.
+
         Raises:
-            PolicyError: it was changed, as by a policy that fills one buffer again and again.
+            PolicyError: the last one was changed, or may have been: a policy sent the same memory.
         """
         key = (message.sender, message.receiver, message.kind, message.name)
         before = self._last.get(key)
+        why = ""
         if before is not None and before.tensor._version != before.version:
+            why = "was changed after it was sent"
+        elif before is not None and _memory(given) != _memory(message.tensor) == _memory(
+            before.tensor
+        ):
+            why = "lies in the memory of the one before"
+        if before is not None and why:
             by = ", ".join(before.policies) or "the algorithm"
             raise PolicyError(
-                f"{by}: a message ({message.kind} from {message.sender} to {message.receiver}) was "
-                "changed after it was sent. Return a new tensor for each message: a buffer that is "
-                "filled again changes what is on record."
+                f"{by}: a message ({message.kind} from {message.sender} to {message.receiver}) "
+                f"{why}. Return a new tensor for each message: a buffer that is filled again "
+                "changes what is on record."
             )
         self._last[key] = _Passed(message.tensor, message.tensor._version, message.policies)
 
@@ -446,6 +457,11 @@ class Channel:
         if not own:
             self.derived.add((message.kind, message.sender, message.receiver))
         self.recorder.add(message, self.alive_mask, ways=("sent" if own else "received",))
+
+
+def _memory(x: Tensor) -> int:
+    """Where the numbers of a tensor lie; views share it."""
+    return x.untyped_storage().data_ptr()
 
 
 def _sent(binding: Binding, message: Message) -> Tensor:

@@ -235,4 +235,12 @@ DEFENSES: dict[str, tuple[str, str]] = {
         "        return kept.copy_(message.tensor)",
         "was changed after it was sent",
     ),
+    "d_one_buffer_unseen": (
+        "import torch\n"
+        "        kept = globals().setdefault('KEPT', torch.empty_like(message.tensor))\n"
+        "        kept = kept if kept.shape == message.tensor.shape else message.tensor.clone()\n"
+        "        kept.data.copy_(message.tensor)\n"
+        "        return kept",
+        "lies in the memory of the one before",
+    ),
 }
