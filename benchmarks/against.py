@@ -11,16 +11,14 @@ strengths of noise, two seeds, three attacks, two epochs in batches of 512, the 
 from __future__ import annotations
 
 import argparse
-import os
-import resource
 import statistics
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from timed import spent
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = 150_000
@@ -65,22 +63,9 @@ def large(folder: Path) -> Path:
 
 
 def seconds(code: Path, scenario: str, out: Path) -> float:
-    """Processor seconds of the audit with the code in a folder.
-
-    Raises:
-        SystemExit: it ended with a code that is no verdict.
-    """
-    one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "vflsec", "audit", scenario, "--out", str(out)]
-    env = {**os.environ, **one, "PYTHONPATH": str(code)}
-    done = subprocess.run(
-        [*command, "--device", "cpu"], cwd=code, env=env, capture_output=True, text=True
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode not in (0, 1, 3):
-        raise SystemExit(f"{code}: exit {done.returncode}\n{done.stderr}")
-    return sum(getattr(after, k) - getattr(before, k) for k in ("ru_utime", "ru_stime"))
+    """Processor seconds of the audit with the code in a folder."""
+    command = ("-m", "vflsec", "audit", scenario, "--out", str(out), "--device", "cpu")
+    return spent(*command, code=code)[1]
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from history import THREADS, seconds
+from timed import ONE, spent
 
 BARE = "[audit]\nseeds = 5\nreferences = []\npositive_control = false\ncanaries = false\n"
 SMALL = (
@@ -45,9 +45,9 @@ def small(rounds: int, folder: Path) -> None:
     (folder / "small.toml").write_text(SMALL, encoding="utf-8")
     ratios, took = [], []
     for k in range(rounds + 1):  # the first fills the caches
-        alone = seconds("-c", "import torch")
-        took.append(seconds("-m", "vflsec", "audit", str(folder / "small.toml"),
-                            "--out", str(folder / f"small{k}"), "--device", "cpu"))  # fmt: skip
+        alone = spent("-c", "import torch")[1]
+        took.append(spent("-m", "vflsec", "audit", str(folder / "small.toml"),
+                          "--out", str(folder / f"small{k}"), "--device", "cpu")[1])  # fmt: skip
         ratios.append(took[-1] / alone)
     low, high = min(ratios[1:]), max(ratios[1:])
     print(f"small: {statistics.median(took[1:]):.1f} CPU s, "
@@ -76,7 +76,7 @@ def _clock(folder: Path, k: int, many: int) -> tuple[float, float]:
     start = time.perf_counter()
     subprocess.run(
         command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env={**os.environ, **dict.fromkeys(THREADS, "1")},
+        env={**os.environ, **ONE},
     )  # fmt: skip
     whole = time.perf_counter() - start
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))

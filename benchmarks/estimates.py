@@ -2,8 +2,9 @@
 
     python benchmarks/estimates.py [NAME ...]
 
-Every packaged scenario, or those named (a file is a scenario too), is planned and then audited in a
-process of its own on one thread, into a folder that is thrown away. Printed are the seconds of
+Every packaged scenario, or those named (a file is a scenario too, and `large` is the drawn table of
+150,000 rows of `against.py`), is planned and then audited in a process of its own on one thread,
+into a folder that is thrown away. Printed are the seconds of
 both, their ratio, and the parts of the estimate. Ratios between a half and two are what `check`
 promises; the script ends with 1 where one is outside. All of them take about an hour.
 """
@@ -11,42 +12,25 @@ promises; the script ends with 1 where one is outside. All of them take about an
 from __future__ import annotations
 
 import json
-import os
-import resource
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from against import large
+from timed import spent
+
 import vflsec
 
 SCENARIOS = Path(vflsec.__file__).parent / "scenarios"
 PROMISED = 2.0
-
-
-def command(*arguments: str) -> tuple[str, float]:
-    """Output and processor seconds of a command of vflsec.
-
-    Raises:
-        SystemExit: it ended with a code that is no verdict.
-    """
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    done = subprocess.run(
-        [sys.executable, "-m", "vflsec", *arguments],
-        env=os.environ | one, capture_output=True, text=True,
-    )  # fmt: skip
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode not in (0, 1, 3):
-        raise SystemExit(f"vflsec {' '.join(arguments)}: exit {done.returncode}\n{done.stderr}")
-    spent = [u.ru_utime + u.ru_stime for u in (before, after)]
-    return done.stdout, spent[1] - spent[0]
+LARGE = "large"
 
 
 def estimated(name: str) -> dict[str, Any]:
     """The cost in the plan of a scenario."""
-    cost = json.loads(command("check", name, "--format", "json")[0])[0]["plan"]["cost"]
+    told = spent("-m", "vflsec", "check", name, "--format", "json")[0]
+    cost = json.loads(told)[0]["plan"]["cost"]
     assert isinstance(cost, dict)
     return cost
 
@@ -57,9 +41,11 @@ def main() -> int:
     print("|---|---|---|---|---|")
     wrong = 0
     for name in names:
-        cost = estimated(name)
-        with tempfile.TemporaryDirectory() as out:
-            took = command("audit", name, "--out", f"{out}/out", "--jobs", "1", "--quiet")[1]
+        with tempfile.TemporaryDirectory() as folder:
+            wanted = str(large(Path(folder))) if name == LARGE else name
+            cost = estimated(wanted)
+            audit = ("audit", wanted, "--out", f"{folder}/out", "--jobs", "1", "--quiet")
+            took = spent("-m", "vflsec", *audit)[1]
         ratio = cost["seconds"] / took
         wrong += not 1 / PROMISED <= ratio <= PROMISED
         print(

@@ -18,20 +18,19 @@ import argparse
 import json
 import os
 import platform
-import resource
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from timed import spent
+
 FILE = Path(__file__).with_name("history.jsonl")
 FELL = 0.2
 """Share of its usual value that a ratio may lose."""
 LAST = 5
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 Line = Mapping[str, Any]
 
@@ -115,23 +114,12 @@ def add(file: Path, ratios: Mapping[str, float], on: Mapping[str, Any], when: st
     return found
 
 
-def seconds(*command: str) -> float:
-    """Processor seconds of a command, with a thread."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(
-        [sys.executable, *command], check=True, stdout=subprocess.DEVNULL,
-        env={**os.environ, **dict.fromkeys(THREADS, "1")},
-    )  # fmt: skip
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
-
-
 def start(rounds: int) -> float:
     """Import of torch over ``check`` of the quickstart, each in turn: the median."""
     sides: list[float] = []
     for _ in range(rounds + 1):  # the first fills the caches
-        alone = seconds("-c", "import torch")
-        sides.append(alone / seconds("-m", "vflsec", "check", "quickstart"))
+        alone = spent("-c", "import torch")[1]
+        sides.append(alone / spent("-m", "vflsec", "check", "quickstart")[1])
     return statistics.median(sides[1:])
 
 
