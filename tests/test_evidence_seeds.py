@@ -152,6 +152,16 @@ def test_settings_are_chosen_by_validation_rows_alone(script: Any) -> None:
     assert run.chosen(better, "credit, served alone", "Local") == 1
 
 
+def test_settings_are_chosen_over_the_seeds_that_all_of_them_share(script: Any) -> None:
+    """The chosen one alone is run with more seeds, and these must not undo the choice."""
+    run, at = part(script, "run"), "credit, served alone"
+    made = rows(script, at, "Local", 0, [0.7] * 4, validation=0.61)
+    more = rows(script, at, "Local", 0, [0.7] * 9, validation=0.1)
+    made += [r for r in more if r["seed"] >= 4]
+    made += rows(script, at, "Local", 1, [0.7] * 4, validation=0.60)
+    assert run.chosen(pd.DataFrame(made), at, "Local") == 0
+
+
 def test_the_page(script: Any) -> None:
     found = invented(script)
     words = part(script, "words")
@@ -174,6 +184,9 @@ def test_the_page(script: Any) -> None:
         "not tried |" in text  # fmt: skip
     leaked = "0.800 ± 0.000 (model_completion) | 0.123 ± 0.000 | not observable |  | 1,000,000 |"
     assert f"| credit, 300 labels | FedHSSL | none | 0.700 ± 0.013 | {leaked}" in text
+    assert "| credit, 300 labels | FedSplitNN | | not measured | | | | | |" in text
+    assert "| FedSplitNN, all labels | |" not in text  # it is never attacked
+    assert "| adult, 300 labels | FedSplitNN | |" not in text  # nothing was run there
     assert "## What pre-training alone holds\n\nNot measured in this run." in text
 
 
@@ -245,6 +258,24 @@ def test_where_more_seeds_were_run_these_alone_count(script: Any) -> None:
     said = "were open after 8 seeds; 6 further ones were run, and these alone count there."
     assert said in words.page(every, 8)
     assert "further ones" not in words.page(every[every.seed < 8], 8)
+
+
+def test_seeds_for_open_claims_count_for_cap_and_not_for_leakage(script: Any) -> None:
+    """The first four of eight and four further seeds are attacked; CAP takes the latter."""
+    words, found, at = part(script, "words"), invented(script), "credit, 300 labels"
+    leaks = found[(found.world == at) & (found.stage == "leakage")]
+    task = (leaks.system == "FedHSSL") & (leaks.attack == "")
+    fresh = leaks.assign(seed=leaks.seed + 8, value=leaks.value.where(~task, 0.5))
+    both = pd.concat([found, fresh], ignore_index=True)
+    (claim,) = (c for c in part(script, "claims").CLAIMS
+                if c.figure == "cap" and c.worse == "FedLocalSSL")  # fmt: skip
+    assert words.effects(found, claim)[at].mean == pytest.approx(0.05)
+    assert words.effects(both, claim)[at].mean == pytest.approx(-0.05)
+
+    def table(page: str) -> list[str]:
+        return [line for line in page.splitlines() if line.startswith(f"| {at} | FedHSSL | none")]
+
+    assert table(words.page(both, 4)) == table(words.page(found, 4)) != []
 
 
 def test_a_page_of_kept_figures_is_that_of_fresh_ones(script: Any, tmp_path: Path) -> None:

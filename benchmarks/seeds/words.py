@@ -33,13 +33,18 @@ def utility(found: pd.DataFrame, name: str, title: str) -> pd.Series:
     if some.empty:
         return pd.Series(dtype=float)
     kept = some[some.setting == chosen(found, name, title)]
-    return _counted(kept.set_index("seed").value.sort_index(), name)
+    return kept.set_index("seed").value.sort_index()
 
 
 def _counted(by_seed: pd.Series, name: str) -> pd.Series:
     """The seeds that count: where more were run because a claim was open, those alone."""
     fresh = by_seed[by_seed.index >= FRESH.get(name, 0)]
     return fresh if len(fresh) else by_seed
+
+
+def _first(some: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Without the seeds that were run for open claims: these were not attacked by everything."""
+    return some[some.seed < FRESH[name]] if name in FRESH else some
 
 
 def caps(found: pd.DataFrame, name: str, title: str) -> pd.Series:
@@ -95,7 +100,9 @@ def effects(found: pd.DataFrame, claim: Claim) -> dict[str, Effect]:
         paper = (math.log(paper[0]), math.log(paper[1]))
     out = {}
     for name in names:
-        better, worse = (figure(found, name, t) for t in (claim.better, claim.worse))
+        better, worse = (
+            _counted(figure(found, name, t), name) for t in (claim.better, claim.worse)
+        )
         seeds = [s for s in better.index if s in worse.index]
         if seeds:
             out[name] = judged(
@@ -172,8 +179,8 @@ def _reseeded(found: pd.DataFrame) -> str:
         more = found[(found.world == name) & (found.seed >= first)].seed.nunique()
         if more:
             out.append(
-                f" On {name} the claims were open after {first} seeds; {more} further ones were "
-                "run, and these alone count there."
+                f" On {name} claims were open after {first} seeds; {more} further ones were run, "
+                "and these alone count there."
             )
     return "".join(out)
 
@@ -274,10 +281,12 @@ def _details(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> Iter
 
 
 def _leaks(found: pd.DataFrame) -> Iterator[str]:
-    for name, world in WORLDS.items():
-        for title, system in SYSTEMS[world.family].items():
+    for name in [n for n in WORLDS if (found.world == n).any()]:
+        for title, system in SYSTEMS[WORLDS[name].family].items():
             some = found[(found.world == name) & (found.system == title)]
-            some = some[some.stage == "leakage"]
+            some = _first(some[some.stage == "leakage"], name)
+            if some.empty and system.audited:
+                yield f"| {name} | {title} | | not measured | | | | | |"
             for word, (defense, strength) in PROTECTIONS.items() if len(some) else ():
                 at = some[some.defense.str.startswith(defense)]
                 at = at if strength is None else at[at.strength == strength]
@@ -294,6 +303,7 @@ def _probes(found: pd.DataFrame) -> Iterator[str]:
     some = some[(some.phase == "pretrain") & (some.split == "test")]
     some = some[some.attack.str.startswith("model_completion")]
     for (name, title), at in some.groupby(["world", "system"], sort=False):
+        at = _first(at, str(name))
         at = at[at.metric == ("auc" if (at.metric == "auc").any() else "accuracy")]
         yield f"| {name} | {title} | {_mean(at.value)} | {_mean(at.advantage)} |"
 
