@@ -11,12 +11,14 @@ import pandas as pd
 import pytest
 import torch
 
-from vflsec import registry
+from vflsec import load_scenario, registry
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
 from vflsec.data.tables import load_tables
+from vflsec.engine.rehearse import make_plan
 from vflsec.errors import ConfigError, DataError
+from vflsec.plan.values import Plan
 from vflsec.task import Stack
 
 N = 300
@@ -99,6 +101,57 @@ def test_a_label_that_is_almost_nowhere_is_refused(tmp_path: Path) -> None:
     source = load(tables(tmp_path, asthma=[1, *[0] * (N - 1)]))
     with pytest.raises(DataError, match=r"'asthma' must have both values.*Leave it out"):
         make_task(source, 0)
+
+
+def ones(*rows: int) -> list[int]:
+    return [int(k in rows) for k in range(N)]
+
+
+THREE = ("flu", "asthma", "ms")
+
+
+def test_rare_labels_are_in_proportion_in_every_set_of_every_seed(tmp_path: Path) -> None:
+    """20 and 40 ones of 300; 0.4 of these have the third label, of which half the rows have."""
+    changed = {"flu": ones(*range(20)), "asthma": [1 - v for v in ones(*range(20, 60))],
+               "ms": ones(*range(0, 20, 5), *range(20, 60, 4), *range(60, 300, 2))}  # fmt: skip
+    source = load(tables(tmp_path, **changed), label=THREE)
+    for seed in range(10):
+        task = make_task(source, seed, test=0.25, validation=0.15)
+        assert task.values is not None
+        held = {k: task.values[task.sets[k]] for k in ("test", "validation", "labelled")}
+        assert [len(v) for v in held.values()] == [75, 45, 180]
+        assert [int(v[:, 0].sum()) for v in held.values()] == [5, 3, 12]
+        assert [int((1 - v[:, 1]).sum()) for v in held.values()] == [10, 6, 24]
+
+
+def test_a_label_whose_rows_have_a_rarer_one_too(tmp_path: Path) -> None:
+    """Of its own it has one row, which is too few to be divided."""
+    changed = {"flu": ones(*range(5)), "asthma": ones(*range(6))}
+    source = load(tables(tmp_path, **changed))
+    for seed in range(20):
+        task = make_task(source, seed)
+        assert task.values is not None
+        for name, least in (("test", 1), ("validation", 2), ("labelled", 2)):
+            assert task.values[task.sets[name]].sum(0).min() >= least
+
+
+def test_a_seed_without_a_label_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    """All rows of the third have a rarer label: whether it is tested is left to chance."""
+    changed = {"flu": ones(*range(5)), "asthma": ones(*range(5, 10)),
+               "ms": ones(0, 1, 2, 5, 6, 7)}  # fmt: skip
+    tables(tmp_path, **changed)
+    data = {"files": {"clinic": "clinic.csv", "shop": "shop.csv"}, "id": "id",
+            "label": list(THREE), "task": "multilabel"}  # fmt: skip
+    root = {"data": [data], "algorithm": [{"name": "splitnn"}],
+            "audit": {"references": [], "positive_control": False}}  # fmt: skip
+
+    def plan(seeds: int) -> Plan:
+        given = {**root, "audit": {**root["audit"], "seeds": seeds}}
+        return make_plan(load_scenario(given, base=tmp_path), try_out=False)
+
+    assert len(plan(1).groups[0].cells) == 1
+    with pytest.raises(DataError, match=r"'ms' must have both values in at least \d rows of row s"):
+        plan(60)
 
 
 def test_the_section_of_a_scenario_names_them_in_a_list(tmp_path: Path) -> None:

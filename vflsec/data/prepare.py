@@ -13,8 +13,7 @@ from torch import Tensor
 from vflsec import check
 from vflsec.data.scale import SCALES, Scale, prepared_columns
 from vflsec.data.source import PartyData, Source
-from vflsec.data.split import LEAST, present_rows, row_sets, shuffled_rows
-from vflsec.errors import DataError
+from vflsec.data.split import present_rows, row_sets, shuffled_rows
 from vflsec.task import Task
 from vflsec.view import Schema
 
@@ -100,24 +99,10 @@ def make_task(
 
 
 def _truth(source: Source, labelled: NDArray[np.int64]) -> NDArray[Any]:
-    """Labels (N,) int64, values (N,) in standard deviations, or several labels (N, L) float64.
-
-    Raises:
-        DataError: one of several labels has too few rows of one value among the rows `labelled`.
-    """
+    """Labels (N,) int64, values (N,) in standard deviations, or several labels (N, L) float64."""
     if source.values is None:
         return source.y.astype(np.int64)
-    if not source.labels:
-        return _standard(source.values, labelled)
-    ones = source.values[labelled].sum(axis=0)
-    for name, one in zip(source.labels, ones, strict=True):
-        if min(one, len(labelled) - one) < LEAST["train"]:
-            raise DataError(
-                f"{source.name}: label {name!r} must have both values in at least "
-                f"{LEAST['train']} labelled training rows, got {one:.0f} ones of {len(labelled)}. "
-                "Leave it out of `label`, or add rows."
-            )
-    return source.values
+    return source.values if source.labels else _standard(source.values, labelled)
 
 
 def _standard(values: NDArray[np.float64], labelled: NDArray[np.int64]) -> NDArray[np.float64]:

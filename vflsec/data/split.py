@@ -35,6 +35,7 @@ Mask = NDArray[np.bool_]
 
 LEAST: Mapping[str, int] = {"test": 1, "validation": 2, "train": 2}
 """Fewest rows of each class in a row set; with fewer no metric by class has a meaning."""
+_WHOLE = sum(LEAST.values())
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,28 @@ def shuffled_rows(source: Source, aligned: Mask, seed: int) -> Rows:
     return whose
 
 
+def _strata(source: Source, eligible: Mask) -> NDArray[np.int64]:
+    """What the row sets hold in proportion: of each row (N,) its class, -1 without a label.
+
+    With several labels it is the label whose rarer value the row has, the rarest of all if it has
+    those of many: one pass of the iterative stratification of Sechidis, Tsoumakas & Vlahavas,
+    "On the stratification of multi-label data", ECML PKDD 2011 (algorithm 1). A label with too few
+    eligible rows of its own to be divided stands with the rows that have no rarer value.
+    """
+    if not source.labels or source.values is None:
+        return source.y
+    ones, n = source.values[eligible].sum(axis=0), int(eligible.sum())
+    order = np.argsort(np.minimum(ones, n - ones), kind="stable")
+    rare = (source.values == (2 * ones <= n))[:, order]
+    first = np.where(rare.any(axis=1), rare.argmax(axis=1), len(order))
+    own = np.bincount(first[eligible], minlength=len(order) + 1)
+    first[own[first] < _WHOLE] = len(order)
+    return np.where(source.y < 0, -1, first)
+
+
 def pick_rows(
     source: Source,
     present: Mapping[str, Mask],
-    y: NDArray[np.int64],
     seed: int,
     *,
     validation: float,
@@ -125,7 +144,8 @@ def pick_rows(
 ) -> RowSets:
     """Choose the rows of one seed.
 
-    Shares count from the rows that all parties hold and that are labelled ("eligible"). With a
+    Shares count from the rows that all parties hold and that are labelled ("eligible"). Classes,
+    and each of several labels, are in proportion in all sets. With a
     fixed split, `test` is not used and `validation` is a share of the training side. With groups,
     whole groups go to one side; the group that crosses a border is cut and its other rows are left
     out, training is trimmed to the size that is certain for every seed, classes are balanced only
@@ -135,8 +155,9 @@ def pick_rows(
         DataError: some class has too few rows, or an option asks for more than there is.
     """
     everyone = np.logical_and.reduce(list(present.values()))
-    eligible = everyone & (y >= 0)
-    _enough(source, y, eligible, sum(LEAST.values()), "the whole table")
+    eligible = everyone & (source.y >= 0)
+    strata = _strata(source, eligible)
+    _enough(source, eligible, _WHOLE, "the whole table")
     free = ~eligible
     pool = np.flatnonzero(eligible)
     if source.group is not None:
@@ -145,25 +166,27 @@ def pick_rows(
     fixed = None if source.split is None else _fixed_split(source)
     if fixed is not None:
         free &= fixed == "train"
-    chosen, held_out, rest = _sides(source, y, eligible, fixed, seed, validation, test, labelled)
+    chosen, held_out, rest = _sides(
+        source, strata, eligible, fixed, seed, validation, test, labelled
+    )
     for name, rows in (("test", chosen), ("validation", held_out), ("train", rest)):
-        _enough(source, y, rows, LEAST[name], f"row set {name!r}")
+        _enough(source, rows, LEAST[name], f"row set {name!r}")
     train = free.copy()
     train[rest] = True
     overlap = np.flatnonzero(train & everyone)
-    kept = _aligned(source, y, overlap, aligned, seed)
+    kept = _aligned(source, strata, overlap, aligned, seed)
     return RowSets(
         test=np.sort(chosen),
         validation=np.sort(held_out),
         aligned=kept,
-        labelled=_labelled(source, y, kept, labelled, seed),
+        labelled=_labelled(source, strata, kept, labelled, seed),
         train=train,
     )
 
 
 def _sides(
-    source: Source, y: NDArray[np.int64], eligible: Mask, fixed: NDArray[np.str_] | None, seed: int,
-    validation: float, test: float, labelled: int | None,
+    source: Source, strata: NDArray[np.int64], eligible: Mask, fixed: NDArray[np.str_] | None,
+    seed: int, validation: float, test: float, labelled: int | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
     """Eligible rows to test on, to validate on, and to train on; `fixed` names sides that are."""
     pool = np.flatnonzero(eligible)
@@ -173,9 +196,9 @@ def _sides(
         if source.group is not None:
             chosen, held_out, rest = _by_group(source, pool, (size, size_v), seed)
             return chosen, held_out, rest
-        chosen = _stratified(y, pool, size, "test", seed)
+        chosen = _stratified(strata, pool, size, "test", seed)
         left = _others(pool, chosen)
-        held_out = _stratified(y, left, size_v, "validation", seed)
+        held_out = _stratified(strata, left, size_v, "validation", seed)
         return chosen, held_out, _others(left, held_out)
     chosen, held_out, rest = (
         np.flatnonzero(eligible & (fixed == side)) for side in ("test", "validation", "train")
@@ -186,7 +209,7 @@ def _sides(
     if source.group is not None:
         held_out, rest = _by_group(source, rest, (size_v,), seed)
         return chosen, held_out, rest
-    held_out = _stratified(y, rest, size_v, "validation", seed)
+    held_out = _stratified(strata, rest, size_v, "validation", seed)
     return chosen, held_out, _others(rest, held_out)
 
 
@@ -219,16 +242,16 @@ def row_sets(
     """
     check_options(validation=validation, test=test, labelled=labelled, aligned=aligned)
     return pick_rows(
-        source, present_rows(source), source.y, seed,
+        source, present_rows(source), seed,
         validation=validation, test=test, labelled=labelled, aligned=aligned,
     )  # fmt: skip
 
 
-def _stratified(y: NDArray[np.int64], rows: Rows, count: int, name: str, seed: int) -> Rows:
-    strata = y[rows]
-    order = stratified_order(strata, numpy_generator(seed, "split", name))
-    count = max(count, LEAST[name] * len(np.unique(strata)))
-    return rows[take(order, strata, count, LEAST[name])]
+def _stratified(strata: NDArray[np.int64], rows: Rows, count: int, name: str, seed: int) -> Rows:
+    own = strata[rows]
+    order = stratified_order(own, numpy_generator(seed, "split", name))
+    count = max(count, LEAST[name] * len(np.unique(own)))
+    return rows[take(order, own, count, LEAST[name])]
 
 
 def _validation_size(source: Source, wanted: float, labelled: int | None) -> int:
@@ -279,7 +302,7 @@ def _fixed_split(source: Source) -> NDArray[np.str_]:
 
 
 def _aligned(
-    source: Source, y: NDArray[np.int64], overlap: Rows, aligned: float | int | None, seed: int
+    source: Source, strata: NDArray[np.int64], overlap: Rows, aligned: float | int | None, seed: int
 ) -> Rows:
     if aligned is None:
         return overlap
@@ -289,36 +312,47 @@ def _aligned(
             f"{source.name}: aligned must be at most {len(overlap)} (the training rows that all "
             f"parties hold), got {aligned!r}."
         )
-    classes = len(source.class_names)
-    strata = np.where(y[overlap] < 0, classes, y[overlap])
+    own = strata[overlap]
+    own = np.where(own < 0, own.max(initial=0) + 1, own)
     if source.group is not None:
-        strata = (y[overlap] < 0).astype(np.int64)
-    order = stratified_order(strata, numpy_generator(seed, "split", "aligned"))
+        own = (strata[overlap] < 0).astype(np.int64)
+    order = stratified_order(own, numpy_generator(seed, "split", "aligned"))
     kept = np.sort(overlap[order[:count]])
-    _enough(source, y, kept[y[kept] >= 0], LEAST["train"], f"the {count} aligned rows")
+    _enough(source, kept[strata[kept] >= 0], LEAST["train"], f"the {count} aligned rows")
     return kept
 
 
 def _labelled(
-    source: Source, y: NDArray[np.int64], aligned: Rows, labelled: int | None, seed: int
+    source: Source, strata: NDArray[np.int64], aligned: Rows, labelled: int | None, seed: int
 ) -> Rows:
-    rows = aligned[y[aligned] >= 0]
+    rows = aligned[strata[aligned] >= 0]
     if labelled is None:
         return rows
-    low = LEAST["train"] * len(source.class_names)
+    low = LEAST["train"] * len(np.unique(strata[rows]))
     if not low <= labelled <= len(rows):
         raise DataError(
             f"{source.name}: labelled must be in [{low}, {len(rows)}] (at least {LEAST['train']} "
             f"rows a class, at most the aligned training rows with a label), got {labelled}."
         )
-    order = stratified_order(y[rows], numpy_generator(seed, "split", "labelled"))
-    return np.sort(rows[take(order, y[rows], labelled, LEAST["train"])])
+    order = stratified_order(strata[rows], numpy_generator(seed, "split", "labelled"))
+    kept = np.sort(rows[take(order, strata[rows], labelled, LEAST["train"])])
+    _enough(source, kept, LEAST["train"], f"the {labelled} labelled rows")
+    return kept
 
 
-def _enough(
-    source: Source, y: NDArray[np.int64], rows: Rows | Mask, least: int, where: str
-) -> None:
-    counts = np.bincount(y[rows], minlength=len(source.class_names))
+def _enough(source: Source, rows: Rows | Mask, least: int, where: str) -> None:
+    if source.labels and source.values is not None:
+        given = source.values[rows]
+        for name, one in zip(source.labels, given.sum(axis=0), strict=True):
+            if min(one, len(given) - one) < least:
+                raise DataError(
+                    f"{source.name}: label {name!r} must have both values in at least {least} rows "
+                    f"of {where} (labelled and held by every party), got {one:.0f} ones of "
+                    f"{len(given)}. Leave it out of `label`, add rows, or change the shares of the "
+                    "split."
+                )
+        return
+    counts = np.bincount(source.y[rows], minlength=len(source.class_names))
     for c in np.flatnonzero(counts < least):
         raise DataError(
             f"{source.name}: class {source.class_names[c]!r} must have at least {least} rows in "

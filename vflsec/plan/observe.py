@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo
 
-__all__ = ["labelled_rows", "refusal"]
+__all__ = ["divisible", "labelled_rows", "refusal"]
 
 
 def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) -> tuple[str, str]:
@@ -77,11 +77,29 @@ def labelled_rows(source: Source, split: Mapping[str, Any]) -> int:
     """How many labelled training rows every seed has; 0 if the split fails: training says why."""
     from vflsec.data.split import row_sets
 
-    sizes = {k: split[k] for k in ("validation", "test", "labelled", "aligned") if k in split}
     try:
-        return len(row_sets(source, 0, **sizes).labelled)
+        return len(row_sets(source, 0, **_sizes(split)).labelled)
     except VflsecError:
         return 0
+
+
+def divisible(source: Source, split: Mapping[str, Any], seeds: Iterable[int]) -> None:
+    """Look whether the rows of every seed can be chosen where that is left to chance.
+
+    It is with groups, which go to one side as they are, and with several labels at once, of which
+    one may have hardly a row that has no rarer one. Else what holds for a seed holds for all.
+
+    Raises:
+        DataError: some class or label would be missing from a row set of a seed.
+    """
+    from vflsec.data.split import row_sets
+
+    for seed in seeds if source.labels or source.group is not None else ():
+        row_sets(source, seed, **_sizes(split))
+
+
+def _sizes(split: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: split[k] for k in ("validation", "test", "labelled", "aligned") if k in split}
 
 
 def rerouted(

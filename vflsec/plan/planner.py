@@ -21,7 +21,7 @@ from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import undrawable, unfit_defenses, unknown_parties
 from vflsec.plan.gates import unanswered
-from vflsec.plan.observe import labelled_rows, refusal
+from vflsec.plan.observe import divisible, labelled_rows, refusal
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import contained, importable
@@ -117,6 +117,8 @@ class _Planner:
         if self.problems:
             return
         seeds, self.grid = self.root.audit.seeds, self.cells.grid()
+        for info in infos:
+            divisible(self.sources[info.name], info.split, seeds)
         titled = list(zip(self.root.algorithm, self.cells.titles(), strict=True))
         for info, (algorithm, title) in itertools.product(infos, titled):
             params = flat_params(algorithm)
