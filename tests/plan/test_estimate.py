@@ -7,6 +7,7 @@ import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from engine_fakes import SCENARIO, source
@@ -14,6 +15,7 @@ from engine_fakes import SCENARIO, source
 import vflsec
 from vflsec import registry
 from vflsec.engine import machine as calibration
+from vflsec.engine import rehearse
 from vflsec.engine.rehearse import make_plan
 from vflsec.plan.estimate import Machine, Tried, estimate
 from vflsec.plan.values import Plan
@@ -41,7 +43,7 @@ def test_a_step_has_a_part_that_does_not_grow() -> None:
 
 def test_trainings_cost_their_own_steps(plan: Plan, instant: None) -> None:
     """As an algorithm of several passes has them, whose epochs no setting sums up."""
-    free = Machine(1.0, 0.0, start=0, attack=0, per_row=0, controls=0, control_row=0, read_row=0)
+    free = Machine(1.0, 0.0, start=0, attack=0, per_row=0, controls=0, control_row=0, cell_row=0)
     cohort = plan.groups[0].cells[0].cohort
     both = estimate(plan.groups, {cohort: Tried([(100, 0.02), (7, 0.5)])}, free)
     rest = estimate(plan.groups[1:], {}, free)
@@ -57,7 +59,7 @@ def test_attacks_controls_and_rows_count(
 ) -> None:
     def seconds(**costs: float) -> float:
         none = dict.fromkeys(
-            ("start", "attack", "per_row", "controls", "control_row", "read_row"), 0.0
+            ("start", "attack", "per_row", "controls", "control_row", "cell_row"), 0.0
         )
         made = estimate(plan.groups, {}, Machine(2.0, **(none | costs)))  # type: ignore[arg-type]
         return float(made["seconds"] - made["training_seconds"])
@@ -66,7 +68,7 @@ def test_attacks_controls_and_rows_count(
     assert seconds(attack=10.0) == pytest.approx(2 * 10 * answers, abs=0.2)
     assert seconds(per_row=0.1) == pytest.approx(2 * 0.1 * 100 * answers, abs=0.2)
     assert seconds(start=7.0) == pytest.approx(14, abs=0.2)
-    assert seconds(read_row=0.1) == pytest.approx(2 * 0.1 * 100 * 9, abs=0.2)
+    assert seconds(cell_row=0.1) == pytest.approx(2 * 0.1 * 100 * 9, abs=0.2)
     budgets = seconds(controls=1.0) / 2
     assert budgets == pytest.approx(3 * 2 * 1, abs=0.2)  # seeds, adversaries, budgets
     assert seconds(control_row=1.0) == pytest.approx(2 * budgets * 100, abs=0.5)
@@ -74,8 +76,17 @@ def test_attacks_controls_and_rows_count(
     assert seconds() == pytest.approx(2 * 3 * 12, abs=0.2)  # 6 cells, 2 attackers
 
 
+def test_what_the_plan_took_is_part_of_it(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An audit reads the tables and takes its first steps too."""
+    clock = iter([100.0, 107.5])
+    monkeypatch.setattr(rehearse, "time", SimpleNamespace(process_time=lambda: next(clock)))
+    scenario = vflsec.load_scenario(tomllib.loads(SCENARIO))
+    timed = make_plan(scenario, try_out=False, load=source).cost["seconds"]
+    assert timed == pytest.approx(estimate(plan.groups)["seconds"] + 7.5, abs=0.11)
+
+
 def test_attacks_cost_after_every_phase_and_more_for_more_classes(plan: Plan) -> None:
-    free = Machine(1.0, 0.0, start=0, attack=0, per_row=0, controls=0, control_row=0, read_row=0)
+    free = Machine(1.0, 0.0, start=0, attack=0, per_row=0, controls=0, control_row=0, cell_row=0)
     cohort = plan.groups[0].cells[0].cohort
 
     def seconds(looks: int, classes: int) -> float:

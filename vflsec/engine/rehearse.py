@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,13 +50,15 @@ def make_plan(
     """
     notes: list[str] = []
     timed: Timed = {}
+    began = time.process_time()
     trial = partial(obstacles, claims=notes, trained=trained, timed=timed)
     plan = planner.make_plan(scenario, trial=trial if try_out else None, **options)
     if try_out and (said := warning()):
         notes.append(said)
+    on = machine() if try_out else None
     return replace(
         plan, notes=tuple(dict.fromkeys((*plan.notes, *notes))),
-        cost=estimate(plan.groups, timed, machine() if try_out else None),
+        cost=estimate(plan.groups, timed, on, time.process_time() - began),
     )  # fmt: skip
 
 

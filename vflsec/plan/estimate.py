@@ -86,20 +86,20 @@ class Machine:
     Attributes:
         slowness: seconds that work takes here where it takes one on the machine of the constants.
         call: seconds of a step that do not grow with its replicas.
-        start: of a command, with its reports.
+        start: of a command, with its reports; the plan comes on top.
         attack, per_row: of scoring one answer, and more for each row.
         controls, control_row: of one seed's controls for two classes, and more for each row.
-        read_row: of reading a row of tables, preparing and predicting it.
+        cell_row: of preparing and predicting a row for one training.
     """
 
     slowness: float = 1.0
     call: float = 1.5e-3
-    start: float = 5.0
+    start: float = 10.0
     attack: float = 0.02
     per_row: float = 3e-6
     controls: float = 0.7
     control_row: float = 1e-5
-    read_row: float = 4e-5
+    cell_row: float = 2e-6
 
     def step(self, two: float, replicas: int) -> float:
         """Seconds of a step of so many replicas, from that of two."""
@@ -152,17 +152,22 @@ def _like(groups: Sequence[Group], timed: Timed) -> Timed:
 
 
 def estimate(
-    groups: Sequence[Group], timed: Timed | None = None, machine: Machine | None = None
+    groups: Sequence[Group],
+    timed: Timed | None = None,
+    machine: Machine | None = None,
+    planned: float = 0.0,
 ) -> dict[str, Any]:
     """A rough estimate: seconds of one CPU thread.
 
     Trainings that were tried out cost their steps, as they were timed; others go at a typical
-    speed. Attacks and controls cost what they did on the machine of the constants.
+    speed. Attacks and controls cost what they did on the machine of the constants. An audit plans
+    too, which reads the tables and takes the first steps of its trainings.
 
     Args:
         groups: of a plan.
         timed: steps of its cohorts.
         machine: this one.
+        planned: seconds that making the plan took.
 
     ``encryption`` has an entry for every defense of a group that costs something on top: seconds
     by operation and bytes of one batch, batches of an epoch, and of all trainings.
@@ -218,13 +223,14 @@ def estimate(
     made = untrained + on.slowness * sum(
         on.controls * fits[name] + on.control_row * rows[name] for name, *_ in budgets
     )
-    read = on.slowness * on.read_row * sum(g.data.rows * len(g.cells) for g in groups)
+    prepared = on.slowness * on.cell_row * sum(g.data.rows * len(g.cells) for g in groups)
+    begun = on.start * on.slowness + planned
     trained = sum(_training(g, known, on) for g in groups)
     return {
         "trainings": trainings,
         "steps": steps,
         "attacks": attacks,
-        "seconds": round(on.start * on.slowness + trained + scored + read + sealed + made, 1),
+        "seconds": round(begun + trained + scored + prepared + sealed + made, 1),
         "training_seconds": round(trained, 1),
         "control_seconds": round(made, 1),
         "encryption_seconds": round(sealed, 1),
