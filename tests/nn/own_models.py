@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -72,3 +73,35 @@ class Halves(nn.Module):
         elif self.how == "a copy":
             x = x.clone().div_(2)
         return self.last(x)  # type: ignore[no-any-return]
+
+
+class Erratic(nn.Module):
+    """Answers by more than its rows: by draws, neighbours, the graph, or the mode."""
+
+    def __init__(self, schema: Any, out: int, how: str = "") -> None:
+        super().__init__()
+        self.how, self.last = how, nn.Linear(schema.shape[0], out)
+        if how in ("idle", "frozen"):
+            self.more = nn.Linear(2, 2).requires_grad_(how == "idle")
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.last(x)
+        if self.how == "noise":
+            z = z + torch.randn_like(z)
+        elif self.how == "numpy in training" and self.training:
+            z = z + float(np.random.default_rng().standard_normal())
+        elif self.how == "numpy":
+            z = z + 0 * z if self.training else z + float(np.random.default_rng().standard_normal())
+        elif self.how == "neighbours":
+            z = z - z.mean(0, keepdim=True)
+        elif self.how == "graph":
+            z = z if torch.is_grad_enabled() else z + 1
+        elif self.how == "mode":
+            z = z if self.training else 0 * z
+        elif self.how == "one row":
+            z = z.squeeze(0).view(-1, z.shape[-1]) if len(x) > 1 else z[1]
+        elif self.how == "draws in training":
+            z = nn.functional.dropout(z, 0.5, self.training)
+        elif self.how == "detached":
+            z = z.detach()
+        return z  # type: ignore[no-any-return]

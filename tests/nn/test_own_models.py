@@ -131,6 +131,60 @@ def test_a_copy_of_the_rows_may_be_changed() -> None:
     assert bool((x == 1).all())
 
 
+ERRATIC = {
+    "noise": "answers the same rows otherwise each time it is evaluated",
+    "numpy": "answers the same rows otherwise each time it is evaluated",
+    "numpy in training": "draws random numbers that do not come from torch",
+    "neighbours": "answers a row otherwise beside other rows",
+    "graph": "answers otherwise where gradients are recorded",
+    "mode": "gives all rows one answer in evaluation",
+    "one row": "fails on a batch of 1 row of shape",
+    "idle": r"answers without its parameters more\.weight, more\.bias, so nothing",
+    "detached": r"answers without its parameters last\.weight, last\.bias, so nothing",
+}
+
+
+@pytest.mark.parametrize("how", ERRATIC)
+def test_a_module_must_answer_by_its_rows(how: str) -> None:
+    """Completion found nothing in an encoder that is zero in evaluation, and the gate passed."""
+    with pytest.raises(ConfigError, match=ERRATIC[how]):
+        from_path("own_models:Erratic", SCHEMA, 3, {"how": how})
+
+
+def test_a_top_must_answer_by_its_rows_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = importlib.import_module("own_models")
+    monkeypatch.setattr(own, "centred", lambda out: nn.Sequential(nn.Linear(6, out), Centred()),
+                        raising=False)  # fmt: skip
+    with pytest.raises(ConfigError, match="answers a row otherwise beside other rows"):
+        top_from_path("own_models:centred", 6, 2)
+
+
+class Centred(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - x.mean(0)
+
+
+def test_statistics_of_a_batch_may_be_used_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = importlib.import_module("own_models")
+    monkeypatch.setattr(own, "normed", lambda out: nn.Sequential(nn.Linear(6, out),
+                        nn.BatchNorm1d(out)), raising=False)  # fmt: skip
+    before = from_path("own_models:normed", SCHEMA, 3).state_dict()
+    assert before["1.num_batches_tracked"] == 0  # the trial left no trace
+    assert before["1.running_mean"].tolist() == [0, 0, 0]
+
+
+def test_frozen_parameters_may_lie_idle() -> None:
+    made = from_path("own_models:Erratic", SCHEMA, 3, {"how": "frozen"})
+    assert [k for k, p in made.named_parameters() if not p.requires_grad] == [
+        "more.weight", "more.bias"]  # fmt: skip
+
+
+def test_draws_of_a_function_are_seen() -> None:
+    """Fine-tuning attacks evaluate what draws; they would have drawn from no seed."""
+    assert draws(from_path("own_models:Erratic", SCHEMA, 3, {"how": "draws in training"}))
+    assert not draws(from_path("own_models:Erratic", SCHEMA, 3))
+
+
 def test_trying_a_module_draws_nothing() -> None:
     """Its dropout is tried in training, too, and the next module starts as if it had not been."""
     recurrent = importlib.import_module("own_models").Recurrent

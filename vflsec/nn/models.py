@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import inspect
 import itertools
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from vflsec import check
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.nn.replicas import LEAST, PASSING, Replicas, apply, stacked
+from vflsec.nn.trial import rows_of, tried
 from vflsec.plugins import contained, place_of, said, source_key
 from vflsec.view import Schema
 
@@ -163,10 +163,10 @@ def from_path(
         args: further arguments, by name.
 
     Raises:
-        ConfigError: it cannot be imported or made, what it makes does not map to (b, out), or
-            changes its rows in place.
+        ConfigError: it cannot be imported or made, what it makes does not map to (b, out), or is
+            no function of its rows (:mod:`vflsec.nn.trial`).
     """
-    rows = torch.zeros(3, *schema.shape)
+    rows = rows_of(schema)
     return _tried(path, {"schema": schema, "out": out}, args or {}, rows, out)
 
 
@@ -184,10 +184,10 @@ def top_from_path(
         args: further arguments, by name.
 
     Raises:
-        ConfigError: it cannot be imported or made, what it makes does not map to (b, out), or
-            changes its rows in place.
+        ConfigError: it cannot be imported or made, what it makes does not map to (b, out), or is
+            no function of its rows (:mod:`vflsec.nn.trial`).
     """
-    rows = torch.zeros(3, inputs)
+    rows = rows_of(Schema.numbers((inputs,)))
     return _tried(path, {"inputs": inputs, "out": out}, args or {}, rows, out)
 
 
@@ -198,7 +198,7 @@ def _tried(
     factory, what = imported(path), f"module {path!r}"
     with contained(what):
         made = _made(lambda: _construct(factory, given, args, what), what)
-        trial = _trial(made, rows, what)
+        trial = tried(made, rows, what)
     if not isinstance(trial, Tensor):
         raise ConfigError(f"{what} must return a tensor, got {type(trial).__name__}.")
     if trial.shape != (3, out):
@@ -209,36 +209,12 @@ def _tried(
     return made.train()
 
 
-def _trial(made: nn.Module, rows: Tensor, what: str) -> object:
-    """What a module answers on `rows`, (3, ...); it is tried in training, too, and draws nothing.
-
-    Raises:
-        ConfigError: it fails, or changes its rows in place.
-    """
-    version = rows._version
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        try:
-            answer = made.eval()(rows)
-            copy.deepcopy(made).train()(rows)
-        except Exception as why:
-            raise ConfigError(
-                f"{what} fails on a batch of 3 rows of shape {tuple(rows.shape[1:])}: {said(why)}"
-            ) from why
-    if rows._version != version:
-        raise ConfigError(
-            f"{what} changes the rows it is given in place (x.div_(2), x[:, 0] = ..., a first "
-            "layer with inplace=True), and would get them changed the next time: attacks and "
-            "controls pass them many times. Begin its forward with x = x.clone()."
-        )
-    return answer
-
-
 def of_class(path: str) -> Callable[[Schema], nn.Module]:
     """What makes the user's own model without arguments, from ``"package.module:Name"``.
 
     Raises:
         ConfigError: it cannot be imported; when called, it cannot be made, fails on rows of the
-            schema, or changes them in place.
+            schema, or is no function of them (:mod:`vflsec.nn.trial`).
     """
     source_key([path.partition(":")[0]])
     factory, what = imported(path), f"module {path!r}"
@@ -247,7 +223,7 @@ def of_class(path: str) -> Callable[[Schema], nn.Module]:
         with contained(what):
             made = _made(factory, what)
             if not schema.empty:
-                _trial(made, torch.zeros(3, *schema.shape), what)
+                tried(made, rows_of(schema), what)
             return made.train()
 
     return make

@@ -24,7 +24,10 @@ from vflsec.nn.dense import Layer, dense
 from vflsec.nn.flat import Flat
 from vflsec.rng import Streams, as_global
 
-__all__ = ["LEAST", "ReplicaFallbackWarning", "Replicas", "draws", "stacked"]
+__all__ = ["DRAWS", "LEAST", "ReplicaFallbackWarning", "Replicas", "draws", "stacked"]
+
+DRAWS = "_vflsec_draws"
+"""Attribute of a module that was seen to draw in training, by a function within its forward."""
 
 LEAST = 2
 """The fewest replicas that are stacked; see above."""
@@ -60,6 +63,8 @@ def stacked(*types: type[nn.Module]) -> Callable[[Rule], Rule]:
 def draws(module: nn.Module) -> bool:
     """Whether a module draws random numbers in training: dropout, of its own or within a layer."""
     for m in module.modules():
+        if getattr(m, DRAWS, False):
+            return True
         inner = m.dropout if isinstance(m, nn.RNNBase | nn.MultiheadAttention) else 0.0
         if isinstance(m, nn.modules.dropout._DropoutNd) or inner > 0:
             return True
