@@ -11,8 +11,9 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from vflsec.measure import own_columns
 from vflsec.measure.own_columns import BOOST_FROM, PENALTIES, from_randomised, learners
-from vflsec.nn.logistic import ridge_logistic
+from vflsec.nn.logistic import ridge_logistic, wide_logistic
 from vflsec.view import Known, View
 
 
@@ -139,3 +140,42 @@ def test_n_randomised_labels_tell_of_the_population_and_not_of_a_row() -> None:
     moved = from_randomised(seen, other).scores
     assert moved[80] == pytest.approx(found.scores[80], abs=1e-9)  # row 100 is the 80th target
     assert (moved != found.scores).any()
+
+
+def test_many_columns_are_fitted_alike() -> None:
+    rng = np.random.default_rng(1)
+    x = np.hstack([rng.normal(size=(400, 30)), np.ones((400, 1))])
+    margin = x[:, :3].sum(1) + rng.normal(size=400)
+    hit = np.stack([margin > 0, margin > 1]).astype(float)
+    keep = (rng.random((3, 400)) < 0.8).astype(float)
+    wide, plain = wide_logistic(x, hit, keep, 0.01), ridge_logistic(x, hit, keep, (0.01,))[0]
+    assert wide.shape == (3, 2, 31)
+    assert np.abs((wide - plain) @ x.T).max() < 1e-3 < 1 < np.abs(plain @ x.T).max()
+
+
+def test_a_fit_without_a_row_of_a_class_is_sure_and_finite() -> None:
+    x, keep = np.ones((4, 2)), np.array([[1.0, 1, 0, 0], [1, 1, 1, 1]])
+    w = wide_logistic(x, np.array([[0.0, 0, 1, 1]]), keep, 0.01)
+    assert (w[0, 0] @ x[0], w[1, 0] @ x[0]) == (-30, pytest.approx(0, abs=1e-6))
+
+
+def test_controls_of_wide_tables_are_those_of_narrow_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same table with and without the ways that are made for thousands of columns."""
+    g, y = balanced(600, 5)
+    x = torch.randn(600, 12, generator=g)
+    x[:, 0] += 3 * y  # the first principal direction
+    noisy = torch.where(torch.rand(600, generator=g) < 0.2, 1 - y, y)
+    view = fake(x, y, 20)
+    seen = cast(View, SimpleNamespace(**{**vars(view), "known": Known(torch.arange(20), y[:20])}))
+
+    def scores() -> list[np.ndarray]:
+        made = {f.variant: f for f in learners(view, torch.Generator().manual_seed(0))}
+        return [f.scores[:, 1] - f.scores[:, 0] for f in (made["principal"],
+                                                         from_randomised(seen, noisy))]  # fmt: skip
+
+    narrow = scores()
+    monkeypatch.setattr(own_columns, "_WIDE", 3)
+    monkeypatch.setattr(own_columns, "_DENSE", 3)
+    for before, now in zip(narrow, scores(), strict=True):
+        assert np.abs(np.asarray(before) - np.asarray(now)).max() < 1e-3
+        assert np.abs(np.asarray(before)).max() > 0.5

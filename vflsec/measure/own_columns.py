@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec.nn.completion import Fit, cv_score, folds_of
-from vflsec.nn.logistic import ridge_logistic
+from vflsec.nn.logistic import ridge_logistic, wide_logistic
 from vflsec.view import View
 
 __all__ = ["BOOST_FROM", "PENALTIES", "from_randomised", "learners"]
@@ -32,6 +32,10 @@ BOOST_FROM = 200
 TREES = 50
 _FOLDS, _POPULATION = 5, 1e-2
 _NEVER = -30.0  # log share of a class that was never seen
+_WIDE = 500
+"""Columns from which on many rows are fitted without the matrix of second derivatives."""
+_DENSE = 1500
+"""Columns and rows up to which all principal directions are computed to get the first."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -87,7 +91,10 @@ def from_randomised(view: View, labels: Tensor) -> Fit:
     ask = seen[1:] if classes == 2 else seen
     x = np.hstack([own, np.ones((len(own), 1))])
     hit = (y == ask[:, None]).astype(float) if len(seen) > 1 else np.zeros((0, q))
-    (w,) = ridge_logistic(x[:q], hit, keep, (_POPULATION,))
+    if x.shape[1] > _WIDE:
+        w = wide_logistic(x[:q], hit, keep, _POPULATION)
+    else:
+        (w,) = ridge_logistic(x[:q], hit, keep, (_POPULATION,))
     place = {int(i): int(f) for i, f in zip(given, fold, strict=True)}
     of = np.array([place.get(int(i), _FOLDS) for i in rows.cpu()])
     margin = np.einsum("np,nap->na", x[q:], w[of])
@@ -135,10 +142,7 @@ def _shares(p: Floats, seen: Ints, classes: int) -> Floats:
 
 def _principal(own: Floats, y: Ints, fold: Ints) -> Fit:
     """The first principal direction of all own rows, with the sign that the known rows give it."""
-    q = len(y)
-    second = own.T @ own if own.shape[1] <= len(own) else own @ own.T
-    top = np.linalg.eigh(second)[1][:, -1]
-    s = own @ top if own.shape[1] <= len(own) else top
+    q, s = len(y), _scores(own)
     s = s / max(float(s.std()), 1e-12)
 
     def sign(among: NDArray[np.bool_]) -> float:
@@ -151,6 +155,19 @@ def _principal(own: Floats, y: Ints, fold: Ints) -> Fit:
         cv = cv_score(np.stack([np.zeros(q), held], 1), y)
     margin = sign(np.ones(q, bool)) * s[q:]
     return Fit("principal", cv, np.stack([-np.logaddexp(0, margin), -np.logaddexp(0, -margin)], 1))
+
+
+def _scores(own: Floats) -> Floats:
+    """Rows (n,) along the first principal direction, but for size and sign."""
+    tall = own.shape[1] <= len(own)
+    if min(own.shape) <= _DENSE:
+        top = np.linalg.eigh(own.T @ own if tall else own @ own.T)[1][:, -1]
+        return np.asarray(own @ top if tall else top)
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    p = own.shape[1]
+    second = LinearOperator((p, p), matvec=lambda v: own.T @ (own @ v), dtype=own.dtype)
+    return np.asarray(own @ eigsh(second, k=1, which="LA", v0=np.ones(p))[1][:, 0])
 
 
 def _trees(x: Floats, y: Ints, targets: Floats, classes: int, seed: int) -> Fit:
