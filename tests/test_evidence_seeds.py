@@ -272,6 +272,11 @@ def test_seeds_for_open_claims_count_for_cap_and_not_for_leakage(script: Any) ->
     assert words.effects(found, claim)[at].mean == pytest.approx(0.05)
     assert words.effects(both, claim)[at].mean == pytest.approx(-0.05)
 
+    few = found[(found.world != at) | (found.stage != "leakage") | (found.seed < 3)]
+    main = rows(script, at, "FedHSSL", 0, [0.7] * 4)
+    page = words.page(pd.concat([few, pd.DataFrame(main)]), 4)
+    assert f"| {at} | FedHSSL (3 seeds) | none | 0.700 ± " in page
+
     def table(page: str) -> list[str]:
         return [line for line in page.splitlines() if line.startswith(f"| {at} | FedHSSL | none")]
 

@@ -283,10 +283,12 @@ def _details(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> Iter
 def _leaks(found: pd.DataFrame) -> Iterator[str]:
     for name in [n for n in WORLDS if (found.world == n).any()]:
         for title, system in SYSTEMS[WORLDS[name].family].items():
-            some = found[(found.world == name) & (found.system == title)]
-            some = _first(some[some.stage == "leakage"], name)
+            every = _first(found[(found.world == name) & (found.system == title)], name)
+            some = every[every.stage == "leakage"]
             if some.empty and system.audited:
                 yield f"| {name} | {title} | | not measured | | | | | |"
+            if 0 < some.seed.nunique() < every.seed.nunique():
+                title = f"{title} ({some.seed.nunique()} seeds)"
             for word, (defense, strength) in PROTECTIONS.items() if len(some) else ():
                 at = some[some.defense.str.startswith(defense)]
                 at = at if strength is None else at[at.strength == strength]
