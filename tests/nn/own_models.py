@@ -102,6 +102,8 @@ class Erratic(nn.Module):
             z = z.squeeze(0).view(-1, z.shape[-1]) if len(x) > 1 else z[1]
         elif self.how == "draws in training":
             z = nn.functional.dropout(z, 0.5, self.training)
+        elif self.how == "constant but for draws":
+            z = nn.functional.dropout(0 * z + 1, 0.5, self.training)
         elif self.how == "detached":
             z = z.detach()
         return z  # type: ignore[no-any-return]

@@ -17,6 +17,7 @@ from vflsec.cli import main
 from vflsec.errors import ConfigError
 from vflsec.nn.models import from_path, top_from_path
 from vflsec.nn.replicas import ReplicaFallbackWarning, Replicas, draws
+from vflsec.nn.trial import rows_of
 from vflsec.testing import small_stack
 from vflsec.testing.worlds import train
 from vflsec.view import Schema
@@ -177,6 +178,18 @@ def test_frozen_parameters_may_lie_idle() -> None:
     made = from_path("own_models:Erratic", SCHEMA, 3, {"how": "frozen"})
     assert [k for k, p in made.named_parameters() if not p.requires_grad] == [
         "more.weight", "more.bias"]  # fmt: skip
+
+
+def test_a_blank_start_behind_draws_is_not_blank_on_purpose() -> None:
+    """A last layer that begins with zeros, and dropout: only training looks as if it told rows."""
+    assert draws(from_path("own_models:Erratic", SCHEMA, 3, {"how": "constant but for draws"}))
+
+
+def test_rows_of_a_trial_differ_in_their_categories() -> None:
+    rows = rows_of(Schema(("a", "b", "c"), (0, 2, 5), (3,)))
+    assert rows[:, 1:].tolist() == [[0, 0], [1, 1], [0, 2]]
+    assert len(rows[:, 0].unique()) == 3
+    assert rows_of(Schema((), (), (1, 4, 4))).shape == (3, 1, 4, 4)
 
 
 def test_draws_of_a_function_are_seen() -> None:

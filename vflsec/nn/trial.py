@@ -23,14 +23,16 @@ __all__ = ["rows_of", "tried"]
 
 COUNT = 3
 """Rows of a trial; also tried are one of them and the others."""
+NEAR = 1e-4
+"""How far answers may differ, of their size: products may add in another order."""
 
 
 def rows_of(schema: Schema) -> Tensor:
-    """Rows (3, *shape) that differ, with the category 0 where a column has categories."""
+    """Rows (3, *shape) that differ; codes where a column has categories."""
     rows = torch.arange(1.0, 1 + COUNT * torch.Size(schema.shape).numel()).sin()
     rows = rows.view(COUNT, *schema.shape)
     for i in schema.categorical:
-        rows[:, i] = 0
+        rows[:, i] = torch.arange(COUNT) % schema.cardinalities[i]
     return rows
 
 
@@ -55,17 +57,16 @@ def tried(made: nn.Module, rows: Tensor, what: str) -> object:
                 "layer with inplace=True), and would get them changed the next time: attacks and "
                 "controls pass them many times. Begin its forward with x = x.clone()."
             )
-        if not isinstance(first, Tensor) or len(first) != COUNT:
+        if not isinstance(first, Tensor) or not first.ndim or len(first) != COUNT:
             return first
-        if not _same(trained, again, 0):
+        if not _same(trained, again):
             raise ConfigError(
                 f"{what} draws random numbers that do not come from torch, so no seed repeats its "
                 "training. Draw with torch (torch.rand_like, nn.functional.dropout)."
             )
         _function(made.eval(), rows, first, what)
         _trains(copy.deepcopy(made).train(), rows, what)
-    spread = [float(t.std(0).max()) if isinstance(t, Tensor) else 0.0 for t in (first, trained)]
-    if spread[0] == 0 < spread[1]:
+    if _blank(first) and not _blank(trained) and not drawn:
         raise ConfigError(
             f"{what} gives all rows one answer in evaluation (module.eval()) and others in "
             "training. Predictions and attacks evaluate it, and attacks would find nothing in it."
@@ -79,14 +80,14 @@ def _function(made: nn.Module, rows: Tensor, first: Tensor, what: str) -> None:
     """Refuse an evaluated module whose answer `first` is not one of each row by itself."""
     with torch.no_grad():
         drawn, second = _drawn(lambda: _run(made, rows, what))
-        apart = torch.cat([_run(made, part, what) for part in (rows[:1], rows[1:])])  # type: ignore[misc]
-    if drawn or not _same(first, second, 0):
+        apart = [_run(made, part, what) for part in (rows[:1], rows[1:])]
+    if drawn or not _same(first, second):
         raise ConfigError(
             f"{what} answers the same rows otherwise each time it is evaluated (module.eval()), so "
             "no figure could be had again. Draw in training alone (if self.training: ...); for "
             "noise on what is sent take a defense, such as embedding_noise."
         )
-    if not _same(first, apart, 1e-4):
+    if not all(_same(a, b) for a, b in zip((first[:1], first[1:]), apart, strict=True)):
         raise ConfigError(
             f"{what} answers a row otherwise beside other rows, also in evaluation "
             "(module.eval()), so every figure would depend on how rows are grouped. Let each row's "
@@ -95,7 +96,7 @@ def _function(made: nn.Module, rows: Tensor, first: Tensor, what: str) -> None:
         )
     with torch.enable_grad():
         recorded = _run(made, rows, what)
-    if not _same(first, recorded, 1e-4):
+    if not _same(first, recorded):
         raise ConfigError(
             f"{what} answers otherwise where gradients are recorded than where they are not, also "
             "in evaluation (module.eval()). Take out what asks for that (torch.is_grad_enabled)."
@@ -140,11 +141,14 @@ def _drawn(run: Callable[[], object]) -> tuple[bool, object]:
         return not torch.equal(before, torch.random.get_rng_state()), answer
 
 
-def _same(a: object, b: object, tolerance: float) -> bool:
-    """Whether two answers are alike but for so much of their size; what is no tensor is."""
-    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
-        return True
-    if a.shape != b.shape:
+def _same(a: object, b: object) -> bool:
+    """Whether two answers are tensors of one shape and alike but for :data:`NEAR`."""
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.shape != b.shape:
         return False
-    near = tolerance * float(a.detach().abs().nan_to_num().amax()) if a.numel() else 0.0
+    near = NEAR * float(a.detach().abs().nan_to_num().amax()) if a.numel() else 0.0
     return bool(torch.isclose(a, b, rtol=0, atol=near, equal_nan=True).all())
+
+
+def _blank(answer: object) -> bool:
+    """Whether all rows have one answer."""
+    return not isinstance(answer, Tensor) or bool((answer == answer[:1]).all())
