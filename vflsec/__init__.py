@@ -11,6 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from vflsec._products import in_one_order
 from vflsec._version import __version__
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ _PACKAGES = {
     "measure": "vflsec.measure",
     "train": "vflsec.train",
 }
+
+in_one_order()
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +15,7 @@ from engine_fakes import SCENARIO, source
 
 import vflsec
 from vflsec import registry
+from vflsec._products import in_one_order
 from vflsec.cell import CellSpec, DefenseSpec
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
@@ -78,3 +83,33 @@ def test_the_plan_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     quiet = notes()
     monkeypatch.setattr("vflsec.engine.rehearse.warning", lambda: "company matters.")
     assert notes() == (*quiet, "company matters.")
+
+
+@pytest.mark.parametrize(
+    ("described", "given", "want"),
+    [
+        ("processor : 0\nvendor_id\t: GenuineIntel\n", {}, {}),
+        ("processor : 0\nvendor_id\t: AuthenticAMD\n", {}, {"MKL_CBWR": "AUTO,STRICT"}),
+        ("processor : 0\n", {"MKL_CBWR": "COMPATIBLE"}, {"MKL_CBWR": "COMPATIBLE"}),
+        (None, {}, {"MKL_CBWR": "AUTO,STRICT"}),
+        (None, {"PROCESSOR_IDENTIFIER": "Intel64 Family 6, GenuineIntel"}, {}),
+    ],
+)
+def test_mkl_is_asked_for_one_order_where_it_needs_to_be(
+    tmp_path: Path, described: str | None, given: dict[str, str], want: dict[str, str]
+) -> None:
+    told = tmp_path / "cpuinfo"
+    if described is not None:
+        told.write_text(described, encoding="utf-8")
+    found = dict(given)
+    in_one_order(found, told)
+    found.pop("PROCESSOR_IDENTIFIER", None)
+    assert found == want
+
+
+@pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="torch has no MKL here")
+def test_importing_the_package_first_is_enough() -> None:
+    env = {k: v for k, v in os.environ.items() if k != "MKL_CBWR"}
+    code = "from vflsec.nn import company; print(company.apart())"
+    ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout.strip()) == (0, "[]"), ran.stderr

@@ -2,8 +2,9 @@
 
 A cell alone is trained beside a twin and must equal itself among twenty, bit for bit. Libraries of
 products (MKL, OpenBLAS) may choose another order of sums by where a matrix lies in memory, and in a
-stack of odd widths every replica lies differently. Nothing in this package can rule that out, so it
-is tried, with the very functions that training calls, in both precisions.
+stack of odd widths every replica lies differently. Importing the package asks MKL not to where it
+would (`vflsec._products`); nothing can rule it out, so it is tried, with the very functions that
+training calls, in both precisions.
 """
 
 from __future__ import annotations
@@ -82,6 +83,6 @@ def _said(found: Sequence[str]) -> str:
     return (
         "on this machine a training alone and the same one among others may differ in the last "
         f"bits (layers of {where}): results of a resumed or divided audit need not equal those of "
-        "a whole one exactly. With torch's MKL set MKL_CBWR=AUTO,STRICT in the environment; else "
-        "choose widths that are multiples of 16."
+        "a whole one exactly. With torch's MKL set MKL_CBWR=AUTO,STRICT in the environment, or "
+        "import vflsec before anything is computed; else choose widths that are multiples of 16."
     )
