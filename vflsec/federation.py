@@ -179,6 +179,7 @@ class Federation(Hooks, Post):
             device=self.stack.device,
             dtype=self.stack.dtype,
             rng=Streams(self.seeds, "module", party, part, dtype=self.stack.dtype),
+            products=self.stack.products,
         )
         owner.modules[part] = stack
         return stack

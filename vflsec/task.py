@@ -122,12 +122,15 @@ class Stack:
         tasks: one task for each distinct seed.
         of: (R,) int64, which task each replica uses.
         device: where the tensors live.
+        dtype: what they are kept as.
+        products: with how many digits products of linear layers are taken (`vflsec.nn.precision`).
     """
 
     tasks: Sequence[Task]
     of: Tensor
     device: torch.device
     dtype: torch.dtype = torch.float32
+    products: str = ""
     _x: dict[str, Tensor] = field(default_factory=dict)
     _rows: dict[str, Tensor] = field(default_factory=dict)
     _starts: Tensor | None = None
@@ -140,6 +143,7 @@ class Stack:
         seeds: Sequence[int],
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        products: str = "",
     ) -> Stack:
         """Stack the tasks of `seeds` (length R, repeats allowed).
 
@@ -158,7 +162,7 @@ class Stack:
                         f"{len(task.sets.get(name, ()))} for another; splits must keep sizes."
                     )
         of = torch.tensor([place[s] for s in seeds], dtype=torch.int64)
-        return cls(chosen, of.to(device), torch.device(device), dtype)
+        return cls(chosen, of.to(device), torch.device(device), dtype, products)
 
     @property
     def replicas(self) -> int:

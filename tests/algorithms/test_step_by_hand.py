@@ -91,6 +91,7 @@ class Case:
     quantity: bool = False
     several: bool = False
     clip: float = 0.0
+    products: str = ""
 
 
 CASES = {
@@ -114,6 +115,11 @@ CASES = {
     ),
     "several labels, local updates": Case(
         {**ODD, "local_updates": 3}, torch.float32, "fedbcd", several=True
+    ),
+    "TF32": Case({**ODD, "top": [7]}, torch.float32, products="tf32"),
+    "bf16": Case({**ODD, "top": [7]}, torch.float32, products="bf16"),
+    "bf16, rows are limited": Case(
+        ODD, torch.float32, defenses={"active": ["dpsgd"], "passive1": ["dpsgd"]}, products="bf16"
     ),
     "limited gradients": Case(ODD, torch.float32, clip=0.1),
     "frozen": Case(ODD, defenses={"active": [Frozen()], "passive1": [Frozen(wholly=False)]}),
@@ -153,7 +159,7 @@ def prepared(case: Case) -> tuple[Any, Federation]:
             )
             for s, t in tasks.items()
         }  # fmt: skip
-    stack = Stack.build(tasks, SEEDS, dtype=case.dtype)
+    stack = Stack.build(tasks, SEEDS, dtype=case.dtype, products=case.products)
     policies: dict[str, Any] = {}
     for party, chosen in case.defenses.items():
         for p in chosen:

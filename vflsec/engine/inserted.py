@@ -100,7 +100,7 @@ def pulls(training: Training, i: int) -> tuple[Training, list[tuple[Planted, Ten
     own = [d for d in training.demands if d.policy is not None]  # active attackers stay
     demands = [*own, Demand(parties, (STEPS,))]
     twin = Training(training.cells, demands, tasks, training.device)
-    stack = Stack.build(whole, twin.seeds, twin.device, twin.stack.dtype)
+    stack = Stack.build(whole, twin.seeds, twin.device, twin.stack.dtype, twin.stack.products)
     known = _Known(Directions(twin.algorithm, stack, twin.seeds), policy, twin.seeds)
     canaries = torch.stack([planted[s].rows for s in twin.seeds]).to(twin.device)
     scores = torch.zeros(canaries.shape, dtype=torch.float64, device=twin.device)

@@ -107,7 +107,7 @@ def _through(
             next(told) if weight.requires_grad else None,
             next(told) if bias is not None and bias.requires_grad else None,
         )
-        for weight, bias, _ in layers
+        for weight, bias, *_ in layers
     ]
     below = backward(layers, rows, outs, slope, into, down=x is not None)
     found = list(zip(wanted, made, strict=True))

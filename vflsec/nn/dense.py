@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from vflsec.nn.flat import gradients_like
+from vflsec.nn.precision import FULL, bmm
 
 __all__ = ["Layer", "backward", "dense", "forward"]
 
@@ -33,11 +34,17 @@ class Layer(NamedTuple):
         weight: (R, o, i).
         bias: (R, o), or None.
         relu: True if a ReLU follows.
+        products: with how many digits products are taken, see `vflsec.nn.precision`.
     """
 
     weight: Tensor
     bias: Tensor | None
     relu: bool
+    products: str = FULL
+
+
+How = tuple[bool, str]
+"""What a layer has beside its numbers: ``relu`` and ``products``."""
 
 
 def _chunks(replicas: int, numbers: int) -> tuple[tuple[int, int], ...]:
@@ -64,24 +71,32 @@ def forward(layers: Sequence[Layer], x: Tensor) -> list[Tensor]:
     spans = _spans(layers, x)
     if len(spans) == 1:
         outs = []
-        for weight, bias, relu in layers:
-            x = _product(x, weight, bias)
-            outs.append(x.relu_() if relu else x)
+        for layer in layers:
+            x = _product(x, layer)
+            outs.append(x.relu_() if layer.relu else x)
         return outs
     made = [x.new_empty(*x.shape[:2], layer.weight.shape[1]) for layer in layers]
     for a, b in spans:
         h = x[a:b]
-        for (weight, bias, relu), out in zip(layers, made, strict=True):
-            h = _product(h, weight[a:b], None if bias is None else bias[a:b], out[a:b])
-            if relu:
+        for layer, out in zip(layers, made, strict=True):
+            h = _product(h, _part(layer, a, b), out[a:b])
+            if layer.relu:
                 h.relu_()
     return made
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
-    if bias is None:
-        return torch.bmm(x, weight.transpose(1, 2), out=out)
-    return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2), out=out)
+def _part(layer: Layer, a: int, b: int) -> Layer:
+    bias = None if layer.bias is None else layer.bias[a:b]
+    return layer._replace(weight=layer.weight[a:b], bias=bias)
+
+
+def _product(x: Tensor, layer: Layer, out: Tensor | None = None) -> Tensor:
+    across = layer.weight.transpose(1, 2)
+    if layer.bias is None:
+        return bmm(x, across, layer.products, out)
+    if layer.products == FULL:
+        return torch.baddbmm(layer.bias.unsqueeze(1), x, across, out=out)
+    return torch.add(bmm(x, across, layer.products), layer.bias.unsqueeze(1), out=out)
 
 
 def backward(
@@ -111,7 +126,7 @@ def backward(
     below = torch.empty_like(x, memory_format=torch.contiguous_format) if down else None
     for a, b in spans:
         part = _backward(
-            [Layer(w[a:b], None, relu) for w, _, relu in layers], x[a:b],
+            [_part(layer, a, b) for layer in layers], x[a:b],
             [out[a:b] for out in outs], slope[a:b],
             [tuple(None if t is None else t[a:b] for t in pair) for pair in into],  # type: ignore[misc]
             down, None if below is None else below[a:b],
@@ -131,8 +146,8 @@ def _backward(
 ) -> Tensor | None:
     own = False  # whether `slope` was made here and may be written to
     for k in range(len(layers) - 1, -1, -1):
-        weight, _, relu = layers[k]
-        if relu:
+        weight, products = layers[k].weight, layers[k].products
+        if layers[k].relu:
             target = slope if own else torch.empty_like(outs[k])
             slope = _threshold_backward(slope, outs[k], 0, grad_input=target)
         given = x if k == 0 else outs[k - 1]
@@ -140,30 +155,30 @@ def _backward(
         if to_bias is not None:
             torch.sum(slope, 1, out=to_bias)
         if to_weight is not None:
-            _weight_gradient(slope, given, to_weight)
+            _weight_gradient(slope, given, to_weight, products)
         if k or down:
-            slope = torch.bmm(slope, weight, out=below if k == 0 else None)
+            slope = bmm(slope, weight, products, below if k == 0 else None)
             own = True
     return slope if down else None
 
 
-def _weight_gradient(slope: Tensor, x: Tensor, out: Tensor) -> None:
+def _weight_gradient(slope: Tensor, x: Tensor, out: Tensor, products: str) -> None:
     """g^T x (R, o, i) of slopes (R, b, o) and inputs (R, b, i): products of MKL are faster with the
     longer side last.
     """
     if slope.shape[2] <= x.shape[2]:
-        torch.bmm(slope.transpose(1, 2), x, out=out)
+        bmm(slope.transpose(1, 2), x, products, out)
     else:
-        out.copy_(torch.bmm(x.transpose(1, 2), slope).transpose(1, 2))
+        out.copy_(bmm(x.transpose(1, 2), slope, products).transpose(1, 2))
 
 
 class Dense(torch.autograd.Function):
     """:func:`forward` in a graph."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, relus: tuple[bool, ...], *params: Tensor | None) -> Tensor:
-        outs = forward(_layers(relus, params), x)
-        ctx.relus, ctx.given = relus, [p is not None for p in params]
+    def forward(ctx: Any, x: Tensor, hows: tuple[How, ...], *params: Tensor | None) -> Tensor:
+        outs = forward(_layers(hows, params), x)
+        ctx.hows, ctx.given = hows, [p is not None for p in params]
         ctx.save_for_backward(x, *(p for p in params if p is not None), *outs)
         return outs[-1]
 
@@ -176,7 +191,7 @@ class Dense(torch.autograd.Function):
             p if need else None for p, need in zip(params, ctx.needs_input_grad[2:], strict=True)
         ]
         if torch.is_grad_enabled():  # somebody differentiates this once more
-            out = _plain(_layers(ctx.relus, params), x)
+            out = _plain(_layers(ctx.hows, params), x)
             asked = [t for t in wanted if t is not None]
             found = iter(torch.autograd.grad(out, asked, slope, create_graph=True))
             x_grad, *grads = [None if t is None else next(found) for t in wanted]
@@ -185,21 +200,21 @@ class Dense(torch.autograd.Function):
         made = [None if p is None else next(told) for p in wanted[1:]]
         into = list(zip(made[::2], made[1::2], strict=True))
         below = backward(
-            _layers(ctx.relus, params), x, saved, slope, into, down=wanted[0] is not None
+            _layers(ctx.hows, params), x, saved, slope, into, down=wanted[0] is not None
         )
         return below, None, *made
 
 
-def _layers(relus: Sequence[bool], params: Sequence[Tensor | None]) -> list[Layer]:
-    pairs = zip(params[::2], params[1::2], relus, strict=True)
-    return [Layer(w, b, relu) for w, b, relu in pairs if w is not None]
+def _layers(hows: Sequence[How], params: Sequence[Tensor | None]) -> list[Layer]:
+    pairs = zip(params[::2], params[1::2], hows, strict=True)
+    return [Layer(w, b, *how) for w, b, how in pairs if w is not None]
 
 
 def _plain(layers: Sequence[Layer], x: Tensor) -> Tensor:
     """The same by single operations, which can be differentiated any number of times."""
-    for weight, bias, relu in layers:
-        x = _product(x, weight, bias)
-        x = torch.relu(x) if relu else x
+    for layer in layers:
+        x = _product(x, layer)
+        x = torch.relu(x) if layer.relu else x
     return x
 
 
@@ -208,7 +223,7 @@ def dense(layers: Sequence[Layer], x: Tensor) -> Tensor:
     flat = x if x.dim() == 3 else x.reshape(x.shape[0], -1, x.shape[-1])
     params = [t for layer in layers for t in layer[:2]]
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *params)):
-        out = Dense.apply(flat, tuple(layer.relu for layer in layers), *params)
+        out = Dense.apply(flat, tuple(layer[2:] for layer in layers), *params)
     else:
         out = forward(layers, flat)[-1]
     return out if x.dim() == 3 else out.reshape(*x.shape[:-1], out.shape[-1])

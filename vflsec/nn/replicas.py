@@ -22,6 +22,7 @@ from torch.func import functional_call
 from vflsec.errors import ConfigError
 from vflsec.nn.dense import Layer, dense
 from vflsec.nn.flat import Flat
+from vflsec.nn.precision import FULL
 from vflsec.rng import Streams, as_global
 
 __all__ = ["DRAWS", "LEAST", "ReplicaFallbackWarning", "Replicas", "draws", "stacked"]
@@ -78,6 +79,7 @@ class Replicas:
         modules: R instances; their parameters and buffers are copied.
         device, dtype: where and in what precision the stack lives.
         rng: streams for modules that draw while training (dropout); none is needed without them.
+        products: with how many digits products of linear layers are taken (`vflsec.nn.precision`).
 
     Attributes:
         params: leaf tensors by name, (R, ...), requiring gradients; in one flat buffer.
@@ -91,11 +93,13 @@ class Replicas:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
         rng: Streams | None = None,
+        products: str = FULL,
     ) -> None:
         if not modules:
             raise ConfigError("a stack needs at least one module, got none.")
         self.count = len(modules)
         self.device, self.dtype, self.rng = torch.device(device), dtype, rng
+        self.products = products
         self.template = copy.deepcopy(modules[0])
         named = [dict(m.named_parameters()) for m in modules]
         buffered = [dict(m.named_buffers()) for m in modules]
@@ -318,7 +322,8 @@ def _sequential(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: b
 
 
 def _layer(s: Replicas, prefix: str, relu: bool = False) -> Layer:
-    return Layer(s.params[f"{prefix}weight"], s.params.get(f"{prefix}bias"), relu)
+    weight, bias = s.params[f"{prefix}weight"], s.params.get(f"{prefix}bias")
+    return Layer(weight, bias, relu, s.products)
 
 
 @stacked(nn.Linear)

@@ -15,6 +15,7 @@ from vflsec.cell import AttackSpec, CellSpec, LedgerRow
 from vflsec.channel import Recorder, Tap
 from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation, Phase
+from vflsec.nn.precision import products_of, stored
 from vflsec.nn.replicas import LEAST, Replicas
 from vflsec.policy import Guarantee, Policy
 from vflsec.rng import generator
@@ -111,7 +112,9 @@ class Training:
         first = cells[0]
         self.algorithm: Algorithm = registry.algorithms.create(first.algorithm, first.params)
         self.seeds = [c.seed for c in cells]
-        self.stack = Stack.build(tasks, self.seeds, device, getattr(torch, first.dtype))
+        self.stack = Stack.build(
+            tasks, self.seeds, device, stored(first.dtype), products_of(first.dtype)
+        )
         self.algorithm.check_label(self.stack.first.classes)
         self.algorithm.check_columns(self.stack.first)
         self.initial: dict[str, dict[str, Tensor]] = {}
@@ -252,7 +255,7 @@ class Training:
         """The bottoms of a training without attackers and defenses on a task for each seed."""
         of = torch.arange(len(tasks), device=self.device)
         twins = of if len(tasks) >= LEAST else of.repeat(LEAST)
-        stack = Stack(list(tasks), twins, self.device, self.stack.dtype)
+        stack = Stack(list(tasks), twins, self.device, self.stack.dtype, self.stack.products)
         fed = Federation.create(stack, [self._order[i] for i in twins.tolist()])
         algorithm.build(fed)
         for _ in run_phases(algorithm, fed):

@@ -19,6 +19,7 @@ from vflsec.attack import Attack
 from vflsec.cell import AttackSpec, CellSpec
 from vflsec.channel import Key
 from vflsec.errors import ThreatModelError, TraceError
+from vflsec.nn.precision import stored
 from vflsec.task import Task
 from vflsec.trace.layers import build
 from vflsec.trace.limits import Limits
@@ -115,7 +116,7 @@ class KeptTraining:
     ) -> None:
         self.cells, self.folders, self.tasks, self.device = cells, folders, tasks, device
         self.seeds = [c.seed for c in cells]
-        self.dtype: torch.dtype = getattr(torch, cells[0].dtype)
+        self.dtype: torch.dtype = stored(cells[0].dtype)
         self.phases = [KeptPhase(str(p["name"]), int(p["epochs"])) for p in said["phases"]]
         self.wanted: list[Key] = [k for k in recordings(demands) if k[1] != "own"]
         self.lone: Mapping[str, Any] = said.get("alone", {})
