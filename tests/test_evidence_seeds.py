@@ -295,6 +295,49 @@ def test_a_page_of_kept_figures_is_that_of_fresh_ones(script: Any, tmp_path: Pat
     assert words.page(kept, 4) == words.page(fresh, 4)
 
 
+def test_a_difference_in_cap_is_the_sum_of_its_parts(script: Any) -> None:
+    """U and A of .7 and .6 against .6 and .5, each seed with a shift of its own."""
+    why, at = part(script, "why"), "credit, 300 labels"
+    shift = np.asarray([0.0, 0.01, -0.01, 0.0])
+    made = []
+    for strength in (1.0, 5.0, 25.0):
+        here: dict[str, Any] = {"stage": "leakage", "defense": "iso", "strength": strength}
+        for system, u, a in (("FedHSSL", 0.7, 0.6), ("FedSplitNN", 0.6, 0.5)):
+            made += rows(script, at, system, 0, list(u + shift), **here)
+            attack = {**here, "attack": "model_completion", "metric": "accuracy"}
+            made += rows(script, at, system, 0, list(a - shift), **attack)
+    found = pd.DataFrame(made)
+    cut = why.parts_of_cap(found, at, "FedHSSL", "FedSplitNN")
+    whole = (0.7 + shift) * (0.4 + shift) - (0.6 + shift) * (0.5 + shift)
+    assert cut.whole.tolist() == pytest.approx(whole)
+    assert (cut.utility + cut.attack).tolist() == pytest.approx(whole)
+    assert cut.utility.iloc[0] == pytest.approx(0.1 * 0.45)
+    assert cut.attack.iloc[0] == pytest.approx(-0.1 * 0.65)
+    text = part(script, "words").page(found, 4)
+    assert f"| {at} | FedSplitNN | -0.020 [-0.020, -0.020] | +0.045 [" in text
+
+
+def test_why_not_is_told_of_what_was_tried(script: Any) -> None:
+    words, claims = part(script, "words"), part(script, "claims")
+    made = []
+    for world, gain in (("credit, 200 aligned", -0.02), ("credit, 4,000 aligned", 0.03)):
+        made += rows(script, world, "Local-A", 0, [0.70, 0.72, 0.71])
+        made += rows(script, world, "VFLHLP", 0, [0.70 + gain, 0.72 + gain, 0.71 + gain])
+    made += rows(script, "credit, served alone", "Local", 0, [0.70, 0.72, 0.71])
+    made += rows(script, "credit, own labels", "Local", 0, [0.73, 0.71, 0.72])
+    text = words.page(pd.DataFrame(made), 3)
+    assert "| credit, 4,000 aligned | +0.030 [+0.030, +0.030] |" in text
+    assert "| credit, 200 aligned | -0.020 [-0.020, -0.020] |" in text
+    more = claims.WORLDS["credit, own labels"].words
+    # Welch: standard error .01 sqrt(2/3), 4 degrees of freedom, quantile 2.776
+    assert f"| {more} | 0.710 | 0.720 | +0.010 [-0.013, +0.033] |" in text
+    assert "**Bytes of FedBCD.**" not in text
+    sizes = {"FedSplitNN": [1e6, 4e6, 8e6], "FedBCD, Q = 5": [2e5, 1e6, 2e6]}
+    text = words.page(counted(script, sizes), 4)
+    assert "| credit, counted | 0.001 | 1/4.00 [1/4.00, 1/4.00] | 0 of 4 seeds |" in text
+    assert "| credit, counted | 0.003 |" not in text
+
+
 @pytest.mark.slow
 def test_a_tiny_run_resumes(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three trials of a small world, then again from what is stored."""

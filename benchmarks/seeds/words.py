@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pandas as pd
 
 from seeds.claims import CEILINGS, CLAIMS, FRESH, SYSTEMS, WIDENED, WORLDS, Claim
-from seeds.run import ENCRYPTED, GRID, chosen, main_task
+from seeds.figures import SHORT, bytes_of, caps, counted, first, reached, to_target, utility
+from seeds.run import ENCRYPTED
 from seeds.verdict import RULE, WORDS, Effect, decided, judged
+from seeds.why import why
 from vflsec.audit.intervals import t_interval
-from vflsec.audit.summary import cap
 
-__all__ = ["caps", "effects", "page"]
+__all__ = ["effects", "page"]
 
 PROTECTIONS: dict[str, tuple[str, float | None]] = {
     "none": ("iso", 0.0), "iso 5": ("iso", 5.0), "label-DP 1": ("label_dp", 1.0),
@@ -23,71 +23,6 @@ PROTECTIONS: dict[str, tuple[str, float | None]] = {
 """Defense and strength; None for one that is on or off."""
 
 BESIDE = "it sends embeddings that no encrypted layer takes in"
-SHORT = 0.005
-"""How far below the best validation AUC of FedSplitNN the target of bytes lies."""
-
-
-def utility(found: pd.DataFrame, name: str, title: str) -> pd.Series:
-    """The main task of a system with the setting that validation rows chose, by seed."""
-    some = main_task(found, name, title, "settings")
-    if some.empty:
-        return pd.Series(dtype=float)
-    kept = some[some.setting == chosen(found, name, title)]
-    return kept.set_index("seed").value.sort_index()
-
-
-def _counted(by_seed: pd.Series, name: str) -> pd.Series:
-    """The seeds that count: where more were run because a claim was open, those alone."""
-    fresh = by_seed[by_seed.index >= FRESH.get(name, 0)]
-    return fresh if len(fresh) else by_seed
-
-
-def _first(some: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Without the seeds that were run for open claims: these were not attacked by everything."""
-    return some[some.seed < FRESH[name]] if name in FRESH else some
-
-
-def caps(found: pd.DataFrame, name: str, title: str) -> pd.Series:
-    """CAP over noise of 1, 5 and 25 on test rows, by seed; empty if it was not measured.
-
-    Main task times one minus the accuracy of model completion, as in the paper's table XII.
-    """
-    some = found[(found.world == name) & (found.system == title) & (found.stage == "leakage")]
-    some = some[(some.split == "test") & (some.defense == "iso") & some.strength.isin(GRID[1:])]
-    if some.empty:
-        return pd.Series(dtype=float)
-    some = some[some.phase == some.phase.iloc[-1]]
-    main, attack = some[some.attack == ""], some[some.attack.str.startswith("model_completion")]
-    main = main[main.metric == ("auc" if (main.metric == "auc").any() else "accuracy")]
-    attack = attack[attack.metric == "accuracy"]
-    out = {}
-    for seed in sorted(set(main.seed) & set(attack.seed)):
-        u = main[main.seed == seed].set_index("strength").value.reindex(GRID[1:])
-        a = attack[attack.seed == seed].groupby("strength").value.max().reindex(GRID[1:])
-        if not (u.isna().any() or a.isna().any()):
-            out[seed] = cap(u.to_numpy(), a.to_numpy())
-    return pd.Series(out, dtype=float)
-
-
-def to_target(found: pd.DataFrame, name: str, title: str) -> pd.Series:
-    """-log(bytes) of the shortest training that reaches the target, by seed.
-
-    The target of a seed is :data:`SHORT` below the best validation AUC of FedSplitNN over its
-    settings. A system that never reaches it counts with its longest training.
-    """
-    there, most = _reached(found, name, title)
-    return -np.log(there.fillna(most))
-
-
-def _reached(found: pd.DataFrame, name: str, title: str) -> tuple[pd.Series, pd.Series]:
-    """By seed: fewest bytes that reach the target (NaN if none do), and most bytes of all."""
-    some = found[(found.world == name) & (found.stage == "settings") & (found.metric == "auc")]
-    some = some[(some.attack == "") & (some.split == "validation")]
-    goal = some[some.system == "FedSplitNN"].groupby("seed").value.max() - SHORT
-    own = some[some.system == title]
-    most = own.groupby("seed").bytes.max()
-    there = own[own.value >= own.seed.map(goal)].groupby("seed").bytes.min()
-    return there.reindex(most.index), most
 
 
 def effects(found: pd.DataFrame, claim: Claim) -> dict[str, Effect]:
@@ -100,9 +35,7 @@ def effects(found: pd.DataFrame, claim: Claim) -> dict[str, Effect]:
         paper = (math.log(paper[0]), math.log(paper[1]))
     out = {}
     for name in names:
-        better, worse = (
-            _counted(figure(found, name, t), name) for t in (claim.better, claim.worse)
-        )
+        better, worse = (counted(figure(found, name, t), name) for t in (claim.better, claim.worse))
         seeds = [s for s in better.index if s in worse.index]
         if seeds:
             out[name] = judged(
@@ -120,12 +53,6 @@ def _room(found: pd.DataFrame, name: str, claim: Claim) -> float | None:
     above, below = (utility(found, name, t) for t in (ceiling, claim.worse))
     seeds = [s for s in above.index if s in below.index]
     return float((above[seeds] - below[seeds]).mean()) if seeds else None
-
-
-def bytes_of(found: pd.DataFrame, name: str, title: str) -> float:
-    """Mean bytes of the trainings of the chosen setting."""
-    some = main_task(found, name, title, "settings")
-    return float(some[some.setting == chosen(found, name, title)].bytes.mean())
 
 
 def page(found: pd.DataFrame, seeds: int) -> str:
@@ -164,6 +91,7 @@ def page(found: pd.DataFrame, seeds: int) -> str:
             "|---|---|---|---|---|",
             *(line for c, e in told.items() for line in _details(found, c, e)),
             "",
+            *why(found),
             *_section(LEAKS, _leaks(found)),
             *_section(PROBES, _probes(found)),
             "Data sets: " + "; ".join(f"*{n}*: {w.words}" for n, w in WORLDS.items()) + ".",
@@ -175,11 +103,11 @@ def page(found: pd.DataFrame, seeds: int) -> str:
 def _reseeded(found: pd.DataFrame) -> str:
     """What was run again because it was open, and which seeds count there."""
     out = []
-    for name, first in FRESH.items():
-        more = found[(found.world == name) & (found.seed >= first)].seed.nunique()
+    for name, least in FRESH.items():
+        more = found[(found.world == name) & (found.seed >= least)].seed.nunique()
         if more:
             out.append(
-                f" On {name} claims were open after {first} seeds; {more} further ones were run, "
+                f" On {name} claims were open after {least} seeds; {more} further ones were run, "
                 "and these alone count there."
             )
     return "".join(out)
@@ -242,7 +170,7 @@ def _never(found: pd.DataFrame, name: str, claim: Claim) -> str:
     """In how many seeds the better system never reaches the target of bytes."""
     if claim.figure != "bytes":
         return ""
-    there, _ = _reached(found, name, claim.better)
+    there, _ = reached(found, name, claim.better)
     return f" ({int(there.isna().sum())} of {len(there)} seeds never come there)"
 
 
@@ -283,7 +211,7 @@ def _details(found: pd.DataFrame, claim: Claim, told: dict[str, Effect]) -> Iter
 def _leaks(found: pd.DataFrame) -> Iterator[str]:
     for name in [n for n in WORLDS if (found.world == n).any()]:
         for title, system in SYSTEMS[WORLDS[name].family].items():
-            every = _first(found[(found.world == name) & (found.system == title)], name)
+            every = first(found[(found.world == name) & (found.system == title)], name)
             some = every[every.stage == "leakage"]
             if some.empty and system.audited:
                 yield f"| {name} | {title} | | not measured | | | | | |"
@@ -305,7 +233,7 @@ def _probes(found: pd.DataFrame) -> Iterator[str]:
     some = some[(some.phase == "pretrain") & (some.split == "test")]
     some = some[some.attack.str.startswith("model_completion")]
     for (name, title), at in some.groupby(["world", "system"], sort=False):
-        at = _first(at, str(name))
+        at = first(at, str(name))
         at = at[at.metric == ("auc" if (at.metric == "auc").any() else "accuracy")]
         yield f"| {name} | {title} | {_mean(at.value)} | {_mean(at.advantage)} |"
 
