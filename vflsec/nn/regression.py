@@ -19,6 +19,8 @@ __all__ = ["Regression", "fit_regressors", "r_squared", "ridge"]
 
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 FOLDS = 5
+WIDE = 4
+"""Columns for each known row above which a network answers in coordinates of the rows."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,21 @@ def ridge(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> Regression:
     return Regression(variant, float(best), _ridge(x, y, targets, alpha))
 
 
+def _turned(y: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Values (q, d) with d > q in q coordinates (q, q), and the way back (q, d).
+
+    No column is lost: q rows span at most q directions, along which squared errors are those of the
+    columns but for a factor. The directions are drawn among those of the rows, which spreads what
+    varies most over all of them. A coordinate is twice as large as a column was: a network is then
+    further from repeating its rows after as many steps, and answered better in drawn worlds.
+    """
+    q, d = y.shape
+    mixed = torch.linalg.qr(torch.randn(q, q, generator=rng, dtype=torch.float64))[0].to(y.device)
+    basis = torch.linalg.qr(y.double().T)[0] @ mixed  # (d, q)
+    size = (d / q) ** 0.5 / 2
+    return (y.double() @ basis / size).to(y.dtype), (basis.T * size).to(y.dtype)
+
+
 def fit_regressors(
     variant: str,
     inputs: Sequence[Tensor],
@@ -94,13 +111,20 @@ def fit_regressors(
 ) -> list[Regression]:
     """Fit networks by squared error, for each replica and each fold, as one stacked model.
 
+    Values of more than :data:`WIDE` columns a known row are fitted in as many coordinates as there
+    are rows, which costs as much less.
+
     Args:
         variant: name of the results.
         inputs, values, targets: R tensors (q, p), (q, d), (n, p).
-        rngs: R generators for initial weights.
+        rngs: R generators for initial weights and, of wide values, the coordinates.
         hidden: widths of the hidden layers.
         steps, lr, weight_decay: of full-batch Adam.
     """
+    told, backs = list(values), []
+    if values[0].shape[1] > WIDE * len(values[0]):
+        turned = [_turned(v, g) for v, g in zip(values, rngs, strict=True)]
+        told, backs = [t for t, _ in turned], [back for _, back in turned]
     known, asked = [], []
     for mine, rest in zip(inputs, targets, strict=True):
         both = _standard(torch.cat([mine, rest]))
@@ -108,7 +132,7 @@ def fit_regressors(
         asked.append(both[len(mine) :])
     fold = _fold(len(inputs[0])).to(inputs[0].device)
     copies = int(fold.max()) + 2
-    widths = [inputs[0].shape[1], *hidden, values[0].shape[1]]
+    widths = [inputs[0].shape[1], *hidden, told[0].shape[1]]
     modules = []
     for g in rngs:
         with as_global(g):
@@ -116,7 +140,7 @@ def fit_regressors(
     stack = Replicas(modules, device=inputs[0].device, dtype=inputs[0].dtype)
     optimizer = optim.Adam(stack.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
     x = torch.stack(known).repeat_interleave(copies, 0)
-    y = torch.stack([v.to(x.dtype) for v in values]).repeat_interleave(copies, 0)
+    y = torch.stack([v.to(x.dtype) for v in told]).repeat_interleave(copies, 0)
     weight = torch.stack([(fold != c).to(x.dtype) for c in range(copies)])
     weight = (weight / weight.sum(1, keepdim=True)).repeat(len(rngs), 1).unsqueeze(2)
     for _ in range(steps):
@@ -127,11 +151,10 @@ def fit_regressors(
         last = torch.arange(copies - 1, stack.count, copies, device=x.device)
         answer = stack.take(last)(torch.stack(asked), train=False)
     rows = torch.arange(len(fold), device=x.device)
-    return [
-        Regression(
-            variant,
-            r_squared(held[r * copies + fold, rows].double(), values[r].double()),
-            answer[r].double(),
-        )
-        for r in range(len(rngs))
-    ]
+    out = []
+    for r, truth in enumerate(values):
+        mine, given = held[r * copies + fold, rows].double(), answer[r].double()
+        if backs:
+            mine, given = (t @ backs[r].double() for t in (mine, given))
+        out.append(Regression(variant, r_squared(mine, truth.double()), given))
+    return out
