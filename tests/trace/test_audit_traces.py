@@ -240,6 +240,29 @@ def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) ->
     assert (row["value"], row["control"], row["n"]) == (1.0, "majority", 70)
 
 
+def test_columns_need_not_have_the_models_number_type(tmp_path: Path) -> None:
+    """Tables are float64 and models float32: such traces were an internal error."""
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, 2, generator=g), np.arange(60) % 2
+    bottom = torch.nn.Linear(2, 3)
+    write_truth(tmp_path / "y", np.arange(60), y)
+    found = []
+    for kind in (torch.float32, torch.float64):
+        at = tmp_path / str(kind)
+        with vflsec.record(
+            at / "t", party="bank", role="passive", rows=60, classes=2, loss_reduction="mean",
+            known=(np.arange(10), y[:10]), prior=(0.5, 0.5), columns=x.to(kind),
+        ) as rec:  # fmt: skip
+            rec.model(bottom, bottom.state_dict())
+            z = rec.cut(bottom(x), torch.arange(60))
+            z.backward((torch.from_numpy(y) * 2.0 - 1).unsqueeze(1).expand(-1, 3))
+        guesses = infer([at / "t"], at / "g", attacks=("direction", "model_completion"))
+        result = score(guesses, [tmp_path / "y"], at / "o").results.query("metric == 'auc'")
+        found.append(result.set_index("attack")[["value", "control_value"]])
+    assert found[0].loc["direction", "value"] == 1.0
+    np.testing.assert_allclose(found[0], found[1], atol=0.01)
+
+
 def test_a_joined_trace_tells_what_parties_know_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,7 @@ import vflsec
 from vflsec.engine.traces import infer, score
 from vflsec.errors import ConfigError, TraceError
 from vflsec.measure.guesses import thaw
-from vflsec.trace.truth import write_truth
+from vflsec.trace.truth import read_truth, write_truth
 
 N = 120
 Y = np.arange(N) % 2
@@ -141,6 +141,37 @@ def test_a_truth_of_other_rows_is_refused(guesses: Path, tmp_path: Path) -> None
         write_truth(tmp_path / name, np.arange(N), labels)
         with pytest.raises(TraceError, match="other labels of the 20 rows whose labels were"):
             score(guesses, [tmp_path / name], tmp_path / "o", gates=[{"max": 0.05}])
+
+
+ODD_LABELS: dict[str, tuple[Any, str]] = {
+    "shares": ([0.9, 0.2, 0.6, 0.1], "whole numbers, got .*0.9"),
+    "gaps": ([0.0, float("nan"), 1.0, 1.0], "-1 is no label"),
+    "names": (["no", "yes", "no", "no"], "Number classes from 0"),
+    "signs": ([-1, 1, 1, -1], "one class would be left"),
+    "one hot": (np.eye(4, 2), "got \\(4, 2\\)"),
+    "too few": ([0, 1], "4 whole numbers"),
+    "none": ([0, None, 1, 1], "-1 is no label"),
+}
+
+
+@pytest.mark.parametrize("name", ODD_LABELS)
+def test_labels_that_are_no_class_numbers_are_refused(name: str, tmp_path: Path) -> None:
+    """Fractions were cut off: a score of 0.9 was class 0. Of -1 and 1 one class was left."""
+    labels, why = ODD_LABELS[name]
+    with pytest.raises(ConfigError, match=why):
+        write_truth(tmp_path, np.arange(4), labels)
+    with pytest.raises(ConfigError, match="places in 'rows' of the recording"):
+        write_truth(tmp_path, ["a", "b", "c", "d"], [0, 1, 0, 1])
+    assert not (tmp_path / "truth").exists()
+
+
+def test_labels_come_in_many_types(tmp_path: Path) -> None:
+    for i, labels in enumerate(
+        ([True, False], [1.0, 0.0], torch.tensor([1, 0]), np.array([1, 0], object))
+    ):
+        assert read_truth(write_truth(tmp_path / str(i), [0, 1], labels)).values.tolist() == [1, 0]
+    write_truth(tmp_path / "gaps", [0, 1, 2], [1, -1, 0])
+    assert read_truth(tmp_path / "gaps").rows.tolist() == [0, 2]
 
 
 def test_a_truth_without_what_was_granted_is_said(guesses: Path, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from vflsec.errors import ConfigError, ShapeError
 from vflsec.trace.manifest import Claim
 from vflsec.view import Known, Schema
 
-__all__ = ["Ids", "aux_columns", "claimed", "known_rows", "own_columns"]
+__all__ = ["Ids", "aux_columns", "claimed", "known_rows", "own_columns", "shares",
+           "whole"]  # fmt: skip
 
 
 class Ids:
@@ -63,6 +64,7 @@ class Ids:
                 return found
             bad = (found < 0) | (found >= self.n)
         else:
+            self._exact(values)
             at = np.searchsorted(self.sorted, values).clip(max=self.n - 1)
             bad = self.sorted[at] != values
             found = self.order[at]
@@ -73,10 +75,65 @@ class Ids:
             )
         return np.asarray(found, np.int64)
 
+    def _exact(self, values: NDArray[Any]) -> None:
+        """Refuse ids in a float type that has one number for several of them."""
+        assert self.sorted is not None
+        both = (values.dtype, self.sorted.dtype)
+        floats = [d for d in both if d.kind == "f"]
+        if not floats or both[0] == both[1] or both[1].kind not in "iuf":
+            return
+        bits = min(np.finfo(d).nmant + 1 for d in floats)
+        if float(np.abs(values.astype(np.float64)).max()) >= 2.0**bits:
+            raise ConfigError(
+                f"record: the ids of a batch are {both[0]}, those of rows {both[1]}: from "
+                f"2**{bits} on several ids are one number there, and rows would be taken for "
+                "others. Keep ids as whole numbers or as text."
+            )
+
 
 def _numbers(x: Tensor) -> NDArray[Any]:
     array: NDArray[Any] = x.detach().cpu().numpy()
     return array
+
+
+def whole(name: str, values: Any, n: int | None = None, remedy: str = "") -> NDArray[np.int64]:
+    """(n,) whole numbers, in whatever type they come; a fraction is never cut off.
+
+    Raises:
+        ConfigError: text, fractions, missing values, or another shape.
+    """
+    x = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if x.dtype == object:  # such as what pandas makes of numbers with gaps
+        kinds = {type(v) for v in x.ravel()}
+        x = (
+            np.asarray(x.tolist())
+            if all(issubclass(k, int | float | np.number) for k in kinds)
+            else x
+        )
+    rule = f"{'' if n is None else f'{n} '}whole numbers"
+    if x.ndim != 1 or (n is not None and len(x) != n):
+        raise check.fail(name, rule, x.shape, remedy)
+    odd = x[:1] if x.dtype.kind not in "biuf" else x[:0]
+    if x.dtype.kind == "f":
+        odd = x[~(np.isfinite(x) & (x == np.round(x)))]
+    if len(odd):
+        raise check.fail(name, rule, odd[0], remedy)
+    return x.astype(np.int64)
+
+
+def shares(prior: Any, classes: int | None) -> list[float] | None:
+    """Class shares as a trace holds them.
+
+    Raises:
+        ConfigError: they are none, such as counts.
+    """
+    if prior is None:
+        return None
+    found = [float(p) for p in np.asarray(prior, np.float64).ravel()]
+    n = classes or len(found)
+    if len(found) != n or not all(0 <= p <= 1 for p in found) or abs(sum(found) - 1) > 1e-3:
+        raise check.fail("record: prior", f"{n} class shares that add up to 1", found)
+    return found
 
 
 def claimed(claim: tuple[float, float] | float | None) -> Claim | None:
@@ -92,12 +149,24 @@ def own_columns(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Sc
 
     Raises:
         ShapeError: they have another shape.
+        ConfigError: they are no finite numbers.
     """
-    x = columns if isinstance(columns, Tensor) else torch.from_numpy(np.array(columns))
+    if not isinstance(columns, Tensor):
+        numbers = np.array(columns)
+        if numbers.dtype.kind not in "biuf":
+            raise check.fail("record: columns", "numbers, as the model takes them", numbers.dtype)
+        columns = torch.from_numpy(numbers)
+    x = columns
     x = x.detach().cpu()
     x = x if x.is_floating_point() and x.dtype != torch.bfloat16 else x.float()
     if x.dim() < 2 or len(x) != n:
         raise ShapeError(f"record: columns have shape (N, ...) with N = {n}, got {tuple(x.shape)}.")
+    bad = int((~x.isfinite()).flatten(1).any(1).sum())
+    if bad:
+        raise ConfigError(
+            f"record: columns hold NaN or infinity in {bad} of {n} rows, which no reader takes. "
+            "Give them as the model takes them, with missing values filled in."
+        )
     return x, schema or Schema.numbers(tuple(x.shape[1:]))
 
 
@@ -117,16 +186,22 @@ def aux_columns(
     return out
 
 
-def known_rows(known: tuple[Any, Any] | None, ids: Ids) -> Known | None:
+def known_rows(known: tuple[Any, Any] | None, ids: Ids, classes: int | None = None) -> Known | None:
     """Granted labels by trace row id.
 
     Raises:
-        ConfigError, ShapeError: ids that were not named, or not one label for each.
+        ConfigError: ids that were not named or repeat, not one label for each, or labels that are
+            no class numbers.
     """
     if known is None:
         return None
-    labels = torch.from_numpy(np.array(known[1], dtype=np.int64))
-    rows = torch.from_numpy(ids.places(known[0]))
-    if len(rows) != len(labels):
-        raise ShapeError(f"record: known has {len(rows)} ids and {len(labels)} labels.")
-    return Known(rows, labels)
+    rows = ids.places(known[0])
+    most = "" if classes is None else f" to {classes - 1}"
+    rule = f"Labels are class numbers from 0{most}."
+    labels = whole("record: labels of known rows", known[1], len(rows), rule)
+    if len(np.unique(rows)) < len(rows):
+        raise ConfigError("record: known names a row twice; give every known row once.")
+    wrong = (labels < 0) | (labels >= (classes or np.iinfo(np.int64).max))
+    if wrong.any():
+        raise check.fail("record: labels of known rows", f"from 0{most}", int(labels[wrong][0]))
+    return Known(torch.from_numpy(rows), torch.from_numpy(labels))

@@ -22,7 +22,7 @@ from torch import Tensor
 from vflsec import check
 from vflsec._version import __version__
 from vflsec.errors import ConfigError
-from vflsec.trace.given import Ids, aux_columns, claimed, known_rows, own_columns
+from vflsec.trace.given import Ids, aux_columns, claimed, known_rows, own_columns, shares
 from vflsec.trace.manifest import (
     FORMAT,
     VERSION,
@@ -81,7 +81,7 @@ def record(
             number; 1 if they are not.
         columns: (N, ...) own input rows in the order of `rows`, as the model takes them.
         schema: their layout; numeric columns by default.
-        known: (ids, labels) of rows whose labels this party was given.
+        known: (ids, labels) of rows whose labels this party was given; class numbers from 0.
         prior: class shares, if this party knows them.
         aux: {other party: (ids, its columns (q, ...))} of rows whose columns this party was given;
             the same ids for all.
@@ -137,5 +137,6 @@ def record(
         Path(folder), manifest, party, other, ids, public, grad_scale=grad_scale,
         accumulation=accumulation, every=every_n_epochs, max_bytes=max_bytes, behind=behind,
         own=None if columns is None else own_columns(columns, schema, len(ids)),
-        known=known_rows(known, ids), prior=prior, aux=aux_columns(aux or {}, ids, roles, party),
+        known=known_rows(known, ids, classes), prior=shares(prior, classes),
+        aux=aux_columns(aux or {}, ids, roles, party),
     )  # fmt: skip

@@ -93,14 +93,14 @@ class Recording:
         self.ids, self.facts, self.scale = ids, facts, grad_scale
         self.accumulation, self.every, self.max_bytes = accumulation, every, max_bytes
         self.own, self.known, self.aux = own, known, aux
-        self.prior = None if prior is None else [float(p) for p in prior]
+        self.prior = None if prior is None else list(prior)
         self.active = party == manifest.active
         self._others = [n for n in manifest.names if n != party]
         self._lock = threading.Lock()
         self._epoch: int | None = None
         self._cuts: dict[tuple[str, str], int] = {}
         self._have: dict[tuple[str, str, str, str], set[int | None]] = {}
-        self._skipped = self._odd = False
+        self._skipped = self._odd = self._through = False
         self._models: dict[str, tuple[nn.Module, dict[str, Tensor] | None]] = {}
         self._lanes: dict[Any, _Lane] = {}
         self.writer: Writer | None = None
@@ -158,6 +158,9 @@ class Recording:
     def cut(self, z: Tensor, ids: Any = None, *, peer: str = "", phase: str = "") -> Tensor:
         """Record the embedding `z` (b, ...) of a batch, and its gradient when it comes back.
 
+        The gradient that is written is the one of the returned tensor, so that a loss of the
+        party's own on `z` (a penalty, a second peer) is no part of what it received.
+
         Args:
             z: at the passive party right before it is sent; at the active one as it was received.
             ids: (b,) the party's row ids; None if they are not known, which leaves little to audit.
@@ -165,7 +168,8 @@ class Recording:
             phase: by default ``train`` where a gradient can come back, else ``eval``.
 
         Returns:
-            `z`, to go on with.
+            the same numbers, to go on with: `z` where it has no gradient of its own to pass on
+            (a leaf, evaluation), else a copy of it.
 
         Raises:
             ConfigError: the recording is not open, or ids are unknown.
@@ -192,14 +196,29 @@ class Recording:
             def arrived(gradient: Tensor) -> None:
                 """Write the gradient; it is not changed."""
                 nonlocal taken
+                self._through = True
                 part, taken = micro + taken * self.accumulation, taken + 1
                 self._put(
                     lane.back, lane.down, _array(gradient), rows, epoch, step, part,
                     self._factor(), number,
                 )  # fmt: skip
 
+            if not z.is_leaf:
+                if not self._through:
+                    z.register_hook(self._past)
+                z = z.clone()
             z.register_hook(arrived)
         return z
+
+    def _past(self, _: Tensor) -> None:
+        """Say once that gradients do not come by the way on which they are listened to."""
+        if not self._through:
+            self._through = True
+            self._warn(
+                "a gradient did not come through the tensor that cut() returned and is not "
+                "recorded. Go on with what it returns, 'z = rec.cut(z, ids)'; only a loss of your "
+                "own is rightly left out"
+            )
 
     def _lane(self, key: Any, z: Tensor, peer: str, phase: str, listens: bool) -> _Lane:
         """What every cut of one shape and kind has in common; refuses what cannot be recorded."""

@@ -16,6 +16,7 @@ from vflsec import check
 from vflsec.errors import TraceError
 from vflsec.guess import Truth
 from vflsec.trace.columns import LABELS, Stored, batches, values, vectors, write_table
+from vflsec.trace.given import whole
 from vflsec.trace.grants import write_hidden
 from vflsec.trace.limits import NAME, Limits, files_of, read_bytes
 from vflsec.trace.manifest import Layout, TruthInfo, dump, load
@@ -54,13 +55,19 @@ def write_truth(
             and attributes try to recover, as that party's model takes them.
 
     Raises:
-        ShapeError, ConfigError: not one entry for each row; shares that are none.
+        ShapeError, ConfigError: not one entry for each row; labels or shares that are none.
     """
     base = Path(folder) / at
-    ids = np.asarray(rows, np.int64)
+    ids = whole("truth: rows", rows, remedy="They are places in 'rows' of the recording, from 0.")
+    y = whole("truth: labels", labels, len(ids), "Number classes from 0; -1 is no label.")
+    if np.array_equal(np.unique(y), [-1, 1]):
+        raise check.fail(
+            "truth: labels", "class numbers from 0", "-1 and 1",
+            "-1 is read as no label, so that one class would be left. Give 0 and 1.",
+        )  # fmt: skip
     held = {p: _columns(p, x, len(ids)) for p, x in (hidden or {}).items()}
     base.mkdir(parents=True, exist_ok=True, mode=0o700)
-    columns = {"row": ids, "y": np.asarray(labels, np.int64)}
+    columns = {"row": ids, "y": y}
     counts = {_FILE: write_table(base / _FILE, LABELS, columns)}
     if shares is not None:
         q = np.asarray(shares, np.float64)

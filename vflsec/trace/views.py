@@ -58,6 +58,14 @@ def recorded(
     return recorder
 
 
+def _taken(x: Tensor, bottom: nn.Module | None) -> Tensor:
+    """Columns in the number type of the model that takes them, as in the loop that was recorded."""
+    types = (
+        () if bottom is None else (p.dtype for p in bottom.parameters() if p.is_floating_point())
+    )
+    return x.to(next(iter(types), x.dtype))
+
+
 V = TypeVar("V")
 
 
@@ -212,7 +220,7 @@ class Evidence:
         for p in mine:
             held = self._own[p]
             if held is not None:
-                columns[p], present[p] = held
+                columns[p], present[p] = _taken(held[0], models[p].get("bottom")), held[1]
                 schema[p] = self.observers[p].info.layouts[p].as_schema()
         layouts = self.observers[mine[0]].info.layouts
         if spec.aux_rows or spec.peer_model:
