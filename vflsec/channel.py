@@ -192,20 +192,27 @@ class Recorder:
     Gradients of a mean loss are kept multiplied by their batch size (``Message.scale``), which
     every party knows, so that rows of batches of different size compare. Where numbers of one kind
     travel under several names within a phase, a table keeps those of the name that came first:
-    payloads of different blocks have different widths and meanings.
+    payloads of different blocks have different widths and meanings. With `towers` those of other
+    names stand beside them, if they are of the same rows at the same steps.
 
     Args:
         wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
             party's own optimisation steps.
         replicas, rows: R and N.
+        towers: look at messages of every name.
 
     Attributes:
         taps: told every message as it passes, whether or not it is kept here.
         expected: how many rows will pass at most, by (phase, way, kind, peer), where that is known;
             memory for the form ``all`` is then taken once.
+        left_out: (kind, name) of what tables with `towers` could not take.
     """
 
-    def __init__(self, wanted: Sequence[Key] = (), replicas: int = 1, rows: int = 0) -> None:
+    def __init__(
+        self, wanted: Sequence[Key] = (), replicas: int = 1, rows: int = 0, *, towers: bool = False
+    ) -> None:
+        self.towers = towers
+        self.left_out: set[tuple[str, str]] = set()
         self.wanted = frozenset(wanted)
         self.replicas, self.n = replicas, rows
         self.taps: list[Tap] = []
@@ -251,7 +258,9 @@ class Recorder:
                 key = (message.phase, party, way, message.kind, form, peer)
                 first = self._names.setdefault(key, message.name)
                 if message.name != first and message.tensor.is_floating_point():
-                    continue
+                    if not self.towers:
+                        continue
+                    key = (*key[:-1], f"{peer}/{message.name}")
                 if key not in self.stores:
                     dense = form != "all" and message.rows is not None
                     most = self.expected.get((message.phase, way, message.kind, peer), 0)
@@ -295,9 +304,16 @@ class Recorder:
         Predictions that were returned to it belong to every phase.
         """
         found: dict[Key, list[Table]] = {}
-        for (at, party, way, kind, form, _), store in self.stores.items():
+        first: dict[tuple[str, ...], Table] = {}
+        for (at, party, way, kind, form, end), store in self.stores.items():
             if at in (phase, "predict") and party in parties:
-                found.setdefault((way, kind, form, party), []).append(store.table(r))
+                peer, _, name = end.partition("/")
+                table = store.table(r)
+                one = first.setdefault((at, party, way, kind, form, peer), table)
+                if torch.equal(one.rows, table.rows) and torch.equal(one.step, table.step):
+                    found.setdefault((way, kind, form, party), []).append(table)
+                else:
+                    self.left_out.add((kind, name))
         return {k: t[0] if len(t) == 1 else side_by_side(t) for k, t in found.items()}
 
 

@@ -42,6 +42,7 @@ __all__ = ["Recording"]
 _EVERYTHING = 1 << 62
 _LANES = 64  # shapes at the cut of which the common fields are kept
 _LIMITS = Limits()
+_OF_ROWS = ("embedding", "gradient", "prediction")
 
 
 def _fits(phase: str, shape: Sequence[int]) -> None:
@@ -66,7 +67,7 @@ class _Lane(NamedTuple):
     """
 
     n: int
-    counted: tuple[str, str]
+    counted: tuple[str, str, str]
     there: Plan
     back: Plan
     up: tuple[str, str, str, str]
@@ -98,7 +99,8 @@ class Recording:
         self._others = [n for n in manifest.names if n != party]
         self._lock = threading.Lock()
         self._epoch: int | None = None
-        self._cuts: dict[tuple[str, str], int] = {}
+        self._cuts: dict[tuple[str, str, str], int] = {}
+        self._widths: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._have: dict[tuple[str, str, str, str], set[int | None]] = {}
         self._skipped = self._odd = self._through = False
         self._models: dict[str, tuple[nn.Module, dict[str, Tensor] | None]] = {}
@@ -155,7 +157,9 @@ class Recording:
         copied = None if initial is None else {k: v.detach().clone() for k, v in initial.items()}
         self._models[self.party] = (bottom, copied)
 
-    def cut(self, z: Tensor, ids: Any = None, *, peer: str = "", phase: str = "") -> Tensor:
+    def cut(
+        self, z: Tensor, ids: Any = None, *, peer: str = "", phase: str = "", name: str = ""
+    ) -> Tensor:
         """Record the embedding `z` (b, ...) of a batch, and its gradient when it comes back.
 
         The gradient that is written is the one of the returned tensor, so that a loss of the
@@ -166,6 +170,7 @@ class Recording:
             ids: (b,) the party's row ids; None if they are not known, which leaves little to audit.
             peer: the other end, if there are several.
             phase: by default ``train`` where a gradient can come back, else ``eval``.
+            name: tells several embeddings of the same rows apart, such as of two towers.
 
         Returns:
             the same numbers, to go on with: `z` where it has no gradient of its own to pass on
@@ -173,13 +178,13 @@ class Recording:
 
         Raises:
             ConfigError: the recording is not open, or ids are unknown.
-            ShapeError: not one id for each row.
+            ShapeError: not one id for each row, or rows of another shape than before.
         """
         listens = z.requires_grad and torch.is_grad_enabled()
-        key = (z.shape, z.dtype, peer, phase, listens)
+        key = (z.shape, z.dtype, peer, phase, name, listens)
         lane = self._lanes.get(key)
         if lane is None or self.writer is None:
-            lane = self._lane(key, z, peer, phase, listens)
+            lane = self._lane(key, z, peer, phase, name, listens)
         rows = self._rows("embedding", lane.n, ids)
         x = _array(z)
         with self._lock:
@@ -220,7 +225,7 @@ class Recording:
                 "own is rightly left out"
             )
 
-    def _lane(self, key: Any, z: Tensor, peer: str, phase: str, listens: bool) -> _Lane:
+    def _lane(self, key: Any, z: Tensor, peer: str, phase: str, name: str, listens: bool) -> _Lane:
         """What every cut of one shape and kind has in common; refuses what cannot be recorded."""
         other = self._other(peer)
         _fits(phase, z.shape)
@@ -228,11 +233,11 @@ class Recording:
         phase = phase or ("train" if listens else "eval")
         up = (other, self.party) if self.active else (self.party, other)
         there, back = (
-            self._plan(kind, ends, x, phase)
+            self._plan(kind, ends, x, phase, name)
             for kind, ends in (("embedding", up), ("gradient", up[::-1]))
         )
         lane = _Lane(
-            len(z), (phase, other), there, back, ("embedding", *up, phase),
+            len(z), (phase, other, name), there, back, ("embedding", *up, phase),
             ("gradient", *up[::-1], phase),
         )  # fmt: skip
         if len(self._lanes) >= _LANES:
@@ -274,7 +279,7 @@ class Recording:
 
         Raises:
             ConfigError: the recording is not open, or ids are unknown.
-            ShapeError: not one id for each row, or no numbers.
+            ShapeError: not one id for each row, no numbers, or rows of another shape than before.
         """
         ends = (self.party, self._other(peer))
         numbers = as_numbers(x)
@@ -339,6 +344,13 @@ class Recording:
         self, kind: str, ends: tuple[str, str], x: Numbers, phase: str, name: str = ""
     ) -> Plan:
         assert self.writer is not None
+        shape, place = tuple(x.array.shape[1:]), (kind, *ends, phase, name)
+        if kind in _OF_ROWS and x.array.size and self._widths.setdefault(place, shape) != shape:
+            first = self._widths[place]
+            raise ShapeError(
+                f"record: a row of this {kind} has the shape {shape}, of those before {first}, "
+                "which make no table together. Where several pass, tell them apart: name='...'."
+            )
         return self.writer.plan(
             kind, *ends, (x.array.shape, x.array.dtype.char), phase=phase, name=name,
             wire_dtype=x.wire_dtype, wire_bytes=x.wire_bytes,

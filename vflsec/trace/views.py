@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from vflsec.attack import Attack
 from vflsec.cell import AttackSpec
 from vflsec.channel import Recorder
-from vflsec.errors import ThreatModelError
+from vflsec.errors import ThreatModelError, TraceError
+from vflsec.message import Message
 from vflsec.trace.manifest import Moment
 from vflsec.trace.observer import Observer
 from vflsec.trace.reader import Trace
@@ -22,6 +23,8 @@ from vflsec.view import Known, Table, Update, View, as_needs
 __all__ = ["Evidence", "lacking", "recorded", "wanted_keys"]
 
 Key = tuple[str, str, str, str]
+OURS = "vflsec.train.export"
+"""The adapter that writes our own simulations, of which views must be those of a live run."""
 
 
 def wanted_keys(attacks: Iterable[tuple[AttackSpec, Attack]]) -> list[Key]:
@@ -43,8 +46,17 @@ def recorded(
     phase: str = "",
     nonfinite: str = "refuse",
 ) -> Recorder:
-    """Folds the observers' messages, up to the moment after `phase`, exactly as a live channel."""
-    recorder = Recorder(wanted, 1, trace.manifest.rows)
+    """Folds the observers' messages, up to the moment after `phase`, exactly as a live channel.
+
+    Of somebody else's training, what is named apart stands side by side (`Recorder.towers`): its
+    names say nothing, and a leak in the second tower would not be looked at.
+
+    Raises:
+        TraceError: messages that must make one table have rows of several shapes.
+    """
+    ours = trace.manifest.adapter.name == OURS
+    recorder = Recorder(wanted, 1, trace.manifest.rows, towers=not ours)
+    shapes: dict[tuple[str, ...], tuple[int, ...]] = {}
     for name, observer in observers.items():
         recorder.expected = observer.expected()
         moment = observer.moment(phase)
@@ -53,9 +65,26 @@ def recorded(
                 break
             message = found.message()
             if message is not None:
+                if message.rows is not None:
+                    if not message.rows.numel():
+                        continue
+                    _one_shape(shapes, message, f"view/{name}: message {found.fields['msg']}")
                 ways = ("sent",) if message.sender == name else ("received",)
                 recorder.add(message, None, ways)
     return recorder
+
+
+def _one_shape(
+    shapes: dict[tuple[str, ...], tuple[int, ...]], message: Message, where: str
+) -> None:
+    m, shape = message, tuple(message.tensor.shape[2:])
+    first = shapes.setdefault((m.phase, m.sender, m.receiver, m.kind, m.name), shape)
+    if shape != first:
+        raise TraceError(
+            f"{where}: a row of this {m.kind} from {m.sender} to {m.receiver} has the shape "
+            f"{shape}, of those before {first}. Record what has another width under another name "
+            "(name=...), or of one shape."
+        )
 
 
 def _taken(x: Tensor, bottom: nn.Module | None) -> Tensor:
@@ -199,6 +228,12 @@ class Evidence:
         mine = spec.adversary
         if mine not in self._tables:
             self._tables[mine] = self.recorder.tables(0, mine, self.phase)
+            self.trace.notes += [
+                f"{kind} messages named {name!r} are of other rows or steps than the first ones "
+                f"in phase {self.phase!r}: no attack looked at them. Record both as one message, "
+                "or each in a trace of its own."
+                for kind, name in sorted(self.recorder.left_out)
+            ]
         tables = self._tables[mine]
         known, aux = self.known(spec), self._aux(spec)
         labelled = self._targets(spec, "train")

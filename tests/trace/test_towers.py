@@ -1,0 +1,94 @@
+"""A party that sends several embeddings of a row: attacks look at all of them, or it is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import vflsec
+from vflsec.engine.traces import infer, score
+from vflsec.errors import ShapeError, TraceError
+from vflsec.trace.record import Recording
+from vflsec.trace.truth import write_truth
+
+N = 120
+Y = np.arange(N) % 3 % 2
+
+
+def recording(folder: Path) -> Recording:
+    return vflsec.record(
+        folder / "t", party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
+        known=(np.arange(12), Y[:12]), prior=(2 / 3, 1 / 3),
+    )  # fmt: skip
+
+
+def towers(rec: Recording, second: Any = None, width: int = 3) -> None:
+    """Two epochs: the gradient of the first tower is noise, that of the second the label."""
+    g = torch.Generator().manual_seed(0)
+    for _ in range(2):
+        for rows in torch.randperm(N, generator=g).split(32):
+            ids = rows if second is None else second(rows)
+            z = [torch.randn(len(r), w, generator=g) for r, w in ((rows, 2), (ids, width))]
+            ends = [
+                rec.cut(x.requires_grad_(), r, name=name)
+                for x, r, name in zip(z, (rows, ids), ("text", "image"), strict=True)
+            ]
+            told = (torch.from_numpy(Y)[ids] * 2.0 - 1).unsqueeze(1).expand(-1, width)
+            torch.autograd.backward(ends, [torch.randn(len(rows), 2, generator=g), told])
+
+
+def auc(folder: Path) -> tuple[float, list[str]]:
+    guesses = infer([folder / "t"], folder / "g", attacks=("similarity",), trusted=True)
+    write_truth(folder / "y", np.arange(N), Y)
+    result = score(guesses, [folder / "y"], folder / "o")
+    (row,) = result.results.query("metric == 'auc'").to_dict("records")
+    return row["value"], result.summary["notes"]
+
+
+def test_a_leak_in_the_second_tower_is_found(tmp_path: Path) -> None:
+    """Only messages of the first name were looked at: AUC 0.5, and no word."""
+    with recording(tmp_path) as rec:
+        towers(rec)
+    found, notes = auc(tmp_path)
+    assert found > 0.97
+    assert not [n for n in notes if "no attack looked at" in n]
+
+
+def test_messages_of_other_rows_are_said_to_be_left_out(tmp_path: Path) -> None:
+    def others(rows: Tensor) -> Tensor:
+        return rows[rows < N // 2]
+
+    with recording(tmp_path) as rec:
+        towers(rec, others)
+    found, notes = auc(tmp_path)
+    assert found < 0.75
+    (said,) = [n for n in notes if "no attack looked at" in n]
+    assert "gradient messages named 'image'" in said
+
+
+def test_two_widths_without_names_are_refused(tmp_path: Path) -> None:
+    """Such a trace ended in an internal error, after the training."""
+    with recording(tmp_path) as rec:
+        rec.cut(torch.zeros(4, 2), torch.arange(4))
+        rec.cut(torch.zeros(2, 3), torch.arange(2), phase="other")
+        with pytest.raises(ShapeError, match=r"shape \(3,\), of those before \(2,\).*name="):
+            rec.cut(torch.zeros(4, 3), torch.arange(4))
+        with pytest.raises(ShapeError, match="tell them apart"):
+            rec.tell("embedding", np.zeros((4, 3)), np.arange(4), sent=True, phase="eval")
+        rec.tell("state", np.zeros((4, 3)), sent=True)
+        rec.tell("state", np.zeros((4, 2)), sent=True)
+
+
+def test_two_widths_in_somebodys_trace_are_one_error(tmp_path: Path) -> None:
+    with recording(tmp_path) as rec:
+        for width in (2, 3):
+            rec._widths.clear()  # a recorder that does not look
+            z = rec.cut(torch.zeros(N, width).requires_grad_(), torch.arange(N))
+            z.backward(torch.zeros(N, width))
+    with pytest.raises(TraceError, match=r"has the shape \(3,\), of those before \(2,\)"):
+        infer([tmp_path / "t"], tmp_path / "g", attacks=("similarity",), trusted=True)
