@@ -22,6 +22,7 @@ from vflsec import check
 from vflsec.data import guess_roles
 from vflsec.data.classes import is_quantity
 from vflsec.data.layout import Reader
+from vflsec.data.remarks import told
 from vflsec.data.split import LEAST, present_rows, row_sets
 from vflsec.draft_text import scenario_text
 from vflsec.errors import ConfigError, DataError
@@ -154,6 +155,7 @@ def draft_scenario(
         data |= changed
         source = _load(data, base)
     row_sets(source, 0)
+    notes += told(source)
     text = scenario_text(data, source, found_id=sure)
     _must_load(text)
     facts = {"tables": source.facts["tables"], "overlap": source.facts["parties"]}
@@ -234,9 +236,13 @@ def _holder(frames: Mapping[str, Frame], wishes: Wishes) -> str:
         holders = [p for p, f in frames.items() if label in f.columns]
         if len(holders) != 1:
             where = " and ".join(str(frames[p].path) for p in holders) or "no table"
+            how = check.nearest(label, every) if not holders else (
+                "Rename it in the tables of those who do not hold the labels; if it is a copy of "
+                "them, leave it out there."
+            )  # fmt: skip
             raise ConfigError(
                 f"{wishes.name('label')} must be a column of exactly one table, got {label!r}, "
-                f"which is in {where}. {check.nearest(label, every)}".rstrip()
+                f"which is in {where}. {how}".rstrip()
             )
         of[label] = holders[0]
     if len(set(of.values())) > 1 or len(of) < len(wishes.labels):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from vflsec.data.remarks import remarks
 from vflsec.data.tables import load_tables
+from vflsec.data.telling import telling_columns
 from vflsec.errors import DataError
 
 
@@ -45,6 +47,59 @@ def test_ids_by_party_join(tmp_path: Path) -> None:
     assert "shop.csv is read as separated by tabs." in said
     assert "10 rows are held by all parties" in said
     assert "bank 30 of 40, shop 20 of 30" in said
+
+
+COPIES = {
+    "other words": lambda y, g: np.where(y, "p", "n"),
+    "a few wrong": lambda y, g: np.where(np.arange(len(y)) < 2, 1 - y, y),
+    "a number": lambda y, g: -1.0 * y + g.normal(size=len(y)) * 1e-3,
+    "whether there is one": lambda y, g: np.where(y, g.integers(0, 9, len(y)).astype(str), ""),
+    "when it was closed": lambda y, g: [f"20{20 + v}-01-{1 + i % 28}" for i, v in enumerate(y)],
+    "a card number": lambda y, g: [f"{'AB'[v]}{i:04d}" for i, v in enumerate(y)],
+}
+
+
+@pytest.mark.parametrize("kind", [*COPIES, "none"])
+def test_a_column_that_tells_the_label_alone_is_said(kind: str, tmp_path: Path) -> None:
+    """A copy of the label at another party: nothing is left to leak, and audits passed unwarned."""
+    g = np.random.default_rng(0)
+    y = g.integers(0, 2, 300)
+    weak = y + g.normal(size=300)  # AUC 0.76: a feature as any other
+    bank = {"id": np.arange(300), "x": g.normal(size=300), "y": y}
+    shop = {"id": np.arange(300), "weak": weak} | (
+        {} if kind == "none" else {"told": COPIES[kind](y, g)}
+    )
+    files = {}
+    for party, table in {"bank": bank, "shop": shop}.items():
+        files[party] = tmp_path / f"{party}.csv"
+        pd.DataFrame(table).to_csv(files[party], index=False)
+    said = [n for n in remarks(load_tables(files, id="id", label="y")) if "the label alone" in n]
+    if kind == "none":
+        assert not said
+        return
+    (one,) = said
+    assert re.match(r"told \(AUC (1\.000|0\.99\d)\) of shop tells the label alone", one)
+    assert "none to shop can be found" in one
+
+
+def test_chance_is_not_told(tmp_path: Path) -> None:
+    """Many columns, few rows, three classes, one of them rare: none tells anything."""
+    g = np.random.default_rng(1)
+    y = np.repeat([0, 1, 2], [90, 90, 12])
+    table = {f"c{i}": g.normal(size=192) for i in range(300)} | {"y": y}
+    path = tmp_path / "t.csv"
+    pd.DataFrame(table).to_csv(path, index=False)
+    half = {"a": [f"c{i}" for i in range(150)], "b": [f"c{i}" for i in range(150, 300)]}
+    source = load_tables(path, columns=half, active="a", label="y")
+    assert not telling_columns(source)
+
+
+def test_classes_that_differ_in_spelling_are_said(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{i % 7},{('no', 'Yes', 'yes')[i % 3]}\n" for i in range(60))
+    path = write(tmp_path / "t.csv", "x,z,y\n" + rows)
+    source = load_tables(path, label="y", columns={"a": ["x"], "b": ["z"]}, active="a")
+    (said,) = (n for n in remarks(source) if "spelling" in n)
+    assert said.startswith("classes 'Yes', 'yes' differ in spelling only")
 
 
 @pytest.mark.parametrize(

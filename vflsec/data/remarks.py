@@ -14,8 +14,9 @@ import numpy as np
 
 from vflsec.data.profile import overlap_sentence
 from vflsec.data.source import Source
+from vflsec.data.telling import telling_columns
 
-__all__ = ["missing_by_column", "remarks"]
+__all__ = ["missing_by_column", "remarks", "told"]
 
 _MOST = 12
 
@@ -44,6 +45,7 @@ def remarks(source: Source) -> list[str]:
             f"missing values at {party}, of {rows} rows: {_listed(parts)}; a missing number "
             "becomes the column's mean, a missing category its own code."
         )
+    out += told(source)
     facts = source.facts
     for table in facts.get("tables", ()):
         if table["read_as"] not in ("", "Parquet"):
@@ -58,6 +60,31 @@ def remarks(source: Source) -> list[str]:
         out.append(f"columns that nobody uses: {_listed(facts['unused_columns'])}.")
     if facts.get("unlabelled"):
         out.append(f"{facts['unlabelled']} of {len(source.y)} rows have no label.")
+    return out
+
+
+def told(source: Source) -> list[str]:
+    """What makes an audit say little: classes that are one, columns that tell the label alone."""
+    alike: dict[str, list[str]] = {}
+    for name in source.class_names:
+        alike.setdefault(" ".join(str(name).casefold().split()), []).append(repr(str(name)))
+    out = [
+        f"classes {_listed(names)} differ in spelling only; are they one? Put them together with "
+        "merge_classes."
+        for names in alike.values()
+        if len(names) > 1
+    ]
+    for party, found in telling_columns(source).items():
+        which = _listed([f"{c} (AUC {v:.3f})" for c, v in found.items()])
+        so = (
+            "The model then hardly needs the other parties"
+            if party == source.active
+            else f"What own columns tell is no leak, so none to {party} can be found"
+        )
+        out.append(
+            f"{which} of {party} {'tells' if len(found) == 1 else 'tell'} the label alone: a copy "
+            f"of it, or known only after it? {so}. If it is no feature, leave it out (drop)."
+        )
     return out
 
 
