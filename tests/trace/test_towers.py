@@ -92,3 +92,29 @@ def test_two_widths_in_somebodys_trace_are_one_error(tmp_path: Path) -> None:
             z.backward(torch.zeros(N, width))
     with pytest.raises(TraceError, match=r"has the shape \(3,\), of those before \(2,\)"):
         infer([tmp_path / "t"], tmp_path / "g", attacks=("similarity",), trusted=True)
+
+
+def test_rows_that_passed_forward_alone_are_rows_of_no_attack_on_gradients(tmp_path: Path) -> None:
+    """An evaluation that keeps gradients looks like training: nothing could be scored at all."""
+    g = torch.Generator().manual_seed(0)
+    known = np.arange(10, 40)  # 20 to 39 are never trained on
+    with vflsec.record(
+        tmp_path / "t", party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
+        known=(known, Y[known]), prior=(2 / 3, 1 / 3),
+    ) as rec:  # fmt: skip
+        train = torch.tensor([i for i in range(N) if not 20 <= i < 40])
+        for _ in range(2):
+            for rows in train[torch.randperm(len(train), generator=g)].split(32):
+                z = rec.cut(torch.randn(len(rows), 3, generator=g).requires_grad_(), rows)
+                z.backward((torch.from_numpy(Y)[rows] * 2.0 - 1).unsqueeze(1).expand(-1, 3))
+            rec.cut(torch.randn(20, 3, generator=g).requires_grad_(), torch.arange(20, 40))
+    names = ("similarity", "direction", "norm", "cluster")
+    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=names, trusted=True)
+    write_truth(tmp_path / "y", np.arange(N), Y)
+    result = score(guesses, [tmp_path / "y"], tmp_path / "o")
+    found = result.results.query("metric == 'auc'").set_index("attack")
+    assert (found["n"] == 90).all()  # 100 without 10 known
+    assert set(found.index) == set(names)
+    assert found.loc["similarity", "value"] == found.loc["direction", "value"] == 1.0
+    said = [n for n in result.summary["notes"] if "without a gradient" in n]
+    assert any("20 of 120 rows of bank" in n for n in said)

@@ -134,6 +134,10 @@ class Evidence:
         first = next(iter(self.observers.values()))
         self.phase = first.moment(phase).phase
         self.recorder = recorded(trace, self.observers, wanted_keys(attacks), self.phase, nonfinite)
+        self._uses = {
+            spec.key: {("sent" if n.sent else "received", n.kind) for n in as_needs(attack.needs)}
+            for spec, attack in attacks
+        }
         self._own = {p: o.own() for p, o in self.observers.items()}
         self._known = {p: o.known() for p, o in self.observers.items()}
         self._tables: dict[tuple[str, ...], dict[Key, Table]] = {}
@@ -218,6 +222,26 @@ class Evidence:
         every = torch.cat(ids) if ids else torch.empty(0, dtype=torch.int64)
         return every[every >= 0].unique()
 
+    def _whole(self, spec: AttackSpec, rows: Tensor, tables: Mapping[Key, Table]) -> Tensor:
+        """Which of `rows` have every kind of message that the attack of `spec` reads, (n,).
+
+        A stranger's loop may pass rows forward alone (evaluation that keeps gradients, a step that
+        is skipped, numbers that are none). The others are no rows of that attack; that is noted.
+        """
+        whole = torch.ones(len(rows), dtype=torch.bool)
+        if self.trace.manifest.adapter.name == OURS:
+            return whole  # as a live run has it
+        for (way, kind, _, party), table in tables.items():
+            if (way, kind) in self._uses.get(spec.key, ()) and kind in ("gradient", "embedding"):
+                there = torch.isin(rows, table.rows)
+                whole &= there
+                if not bool(there.all()):
+                    self.trace.notes.append(
+                        f"{int((~there).sum())} of {len(rows)} rows of {party} passed without a "
+                        f"{kind} that it {way}: attacks that read it neither use nor guess them."
+                    )
+        return whole
+
     def view(self, spec: AttackSpec) -> View:
         """The view of `spec.adversary` with the grants of `spec`.
 
@@ -239,8 +263,12 @@ class Evidence:
         labelled = self._targets(spec, "train")
         if labelled is None:
             labelled = self._seen(tables)
+        labelled = labelled[self._whole(spec, labelled, tables)]
         if known is not None:
             labelled = labelled[~torch.isin(labelled, known.rows)]
+            some = self._whole(spec, known.rows, tables)
+            if not bool(some.all()):
+                known = Known(known.rows[some], known.labels[some])
         if aux is not None:
             labelled = labelled[~torch.isin(labelled, next(iter(aux.values()))[0])]
         test = self._targets(spec, "test")
