@@ -10,7 +10,7 @@ from scipy import stats
 from vflsec.audit.alive import alive, place_of, titles
 from vflsec.audit.gate import Gate, Verdict, exit_code, judge
 from vflsec.audit.intervals import t_interval
-from vflsec.audit.leakage import results_frame, rows_of, summarise
+from vflsec.audit.leakage import is_undefended, results_frame, rows_of, summarise
 from vflsec.audit.metrics import score
 from vflsec.errors import ConfigError
 from vflsec.guess import Guess, Truth
@@ -309,6 +309,13 @@ def test_a_perfect_leak_in_reverse_is_never_a_pass() -> None:
     # half as far in reverse is excluded by the limit, and no reason any more
     assert one(rows(-0.05), Gate(max=0.1)).verdict == "PASS"
     assert one(rows(-0.095), Gate(max=0.1)).verdict == "INCONCLUSIVE"
+    hits = rows(-0.5, STEADY, metric="tpr_at_1pct_fpr", chance=0.01, controls={})
+    hits = [r | {"value": max(r["value"], 0.0)} for r in hits]  # none: the rows are told last
+    for gate in (Gate("tpr_at_1pct_fpr", max=0.1), Gate(max=0.1, of="tpr_at_1pct_fpr")):
+        found = one([*records, *hits], gate)
+        assert found.verdict == "INCONCLUSIVE"
+        assert "turned round its advantage in auc is 0.379, and its tpr_at_1pct_fpr" in found.reason
+        assert one([*rows(-0.003), *hits], gate).verdict == "PASS"  # no more than chance does
     many = rows(-0.5, chance=0.9, metric="accuracy", primary="accuracy")
     assert one(many, Gate(max=0.1)).verdict == "PASS"  # more than two classes: no way round
 
@@ -333,6 +340,53 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     gone = [*rows(0.0)[:3], *task(0.9)]  # two of five seeds left no row at all
     assert "a figure on 3 of 5 seeds" in one(gone, gate).reason
     assert one(rows(0.4, (0.0, 0.0)), gate).verdict == "FAIL"  # what leaks leaks
+    same = [r | {"value": 0.1} for r in rows(0.0, (0.0,) * 3, metric="accuracy", chance=0.1)]
+    tenth = one(same, Gate("accuracy", max=0.2))  # three tenths, whose mean is no tenth
+    assert (tenth.verdict, "on all 3 seeds" in tenth.reason) == ("INCONCLUSIVE", True)
+
+
+def test_a_pass_rests_on_a_control_with_every_seed() -> None:
+    """The bound of a PASS is taken against the named control, which stands on two seeds only."""
+    least = {"majority": {"value": 0.68, "cv": None}}
+    some = rows(0.2, (0.0, 0.001), controls=least | {"logistic": {"value": 0.65, "cv": 0.7}})
+    rest = rows(0.2, (0.0, 0.001, 0.002, 0.001, 0.0), controls=least)[2:]
+    found = one([*some, *rest], Gate(max=0.1))
+    assert found.verdict == "INCONCLUSIVE"
+    assert "logistic, the control that was named beforehand beside direction, has a" in found.reason
+    assert "figure on 2 of 5 seeds" in found.reason
+
+
+def test_an_error_of_an_attack_is_limited_from_below_by_the_same_rules() -> None:
+    """Nothing was shown of an attack that is dead, seen twice or on five rows."""
+    means = {"mean": {"value": 1.0, "cv": None}}
+    errors = rows(0.5, target="feature", metric="relative_error", chance=1.0, controls=means)
+    gate = Gate("relative_error", min=0.5)
+    assert one(errors, gate).verdict == "PASS"
+    assert one(errors, gate, {}).verdict == "INCONCLUSIVE"
+    assert "alive" in one(errors, gate, {}).reason
+    assert one(errors[:2], gate).verdict == "INCONCLUSIVE"
+    assert one([r | {"n": 5} for r in errors], gate).verdict == "INCONCLUSIVE"
+    assert "No relative_error below 0.5 was found" in one(errors, gate).reason
+    least = Gate("auc", min=0.9, attack="direction")  # that an attack works proves itself
+    assert one(rows(0.45, (0.0, 0.001)), least, {}).verdict != "FAIL"
+
+
+def test_a_stack_is_undefended_only_where_all_of_it_is_off() -> None:
+    """The first defense off and the second on: deployed, judged, and no reference of utility."""
+    one_off, all_off = "iso + noise(strength=5.0)", "iso + noise(strength=0.0)"
+    leak = [*rows(0.4, defense=one_off, strength=0.0), *rows(0.0, defense=one_off, strength=1.0)]
+    deployed = verdicts_of(leak, Gate(max=0.1, defense="defended"))
+    assert [(v.strength, v.verdict) for v in deployed] == [(0.0, "FAIL"), (1.0, "PASS")]
+    spoilt = [*task(0.5, defense=one_off, strength=0.0), *task(0.5, defense=one_off, strength=1.0)]
+    gate = Gate("utility_drop", max=0.03, defense="defended")
+    assert [v.verdict for v in verdicts_of(spoilt, gate)] == ["INCONCLUSIVE"] * 2
+    good = task(0.9, defense=all_off, strength=0.0)
+    assert [v.verdict for v in verdicts_of([*spoilt, *good], gate)] == ["FAIL"] * 2
+    off = [("none", 0.0), ("iso", 0.0), (all_off, 0.0), ("a(party=shop) + b(strength=0)", 0)]
+    on = [(one_off, 0.0), ("mid(beta=1) + iso", 0.0), (all_off, 1.0), ("mid", None),
+          ("iso + rr(strength=0.05)", 0.0), ("a(strength=0) + b(strength=2) + c", 0)]  # fmt: skip
+    assert all(is_undefended({"defense": d, "strength": s}) for d, s in off)
+    assert not any(is_undefended({"defense": d, "strength": s}) for d, s in on)
 
 
 def test_exit_codes() -> None:

@@ -68,7 +68,7 @@ def trials(results: pd.DataFrame) -> list[Trial]:
         turned = rows["mirrored_high"].fillna(-math.inf)
         bounds = rows["advantage_high"].fillna(math.inf).clip(lower=turned)
         worst: Any = rows.iloc[int(bounds.to_numpy().argmax())]
-        bare = strength == 0
+        bare = leakage.is_undefended({"defense": defense, "strength": strength})
         out.append(
             Trial(
                 str(defense), float(strength), float(rows["advantage"].max()), float(bounds.max()),

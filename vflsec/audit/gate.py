@@ -3,8 +3,10 @@
 PASS when the upper bound is within the threshold, FAIL when the lower bound is beyond it,
 INCONCLUSIVE between. An attack that is not shown to be alive at that place cannot pass a system: it
 may be broken. It can fail one, for a leak that was measured needs no other proof. Nor does a system
-pass where an attack ranks in reverse and turned round might be beyond the threshold, or where the
-evidence is thin: :data:`MIN_SEEDS`, :data:`MIN_ROWS`, every planned seed, and figures that differ.
+pass where an attack ranks in reverse and turned round might be beyond the threshold (of a figure
+that cannot be turned round, as hits at few false alarms: where its AUC surely is in reverse), or
+where the evidence is thin: :data:`MIN_SEEDS`, :data:`MIN_ROWS`, every planned seed, and figures
+that differ.
 A PASS whose audit would only have found a leak above the limit says so; a gate with `detect` does
 not pass then.
 """
@@ -25,7 +27,7 @@ from vflsec.audit import intervals, wording
 from vflsec.audit.alive import Alive, Place, place_of
 from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses
-from vflsec.audit.leakage import UNDEFENDED, is_undefended, reversible, rows_of
+from vflsec.audit.leakage import POINT, UNDEFENDED, is_undefended, reversible, rows_of
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.wording import TASK, Candidate
 
@@ -149,8 +151,15 @@ class Gate:
 
     @property
     def needs_alive(self) -> bool:
-        """Whether passing takes an attack that is known to work."""
-        return self.metric not in (*TASK, "epsilon_lower") and self.max is not None
+        """Whether passing takes an attack that is known to work.
+
+        It does where the gate bounds what an attack reaches: by a maximum, or by a minimum of a
+        figure of which less is better for the attack, as of an error.
+        """
+        if self.metric in (*TASK, "epsilon_lower"):
+            return False
+        better = self.metric == "advantage" or METRICS[self.metric].larger_is_better
+        return self.max is not None or not better
 
 
 @dataclass(frozen=True)
@@ -267,6 +276,7 @@ def _judge(
     rows: Sequence[Mapping[str, Any]], gate: Gate, alive: Alive, doses: Doses
 ) -> list[Verdict]:
     points: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    rankings = {_answer(r): r for r in rows if r["metric"] == r["primary"] and reversible(r)}
     for r in rows:
         if selected(r, gate):
             strength = None if r["strength"] != r["strength"] else r["strength"]
@@ -274,10 +284,17 @@ def _judge(
     if not points:
         reason = f"Nothing that was measured answers the gate '{gate.label}'."
         return [Verdict(gate, INCONCLUSIVE, None, None, None, gate.threshold, 0, reason)]
-    return [_point(key, of, gate, alive, doses) for key, of in points.items()]
+    return [_point(key, of, gate, alive, doses, rankings) for key, of in points.items()]
 
 
-def _candidate(row: Mapping[str, Any], gate: Gate, alive: Alive) -> Candidate | None:
+def _answer(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What identifies the guesses behind a point, whatever they are scored by."""
+    return tuple(None if row[k] != row[k] else row[k] for k in POINT if k != "metric")
+
+
+def _candidate(
+    row: Mapping[str, Any], gate: Gate, alive: Alive, rankings: Mapping[Any, Mapping[str, Any]]
+) -> Candidate | None:
     column = gate.metric if gate.metric in ("advantage", *TASK) else "value"
     if row["status"] != "ok" or not int(row[f"{column}_seeds"]):
         return None
@@ -288,6 +305,9 @@ def _candidate(row: Mapping[str, Any], gate: Gate, alive: Alive) -> Candidate | 
     missing: Place = place_of(row)
     shown, why = alive.get(missing, (False, "no evidence was given"))
     asked = gate.needs_alive
+    own = reversible(row)
+    ranking = None if own or not row["attack"] else rankings.get(_answer(row))
+    turned = (row, column) if own else (ranking, "advantage") if ranking is not None else None
     return Candidate(
         row=row,
         leak=leak,
@@ -295,7 +315,8 @@ def _candidate(row: Mapping[str, Any], gate: Gate, alive: Alive) -> Candidate | 
         limit=gate.threshold,
         dead="" if shown or not asked else why or "no evidence was given",
         thin=wording.thin(row, leak, MIN_SEEDS, MIN_ROWS) if asked else "",
-        mirror=wording.mirror(row, column) if asked and reversible(row) else None,
+        mirror=wording.mirror(*turned) if asked and turned is not None else None,
+        ranking="" if ranking is None else ranking["metric"],
     )
 
 
@@ -305,8 +326,9 @@ def _point(
     gate: Gate,
     alive: Alive,
     doses: Doses,
+    rankings: Mapping[Any, Mapping[str, Any]],
 ) -> Verdict:
-    pairs = [(r, _candidate(r, gate, alive)) for r in rows]
+    pairs = [(r, _candidate(r, gate, alive, rankings)) for r in rows]
     found = [c for _, c in pairs if c is not None]
     missing = [r for r, c in pairs if c is None]
     where: dict[str, Any] = dict(zip(_PLACE, key, strict=True))

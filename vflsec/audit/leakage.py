@@ -8,6 +8,7 @@ the privacy-utility curve and its CAP).
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -58,6 +59,8 @@ _NUMBERS = (
 )
 _SPLITS = ("test", "validation", "train")
 _TRAINING = ("dataset", "algorithm", "defense", "strength")
+_OFF = re.compile(r"[( ]strength=-?0(\.0*)?[,)]")
+"""A defense in the label of a stack that is off; the swept one has no strength there."""
 _RANKINGS = ("auc", "leak_auc", "concordance")
 _REVERSIBLE = (*_RANKINGS, "accuracy", "balanced_accuracy")
 
@@ -204,8 +207,14 @@ def _primary(chances: Mapping[str, float | None]) -> str:
 
 
 def is_undefended(row: Mapping[str, Any]) -> bool:
-    """No defense, or one of strength 0, which is the exact identity."""
-    return row["defense"] == UNDEFENDED or row["strength"] == 0
+    """No defense, or a stack of which every one has strength 0, which is the exact identity.
+
+    The swept strength is that of one defense; the label tells those of the others
+    (:func:`defense_point`), and a defense beside it without a strength is always on.
+    """
+    if row["defense"] == UNDEFENDED or row["strength"] != 0:
+        return bool(row["defense"] == UNDEFENDED)
+    return sum(not _OFF.search(one) for one in row["defense"].split(" + ")) <= 1
 
 
 def _mean(

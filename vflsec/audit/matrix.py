@@ -8,6 +8,7 @@ from typing import Any
 
 from vflsec.audit import intervals
 from vflsec.audit.controls import Leakage
+from vflsec.audit.leakage import is_undefended
 from vflsec.audit.metrics import reach
 
 __all__ = ["leaks", "secret", "shown", "strongest"]
@@ -69,8 +70,8 @@ def leaks(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]
         as :func:`strongest`.
     """
     points = shown(rows)
-    bare = {r["dataset"] for r in points if _undefended(r)}
-    points = [r for r in points if r["dataset"] not in bare or _undefended(r)]
+    bare = {r["dataset"] for r in points if is_undefended(r)}
+    points = [r for r in points if r["dataset"] not in bare or is_undefended(r)]
     return _best(points, ("dataset", "adversary", "victim", "target"), confidence)
 
 
@@ -115,10 +116,6 @@ def _best(points: Iterable[Row], by: Sequence[str], confidence: float) -> list[d
             | {"tried": len(of)}
         )
     return out
-
-
-def _undefended(row: Row) -> bool:
-    return bool(row["defense"] == "none" or row["strength"] == 0)
 
 
 def _gain(row: Row) -> float:

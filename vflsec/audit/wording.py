@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vflsec.audit import intervals
-from vflsec.audit.controls import Against, Leakage
+from vflsec.audit.controls import Against, Leakage, leaks
 from vflsec.audit.dosing import Doses, place_key
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ TASK = ("utility", "utility_drop")
 """Gate metrics that speak of the main task, not of an attack."""
 
 _MOST_NAMED = 5
+_ROUNDING = 1e-12  # spreads this small beside their mean are those of equal figures
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Candidate:
         limit: the gate's threshold.
         dead, thin: why it may not pass; empty if nothing is in the way.
         mirror: the figure of the answer turned round, None where there is no such thing.
+        ranking: where the figure itself cannot be turned round, the metric that `mirror` is the
+            advantage in; '' where it is the figure's own.
     """
 
     row: Mapping[str, Any]
@@ -45,6 +48,7 @@ class Candidate:
     dead: str = ""
     thin: str = ""
     mirror: Against | None = None
+    ranking: str = ""
 
     @property
     def name(self) -> str:
@@ -82,7 +86,13 @@ class Candidate:
         return -math.inf if self.mirror is None else self.mirror.mean
 
     def turned(self, alpha: float) -> bool:
-        """Whether the answer turned round is not shown to be within the limit."""
+        """Whether the answer turned round is not shown to be within the limit.
+
+        What a figure that cannot be turned round would be then, nobody knows: there it counts
+        whether the ranking turned round surely leaks.
+        """
+        if self.mirror is not None and self.ranking:
+            return leaks(self.mirror.mean, self.mirror.bound("lower", alpha))
         high = None if self.mirror is None else self.mirror.bound("upper", alpha)
         return high is not None and high > self.limit
 
@@ -113,11 +123,16 @@ def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
     planned = int(row.get("planned") or n)
     if n < planned:
         return f"{name} has a figure on {n} of {planned} seeds"
+    if leak.ahead.n < planned:
+        return (
+            f"{leak.ahead.name}, the control that was named beforehand beside {name}, has a "
+            f"figure on {leak.ahead.n} of {planned} seeds"
+        )
     if n < seeds:
         return f"{name} has {n} seeds, and a pass takes at least {seeds}"
     if int(row["n"]) < rows:
         return f"{name} was scored on {int(row['n'])} rows, and a pass takes at least {rows}"
-    if leak.ahead.sd == 0:
+    if leak.ahead.sd is not None and leak.ahead.sd <= _ROUNDING * abs(leak.ahead.mean):
         return f"{name} has the same figure on all {n} seeds, so their spread says nothing"
     return ""
 
@@ -201,9 +216,15 @@ def reversed_(lead: Candidate, gate: Gate) -> str:
     """Why an answer that ranks in reverse cannot pass."""
     text = (
         f"{_figure(lead, gate)}, but it ranks in reverse: turned round it would be "
-        f"{lead.mirrored:.3f}, which is not shown to be within {gate.threshold:g}. Whoever knows "
-        "which way round it is has the labels."
+        f"{lead.mirrored:.3f}, which is not shown to be within {gate.threshold:g}. "
     )
+    if lead.ranking:
+        text = (
+            f"{_figure(lead, gate)}, but it ranks in reverse: turned round its advantage in "
+            f"{lead.ranking} is {lead.mirrored:.3f}, and its {gate.of or gate.metric} was not "
+            "measured. "
+        )
+    text += "Whoever knows which way round it is has the labels."
     return text[0].upper() + text[1:]
 
 
@@ -240,8 +261,9 @@ def would_have_found(
     said += f" and less for {len(ordered) - _MOST_NAMED} more" * (len(ordered) > _MOST_NAMED)
     what = "leak" if gate.metric == "advantage" else gate.metric
     which = "one" if gate.metric == "advantage" else "an advantage"
+    side = "above" if gate.max is not None else "below"
     return (
-        f" No {what} above {gate.threshold:g} was found; this audit would have found {which} of "
+        f" No {what} {side} {gate.threshold:g} was found; this audit would have found {which} of "
         f"{said}{_of_doses(laid)}."
     )
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from vflsec import check
 from vflsec.audit import matrix
-from vflsec.audit.leakage import rows_of
+from vflsec.audit.leakage import is_undefended, rows_of
 from vflsec.errors import ConfigError
 from vflsec.report.drawing import axes, heat, short, size_of
 
@@ -112,7 +112,7 @@ def series(rows: Sequence[Point]) -> dict[str, list[Point]]:
             if defense == "none" and len(by_defense) > 1:
                 continue
             line = sorted(of, key=lambda r: r["strength"] or 0.0)
-            if defense != "none" and who in bare and not any(r["strength"] == 0 for r in of):
+            if defense != "none" and who in bare and not any(map(is_undefended, of)):
                 line.insert(0, bare[who])
             label = f"{name}, {defense}" if len(defenses) > 1 else name
             while label in out:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from vflsec.audit import matrix
 from vflsec.audit.controls import leaks
+from vflsec.audit.leakage import is_undefended
 from vflsec.report.coverage import families, uncovered
 from vflsec.report.numbers import number
 from vflsec.report.text import clean
@@ -109,7 +110,7 @@ def _alone(r: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
 
 
 def _under(r: Mapping[str, Any]) -> str:
-    bare = r["defense"] == "none" or r["strength"] == 0
+    bare = is_undefended(r)
     return f"{clean(r['dataset'])}, {'without a defense' if bare else f'with {place(r)}'}"
 
 
@@ -193,7 +194,7 @@ def cheapest(summary: Mapping[str, Any]) -> list[str]:
                     f"{clean(dataset)}: {_points(good)} passes {several}; the cost was not "
                     "measured."
                 )
-        elif best["defense"] == "none" or best["strength"] == 0:
+        elif is_undefended(best):
             out.append(f"{clean(dataset)}: {several} pass{_es(several)} without a defense.")
         else:
             low, high = best["utility_drop_low"], best["utility_drop_high"]

@@ -15,6 +15,7 @@ from typing import Any
 
 from vflsec.audit import matrix
 from vflsec.audit.controls import leaks
+from vflsec.audit.leakage import is_undefended
 from vflsec.report import coverage, figures, first, placing
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
@@ -306,7 +307,7 @@ def _utility(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
         if p["dataset"] == name:
             key = (p["algorithm"], p["defense"], p["strength"])
             sent, most = p.get("bytes"), worst.get(key)
-            bare = p["defense"] == "none" or p["strength"] == 0
+            bare = is_undefended(p)
             drop = "-" if bare else interval(p, "utility_drop")
             seen.setdefault(
                 key,
@@ -365,7 +366,7 @@ def _phases(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
         p
         for p in summary["points"]
         if p["dataset"] == name and p["attack"] and p["metric"] == p["primary"]
-        and p["status"] == "ok" and (p["defense"] == "none" or p["strength"] == 0)
+        and p["status"] == "ok" and is_undefended(p)
     ]  # fmt: skip
     if len({p["phase"] for p in rows}) < 2:
         return []

@@ -94,6 +94,7 @@ def beyond(summary: Mapping[str, Any]) -> list[str]:
     nobody means to deploy, and its reader should not have to look for it.
     """
     from vflsec.audit.controls import leaks
+    from vflsec.audit.leakage import is_undefended
 
     keys = ("dataset", "algorithm", "defense", "strength")
     seen = {tuple(v[k] for k in keys) for v in summary["gates"]}
@@ -101,7 +102,7 @@ def beyond(summary: Mapping[str, Any]) -> list[str]:
     for p in summary["points"]:
         sure = leaks(p.get("advantage"), p.get("advantage_low"))
         if p["attack"] and p["metric"] == p["primary"] and sure:
-            if p["defense"] == "none" or p["strength"] == 0:
+            if is_undefended(p):
                 name = "without a defense"
             else:
                 name = f"with {place(p)}"
