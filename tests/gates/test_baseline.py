@@ -142,6 +142,42 @@ def test_what_is_gone_or_dead_never_passes(tmp_path: Path) -> None:
     assert "Not shown to be alive" in v.reason
 
 
+def test_a_pass_takes_the_evidence_that_a_gate_takes(tmp_path: Path) -> None:
+    """An attack that fails on four of five seeds hides whatever rose there."""
+    before = stored({"a0": OLD}, tmp_path)
+    new = frame({"a0": [x + 0.3 for x in OLD]})
+    new.loc[0, "value"] = 0.61
+    new.loc[0, "advantage"] = 0.11
+    new.loc[1:, ["status", "value"]] = ["error", float("nan")]
+    (v,) = regressions(new, before, LIVE)
+    assert (v.verdict, v.value) == ("INCONCLUSIVE", pytest.approx(0.01))
+    assert "too little to pass on: it has a figure on 1 of 5 seeds" in v.reason
+    (v,) = regressions(frame({"a0": OLD[:2]}), before, LIVE)
+    assert (v.verdict, "it has 2 seeds" in v.reason) == ("INCONCLUSIVE", True)
+    (v,) = regressions(frame({"a0": OLD}, n=19), before, LIVE)
+    assert (v.verdict, "on 19 rows" in v.reason) == ("INCONCLUSIVE", True)
+
+
+def test_attacks_that_only_grants_tell_apart_are_compared_apart(tmp_path: Path) -> None:
+    """One that rose by 0.2 beside one that fell by 0.2: their mean has not changed."""
+
+    def both(first: float, second: float, keys: tuple[str, str] = ("a", "b")) -> pd.DataFrame:
+        moved = {key: [x + by for x in OLD] for key, by in zip(keys, (first, second), strict=True)}
+        parts = [frame({"a0": of}, attack_key=key) for key, of in moved.items()]
+        return pd.concat(parts, ignore_index=True)
+
+    path = tmp_path / "baseline.json"
+    path.write_text(json.dumps(baseline_of(both(0.0, 0.0), "", "")))
+    before = read_baseline(path)
+    assert [v.verdict for v in regressions(both(0.2, -0.2), before, LIVE)] == ["FAIL", "PASS"]
+    # a key that changed is found where it can be no other, and is gone where it can
+    renamed = regressions(both(0.2, -0.2, ("c", "b")), before, LIVE)
+    assert [v.verdict for v in renamed] == ["PASS", "FAIL"]
+    assert {v.verdict for v in regressions(both(0, 0, ("c", "d")), before, LIVE)} == {
+        "INCONCLUSIVE"
+    }
+
+
 def test_noise_does_not_fail_many_points(tmp_path: Path) -> None:
     """Ten points without any change: some FAIL in at most 5 % of comparisons."""
     rng = np.random.default_rng(5)

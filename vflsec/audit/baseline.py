@@ -2,13 +2,13 @@
 
 A baseline holds the advantage of every attack over every control by seed. The same point (data,
 algorithm, defense, strength, phase, adversary, attack, rows, metric) is compared, paired by seed
-where both have the seed. A rise is beyond what is tolerated if it exceeds max(0.03, 2.5 sd /
-sqrt(n)) with the baseline's spread over seeds: libraries drift, and the noise of a few seeds is no
-change.
+where both have the seed; attacks that only their grants tell apart are never taken together. A rise
+is beyond what is tolerated if it exceeds max(0.03, 2.5 sd / sqrt(n)) with the baseline's spread
+over seeds: libraries drift, and the noise of a few seeds is no change.
 
 FAIL: beyond that, and above 0 for sure over all controls (:mod:`vflsec.audit.change`, Holm over all
 points). INCONCLUSIVE: beyond that but not for sure, or the attack is gone, failed, is no longer
-shown to work, or now ranks in reverse. PASS: within.
+shown to work, now ranks in reverse, or the evidence is thin as under a gate. PASS: within.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ import pandas as pd
 from vflsec.audit import controls, intervals
 from vflsec.audit.alive import Alive, place_of
 from vflsec.audit.change import Change, Seeds, change, least
-from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
+from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_ROWS, MIN_SEEDS, PASS, Gate, Verdict
 from vflsec.audit.leakage import reversible, rows_of
 from vflsec.errors import ConfigError
 from vflsec.files import read_text, write_atomic
@@ -42,7 +42,8 @@ _READABLE = (1, 2)
 LEAST = 0.03
 SPREAD = 2.5
 _KEY = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack", "known_rows",
-        "target", "split", "metric")  # fmt: skip
+        "target", "split", "metric", "attack_key")  # fmt: skip
+_TRAINING = ("dataset", "algorithm", "defense", "strength")
 
 Key = tuple[Any, ...]
 Values = Mapping[Key, Mapping[str, Seeds]]
@@ -82,13 +83,36 @@ def advantages(frame: pd.DataFrame) -> dict[Key, dict[str, dict[int, float]]]:
 
 
 def _points(frame: pd.DataFrame) -> dict[Key, list[dict[str, Any]]]:
+    found: dict[Key, list[dict[str, Any]]] = defaultdict(list)
+    for r in _audited(frame):
+        if r["attack"] and r["metric"] == r["primary"] and r["status"] == "ok":
+            found[_of(r, _KEY)].append(r)
+    return found
+
+
+def _audited(frame: pd.DataFrame) -> list[dict[str, Any]]:
     if "role" in frame.columns:
         frame = frame[frame["role"] != "control"]
-    found: dict[Key, list[dict[str, Any]]] = defaultdict(list)
-    for r in rows_of(frame):
-        if r["attack"] and r["metric"] == r["primary"] and r["status"] == "ok":
-            found[tuple(None if r[k] != r[k] else r[k] for k in _KEY)].append(r)
-    return found
+    return rows_of(frame)
+
+
+def _of(row: Mapping[str, Any], names: Iterable[str]) -> Key:
+    return tuple(None if row[k] != row[k] else row[k] for k in names)
+
+
+def _same(now: Iterable[Key], before: Iterable[Key]) -> dict[Key, Key]:
+    """Points of the baseline with their like now: by the attack's key, else if it is the only one.
+
+    A key also changes with what changes no figure (dosing, an attack's source), and baselines of
+    earlier versions have none.
+    """
+    out = {k: k for k in before if k in set(now)}
+    left: dict[Key, list[list[Key]]] = defaultdict(lambda: [[], []])
+    for side, keys in enumerate((before, now)):
+        for k in keys:
+            if k not in out:
+                left[k[:-1]][side].append(k)
+    return out | {old[0]: new[0] for old, new in left.values() if len(old) == len(new) == 1}
 
 
 def _mirrored(rows: Iterable[Mapping[str, Any]]) -> float:
@@ -130,7 +154,7 @@ def read_baseline(path: Path) -> Values:
             figures = [v for by_seed in of.values() for v in by_seed.values()]
             if not of or not all(of.values()) or not all(map(math.isfinite, figures)):
                 raise ValueError
-            out[tuple(p[k] for k in _KEY)] = of
+            out[tuple(p[k] for k in _KEY[:-1]) + (str(p.get(_KEY[-1], "")),)] = of
         return out
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ConfigError(f"{path}: a point of this baseline is malformed. {advice}") from None
@@ -170,14 +194,20 @@ def regressions(
         confidence: of the one-sided bounds.
     """
     now, rows = advantages(frame), _points(frame)
-    changes = {k: change(now[k], before[k]) for k in before if k in now}
+    planned: dict[Key, set[int]] = defaultdict(set)
+    for r in _audited(frame):
+        planned[_of(r, _TRAINING)].add(int(r["seed"]))
+    same = _same(now, before)
+    changes = {k: change(now[other], before[k]) for k, other in same.items()}
     p = intervals.holm([c.p_above_zero() for c in changes.values()])
     alpha = 1 - confidence
-    out = [
-        _judged(k, c, _allowed(before[k]), _mirrored(rows[k]), x < alpha, alive, alpha)
-        for (k, c), x in zip(changes.items(), p, strict=True)
-    ]
-    gone = [_verdict(k, LEAST, INCONCLUSIVE, _gone(k)) for k in before if k not in now]
+    out = []
+    for (k, c), x in zip(changes.items(), p, strict=True):
+        of = rows[same[k]]
+        thin = _thin(of, len(planned[_of(of[0], _TRAINING)]))
+        allowed, turned = _allowed(before[k]), _mirrored(of)
+        out.append(_judged(k, c, allowed, turned, x < alpha, alive, alpha, thin))
+    gone = [_verdict(k, LEAST, INCONCLUSIVE, _gone(k)) for k in before if k not in same]
     if not before:
         reason = "The baseline holds no point, so nothing was compared."
         gone = [Verdict(_gate(LEAST), INCONCLUSIVE, None, None, None, LEAST, 0, reason)]
@@ -190,9 +220,21 @@ def _allowed(before: Mapping[str, Seeds]) -> float:
     return max(LEAST, SPREAD * spread / math.sqrt(len(old)))
 
 
+def _thin(rows: Sequence[Mapping[str, Any]], planned: int) -> str:
+    """What is missing from the least evidence for a PASS, in words; '' if nothing is."""
+    with_figure = [r for r in rows if r["value"] == r["value"]]
+    seeds, most = len({r["seed"] for r in with_figure}), max(int(r["n"]) for r in rows)
+    if seeds < planned:
+        return f"it has a figure on {seeds} of {planned} seeds"
+    if seeds < MIN_SEEDS:
+        return f"it has {seeds} seeds, and a pass takes at least {MIN_SEEDS}"
+    return "" if most >= MIN_ROWS else f"it was scored on {most} rows, not {MIN_ROWS} at least"
+
+
 def _judged(
-    key: Key, c: Change, allowed: float, mirrored: float, sure: bool, alive: Alive, alpha: float
-) -> Verdict:
+    key: Key, c: Change, allowed: float, mirrored: float, sure: bool, alive: Alive, alpha: float,
+    thin: str,
+) -> Verdict:  # fmt: skip
     point = dict(zip(_KEY, key, strict=True))
     name = point["attack"]
     said = f"The advantage of {name} changed by {c.mean:+.3f} over {c.seeds} seeds"
@@ -210,6 +252,8 @@ def _judged(
     elif not shown:
         verdict = INCONCLUSIVE
         reason = f"Not shown to be alive, so its silence proves nothing: {name} ({why})."
+    elif thin:
+        verdict, reason = INCONCLUSIVE, f"{said}, but too little to pass on: {thin}."
     else:
         verdict, reason = PASS, f"{said}, within the tolerated {allowed:.3f}."
     low, high = c.lower(alpha), c.upper(alpha)
