@@ -217,6 +217,8 @@ def test_claimed_epsilons(values: list[float], claimed: float, verdict: str) -> 
     assert v.verdict == verdict
     assert v.threshold == claimed
     assert contradictions(made, [CLAIM | {"epsilon": None}]) == []
+    (v,) = contradictions(made, [CLAIM | {"epsilon": claimed}], looks=4)
+    assert v.verdict == verdict.replace("FAIL", "INCONCLUSIVE")  # 0.023 is above 0.05 / 4
     assert contradictions(made, [CLAIM | {"strength": 2.0, "epsilon": 1.0}]) == []
 
 

@@ -16,8 +16,10 @@ import pytest
 from audited import SCENARIO, Planted, gate
 
 from vflsec import cli
+from vflsec.audit.gate import Gate
 from vflsec.engine import decide
 from vflsec.engine import run as engine
+from vflsec.engine.store import Store
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
 SAFE = {"norm": 0.0, "model_completion": 0.02}
@@ -190,6 +192,9 @@ def test_until_decided_adds_seeds_and_shares_the_error(
     assert verdict["gate"]["confidence"] == pytest.approx(1 - 0.05 / 5)
     assert len(set(planted.trained)) == len(planted.trained)
     assert cli.main(["gate", str(tmp_path / "out")]) == 0
+    with Store(tmp_path / "out", readonly=True) as store:
+        other = engine.judge(store, also=[Gate(max=0.09)], only=True, export=False)
+    assert other.summary["gates"][0]["gate"]["confidence"] == pytest.approx(1 - 0.05 / 5)
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,9 @@ _WHO = ("attack", "adversary", "phase", "split")
 
 
 def contradictions(
-    frame: pd.DataFrame, claims: Iterable[Mapping[str, Any]], confidence: float = 0.95
-) -> list[Verdict]:
+    frame: pd.DataFrame, claims: Iterable[Mapping[str, Any]], confidence: float = 0.95,
+    looks: int = 1,
+) -> list[Verdict]:  # fmt: skip
     """One verdict for every claim that was measured.
 
     Args:
@@ -41,6 +42,7 @@ def contradictions(
             `confidence`, if it is there, is
             that of the bounds, where they hold with more than `confidence`.
         confidence: at which each measured lower bound holds.
+        looks: how often the claims are judged while seeds are added; they share the error.
     """
     claims = list(claims)
     measured = frame[(frame["metric"] == METRIC) & (frame["status"] == "ok")]
@@ -56,7 +58,7 @@ def contradictions(
         if claim["epsilon"] is not None and all(claim[k] == of[0][k] for k in _POINT)
         if key[-1] in ("", claim.get("by") or key[-1])
     ]
-    alpha = (1 - confidence) / max(len(judged), 1)
+    alpha = (1 - confidence) / (looks * max(len(judged), 1))
     found_idle = [_idle(c) for c in claims if c.get("idle")]
     return found_idle + [
         _judged(key[:-1], of, float(c["epsilon"]), alpha, c.get("confidence", confidence), awake)

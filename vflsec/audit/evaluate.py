@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pandas as pd
@@ -36,7 +36,8 @@ def evaluate(
         record: what the store keeps about the audit.
         results: its finished cells.
         partial: leave the gates out.
-        also: gates beside those of the scenario.
+        also: gates beside those of the scenario; where seeds were added until gates were decided,
+            these too take their share of the error.
         only: leave the gates of the scenario out.
         before: a baseline that advantages must not exceed, of
             :func:`vflsec.audit.baseline.read_baseline`.
@@ -58,7 +59,7 @@ def evaluate(
     found = dosing.curve(leakage.summarise(doses, confidence), confidence) if len(doses) else []
     asked = [] if only else [_gate(g, confidence, looks) for g in record["gates"]]
     least = dosing.least_found(found)
-    every_gate = [*asked, *also]
+    every_gate = [*asked, *(_shared(g, looks) for g in also)]
     rows = _gated(record, results, points)
     verdicts = [] if partial else [
         v for g in every_gate
@@ -68,7 +69,7 @@ def evaluate(
     if not partial and not only:
         of = [str(made[i]["notes"].get("defense", "")) for i in own.index]
         claims = _claims(record, results)
-        beside += epsilon.contradictions(own.assign(claimant=of), claims, confidence)
+        beside += epsilon.contradictions(own.assign(claimant=of), claims, confidence, looks)
     if before is not None:
         beside += regressions(own, before, alive, strict)
     verdicts += beside
@@ -152,7 +153,11 @@ def _gate(section: Mapping[str, Any], confidence: float, looks: int = 1) -> gate
     """A gate of the scenario; each of several looks at it gets its share of the error."""
     known = {f.name for f in fields(gates.Gate)}
     given = {"confidence": confidence} | {k: v for k, v in section.items() if k in known}
-    return gates.Gate(**given | {"confidence": 1 - (1 - given["confidence"]) / looks})
+    return _shared(gates.Gate(**given), looks)
+
+
+def _shared(gate: gates.Gate, looks: int) -> gates.Gate:
+    return replace(gate, confidence=1 - (1 - gate.confidence) / looks)
 
 
 def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict[str, Any]]:
