@@ -158,7 +158,11 @@ class Attack:
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        """The attack on one replica. Larger score = more certain, always."""
+        """The attack on one replica. Larger score = more certain, always.
+
+        The view stays as it is: an answer that changes columns, grants or the rows to guess in
+        place is an error, for controls are made of them.
+        """
         raise NotImplementedError("abstract")
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:

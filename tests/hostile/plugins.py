@@ -109,6 +109,14 @@ BODIES: dict[str, tuple[str, str]] = {
     "notes_of_half_letters": (
         "return Guess('label', rows, scores, notes={'a': '\\udcff'})", "cannot be kept"
     ),
+    "changes_columns": ("[c.neg_() for c in view.columns.values()]", "changes its View in place"),
+    "changes_by_numpy": (
+        "x = view.columns['passive'].numpy(); x -= x.mean(0)", "changes its View in place"
+    ),
+    "changes_known": ("view.known.labels.copy_(1 - view.known.labels)", "It must work on copies"),
+    "changes_prior": ("view.prior.fill_(0.5)", "changes its View in place"),
+    "changes_targets": ("rows[:5] = view.known.rows[:5]", "changes its View in place"),
+    "changes_party": ("object.__setattr__(view, 'adversary', ())", "changes its View in place"),
     "notes_of_text": ("return Guess('label', rows, scores, notes='x')", "no dictionary"),
 }  # fmt: skip
 
@@ -128,7 +136,7 @@ SPOILERS: dict[str, str] = {
     "a_spoiler": (
         "view.targets['train'].zero_(); view.targets['test'].zero_(); view.prior.zero_(); "
         "[c.zero_() for c in view.columns.values()]; "
-        "[t.value.zero_() for t in view.tables.values()]; "
+        "[t.tensor.zero_() for t in view.tables.values()]; "
         "[p.data.zero_() for m in view.models['passive'].values() for p in m.parameters()]; "
         "rows = view.known.rows.zero_(); scores = rows.double()"
     ),

@@ -92,7 +92,8 @@ def test_raised_errors_say_where(audited: dict[str, Any]) -> None:
 
 def test_a_sound_attack_is_none_the_worse(audited: dict[str, Any]) -> None:
     """What a plug-in does to its view, in place, reaches no other attack and no figure."""
-    columns = ["seed", "attack", "phase", "split", "metric", "value", "control_value"]
+    columns = ["seed", "attack", "phase", "split", "metric", "value", "control_value",
+               "controls"]  # fmt: skip
     tables = []
     for key in ("alone", "found"):
         frame = audited[key].results

@@ -182,7 +182,9 @@ def _attack(
     else:  # it asks the trained system, and knows nothing of the training
         assert isinstance(moment, Moment)
         bench, views = Bench(), asking.views(moment)
+    fit = list(range(len(views)))
     for answers in bench.attack(p, views, training.seeds, phase.name, phase.epochs):
+        fit = [r for r in fit if answers[r].status != "error"]
         for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
             task = training.task(r)
             sent = moment.embeddings(p.spec, r) if p.attack.target == "embedding" else None
@@ -191,7 +193,7 @@ def _attack(
             )
             result.measures += measures or [_failed(p, answer.phase, task, why)]
     if p.attack.target == "label":
-        _dose(bench, moment, p, views, results, beside)
+        _dose(bench, moment, p, {r: views[r] for r in fit}, results, beside)
 
 
 def _scores(answer: Answer, task: Task, sent: Table | None) -> list[Measure]:
@@ -232,22 +234,23 @@ def _dose(
     bench: Bench,
     moment: Seen,
     p: Prepared,
-    views: Sequence[View],
+    views: Mapping[int, View],
     results: Sequence[CellResult],
     beside: _Population,
 ) -> None:
-    """The same attack with planted leaks of known size laid over its views."""
+    """The same attack with planted leaks of known size laid over its views, by replica."""
     training = moment.training
-    tasks = [training.task(r) for r in range(len(views))]
+    tasks = [training.task(r) for r in views]
     attacked = [task.of_label(p.spec.of_label) for task in tasks]
-    for share in p.spec.dosing:
+    seeds = [training.seeds[r] for r in views]
+    for share in p.spec.dosing if views else ():
         laid = [
             dosed(
                 view, label_truth(task), task.prior.tolist(), share, generator(seed, "dosing"),
             )
-            for view, task, seed in zip(views, attacked, training.seeds, strict=True)
+            for view, task, seed in zip(views.values(), attacked, seeds, strict=True)
         ]  # fmt: skip
         phase = f"{moment.phase.name}{MARK}{share:g}"
-        for answers in bench.attack(p, laid, training.seeds, phase):
-            for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
-                result.measures += scored(beside(answer, r), tasks[r], None)
+        for answers in bench.attack(p, laid, seeds, phase):
+            for r, task, answer in zip(views, tasks, answers, strict=True):
+                results[r].measures += scored(beside(answer, r), task, None)

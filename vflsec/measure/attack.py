@@ -125,17 +125,22 @@ class Bench:
         if why:
             yield [Answer(of, phase, v, status=status, reason=why) for v in views]
             return
-        yield self._infer(of, views, seeds, phase)
+        made = [made_of(v) for v in views]
+        yield self._infer(of, views, made, seeds, phase)
         if of.spec.over_time and any(key[2] == "all" for key in views[0].tables):
             for epoch in range(epochs):
                 past = [v.until(epoch) for v in views]
-                yield self._infer(of, past, seeds, phase, epoch)
+                yield self._infer(of, past, made, seeds, phase, epoch)
 
     def _infer(
-        self, of: Prepared, views: Sequence[View], seeds: Sequence[int], phase: str,
-        epoch: int | None = None,
+        self, of: Prepared, views: Sequence[View], made: Sequence[str], seeds: Sequence[int],
+        phase: str, epoch: int | None = None,
     ) -> list[Answer]:  # fmt: skip
-        """One attack on every view; `epoch` if it looks back at that moment."""
+        """One attack on every view; `epoch` if it looks back at that moment.
+
+        `made` says what each view was before the attack touched it: its rows are scored and its
+        controls are made by that, and the controls stand beside other attacks too.
+        """
         at = phase if epoch is None else f"{phase}@{epoch}"
         what, limit = f"attack {of.spec.label!r}", of.spec.timeout
         declined, broke = attempted(lambda: [of.attack.declines(v) for v in views], what, limit)
@@ -146,8 +151,10 @@ class Bench:
         if any(declined):
             fit = [k for k, why in enumerate(declined) if not why]
             rest = iter(
-                self._infer(of, [views[k] for k in fit], [seeds[k] for k in fit], phase, epoch)
-                if fit else ()
+                self._infer(
+                    of, [views[k] for k in fit], [made[k] for k in fit], [seeds[k] for k in fit],
+                    phase, epoch,
+                ) if fit else ()
             )  # fmt: skip
             return [
                 Answer(of, at, v, status="not-applicable", reason=why) if why else next(rest)
@@ -168,7 +175,7 @@ class Bench:
             pairs = [(None, wrong)] * len(views) if wrong else [(g, "") for g in found or ()]
         out = []
         for r, (view, (guess, wrong)) in enumerate(zip(views, pairs, strict=True)):
-            why = wrong or _unfit(guess, of)
+            why = wrong or _unfit(guess, of) or _changed(view, made[r], what)
             if why:
                 out.append(Answer(of, at, view, status="error", reason=why))
                 continue
@@ -333,6 +340,17 @@ def _unfit(guess: Any, of: Prepared) -> str:
     if not np.isfinite(guess.scores).all():
         return "the attack diverged: scores are not finite."
     return ""
+
+
+def _changed(view: View, made: str, what: str) -> str:
+    """Why an answer on a view that is no longer what it was does not count, or ''."""
+    if made_of(view) == made:
+        return ""
+    return (
+        f"{what} changes its View in place (own columns, grants or the rows to guess), by which it "
+        "is scored and its controls are made. It must work on copies (x = x.clone(), x - m and not "
+        "x -= m)."
+    )
 
 
 def _lasting(notes: Mapping[Any, Any]) -> bool:
