@@ -30,7 +30,7 @@ from vflsec.audit import intervals
 from vflsec.audit.metrics import METRICS
 
 __all__ = ["CHANCE", "FALLBACK", "Against", "Leakage", "advantages", "control_set", "figures",
-           "leaks", "named_by_set", "strongest"]  # fmt: skip
+           "leaks", "named_by_set", "strongest", "worst"]  # fmt: skip
 
 FALLBACK = "majority"
 """The control that needs no known row; named where no control could be cross-validated."""
@@ -269,6 +269,16 @@ def advantages(rows: Iterable[Mapping[str, Any]]) -> tuple[Paired, Paired]:
             gained[name][int(r["seed"])].append(signed(str(r["metric"])) * (r["value"] - figure))
             own[name][int(r["seed"])].append(figure)
     return _means(gained), _means(own)
+
+
+def worst(gained: Mapping[str, Mapping[int, float]]) -> float | None:
+    """The largest advantage over all controls in a single seed; None where there is none.
+
+    Args:
+        gained: advantages by control and seed, of :func:`advantages`.
+    """
+    seeds = {s for of in gained.values() for s in of}
+    return max((min(of[s] for of in gained.values() if s in of) for s in seeds), default=None)
 
 
 def _means(found: Mapping[str, Mapping[int, Sequence[float]]]) -> Paired:

@@ -346,8 +346,9 @@ def summarise(
         each of ``value``, ``control_value``, ``advantage`` (over all controls, paired by seed),
         ``mirrored`` (the advantage of the reversed answer over the named control, where scores of
         two classes can be reversed), ``utility`` and ``utility_drop`` (undefended minus defended,
-        paired by seed) the mean, ``_sd``, bounds and ``_seeds``; ``utility_metric``; means of
-        ``bytes`` and ``messages``. Main-task metrics are points too (``attack`` empty).
+        paired by seed) the mean, ``_sd``, bounds and ``_seeds``; ``worst_seed`` (the largest
+        advantage over all controls in a single seed); ``utility_metric``; means of ``bytes`` and
+        ``messages``. Main-task metrics are points too (``attack`` empty).
     """
     rows = [{k: _clean(v) for k, v in r.items()} for r in rows_of(frame)]
     task = _Utility(rows, utility)
@@ -389,6 +390,7 @@ def summarise(
             | _mean("value", values, confidence, first["metric"])
             | _mean("control_value", own.get(control, {}), confidence, first["metric"])
             | _leakage(leak, confidence, first["metric"])
+            | {"worst_seed": ctl.worst(gained)}
             | _mean("mirrored", _mirrored(first, values, own, leak), confidence, "advantage")
             | {"utility_metric": main}
             | _mean("utility", u, confidence, main)
@@ -403,7 +405,7 @@ def summarise(
     summary = pd.DataFrame(out)
     numeric = [c for c in summary.columns if c.endswith(("_sd", "low", "high", "lower", "upper"))]
     exact = ["strength", "known_rows", "chance", "value", "control_value", "advantage", "mirrored",
-             "utility", "utility_drop", "bytes", "messages"]  # fmt: skip
+             "worst_seed", "utility", "utility_drop", "bytes", "messages"]  # fmt: skip
     return summary.astype(dict.fromkeys([*numeric, *exact], "float64")) if out else summary
 
 

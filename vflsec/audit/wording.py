@@ -193,9 +193,20 @@ def passes(
     )
     if len({c.name for c in found}) > 1:
         text += f" (the worst of {len({c.name for c in found})} attacks)"
+    text += _of_one_seed(found, gate)
     aside = sorted({f"{r['attack']} ({r['status']})" for r in missing})
     text += f"; set aside: {', '.join(aside)}" if aside else ""
     return text[0].upper() + text[1:] + "."
+
+
+def _of_one_seed(found: Sequence[Candidate], gate: Gate) -> str:
+    """That a single training leaked more than the limit, which is on the mean, in words; or ''."""
+    beyond = [c for c in found if (c.row.get("worst_seed") or 0.0) > gate.threshold]
+    if not gate.limits_leaks or not beyond:
+        return ""
+    top = max(beyond, key=lambda c: float(c.row["worst_seed"]))
+    which = f" of {top.name}" if len({c.name for c in found}) > 1 else ""
+    return f"; the largest{which} in a single seed is {top.row['worst_seed']:.3f}, above the limit"
 
 
 def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int | None:
