@@ -51,7 +51,7 @@ seeds = {seeds}
 references = []
 positive_control = false
 [[gate]]
-max = 0.5
+max = 0.49
 """
 
 

@@ -148,7 +148,7 @@ def test_a_shard_never_passes(
     summary = json.loads((out / "summary.json").read_text())
     assert (summary["complete"], summary["exit_code"], summary["gates"]) == (False, 3, [])
     assert not any((out / f).exists() for f in ("junit.xml", "results.sarif", "report.html"))
-    for more in ([], ["--max", "0.9"], ["--baseline", str(out)], ["--scenario", str(scenario)]):
+    for more in ([], ["--max", "0.4"], ["--baseline", str(out)], ["--scenario", str(scenario)]):
         assert cli.main(["gate", str(out), *more]) == 2
         assert "vflsec merge" in capsys.readouterr().err
     assert cli.main(["report", str(out)]) == 0

@@ -223,6 +223,7 @@ UNANSWERABLE = {
     "together": (gate(max=0.1, attack="norm", split="test"), "nothing is all of that"),
     "utility of a lost attack": (gate(metric="utility", min=0.5, attack="x"), "names no attack"),
     "limit": (gate(max=1.0), "the gate cannot fail"),
+    "limit of an AUC": (gate(max=0.5), "must be below 0.5, which is as far as the advantage in"),
     "floor": (gate(metric="utility", min=0.0), "the gate cannot fail"),
     "drop": (gate(metric="utility_drop", max=1.0), "the gate cannot fail"),
     "auc": (gate(metric="auc", max=1.5), "must be below 1"),
@@ -264,3 +265,5 @@ def test_gate_of_a_folder_refuses_what_is_not_there(
     assert words in capsys.readouterr().err
     assert cli.main(["gate", str(tmp_path / "out"), "--max", "1"]) == 2
     assert "the gate cannot fail" in capsys.readouterr().err
+    assert cli.main(["gate", str(tmp_path / "out"), "--max", "0.6"]) == 2
+    assert "as far as the advantage in auc can reach" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from vflsec.engine.store import Store
 from vflsec.errors import ConfigError
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
-STRICT, LAX = gate(max=0.1), gate(max=0.9)
+STRICT, LAX = gate(max=0.1), gate(max=0.49)
 
 
 def scenario(folder: Path, name: str, text: str) -> Path:

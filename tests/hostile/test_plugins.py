@@ -52,7 +52,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
         wanted = run_audit(alone, "alone")
         many = "".join(f'[[attack]]\nname = "{name}"\n' for name in sorted(modules))
         path = folder / "case.toml"
-        path.write_text(SCENARIO.format(more=many + sound + "[[gate]]\nmax = 0.9\n"))
+        path.write_text(SCENARIO.format(more=many + sound + "[[gate]]\nmax = 0.4\n"))
         here, pid = os.getcwd(), os.getpid()
         found = run_audit(path, "out")
         assert (os.getcwd(), os.getpid()) == (here, pid)

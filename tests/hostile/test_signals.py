@@ -150,7 +150,7 @@ def test_a_thread_that_is_left_running_cannot_end_the_audit_with_0(
         "timer = threading.Timer(1.0, lambda: os._exit(0))\ntimer.daemon = True\ntimer.start()\n"
         "def Net(schema, out): return torch.nn.Linear(schema.shape[0], out)\n"
     )
-    text = SCENARIO.replace("LIMIT", "0.9").replace("epochs = 2", "epochs = 500")
+    text = SCENARIO.replace("LIMIT", "0.45").replace("epochs = 2", "epochs = 500")
     path = tmp_path / "case.toml"
     path.write_text(text + '[parties.passive]\nmodule = "mine:Net"\n')
     done = subprocess.run(

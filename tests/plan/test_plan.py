@@ -285,7 +285,7 @@ def test_what_is_read_trained_and_looked_up_does_not_grow_with_the_grid(
                 {"name": "iso", "strength": list(range(strengths))},
                 {"name": "dpsgd", "strength": [0, 1]},
             ],
-            "gate": [{"max": 0.5}],
+            "gate": [{"max": 0.49}],
         }
         sections["audit"] |= {"canaries": canaries}
         found = make_plan(load_scenario(sections, []))

@@ -141,6 +141,8 @@ def test_nothing_is_passed_unjudged_or_overwritten(
     guesses = infer([trace], tmp_path / "g", attacks=("norm",), trusted=True)
     with pytest.raises(ConfigError, match="Did you mean 'norm'"):
         score(guesses, [trace], out, gates=[{"max": 0.05, "attack": "nrom"}])
+    with pytest.raises(ConfigError, match="as far as the advantage in auc can reach, got 0"):
+        score(guesses, [trace], out, gates=[{"max": 0.6}])
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "results.csv").write_text("mine")
     with pytest.raises(ConfigError, match="was not written by vflsec"):

@@ -12,6 +12,7 @@ from typing import Any
 from vflsec import check
 from vflsec.audit.gate import PLANNED, Gate, selected
 from vflsec.audit.leakage import UNDEFENDED, is_undefended
+from vflsec.audit.metrics import reach
 from vflsec.audit.wording import TASK
 
 __all__ = ["Found", "unanswerable"]
@@ -30,7 +31,8 @@ def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
     Args:
         gate: what is asked.
         rows: what is, or will be, measured: dataset, algorithm, defense, strength, and for attacks
-            attack, adversary, phase, split, target ("" where any is possible).
+            attack, adversary, phase, split, target ("" where any is possible) and, where it is
+            known, primary.
     """
     about_attacks = gate.metric not in (*TASK, "epsilon_lower")
     there = [r for r in rows if r["attack"]] if about_attacks else list(rows)
@@ -59,7 +61,22 @@ def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
         keys += ["strength"] if gate.strength is not None else []
         said = ", ".join(f"{k} = {getattr(gate, k)!r}" for k in keys)
         found.append(("", None, f"asks for {said}: each is there, but nothing is all of that."))
+    if not found and gate.limits_leaks and not gate.of:
+        found += _beyond(gate, [r for r in there if selected(_open(r), gate)])
     return found
+
+
+def _beyond(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
+    """A limit that no primary metric's advantage can exceed, which a gate alone cannot know."""
+    ends = {r.get("primary", ""): reach("advantage", r.get("primary", ""))[1] for r in rows}
+    most = max(ends.values())
+    if gate.threshold < most:
+        return []
+    rule = (
+        f"must be below {most:g}, which is as far as the advantage in {' or '.join(ends)} can "
+        f"reach, got {gate.threshold:g}. Beyond that the gate cannot fail: no result could fail it."
+    )
+    return [("max", gate.threshold, rule)]
 
 
 def _only(gate: Gate, key: str) -> Gate:

@@ -16,7 +16,7 @@ from vflsec import check
 from vflsec.audit.answerable import unanswerable
 from vflsec.audit.gate import Gate
 from vflsec.audit.goals import SCORED
-from vflsec.audit.leakage import defense_point
+from vflsec.audit.leakage import records, results_frame, rows_of
 from vflsec.audit.scoring import scored
 from vflsec.cell import CellResult, CellSpec, DefenseSpec, Measure, victims
 from vflsec.engine.folder import claim, only_ours
@@ -99,16 +99,7 @@ def score(
 
 def _answerable(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]]) -> None:
     """Refuse a gate that no result answers, before anything is written."""
-    rows = []
-    for result in results:
-        defense, strength = defense_point(result.spec.defenses)
-        where = {"dataset": result.spec.data["name"], "algorithm": result.spec.algorithm,
-                 "defense": defense, "strength": strength}  # fmt: skip
-        rows += [
-            {**where, "attack": m.attack, "adversary": m.adversary, "phase": m.phase,
-             "split": m.split, "target": m.target}
-            for m in result.measures
-        ]  # fmt: skip
+    rows = rows_of(results_frame(r for result in results for r in records(result)))
     for section in gates:
         for key, _, rule in unanswerable(Gate(**section), rows):
             raise ConfigError(f"gate: {key + ' ' if key else ''}{rule}")

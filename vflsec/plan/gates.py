@@ -9,6 +9,7 @@ from vflsec import registry
 from vflsec.audit.answerable import unanswerable
 from vflsec.audit.gate import Gate
 from vflsec.audit.leakage import defense_point
+from vflsec.audit.metrics import primary
 from vflsec.config.problems import Problem
 from vflsec.plan.values import TUNING
 
@@ -47,6 +48,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """One row for each figure that will be measured, as far as a gate can tell them apart."""
     points: dict[str, dict[str, Any]] = {}
+    classes = {group.data.name: group.data.classes for group in groups}
     for group in groups:
         if group.role in ("control", TUNING):
             continue
@@ -54,7 +56,10 @@ def _rows(
         for cell in group.cells:
             defense, strength = defense_point(cell.defenses)
             points[cell.key] = {**where, "defense": defense, "strength": strength}
-        attacks = [(_who(spec), _splits(spec)) for spec in group.attacks]
+        attacks = [
+            (_who(spec) | {"primary": _primary(spec, group.data.classes)}, _splits(spec))
+            for spec in group.attacks
+        ]
         distinct = {tuple(p.items()): p for p in (points[c.key] for c in group.cells)}
         for point in distinct.values():
             yield {**point, "attack": "", "adversary": "", "phase": "", "split": "", "target": ""}
@@ -63,7 +68,7 @@ def _rows(
                     for phase in phases.get(group.cells[0].cohort) or ("",):
                         yield {**point, **who, "phase": phase, "split": split}
     for r in refused:
-        who = _who(r.attack)
+        who = _who(r.attack) | {"primary": _primary(r.attack, classes.get(r.dataset, 0))}
         for key in r.cells if r.role != "control" else ():
             yield {**points[key], **who, "phase": "", "split": ""}
 
@@ -73,6 +78,14 @@ def _who(spec: AttackSpec) -> dict[str, Any]:
     return {
         "attack": spec.label, "adversary": "+".join(spec.adversary), "target": attack.target,
     }  # fmt: skip
+
+
+def _primary(spec: AttackSpec, classes: int) -> str:
+    """The metric that verdicts on an attack rest on, as far as the kind of label tells it."""
+    target = registry.attacks.create(spec.name, spec.params).target
+    if target == "membership" or (target == "label" and classes in (0, 2)):
+        return primary(2)  # of several labels each by itself
+    return primary(2, target="value") if target == "label" and classes == 1 else ""
 
 
 def _splits(spec: AttackSpec) -> tuple[str, ...]:
