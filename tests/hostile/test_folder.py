@@ -37,6 +37,28 @@ def go(planted: Planted, *args: object) -> int:
         return cli.main([str(a) for a in args])
 
 
+def test_a_killed_audit_leaves_no_earlier_verdict(tmp_path: Path) -> None:
+    """A build that uploads reports whatever happened showed the PASS of the commit before."""
+    said = ("summary.json", "report.html", "junit.xml", "results.sarif", "summary.md")
+    out = tmp_path / "out"
+
+    class Killed(Planted):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            raise KeyboardInterrupt
+
+    first = scenario(tmp_path, "case", LAX)
+    assert go(Planted(LEAKS), "audit", first, "--out", out) == 0
+    assert all((out / name).is_file() for name in said)
+    edited = tmp_path / "edited.toml"
+    edited.write_text(SCENARIO.replace("seeds = 5", "seeds = 6") + STRICT, encoding="utf-8")
+    assert go(Killed(LEAKS), "audit", edited, "--out", out) == 130
+    assert not any((out / name).exists() for name in said)
+    assert cli.main(["report", str(out)]) == 2
+    assert cli.main(["gate", str(out)]) in (1, 3)
+    assert go(Planted(LEAKS), "audit", edited, "--out", out) == 1
+    assert all((out / name).is_file() for name in said)
+
+
 def test_two_audits_in_one_folder_do_not_swap_verdicts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

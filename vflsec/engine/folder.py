@@ -18,7 +18,8 @@ from vflsec.engine.views import clear_views, tidy_views
 from vflsec.errors import ConfigError
 from vflsec.files import make_folder
 
-__all__ = ["LOCK_NAME", "OUR_FILES", "Lock", "claim", "clear", "only_ours", "probe", "tidy"]
+__all__ = ["LOCK_NAME", "OUR_FILES", "Lock", "claim", "clear", "only_ours", "probe", "tidy",
+           "withdraw"]  # fmt: skip
 
 LOCK_NAME = "results.lock"
 
@@ -217,6 +218,16 @@ def clear(folder: Path) -> None:
         if name != LOCK_NAME:
             _remove(folder / name)
     clear_views(folder, _remove)
+
+
+def withdraw(folder: Path) -> None:
+    """Remove what says how an earlier audit ended, for another has begun and may be killed.
+
+    Raises:
+        ConfigError: a file cannot be removed.
+    """
+    for name in ("summary.json", *REPORTS):
+        _remove(folder / name)
 
 
 def tidy(folder: Path) -> None:

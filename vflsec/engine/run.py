@@ -22,7 +22,7 @@ from vflsec.engine.executor import (
     do_work,
     missing_work,
 )
-from vflsec.engine.folder import claim, clear, only_ours, probe, tidy
+from vflsec.engine.folder import claim, clear, only_ours, probe, tidy, withdraw
 from vflsec.engine.judge import judge
 from vflsec.engine.options import Options
 from vflsec.engine.parallel import few, run_parallel
@@ -152,6 +152,8 @@ def _run(
                     record["shard"] = str(how.part)
                     parts = divided(plan.groups, how.part.of)
                     plan = replace(plan, groups=parts[how.part.index - 1])
+                if store.unfinished(record["wanted"]):
+                    withdraw(folder)
                 store.set_meta("audit", record)
                 _refuse(store, plan)
                 do(plan, record=record)
