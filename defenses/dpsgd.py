@@ -134,7 +134,7 @@ class DPSGD(Policy):
         everyone = [(strength, uses), *(p for p in uses.peers.values() if p is not None)]
         releases = uses.most
         if uses.batches:
-            releases = sum(b.steps * b.uses for b in uses.batches)
+            releases = max(releases, sum(b.steps * b.uses for b in uses.batches))
             made, over = self._sampled(everyone)
         else:
             spent = sum(of.most / s**2 for s, of in everyone)

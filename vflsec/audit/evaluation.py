@@ -78,10 +78,21 @@ def costs(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict
             "seconds": sum(r.seconds for r in of) / len(of),
             "traffic": _traffic(of),
             "encryption": _encryption(of),
-            "guarantees": of[0].guarantees,
+            "guarantees": _weakest(of),
         }
         for point, of in by_point.items()
     ]
+
+
+def _weakest(of: Sequence[CellResult]) -> list[Mapping[str, Any]]:
+    """What every cell of a point promises, defense by defense: counts differ by seed, so that it is
+    the largest epsilon, and none where one cell claims none.
+    """
+
+    def weak(g: Mapping[str, Any]) -> tuple[bool, float]:
+        return g.get("epsilon") is None, g.get("epsilon") or 0.0
+
+    return [max(each, key=weak) for each in zip(*(r.guarantees for r in of), strict=True)]
 
 
 def _encryption(of: Sequence[CellResult]) -> dict[str, float]:

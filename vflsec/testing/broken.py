@@ -43,10 +43,13 @@ class BrokenClaim(Policy):
     counted = "labels"
 
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
-        none = unclaimed(uses_of(facts), self.counted)
+        uses = uses_of(facts)
+        none = unclaimed(uses, self.counted)
         if strength <= 0 or none is not None:
             return none or OFF
-        return Guarantee("label", 1 / strength, 0.0, "a closed form", 1, "a label", "change", "all")
+        return Guarantee(
+            "label", 1 / strength, 0.0, "a closed form", uses.most, "a label", "change", "all"
+        )
 
 
 class HalfFlips(BrokenClaim):

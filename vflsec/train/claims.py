@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from vflsec.binding import Binding
-from vflsec.counts import Uses
+from vflsec.counts import Uses, uses_of
 from vflsec.federation import Federation
 from vflsec.party import Party
-from vflsec.policy import Policy
+from vflsec.policy import OFF, Guarantee, Policy, unclaimed
 
-__all__ = ["uses_in"]
+__all__ = ["promised", "uses_in"]
 
 _COUPLES = (
     "columns", "loss", "penalty", "model", "optimizer", "outgoing", "incoming", "link", "relabel",
 )  # fmt: skip
+
+
+def promised(policy: Policy, strength: float, facts: Mapping[str, Any]) -> Guarantee:
+    """What `policy` promises of a run with these facts, as far as it was counted.
+
+    An epsilon is dropped, with the reason, whoever wrote the policy: if it is switched off, if it
+    names no hook to be counted or nothing or something past it was, if it composes over fewer uses
+    than there were, or if its numbers are none of differential privacy.
+    """
+    made = policy.guarantee(strength, dict(facts))
+    if made.epsilon is None:
+        return made
+    if policy.strengths and strength <= 0:
+        return OFF
+    if not policy.counted:
+        return Guarantee(reason=f"{policy.name} names no hook whose uses could be counted")
+    uses = uses_of(facts)
+    none = unclaimed(uses, policy.counted)
+    if none is not None:
+        return none
+    if made.protects not in ("label", "row"):
+        return Guarantee(reason=f"{policy.name} does not say whether it protects a label or a row")
+    if not (0 <= made.epsilon < math.inf and 0 <= made.delta < 1):
+        return Guarantee(reason=f"epsilon {made.epsilon}, delta {made.delta} are no guarantee")
+    if made.releases < uses.most:
+        return Guarantee(
+            reason=f"it composes over {made.releases} uses of a row, and {uses.most} were counted"
+        )
+    return made
 
 
 def uses_in(fed: Federation, policy: Policy, r: int) -> Uses:

@@ -20,7 +20,7 @@ from vflsec.nn.replicas import LEAST, Replicas
 from vflsec.policy import Guarantee, Policy
 from vflsec.rng import generator
 from vflsec.task import Stack, Task
-from vflsec.train.claims import uses_in
+from vflsec.train.claims import promised, uses_in
 from vflsec.train.demand import Demand, recordings
 from vflsec.train.forecast import first_steps
 from vflsec.train.loop import predict, run_phases
@@ -180,7 +180,7 @@ class Training:
 
     def guarantee(self, policy: Policy, strength: float, r: int) -> Guarantee:
         """What one of the defenses promises in replica `r`, by what was counted there."""
-        return policy.guarantee(strength, {**self.facts, "uses": uses_in(self.fed, policy, r)})
+        return promised(policy, strength, {**self.facts, "uses": uses_in(self.fed, policy, r)})
 
     def rehearse(
         self, timed: list[tuple[int, float]] | None = None
@@ -200,7 +200,7 @@ class Training:
                 seen = uses_in(self.fed, policy, 0)
                 peers = {p: found and (found[0], uses) for p, found in seen.peers.items()}
                 uses = replace(uses, past=seen.past, peers=peers)
-                made = policy.guarantee(spec.strength or 0.0, {**self.facts, "uses": uses})
+                made = promised(policy, spec.strength or 0.0, {**self.facts, "uses": uses})
                 out.append((policy.name, made))
         return phases, out
 
