@@ -132,9 +132,11 @@ class DPSGD(Policy):
                 )
             )
         everyone = [(strength, uses), *(p for p in uses.peers.values() if p is not None)]
-        releases = uses.most
+        releases = max(uses.most, sum(b.steps * b.uses for b in uses.batches))
+        lost = sum(accounting.beyond_normal(s, max(releases, of.most)) for s, of in everyone)
+        if lost >= self.delta:
+            return Guarantee(reason="noise of 53 bits ends where steps still are at this delta")
         if uses.batches:
-            releases = max(releases, sum(b.steps * b.uses for b in uses.batches))
             made, over = self._sampled(everyone)
         else:
             spent = sum(of.most / s**2 for s, of in everyone)
@@ -143,7 +145,7 @@ class DPSGD(Policy):
         if made is None:
             return Guarantee(reason="Poisson batches may be cut too often at this epsilon")
         return Guarantee(
-            protects="row", epsilon=made.epsilon, delta=made.delta, releases=releases,
+            protects="row", epsilon=made.epsilon, delta=made.delta + lost, releases=releases,
             accountant=made.accountant, what="a training row, columns of all parties and label,",
             neighbours="zeroing it out", against="whoever gets the weights of all parties",
             over=f"{over}, {len(everyone)} {'party' if len(everyone) == 1 else 'parties'}",

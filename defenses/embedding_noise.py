@@ -85,11 +85,11 @@ class EmbeddingNoise(Policy):
             return OFF
         uses = uses_of(facts)
         each = moved_by_two(self.distribution, strength, 1, self.delta)
-        none = unclaimed(uses, "outgoing", each.epsilon)
+        releases = uses.most + self.predictions
+        made = moved_by_two(self.distribution, strength, max(1, releases), self.delta)
+        none = unclaimed(uses, "outgoing", each.epsilon, made.epsilon)
         if none is not None:
             return none
-        releases = uses.most + self.predictions
-        made = moved_by_two(self.distribution, strength, releases, self.delta)
         more = f", {self.predictions} more after training" if self.predictions else ""
         return Guarantee(
             protects="row", epsilon=made.epsilon, delta=made.delta, releases=releases,

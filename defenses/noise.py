@@ -24,7 +24,8 @@ ICML 2018, theorem 8; Mironov, "Renyi differential privacy", CSF 2017, table II.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -35,6 +36,9 @@ from vflsec.accounting import Account
 from vflsec.counts import uses_of
 from vflsec.message import Message
 from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, batch, unclaimed
+
+RARE = 2.0**-30
+"""How likely an exception from a pure epsilon may be."""
 
 ALIASES = ("gaussian_noise", "laplace_noise", "noisy_gradients")
 
@@ -83,10 +87,10 @@ class Noise(Policy):
             return Guarantee(reason="rows are not clipped, so this is noise without an accountant")
         uses = uses_of(facts)
         each = moved_by_two(self.distribution, strength, 1, self.delta)
-        none = unclaimed(uses, "outgoing", each.epsilon)
+        made = moved_by_two(self.distribution, strength, max(1, uses.most), self.delta)
+        none = unclaimed(uses, "outgoing", each.epsilon, made.epsilon)
         if none is not None:
             return none
-        made = moved_by_two(self.distribution, strength, uses.most, self.delta)
         return Guarantee(
             protects="label", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
             accountant=made.accountant, what="the label of a row in its own gradient messages",
@@ -103,10 +107,18 @@ class Noise(Policy):
 
 
 def moved_by_two(distribution: str, strength: float, releases: int, delta: float) -> Account:
-    """What releases cost whose noise is `strength` times the length of rows that move by two."""
+    """What releases cost whose noise is `strength` times the length of rows that move by two.
+
+    What a neighbour never sends, for noise of 53 bits ends, is added to delta; where it is more
+    than delta, or more than `RARE` beside a pure epsilon, epsilon is infinite.
+    """
     if distribution == "gaussian":
-        return accounting.gaussian(strength / 2, releases, delta)
-    return accounting.laplace([2 / strength], releases, delta)
+        lost = accounting.beyond_normal(strength / 2, releases)
+        made = accounting.gaussian(strength / 2, releases, delta)
+        return replace(made, delta=delta + lost, epsilon=made.epsilon if lost < delta else math.inf)
+    lost = accounting.beyond_laplace(2 / strength, releases)
+    made = accounting.laplace([2 / strength], releases, delta)
+    return made if lost <= RARE else replace(made, epsilon=math.inf)
 
 
 def shorten(x: Tensor, length: float, order: int = 2) -> Tensor:

@@ -22,13 +22,27 @@ from vflsec import check
 from vflsec.errors import MissingDependencyError
 
 __all__ = [
-    "FINEST", "Account", "check_delta", "gaussian", "laplace", "on_grid", "subsampled_gaussian",
-    "subsampled_gaussians",
+    "FINEST", "Account", "beyond_laplace", "beyond_normal", "check_delta", "gaussian", "laplace",
+    "on_grid", "subsampled_gaussian", "subsampled_gaussians",
 ]  # fmt: skip
 
 FINEST = 36.0
 """The largest epsilon of one use that is stated: noise of 53 bits knows no chance below 2^-53."""
 GRID = 2.0**-24
+REACH = 8.4
+"""Standard deviations at which normal numbers of 53 bits end, sqrt(106 ln 2) = 8.57, less a bit."""
+
+
+def beyond_normal(noise: float, releases: int = 1) -> float:
+    """The chance that some release with Gaussian noise of `noise` times the sensitivity lies where
+    the noise of a neighbour, drawn in 53 bits, never gets: that much more is delta.
+    """
+    return releases * float(special.ndtr(1 / noise - REACH))
+
+
+def beyond_laplace(shift: float, releases: int = 1) -> float:
+    """The same of Laplace noise and a number that moves by `shift` of its scale."""
+    return releases * 0.5 * math.exp(min(shift - FINEST, 0.0))
 
 
 def on_grid(value: Tensor, noise: Tensor, scale: Tensor | float = 1.0) -> Tensor:

@@ -97,15 +97,18 @@ class Guarantee:
 OFF = Guarantee(reason="it is switched off")
 
 
-def unclaimed(uses: Uses, hook: str, each: float = 0.0) -> Guarantee | None:
+def unclaimed(uses: Uses, hook: str, each: float = 0.0, together: float = 0.0) -> Guarantee | None:
     """No guarantee, with the reason, if counts forbid one for a policy that works by `hook`.
 
-    Or if one use costs an epsilon of `each` that is finer than numbers are drawn.
+    Or if one use costs an epsilon of `each` that is finer than numbers are drawn, or all of them
+    `together` an infinite one.
     """
     if uses.past:
         return Guarantee(reason=" and ".join(uses.past))
     if not uses.most:
         return Guarantee(reason=f"nothing was counted, its hook ({hook}) was not called")
+    if math.isinf(max(each, together)):
+        return Guarantee(reason="noise of 53 bits ends where releases still are at this delta")
     if each > FINEST:
         return Guarantee(
             reason=f"an epsilon above {FINEST:g} for one use is finer than coins and noise of 53 "

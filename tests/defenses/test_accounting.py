@@ -84,3 +84,34 @@ def test_bad_delta(delta: float) -> None:
 def test_bad_noise(noise: float) -> None:
     with pytest.raises(ConfigError, match="noise must be a finite number > 0"):
         accounting.gaussian(noise, 1, 1e-5)
+
+
+def test_what_noise_of_53_bits_never_reaches_is_in_delta() -> None:
+    """Normal numbers are made of uniform ones on a grid of 2^-53, so none is beyond 8.572.
+
+    Of two rows at distance 5 (clipped, strength 0.4) one sends beyond that with a chance of
+    1.8e-4, the other never: no epsilon goes with delta 1e-5, and 33.1 was claimed.
+    """
+    from scipy.stats import norm
+
+    from vflsec import registry
+    from vflsec.counts import Uses
+
+    last = math.sqrt(-2 * math.log(2.0**-53))
+    for name, hook in (("noise", {"clip": 1.0}), ("embedding_noise", {})):
+        for delta in (1e-5, 1e-9, 1e-15):
+            params = {**hook, "distribution": "gaussian", "delta": delta}
+            policy = registry.defenses.create(name, params)
+            for strength in (0.4, 0.5, 0.8, 1.3, 2.0, 8.0):
+                for uses in (1, 30):
+                    made = policy.guarantee(strength, {"uses": Uses(counted=uses)})
+                    alone = uses * float(norm.sf(last - 2 / strength))
+                    assert made.epsilon is None or made.delta >= delta + alone
+                    assert made.epsilon is not None or alone > delta / 10 or strength < 1
+    laplace = registry.defenses.create("embedding_noise", {"distribution": "laplace"})
+    none = laplace.guarantee(1 / 15, {"uses": Uses(counted=1)})  # exceptions of 1.2e-3
+    assert none.epsilon is None
+    assert "ends where releases still are" in none.reason
+    dpsgd = registry.defenses.create("dpsgd", {})
+    assert dpsgd.guarantee(0.2, {"uses": Uses(counted=1)}).epsilon is None  # a distance of 5
+    assert dpsgd.guarantee(1.0, {"uses": Uses(counted=1)}).epsilon == pytest.approx(4.377, abs=1e-3)
