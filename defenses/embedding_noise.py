@@ -63,6 +63,7 @@ class EmbeddingNoise(Policy):
     covers = frozenset({"embedding"})
     reveals = frozenset({"gradient"})
     counted = "outgoing"
+    by_row = True
     owner = "passive"
 
     def __post_init__(self) -> None:

@@ -111,6 +111,7 @@ def divergence(mean: Tensor, std: Tensor) -> Tensor:
 class MID(Policy):
     """No hyper-parameters."""
 
+    by_row = True
     quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "weight of the divergence (0 = no bottleneck)"
 

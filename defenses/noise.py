@@ -62,6 +62,7 @@ class Noise(Policy):
     )
     covers = frozenset({"gradient"})
     counted = "outgoing"
+    by_row = True
 
     def __post_init__(self) -> None:
         check.one_of("noise.distribution", self.distribution, ("laplace", "gaussian"))
@@ -99,8 +100,9 @@ class Noise(Policy):
             given=f"{SPLIT} the models and the other messages",
             leaves=(
                 "the top model is trained on true labels, so its weights (and through them other "
-                "rows' gradients and all predictions) are a second way out; validation labels used "
-                f"for early stopping, {AGAIN}"
+                "rows' gradients and all predictions) are a second way out; what a loss over the "
+                "batch carries into other rows' gradients; validation labels used for early "
+                f"stopping, {AGAIN}"
             ),
             reason="",
         )  # fmt: skip

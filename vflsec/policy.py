@@ -107,13 +107,11 @@ def unclaimed(uses: Uses, hook: str, each: float = 0.0, together: float = 0.0) -
         return Guarantee(reason=" and ".join(uses.past))
     if not uses.most:
         return Guarantee(reason=f"nothing was counted, its hook ({hook}) was not called")
-    if math.isinf(max(each, together)):
-        return Guarantee(reason="noise of 53 bits ends where releases still are at this delta")
-    if each > FINEST:
+    if each > FINEST or math.isinf(together):
         return Guarantee(
-            reason=f"an epsilon above {FINEST:g} for one use is finer than coins and noise of 53 "
-            "bits"
-        )  # fmt: skip
+            reason=f"an epsilon above {FINEST:g} for one use, or beside so small a delta, is finer "
+            "than coins and noise of 53 bits"
+        )
     return None
 
 
@@ -227,8 +225,9 @@ class Policy:
         counted: the hook whose uses an epsilon composes over (``labels``, ``loss``, ``outgoing``
             or ``gradients``), for a policy that claims one; the engine counts them by row.
         poisson: True if batches must be Poisson samples.
-        by_row: True if `labels` computes what it gives for a row from that row alone; otherwise
-            claims of single rows beside it, by losses or gradients, end.
+        by_row: True if `labels`, `outgoing` and `penalty` compute what they give for a row from
+            that row alone; otherwise claims of single rows beside it, by losses, gradients or later
+            messages, end.
         quantities: True if it has a meaning where the label is no class: a quantity, which comes as
             values (R, b, 1) with logits that are the answers, or several labels (R, b, L).
         reveals: kinds of the owner's row-wise messages that carry what it protects too, and that

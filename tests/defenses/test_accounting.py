@@ -111,7 +111,7 @@ def test_what_noise_of_53_bits_never_reaches_is_in_delta() -> None:
     laplace = registry.defenses.create("embedding_noise", {"distribution": "laplace"})
     none = laplace.guarantee(1 / 15, {"uses": Uses(counted=1)})  # exceptions of 1.2e-3
     assert none.epsilon is None
-    assert "ends where releases still are" in none.reason
+    assert "finer than coins and noise" in none.reason
     dpsgd = registry.defenses.create("dpsgd", {})
     assert dpsgd.guarantee(0.2, {"uses": Uses(counted=1)}).epsilon is None  # a distance of 5
     assert dpsgd.guarantee(1.0, {"uses": Uses(counted=1)}).epsilon == pytest.approx(4.377, abs=1e-3)

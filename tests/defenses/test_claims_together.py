@@ -12,6 +12,7 @@ from torch import Tensor
 from vflsec import accounting, registry
 from vflsec.counts import Uses
 from vflsec.errors import ConfigError
+from vflsec.message import Message
 from vflsec.policy import Guarantee, Policy
 from vflsec.testing import small_stack, train
 from vflsec.testing.worlds import Trained
@@ -133,8 +134,8 @@ CLIPPED = ("noise", {"clip": 1.0, "distribution": "gaussian"}, 2.0, "active")
 
 @pytest.mark.parametrize(
     ("order", "ends"),
-    [(("noise", "marvell"), True), (("marvell", "noise"), False), (("noise", "compression"), False),
-     (("ppdl", "marvell"), True), (("noise", "gradient_average"), False)],
+    [(("noise", "marvell"), True), (("noise", "compression"), False), (("ppdl", "marvell"), True),
+     (("noise", "gradient_average"), False)],
 )  # fmt: skip
 def test_a_policy_that_reads_labels_after_the_noise_ends_its_claim(
     order: tuple[str, str], ends: bool
@@ -285,3 +286,67 @@ def test_claims_of_labels_are_refused_where_the_label_is_a_quantity(name: str) -
         return
     with pytest.raises(ConfigError, match=rf"^{name}: the label must be a class, got 'a quantity'"):
         policy.check_label(1)
+
+
+# Messages of other rows of the batch
+
+
+CARRIES = [
+    ("gradient_average", {}, True), ("compression", {}, True), ("iso", {}, True),
+    ("marvell", {}, True), ("dcor", {}, True), ("mid", {}, False), ("label_dp", {}, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("claimant", ["noise", "ppdl"])
+@pytest.mark.parametrize(("name", "params", "carries"), CARRIES)
+def test_what_mixes_the_rows_of_a_batch_before_noise_ends_its_claim(
+    name: str, params: dict[str, Any], carries: bool, claimant: str
+) -> None:
+    """Its epsilon is of a row's own messages, and its label left with all of the batch."""
+    noise = (claimant, {"clip": 1.0} if claimant == "noise" else {}, 2.0, "active")
+    beside = (name, params, 0.5, "active")
+    found = {}
+    for order in ((beside, noise), (noise, beside)):
+        _, claims = trained(*order)
+        found[order[0][0]] = {made.reason for p, made in claims if p.name == claimant}
+    assert found[name] == {
+        f"{name} before it may carry a row into other rows' messages" if carries else ""
+    }
+    if name in ("gradient_average", "compression", "iso"):  # afterwards it is only processing
+        assert found[claimant] == {""}
+
+
+def test_a_batch_of_means_tells_the_label_that_one_message_hides() -> None:
+    """64 messages of one mean with noise of their own, each at epsilon 4.4, tell it every time."""
+    noise = registry.defenses.create("noise", {"clip": 1.0, "distribution": "gaussian"})
+    mean = registry.defenses.create("gradient_average")
+    rows = torch.arange(64).unsqueeze(0)
+    says = []
+    for label in (-1.0, 1.0):
+        for seed in range(50):
+            g = torch.zeros(1, 64, 1)
+            g[0, 0, 0] = 64 * label
+            message = Message("gradient", "active", "passive1", g, rows)
+            for policy, strength in ((mean, 1.0), (noise, 2.0)):
+                own = owner(policy, [strength], seeds=[seed])
+                message = message.with_tensor(policy.outgoing(message, own), policy.name)
+            says.append(float(message.tensor.mean()) * label)
+    assert noise.guarantee(2.0, {"uses": Uses(counted=1)}).epsilon < 4.4
+    assert min(says) > 0
+
+
+def test_what_goes_past_a_policy_at_one_party_ends_the_claim_of_all() -> None:
+    """Of two parties with as many uses the first was asked: what the other told was lost."""
+    policy = registry.defenses.create("embedding_noise")
+    on = torch.ones(2, dtype=torch.float64)
+    stack = small_stack([0, 0], widths=(4, 3, 3))
+    run = train(
+        registry.algorithms.create("splitnn", QUICK), stack, [0, 0],
+        {p: [(policy, on)] for p in ("passive1", "passive2")},
+    )  # fmt: skip
+    assert uses_in(run.fed, policy, 0).past == ()
+    for party in ("passive1", "passive2"):
+        (bound,) = run.fed.parties[party].bindings
+        assert bound.own.uses is not None
+        bound.own.uses.passed(f"something of {party}")
+        assert f"something of {party}" in uses_in(run.fed, policy, 0).past

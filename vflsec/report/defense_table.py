@@ -33,20 +33,20 @@ inference (an early stop counts as if it had not been). `vflsec check` predicts 
 phases' plans; a run that exceeds the prediction withdraws the claim. Nothing is claimed, and the
 reason is given, where the hook was never called (which also fails the audit), where labels are used
 past it (by the algorithm, or by another defense that reads them or mixes labels of rows), where a
-party that trains has no DP-SGD beside one that has, or where one use would cost more than epsilon
-36: coins and noise are drawn in 53 bits, which know no smaller chance. Normal numbers of 53 bits
-end at 8.57 standard deviations; what lies beyond is added to delta, and claims end where it is
-more. The engine holds every policy to this, a plug-in's too: one that names no hook in `counted`,
-that is switched off, or whose `releases` are fewer than the uses that were counted claims nothing.
-For each strength reports show the claim that all seeds keep: their largest epsilon, and none where
-one seed has none. Every claim says what it protects, under which change, against whom, composed
-over what, and under which conditions; the report prints it as one sentence and `summary.json` holds
-the parts. Beside it stands what canaries measure: training rows whose label (or columns) a coin
-decides go through a copy of the training and are guessed from what the adversary sees. For DP-SGD a
-coin decides whether a row is there or zeroed out, and all parties' weights after every step are
-seen (where these do not fit into 2 GB, the hook alone is measured, and the result says so). Only a
-contradiction means something. `[audit] canaries = false` leaves the copies out, and the claim is
-said to be untested.
+policy before it or a penalty may carry a row into other rows' messages, where a party that trains
+has no DP-SGD beside one that has, or where one use would cost more than epsilon 36: coins and noise
+are drawn in 53 bits, which know no smaller chance. Normal numbers of 53 bits end at 8.57 standard
+deviations; what lies beyond is added to delta, and claims end where it is more. The engine holds
+every policy to this, a plug-in's too: one that names no hook in `counted`, that is switched off, or
+whose `releases` are fewer than the uses that were counted claims nothing. For each strength reports
+show the claim that all seeds keep: their largest epsilon, and none where one seed has none. Every
+claim says what it protects, under which change, against whom, composed over what, and under which
+conditions; the report prints it as one sentence and `summary.json` holds the parts. Beside it
+stands what canaries measure: training rows whose label (or columns) a coin decides go through a
+copy of the training and are guessed from what the adversary sees. For DP-SGD a coin decides whether
+a row is there or zeroed out, and all parties' weights after every step are seen (where these do not
+fit into 2 GB, the hook alone is measured, and the result says so). Only a contradiction means
+something. `[audit] canaries = false` leaves the copies out, and the claim is said to be untested.
 
 **What is released besides.** Claims about labels are given the split of the rows, which is
 stratified by label: whoever knows all other labels reads the last one off it. They are claims of

@@ -59,7 +59,7 @@ def uses_in(fed: Federation, policy: Policy, r: int) -> Uses:
     if not found:
         return Uses()
     party, uses = max(found, key=lambda one: one[1].most)
-    past = list(uses.past)
+    past = list(dict.fromkeys(how for _, of in found for how in of.past))
     if policy.counted == "gradients":
         past += [f"{party.name} also trains without it: {what}" for what in party.unprotected]
         past += [
@@ -84,6 +84,12 @@ def uses_in(fed: Federation, policy: Policy, r: int) -> Uses:
             for b in _others(fed, policy, r)
             if b.policy.overrides("labels") and not b.policy.by_row
         ]
+    if policy.counted == "outgoing":
+        past += [
+            f"{b.policy.name} before it may carry a row into other rows' messages"
+            for b in _others(fed, policy, r)
+            if b.own.party == party.name and not b.policy.by_row and _reaches(party, b, policy)
+        ]
     if policy.counted == "labels":
         past += [
             f"{b.policy.name} beside it answers from the true labels"
@@ -99,6 +105,17 @@ def _others(fed: Federation, policy: Policy, r: int) -> Iterator[Binding]:
         for b in p.bindings:
             if b.policy is not policy and float(b.own.strength[r]) > 0:
                 yield b
+
+
+def _reaches(party: Party, other: Binding, policy: Policy) -> bool:
+    """True if `other` treats messages of `policy` before it does, or shapes the loss of which they
+    are gradients.
+    """
+    if party.active and other.policy.overrides("penalty"):
+        return True
+    first = next(b for b in party.bindings if b is other or b.policy is policy)
+    same = other.policy.covers & policy.covers
+    return first is other and bool(same) and other.policy.overrides("outgoing")
 
 
 def _peer(party: Party, policy: Policy, r: int) -> tuple[float, Uses] | None:
