@@ -85,14 +85,14 @@ class Direction(Attack):
         known = view.require_known().of_class(0)
         known = known[torch.isin(known, table.rows)]
         against = known[: self.positives if self.negatives else 0]
-        g = table.tensor.flatten(1)  # (n, d)
-        signed = [table.of_rows(hints).flatten(1)]  # (q, d)
+        g = table.tensor.flatten(1).double()  # (n, d), whose squares float32 may not hold
+        signed = [table.of_rows(hints).flatten(1).double()]  # (q, d)
         if len(against):
-            signed.append(-table.of_rows(against).flatten(1))
+            signed.append(-table.of_rows(against).flatten(1).double())
         total = torch.cat(signed)
         if self.measure == "cosine":
-            g = nn.functional.normalize(g, dim=1)
-            weight = torch.linalg.vector_norm(total, dim=1).sum().clamp_min(1e-30)
+            g = nn.functional.normalize(g, dim=1, eps=1e-300)
+            weight = torch.linalg.vector_norm(total, dim=1).sum().clamp_min(1e-300)
         else:
             weight = torch.tensor(float(len(total)))
         score = g @ total.sum(0) / weight

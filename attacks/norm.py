@@ -65,7 +65,7 @@ class Norm(Attack):
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         g = view.received("gradient", self.form)
-        score = torch.linalg.vector_norm(g.tensor.flatten(1), dim=1)  # (n,)
+        score = torch.linalg.vector_norm(g.tensor.flatten(1).double(), dim=1)  # (n,)
         rare = 1.0 if float(view.require_prior()[1]) <= 0.5 else -1.0
         score = rare * score
         value = score if self.accumulate else within_groups(score, g.step)

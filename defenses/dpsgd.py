@@ -145,7 +145,8 @@ class DPSGD(Policy):
         if made is None:
             return Guarantee(reason="Poisson batches may be cut too often at this epsilon")
         return Guarantee(
-            protects="row", epsilon=made.epsilon, delta=made.delta + lost, releases=releases,
+            protects="row", epsilon=made.epsilon, delta=accounting.widened(self.delta, lost),
+            releases=releases,
             accountant=made.accountant, what="a training row, columns of all parties and label,",
             neighbours="zeroing it out", against="whoever gets the weights of all parties",
             over=f"{over}, {len(everyone)} {'party' if len(everyone) == 1 else 'parties'}",

@@ -117,7 +117,9 @@ def moved_by_two(distribution: str, strength: float, releases: int, delta: float
     if distribution == "gaussian":
         lost = accounting.beyond_normal(strength / 2, releases)
         made = accounting.gaussian(strength / 2, releases, delta)
-        return replace(made, delta=delta + lost, epsilon=made.epsilon if lost < delta else math.inf)
+        if lost >= delta:
+            return replace(made, epsilon=math.inf)
+        return replace(made, delta=accounting.widened(delta, lost))
     lost = accounting.beyond_laplace(2 / strength, releases)
     made = accounting.laplace([2 / strength], releases, delta)
     return made if lost <= RARE else replace(made, epsilon=math.inf)

@@ -23,7 +23,7 @@ from vflsec.errors import MissingDependencyError
 
 __all__ = [
     "FINEST", "Account", "beyond_laplace", "beyond_normal", "check_delta", "gaussian", "laplace",
-    "on_grid", "subsampled_gaussian", "subsampled_gaussians",
+    "on_grid", "subsampled_gaussian", "subsampled_gaussians", "widened",
 ]  # fmt: skip
 
 FINEST = 36.0
@@ -38,6 +38,11 @@ def beyond_normal(noise: float, releases: int = 1) -> float:
     the noise of a neighbour, drawn in 53 bits, never gets: that much more is delta.
     """
     return releases * float(special.ndtr(1 / noise - REACH))
+
+
+def widened(delta: float, lost: float) -> float:
+    """`delta` with what :func:`beyond_normal` found, if its first four digits change by it."""
+    return delta + lost if lost > 1e-4 * delta else delta
 
 
 def beyond_laplace(shift: float, releases: int = 1) -> float:

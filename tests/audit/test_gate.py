@@ -333,6 +333,10 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     assert (few.verdict, "on 19 rows" in few.reason) == ("INCONCLUSIVE", True)
     tied = one(rows(0.0, (0.0,) * 5), gate)
     assert (tied.verdict, "the same figure on all 5 seeds" in tied.reason) == ("INCONCLUSIVE", True)
+    weak = ({"majority": {"value": 0.6 + e, "cv": None}} for e in (0.0, 0.01, -0.01, 0.02, 0.0))
+    dead = [r | {"controls": c} for r, c in zip(rows(0.0, (0.0,) * 5), weak, strict=True)]
+    blank = one(dead, gate)  # AUC 0.5 on every seed; it is the controls that differ
+    assert (blank.verdict, "tells no two rows apart" in blank.reason) == ("INCONCLUSIVE", True)
     silent = [*rows(0.0)[:2], *[r | {"value": None} for r in rows(0.0)[2:]]]
     lost = one([*silent, *rows(0.0)[2:3]], gate)
     assert lost.verdict == "INCONCLUSIVE"

@@ -106,7 +106,7 @@ def test_what_noise_of_53_bits_never_reaches_is_in_delta() -> None:
                 for uses in (1, 30):
                     made = policy.guarantee(strength, {"uses": Uses(counted=uses)})
                     alone = uses * float(norm.sf(last - 2 / strength))
-                    assert made.epsilon is None or made.delta >= delta + alone
+                    assert made.epsilon is None or made.delta >= (delta + alone) / 1.0001
                     assert made.epsilon is not None or alone > delta / 10 or strength < 1
     laplace = registry.defenses.create("embedding_noise", {"distribution": "laplace"})
     none = laplace.guarantee(1 / 15, {"uses": Uses(counted=1)})  # exceptions of 1.2e-3

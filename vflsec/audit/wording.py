@@ -134,6 +134,8 @@ def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
         return f"{name} was scored on {int(row['n'])} rows, and a pass takes at least {rows}"
     if leak.ahead.sd is not None and leak.ahead.sd <= _ROUNDING * abs(leak.ahead.mean):
         return f"{name} has the same figure on all {n} seeds, so their spread says nothing"
+    if row.get("value_sd") == 0 and row.get("value") == row.get("chance"):
+        return f"{name} tells no two rows apart on any of {n} seeds, as a broken attack would"
     return ""
 
 
