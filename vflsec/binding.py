@@ -17,11 +17,12 @@ __all__ = ["Binding"]
 
 @dataclass
 class Binding:
-    """A policy at work: the policy, and what its owner has at hand."""
+    """A policy at work: the policy, what its owner has at hand, and whether it did anything."""
 
     policy: Policy
     own: Own
     seen_off: set[tuple[Any, ...]] = field(default_factory=set, repr=False)
+    acted: bool = False
 
     def treated(self, what: str, given: Tensor, change: Callable[[], Tensor], *when: Any) -> Tensor:
         """What a hook of the policy makes of a tensor that others still use.
@@ -45,6 +46,7 @@ class Binding:
                 "which hides what the policy does at strength 0. Return a new tensor."
             )
         self.check_off(what, before, changed, *when)
+        self.acted = self.acted or changed is not given
         return changed
 
     def check_off(self, what: str, before: Tensor, after: Tensor, *when: Any) -> None:

@@ -172,7 +172,8 @@ class Federation(Hooks, Post):
                 for b in owner.bindings:
                     if b.policy.overrides("model"):
                         b.own.context = {"replica": r, "inputs": dict(inputs or {})}
-                        module = b.policy.model(module, part, b.own)
+                        given, module = module, b.policy.model(module, part, b.own)
+                        b.acted = b.acted or module is not given
                 made.append(module)
         stack = Replicas(
             made,
@@ -256,7 +257,7 @@ def _labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:
             b.own.context["design"] = stack.design
             known = labels >= 0 if labels.dim() == 2 else labels.abs().sum(2) > 0
             true = labels.clone()
-            labels = b.policy.labels(labels, b.own)
+            labels, b.acted = b.policy.labels(labels, b.own), True
             b.check_off("labels", true, labels)
             if b.own.uses is not None and b.policy.counted == "labels":
                 out = labels >= 0 if labels.dim() == 2 else torch.ones_like(known)

@@ -79,6 +79,7 @@ class Hooks:
                 b.own.context = {"train": train}
                 rows = b.policy.loss(logits, y, b.own)
                 if rows is not None:
+                    b.acted = True
                     self._count_loss(given, b, train)
                     return heard(rows, given)
         self._count_loss(given, None, train)
@@ -132,6 +133,7 @@ class Hooks:
             if b.policy.overrides("penalty"):
                 term = b.policy.penalty(x, h, lent(y, rows, b.own.active), b.own)
                 if term is not None:
+                    b.acted = True
                     total = term if total is None else total + term
         return total
 

@@ -123,7 +123,7 @@ class Party:
         """An optimizer of this party as its own policies will have it."""
         for b in self.bindings:
             if b.policy.overrides("optimizer"):
-                optimizer = b.policy.optimizer(optimizer, b.own)
+                optimizer, b.acted = b.policy.optimizer(optimizer, b.own), True
         return optimizer
 
     def update(
@@ -157,7 +157,7 @@ class Party:
                     b.own.uses.passed(f"{self.name} takes steps on rows that are not told")
                 elif b.own.uses is not None and ids is not None:
                     b.own.uses.add(ids, on=b.own.sample and b.own.sample[0])
-                gradients = b.policy.gradients(list(gradients), rows, b.own)
+                gradients, b.acted = b.policy.gradients(list(gradients), rows, b.own), True
         if all(not b.policy.overrides("gradients") for b in self.bindings):
             self.bare("its steps")
         if self.clip_norm:

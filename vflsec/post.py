@@ -107,6 +107,7 @@ class Post:
             for b in self.parties[party].bindings:
                 link = b.policy.link(b.own) if b.policy.overrides("link") else None
                 if link is not None:
+                    b.acted = True
                     made.append((b.policy.name, link))
             if len(made) > 1:
                 raise PolicyError(

@@ -14,11 +14,16 @@ from torch import Tensor
 from vflsec.cell import CellResult, CellSpec, DefenseSpec
 from vflsec.counts import Uses
 from vflsec.engine.cohort import run_cohort
+from vflsec.engine.run import run_audit
 from vflsec.message import Message
 from vflsec.policy import Guarantee, Own, Policy
 from vflsec.testing import small_task
 from vflsec.testing.broken import registered
 from vflsec.train.claims import promised
+
+FEW = {
+    "oneshot": {"local_epochs": 1}, "fewshot": {"local_epochs": 1, "infer_epochs": 1},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,34 @@ def test_a_policy_that_names_no_hook_claims_nothing(protects: str) -> None:
         results = run_cohort(on, [], tasks, device="cpu")
     assert [r.guarantees[0]["epsilon"] for r in results] == [None] * 4
     assert not [m for r in results for m in r.measures if m.metric == "epsilon_lower"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "defense", "idle"),
+    [("oneshot", "dcor", True), ("fewshot", "dcor", True), ("local", "iso", True),
+     ("oneshot", "iso", False), ("splitnn", "dcor", False), ("splitnn", "mid", False)],
+)  # fmt: skip
+def test_a_defense_that_does_nothing_under_an_algorithm_is_said_to(
+    tmp_path: Path, algorithm: str, defense: str, idle: bool
+) -> None:
+    """Messages and weights were those without it, bit for bit, and the report had it at 1."""
+    made = run_audit(
+        {
+            "data": {"name": "breast_cancer", **({} if algorithm == "local" else {"aligned": 0.5})},
+            "algorithm": {"name": algorithm, "epochs": 1, **FEW.get(algorithm, {})},
+            "defense": [{"name": defense, "strength": [0.0, 1.0]}],
+            "attack": [{"name": "norm"}],
+            "audit": {"seeds": 1, "references": [], "canaries": False},
+        },
+        tmp_path,
+    )
+    said = [f for f in made.summary["findings"] if f.startswith(f"{defense} did nothing on")]
+    assert bool(said) == idle
+    points = [g for p in made.summary["cost"]["points"] for g in p["guarantees"]]
+    marked = {g["strength"]: g.get("idle", False) for g in points}
+    assert marked == {0.0: False, 1.0: idle}
+    text = (tmp_path / "report.html").read_text()
+    assert (f"None of its hooks did anything under {algorithm}." in text) == idle
 
 
 class BySeed(Planted):

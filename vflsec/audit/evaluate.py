@@ -74,6 +74,8 @@ def evaluate(
         beside += regressions(own, before, alive, strict)
     verdicts += beside
     told = by_label(own, record.get("attacks", {}), confidence) if len(own) else []
+    said = [] if partial else [*in_words(told), *_findings(points, verdicts, confidence)]
+    said += [] if partial else _idle(record, results)
     return Evaluation(
         frame=_with_roles(record, every, planted),
         points=points,
@@ -82,7 +84,7 @@ def evaluate(
         alive=alive,
         verdicts=verdicts,
         exit_code=gates.exit_code(verdicts),
-        findings=[] if partial else [*in_words(told), *_findings(points, verdicts, confidence)],
+        findings=said,
         partial=partial,
         asked=asked,
         dosing=found,
@@ -180,6 +182,21 @@ def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[di
                 sure = {"confidence": g["confidence"]} if "confidence" in g else {}
                 out[key] = point | {"epsilon": best, "by": g.get("defense", "")} | sure
     return list(out.values())
+
+
+def _idle(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[str]:
+    """Which defenses are there by name alone, a sentence each."""
+    out: dict[str, None] = {}
+    for result in results:
+        dataset = record["datasets"].get(f"audit:{result.key}")
+        for g in result.guarantees if dataset is not None else ():
+            if g.get("idle"):
+                title = title_of(record, "audit", result)
+                out[
+                    f"{g['defense']} did nothing on {dataset} under {title}: none of its hooks "
+                    "changed anything there, and figures beside it are those without it."
+                ] = None
+    return list(out)
 
 
 def _findings(

@@ -48,6 +48,10 @@ a row is there or zeroed out, and all parties' weights after every step are seen
 fit into 2 GB, the hook alone is measured, and the result says so). Only a contradiction means
 something. `[audit] canaries = false` leaves the copies out, and the claim is said to be untested.
 
+A defense does not work under every algorithm: `dcor` treats embeddings that the active party gets
+in a step, of which `oneshot` has none. One none of whose hooks changed anything is named in the
+findings and marked `idle`; figures beside it are those without it.
+
 **What is released besides.** Claims about labels are given the split of the rows, which is
 stratified by label: whoever knows all other labels reads the last one off it. They are claims of
 one training; further ones with the same labels, more seeds and tuning too, cost again, and figures

@@ -439,7 +439,7 @@ def _guarantees(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "epsilon": g["epsilon"], "delta": g["delta"], "accountant": g["accountant"],
                 "says": g.get("says") or g.get("covers", ""),
             }  # fmt: skip
-            if g["epsilon"] is not None or "called" in g:
+            if g["epsilon"] is not None or "called" in g or g.get("idle"):
                 out.setdefault(str(row), row)
     return list(out.values())
 

@@ -168,15 +168,25 @@ class Training:
     def guarantees(self, r: int) -> list[Mapping[str, Any]]:
         """What the defenses of replica `r` promise, in their order.
 
-        For those made to claim an epsilon, ``called`` says whether their hook was called at all.
+        For those made to claim an epsilon, ``called`` says whether their hook was called at all;
+        ``idle`` marks any that did nothing under this algorithm.
         """
         out: list[Mapping[str, Any]] = []
         for spec, policy in zip(self.cells[r].defenses, self.defenses, strict=True):
             row: dict[str, Any] = {"defense": spec.name, "strength": spec.strength}
             if policy.counted and spec.strength:
                 row["called"] = uses_in(self.fed, policy, r).most > 0
-            out.append(row | self.guarantee(policy, spec.strength or 0.0, r).fields())
+            row |= self.guarantee(policy, spec.strength or 0.0, r).fields()
+            if spec.strength and not self._acted(policy):
+                why = f"None of its hooks did anything under {self.algorithm.name}."
+                row |= {"idle": True, "says": f"{row['says']} {why}"}
+            out.append(row)
         return out
+
+    def _acted(self, policy: Policy) -> bool:
+        """Whether a hook of `policy` gave back anything else than it got, at one of its owners."""
+        every = [b for p in self.fed.parties.values() for b in p.bindings]
+        return any(b.acted for b in every if b.policy is policy)
 
     def guarantee(self, policy: Policy, strength: float, r: int) -> Guarantee:
         """What one of the defenses promises in replica `r`, by what was counted there."""
