@@ -88,6 +88,15 @@ class DPSGD(Policy):
         b = size = parts[0].shape[1]
         flat = torch.cat([p.flatten(2) for p in parts], dim=2) * b  # (R, b, P)
         norm = torch.linalg.vector_norm(flat, dim=2)
+        if own.uses is not None and "added up" not in own.memory:
+            own.memory["added up"] = True
+            some = [p[:, 0] * 0 if g is None else g for g, p in zip(plain, parts, strict=True)]
+            gap = flat.sum(1) - b * torch.cat([g.flatten(1) for g in some], dim=1)
+            bad = torch.linalg.vector_norm(gap, dim=1) > 1e-3 * norm.sum(1)
+            own.uses.passed(
+                "rows do not add up to the gradient: something couples the rows of a batch",
+                [a and c for a, c in zip(own.active, bad.tolist(), strict=True)],
+            )
         factor = self.clip_norm / norm.clamp_min(self.clip_norm)  # (R, b)
         if own.sample is not None:
             drawn, size = own.sample[0].to(flat), own.sample[1]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflsec import accounting, registry
 from vflsec.audit import canary
@@ -41,6 +41,32 @@ def training(
 
 def claim(made: Training) -> Any:
     return made.guarantee(made.defenses[0], made.cells[0].defenses[0].strength or 0.0, 0)
+
+
+class Centred(nn.Module):
+    """Takes the mean of the batch off, in training alone, where a trial of it does not look."""
+
+    def __init__(self, out: int, off: float = 0.9) -> None:
+        super().__init__()
+        self.linear, self.off = nn.Linear(COLUMNS, out), off
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.linear(x)
+        return h - self.off * h.mean(0, keepdim=True) if self.training else h
+
+
+@pytest.mark.parametrize(("off", "couples"), [(0.9, True), (0.0, False)])
+@pytest.mark.parametrize("accountant", ["shuffled", "rdp"])
+def test_a_module_that_mixes_rows_in_training_ends_it(
+    off: float, couples: bool, accountant: str
+) -> None:
+    """Each row's part was limited as if it were alone, and epsilon 4.4 claimed."""
+    if accountant == "rdp":
+        pytest.importorskip("opacus")
+    own = {"module": "test_joint_dpsgd:Centred", "args": {"off": off}}
+    made = claim(training(2.0, params={"parties": {"passive1": own}}, accountant=accountant))
+    assert (made.epsilon is None) == couples
+    assert ("rows do not add up to the gradient" in made.reason) == couples
 
 
 def test_every_party_that_trains_has_to_run_it() -> None:
