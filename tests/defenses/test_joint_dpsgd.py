@@ -23,13 +23,14 @@ TINY = {"hidden": [], "cut": 2, "epochs": 3, "patience": 0, "select": False, "ba
 
 def training(
     strength: float = 1.0, party: str = "all", seeds: tuple[int, ...] = (0, 1),
-    params: dict[str, Any] | None = None, tasks: dict[int, Any] | None = None, **defense: Any,
+    params: dict[str, Any] | None = None, tasks: dict[int, Any] | None = None,
+    dtype: str = "float64", **defense: Any,
 ) -> Training:  # fmt: skip
-    """A trained cohort under dpsgd, in float64."""
+    """A trained cohort under dpsgd."""
     cells = [
         CellSpec(
             {"name": "small"}, "splitnn", {**TINY, **(params or {})},
-            (DefenseSpec("dpsgd", defense, party, strength),), s, "float64",
+            (DefenseSpec("dpsgd", defense, party, strength),), s, dtype,
         )
         for s in seeds
     ]  # fmt: skip
@@ -248,3 +249,14 @@ def test_both_protected_are_not_contradicted(signs: Tensor | None) -> None:
     found = one_row(small_task(0), ("active", "passive1"), signs=signs)
     assert not found.contradicts, found.sentence()
     assert found.epsilon < 0.5
+
+
+@pytest.mark.parametrize("dtype", ["tf32", "bf16"])
+def test_rounded_products_are_no_coupling(dtype: str) -> None:
+    """Rows and batches round on their own; a module that mixes rows by a tenth still ends it."""
+    small = {"hidden": [16], "batch_size": 4}
+    kept = claim(training(2.0, params=small)).epsilon
+    assert claim(training(2.0, params=small, dtype=dtype)).epsilon == kept > 0
+    own = {"module": "test_joint_dpsgd:Centred", "args": {"off": 0.1}}
+    mixed = claim(training(2.0, dtype=dtype, params={"parties": {"passive1": own}}))
+    assert "rows do not add up to the gradient" in mixed.reason

@@ -156,6 +156,7 @@ class Training:
         task = self.stack.first
         facts = {k: v for k, v in self.cells[0].params.items() if isinstance(v, int | float | str)}
         facts |= {"labelled": len(task.sets["labelled"]), "classes": task.classes}
+        facts["dtype"] = self.cells[0].dtype
         for name in ("epochs", "batch_size", "local_updates"):
             if hasattr(self.algorithm, name):
                 facts.setdefault(name, getattr(self.algorithm, name))
