@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vflsec.audit import intervals
 from vflsec.audit.controls import Against, Leakage, leaks
 from vflsec.audit.dosing import Doses, place_key
+from vflsec.audit.metrics import reach
 
 if TYPE_CHECKING:
     from vflsec.audit.gate import Gate
@@ -195,7 +196,7 @@ def passes(
     )
     if len({c.name for c in found}) > 1:
         text += f" (the worst of {len({c.name for c in found})} attacks)"
-    text += _of_one_seed(found, gate)
+    text += _of_one_seed(found, gate) + _little_room(found, gate)
     aside = sorted({f"{r['attack']} ({r['status']})" for r in missing})
     text += f"; set aside: {', '.join(aside)}" if aside else ""
     return text[0].upper() + text[1:] + "."
@@ -209,6 +210,19 @@ def _of_one_seed(found: Sequence[Candidate], gate: Gate) -> str:
     top = max(beyond, key=lambda c: float(c.row["worst_seed"]))
     which = f" of {top.name}" if len({c.name for c in found}) > 1 else ""
     return f"; the largest{which} in a single seed is {top.row['worst_seed']:.3f}, above the limit"
+
+
+def _little_room(found: Sequence[Candidate], gate: Gate) -> str:
+    """That what attackers know without the federation leaves no room for the limit; or ''."""
+    known = {c.name: c.row["value"] - c.leak.least.mean for c in found}
+    room = {c.name: reach(c.row["metric"])[1] - known[c.name] for c in found}
+    top = min(room, key=lambda name: room[name])
+    if gate.metric != "advantage" or not gate.limits_leaks or room[top] >= gate.threshold:
+        return ""
+    return (
+        f"; beside {top} a control reaches {known[top]:.3f} without the federation, so that no "
+        f"more than {max(room[top], 0.0):.3f} could be gained"
+    )
 
 
 def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int | None:
