@@ -258,8 +258,8 @@ SYSTEMS: dict[str, dict[str, System]] = {
         ),
     },
     "fedbcd": {
-        "FedSplitNN": System("splitnn", {}, ROUNDS, audited=False),
-        "FedBCD, Q = 5": System("fedbcd", {"local_updates": 5}, ROUNDS, audited=False),
+        "FedSplitNN": System("splitnn", {}, ROUNDS),
+        "FedBCD, Q = 5": System("fedbcd", {"local_updates": 5}, ROUNDS),
     },
     "jpl": {
         "Local": System(
