@@ -12,15 +12,18 @@ Counted for each row over all its visits, from bit patterns and row ids alone:
              kept, and the rare class has them
     visits   how often the row came; sampling that balances classes draws the rare class more often
     order    mean place of the row's batch in its epoch; batches may be sorted by label
+    place    mean place of the row within its batch; one class may come first
+    company  how often the row came in a batch with each known row; batches may be of one class
 A count that is the same everywhere, or varies only as random batches without replacement let it, is
 no information and not used. With known rows of both classes each count is tried alone, and all
 together, in cross-validated logistic regressions; without, the first in this order answers, in the
-orientation given here (order has none). Where nothing can be read it declines.
+orientation given here (order, place and company have none). Where nothing can be read it declines.
 
 Attacker: any passive party that receives per-row gradients. Needs no labelled row and no class
 shares, but uses both if granted; several classes behind summed logits, or with known rows.
 Does not work: where messages are dense, of a fixed size, with noise on zero rows too, and every row
-comes once an epoch in random order: then it declines, and says so.
+comes once an epoch in random order: then it declines, and says so. Batches of one class are seen
+from some epochs on: pairs have to meet more unevenly than by chance.
 
 Source: Politis, "Privacy failure in split-LLM training, the returned gradient nullifies the
 decoys", arXiv:2609.04382 (2026), for zero rows; the other counts are this package's own.
@@ -77,8 +80,8 @@ class ZeroPattern(Attack):
                 "are no zeros, signs or visits to read."
             )
         return (
-            f"{' and '.join(varies)} varies, but nothing says which class that means; known rows "
-            "of both classes would."
+            f"{' and '.join(varies)} {'varies' if len(varies) == 1 else 'vary'}, but nothing says "
+            "which class that means; known rows of both classes would."
         )
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
@@ -145,8 +148,17 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
         made.append(("visits", visits.unsqueeze(1), _as_class(visits.unsqueeze(1), rare)))
     order = _order(table)
     of = torch.zeros(n, dtype=torch.float64, device=g.device).index_add_(0, place, order) / visits
-    if float(of.var()) > 3 / 12 / float(visits.mean()):  # random places: 1 / 12 for each visit
+    _, batch, many = table.step.unique(return_inverse=True, return_counts=True)
+    steps = len(many) / len(table.epoch.unique())
+    if float(of.var()) * float(visits.mean()) > _uneven(steps):
         made.append(("order", of.unsqueeze(1), None))
+    within = _within(batch, many)
+    of = torch.zeros(n, dtype=torch.float64, device=g.device).index_add_(0, place, within) / visits
+    if float(of.var()) * float(visits.mean()) > _uneven(float(many.median())):
+        made.append(("place", of.unsqueeze(1), None))
+    met = _company(view, table, place, batch, n)
+    if met is not None and _clustered(met):
+        made.append(("company", met, None))
     return [Count(k, v, s) for k, v, s in made if bool((v.amax(0) > v.amin(0)).any())]
 
 
@@ -158,6 +170,52 @@ def _order(table: Table) -> Tensor:
         step = table.step[of].double()
         out[of] = (step - step.min()) / (step.max() - step.min()).clamp_min(1)
     return out
+
+
+def _uneven(places: float) -> float:
+    """Beyond which variance a row's mean place, times its visits, is no chance.
+
+    Random places from 0 to 1 have (k + 1) / 12 (k - 1) where there are k of them.
+    """
+    return max(3.0, 1.5 * (places + 1) / max(places - 1, 1e-9)) / 12
+
+
+def _within(batch: Tensor, many: Tensor) -> Tensor:
+    """Where in its batch each message (m,) stood, from 0 to 1."""
+    order = torch.argsort(batch, stable=True)
+    start = many.cumsum(0) - many
+    turn = torch.empty_like(batch)
+    turn[order] = torch.arange(len(batch), device=batch.device) - start[batch[order]]
+    return turn.double() / (many[batch] - 1).clamp_min(1)
+
+
+def _company(view: View, table: Table, place: Tensor, batch: Tensor, n: int) -> Tensor | None:
+    """How often each row (n, q) met each known row in a batch, or None without known rows.
+
+    A known row's own entry is the mean of the others', so that it does not tell itself.
+    """
+    if view.known is None:
+        return None
+    known = view.known.rows[torch.isin(view.known.rows, table.rows)]
+    if not len(known):
+        return None
+    there = torch.zeros(int(batch.max()) + 1, len(known), dtype=torch.float64, device=batch.device)
+    met = torch.zeros(n, len(known), dtype=torch.float64, device=batch.device)
+    for j, row in enumerate(known):
+        there[batch[table.rows == row], j] = 1
+    for at, b in zip(place.split(_PART), batch.split(_PART), strict=True):
+        met.index_add_(0, at, there[b])
+    own = torch.searchsorted(table.rows.unique(), known)
+    column = torch.arange(len(known), device=own.device)
+    met[own, column] = (met.sum(0) - met[own, column]) / max(n - 1, 1)
+    return met
+
+
+def _clustered(met: Tensor) -> bool:
+    """Whether pairs met (n, q) more unevenly than by chance, whose variance is at most the mean."""
+    mean = max(float(met.mean()), 1e-9)
+    error = ((2 + 1 / mean) / met.numel()) ** 0.5  # of the ratio, for Poisson counts
+    return float(met.var(0).mean()) / mean > 1 + 6 * error
 
 
 def _as_class(value: Tensor, positive: bool | None) -> Tensor | None:

@@ -136,9 +136,60 @@ def test_batches_sorted_by_label_are_seen_with_known_rows_only() -> None:
     assert measure(guess, y, rows=view.targets["train"]) == 1.0
     assert pattern().declines(view) == ""
     blind = pattern().infer(view.with_known(None), rng())
-    assert blind.notes == {"reading": "nothing", "varies": ["order"]}
+    assert blind.notes == {"reading": "nothing", "varies": ["order", "place"]}  # one order always
     why = pattern().declines(view.with_known(None))
-    assert why.startswith("order varies, but nothing says which class that means")
+    assert why.startswith("order and place vary, but nothing says which class that means")
+
+
+def told_by_batches(y: Tensor, epochs: int, batch: int, arranged: str, known: int) -> View:
+    """Random batches; arranged: positives ``first`` in each, batches ``pure``, or ``random``."""
+    rows = []
+    for e in range(epochs):
+        order = torch.randperm(len(y), generator=rng(e))
+        if arranged == "pure":  # each class in batches of its own, these in random order
+            order = order[torch.argsort(y[order], stable=True)]
+            parts = order.split(batch)
+            parts = [parts[i] for i in torch.randperm(len(parts), generator=rng(50 + e))]
+        else:
+            parts = list(order.split(batch))
+        if arranged == "first":
+            parts = [p[torch.argsort(y[p], stable=True, descending=True)] for p in parts]
+        rows += parts
+    whole = torch.cat(rows)
+    step = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor([len(p) for p in rows]))
+    epoch = torch.arange(epochs).repeat_interleave(len(y))
+    table = Table(torch.randn(len(whole), 4, generator=rng(9)), whole, epoch, step)
+    found = MappingProxyType({("received", "gradient", "all", PARTY): table})
+    return replace(make_view(y, known=known), tables=found)
+
+
+@pytest.mark.parametrize(("arranged", "reading"), [("first", "place"), ("pure", "company")])
+def test_rows_within_batches_and_batches_of_one_class_are_seen(arranged: str, reading: str) -> None:
+    """Classes of equal size: whoever knows 20 rows knows all, and no label no batch tells one."""
+    y = torch.arange(800) % 2
+    view = told_by_batches(y, 8, 100, arranged, 20)
+    guess = pattern().infer(view, rng())
+    assert guess.notes == {"reading": reading, "varies": [reading]}
+    assert not np.isin(guess.rows, view.require_known().rows.numpy()).any()
+    assert measure(guess, y, rows=view.targets["train"]) > 0.99
+    assert pattern().declines(view.with_known(None))
+
+
+@pytest.mark.parametrize("arranged", ["first", "pure"])
+def test_batches_arranged_by_something_else_tell_no_label(arranged: str) -> None:
+    other, y = torch.arange(800) % 2, torch.arange(800) // 2 % 2
+    view = told_by_batches(other, 8, 100, arranged, 20)
+    view = replace(make_view(y, known=20), tables=view.tables)
+    low, high = null_band(y, view.targets["train"])
+    assert low < measure(pattern().infer(view, rng()), y, rows=view.targets["train"]) < high
+
+
+@pytest.mark.parametrize("epochs", [2, 6, 30])
+@pytest.mark.parametrize("batch", [10, 100, 400])
+def test_random_batches_are_no_company(epochs: int, batch: int) -> None:
+    y = torch.arange(800) % 2
+    view = told_by_batches(y, epochs, batch, "random", 20)
+    assert pattern().infer(view, rng()).notes["varies"] == []
 
 
 def test_dense_rows_once_an_epoch_in_random_order_say_nothing() -> None:
