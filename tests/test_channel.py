@@ -69,6 +69,32 @@ def test_sums_of_rows_are_those_of_messages_one_by_one(
         assert bool((table.step == when[r, 1]).all())
 
 
+@pytest.mark.parametrize("form", ["mean", "first", "last", "all"])
+def test_gradients_of_two_names_are_both_seen(form: str) -> None:
+    """What a second message of the same rows says was in no table, and in no report."""
+    recorder = Recorder([("b", "received", "gradient", form)], REPLICAS, ROWS)
+    rows = torch.arange(4).expand(REPLICAS, 4)
+    for step in range(3):
+        recorder.add(message(step, rows), None)
+        recorder.add(replace(message(step + 5, rows), name="second", step=step), None)
+    (table,) = recorder.tables(0, ["b"], "train").values()
+    assert table.tensor.shape[1] == 2 * message(0, rows).tensor.shape[2]
+    assert not recorder.left_out
+    assert not recorder.passed
+
+
+def test_numbers_of_other_names_or_rows_are_said_to_be_unread() -> None:
+    kinds = ("gradient", "embedding")
+    recorder = Recorder([("b", "received", k, "first") for k in kinds], REPLICAS, ROWS)
+    rows = torch.arange(4).expand(REPLICAS, 4)
+    for kind in kinds:
+        recorder.add(replace(message(0, rows), kind=kind), None)
+        recorder.add(replace(message(1, rows + 1), kind=kind, name="second"), None)
+    assert len(recorder.tables(0, ["b"], "train")) == 2
+    assert recorder.left_out == {("gradient", "second")}
+    assert recorder.passed == {("embedding", "second")}
+
+
 def test_who_lives_is_what_it_was_when_it_was_said() -> None:
     carried = Channel({}, Recorder((), REPLICAS, ROWS), Ledger(REPLICAS))
     alive = torch.tensor([True, False, True])

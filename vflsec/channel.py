@@ -192,8 +192,8 @@ class Recorder:
     Gradients of a mean loss are kept multiplied by their batch size (``Message.scale``), which
     every party knows, so that rows of batches of different size compare. Where numbers of one kind
     travel under several names within a phase, a table keeps those of the name that came first:
-    payloads of different blocks have different widths and meanings. With `towers` those of other
-    names stand beside them, if they are of the same rows at the same steps.
+    payloads of different blocks have different widths and meanings. Gradients of other names, and
+    with `towers` all numbers, stand beside them if of the same rows at the same steps.
 
     Args:
         wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
@@ -205,7 +205,7 @@ class Recorder:
         taps: told every message as it passes, whether or not it is kept here.
         expected: how many rows will pass at most, by (phase, way, kind, peer), where that is known;
             memory for the form ``all`` is then taken once.
-        left_out: (kind, name) of what tables with `towers` could not take.
+        left_out: (kind, name) of what stands beside nothing in tables; passed: of other names.
     """
 
     def __init__(
@@ -213,6 +213,7 @@ class Recorder:
     ) -> None:
         self.towers = towers
         self.left_out: set[tuple[str, str]] = set()
+        self.passed: set[tuple[str, str]] = set()
         self.wanted = frozenset(wanted)
         self.replicas, self.n = replicas, rows
         self.taps: list[Tap] = []
@@ -258,7 +259,8 @@ class Recorder:
                 key = (message.phase, party, way, message.kind, form, peer)
                 first = self._names.setdefault(key, message.name)
                 if message.name != first and message.tensor.is_floating_point():
-                    if not self.towers:
+                    if not self.towers and message.kind != "gradient":
+                        self.passed.add((message.kind, message.name))
                         continue
                     key = (*key[:-1], f"{peer}/{message.name}")
                 if key not in self.stores:

@@ -320,6 +320,19 @@ def test_who_reads_a_message_counts_where_it_arrives(summary: dict[str, Any]) ->
     assert coverage.messages(other)[0]["state"] == "was not run"
 
 
+def test_a_message_beside_the_one_that_was_kept_is_said_to_be_unread(
+    summary: dict[str, Any],
+) -> None:
+    """Attacks read the first of two names; the report said that they read the second."""
+    found = copy.deepcopy(summary)
+    for c in found["cost"]["points"]:
+        c["traffic"] += [{**t, "name": "second"} for t in c["traffic"]]
+        c["unread"] = [["gradient", "second"]]
+    first, second = coverage.messages(found)
+    assert (first["state"], second["state"]) == ("tried", "no attack exists")
+    assert any("gradient (second) from" in line for line in coverage.gaps(found))
+
+
 def test_the_verdict_is_the_last_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["report", str(folder)], ["gate", str(folder)]):
         cli.main(words)

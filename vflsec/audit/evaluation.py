@@ -77,6 +77,7 @@ def costs(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict
             "cells": len(of),
             "seconds": sum(r.seconds for r in of) / len(of),
             "traffic": _traffic(of),
+            "unread": sorted({(k, n) for r in of for k, n in r.facts.get("unread", ())}),
             "encryption": _encryption(of),
             "guarantees": _weakest(of),
         }

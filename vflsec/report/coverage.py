@@ -55,7 +55,7 @@ def messages(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every kind of message that crossed, who got it, and which attacks read it there.
 
     ``state``: tried; was not run (attacks that read such a message are registered); no attack
-    exists.
+    exists. Of several names of one kind those count as not read that were not kept whole.
     """
     ran, of = _ran(summary), members(summary)
     kinds: dict[str, list[str]] = defaultdict(list)
@@ -63,8 +63,10 @@ def messages(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         for kind in f.reads:
             kinds[kind] += of[f.name]
     crossed: dict[tuple[str, str, str, str], None] = {}
+    unread: set[tuple[str, str]] = set()
     for c in summary["cost"]["points"]:
         if c["role"] == "audit":
+            unread |= {(k, n) for k, n in c.get("unread", ())}
             for t in c["traffic"]:
                 crossed[t["kind"], t["name"], t["sender"], t["receiver"]] = None
     out = []
@@ -73,9 +75,10 @@ def messages(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
             {
                 s["name"] for s in ran.values()
                 if kind in reads(s["needs"]) and receiver in s["adversary"]
+                and (kind, name) not in unread
             }
         )  # fmt: skip
-        others = sorted(set(kinds.get(kind, ())) - set(used))
+        others = [] if (kind, name) in unread else sorted(set(kinds.get(kind, ())) - set(used))
         out.append(
             {
                 "kind": clean(kind), "name": clean(name), "sender": clean(sender),

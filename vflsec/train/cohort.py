@@ -223,10 +223,13 @@ class Training:
     def outcome(self, r: int) -> dict[str, Any]:
         """Facts of the finished training of replica `r`, for the results."""
         epochs = {k: v for k, v in self.fed.extra.items() if k.startswith(_SHOWN)}
+        recorder = self.fed.channel.recorder
+        unread = sorted(map(list, recorder.left_out | recorder.passed))
         return {
             "parties": list(self.stack.first.parties),
             "classes": self.stack.first.classes,
             **({"labels": list(self.stack.first.labels)} if self.stack.first.labels else {}),
+            **({"unread": unread} if unread else {}),
             "rows": {k: len(v) for k, v in self.stack.first.sets.items()},
             **{k: (v[r] if isinstance(v, list) else v) for k, v in epochs.items()},
         }
