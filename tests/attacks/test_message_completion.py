@@ -1,0 +1,118 @@
+"""Message completion: what several messages of a row tell together that their mean does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+import torch
+from attack_views import PARTY, make_view, measure, null_band, rng, same, tables
+from torch import Tensor
+
+from vflsec import registry
+from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.guess import Guess
+from vflsec.view import Table
+
+N, WIDTH = 600, 16
+
+
+def made(y: Tensor, leak: str) -> list[Tensor]:
+    """Messages (n, d) of six epochs whose mean over epochs says next to nothing about the label."""
+    g = rng(3)
+    once = torch.randn(len(y), WIDTH, generator=g)
+    out = []
+    for e in range(6):
+        x = once if leak == "remembered" else torch.randn(len(y), WIDTH, generator=g)
+        x = x.clone()
+        if leak == "remembered" and e == 5:  # noise that is drawn once, over a small gradient
+            x[:, 3] += 0.02 * y
+        elif leak == "alternating":
+            x[:, 3] += 2.0 * y * (-1) ** e
+        elif leak == "spread":
+            x[:, 3] *= 1 + 3 * y
+        elif leak == "odd":
+            x[y == 1, 3] = float("nan")
+        out.append(x)
+    return out
+
+
+def answer(y: Tensor, messages: list[Tensor], known: int = 20) -> tuple[Guess, Tensor]:
+    view = make_view(y, gradients=messages, known=known)
+    guess = registry.attacks.create("message_completion", {}).infer(view, rng())
+    assert not np.isin(guess.rows, view.require_known().rows.numpy()).any()
+    assert len(guess.rows) == len(y) - known
+    return guess, view.targets["train"]
+
+
+@pytest.mark.parametrize(
+    ("leak", "figures"),
+    [("remembered", {"change", "change, one entry"}),
+     ("alternating", {"change", "change, one entry"}),
+     ("spread", {"steps", "steps, one entry", "spread, one entry", "sizes, one entry"}),
+     ("odd", {"odd", "steps, one entry"})],
+)  # fmt: skip
+def test_a_leak_that_a_mean_hides_is_read(leak: str, figures: set[str]) -> None:
+    y = (torch.rand(N, generator=rng(1)) < 0.4).long()
+    guess, rows = answer(y, made(y, leak))
+    assert guess.notes["figure"] in figures
+    assert measure(guess, y, rows=rows) > 0.95
+    if leak == "remembered":
+        view = make_view(y, gradients=made(y, leak), known=20)
+        mean = registry.attacks.create("similarity", {}).infer(view, rng())
+        low, high = null_band(y, rows)
+        assert low < measure(mean, y, rows=rows) < high
+
+
+@pytest.mark.parametrize("leak", ["remembered", "alternating", "spread", "odd", "none"])
+def test_of_labels_that_are_not_in_them_messages_tell_nothing(leak: str) -> None:
+    y = (torch.rand(N, generator=rng(1)) < 0.4).long()
+    other = y[torch.randperm(N, generator=rng(2))]
+    guess, rows = answer(other, made(y, leak))
+    low, high = null_band(other, rows)
+    assert low < measure(guess, other, rows=rows) < high
+
+
+def test_three_classes_of_which_messages_change_each_in_its_way() -> None:
+    y = torch.arange(N) % 3
+    once = torch.randn(N, WIDTH, generator=rng(3))
+    after = once.clone()
+    after[torch.arange(N), y] += 0.02
+    guess, rows = answer(y, [once, after], known=60)
+    assert measure(guess, y, "accuracy", rows=rows) > 0.95
+
+
+def test_the_order_in_which_rows_were_recorded_does_not_matter() -> None:
+    y = (torch.rand(N, generator=rng(1)) < 0.4).long()
+    view = make_view(y, gradients=made(y, "alternating"), known=20)
+    whole = view.received("gradient", "all")
+    turned = whole.take(torch.randperm(len(whole), generator=rng(4)))
+    other = replace(view, tables=MappingProxyType({("received", "gradient", "all", PARTY): turned}))
+    attack = registry.attacks.create("message_completion", {})
+    assert same(attack.infer(view, rng()), attack.infer(other, rng()))
+
+
+def test_messages_of_another_kind_are_read_on_request() -> None:
+    y = (torch.rand(N, generator=rng(1)) < 0.4).long()
+    whole = tables(made(y, "alternating"), "embedding")
+    view = make_view(y, known=20, extra=whole)
+    attack = registry.attacks.create("message_completion", {"kind": "embedding"})
+    assert attack.needs == {"embedding:all", "known_rows"}
+    assert measure(attack.infer(view, rng()), y, rows=view.targets["train"]) > 0.95
+    with pytest.raises(ConfigError, match=r"kind must be one of 'gradient'"):
+        registry.attacks.create("message_completion", {"kind": "signal"})
+
+
+def test_it_says_what_it_misses() -> None:
+    y = torch.arange(40) % 2
+    attack = registry.attacks.create("message_completion", {})
+    with pytest.raises(ThreatModelError, match=r"known rows of two classes .* was granted 1"):
+        attack.infer(make_view(y, gradients=torch.randn(40, 3, generator=rng()), known=1), rng())
+    with pytest.raises(ThreatModelError, match="all rows got the same messages"):
+        attack.infer(make_view(y, gradients=torch.ones(40, 3), known=8), rng())
+    empty = Table(torch.ones(2, 3), torch.full((2,), -1), torch.zeros(2).long(), torch.arange(2))
+    view = make_view(y, known=8, extra={("received", "gradient", "all", PARTY): empty})
+    with pytest.raises(ThreatModelError, match="was granted 0"):
+        attack.infer(view, rng())
