@@ -106,7 +106,7 @@ def _attacks(classes: int, spare: int, rows: int) -> str:
     lines = [f"# {note} rows."]
     for name in names:
         lines += ["[[attack]]", pair("name", name)]
-        if name in _GRANTED:
+        if name in _GRANTED or name == _WHOLE:
             lines.append(pair("known_rows", known))
         lines.append("")
     return "\n".join(lines)

@@ -210,6 +210,8 @@ def test_several_classes_get_attacks_that_exist_for_them(
     names = [a.name for a in load_scenario(out).root.attack]
     ours = ["model_completion", "similarity", "cluster", "zero_pattern"]
     assert names == [*ours, *BY_THE_LABEL_PARTY]
+    granted = {a.name: a.known_rows for a in load_scenario(out).root.attack}
+    assert granted["zero_pattern"] == granted["similarity"] > 0  # batches are named by known rows
     capsys.readouterr()
     assert cli.main(["check", str(out), "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
