@@ -394,8 +394,9 @@ def _settled(source: Source, wishes: Wishes, notes: list[str]) -> dict[str, Any]
             f"{wishes.option('rare', 'merge')} (they become one class), "
             f"{wishes.option('rare', 'drop')} (their rows count as rows without a label)"
             + (
-                f", or {wishes.option('bins', 2)} if the label is a quantity."
-                if len(rare) > 20
+                f"; or, if the label is a quantity, {wishes.flag('regression')} (it is predicted "
+                f"as a number) or {wishes.option('bins', 2)}."
+                if len(size) > 20
                 else "."
             )
         )

@@ -60,6 +60,19 @@ def test_nothing_found() -> None:
     ]
 
 
+@pytest.mark.parametrize("own", [0.02, 0.38])
+def test_a_small_error_is_better_than_guessing(own: float) -> None:
+    """0.02 beside a chance of 0.38 was called guessing, for larger was taken for better."""
+    of = {"metric": "share_error", "target": "property", "chance": 0.38, "attack": "property"}
+    (text,) = told(rows(0.02, own, "sample", (-0.01, 0.03, 0.01, -0.02, 0.5), **of))
+    assert ("guessing" in text) == (own == 0.38)
+    (text,) = told(rows(0.03, 0.02, "sample", **of))
+    assert text.startswith(
+        "On toy, what bank has already predicts the property (sample: error of the share 0.02); "
+        "property is not shown to add to that (-0.01"
+    )
+
+
 def test_one_seed_concludes_nothing() -> None:
     (text,) = told(rows(0.99, noise=(0.0,)))
     assert text.endswith("(+0.49); one seed gives no interval, so nothing is concluded.")

@@ -155,6 +155,17 @@ def test_ids_that_are_called_otherwise_are_suggested_and_then_read(
     ]
 
 
+def test_many_whole_numbers_with_rare_ones_may_be_a_quantity(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world["limit"] = [1000 * (i // 5) for i in range(120)]
+    world["limit"][:3] = [1, 2, 3]
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "limit", "--out", out) == 2
+    assert "--regression (it is predicted as a number) or --bins 2." in capsys.readouterr().err
+    assert init(table, "--label", "limit", "--regression", "--out", out) == 0
+
+
 def test_what_check_refuses_init_refuses_first(
     world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,6 +82,22 @@ def test_a_column_that_tells_the_label_alone_is_said(kind: str, tmp_path: Path) 
     assert "none to shop can be found" in one
 
 
+def test_of_several_labels_the_one_that_is_told_is_named(tmp_path: Path) -> None:
+    """A copy of one label leaves nothing to be found of that one, and all of the others."""
+    g = np.random.default_rng(0)
+    flu, cold = g.integers(0, 2, 300), g.integers(0, 2, 300)
+    pd.DataFrame({"x": g.normal(size=300), "told": 3 * cold, "flu": flu, "cold": cold}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    source = load_tables(
+        tmp_path / "t.csv", label=["flu", "cold"], task="multilabel",
+        columns={"a": ["x"], "b": ["told"]}, active="a",
+    )  # fmt: skip
+    (one,) = (n for n in remarks(source) if "alone" in n)
+    assert one.startswith("told (AUC 1.000) of b tells cold alone: a copy of it")
+    assert "none of cold to b can be found" in one
+
+
 def test_chance_is_not_told(tmp_path: Path) -> None:
     """Many columns, few rows, three classes, one of them rare: none tells anything."""
     g = np.random.default_rng(1)

@@ -160,6 +160,9 @@ def test_every_command_works_when_pasted(
     for v in open_["gates"]:
         v |= {"verdict": "INCONCLUSIVE", "more_seeds": 3, "reason": "3 more seeds would decide it"}
     open_["alive"]["norm"]["alive"] = False
+    assert "--until-decided" in first.next_steps(open_)[0].command  # not what keeps a gate open
+    dead = "Not shown to be alive, so silence proves nothing: norm (no advantage)."
+    open_["gates"][0]["reason"] = dead
     steps = first.next_steps(open_)
     assert run(steps[0].command) == 0  # vflsec show norm
     assert "silence proves nothing: norm" in steps[0].text

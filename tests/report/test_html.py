@@ -120,6 +120,12 @@ def test_a_pass_does_not_hide_what_no_gate_judges(tmp_path: Path) -> None:
     everything = copy.deepcopy(found)
     everything["gates"].append(everything["gates"][0] | {"strength": 0.0})
     assert beyond(everything) == []
+    for judges in ({"target": "feature"}, {"attack": "direction"}, {"metric": "utility_drop"}):
+        other = copy.deepcopy(everything)
+        for v in other["gates"]:
+            v["gate"] |= judges
+        (more,) = beyond(other)
+        assert more.startswith(line), judges
 
 
 def test_the_attackers_means_stand_beside_what_was_not_tried(
@@ -236,6 +242,21 @@ def test_an_attack_of_ones_own_is_listed_too(summary: dict[str, Any]) -> None:
     last = families(own)[-1]
     assert (last["family"], last["state"], last["tried"]) == ("Others", "tried", ["mine"])
     assert len(families(own)) == len(FAMILIES) + 1
+
+
+def test_threats_say_what_was_granted(summary: dict[str, Any]) -> None:
+    """Rows of another party's columns are a grant; who holds the labels was told none."""
+    spec = next(iter(summary["attacks"].values())) | {"aux_rows": 60, "peer_model": True}
+    parties = {"d": {"parties": ["bank", "shop"]}}
+    words = {
+        who: threats({"attacks": {"k": spec | {"adversary": [who]}}, "parties": parties})
+        for who in ("bank", "shop")
+    }
+    also = "60 rows of the others' columns and the others' models."
+    assert words["bank"][0]["words"].endswith(f"was granted {also}")
+    assert words["shop"][0]["words"].endswith(f"labelled rows, the class shares, {also}")
+    (further,) = (r for r in assumed({"attacks": {"k": spec}}) if r["means"] == "further knowledge")
+    assert "at most 60 rows of the others' columns" in further["tried"]
 
 
 def test_threats_of_a_coalition_and_of_an_active_attacker(summary: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ import pandas as pd
 from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, leaks
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import is_undefended, rows_of
+from vflsec.audit.metrics import METRICS
 
 __all__ = ["metric_name", "sentences"]
 
@@ -112,6 +113,15 @@ def _known(x: float | None) -> bool:
 
 def _leaks(r: Row) -> bool:
     return leaks(r["advantage"], r["advantage_low"])
+
+
+def _ahead(r: Row, what: str) -> bool:
+    """Whether `what` (``value``, ``control_value``) is surely better than guessing."""
+    error = r["metric"] in METRICS and not METRICS[r["metric"]].larger_is_better
+    bound, chance = r[f"{what}_high" if error else f"{what}_low"], r["chance"]
+    if not _known(bound) or not _known(chance):
+        return False
+    return bool(bound < chance if error else bound > chance)
 
 
 def _reversed(r: Row) -> bool:
@@ -224,15 +234,13 @@ def _undefended(r: Row, many: tuple[bool, bool], level: float) -> str:
         "does worse than that" if r["advantage_high"] <= -LEAST else "is not shown to add to that"
     )
     chance = r["chance"]
-    ahead = _known(r["control_value_low"]) and _known(chance) and r["control_value_low"] > chance
-    if ahead and r["control"] not in (CHANCE, FALLBACK):
+    if _ahead(r, "control_value") and r["control"] not in (CHANCE, FALLBACK):
         return (
             f"{start}, what {r['adversary'] or 'the adversary'} has already predicts the "
             f"{r['target'] or 'label'} ({r['control']}: {name} {own}); {r['attack']} {below} "
             f"({sure})."
         )
-    above = _known(chance) and r["value_low"] > chance
-    if not above:
+    if not _ahead(r, "value"):
         return (
             f"{start}, {_who(r)} is not told from guessing ({name} {value}, chance "
             f"{_plain(chance) if _known(chance) else 'unknown'}; advantage {sure})."

@@ -74,16 +74,17 @@ def told(source: Source) -> list[str]:
         for names in alike.values()
         if len(names) > 1
     ]
-    for party, found in telling_columns(source).items():
+    for (party, label), found in telling_columns(source).items():
         which = _listed([f"{c} (AUC {v:.3f})" for c, v in found.items()])
+        what, of = (label, f"of {label} ") if label else ("the label", "")
         so = (
             "The model then hardly needs the other parties"
             if party == source.active
-            else f"What own columns tell is no leak, so none to {party} can be found"
+            else f"What own columns tell is no leak, so none {of}to {party} can be found"
         )
         out.append(
-            f"{which} of {party} {'tells' if len(found) == 1 else 'tell'} the label alone: a copy "
-            f"of it, or known only after it? {so}. If it is no feature, leave it out (drop)."
+            f"{which} of {party} {'tells' if len(found) == 1 else 'tell'} {what} alone: a copy of "
+            f"it, or known only after it? {so}. If it is no feature, leave it out (drop)."
         )
     return out
 

@@ -21,13 +21,14 @@ _CELLS, _MOST, _LEAST = 4_000_000, 5000, 200  # numbers to look at in a table; r
 _RARE = 10  # a class of fewer rows is not looked at
 
 
-def telling_columns(source: Source) -> dict[str, dict[str, float]]:
-    """{party: {column: AUC}} of the columns whose AUC, the least over classes, is 0.99 or more.
+def telling_columns(source: Source) -> dict[tuple[str, str], dict[str, float]]:
+    """{(party, label): {column: AUC}} of columns whose AUC, the least over classes, is >= 0.99.
 
-    A quantity has no classes, and none is named. Of large tables every k-th row is looked at.
+    The label is '' where a row has one. A quantity has no classes, and none is named. Of large
+    tables every k-th row is looked at.
     """
-    out: dict[str, dict[str, float]] = {}
-    for y in _labels(source):
+    out: dict[tuple[str, str], dict[str, float]] = {}
+    for label, y in _labels(source):
         for party, data in source.parties.items():
             if data.values.ndim != 2 or not data.names:
                 continue
@@ -37,17 +38,16 @@ def telling_columns(source: Source) -> dict[str, dict[str, float]]:
             for j, name in enumerate(data.names):
                 found = alone(data.values[there, j], y[data.rows[there]])
                 if found >= TELLS:
-                    mine = out.setdefault(party, {})
-                    mine[name] = max(found, mine.get(name, 0.0))
+                    out.setdefault((party, label), {})[name] = found
     return out
 
 
-def _labels(source: Source) -> Iterator[NDArray[np.int64]]:
+def _labels(source: Source) -> Iterator[tuple[str, NDArray[np.int64]]]:
     if source.labels and source.values is not None:
-        for column in source.values.T:
-            yield np.where(np.isnan(column), -1, column).astype(np.int64)
+        for name, column in zip(source.labels, source.values.T, strict=True):
+            yield name, np.where(np.isnan(column), -1, column).astype(np.int64)
     elif source.classes > 1:
-        yield source.y
+        yield "", source.y
 
 
 def alone(x: NDArray[np.float64], y: NDArray[np.int64]) -> float:

@@ -200,6 +200,8 @@ def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
             "adversary": list(spec.adversary),
             "known_rows": spec.known_rows,
             "prior": spec.prior,
+            "aux_rows": spec.aux_rows,
+            "peer_model": spec.peer_model,
             "target": attack.target,
             "family": entry.family,
             "needs": sorted(str(n) for n in as_needs(attack.needs)),

@@ -16,7 +16,7 @@ from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
 from vflsec.report.tables import print_tables
 from vflsec.report.text import clean
-from vflsec.report.verdicts import headline, unfinished
+from vflsec.report.verdicts import beyond, headline, unfinished
 from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
@@ -170,6 +170,7 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     for title, said in (
         ("Does it leak, how much, to whom?", first.answers(summary)),
         ("What does it cost to stop?", first.cheapest(summary)),
+        ("Not judged by any gate, and leaking", beyond(summary)),
         ("No attack exists, or was not run", gaps(summary)),
     ):
         if said:

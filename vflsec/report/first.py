@@ -267,13 +267,14 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
     verdicts = summary["gates"]
     for dataset in dict.fromkeys(v["dataset"] for v in verdicts if v["verdict"] == "FAIL"):
         out.append(_cure(dataset, summary))
-    dead = sorted(k for k, a in summary["alive"].items() if not a["alive"])
     open_ = [v for v in verdicts if v["verdict"] == "INCONCLUSIVE"]
-    if dead and open_:
+    silent = " ".join(v["reason"] for v in open_ if v["reason"].startswith("Not shown to be alive"))
+    dead = sorted(k for k, a in summary["alive"].items() if not a["alive"] and _attack(k) in silent)
+    if dead:
         out.append(
             Step(f"Not shown to work, so their silence proves nothing: {clean(', '.join(dead))}. "
-                 "Check their settings, raise known_rows, or name in a gate those that count.",
-                 shlex.join(["vflsec", "show", clean(dead[0]).split("(")[0].split(" ")[0]]))
+                 "Check their settings, grant more (known_rows, or aux_rows for columns), or name "
+                 "in a gate those that count.", shlex.join(["vflsec", "show", _attack(dead[0])]))
         )  # fmt: skip
     if any(v.get("more_seeds") or "would decide it" in v["reason"] for v in open_):
         more = max((v.get("more_seeds") or 0 for v in open_), default=0)
@@ -311,6 +312,11 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
                  "one needs:", shlex.join(["vflsec", "show", gaps[0]]))
         )  # fmt: skip
     return out
+
+
+def _attack(title: str) -> str:
+    """The registered name in a title such as ``norm(steps=3) by shop``."""
+    return clean(title).split("(")[0].split(" ")[0]
 
 
 def _limit(gate: Mapping[str, Any]) -> list[str]:

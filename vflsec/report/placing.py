@@ -48,11 +48,13 @@ _WANTS = {
 def threats(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     """Each attack as a sentence: who, wants what, sees what, knows how much."""
     out = []
+    holders = {of["parties"][0] for of in summary.get("parties", {}).values() if of.get("parties")}
     for spec in summary["attacks"].values():
         who = " and ".join(clean(p) for p in spec["adversary"]) or "someone"
         seen = [_SEES.get(w, w.replace("_", " ")) for w in _uses(spec)]
-        known = [f"{spec['known_rows']} labelled rows"] if spec["known_rows"] else []
-        known += ["the class shares"] if spec["prior"] and not only_quantities(summary) else []
+        known = [] if holders & set(spec["adversary"]) else _labels(spec, summary)
+        known += [f"{spec['aux_rows']} rows of the others' columns"] if spec.get("aux_rows") else []
+        known += ["the others' models"] if spec.get("peer_model") else []
         if spec["target"] == "membership":
             known = ["the columns and labels of the records it asks about"]
         one = len(spec["adversary"]) < 2
@@ -71,6 +73,12 @@ def threats(summary: Mapping[str, Any]) -> list[dict[str, str]]:
             }
         )
     return out
+
+
+def _labels(spec: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
+    """What somebody without labels was told of them."""
+    out = [f"{spec['known_rows']} labelled rows"] if spec["known_rows"] else []
+    return out + ["the class shares"] * bool(spec["prior"] and not only_quantities(summary))
 
 
 def only_quantities(summary: Mapping[str, Any]) -> bool:
@@ -118,6 +126,9 @@ def assumed(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     known = max(s["known_rows"] for s in specs)
     seen = sorted({_SEES.get(w, w.replace("_", " ")) for s in specs for w in _uses(s)})
     together = max(len(s["adversary"]) for s in specs)
+    aux = max(s.get("aux_rows", 0) for s in specs)
+    more = [f"at most {aux} rows of the others' columns"] if aux else []
+    more += ["the others' models"] if any(s.get("peer_model") for s in specs) else []
     active = sorted({clean(s["label"]) for s in specs if s["active"]})
     if together > 1:
         joined = f"up to {together} parties"
@@ -136,7 +147,8 @@ def assumed(summary: Mapping[str, Any]) -> list[dict[str, str]]:
          "beyond": "other departures from it" if active else "any departure from it"},
         {"means": "joining forces", "tried": joined,
          "beyond": "larger coalitions" if together > 1 else "coalitions, and outsiders who join"},
-        {"means": "further knowledge", "tried": "its own columns of the audited rows",
+        {"means": "further knowledge",
+         "tried": _list(["its own columns of the audited rows", *more]),
          "beyond": "other data on the same people, bought or public"},
     ]  # fmt: skip
 

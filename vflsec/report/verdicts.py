@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vflsec.audit.wording import TASK
 from vflsec.report.text import clean
 
 __all__ = [
@@ -88,16 +89,16 @@ def judged(summary: Mapping[str, Any]) -> list[str]:
 
 
 def beyond(summary: Mapping[str, Any]) -> list[str]:
-    """Points that no gate judges and at which an attack surely gains, one line for each data set.
+    """What surely gains and no gate judges there, the worst of each point, a line for a data set.
 
     A headline speaks only of what is judged: a passing audit may hold a leak at a strength that
-    nobody means to deploy, and its reader should not have to look for it.
+    nobody means to deploy, or of columns where gates limit labels, and its reader should not have
+    to look for it.
     """
     from vflsec.audit.controls import leaks
     from vflsec.audit.leakage import is_undefended
 
     keys = ("dataset", "algorithm", "defense", "strength")
-    seen = {tuple(v[k] for k in keys) for v in summary["gates"]}
     worst: dict[str, dict[str, Mapping[str, Any]]] = {}
     for p in summary["points"]:
         sure = leaks(p.get("advantage"), p.get("advantage_low"))
@@ -106,7 +107,8 @@ def beyond(summary: Mapping[str, Any]) -> list[str]:
                 name = "without a defense"
             else:
                 name = f"with {place(p)}"
-            if tuple(p[k] for k in keys) not in seen:
+            here = [v for v in summary["gates"] if all(v[k] == p[k] for k in keys)]
+            if not any(_asked(v["gate"], p) for v in here):
                 of = worst.setdefault(p["dataset"], {})
                 name = f"{clean(p['algorithm'])} {name}"
                 if name not in of or p["advantage"] > of[name]["advantage"]:
@@ -116,6 +118,14 @@ def beyond(summary: Mapping[str, Any]) -> list[str]:
         said = [f"{n} ({p['advantage']:+.2f} by {clean(p['attack'])})" for n, p in of.items()]
         out.append(f"{clean(dataset)}: {_some(said, ', ')}")
     return out
+
+
+def _asked(gate: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
+    """Whether a gate that judges a point asks about this attack there."""
+    if gate["metric"] in (*TASK, "epsilon_lower"):
+        return False
+    named = gate["attack"] in ("*", p["attack"], p["attack"].split("(")[0])
+    return named and all(gate[k] in ("*", p[k]) for k in ("adversary", "phase", "split", "target"))
 
 
 def _some(parts: Sequence[str], comma: str, most: int = 4) -> str:
