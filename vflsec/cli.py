@@ -132,7 +132,7 @@ def audit(
     """
     from vflsec.engine.decide import run_until_decided
     from vflsec.engine.run import Interrupted, run_audit
-    from vflsec.report.console import print_last, print_summary
+    from vflsec.report.console import print_last, print_results, print_summary
     from vflsec.report.progress import reporter_for
     from vflsec.reporter import Reporter
 
@@ -161,8 +161,7 @@ def audit(
         )
         raise typer.Exit(130) from None
     print_summary(result.summary, console)
-    report, sign = (result.folder / f"{name}.html" for name in ("report", "statement"))
-    console.print(f"Results: {result.folder} (open {report}; to sign: {sign.name})", soft_wrap=True)
+    print_results(result.folder, console)
     tell_github(result.summary)
     print_last(result.summary, console)
     raise typer.Exit(result.exit_code)

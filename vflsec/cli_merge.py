@@ -29,11 +29,12 @@ def merge(
     Example: vflsec merge out/shard1 out/shard2 --out out/whole
     """
     from vflsec.engine.merge import merge as together
-    from vflsec.report.console import print_summary
+    from vflsec.report.console import print_last, print_results, print_summary
 
     result = together(folders, out, fresh=fresh)
     console = console_for()
     print_summary(result.summary, console)
-    console.print(f"Results: {result.folder}", soft_wrap=True)
+    print_results(result.folder, console)
     tell_github(result.summary)
+    print_last(result.summary, console)
     raise typer.Exit(result.exit_code)

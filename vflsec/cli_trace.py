@@ -287,7 +287,13 @@ def _told(guesses: Path) -> None:
                 ran.add(key)
             else:
                 lines.setdefault(key, f"{a.status}: {a.reason}")
-    typer.echo(f"{len(ran)} attacks made guesses: {', '.join(sorted({k[0] for k in ran}))}.")
+    if ran:
+        typer.echo(f"{len(ran)} attacks made guesses: {', '.join(sorted({k[0] for k in ran}))}.")
+    else:
+        typer.echo(
+            "No attack made a guess, which says nothing of safety; each line says what is missing. "
+            "Label attacks need classes, most known labels and prior (arguments of vflsec.record)."
+        )
     for (label, who), why in lines.items():
         if (label, who) not in ran:
             typer.echo(f"  {label} by {who}: {why}")
@@ -300,14 +306,15 @@ def _score(
     claim: tuple[float, float] | None, tau: float,
 ) -> None:  # fmt: skip
     from vflsec.engine.traces import score as scored
-    from vflsec.report.console import print_summary
+    from vflsec.report.console import print_last, print_results, print_summary
 
     result = scored(
         guesses, truths, out, gates=gates, confidence=confidence, claimed=claim, tau=tau
     )
     console = console_for()
     print_summary(result.summary, console)
-    console.print(f"Results: {result.folder}", soft_wrap=True)
+    print_results(result.folder, console)
+    print_last(result.summary, console)
     raise typer.Exit(result.exit_code)
 
 

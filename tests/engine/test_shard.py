@@ -144,6 +144,7 @@ def test_a_shard_never_passes(
     assert cli.main(["audit", str(scenario), "--out", str(out), "--shard", shard]) == 3
     said = capsys.readouterr().out
     assert "PASS" not in said
+    assert "report.html" not in said
     assert f"Shard {shard} of an audit: nothing is judged before `vflsec merge`." in said
     summary = json.loads((out / "summary.json").read_text())
     assert (summary["complete"], summary["exit_code"], summary["gates"]) == (False, 3, [])
@@ -156,6 +157,10 @@ def test_a_shard_never_passes(
     junit = junit_xml(summary)
     assert 'errors="1"' in junit
     assert "nothing is judged" in junit
+    code = cli.main(["merge", str(out), "--out", str(tmp_path / "whole")])
+    last = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
+    assert code == (0 if shard == "1/1" else 3)
+    assert last.startswith("PASS for" if shard == "1/1" else "UNFINISHED.")
 
 
 def test_too_few_shards_are_said_to_be_too_few_and_can_be_finished(

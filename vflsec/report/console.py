@@ -24,6 +24,7 @@ __all__ = [
     "judged_line",
     "print_last",
     "print_plan",
+    "print_results",
     "print_summary",
     "print_verdicts",
     "print_visibility",
@@ -188,6 +189,13 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
         console.print(Text(unfinished(summary), "yellow"))
     console.print(f"\n{first.attacker(summary)}", markup=False, highlight=False)
     console.print(f"{clean(first.work(summary))}.", markup=False, highlight=False)
+
+
+def print_results(folder: Path, console: Console) -> None:
+    """Where the results are, and which page to open; a part of an audit has none."""
+    report, sign = folder / "report.html", "statement.html"
+    pages = f" (open {report}; to sign: {sign})" if report.is_file() else ""
+    console.print(f"Results: {folder}{pages}", soft_wrap=True)
 
 
 def print_last(summary: Mapping[str, Any], console: Console) -> None:

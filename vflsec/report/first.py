@@ -185,7 +185,11 @@ def cheapest(summary: Mapping[str, Any]) -> list[str]:
             several = "both gates"
         if best is None:
             good = [r for r in here if r["passed"] == r["gates"]]
-            if not good:
+            if not good and all(is_undefended(r) for r in here):
+                fails = "do not all pass" if here[0]["gates"] > 1 else "does not pass"
+                gates = "the gates" if here[0]["gates"] > 1 else "the gate"
+                out.append(f"{clean(dataset)}: {gates} {fails}, and no defense was tried.")
+            elif not good:
                 out.append(
                     f"{clean(dataset)}: no strength of the grid ({_points(here)}) passes {several}."
                 )
@@ -282,6 +286,9 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
         out.append(
             Step("Decide what is open with more seeds; what is stored is not trained again.",
                  command(summary, "audit", "--until-decided", budget))
+            if command(summary, "audit") else
+            Step("Decide what is open with more seeds: give records of further runs, which differ "
+                 "in the seed only, to one audit.")
         )  # fmt: skip
     stuck = [v for v in open_ if re.search("no number of seeds|would not decide it", v["reason"])]
     if stuck:
