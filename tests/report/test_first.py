@@ -176,6 +176,21 @@ def test_every_command_works_when_pasted(
     assert run(first.next_steps(open_)[0].command) == 0  # vflsec show attack
 
 
+def test_attacks_without_a_figure_are_not_counted(summary: dict[str, Any]) -> None:
+    """25 attacks were counted where 17 of them could not be made."""
+    one = copy.deepcopy(summary)
+    one["gates"] = [v | {"detectable": {}} for v in one["gates"] if v["attack"]][:1]
+    assert f"{one['gates'][0]['verdict']} for 2 attacks of 2 of 13" in first.scope(one)
+    for p in one["points"]:
+        if p["attack"].startswith("norm"):
+            p["status"] = "not-observable"
+    assert "for 1 attack of 1 of 13 families" in first.scope(one)
+    for p in one["points"]:
+        p["status"] = "not-observable"
+    one["gates"][0] |= {"attack": "", "verdict": "INCONCLUSIVE"}
+    assert first.scope(one).startswith("INCONCLUSIVE for 0 attacks of 0 of 13 families")
+
+
 def test_a_copied_folder_is_the_one_that_commands_name(
     folder: Path,
     tmp_path: Path,

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from vflsec.audit import matrix
 from vflsec.audit.controls import leaks
 from vflsec.audit.leakage import is_undefended
+from vflsec.audit.wording import TASK
 from vflsec.report.coverage import families, uncovered
 from vflsec.report.numbers import number
 from vflsec.report.text import clean
-from vflsec.report.verdicts import headline, place
+from vflsec.report.verdicts import asks, headline, place
 
 __all__ = [
     "BOUNDS", "Step", "answers", "attacker", "attacks_of", "bounds", "cheapest", "command",
@@ -132,12 +133,13 @@ def scope(summary: Mapping[str, Any]) -> str:
     judged = [v for v in summary["gates"] if v["defense"]]
     if found in ("NO GATE", "UNFINISHED") or not judged:
         return f"{found}. {how}"
-    asked = [v for v in judged if v["attack"]]
+    other = (*TASK, "epsilon_lower")
+    asked = [v for v in judged if v["attack"] or v["gate"]["metric"] not in other]
     names = {n for v in asked for n in attacks_of(v, summary)}
     points = list(dict.fromkeys(place(v) for v in judged))
     where = ", ".join(points[:4]) + (f" and {len(points) - 4} more" if len(points) > 4 else "")
     text = found
-    if names:
+    if asked:
         every = families(summary)
         of = [f for f in every if any(n.split("(")[0] in f["members"] for n in names)]
         text += (
@@ -161,12 +163,9 @@ def attacks_of(v: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
     known = list(v.get("detectable") or {})
     if known or not v["attack"]:
         return known
-    gate, keys = v["gate"], ("dataset", "algorithm", "defense", "strength")
-    wanted = gate["attack"] if isinstance(gate, Mapping) else "*"
+    keys = ("dataset", "algorithm", "defense", "strength")
     here = [p for p in summary["points"] if p["attack"] and all(p[k] == v[k] for k in keys)]
-    return sorted(
-        {p["attack"] for p in here if wanted in ("*", p["attack"], p["attack"].split("(")[0])}
-    )
+    return sorted({p["attack"] for p in here if p["status"] == "ok" and asks(v["gate"], p)})
 
 
 def _count(n: int, what: str) -> str:

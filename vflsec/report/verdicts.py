@@ -10,7 +10,7 @@ from vflsec.audit.wording import TASK
 from vflsec.report.text import clean
 
 __all__ = [
-    "beyond", "counts", "headline", "identity", "judged", "place", "point_of", "title",
+    "asks", "beyond", "counts", "headline", "identity", "judged", "place", "point_of", "title",
     "unfinished",
 ]  # fmt: skip
 
@@ -108,7 +108,7 @@ def beyond(summary: Mapping[str, Any]) -> list[str]:
             else:
                 name = f"with {place(p)}"
             here = [v for v in summary["gates"] if all(v[k] == p[k] for k in keys)]
-            if not any(_asked(v["gate"], p) for v in here):
+            if not any(asks(v["gate"], p) for v in here):
                 of = worst.setdefault(p["dataset"], {})
                 name = f"{clean(p['algorithm'])} {name}"
                 if name not in of or p["advantage"] > of[name]["advantage"]:
@@ -120,7 +120,7 @@ def beyond(summary: Mapping[str, Any]) -> list[str]:
     return out
 
 
-def _asked(gate: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
+def asks(gate: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
     """Whether a gate that judges a point asks about this attack there."""
     if gate["metric"] in (*TASK, "epsilon_lower"):
         return False
