@@ -60,6 +60,7 @@ def test_each_verdict_is_a_test_and_marks_judge(tmp_path: Path) -> None:
     assert "PASSED test_it.py::test_good" in text
     assert "PASSED test_it.py::test_free" in text
     assert "FAILED test_it.py::test_bad - Failed: FAIL: The advantage of norm" in text
+    assert ". [breast_cancer, splitnn, iso 0]" in text  # which of the points failed
     name = "case.toml::advantage of any attack <= 0.1 [breast_cancer, splitnn, iso {}]"
     assert f"FAILED {name.format(0)}" in text
     assert f"PASSED {name.format(5)}" in text
