@@ -99,6 +99,9 @@ def beyond(summary: Mapping[str, Any]) -> list[str]:
     from vflsec.audit.leakage import is_undefended
 
     keys = ("dataset", "algorithm", "defense", "strength")
+    judging: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for v in summary["gates"]:
+        judging.setdefault(tuple(v[k] for k in keys), []).append(v["gate"])
     worst: dict[str, dict[str, Mapping[str, Any]]] = {}
     for p in summary["points"]:
         sure = leaks(p.get("advantage"), p.get("advantage_low"))
@@ -107,8 +110,8 @@ def beyond(summary: Mapping[str, Any]) -> list[str]:
                 name = "without a defense"
             else:
                 name = f"with {place(p)}"
-            here = [v for v in summary["gates"] if all(v[k] == p[k] for k in keys)]
-            if not any(asks(v["gate"], p) for v in here):
+            here = judging.get(tuple(p[k] for k in keys), ())
+            if not any(asks(gate, p) for gate in here):
                 of = worst.setdefault(p["dataset"], {})
                 name = f"{clean(p['algorithm'])} {name}"
                 if name not in of or p["advantage"] > of[name]["advantage"]:
