@@ -9,6 +9,10 @@ parameters as rows x (classes - 1); for the last layer alone, batch <= its width
 least squares in closed form. Otherwise the peers' logits s_i and the labels t_i are searched for by
 Adam, with g_i = (softmax(z_i + s_i) - softmax(t_i)) / b, as in the paper. Score of class c:
 -b g_ic from the closed form, softmax(t_i)_c from the search.
+Differs from the paper: what reaches a party may carry a factor that it is not told (a learning
+rate, the sum of a loss for its mean, mixed precision). Where the root mean square length of J over
+even labels, with p_i = softmax(z_i), is more than 4 times off, the search matches the direction of
+J alone, which is to fit one positive factor for each batch. A factor between that is not seen.
 
 Attacker: any passive party, also under encryption of all messages; no labelled row; any number of
 classes. Needs its own gradients and weights in the first epoch.
@@ -23,6 +27,7 @@ arXiv:2112.05409, section 4. The closed form is ours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +47,8 @@ from vflsec.view import Facts, Update, View
 ALIASES = ("bli", "batch_label_inference")
 FAMILY = "Labels from batch averages, also under encryption"
 ITERATIONS = 20
+AROUND = 4.0
+"""How far the length of J may be from that of even labels, and be read without a factor."""
 CUTOFF = 1e-10
 """Eigenvalues below this share of the largest count as zero: their directions are undetermined."""
 
@@ -176,6 +183,20 @@ class System:
         value = ((flat @ self.gram) * flat).sum(-1) - 2 * flat @ self.right + self.size
         return value / max(self.size, 1e-300)
 
+    @property
+    def factor_seen(self) -> float:
+        """||J|| over its root mean square for even labels and p = softmax of the own logits."""
+        b, classes = self.logits.shape
+        mean = ((torch.softmax(self.logits, dim=-1) - 1 / classes) @ self.basis).flatten()
+        even = float(mean @ self.gram @ mean + self.gram.trace() / classes) / b**2
+        return math.sqrt(self.size / max(even, 1e-300))
+
+    def angle(self, g: Tensor) -> Tensor:
+        """1 - the cosine of the angle between A g and J, of rows (..., b, C) that add up to 0."""
+        flat = (g @ self.basis).flatten(-2)
+        square = ((flat @ self.gram) * flat).sum(-1).clamp_min(1e-300)
+        return 1 - (flat @ self.right) / (square * max(self.size, 1e-300)).sqrt()
+
 
 def linear_system(modules: Mapping[str, nn.Module], columns: Tensor, update: Update) -> System:
     """The equations that one recorded step gives.
@@ -226,10 +247,12 @@ def search(system: System, rng: torch.Generator, steps: int, lr: float, starts: 
     shape = (2, starts, *system.logits.shape)
     draw = torch.randn(shape, generator=rng, dtype=torch.float64).to(system.logits)
     peers, labels = draw[0].requires_grad_(), draw[1].requires_grad_()
+    told = 1 / AROUND < system.factor_seen < AROUND
     optimizer = optim.Adam([peers, labels], lr=lr)
     for _ in range(steps):
         p = torch.softmax(system.logits + peers, dim=-1)
-        loss = system.misfit((p - torch.softmax(labels, dim=-1)) / shape[2]).sum()
+        g = (p - torch.softmax(labels, dim=-1)) / shape[2]
+        loss = (system.misfit(g) if told else system.angle(g)).sum()
         peers.grad, labels.grad = torch.autograd.grad(loss, [peers, labels])
         optimizer.step()
     return torch.softmax(labels.detach(), dim=-1).mean(0)

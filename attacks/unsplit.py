@@ -5,6 +5,10 @@ The attacker keeps a clone (W', b') of that layer, computes the gradient that ea
 give, and takes the nearest:  score_ic = -||W'^T (softmax(W' z_i + b') - e_c) - g_i||^2 .
 The clone is first fitted to the known rows, then to all rows with the labels it chose itself, in
 turn, while it replays gradients better.
+Differs from the paper: what reaches a party may carry a factor that it is not told (a learning
+rate, the sum of a loss for its mean, mixed precision). The clone is therefore fitted to gradients
+up to one positive factor for all rows, and g_i is divided by the least-squares factor before the
+distances are taken. Under label randomisation and noise that is no weaker than the factor 1.
 
 Attacker: the party before a one-layer head: the one in the middle of a U-shaped split (algorithm
 ``ushaped``), as published, or a passive party whose peers' embeddings go through the same linear
@@ -36,6 +40,9 @@ from vflsec.view import Facts, View
 
 ALIASES = ("unsplit_label",)
 FAMILY = "Labels by imitating the label owner"
+
+LEAST = 0.01
+"""A factor is positive: of tables at a wider angle this share of their lengths' ratio is taken."""
 
 
 @registry.attack
@@ -102,18 +109,18 @@ class Unsplit(Attack):
             torch.zeros(len(views), 1, classes).to(z).requires_grad_(),
         )
         every = torch.arange(len(views), device=z.device).unsqueeze(1)
-        self._fit(clone, z[every, at], g[every, at], given)
-        scores = label_distances(clone, z, g)
+        _, factor = self._fit(clone, z[every, at], g[every, at], given)
+        scores = label_distances(clone, z, g / factor)
         best = torch.full((len(views),), torch.inf).to(z)
         going = torch.ones(len(views), dtype=torch.bool, device=z.device)
         for _ in range(self.rounds):
             labels = (-scores).argmin(2).scatter(1, at, given)
-            misfit = self._fit(clone, z, g, labels)
+            misfit, factor = self._fit(clone, z, g, labels)
             going = going & (misfit < best * 0.999)  # a view that stops keeps what it has
             if not bool(going.any()):
                 break
             best = torch.where(going, misfit, best)
-            fresh = label_distances(clone, z, g)
+            fresh = label_distances(clone, z, g / factor)
             scores = torch.where(going[:, None, None], fresh, scores)
         out = []
         for r, view in enumerate(views):
@@ -122,17 +129,35 @@ class Unsplit(Attack):
             out.append(Guess(self.target, rest.rows, rest.x, notes=notes))
         return out
 
-    def _fit(self, clone: tuple[Tensor, Tensor], z: Tensor, g: Tensor, y: Tensor) -> Tensor:
-        """Adam on the relative squared distance of replayed gradients; returns it, (R,)."""
+    def _fit(
+        self, clone: tuple[Tensor, Tensor], z: Tensor, g: Tensor, y: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Adam on the angle between the tables (n, d) of replayed and received gradients.
+
+        Returns the relative squared distance (R,) that is left, and the factor (R, 1, 1).
+        """
         optimizer = optim.Adam(list(clone), lr=self.lr)
-        size = g.square().sum(2).mean(1).clamp_min(1e-300)
         hot = torch.nn.functional.one_hot(y, clone[0].shape[1]).to(z)
-        loss = torch.full_like(size, torch.inf)
         for _ in range(self.steps):
-            loss = (replayed(clone, z, hot) - g).square().sum(2).mean(1) / size
+            loss = 1 - alignment(replayed(clone, z, hot), g)
             clone[0].grad, clone[1].grad = torch.autograd.grad(loss.sum(), list(clone))
             optimizer.step()
-        return loss.detach()
+        with torch.no_grad():
+            replay = replayed(clone, z, hot)
+            along = alignment(replay, g).clamp_min(LEAST)
+            factor = along * (length(g) / length(replay))
+            left = (1 - along.square()).clamp_min(0)
+            return left, factor.reshape(-1, 1, 1).clamp_min(1e-300)
+
+
+def length(g: Tensor) -> Tensor:
+    """Length (R,) of whole tables of gradients (R, n, d); never 0."""
+    return torch.linalg.vector_norm(g, dim=(1, 2)).clamp_min(1e-150)
+
+
+def alignment(replay: Tensor, g: Tensor) -> Tensor:
+    """Cosine (R,) of the angle between whole tables of gradients (R, n, d)."""
+    return (replay * g).sum((1, 2)) / (length(replay) * length(g))
 
 
 def replayed(clone: tuple[Tensor, Tensor], z: Tensor, hot: Tensor) -> Tensor:

@@ -98,6 +98,31 @@ def test_the_search_finds_what_is_underdetermined_better_than_chance() -> None:
     assert 0.8 < measure(bli(method="closed").infer(view, rng()), y, "accuracy") < accuracy
 
 
+@pytest.mark.parametrize("factor", [1e-9, 1e-6, 1e-3, 1e3, 1e6])
+@pytest.mark.parametrize("method", ["closed", "search"])
+def test_an_unknown_factor_hides_no_label(method: str, factor: float) -> None:
+    """Taken as 1 / b the search fell from an AUC of 0.90 to 0.63 at 1e-3 and below."""
+    view, y = one_step(24, 8, 2, hidden=6, batches=2)
+    updates = [
+        replace(u, gradients={k: factor * g for k, g in u.gradients.items()})
+        for u in view.updates[PARTY]
+    ]
+    other = replace(view, updates=MappingProxyType({PARTY: updates}))
+    told, scaled = (bli(method=method, steps=150).infer(v, rng()) for v in (view, other))
+    assert measure(scaled, y) > max(measure(told, y) - 0.05, 0.7)
+
+
+def test_the_length_of_a_gradient_tells_its_factor() -> None:
+    view, _ = one_step(64, 32, 10)
+    at = (view.models[PARTY], view.columns[PARTY])
+    update = view.updates[PARTY][0]
+    plain = linear_system(*at, update).factor_seen
+    assert 0.5 < plain < 2
+    scaled = {k: 1e-6 * g for k, g in update.gradients.items()}
+    other = linear_system(*at, replace(update, gradients=scaled)).factor_seen
+    assert other == pytest.approx(1e-6 * plain)
+
+
 def test_the_truth_leaves_no_misfit() -> None:
     """T18: D = 0 at the true labels and peers' logits, and its gradient is zero there."""
     view, y = one_step(8, 4, 3, hidden=5)

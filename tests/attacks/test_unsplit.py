@@ -10,7 +10,7 @@ from attack_views import make_view, measure, null_band, rng, tables
 from torch import nn
 
 from vflsec import registry
-from vflsec.attacks.unsplit import label_distances, replayed
+from vflsec.attacks.unsplit import Unsplit, label_distances, replayed
 
 
 @pytest.mark.parametrize("classes", [2, 5, 20])
@@ -41,6 +41,36 @@ def test_a_clone_fitted_to_known_rows_is_enough(classes: int) -> None:
     guess = registry.attacks.create("unsplit", {}).infer(view, rng())
     assert measure(guess, y, "accuracy") > 0.97
     assert not set(guess.rows.tolist()) & set(view.require_known().rows.tolist())
+
+
+@pytest.mark.parametrize("factor", [1e-12, 1e-9, 1e-6, 1e-3, 1e3, 1e6])
+def test_an_unknown_factor_hides_no_label(factor: float) -> None:
+    """Taken as 1 it left an AUC of 0.83 at 1e-9, 0.99 at 1e-6 and 0.00 at 1e-3."""
+    y = torch.arange(300) % 4
+    z = torch.randn(300, 8, generator=rng())
+    w = torch.randn(4, 8, generator=rng(1))
+    p = torch.softmax(z @ w.T + torch.randn(300, 4, generator=rng(3)), 1)
+    g = (p - nn.functional.one_hot(y, 4)) @ w
+    sent = tables([z], "embedding", "sent")
+    views = [make_view(y, gradients=f * g, known=20, extra=sent) for f in (1.0, factor)]
+    attack = registry.attacks.create("unsplit", {})
+    told, scaled = attack.infer_many(views, [rng(), rng()])
+    assert measure(scaled, y, "accuracy") > 0.97
+    assert (told.scores.argmax(1) == scaled.scores.argmax(1)).mean() > 0.99
+    assert scaled.notes["misfit"] == pytest.approx(told.notes["misfit"], abs=1e-3)
+
+
+def test_the_factor_is_that_of_least_squares() -> None:
+    """With the true layer and 3 g received, the factor is 3, and no distance is left."""
+    z = torch.randn(1, 50, 8, generator=rng(), dtype=torch.float64)
+    w = torch.randn(1, 3, 8, generator=rng(1), dtype=torch.float64)
+    b = torch.zeros(1, 1, 3, dtype=torch.float64)
+    y = (torch.arange(50) % 3).unsqueeze(0)
+    g = replayed((w, b), z, nn.functional.one_hot(y, 3).double())
+    clone = (w.clone().requires_grad_(), b.clone().requires_grad_())
+    misfit, factor = Unsplit(steps=1, lr=1e-12)._fit(clone, z, 3 * g, y)
+    assert float(factor) == pytest.approx(3.0)
+    assert float(misfit) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_gradients_without_a_label_in_them_stay_at_chance() -> None:
