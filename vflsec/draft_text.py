@@ -22,9 +22,9 @@ _MANY = ("model_completion", "similarity", "cluster")
 _QUANTITY = ("value_completion", "residual")
 _GRANTED = (*_QUANTITY, "model_completion", "similarity", "cluster")
 """Attacks of the list that get labelled rows of their own number."""
-_WHOLE = "zero_pattern"
+_WHOLE = ("zero_pattern", "message_completion")
 _WHOLE_ROWS = 10_000
-"""It reads every message of every epoch, which are kept in memory: for tables of so many rows."""
+"""They read every message of every epoch, which are kept in memory: for tables of so many rows."""
 _BY_THE_LABEL_PARTY = ("embedding_inversion", "attribute", "property")
 
 
@@ -100,13 +100,13 @@ def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
 def _attacks(classes: int, spare: int, rows: int) -> str:
     names = {0: _BINARY, 1: _QUANTITY, 2: _BINARY}.get(classes, _MANY)
     if classes > 1 and rows <= _WHOLE_ROWS:
-        names = (*names, _WHOLE)
+        names = (*names, *_WHOLE)
     known = min(20 if classes <= 2 else max(40, 4 * classes), spare)
     note = "known_rows: how many labelled rows the attacker was given; its control gets the same"
     lines = [f"# {note} rows."]
     for name in names:
         lines += ["[[attack]]", pair("name", name)]
-        if name in _GRANTED or name == _WHOLE:
+        if name in _GRANTED or name in _WHOLE:
             lines.append(pair("known_rows", known))
         lines.append("")
     return "\n".join(lines)

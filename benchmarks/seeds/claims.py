@@ -218,8 +218,8 @@ WIDENED = (
 )
 
 FRESH = {
-    "credit, 300 labels": 8, "adult, 300 labels": 8, "credit, served alone": 8, "criteo, served alone": 8,
-    "avazu, served alone": 8,
+    "credit, 300 labels": 8, "adult, 300 labels": 8, "credit, served alone": 8,
+    "criteo, served alone": 8, "avazu, served alone": 8,
 }  # fmt: skip
 """Worlds with claims that were open after so many seeds; those that were run then count alone."""
 

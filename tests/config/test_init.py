@@ -108,7 +108,8 @@ def test_what_is_written_runs(
     }  # fmt: skip
     attacked = {p["attack"] for p in summary["points"] if p["status"] == "ok"} - {""}
     assert attacked == {
-        "model_completion", "norm", "direction", "similarity", *BY_THE_LABEL_PARTY,
+        "model_completion", "norm", "direction", "similarity", "message_completion",
+        *BY_THE_LABEL_PARTY,
     }  # fmt: skip
     (why,) = {p["reason"] for p in summary["points"] if p["attack"] == "zero_pattern"}
     assert why.startswith("every row is dense")
@@ -219,7 +220,7 @@ def test_several_classes_get_attacks_that_exist_for_them(
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     assert init(table, "--label", "default", "--out", out) == 0
     names = [a.name for a in load_scenario(out).root.attack]
-    ours = ["model_completion", "similarity", "cluster", "zero_pattern"]
+    ours = ["model_completion", "similarity", "cluster", "zero_pattern", "message_completion"]
     assert names == [*ours, *BY_THE_LABEL_PARTY]
     granted = {a.name: a.known_rows for a in load_scenario(out).root.attack}
     assert granted["zero_pattern"] == granted["similarity"] > 0  # batches are named by known rows
