@@ -232,6 +232,7 @@ LEFT_OUT = {
     "in training or at inference turns, so there are no recorded rows to score; the labels that "
     "villain uses are those of swap_probe.",
     "linear_inversion": "it solves one linear system; a second solution of it would be the same.",
+    "message_completion": "it is this package's own; nobody else has written down what it does.",
 }
 WHY: dict[tuple[str, str, str, str], str] = {}
 """(attack, beside, training, defense) -> why it is weaker there."""

@@ -151,8 +151,12 @@ def test_a_worker_of_another_version_refuses(
     tmp_path: Path, on: Any, monkeypatch: pytest.MonkeyPatch, name: str, why: str
 ) -> None:
     real = parallel.versions
-    first = iter([{**real(), name: "0.0"}])
-    monkeypatch.setattr(parallel, "versions", lambda: next(first, None) or real())
+
+    def told() -> dict[str, str]:
+        here = threading.current_thread() is threading.main_thread()
+        return {**real(), name: "0.0"} if here else real()
+
+    monkeypatch.setattr(parallel, "versions", told)
     on(Threads())
     with pytest.raises(ConfigError, match=why):
         audit(tmp_path, cluster="local:2")

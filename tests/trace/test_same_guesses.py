@@ -51,7 +51,8 @@ WORLDS: dict[str, tuple[list[AttackSpec], dict[str, Any]]] = {
         {"params": SUMMED},
     ),
     "logits": (
-        [spec(n) for n in ("direct", "batch_inference", "zero_pattern")], {"params": SUMMED},
+        [spec(n) for n in ("direct", "batch_inference", "zero_pattern", "message_completion")],
+        {"params": SUMMED},
     ),
     "predictions": ([spec("output")], {"params": {"returns_predictions": True}}),
     "a frozen split": ([spec("unsplit")], {"params": {"top": ()}}),
