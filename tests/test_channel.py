@@ -83,6 +83,24 @@ def test_gradients_of_two_names_are_both_seen(form: str) -> None:
     assert not recorder.passed
 
 
+@pytest.mark.parametrize("loud", [1e-6, 1e6])
+def test_what_comes_under_one_name_drowns_no_other(loud: float) -> None:
+    """Noise a million times as large hid a label from lengths and directions, in either order."""
+    g = torch.Generator().manual_seed(0)
+    rows = torch.arange(ROWS).expand(REPLICAS, ROWS)
+    label = torch.arange(ROWS) % 2 * 2.0 - 1
+    first = label.reshape(1, -1, 1) * torch.ones(REPLICAS, ROWS, 4)
+    noise = loud * torch.randn(REPLICAS, ROWS, 4, generator=g)
+    recorder = Recorder([("b", "received", "gradient", "first")], REPLICAS, ROWS)
+    told = replace(message(0, rows), tensor=first)
+    recorder.add(told, None)
+    recorder.add(replace(told, tensor=noise, name="second"), None)
+    (table,) = recorder.tables(0, ["b"], "train").values()
+    sizes = table.tensor.reshape(ROWS, 2, 4).square().mean((0, 2)).sqrt()
+    assert torch.equal(table.tensor[:, :4], first[0])
+    assert float(sizes[1] / sizes[0]) == pytest.approx(1.0, rel=1e-5)
+
+
 def test_numbers_of_other_names_or_rows_are_said_to_be_unread() -> None:
     kinds = ("gradient", "embedding")
     recorder = Recorder([("b", "received", k, "first") for k in kinds], REPLICAS, ROWS)

@@ -16,7 +16,7 @@ from vflsec.counts import Counter, lent
 from vflsec.errors import PolicyError
 from vflsec.ledger import Ledger
 from vflsec.message import Message
-from vflsec.view import Need, Table, Update, side_by_side
+from vflsec.view import Need, Table, Update, as_large, side_by_side
 
 __all__ = ["Channel", "Recorder", "Tap"]
 
@@ -193,7 +193,7 @@ class Recorder:
     every party knows, so that rows of batches of different size compare. Where numbers of one kind
     travel under several names within a phase, a table keeps those of the name that came first:
     payloads of different blocks have different widths and meanings. Gradients of other names, and
-    with `towers` all numbers, stand beside them if of the same rows at the same steps.
+    with `towers` all numbers, stand beside them, as large, if of the same rows at the same steps.
 
     Args:
         wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
@@ -313,7 +313,8 @@ class Recorder:
                 table = store.table(r)
                 one = first.setdefault((at, party, way, kind, form, peer), table)
                 if torch.equal(one.rows, table.rows) and torch.equal(one.step, table.step):
-                    found.setdefault((way, kind, form, party), []).append(table)
+                    near = as_large(table, one) if name else table
+                    found.setdefault((way, kind, form, party), []).append(near)
                 else:
                     self.left_out.add((kind, name))
         return {k: t[0] if len(t) == 1 else side_by_side(t) for k, t in found.items()}

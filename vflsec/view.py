@@ -20,8 +20,8 @@ from vflsec.references import References
 from vflsec.schema import Schema
 
 __all__ = [
-    "FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "Update", "View", "as_needs",
-    "side_by_side",
+    "FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "Update", "View", "as_large",
+    "as_needs", "side_by_side",
 ]  # fmt: skip
 
 
@@ -376,6 +376,21 @@ class View:
     def with_known(self, known: Known | None) -> View:
         """The same view with another grant of labelled rows."""
         return replace(self, known=known)
+
+
+def as_large(table: Table, like: Table) -> Table:
+    """`table` with its finite numbers as large, in root mean square, as those of `like`.
+
+    Side by side neither then drowns the other: noise under one name would hide a label under
+    another from whatever reads lengths or directions.
+    """
+    sizes = [
+        t.tensor.double().where(t.tensor.isfinite(), 0.0).square().mean().sqrt()
+        for t in (table, like)
+    ]
+    if not all(bool(s > 0) for s in sizes):
+        return table
+    return replace(table, tensor=(table.tensor * (sizes[1] / sizes[0])).to(table.tensor))
 
 
 def side_by_side(tables: Sequence[Table]) -> Table:

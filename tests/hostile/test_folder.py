@@ -59,6 +59,19 @@ def test_a_killed_audit_leaves_no_earlier_verdict(tmp_path: Path) -> None:
     assert all((out / name).is_file() for name in said)
 
 
+def test_a_search_for_settings_that_is_killed_leaves_none_either(tmp_path: Path) -> None:
+    """All trainings of the audit itself are there; those of `--attacker strong` are not."""
+
+    class Killed(Planted):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            raise KeyboardInterrupt
+
+    case, out = scenario(tmp_path, "case", LAX), tmp_path / "out"
+    assert go(Planted(LEAKS), "audit", case, "--out", out) == 0
+    assert go(Killed(LEAKS), "audit", case, "--out", out, "--attacker", "strong") == 130
+    assert not any((out / name).exists() for name in ("summary.json", "report.html", "junit.xml"))
+
+
 def test_two_audits_in_one_folder_do_not_swap_verdicts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -152,8 +152,6 @@ def _run(
                     record["shard"] = str(how.part)
                     parts = divided(plan.groups, how.part.of)
                     plan = replace(plan, groups=parts[how.part.index - 1])
-                if store.unfinished(record["wanted"]):
-                    withdraw(folder)
                 store.set_meta("audit", record)
                 _refuse(store, plan)
                 do(plan, record=record)
@@ -201,6 +199,8 @@ def _work(
 
     most = how.replicas
     works = todo()
+    if works:  # it may be killed, and what an earlier audit said is none of it
+        withdraw(store.folder)
     keep = _keep(store.folder, how)
     with ExitStack() as stack:
         pool = stack.enter_context(_pool(how)) if works and how.parallel else None
