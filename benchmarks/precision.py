@@ -47,7 +47,9 @@ def figures(dtype: str, seeds: int, folder: Path, device: str) -> pd.Series:
 
 
 def differences(full: pd.Series, other: pd.Series) -> pd.DataFrame:
-    """By data set, attack and strength: mean difference with its 95 % interval, and the largest."""
+    """By data set, attack and strength: mean, spread, mean difference with its 95 % interval, and
+    the largest.
+    """
     both = pd.DataFrame({"full": full, "other": other}).dropna().reset_index()
     assert len(both) == full.notna().sum()
     both["difference"] = both.other - both.full
@@ -56,10 +58,11 @@ def differences(full: pd.Series, other: pd.Series) -> pd.DataFrame:
         ["dataset", "attack", "split", "strength", "metric"]
     ):
         low, high = t_interval(of.difference.to_numpy())
-        rows.append((dataset, attack or "main task", split, strength, metric, of.full.mean(),
-                     of.difference.mean(), low, high, of.difference.abs().max()))  # fmt: skip
-    columns = ["dataset", "figure", "split", "strength", "metric", "full", "mean", "low", "high",
-               "most"]  # fmt: skip
+        gap, plain = of.difference, of.full
+        rows.append((dataset, attack or "main task", split, strength, metric, plain.mean(),
+                     plain.std(), gap.mean(), low, high, gap.abs().max()))  # fmt: skip
+    columns = ["dataset", "figure", "split", "strength", "metric", "full", "sd", "mean", "low",
+               "high", "most"]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
 
 
