@@ -16,6 +16,7 @@ from vflsec.counts import Counter, lent
 from vflsec.errors import PolicyError
 from vflsec.ledger import Ledger
 from vflsec.message import Message
+from vflsec.nn.chain import noted
 from vflsec.view import Need, Table, Update, as_large, side_by_side
 
 __all__ = ["Channel", "Recorder", "Tap"]
@@ -409,9 +410,7 @@ class Channel:
         why = ""
         if before is not None and before.tensor._version != before.version:
             why = "was changed after it was sent"
-        elif before is not None and _memory(given) != _memory(message.tensor) == _memory(
-            before.tensor
-        ):
+        elif before is not None and message.policies and _again(before, message.tensor, given):
             why = "lies in the memory of the one before"
         if before is not None and why:
             by = ", ".join(before.policies) or "the algorithm"
@@ -424,11 +423,9 @@ class Channel:
 
     def treat(self, message: Message, labels: Tensor | None = None, **context: Any) -> Message:
         """The message as it leaves its sender: cut from the graph, after the sender's policies."""
-        tensor = message.tensor
-        out = Message(
-            message.kind, message.sender, message.receiver, tensor.detach(), message.rows,
-            message.phase, message.epoch, message.step, message.name, message.scale,
-        )  # fmt: skip
+        x = message.tensor
+        bare = not (x.requires_grad or noted(x) or message.policies)
+        out = message if bare else replace(message, tensor=x.detach(), policies=())
         done: tuple[Counter, ...] = ()
         for b in self.bindings.get(message.sender, ()):
             if out.kind in b.policy.reveals and b.own.uses is not None:
@@ -478,9 +475,10 @@ class Channel:
         self.recorder.add(message, self.alive_mask, ways=("sent" if own else "received",))
 
 
-def _memory(x: Tensor) -> int:
-    """Where the numbers of a tensor lie; views share it."""
-    return x.untyped_storage().data_ptr()
+def _again(before: _Passed, now: Tensor, given: Tensor) -> bool:
+    """True if a message lies where the one before does, which is not where its sender had it."""
+    old, new, own = (x.untyped_storage().data_ptr() for x in (before.tensor, now, given))
+    return own != new == old
 
 
 def _sent(binding: Binding, message: Message) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ class Hooks:
     epoch: int
     attacked: str
 
-    @property
+    @cached_property
     def active(self) -> Party:
         """The party that holds the labels."""
         return self.parties[self.stack.first.active]

@@ -49,16 +49,17 @@ class Post:
         Raises:
             PolicyError: a link promised that such a message does not pass in the clear.
         """
-        known = {sender, receiver} & self.parties.keys()  # a server need not be a party
-        for party in known - {self.active.name}:
-            if kind in self.link(party).replaces:
+        active = self.active.name
+        for party in (sender, receiver):
+            known = party != active and party in self.parties  # a server need not be a party
+            if known and kind in self.link(party).replaces:
                 raise PolicyError(
                     f"{party}: {kind} messages must pass encrypted, but the algorithm sends one in "
                     "the clear: it does not train through Federation.link. Use splitnn."
                 )
         message = Message(
-            kind, sender, receiver, tensor, rows, phase or self.phase, self.epoch, self.steps,
-            name, scale,
+            kind, sender, receiver, tensor.detach(), rows, phase or self.phase, self.epoch,
+            self.steps, name, scale,
         )  # fmt: skip
         return self.channel.send(message, labels, **context)
 

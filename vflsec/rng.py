@@ -88,10 +88,9 @@ class Streams:
         """Standard normal numbers, shape (R, *shape); replicas not `active` get zeros."""
         kind = dtype or self.dtype
         out = torch.empty((len(self), *shape), dtype=kind, device=self.device)
-        size = tuple(shape)
         for r, (g, part) in enumerate(zip(self.generators, out.unbind(0), strict=True)):
             if active is None or active[r]:
-                torch.randn(size, generator=g, out=part, dtype=kind)
+                part.normal_(generator=g)
             else:
                 part.zero_()
         return out

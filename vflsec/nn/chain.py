@@ -97,18 +97,14 @@ def _versions(layers: Sequence[Layer], rows: Tensor, out: Tensor) -> tuple[int, 
 def _through(
     layers: Sequence[Layer], rows: Tensor, outs: Sequence[Tensor], slope: Tensor, x: Tensor | None
 ) -> Iterable[tuple[Tensor, Tensor]]:
-    wanted = [t for layer in layers for t in layer[:2] if t is not None and t.requires_grad]
+    params = [t for layer in layers for t in layer[:2]]
+    wanted = [t for t in params if t is not None and t.requires_grad]
     if not wanted and x is None:
         return []
     made = gradients_like(wanted)
     told = iter(made)
-    into = [
-        (
-            next(told) if weight.requires_grad else None,
-            next(told) if bias is not None and bias.requires_grad else None,
-        )
-        for weight, bias, *_ in layers
-    ]
+    given = [next(told) if t is not None and t.requires_grad else None for t in params]
+    into = list(zip(given[::2], given[1::2], strict=True))
     below = backward(layers, rows, outs, slope, into, down=x is not None)
     found = list(zip(wanted, made, strict=True))
     if x is not None and below is not None:

@@ -35,12 +35,21 @@ class Layer(NamedTuple):
         bias: (R, o), or None.
         relu: True if a ReLU follows.
         products: with how many digits products are taken, see `vflsec.nn.precision`.
+        across, lifted: `weight` as (R, i, o) and `bias` as (R, 1, o), without a graph, where they
+            are at hand; see :meth:`at_hand`.
     """
 
     weight: Tensor
     bias: Tensor | None
     relu: bool
     products: str = FULL
+    across: Tensor | None = None
+    lifted: Tensor | None = None
+
+    def at_hand(self) -> Layer:
+        """The same with the views that a product takes of it, for layers that are run often."""
+        lifted = None if self.bias is None else self.bias.detach().unsqueeze(1)
+        return self._replace(across=self.weight.detach().mT, lifted=lifted)
 
 
 How = tuple[bool, str]
@@ -87,16 +96,18 @@ def forward(layers: Sequence[Layer], x: Tensor) -> list[Tensor]:
 
 def _part(layer: Layer, a: int, b: int) -> Layer:
     bias = None if layer.bias is None else layer.bias[a:b]
-    return layer._replace(weight=layer.weight[a:b], bias=bias)
+    return Layer(layer.weight[a:b], bias, layer.relu, layer.products)
 
 
 def _product(x: Tensor, layer: Layer, out: Tensor | None = None) -> Tensor:
-    across = layer.weight.transpose(1, 2)
-    if layer.bias is None:
-        return bmm(x, across, layer.products, out)
-    if layer.products == FULL:
-        return torch.baddbmm(layer.bias.unsqueeze(1), x, across, out=out)
-    return torch.add(bmm(x, across, layer.products), layer.bias.unsqueeze(1), out=out)
+    weight, bias, _, products, across, lifted = layer
+    if across is None:
+        across, lifted = weight.mT, None if bias is None else bias.unsqueeze(1)
+    if lifted is None:
+        return bmm(x, across, products, out)
+    if products == FULL:
+        return torch.baddbmm(lifted, x, across, out=out)
+    return torch.add(bmm(x, across, products), lifted, out=out)
 
 
 def backward(
@@ -167,9 +178,9 @@ def _weight_gradient(slope: Tensor, x: Tensor, out: Tensor, products: str) -> No
     longer side last.
     """
     if slope.shape[2] <= x.shape[2]:
-        bmm(slope.transpose(1, 2), x, products, out)
+        bmm(slope.mT, x, products, out)
     else:
-        out.copy_(bmm(x.transpose(1, 2), slope, products).transpose(1, 2))
+        out.copy_(bmm(x.mT, slope, products).mT)
 
 
 class Dense(torch.autograd.Function):
@@ -223,7 +234,7 @@ def dense(layers: Sequence[Layer], x: Tensor) -> Tensor:
     flat = x if x.dim() == 3 else x.reshape(x.shape[0], -1, x.shape[-1])
     params = [t for layer in layers for t in layer[:2]]
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *params)):
-        out = Dense.apply(flat, tuple(layer[2:] for layer in layers), *params)
+        out = Dense.apply(flat, tuple(layer[2:4] for layer in layers), *params)
     else:
         out = forward(layers, flat)[-1]
     return out if x.dim() == 3 else out.reshape(*x.shape[:-1], out.shape[-1])

@@ -64,12 +64,10 @@ class Flat:
             self.leaves[name] = leaf
             if stop < end:
                 self.gaps.append((stop, end))
-        self._cuts = [
-            size
-            for (start, shape), end in zip(self.spans.values(), ends, strict=True)
-            for size in (shape.numel(), end - start - shape.numel())
+        self._parts = [
+            (shape, self.leaves[name].stride(), start)
+            for name, (start, shape) in self.spans.items()
         ]
-        self._shapes = [shape for _, shape in self.spans.values()]
 
     def fresh(self) -> Tensor:
         """An empty buffer of this layout, for gradients; gaps are zero."""
@@ -78,10 +76,13 @@ class Flat:
             made[start:stop].zero_()
         return made
 
+    def holds(self, params: Sequence[Tensor]) -> bool:
+        """True if `params` are all of `leaves`, in their order."""
+        return len(params) == len(self.leaves) and all(map(is_, params, self.leaves.values()))
+
     def pieces(self, buffer: Tensor) -> list[Tensor]:
         """The parts of a buffer of this layout, (R, ...) each, in the order of `leaves`."""
-        cut = buffer.split_with_sizes(self._cuts)[::2]
-        return [part.view(shape) for part, shape in zip(cut, self._shapes, strict=True)]
+        return [buffer.as_strided(*part) for part in self._parts]
 
     def view(self, buffer: Tensor, name: str) -> Tensor:
         """The part of a buffer of this layout that belongs to a parameter, (R, ...)."""
@@ -104,6 +105,7 @@ class Block:
         self.flat: Flat = places[0].flat
         self.start, self.stop = places[0].start, places[-1].stop
         self.starts = [place.start for place in places]
+        self.ids = [id(p) for p in params]
         self.data = self.flat.data[self.start : self.stop]
         self.state: dict[str, Any] = {}
 
@@ -167,14 +169,15 @@ def gradients_like(params: Sequence[Tensor]) -> list[Tensor]:
     Never kept from step to step: a module that is used twice in a graph would add its gradient to
     itself.
     """
+    first: _Place | None = getattr(params[0], _PLACE, None) if params else None
+    flat = None if first is None else first.flat
+    if flat is not None and flat.holds(params):
+        return flat.pieces(flat.fresh())
     places = [getattr(p, _PLACE, None) for p in params]
-    flat = places[0].flat if places and places[0] is not None else None
     found = [place for place in places if place is not None and place.flat is flat]
     if flat is None or len(found) < len(places):
         return [torch.empty_like(p) for p in params]
     buffer = flat.fresh()
-    if len(found) == len(flat.leaves) and all(map(is_, params, flat.leaves.values())):
-        return flat.pieces(buffer)
     return [
         buffer[place.start : place.start + p.numel()].view(p.shape)
         for p, place in zip(params, found, strict=True)

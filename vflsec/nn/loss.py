@@ -28,8 +28,7 @@ def _back(log_p: Tensor, y: Tensor, scale: Tensor | float) -> Tensor:
     """
     p = log_p.exp()
     if y.dim() == 2:
-        less = torch.full((1, 1, 1), -1.0, dtype=p.dtype, device=p.device)
-        p.scatter_add_(1, y.unsqueeze(1), less.expand(y.shape[0], 1, y.shape[1]))
+        p.scatter_(1, y.unsqueeze(1), -1.0, reduce="add")
     else:
         shares = y.transpose(1, 2)
         p.mul_(shares.sum(1, keepdim=True)).sub_(shares)

@@ -87,9 +87,7 @@ class Fused:
                         self._split(made, block)
                 ready = [b for b in made if all(id(p) in of for p in b.params)]
             if ready:
-                self._kernel(
-                    some[0], ready, [b.gathered([of[id(p)] for p in b.params]) for b in ready]
-                )
+                self._kernel(some[0], ready, [b.gathered([of[i] for i in b.ids]) for b in ready])
 
     def _split(self, made: list[Block], block: Block) -> None:
         at = made.index(block)

@@ -171,7 +171,7 @@ class Replicas:
             else:
                 return None
         self._before = before
-        return layers or None
+        return [layer.at_hand() for layer in layers] or None
 
     def flattened(self, x: Tensor) -> Tensor:
         """Inputs (R, b, ...) of a :attr:`plain` module as its first layer gets them, (R, b, i)."""
