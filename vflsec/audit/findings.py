@@ -305,6 +305,14 @@ def _strongest(rows: Sequence[Row]) -> str:
 
 
 def _cost(r: Row, level: float) -> str:
+    lost = int(r.get("failed_trainings") or 0)
+    if not lost:
+        return _paid(r, level)
+    seeds = f"{lost} seed{'s' if lost > 1 else ''}"
+    return f"{_paid(r, level)} That is without {seeds} on which the training failed."
+
+
+def _paid(r: Row, level: float) -> str:
     at = f"At strength {r['strength']:g} it" if _known(r["strength"]) else "It"
     name = metric_name(r["utility_metric"])
     if not _known(r["utility"]):

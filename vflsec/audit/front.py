@@ -28,6 +28,7 @@ class Trial:
         drop, drop_high: mean loss of utility against strength 0, and its upper bound.
         claimed, measured: the epsilon that is claimed, and the largest lower bound that canaries
             measure of it; None where nothing is claimed, or tested.
+        failed: an attack or training that failed on some seed there, in words; '' if none.
     """
 
     defense: str
@@ -40,6 +41,11 @@ class Trial:
     drop_high: float
     claimed: float | None = None
     measured: float | None = None
+    failed: str = ""
+
+    def meets(self, leak: float) -> bool:
+        """Whether every attack gave a figure on every seed, and its upper bound is within."""
+        return not self.failed and self.leak_high <= leak
 
     def epsilons(self) -> str:
         """Both epsilons as a sentence, ``""`` where nothing is claimed."""
@@ -58,13 +64,19 @@ def trials(results: pd.DataFrame) -> list[Trial]:
     """
     frame = results[results["role"] == "audit"] if "role" in results else results
     points = leakage.summarise(frame)
-    of = points[(points["attack"] != "") & (points["metric"] == points["primary"])]
-    of = of[of["status"] == "ok"]
-    if of.empty:
+    of = points[points["attack"] != ""]
+    good = (of["metric"] == of["primary"]) & (of["status"] == "ok")
+    if not good.any():
         raise ConfigError("tune: no attack of the scenario gave a figure. See `vflsec check`.")
+    broken = _broken(points)
     out = []
-    for key, rows in of.groupby(["defense", "strength"]):
+    for key, every in of.groupby(["defense", "strength"]):
         defense, strength = cast("tuple[str, float]", key)
+        rows = every[good[every.index]]
+        if rows.empty:
+            none = (math.nan, math.inf, "", math.nan, math.nan, math.inf)
+            out.append(Trial(defense, strength, *none, failed=broken.get((defense, strength), "")))
+            continue
         turned = rows["mirrored_high"].fillna(-math.inf)
         bounds = rows["advantage_high"].fillna(math.inf).clip(lower=turned)
         worst: Any = rows.iloc[int(bounds.to_numpy().argmax())]
@@ -75,8 +87,20 @@ def trials(results: pd.DataFrame) -> list[Trial]:
                 str(worst["attack"]), float(worst["utility"]),
                 0.0 if bare else float(worst["utility_drop"]),
                 0.0 if bare else _or_infinite(worst["utility_drop_high"]),
+                failed=broken.get((defense, strength), ""),
             )
         )  # fmt: skip
+    return out
+
+
+def _broken(points: pd.DataFrame) -> dict[tuple[str, float], str]:
+    """What has no figure on some seed, with the reason, by defense and strength."""
+    out: dict[tuple[str, float], str] = {}
+    for r in leakage.rows_of(points[points["failed"] > 0]):
+        what = r["attack"] or "the training"
+        seeds = f"{r['failed']} seed{'s' if r['failed'] > 1 else ''}"
+        said = f"{what} failed on {seeds}" + (f" ({r['reason']})" if r["reason"] else "")
+        out.setdefault((r["defense"], r["strength"]), said)
     return out
 
 

@@ -314,7 +314,11 @@ def _candidate(
         sign=sign,
         limit=gate.threshold,
         dead="" if shown or not asked else why or "no evidence was given",
-        thin=wording.thin(row, leak, MIN_SEEDS, MIN_ROWS) if asked else "",
+        thin=wording.thin(row, leak, MIN_SEEDS, MIN_ROWS)
+        if asked
+        else wording.gaps(gate.metric, row, leak)
+        if gate.metric in TASK
+        else "",
         mirror=wording.mirror(*turned) if asked and turned is not None else None,
         ranking="" if ranking is None else ranking["metric"],
     )

@@ -45,18 +45,8 @@ POINT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "a
          "attack_key", "of_label", "known_rows", "target", "victim", "split", "metric")  # fmt: skip
 """What identifies a point: everything but the seed; `of_label` is one of several labels, or ''."""
 
-_NUMBERS = (
-    "strength",
-    "known_rows",
-    "value",
-    "low",
-    "high",
-    "chance",
-    "control_value",
-    "advantage",
-    "bytes",
-    "messages",
-)
+_NUMBERS = ("strength", "known_rows", "value", "low", "high", "chance", "control_value",
+            "advantage", "bytes", "messages")  # fmt: skip
 _SPLITS = ("test", "validation", "train")
 _TRAINING = ("dataset", "algorithm", "defense", "strength")
 _OFF = re.compile(r"[( ]strength=-?0(\.0*)?[,)]")
@@ -293,7 +283,7 @@ class _Utility:
         self.values: dict[tuple[Any, ...], dict[int, float]] = {}
         self.metric: dict[str, str] = {}
         main = [r for r in rows if not r["attack"] and r["status"] == "ok"]
-        for r in main:
+        for r in [*main, *(r for r in rows if not r["attack"] and not r["target"])]:
             self.metric.setdefault(r["dataset"], metric or r["primary"])
         groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
         for r in main:
@@ -342,7 +332,8 @@ def summarise(
         columns :data:`POINT`, ``primary``, ``n``, ``chance``, ``control`` (the one with the least
         mean advantage), ``named`` (the one named beforehand), ``controls`` (figures of all, see
         :class:`vflsec.audit.controls.Leakage`), ``planned`` (seeds of this training), ``seeds``
-        (with a figure), ``failed`` (seeds that ended in an error), ``status``, ``reason``, and for
+        (with a figure), ``failed`` (seeds that ended in an error), ``failed_trainings`` (seeds on
+        which the training did), ``status``, ``reason``, and for
         each of ``value``, ``control_value``, ``advantage`` (over all controls, paired by seed),
         ``mirrored`` (the advantage of the reversed answer over the named control, where scores of
         two classes can be reversed), ``utility`` and ``utility_drop`` (undefended minus defended,
@@ -354,8 +345,10 @@ def summarise(
     task = _Utility(rows, utility)
     named = ctl.named_by_set(r for r in rows if r["attack"] and r["status"] == "ok")
     planned: dict[tuple[Any, ...], set[int]] = defaultdict(set)
+    lost: dict[tuple[Any, ...], set[int]] = defaultdict(set)
     for r in rows:
-        planned[tuple(r[k] for k in _TRAINING)].add(int(r["seed"]))
+        for found in [planned] + [lost] * (not r["attack"] and r["status"] == "error"):
+            found[tuple(r[k] for k in _TRAINING)].add(int(r["seed"]))
     points: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for r in rows:
         points[tuple(r[k] for k in POINT)].append(r)
@@ -383,6 +376,7 @@ def summarise(
                 "planned": len(planned[tuple(first[k] for k in _TRAINING)]),
                 "seeds": len(values),
                 "failed": len(bad),
+                "failed_trainings": len(lost[tuple(first[k] for k in _TRAINING)]),
                 "status": "ok" if ok else first["status"],
                 "reason": next((r["reason"] for r in of if r["reason"]), ""),
                 **{k: _average(_by_seed(of, k)) for k in ("bytes", "messages")},
@@ -431,11 +425,14 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
         ``advantages``, ``utilities`` over the grid, ascending; ``cap`` (None where a point is
         missing or leaves [0, 1]) and ``cap_strengths``; ``undefended_value`` and
         ``undefended_utility`` of the same attack; ``dcs``, the defense capability score at each
-        strength (None where a figure is missing or leaves [0, 1]).
+        strength (None where a figure is missing or leaves [0, 1]). Neither is given where a
+        training failed: the mean over those that did not would tell too much.
     """
     keys = [k for k in POINT if k not in ("strength", "metric")]
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    grid: dict[tuple[Any, ...], set[float | None]] = defaultdict(set)
     for r in rows_of(summary):
+        grid[tuple(r[k] for k in _TRAINING[:3])].add(_clean(r["strength"]))
         if r["attack"]:
             groups[tuple(_clean(r[k]) for k in keys)].append(r)
     bare: dict[tuple[Any, ...], tuple[float, float]] = {}
@@ -447,8 +444,9 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
         rest = tuple(v for k, v in zip(keys, key, strict=True) if k != "defense")
         for p in points:
             if is_undefended(p) and (p["defense"] == UNDEFENDED or (rest, metric) not in bare):
-                bare[rest, metric] = (p["value"], p["utility"])
+                bare[rest, metric] = (p["value"], None if p["failed_trainings"] else p["utility"])
         used = [p for p in points if include_zero or not is_undefended(p)] or points
+        there = grid[tuple(of[0][k] for k in _TRAINING[:3])]
         out.append(
             dict(zip(keys, key, strict=True))
             | {
@@ -458,18 +456,20 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
                 "values": [p["value"] for p in points],
                 "advantages": [p["advantage"] for p in points],
                 "utilities": [p["utility"] for p in points],
-                "cap": _cap(used),
+                "cap": None if there != {_clean(p["strength"]) for p in points} else _cap(used),
                 "cap_strengths": [p["strength"] for p in used],
                 "_rest": (rest, metric),
                 "_either_way": [_either_way(p) for p in points],
+                "_failed": [p["failed_trainings"] for p in points],
             }
         )
     for row in out:
         row["undefended_value"], row["undefended_utility"] = bare.get(
             row.pop("_rest"), (None, None)
         )
-        pairs = zip(row.pop("_either_way"), row["utilities"], strict=True)
-        row["dcs"] = [_dcs(a, u, row["undefended_utility"]) for a, u in pairs]
+        pairs = zip(row.pop("_either_way"), row["utilities"], row.pop("_failed"), strict=True)
+        bare_u = row["undefended_utility"]
+        row["dcs"] = [None if bad else _dcs(a, u, bare_u) for a, u, bad in pairs]
     return pd.DataFrame(out)
 
 
@@ -484,7 +484,7 @@ def _cap(points: Sequence[Mapping[str, Any]]) -> float | None:
     u, a = [p["utility"] for p in points], [_either_way(p) for p in points]
     if not points or not all(0 <= x <= 1 for x in [*u, *a]):  # NaN compares false
         return None
-    return cap(u, a)
+    return None if any(p["failed_trainings"] for p in points) else cap(u, a)
 
 
 def _dcs(attack: float, utility: float, undefended: float | None) -> float | None:

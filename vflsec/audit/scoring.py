@@ -22,12 +22,16 @@ from vflsec.measure.attack import Answer
 from vflsec.task import Task
 from vflsec.view import Table
 
-__all__ = ["main_task", "scored"]
+__all__ = ["DIVERGED", "main_task", "scored"]
+
+DIVERGED = "the training diverged: weights, predictions or every validation loss are not finite"
+"""Why such a training has no figure of the main task, and passes no gate."""
 
 
 def main_task(
-    phase: str, predictions: Mapping[str, tuple[Tensor, Tensor]], tasks: Sequence[Task]
-) -> list[list[Measure]]:
+    phase: str, predictions: Mapping[str, tuple[Tensor, Tensor]], tasks: Sequence[Task],
+    diverged: Sequence[bool] = (),
+) -> list[list[Measure]]:  # fmt: skip
     """Main-task figures of each replica after a phase.
 
     Args:
@@ -35,17 +39,27 @@ def main_task(
         predictions: by split: sample ids (R, n) and log shares (R, n, C), values (R, n, 1), or a
             logit for each of several labels (R, n, L).
         tasks: of each replica.
+        diverged: by replica, whether its training did: it has errors instead of figures.
     """
     out: list[list[Measure]] = [[] for _ in tasks]
     for split, (rows, logits) in predictions.items():
         for r, (task, found) in enumerate(zip(tasks, out, strict=True)):
-            truth = label_truth(task)
-            guess = Guess(truth.target, rows[r], logits[r])
+            truth, failed = label_truth(task), bool(diverged) and diverged[r]
+            said = logits[r].new_zeros(logits[r].shape) if failed else logits[r]
+            guess = Guess(truth.target, rows[r], said)
             prior = task.prior.numpy()
+            scores = score(guess, truth, guess.rows, classes=task.classes, prior=prior)
+            if failed:
+                found += [
+                    Measure(phase, split, s.metric, None, n=s.n, chance=s.chance, status="error",
+                            reason=DIVERGED)
+                    for s in scores
+                ]  # fmt: skip
+                continue
             notes = _of_each_label(guess, task)
             found += [
                 Measure(phase, split, s.metric, s.value, s.low, s.high, s.n, s.chance, notes=notes)
-                for s in score(guess, truth, guess.rows, classes=task.classes, prior=prior)
+                for s in scores
             ]
     return out
 

@@ -123,7 +123,7 @@ def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
     name, n = row["attack"], leak.least.n
     planned = int(row.get("planned") or n)
     if n < planned:
-        return f"{name} has a figure on {n} of {planned} seeds"
+        return gaps(name, row, leak)
     if leak.ahead.n < planned:
         return (
             f"{leak.ahead.name}, the control that was named beforehand beside {name}, has a "
@@ -138,6 +138,13 @@ def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
     if row.get("value_sd") == 0 and row.get("value") == row.get("chance"):
         return f"{name} tells no two rows apart on any of {n} seeds, as a broken attack would"
     return ""
+
+
+def gaps(name: str, row: Mapping[str, Any], leak: Leakage) -> str:
+    """That some of the planned seeds have no figure, in words; '' if all have one."""
+    n = leak.least.n
+    planned = int(row.get("planned") or n)
+    return f"{name} has a figure on {n} of {planned} seeds" if n < planned else ""
 
 
 def nothing(missing: Sequence[Mapping[str, Any]], gate: Gate) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from vflsec.audit.dosing import MARK
 from vflsec.audit.goals import label_truth
 from vflsec.audit.overlay import dosed
-from vflsec.audit.scoring import main_task, scored
+from vflsec.audit.scoring import DIVERGED, main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, victims
 from vflsec.engine.claims import claims, planned, told, verified
 from vflsec.engine.integrity import success
@@ -77,8 +77,9 @@ def run_cohort(
     results = [CellResult(c.key, c, device=str(training.device)) for c in stacked]
     of = [training.task(r) for r in range(len(stacked))]
     for moment in training.run(predictions=main):
+        lost = moment.diverged()
         for result, found in zip(
-            results, main_task(moment.phase.name, moment.predictions, of), strict=True
+            results, main_task(moment.phase.name, moment.predictions, of, lost), strict=True
         ):
             result.measures += found
         if moment.phase.audited:
@@ -88,6 +89,7 @@ def run_cohort(
             for i, p in enumerate(asked):
                 tell(f"{moment.phase.name}: {p.spec.label}", 0.8 + 0.2 * i / len(asked))
                 _attack(bench, moment, p, results, beside, asking.get(p.spec.key))
+                _note_lost(p, moment.phase.name, results, of, lost)
     if keeper:
         keeper.close()
     expected = planned(cells, tasks) if main else {}
@@ -201,8 +203,24 @@ def _scores(answer: Answer, task: Task, sent: Table | None) -> list[Measure]:
     return list(scored(answer, task, sent))
 
 
+def _note_lost(
+    p: Prepared, phase: str, results: Sequence[CellResult], tasks: Sequence[Task],
+    lost: Sequence[bool],
+) -> None:  # fmt: skip
+    """An attack's figure on a training that diverged stands, but it is no evidence of safety; an
+    attack that failed there has that reason.
+    """
+    for result, task, bad in zip(results, tasks, lost, strict=True):
+        if bad:
+            result.measures = [
+                m for m in result.measures
+                if (m.phase, m.attack_key, m.status) != (phase, p.spec.key, "error")
+            ]  # fmt: skip
+            result.measures.append(_failed(p, phase, task, DIVERGED))
+
+
 def _failed(p: Prepared, phase: str, task: Task, why: str) -> Measure:
-    """The row of an attack whose answer could not be scored."""
+    """The row of an attack whose answer could not be scored, or on a system that is none."""
     whose = victims(p.attack.target, p.spec.adversary, task.parties, p.spec.victim)
     return Measure(
         phase=phase, split="", metric="", value=None, adversary="+".join(p.spec.adversary),

@@ -2,12 +2,13 @@
 
 Strengths are tried over whole cohorts (all seeds of a strength train together) in one results
 directory, so nothing is trained twice. A strength *meets* the target if the upper bound of every
-attack's advantage over the controls is within it, turned round or not, and is *affordable* if the
-upper bound of the utility drop is within the given drop; bounds are those of the audit's t
-intervals. The search halves the interval between the strongest strength that fails and the weakest
-that meets, on a logarithmic scale, which takes for granted that a stronger setting never leaks
-more. A strength picked because its bounds look good looks better than it is, so the choice is then
-judged once more on seeds that had no part in it.
+attack's advantage over the controls is within it, turned round or not, and no attack and no
+training failed there on any seed; it is *affordable* if the upper bound of the utility drop is
+within the given drop; bounds are those of the audit's t intervals. The search halves the interval
+between the strongest strength that fails and the weakest that meets, on a logarithmic scale, which
+takes for granted that a stronger setting never leaks more. A strength picked because its bounds
+look good looks better than it is, so the choice is then judged once more on seeds that had no part
+in it.
 """
 
 from __future__ import annotations
@@ -94,11 +95,15 @@ def tune(
     strength, reason = _choose(found, leak, drop)
     if strength is not None:
         reason += tried[strength].epsilons()
+        reason += "".join(
+            f" {name} is not shown to work here ({why}), so its silence proves nothing."
+            for name, why in search.silent.items()
+        )
     if strength is None or not confirm:
         return Tuned(name, strength, reason, found)
     seeds = _fresh(how.get("seeds"), loaded.root.audit.seeds)
     fresh = search.audited([strength], folder / "confirm", seeds=seeds)[strength]
-    met = fresh.leak_high <= leak and fresh.drop_high <= drop
+    met = fresh.meets(leak) and fresh.drop_high <= drop
     reason += (
         f" On fresh seeds {seeds[0]} to {seeds[-1]} the bounds are {fresh.leak_high:+.3f} and "
         f"{fresh.drop_high:.3f}: {'confirmed' if met else 'not confirmed'}."
@@ -123,6 +128,7 @@ class _Search:
     ) -> None:
         self.loaded, self.section, self.folder, self.how = loaded, section, folder, how
         self.tried: dict[float, Trial] = {}
+        self.silent: dict[str, str] = {}
 
     def audited(self, strengths: Sequence[float], where: Path, **how: Any) -> dict[float, Trial]:
         """What is measured at each strength, and undefended."""
@@ -132,6 +138,7 @@ class _Search:
         overrides.append(f"gate=[{', '.join(map(_inline, gates))}]")
         scenario = load_scenario(self.loaded, overrides, components=False)
         audit = run_audit(scenario, where, **{**self.how, **how})
+        self.silent = _silent(getattr(audit, "summary", {}))
         both = _claims(getattr(audit, "summary", {}))
         both |= {s: pair for (_, s), pair in pairs(getattr(audit, "verdicts", ())).items()}
         return {
@@ -149,12 +156,12 @@ class _Search:
         """Halve, on a logarithmic scale, the stretch in which the leak passes the target."""
         self.run([low, high])
         tried = self.tried
-        if tried[0.0].leak_high > leak and tried[high].leak_high <= leak < tried[low].leak_high:
+        if not any(tried[s].meets(leak) for s in (0.0, low)) and tried[high].meets(leak):
             bottom, top = low, high
             for _ in range(rounds):
                 middle = float(f"{math.sqrt(bottom * top):.4g}")
                 self.run([middle])
-                if tried[middle].leak_high <= leak:
+                if tried[middle].meets(leak):
                     top = middle
                 else:
                     bottom = middle
@@ -173,6 +180,12 @@ def _claims(
     return out
 
 
+def _silent(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Attacks that are not shown to work, on these data or on a planted leak, with the evidence."""
+    found = summary.get("alive", {}).items()
+    return {name: of["evidence"] for name, of in found if not of["alive"]}
+
+
 def _fresh(given: int | Sequence[int] | None, listed: Sequence[int]) -> list[int]:
     """As many seeds as were used, from the number after the largest on."""
     used = range(given) if isinstance(given, int) else given or listed
@@ -181,7 +194,7 @@ def _fresh(given: int | Sequence[int] | None, listed: Sequence[int]) -> list[int
 
 
 def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | None, str]:
-    meets = [t for t in found if t.leak_high <= leak]
+    meets = [t for t in found if t.meets(leak)]
     good = [t for t in meets if t.drop_high <= drop]
     if good:
         best = min(good, key=lambda t: t.strength)
@@ -197,10 +210,15 @@ def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | N
             f"Leakage is within {leak:g} from strength {min(t.strength for t in meets):g} on, but "
             f"utility may fall by {best.drop_high:.3f} at least, more than {drop:g}."
         )
-    least = min(found, key=lambda t: t.leak_high)
-    return None, (
+    whole = [t for t in found if not t.failed]
+    least = min(whole or found, key=lambda t: t.leak_high)
+    said = (
         f"No strength that was tried brings every upper bound within {leak:g}: the lowest is "
         f"{least.leak_high:+.3f} ({least.attack}) at strength {least.strength:g}."
+    )
+    return None, said + "".join(
+        f" At strength {t.strength:g} {t.failed}, which is not the same as safe."
+        for t in [t for t in found if t.failed][:1]
     )
 
 

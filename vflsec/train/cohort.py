@@ -57,6 +57,20 @@ class Moment:
         """The views of all replicas."""
         return [self.view(spec, r) for r in range(len(self.training.cells))]
 
+    def diverged(self) -> list[bool]:
+        """By replica, whether what was trained is no system: weights or predictions that are not
+        finite, or no epoch whose loss on validation rows was.
+        """
+        fed, lost = self.training.fed, torch.zeros(len(self.training.cells), dtype=torch.bool)
+        found = [p for party in fed.parties.values() for p in party.parameters()]
+        found += [logits for _, logits in self.predictions.values()]
+        for x in found:
+            lost |= ~x.detach().flatten(1).isfinite().all(1).cpu()
+        kept = fed.extra.get(f"kept.{self.phase.name}")
+        if kept is not None:
+            lost |= torch.tensor(kept) == 0
+        return [bool(x) for x in lost]
+
     def randomised(self, r: int) -> Tensor | None:
         """The labels (N,) that replica `r` trained on, -1 where unknown.
 

@@ -1,0 +1,146 @@
+"""A training that diverged is no system: it has no figure, passes nothing, and ends no audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vflsec.audit.front import trials
+from vflsec.audit.gate import Gate, judge
+from vflsec.audit.leakage import curves, results_frame, summarise
+from vflsec.engine import tune as module
+from vflsec.engine.run import run_audit
+
+DIVERGED = "the training diverged: weights, predictions or every validation loss are not finite"
+SMALL = {"rows": 200, "test_rows": 100, "validation_rows": 50, "d_passive": 10, "d_active": 4}
+
+
+def scenario(defense: list[dict[str, Any]], **algorithm: Any) -> dict[str, Any]:
+    return {
+        "name": "t",
+        "data": [{"name": "control_gaussian", "params": SMALL}],
+        "algorithm": [
+            {"name": "splitnn", "epochs": 2, "hidden": [8], "cut": 4, "lr": 0.01} | algorithm
+        ],
+        "defense": defense,
+        "attack": [{"name": "model_completion"}],
+        "audit": {"seeds": 3, "references": [], "positive_control": False},
+        "gate": [
+            {"metric": "advantage", "max": 0.4, "defense": "defended"},
+            {"metric": "utility_drop", "max": 0.4, "defense": "defended"},
+        ],
+    }
+
+
+def test_one_strength_that_diverges_ends_no_audit(tmp_path: Path) -> None:
+    noise = {"name": "noise", "distribution": "gaussian", "strength": [0, 1e38]}
+    audit = run_audit(scenario([noise], select=False), tmp_path)
+    frame = audit.results
+    main = frame[(frame["attack"] == "") & (frame["metric"] == "auc") & (frame["split"] == "test")]
+    by = dict(iter(main.groupby("strength")))
+    assert (by[0.0]["status"] == "ok").all()
+    assert by[0.0]["value"].between(0, 1).all()
+    assert by[1e38]["value"].isna().all()
+    assert by[1e38]["reason"].tolist() == [DIVERGED] * 3
+    assert [v.verdict for v in audit.verdicts] == ["INCONCLUSIVE"] * 2
+    assert all("the training diverged" in v.reason for v in audit.verdicts)
+    assert audit.exit_code == 3
+    found = [c for c in audit.summary["curves"] if c["defense"].startswith("noise")]
+    assert found
+    assert [c["cap"] for c in found] == [None] * len(found), found
+    assert any("failed on 3 seeds: the training diverged" in f for f in audit.findings)
+
+
+def test_first_weights_that_are_put_back_are_no_evidence(tmp_path: Path) -> None:
+    """No epoch had a finite loss, so what is attacked was never trained; it leaked nothing."""
+    spec = scenario([], optimizer="sgd", lr=1e30)
+    spec["gate"] = [{"metric": "advantage", "max": 0.4}, {"metric": "utility", "min": 0.2}]
+    audit = run_audit(spec, tmp_path)
+    frame = audit.results
+    attack = frame[(frame["attack"] != "") & (frame["status"] == "error")]
+    assert attack["seed"].tolist() == [0, 1, 2]
+    assert [v.verdict for v in audit.verdicts] == ["INCONCLUSIVE"] * 2
+    assert audit.verdicts[0].reason == (
+        f"Cannot pass: 3 seeds of model_completion failed ({DIVERGED})."
+    )
+
+
+def record(seed: int, attack: str, value: float | None, **extra: Any) -> dict[str, Any]:
+    lost = {"status": "error", "reason": "diverged"} if value is None else {}
+    return {
+        "cell": f"{extra}{seed}", "dataset": "toy", "algorithm": "splitnn", "seed": seed,
+        "adversary": "bank" if attack else "", "split": "test", "metric": "auc", "n": 500,
+        "chance": 0.5, "attack": attack, "target": "label" if attack else "", "value": value,
+        "controls": {"majority": {"value": 0.5, "cv": None}} if attack else {},
+    } | lost | extra  # fmt: skip
+
+
+def some_lost() -> list[dict[str, Any]]:
+    """Undefended 0.9; at strength 1 two of five trainings diverge, the others lose nothing."""
+    out = []
+    for s in range(5):
+        wobble = 0.001 * s
+        out += [record(s, "", 0.9 + wobble), record(s, "norm", 0.8 + wobble)]
+        there = {"defense": "iso", "strength": 1.0}
+        bad = s in (1, 3)
+        out += [
+            record(s, "", None if bad else 0.9 + wobble, **there),
+            record(s, "norm", 0.5 + wobble, **there),
+        ]
+    return out
+
+
+def test_what_survivors_cost_is_not_the_cost() -> None:
+    summary = summarise(results_frame(some_lost()))
+    point = summary[(summary["attack"] == "norm") & (summary["strength"] == 1)].iloc[0]
+    assert (point["utility"], point["failed_trainings"]) == (pytest.approx(0.902), 2)
+    (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
+    assert verdict.verdict == "INCONCLUSIVE"
+    assert verdict.reason == "Cannot pass: 2 seeds of auc failed (diverged)."
+    curve = curves(summary).set_index("defense").loc["iso"]
+    assert np.isnan(curve["cap"])
+    assert curve["dcs"] == [None]
+
+
+def test_a_drop_against_some_seeds_alone_does_not_pass() -> None:
+    """The undefended training diverged on two seeds, so that two drops are unknown."""
+    turned = [
+        r | ({"defense": "iso", "strength": 1.0} if r.get("defense") is None else
+             {"defense": "none", "strength": 0.0})
+        for r in some_lost()
+    ]  # fmt: skip
+    summary = summarise(results_frame(turned))
+    (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
+    assert verdict.verdict == "INCONCLUSIVE"
+    assert verdict.reason == "Too little to pass on: utility_drop has a figure on 3 of 5 seeds."
+    assert curves(summary).set_index("defense").loc["iso", "dcs"] == [None]
+
+
+def test_no_strength_is_chosen_at_which_something_failed() -> None:
+    found = {t.strength: t for t in trials(results_frame(some_lost()))}
+    assert found[1.0].leak_high < 0.01
+    assert found[1.0].failed == "the training failed on 2 seeds (diverged)"
+    assert found[0.0].failed == ""
+    strength, reason = module._choose(list(found.values()), 0.05, 0.2)
+    assert strength is None
+    assert "At strength 1 the training failed on 2 seeds (diverged)" in reason
+
+
+def test_an_attack_that_failed_everywhere_is_no_gap_in_the_trials() -> None:
+    lost = [
+        record(s, "norm", None, defense="iso", strength=2.0, metric="", split="") for s in range(5)
+    ]
+    found = {t.strength: t for t in trials(results_frame([*some_lost(), *lost]))}
+    assert found[2.0].failed == "norm failed on 5 seeds (diverged)"
+    assert not found[2.0].meets(0.4)
+    assert found[0.0].meets(0.4)
+
+
+def test_tune_says_which_silence_proves_nothing() -> None:
+    alive = {"norm": {"alive": False, "evidence": "lower bound -0.1"},
+             "direction": {"alive": True, "evidence": "lower bound 0.1"}}  # fmt: skip
+    assert module._silent({"alive": alive}) == {"norm": "lower bound -0.1"}
+    assert module._silent({}) == {}
