@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from vflsec.audit.front import trials
 from vflsec.audit.gate import Gate, judge
 from vflsec.audit.leakage import curves, results_frame, summarise
 from vflsec.engine import tune as module
+from vflsec.engine.inserted import _evidence, _Look
 from vflsec.engine.run import run_audit
 
 DIVERGED = "the training diverged: weights, predictions or every validation loss are not finite"
@@ -144,3 +146,10 @@ def test_tune_says_which_silence_proves_nothing() -> None:
              "direction": {"alive": True, "evidence": "lower bound 0.1"}}  # fmt: skip
     assert module._silent({"alive": alive}) == {"norm": "lower bound -0.1"}
     assert module._silent({}) == {}
+
+
+def test_the_canaries_of_a_training_that_diverged_tell_nothing() -> None:
+    ways = torch.randn(40, 90, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ways[3] = torch.nan
+    look = _Look(torch.zeros(1, 1), {}, {}, torch.ones(1))
+    assert _evidence(torch.full((90,), torch.inf).double(), ways, ways, look).tolist() == [0.0] * 40

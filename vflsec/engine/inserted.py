@@ -223,6 +223,8 @@ def _evidence(step: Tensor, canaries: Tensor, beside: Tensor, look: _Look) -> Te
     wide = own**0.5 * canaries
     if look.spread:
         wide = torch.cat([wide, look.spread**0.5 * beside])
+    if not bool(left.isfinite().all() and wide.isfinite().all()):  # the training has diverged
+        return torch.zeros(len(canaries), dtype=wide.dtype, device=wide.device)
     values, vectors = torch.linalg.eigh(wide @ wide.T)
     values = values.clamp_min(1e-9 * float(values.max()) + 1e-30)
     inside = vectors.T @ (wide @ left) / values.sqrt()
