@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import torch
 from audited import Planted, audited
 from torch import Tensor
 
+from vflsec.audit.intervals import clopper_pearson
 from vflsec.cell import CellResult, CellSpec, DefenseSpec
 from vflsec.counts import Uses
+from vflsec.defenses.label_dp import LabelDP
+from vflsec.defenses.rr_prior import RRPrior
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.run import run_audit
 from vflsec.message import Message
 from vflsec.policy import Guarantee, Own, Policy
+from vflsec.rng import Streams
 from vflsec.testing import small_task
 from vflsec.testing.broken import registered
 from vflsec.train.claims import promised
@@ -142,3 +147,49 @@ def test_a_point_promises_what_all_its_seeds_do(tmp_path: Path, none: float, tol
     made = audited(tmp_path, world)
     (claim,) = [g for p in made.summary["cost"]["points"] for g in p["guarantees"]]
     assert claim["epsilon"] == (5.0 if told else None)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept"),
+    [
+        ("rr_prior", "label_dp", (4.0, None)),
+        ("label_dp", "rr_prior", (4.0, 1.0)),
+        ("label_dp", "label_dp", (4.0, 1.0)),
+    ],
+)
+def test_labels_that_another_policy_made_of_all_labels(
+    first: str, second: str, kept: tuple[float | None, ...]
+) -> None:
+    """Which classes rr_prior's answers come from is told by all labels together, so what label_dp
+    answers for other rows tells a row's label at rr_prior's epsilon, not at its own.
+    """
+    tasks = {0: small_task(0)}
+    params = {"epochs": 1, "patience": 0, "hidden": [], "cut": 2}
+    on = (DefenseSpec(first, {}, "", 0.25), DefenseSpec(second, {}, "", 1.0))
+    cell = CellSpec({"name": "w"}, "splitnn", params, on, 0, untested=True)
+    (made,) = run_cohort([cell], [], tasks, device="cpu")
+    assert tuple(g["epsilon"] for g in made.guarantees) == kept
+    if kept[1] is None:
+        assert "rr_prior before it computes labels of other rows" in made.guarantees[1]["says"]
+
+
+def test_what_such_a_stack_gives_away() -> None:
+    """400 labels of which one is turned, answered at epsilon 10 with a bought prior and then at 1:
+    6,000 draws of each, and one look at the share of ones, bound epsilon from below at 99 %.
+    """
+    draws, n = 6000, 400
+
+    def beyond(ones: int, seed: int) -> int:
+        y = torch.zeros(draws, n, dtype=torch.int64)
+        y[:, :ones] = 1
+        for policy, strength in ((RRPrior(share=0.9), 0.1), (LabelDP(), 1.0)):
+            rng = Streams(range(seed, seed + draws), policy.name)
+            y = policy.labels(y, Own("a", torch.full((draws,), strength).double(), rng, classes=2))
+        return int(((y == 1).double().mean(1) > 0.36).sum())
+
+    few, many = beyond(106, 0), beyond(107, draws)
+    low = clopper_pearson(many, draws, 0.995, "lower").low
+    high = clopper_pearson(few, draws, 0.995, "upper").high
+    assert low is not None
+    assert high is not None
+    assert math.log(low / high) > 2  # label_dp alone would make it 1 at most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -96,6 +97,11 @@ def uses_in(fed: Federation, policy: Policy, r: int) -> Uses:
             for b in _others(fed, policy, r)
             if b.policy.overrides("relabel")
         ]
+        past += [
+            f"{b.policy.name} before it computes labels of other rows from a row's"
+            for b in _before(party, policy)
+            if float(b.own.strength[r]) > 0 and b.policy.overrides("labels") and not b.policy.by_row
+        ]
     return replace(uses, past=tuple(past))
 
 
@@ -107,15 +113,23 @@ def _others(fed: Federation, policy: Policy, r: int) -> Iterator[Binding]:
                 yield b
 
 
+def _before(party: Party, policy: Policy) -> Iterator[Binding]:
+    """The policies of a party that act before this one."""
+    return itertools.takewhile(lambda b: b.policy is not policy, party.bindings)
+
+
 def _reaches(party: Party, other: Binding, policy: Policy) -> bool:
     """True if `other` treats messages of `policy` before it does, or shapes the loss of which they
     are gradients.
     """
     if party.active and other.policy.overrides("penalty"):
         return True
-    first = next(b for b in party.bindings if b is other or b.policy is policy)
     same = other.policy.covers & policy.covers
-    return first is other and bool(same) and other.policy.overrides("outgoing")
+    return (
+        bool(same)
+        and other.policy.overrides("outgoing")
+        and any(b is other for b in _before(party, policy))
+    )
 
 
 def _peer(party: Party, policy: Policy, r: int) -> tuple[float, Uses] | None:
