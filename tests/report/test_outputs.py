@@ -26,7 +26,7 @@ from vflsec.report.text import annotation, clean, markdown
 
 GATES = (
     gate(max=0.1)
-    + gate(metric="utility", min=0.5)
+    + gate(metric="utility", min=0.6)
     + gate(max=0.302, attack="norm", strength=0, name="tight")
 )
 HOSTILE = "\x1b[31m<script>alert(1)</script>|`@team` \u202e$x$ &amp; \x00\ud800[a](http://e.vil)\n::error::x"

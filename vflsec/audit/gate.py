@@ -182,7 +182,8 @@ class Verdict:
             chance of 0.8, from the spread over seeds; empty where the gate asks about no attack.
         dosed: the same by planted leaks laid over what the attack saw; None where none was found,
             without the attacks that were not dosed.
-        warning: of a PASS, that this audit would only have found a leak above the limit.
+        warning: of a PASS, that this audit would only have found a leak above the limit, or that
+            the system is not shown to predict better than guessing.
     """
 
     gate: Gate
@@ -276,6 +277,11 @@ def _judge(
     rows: Sequence[Mapping[str, Any]], gate: Gate, alive: Alive, doses: Doses
 ) -> list[Verdict]:
     points: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    guessed = {
+        r["dataset"]: r["chance"]
+        for r in rows
+        if not r["attack"] and r["metric"] == r["utility_metric"]
+    }
     rankings = {_answer(r): r for r in rows if r["metric"] == r["primary"] and reversible(r)}
     for r in rows:
         if selected(r, gate):
@@ -284,7 +290,10 @@ def _judge(
     if not points:
         reason = f"Nothing that was measured answers the gate '{gate.label}'."
         return [Verdict(gate, INCONCLUSIVE, None, None, None, gate.threshold, 0, reason)]
-    return [_point(key, of, gate, alive, doses, rankings) for key, of in points.items()]
+    return [
+        _point(key, of, gate, alive, doses, rankings, guessed.get(key[0]))
+        for key, of in points.items()
+    ]
 
 
 def _answer(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -331,6 +340,7 @@ def _point(
     alive: Alive,
     doses: Doses,
     rankings: Mapping[Any, Mapping[str, Any]],
+    guessed: float | None = None,
 ) -> Verdict:
     pairs = [(r, _candidate(r, gate, alive, rankings)) for r in rows]
     found = [c for _, c in pairs if c is not None]
@@ -391,19 +401,23 @@ def _point(
         reason = wording.passes(lead, high, found, missing, gate) + wording.would_have_found(
             detectable, laid, gate
         )
+    warned: list[str] = []
     if blind is not None:
         more = blind.more
         if gate.detect is None:
-            reason += f" {blind.says[0].upper()}{blind.says[1:]}."
+            warned.append(blind.says)
         else:
             lead, verdict = blind.lead, INCONCLUSIVE
             reason = f"Too little to pass on: {blind.says}."
+    if verdict == PASS:
+        warned += filter(None, [wording.worthless(found[0].row, gate, guessed)])
+        reason += "".join(f" {said[0].upper()}{said[1:]}." for said in warned)
     sign = 1 if gate.max is not None else -1
     if sign == -1:
         low, high = _minus(high), _minus(low)
     who: dict[str, Any] = {k: lead.row[k] for k in ("attack", "adversary", "phase", "split")}
     where |= {**who, "more_seeds": more, "detectable": detectable, "dosed": laid}
-    where["warning"] = blind.says if blind is not None and verdict == PASS else ""
+    where["warning"] = "; and ".join(warned) if verdict == PASS else ""
     value = sign * lead.value
     ends = reach(gate.metric, gate.of or lead.row["primary"])
     low, high = intervals.within(low, ends), intervals.within(high, ends)

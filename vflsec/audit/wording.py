@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vflsec.audit import intervals
 from vflsec.audit.controls import Against, Leakage, leaks
 from vflsec.audit.dosing import Doses, place_key
-from vflsec.audit.metrics import reach
+from vflsec.audit.metrics import METRICS, reach
 
 if TYPE_CHECKING:
     from vflsec.audit.gate import Gate
@@ -207,6 +207,29 @@ def passes(
     aside = sorted({f"{r['attack']} ({r['status']})" for r in missing})
     text += f"; set aside: {', '.join(aside)}" if aside else ""
     return text[0].upper() + text[1:] + "."
+
+
+def worthless(row: Mapping[str, Any], gate: Gate, guessed: float | None) -> str:
+    """Why a PASS at this point tells nothing of a system that works, in words; '' if nothing does.
+
+    Args:
+        row: a point of the training.
+        gate: what was asked.
+        guessed: what guessing reaches in the metric of the main task, if that is known.
+    """
+    metric = row["utility_metric"]
+    if not metric or guessed is None or not METRICS[metric].larger_is_better:
+        return ""
+    if gate.metric == "utility":
+        low = gate.min is not None and gate.min <= guessed
+        return f"guessing reaches {metric} {guessed:.3g}, so the limit asks for nothing" * low
+    bound = row["utility_lower"]
+    if gate.metric in TASK or bound is None or bound != bound or bound > guessed:
+        return ""
+    return (
+        f"the system is not shown to predict better than guessing ({metric} {row['utility']:.2f}, "
+        f"by guessing {guessed:.2f}), and this tells nothing of one that does"
+    )
 
 
 def _of_one_seed(found: Sequence[Candidate], gate: Gate) -> str:

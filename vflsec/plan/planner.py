@@ -140,6 +140,11 @@ class _Planner:
         section = data.model_dump(exclude_defaults=True)
         file = Path(data.file or next(iter(data.files.values()), ""))
         section.setdefault("name", file.name.split(".")[0])
+        if data.shuffle_labels:
+            self.notes.append(
+                f"{section['name']}: shuffle_labels trains on permuted labels, so that nothing can "
+                "leak; what passes there says nothing of these data."
+            )
         return self._of_section(section)
 
     def _of_section(self, section: Mapping[str, Any]) -> tuple[DataInfo, Source]:

@@ -296,7 +296,7 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
                  "(known_rows) for the attack and its controls may, or another strength or limit.",
                  "vflsec show attack")
         )  # fmt: skip
-    blind = [v for v in verdicts if v.get("warning")]
+    blind = [v for v in verdicts if "would" in (v.get("warning") or "")]
     if blind:
         more = max(v["more_seeds"] or 0 for v in blind)
         seeds = ["--seeds", str(max(v["n"] for v in blind) + more)] if more else []

@@ -1,0 +1,97 @@
+"""A PASS that says nothing of a system that works carries a plain warning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vflsec.audit.gate import Gate, Verdict, judge
+from vflsec.audit.leakage import results_frame, summarise
+from vflsec.engine.run import run_audit
+from vflsec.report.first import next_steps
+
+
+def verdict(utility: tuple[float, ...], gate: Gate, chance: float = 0.5) -> Verdict:
+    """Of an attack that is alive and 0.01 above its control, in a system of that utility."""
+    rows: list[dict[str, Any]] = []
+    for s, u in enumerate(utility):
+        common = {
+            "cell": str(s), "dataset": "toy", "algorithm": "splitnn", "seed": s, "split": "test",
+            "metric": "auc", "n": 500,
+        }  # fmt: skip
+        rows += [
+            common | {"value": u, "chance": chance},
+            common
+            | {"attack": "norm", "adversary": "bank", "target": "label", "chance": 0.5,
+               "value": 0.51 + 0.001 * s, "controls": {"majority": {"value": 0.5, "cv": None}}},
+        ]  # fmt: skip
+    place = ("toy", "splitnn", "bank", "norm", None)
+    (found,) = judge(summarise(results_frame(rows)), [gate], {place: (True, "shown")})  # type: ignore[dict-item]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("utility", "said"),
+    [
+        ((0.50, 0.49, 0.52), "(auc 0.50, by guessing 0.50)"),
+        ((0.50, 0.95, 0.60), "(auc 0.68, by guessing 0.50)"),  # not shown: its bound is below
+        ((0.70, 0.72, 0.74), ""),
+    ],
+)
+def test_nothing_leaks_from_a_system_that_learned_nothing(
+    utility: tuple[float, ...], said: str
+) -> None:
+    found = verdict(utility, Gate(max=0.1))
+    assert found.verdict == "PASS"
+    assert said in found.warning
+    assert bool(found.warning) == bool(said)
+    assert ("not shown to predict better than guessing" in found.reason) == bool(said)
+
+
+@pytest.mark.parametrize(("limit", "warns"), [(0.3, True), (0.5, True), (0.51, False)])
+def test_a_limit_that_guessing_meets_asks_for_nothing(limit: float, warns: bool) -> None:
+    found = verdict((0.70, 0.72, 0.74), Gate("utility", min=limit))
+    assert found.verdict == "PASS"
+    assert found.warning == "guessing reaches auc 0.5, so the limit asks for nothing" * warns
+    assert verdict((0.70, 0.72, 0.74), Gate("utility_drop", max=0.1)).warning == ""
+
+
+@pytest.fixture(scope="module")
+def null_world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    small = {"rows": 300, "test_rows": 300, "validation_rows": 60, "d_passive": 6, "d_active": 4}
+    audit = run_audit(
+        {
+            "data": {"name": "control_gaussian", "params": small, "shuffle_labels": True},
+            "algorithm": {"name": "splitnn", "epochs": 2, "hidden": [8], "cut": 4, "lr": 0.01},
+            "attack": [{"name": "norm"}],
+            "audit": {"seeds": 3, "references": [], "positive_control": False},
+            "gate": [{"max": 0.4}],
+        },
+        tmp_path_factory.mktemp("null"),
+    )
+    return audit.summary
+
+
+def test_permuted_labels_are_said(null_world: dict[str, Any]) -> None:
+    """The null world, left in a scenario by mistake, passed every gate without a word."""
+    assert any(
+        n.startswith("control_gaussian: shuffle_labels") and "says nothing of these data" in n
+        for n in null_world["notes"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("warning", "cures"),
+    [
+        ("this audit would only have found a leak of 0.2 (norm), above the limit 0.1", True),
+        ("the system is not shown to predict better than guessing (auc 0.50)", False),
+    ],
+)
+def test_seeds_are_a_cure_for_unfound_leaks_alone(
+    null_world: dict[str, Any], warning: str, cures: bool
+) -> None:
+    gate = {**null_world["gates"][0], "verdict": "PASS", "warning": warning, "more_seeds": None}
+    summary = {**null_world, "gates": [gate], "exit_code": 0}
+    said = [step.text for step in next_steps(summary)]
+    assert any("may have gone unfound" in text for text in said) == cures
