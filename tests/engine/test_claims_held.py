@@ -15,6 +15,8 @@ from torch import Tensor
 from vflsec.audit.intervals import clopper_pearson
 from vflsec.cell import CellResult, CellSpec, DefenseSpec
 from vflsec.counts import Uses
+from vflsec.defenses.dpsgd import DPSGD
+from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.label_dp import LabelDP
 from vflsec.defenses.rr_prior import RRPrior
 from vflsec.engine.cohort import run_cohort
@@ -25,6 +27,7 @@ from vflsec.rng import Streams
 from vflsec.testing import small_task
 from vflsec.testing.broken import registered
 from vflsec.train.claims import promised
+from vflsec.train.cohort import Training
 
 FEW = {
     "oneshot": {"local_epochs": 1}, "fewshot": {"local_epochs": 1, "infer_epochs": 1},
@@ -193,3 +196,27 @@ def test_what_such_a_stack_gives_away() -> None:
     assert low is not None
     assert high is not None
     assert math.log(low / high) > 2  # label_dp alone would make it 1 at most
+
+
+def test_weights_that_were_started_from_may_know_the_rows() -> None:
+    """A bottom that was trained on these rows before, without noise, kept epsilon 4 of them."""
+    uses = Uses(counted=3)
+    plain = {"uses": uses}
+    given = {"uses": uses, "weights": ["bank.safetensors"]}
+    said = "the weights that were started from (bank.safetensors) know none of these rows"
+    for policy in (DPSGD(), LabelDP()):
+        made = promised(policy, 2.0, given)
+        assert made.epsilon == promised(policy, 2.0, plain).epsilon is not None
+        assert said in made.provided
+        assert said in made.sentence()
+        assert said not in promised(policy, 2.0, plain).sentence()
+    assert promised(DPSGD(), 2.0, given).provided.startswith("nobody sees embeddings")
+    assert promised(EmbeddingNoise(), 2.0, given) == promised(EmbeddingNoise(), 2.0, plain)
+
+
+def test_a_training_tells_which_files_it_starts_from() -> None:
+    parties = {"passive1": {"module": "m:f", "weights": "b.safetensors"}, "active": {"cut": 4}}
+    cell = CellSpec({"name": "w"}, "splitnn", {"parties": parties, "epochs": 1}, (), 0)
+    task = small_task(0)
+    made = Training([cell, cell], [], {0: task}, torch.device("cpu"))
+    assert made.facts["weights"] == ["b.safetensors"]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plugins import beside
 
-__all__ = ["parse", "starting_at", "write_weights"]
+__all__ = ["files_of", "parse", "starting_at", "write_weights"]
 
 _TYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4",
@@ -31,6 +31,12 @@ _NAMES = {np.dtype(v).str: k for k, v in _TYPES.items() if k != "BF16"}
 _HEADER, _BODY = 8 << 20, 16 << 30  # most bytes of weights that the user names
 _SHOWN = 4
 _PICKLED = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+
+
+def files_of(params: Mapping[str, Any]) -> list[str]:
+    """The user's files of weights that the settings `params` of a training name."""
+    own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
+    return [str(w) for w in (*(p.get("weights") for p in own), params.get("top_weights")) if w]
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:

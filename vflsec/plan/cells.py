@@ -13,6 +13,7 @@ from vflsec.cell import CellSpec, DefenseSpec, digest
 from vflsec.config.components import flat_params, natural_strengths
 from vflsec.config.sections import Root
 from vflsec.errors import ConfigError
+from vflsec.nn.weights import files_of
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import file_key, source_key
 
@@ -37,12 +38,6 @@ def _own_modules(params: Mapping[str, Any]) -> list[str]:
     return [str(m).partition(":")[0] for m in named if m]
 
 
-def _own_weights(params: Mapping[str, Any]) -> list[str]:
-    """The user's files of weights that a training's settings name."""
-    own = [p for p in params.get("parties", {}).values() if isinstance(p, Mapping)]
-    return [str(w) for w in (*(p.get("weights") for p in own), params.get("top_weights")) if w]
-
-
 def code_of(
     section: Mapping[str, Any],
     algorithm: str,
@@ -59,7 +54,7 @@ def code_of(
     entries = [registry.algorithms.entry(algorithm)]
     entries += [] if table else [registry.datasets.entry(section["name"])]
     entries += [registry.defenses.entry(d.name) for d in defenses]
-    own = (source_key(_own_modules(params)), file_key(_own_weights(params)))
+    own = (source_key(_own_modules(params)), file_key(files_of(params)))
     found = [c for c in (*(e.code for e in entries), *own) if c]
     return digest(found) if found else ""
 
@@ -157,7 +152,7 @@ class Cells:
         defenses: Sequence[DefenseSpec],
     ) -> str:
         """Identity of the source that a cell runs, looked up once for a grid."""
-        modules = [*_own_modules(params), "", *_own_weights(params)]
+        modules = [*_own_modules(params), "", *files_of(params)]
         asked = (info.name, algorithm, *(d.name for d in defenses), "", *modules)
         if asked not in self.codes:
             self.codes[asked] = code_of(info.section, algorithm, params, defenses)

@@ -47,6 +47,11 @@ def promised(policy: Policy, strength: float, facts: Mapping[str, Any]) -> Guara
         return Guarantee(
             reason=f"it composes over {made.releases} uses of a row, and {uses.most} were counted"
         )
+    files = facts.get("weights") or ()
+    if files and policy.counted != "outgoing":  # claims of messages take the models as known
+        learned = f"the weights that were started from ({', '.join(files)}) know none of these rows"
+        also = f"{made.provided} and {learned}" if made.provided else learned
+        made = replace(made, provided=also)
     return made
 
 

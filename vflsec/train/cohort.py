@@ -17,6 +17,7 @@ from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation, Phase
 from vflsec.nn.precision import products_of, stored
 from vflsec.nn.replicas import LEAST, Replicas
+from vflsec.nn.weights import files_of
 from vflsec.policy import Guarantee, Policy
 from vflsec.rng import generator
 from vflsec.task import Stack, Task
@@ -171,6 +172,7 @@ class Training:
         facts = {k: v for k, v in self.cells[0].params.items() if isinstance(v, int | float | str)}
         facts |= {"labelled": len(task.sets["labelled"]), "classes": task.classes}
         facts["dtype"] = self.cells[0].dtype
+        facts["weights"] = files_of(self.cells[0].params)
         for name in ("epochs", "batch_size", "local_updates"):
             if hasattr(self.algorithm, name):
                 facts.setdefault(name, getattr(self.algorithm, name))
