@@ -302,3 +302,32 @@ def test_what_is_read_trained_and_looked_up_does_not_grow_with_the_grid(
     assert few == many
     assert few["first_step"] == 1
     assert "entry_points" not in few
+
+
+@pytest.mark.parametrize(
+    ("defense", "group", "said"),
+    [
+        ("label_dp", "person", "up to 3 rows are of one group, and an epsilon that label_dp may"),
+        ("label_dp", "", ""),
+        ("iso", "person", ""),
+    ],
+)
+def test_an_epsilon_of_rows_is_none_of_persons(
+    tmp_path: Path, defense: str, group: str, said: str
+) -> None:
+    """`group` says that rows are of one person, whose epsilon is that of all of them together."""
+    bank = ["id,person,age,y", *(f"{i},{i // 3},{i % 17},{i % 2}" for i in range(300))]
+    shop = ["id,spent,visits", *(f"{i},{i % 13},{i % 5}" for i in range(300))]
+    (tmp_path / "bank.csv").write_text("\n".join(bank))
+    (tmp_path / "shop.csv").write_text("\n".join(shop))
+    (tmp_path / "s.toml").write_text(
+        '[[data]]\nname = "d"\nid = "id"\nlabel = "y"\nfiles = {bank = "bank.csv", '
+        'shop = "shop.csv"}\n'
+        + (f'group = "{group}"\n' if group else 'drop = ["person"]\n')
+        + '[algorithm]\nname = "splitnn"\nepochs = 1\n'
+        f'[[defense]]\nname = "{defense}"\nstrength = [0, 1]\n[[attack]]\nname = "norm"\n'
+    )
+    notes = make_plan(load_scenario(tmp_path / "s.toml"), try_out=False).notes
+    found = [n for n in notes if "of one group" in n]
+    assert len(found) == bool(said)
+    assert all(said in n and "up to 3 times that" in n for n in found)

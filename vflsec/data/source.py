@@ -70,6 +70,11 @@ class Source:
         return 0 if self.labels else len(self.class_names)
 
     @property
+    def largest_group(self) -> int:
+        """Rows of the largest group; 1 where rows are in none."""
+        return 1 if self.group is None else int(np.bincount(self.group).max(initial=1))
+
+    @property
     def label_holder(self) -> bool:
         """Whether the active party holds labels only: a table without a column."""
         return self.parties[self.active].values.shape[1:] == (0,)

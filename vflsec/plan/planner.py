@@ -320,6 +320,13 @@ class _Planner:
             self.notes.append(
                 f"what {', '.join(names)} may claim stays untested: [audit] canaries = false."
             )
+        self.notes += [
+            f"{name}: up to {many} rows are of one group, and an epsilon that "
+            f"{', '.join(names)} may claim is of one row: of a whole group it is up to {many} "
+            "times that, and delta more than so."
+            for name, source in self.sources.items()
+            if names and (many := source.largest_group) > 1
+        ]
 
     def _controls(self, like: DataInfo) -> Iterator[Group]:
         """The undefended planted leak, balanced and rare, by the same algorithms and attacks."""
