@@ -15,7 +15,7 @@ from scipy import stats
 from vflsec.audit.alive import Place
 from vflsec.audit.baseline import baseline_of, read_baseline, regressions
 from vflsec.audit.epsilon import contradictions, pairs
-from vflsec.audit.leakage import results_frame
+from vflsec.audit.leakage import results_frame, summarise
 from vflsec.engine.previous import compare_folders
 from vflsec.errors import ConfigError
 
@@ -264,3 +264,33 @@ def test_compare_pairs_cells(tmp_path: Path) -> None:
     assert {r["attack"] for r in found["new"]} == {"direction"}
     assert [f[0] for f in found["facts"]] == ["scenario hash"]
     assert {r["paired"] for r in found["rows"]} == {False}
+
+
+def test_what_failed_beside_a_figure_passes_no_baseline(tmp_path: Path) -> None:
+    """Trainings that diverged were attacked, in vain: their figures looked like a fall."""
+    before = stored({"a0": OLD}, tmp_path)
+    fine = frame({"a0": [v - 0.1 for v in OLD]})
+    assert [v.verdict for v in regressions(fine, before, LIVE)] == ["PASS"]
+    bad = fine[fine["seed"].isin([1, 3])].assign(
+        status="error", reason="the training diverged", value=np.nan, split="", metric=""
+    )
+    (v,) = regressions(pd.concat([fine, bad], ignore_index=True), before, LIVE)
+    assert v.verdict == "INCONCLUSIVE"
+    assert v.reason.endswith("too little to pass on: it failed on 2 seeds: the training diverged.")
+
+
+@pytest.mark.parametrize(("utility", "warns"), [(0.5, True), (0.8, False)])
+def test_a_fall_in_a_system_that_learned_nothing_warns(
+    tmp_path: Path, utility: float, warns: bool
+) -> None:
+    """Tables that were joined wrongly: no leak, for there is nothing to learn."""
+    before = stored({"a0": OLD}, tmp_path)
+    main = frame({"": [utility - 0.502 + 0.001 * s for s in range(5)]}, target="", adversary="",
+                 controls={})  # fmt: skip
+    now = pd.concat([frame({"a0": [v - 0.1 for v in OLD]}), main], ignore_index=True)
+    now["primary"] = "auc"
+    (v,) = regressions(now, before, LIVE, 0.95, summarise(now))
+    assert v.verdict == "PASS"
+    assert ("not shown to predict better than guessing (auc 0.50" in v.warning) == warns
+    assert bool(v.warning) == warns
+    assert (v.warning[1:] in v.reason) if warns else "guessing" not in v.reason

@@ -17,13 +17,14 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from vflsec.audit import controls, intervals
+from vflsec.audit import controls, intervals, wording
 from vflsec.audit.alive import Alive, place_of
 from vflsec.audit.change import Change, Seeds, change, least
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_ROWS, MIN_SEEDS, PASS, Gate, Verdict
@@ -44,6 +45,7 @@ SPREAD = 2.5
 _KEY = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack", "known_rows",
         "target", "split", "metric", "attack_key")  # fmt: skip
 _TRAINING = ("dataset", "algorithm", "defense", "strength")
+_MADE = (*_TRAINING, "phase", "adversary", "attack", "attack_key")
 
 Key = tuple[Any, ...]
 Values = Mapping[Key, Mapping[str, Seeds]]
@@ -184,6 +186,7 @@ def regressions(
     before: Values,
     alive: Alive,
     confidence: float = 0.95,
+    points: pd.DataFrame | None = None,
 ) -> list[Verdict]:
     """One verdict for every point of the baseline.
 
@@ -192,11 +195,14 @@ def regressions(
         before: of :func:`read_baseline`.
         alive: of :func:`vflsec.audit.alive.alive`.
         confidence: of the one-sided bounds.
+        points: summary of `frame`; with it a PASS warns where the system learned nothing.
     """
     now, rows = advantages(frame), _points(frame)
     planned: dict[Key, set[int]] = defaultdict(set)
     for r in _audited(frame):
         planned[_of(r, _TRAINING)].add(int(r["seed"]))
+    lost = _lost(frame)
+    worth = _worth(points)
     same = _same(now, before)
     changes = {k: change(now[other], before[k]) for k, other in same.items()}
     p = intervals.holm([c.p_above_zero() for c in changes.values()])
@@ -204,14 +210,39 @@ def regressions(
     out = []
     for (k, c), x in zip(changes.items(), p, strict=True):
         of = rows[same[k]]
-        thin = _thin(of, len(planned[_of(of[0], _TRAINING)]))
+        training = _of(of[0], _TRAINING)
+        thin = _thin(of, len(planned[training])) or lost.get(_of(of[0], _MADE), "")
         allowed, turned = _allowed(before[k]), _mirrored(of)
-        out.append(_judged(k, c, allowed, turned, x < alpha, alive, alpha, thin))
+        warning = worth.get(training, "")
+        out.append(_judged(k, c, allowed, turned, x < alpha, alive, alpha, thin, warning))
     gone = [_verdict(k, LEAST, INCONCLUSIVE, _gone(k)) for k in before if k not in same]
     if not before:
         reason = "The baseline holds no point, so nothing was compared."
         gone = [Verdict(_gate(LEAST), INCONCLUSIVE, None, None, None, LEAST, 0, reason)]
     return out + gone
+
+
+def _lost(frame: pd.DataFrame) -> dict[Key, str]:
+    """By attack, that it or its training failed on some seeds, in words."""
+    seeds: dict[Key, dict[int, str]] = defaultdict(dict)
+    for r in _audited(frame):
+        if r["attack"] and r["status"] == "error":
+            seeds[_of(r, _MADE)].setdefault(int(r["seed"]), str(r["reason"]))
+    return {
+        key: f"it failed on {len(of)} seed{'s' * (len(of) > 1)}: {next(iter(of.values()))}"
+        for key, of in seeds.items()
+    }
+
+
+def _worth(points: pd.DataFrame | None) -> dict[Key, str]:
+    """By training, why what passes there tells nothing of a system that works; '' if nothing."""
+    rows = [] if points is None else rows_of(points)
+    chance = wording.guessed(rows)
+    return {
+        _of(r, _TRAINING): wording.worthless(r, _gate(LEAST), chance.get(r["dataset"]))
+        for r in rows
+        if r["attack"]
+    }
 
 
 def _allowed(before: Mapping[str, Seeds]) -> float:
@@ -233,7 +264,7 @@ def _thin(rows: Sequence[Mapping[str, Any]], planned: int) -> str:
 
 def _judged(
     key: Key, c: Change, allowed: float, mirrored: float, sure: bool, alive: Alive, alpha: float,
-    thin: str,
+    thin: str, warning: str = "",
 ) -> Verdict:  # fmt: skip
     point = dict(zip(_KEY, key, strict=True))
     name = point["attack"]
@@ -256,8 +287,10 @@ def _judged(
         verdict, reason = INCONCLUSIVE, f"{said}, but too little to pass on: {thin}."
     else:
         verdict, reason = PASS, f"{said}, within the tolerated {allowed:.3f}."
+        reason += f" {warning[0].upper()}{warning[1:]}." if warning else ""
     low, high = c.lower(alpha), c.upper(alpha)
-    return _verdict(key, allowed, verdict, reason, c.mean, low, high, c.seeds, more)
+    made = _verdict(key, allowed, verdict, reason, c.mean, low, high, c.seeds, more)
+    return replace(made, warning=warning if verdict == PASS else "")
 
 
 def _gone(key: Key) -> str:

@@ -71,7 +71,7 @@ def evaluate(
         claims = _claims(record, results)
         beside += epsilon.contradictions(own.assign(claimant=of), claims, confidence, looks)
     if before is not None:
-        beside += regressions(own, before, alive, strict)
+        beside += regressions(own, before, alive, strict, points)
     verdicts += beside
     told = by_label(own, record.get("attacks", {}), confidence) if len(own) else []
     said = [] if partial else [*in_words(told), *_findings(points, verdicts, confidence)]

@@ -277,11 +277,7 @@ def _judge(
     rows: Sequence[Mapping[str, Any]], gate: Gate, alive: Alive, doses: Doses
 ) -> list[Verdict]:
     points: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
-    guessed = {
-        r["dataset"]: r["chance"]
-        for r in rows
-        if not r["attack"] and r["metric"] == r["utility_metric"]
-    }
+    guessed = wording.guessed(rows)
     rankings = {_answer(r): r for r in rows if r["metric"] == r["primary"] and reversible(r)}
     for r in rows:
         if selected(r, gate):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -207,6 +207,12 @@ def passes(
     aside = sorted({f"{r['attack']} ({r['status']})" for r in missing})
     text += f"; set aside: {', '.join(aside)}" if aside else ""
     return text[0].upper() + text[1:] + "."
+
+
+def guessed(rows: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
+    """What guessing reaches in the metric of the main task, by data set, told from its points."""
+    main = (r for r in rows if not r["attack"] and r["metric"] == r["utility_metric"])
+    return {r["dataset"]: r["chance"] for r in main}
 
 
 def worthless(row: Mapping[str, Any], gate: Gate, guessed: float | None) -> str:
