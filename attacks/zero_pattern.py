@@ -11,13 +11,14 @@ Counted for each row over all its visits, from bit patterns and row ids alone:
     sizes    mean number of entries that are not 0, so bytes after sparse coding; large rows are
              kept, and the rare class has them
     visits   how often the row came; sampling that balances classes draws the rare class more often
+    epochs   how often it came in each epoch; rows of one class may come once more, or once less
     order    mean place of the row's batch in its epoch; batches may be sorted by label
     place    mean place of the row within its batch; one class may come first
     company  how often the row came in a batch with each known row; batches may be of one class
 A count that is the same everywhere, or varies only as random batches without replacement let it, is
 no information and not used. With known rows of both classes each count is tried alone, and all
 together, in cross-validated logistic regressions; without, the first in this order answers, in the
-orientation given here (order, place and company have none). Where nothing can be read it declines.
+orientation given here (epochs, order, place and company have none). Where nothing can be read it declines.
 
 Attacker: any passive party that receives per-row gradients. Needs no labelled row and no class
 shares, but uses both if granted; several classes behind summed logits, or with known rows.
@@ -146,6 +147,9 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
     made.append(("sizes", of, _as_class(of, rare)))
     if float(visits.var()) > float(visits.mean()) / 2:  # permutations: far below; draws: the mean
         made.append(("visits", visits.unsqueeze(1), _as_class(visits.unsqueeze(1), rare)))
+    by_epoch = _by_epoch(table, place, n)
+    if _chosen(by_epoch, table):
+        made.append(("epochs", by_epoch, None))
     order = _order(table)
     of = torch.zeros(n, dtype=torch.float64, device=g.device).index_add_(0, place, order) / visits
     _, batch, many = table.step.unique(return_inverse=True, return_counts=True)
@@ -160,6 +164,24 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
     if met is not None and _clustered(met):
         made.append(("company", met, None))
     return [Count(k, v, s) for k, v, s in made if bool((v.amax(0) > v.amin(0)).any())]
+
+
+def _by_epoch(table: Table, place: Tensor, n: int) -> Tensor:
+    """How often each row (n, E) came in each epoch."""
+    epochs, at = table.epoch.unique(return_inverse=True)
+    cells = torch.bincount(place * len(epochs) + at, minlength=n * len(epochs))
+    return cells.reshape(n, len(epochs)).double()
+
+
+def _chosen(visits: Tensor, table: Table) -> bool:
+    """Whether rows (n, E) were chosen for an epoch, as no pass in random order chooses them.
+
+    A pass that leaves its last batch out lacks as many rows in every epoch, fewer than a batch.
+    """
+    most = visits.amax(0)
+    short = (visits < most).sum(0)
+    largest = int(table.step.unique(return_counts=True)[1].max())
+    return bool((short >= largest * most).any()) or int(short.max()) > int(short.min())
 
 
 def _order(table: Table) -> Tensor:

@@ -192,6 +192,56 @@ def test_random_batches_are_no_company(epochs: int, batch: int) -> None:
     assert pattern().infer(view, rng()).notes["varies"] == []
 
 
+def visited(parts: list[Tensor], y: Tensor, known: int, batch: int = 64) -> View:
+    """Dense random gradients of these rows, a list an epoch, in batches."""
+    rows = torch.cat(parts)
+    sizes = [len(b) for p in parts for b in p.split(batch)]
+    step = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    epoch = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor([len(p) for p in parts]))
+    table = Table(torch.randn(len(rows), 4, generator=rng(9)), rows, epoch, step)
+    found = MappingProxyType({("received", "gradient", "all", PARTY): table})
+    return replace(make_view(y, known=known), tables=found)
+
+
+def passes(n: int, epochs: int) -> list[Tensor]:
+    return [torch.randperm(n, generator=rng(e)) for e in range(epochs)]
+
+
+@pytest.mark.parametrize("chosen", ["once more", "last alone", "swapped"])
+def test_rows_that_come_once_more_or_less_in_one_epoch_are_seen(chosen: str) -> None:
+    """One visit more in ten is no more than chance lets draws differ, but a pass does not draw."""
+    y = (torch.rand(800, generator=rng(1)) < 0.4).long()
+    parts = passes(800, 10)
+    if chosen == "once more":
+        parts[3] = torch.cat([parts[3], (y == 1).nonzero().squeeze(1)])
+    elif chosen == "last alone":
+        parts[9] = parts[9][y[parts[9]] == 1]
+    else:  # every row comes ten times in all
+        parts[2], parts[5] = (
+            torch.cat([parts[e], (y == c).nonzero().squeeze(1)]) for e, c in ((2, 1), (5, 0))
+        )
+    view = visited(parts, y, 20)
+    guess = pattern().infer(view, rng())
+    assert guess.notes["reading"] == "epochs"
+    assert measure(guess, y, rows=view.targets["train"]) == 1.0
+    other = torch.randperm(800, generator=rng(5))
+    null = visited([other[p] for p in parts], y, 20)
+    low, high = null_band(y, null.targets["train"])
+    assert low < measure(pattern().infer(null, rng()), y, rows=null.targets["train"]) < high
+    assert pattern().declines(view.with_known(None))
+
+
+@pytest.mark.parametrize("batch", [60, 300])
+@pytest.mark.parametrize("told", [True, False])
+def test_a_last_batch_that_is_left_out_says_nothing(batch: int, told: bool) -> None:
+    """Every epoch lacks other rows; also where nobody said when an epoch began."""
+    y = torch.arange(800) % 2
+    parts = [p[: 800 // batch * batch] for p in passes(800, 10)]
+    view = visited(parts if told else [torch.cat(parts)], y, 20, batch)
+    assert pattern().infer(view, rng()).notes["varies"] == []
+    assert pattern().declines(view).startswith("every row is dense, of one size, and comes")
+
+
 def test_dense_rows_once_an_epoch_in_random_order_say_nothing() -> None:
     """All scores equal, so that no order of rows breaks the tie: AUC exactly 1/2."""
     y = (torch.rand(800, generator=rng(1)) < 0.2).long()
