@@ -12,13 +12,16 @@ Each is tried whole, standardised, in a logistic regression of the known labels,
 entry whose class means differ most, in standard deviations within classes. Cross-validation on the
 known rows chooses among all of these; the first of equals is taken. Figures that are the same for
 all rows are left out.
+A quantity is told by ridge regressions instead, and by the one entry that goes with it most; they
+read the mean of the messages too, of which `residual` takes the leading directions alone.
 
 Attacker: any passive party that receives messages of rows and knows labels of both classes; any
-number of classes. Its own columns are not used.
+number of classes, or values of a quantity. Its own columns are not used.
 Needs: known rows of every class.
 Known failure cases: with few known rows and wide messages another figure may look as good by
 chance; a label in the relation of two entries (`similarity` finds some), or in the last bits of
-numbers, is not seen; a row that came once has no change and no spread.
+numbers, is not seen; a row that came once has no change and no spread; how far a quantity lies
+from its mean is not its order, and is seen of a label that is cut into classes (`label_edges`).
 
 Source: this package's own; that noise which is drawn once is undone by differences is the usual
 objection to memoised noise, see Erlingsson, Pihur, Korolova, "RAPPOR", CCS 2014, arXiv:1407.6981,
@@ -27,6 +30,7 @@ section 3, where it is used for values that do not change only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -40,6 +44,7 @@ from vflsec.attack import Attack
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn.completion import SHRINKAGE, Fit, cv_score, folds_of, logistic, logistic_cv
+from vflsec.nn.regression import Regression, folds, r_squared, ridge
 from vflsec.view import Known, Table, View
 
 ALIASES = ("messages",)
@@ -58,6 +63,7 @@ class MessageCompletion(Attack):
 
     kind: Literal["gradient", "embedding", "state"] = "gradient"
     labelwise: ClassVar[bool] = True
+    quantities: ClassVar[bool] = True
     seconds: ClassVar[float] = 0.2
 
     def __post_init__(self) -> None:
@@ -77,30 +83,71 @@ class MessageCompletion(Attack):
                 "message_completion needs known rows of two classes among those whose messages "
                 f"were received, was granted {len(grant.labels.unique())}. Raise known_rows."
             )
-        rows, found = figures(table)
-        at = torch.searchsorted(rows, grant.rows).cpu().numpy()
-        fits = []
-        for name, value in found.items():
-            x = value.cpu().numpy()
-            fits.append(logistic_cv(x[at], grant, x, classes, name, SHRINKAGE))
-            if x.shape[1] > 1:
-                fits.append(_by_one(x, at, grant, classes, f"{name}, one entry"))
-        if not fits:
+        rows, found = figures(table, mean=classes == 1)
+        if not found:
             raise ThreatModelError("message_completion: all rows got the same messages.")
-        best = max(fits, key=lambda f: f.cv)
-        scores = torch.from_numpy(np.asarray(best.scores))
-        if classes == 2:
-            scores = scores[:, 1] - scores[:, 0]
+        at = torch.searchsorted(rows, grant.rows)
+        if classes == 1:
+            best, scores = _of_values(found, at, grant.labels.double())
+        else:
+            best, scores = _of_classes(found, at.cpu().numpy(), grant, classes)
         keep = ~torch.isin(rows, known.rows)
         notes = {"figure": best.variant, "cv": round(best.cv, 4)}
-        return Guess(self.target, rows[keep], scores[keep.cpu()], notes=notes)
+        return Guess(self.target, rows[keep], scores[keep.to(scores.device)], notes=notes)
 
 
-def figures(table: Table) -> tuple[Tensor, dict[str, Tensor]]:
+def _of_classes(
+    found: Mapping[str, Tensor], at: NDArray[np.int64], grant: Known, classes: int
+) -> tuple[Fit, Tensor]:
+    """The fit of figures (n, k) that tells the known rows best, and its scores (n,) or (n, C)."""
+    fits = []
+    for name, value in found.items():
+        x = value.cpu().numpy()
+        fits.append(logistic_cv(x[at], grant, x, classes, name, SHRINKAGE))
+        if x.shape[1] > 1:
+            fits.append(_by_one(x, at, grant, classes, f"{name}, one entry"))
+    best = max(fits, key=lambda f: f.cv)
+    scores = torch.from_numpy(np.asarray(best.scores))
+    return best, scores[:, 1] - scores[:, 0] if classes == 2 else scores
+
+
+def _of_values(
+    found: Mapping[str, Tensor], at: Tensor, values: Tensor
+) -> tuple[Regression, Tensor]:
+    """The fit of figures (n, k) that tells the known values (q,) best, and its answer (n,)."""
+    y, fits = values.unsqueeze(1), []
+    for name, x in found.items():
+        fits.append(ridge(name, x[at], y, x))
+        if x.shape[1] > 1:
+            fits.append(_value_by_one(x, at, y, f"{name}, one entry"))
+    best = max(fits, key=lambda f: f.cv)
+    return best, best.values.squeeze(1)
+
+
+def _value_by_one(x: Tensor, at: Tensor, y: Tensor, name: str) -> Regression:
+    """The entry that goes with the known values (q, 1) most, its cross-validated answer."""
+    fold, held = folds(len(y)).to(y.device), torch.empty_like(y)
+    for k in fold.unique():
+        out = fold == k
+        j = _steepest(x[at[~out]], y[~out])
+        held[out] = ridge(name, x[at[~out]][:, j], y[~out], x[at[out]][:, j]).values
+    j = _steepest(x[at], y)
+    return Regression(name, r_squared(held, y), ridge(name, x[at][:, j], y, x[:, j]).values)
+
+
+def _steepest(x: Tensor, y: Tensor) -> list[int]:
+    """Which entry of x (q, p) is correlated most with y (q, 1)."""
+    centred = x - x.mean(0)
+    size = centred.square().sum(0).sqrt().clamp_min(1e-12)
+    return [int(((centred * (y - y.mean(0))).sum(0) / size).abs().argmax())]
+
+
+def figures(table: Table, *, mean: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
     """Rows (n,), and by name figures (n, k) that differ between them, standardised.
 
     Args:
         table: messages of all epochs; what is of no row is left out.
+        mean: whether the mean of a row's messages is one of the figures.
     """
     mine = (table.rows >= 0).nonzero().squeeze(1)
     mine = mine[torch.argsort(table.step[mine], stable=True)]
@@ -112,7 +159,7 @@ def figures(table: Table) -> tuple[Tensor, dict[str, Tensor]]:
     last = visits.cumsum(0) - 1
     first, many = last + 1 - visits, visits.double().unsqueeze(1)
 
-    def mean(x: Tensor, at: Tensor, count: Tensor) -> Tensor:
+    def average(x: Tensor, at: Tensor, count: Tensor) -> Tensor:
         total = torch.zeros(len(rows), x.shape[1], dtype=x.dtype, device=x.device)
         return total.index_add_(0, at, x) / count
 
@@ -120,13 +167,15 @@ def figures(table: Table) -> tuple[Tensor, dict[str, Tensor]]:
     steps = (g[1:] - g[:-1])[again].abs()
     made = {
         "change": g[last] - g[first],
-        "steps": mean(steps, place[1:][again], (many - 1).clamp_min(1)),
+        "steps": average(steps, place[1:][again], (many - 1).clamp_min(1)),
         "first": g[first],
         "last": g[last],
-        "spread": mean((g - mean(g, place, many)[place]) ** 2, place, many).sqrt(),
-        "sizes": mean(torch.cat([g.abs(), g.norm(dim=1, keepdim=True)], 1), place, many),
-        "odd": mean((~finite).double(), place, many),
+        "spread": average((g - average(g, place, many)[place]) ** 2, place, many).sqrt(),
+        "sizes": average(torch.cat([g.abs(), g.norm(dim=1, keepdim=True)], 1), place, many),
+        "odd": average((~finite).double(), place, many),
     }
+    if mean:
+        made = {"mean": average(g, place, many), **made}
     out = {}
     for name, value in made.items():
         sd, centre = torch.std_mean(value, 0, correction=0)

@@ -18,7 +18,8 @@ Counted for each row over all its visits, from bit patterns and row ids alone:
 A count that is the same everywhere, or varies only as random batches without replacement let it, is
 no information and not used. With known rows of both classes each count is tried alone, and all
 together, in cross-validated logistic regressions; without, the first in this order answers, in the
-orientation given here (epochs, order, place and company have none). Where nothing can be read it declines.
+orientation given here (epochs, order, place and company have none). Where nothing can be read it
+declines.
 
 Attacker: any passive party that receives per-row gradients. Needs no labelled row and no class
 shares, but uses both if granted; several classes behind summed logits, or with known rows.

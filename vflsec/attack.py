@@ -101,7 +101,7 @@ class Attack:
             if facts.classes == 1:
                 return (
                     f"{self.name} has a meaning for classes only; the label is a quantity. "
-                    "residual and value_completion are made for those."
+                    "residual, value_completion and message_completion are made for those."
                 )
             return (
                 f"{self.name} is not made for several labels at once; norm, direction and "

@@ -20,6 +20,7 @@ from vflsec.task import Task
 from vflsec.view import Facts, Known, Schema, Table, View
 
 PASSIVE = ("passive",)
+NAMES = ("residual", "value_completion", "message_completion")
 
 
 def tasks(seeds: int, rows: int = 600, **options: object) -> dict[int, Task]:
@@ -105,6 +106,64 @@ def test_gradients_that_say_nothing_give_nothing() -> None:
     assert abs(np.mean(found) - 0.5) < 3 * max(error, 0.0083)
 
 
+def told_late(leak: str, y: torch.Tensor, known: int) -> View:
+    """Messages of twelve epochs that tell the value in one entry of sixteen, under noise."""
+    n, epochs, g = len(y), 12, rng(3)
+    once = torch.randn(n, 16, generator=g)
+    parts = []
+    for e in range(epochs):
+        x = (once if leak == "remembered" else torch.randn(n, 16, generator=g)).clone()
+        if leak == "remembered" and e == epochs - 1:
+            x[:, 5] += 0.02 * y
+        elif leak == "faint":
+            x[:, 5] += 0.5 * y
+        elif leak == "alternating":
+            x[:, 5] += y * (-1) ** e
+        parts.append(x)
+    rows, when = torch.arange(n).repeat(epochs), torch.arange(epochs).repeat_interleave(n)
+    table = Table(torch.cat(parts), rows, when, torch.arange(len(rows)) // 64)
+    forms = {f: table.folded(f) for f in ("first", "mean")} | {"all": table}
+    found = {("received", "gradient", f, "p"): t for f, t in forms.items()}
+    found["sent", "embedding", "first", "p"] = forms["first"]
+    base, _ = linear_view()
+    return View(**{
+        **vars(base), "tables": MappingProxyType(found),
+        "targets": MappingProxyType({"train": torch.arange(known, n)}),
+        "known": Known(torch.arange(known), y[:known].double()),
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("leak", "figure", "correlation"),
+    [("faint", "mean, one entry", (3 / 4) ** 0.5), ("remembered", "change", 1.0),
+     ("alternating", "change, one entry", (2 / 3) ** 0.5)],
+)  # fmt: skip
+def test_values_that_residuals_hardly_show_are_read_off_all_messages(
+    leak: str, figure: str, correlation: float
+) -> None:
+    """As well as the figure itself goes with them: concordance 1/2 + asin(r) / pi of normals."""
+    y = torch.randn(600, generator=rng(7))
+    view = told_late(leak, y, 20)
+    guess = registry.attacks.create("message_completion").infer(view, rng())
+    assert guess.notes["figure"] == figure
+    assert set(guess.rows.tolist()) == set(range(20, 600))
+    expected = 0.5 + np.arcsin(correlation) / np.pi
+    assert concordance(guess, y) == pytest.approx(expected, abs=0.02)
+    blind = registry.attacks.create("residual").infer(view, rng())
+    assert concordance(blind, y) < (0.56 if leak == "remembered" else expected - 0.03)
+    other = y[torch.randperm(600, generator=rng(8))]
+    assert abs(concordance(guess, other) - 0.5) < 4 * 0.0145
+
+
+def test_in_messages_without_a_value_nothing_is_found() -> None:
+    found = []
+    for seed in range(8):
+        y = torch.randn(400, generator=rng(20 + seed))
+        guess = registry.attacks.create("message_completion").infer(told_late("", y, 20), rng())
+        found.append(concordance(guess, y))
+    assert abs(np.mean(found) - 0.5) < 4 * 0.0179 / np.sqrt(8)
+
+
 def test_an_embedding_that_is_the_value_is_read() -> None:
     found = audited(tasks(3), "residual", "value_completion")
     assert np.mean(found["r2"]) > 0.5
@@ -115,11 +174,11 @@ def test_an_embedding_that_is_the_value_is_read() -> None:
 
 def test_in_the_null_world_and_under_heavy_noise_nothing_is_added_to_own_columns() -> None:
     """Known values beside any embedding tell something of the population, and so does a control."""
-    null = audited(tasks(4, shuffle_labels=True), "residual", "value_completion")
-    noisy = audited(tasks(4), "residual", strength=50.0)
+    null = audited(tasks(4, shuffle_labels=True), *NAMES)
+    noisy = audited(tasks(4), "residual", "message_completion", strength=50.0)
     for found in (null, noisy):
         own = np.array(found["control"]).reshape(4, -1).max(1)
-        for name in ("residual", "value_completion"):
+        for name in NAMES:
             gain = np.array(found.get(name, own)) - own
             assert gain.mean() < 2.4 * gain.std(ddof=1) / 2 + 1e-9
 

@@ -198,7 +198,7 @@ def test_a_quantity_is_predicted_as_a_number_or_cut(
     assert init(table, "--label", "income", "--out", out) == 0
     assert data_of(out).task == "regression"
     names = [a.name for a in load_scenario(out).root.attack]
-    assert names == ["value_completion", "residual", *BY_THE_LABEL_PARTY]
+    assert names == ["value_completion", "residual", "message_completion", *BY_THE_LABEL_PARTY]
     assert "predicted as a number; --bins 2 cuts it" in capsys.readouterr().out
     more = ("--regression", "--bins", "3", "--out", tmp_path / "both.toml")
     assert init(table, "--label", "income", *more) == 2

@@ -15,7 +15,7 @@ from vflsec.nn.replicas import Replicas
 from vflsec.party import step
 from vflsec.rng import as_global
 
-__all__ = ["Regression", "fit_regressors", "r_squared", "ridge"]
+__all__ = ["Regression", "fit_regressors", "folds", "r_squared", "ridge"]
 
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 FOLDS = 5
@@ -41,7 +41,8 @@ def r_squared(guess: Tensor, truth: Tensor) -> float:
     return float((1 - ((guess - truth) ** 2).mean(0)[use] / spread[use]).mean())
 
 
-def _fold(n: int) -> Tensor:
+def folds(n: int) -> Tensor:
+    """Fold of each of `n` known rows, (n,) int64."""
     return torch.arange(n) % min(FOLDS, n)
 
 
@@ -68,7 +69,7 @@ def ridge(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> Regression:
     """
     both = _standard(torch.cat([x, targets]).double())
     x, targets, y = both[: len(x)], both[len(x) :], y.double()
-    fold = _fold(len(x)).to(x.device)
+    fold = folds(len(x)).to(x.device)
     best, alpha = -torch.inf, ALPHAS[-1]
     if len(x) >= 4:
         for a in ALPHAS:
@@ -130,7 +131,7 @@ def fit_regressors(
         both = _standard(torch.cat([mine, rest]))
         known.append(both[: len(mine)])
         asked.append(both[len(mine) :])
-    fold = _fold(len(inputs[0])).to(inputs[0].device)
+    fold = folds(len(inputs[0])).to(inputs[0].device)
     copies = int(fold.max()) + 2
     widths = [inputs[0].shape[1], *hidden, told[0].shape[1]]
     modules = []
