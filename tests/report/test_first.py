@@ -318,7 +318,7 @@ def test_of_a_quantity_nothing_is_said_of_classes(summary: dict[str, Any]) -> No
     assert "labels from zeros" in line
     (gradient,) = coverage.messages(found)
     assert gradient["tried"] == ["residual", "value_completion"]
-    assert gradient["others"] == []
+    assert gradient["others"] == ["message_completion"]
     for page in (html(found), statement(found)):
         assert "(a quantity)" in page
         assert "1 classes" not in page
@@ -349,6 +349,29 @@ def test_a_message_beside_the_one_that_was_kept_is_said_to_be_unread(
     first, second = coverage.messages(found)
     assert (first["state"], second["state"]) == ("tried", "no attack exists")
     assert any("gradient (second) from" in line for line in coverage.gaps(found))
+
+
+def test_what_crossed_where_no_attack_looks_is_said_to_be_unread(summary: dict[str, Any]) -> None:
+    """A gradient of a stage that is not attacked, and one beside predictions, are in no view."""
+    found = copy.deepcopy(summary)
+    for c in found["cost"]["points"]:
+        (t,) = c["traffic"]
+        c["traffic"] += [{**t, "phase": p} for p in ("warmup", "predict")]
+        c["traffic"] += [{**t, "phase": p, "kind": "ids"} for p in ("train", "warmup")]
+    states = {(m["kind"], m["phase"]): m["state"] for m in coverage.messages(found)}
+    none = "no attack exists"
+    assert states == {
+        ("gradient", ""): "tried", ("gradient", "warmup"): none, ("gradient", "predict"): none,
+        ("ids", ""): none,
+    }  # fmt: skip
+    (line,) = [x for x in coverage.gaps(found) if x.startswith("Messages for which no attack")]
+    assert "gradient in warmup from bank to shop; gradient in predict from bank to shop" in line
+    assert "gradient in warmup" in html(found)
+    for p in found["points"]:
+        p["phase"] = "warmup" if p["phase"] else ""
+    states = {(m["kind"], m["phase"]): m["state"] for m in coverage.messages(found)}
+    assert states["gradient", ""] == "tried"
+    assert states["gradient", "train"] == none
 
 
 def test_the_verdict_is_the_last_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,38 +55,62 @@ def messages(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every kind of message that crossed, who got it, and which attacks read it there.
 
     ``state``: tried; was not run (attacks that read such a message are registered); no attack
-    exists. Of several names of one kind those count as not read that were not kept whole.
+    exists. Of several names of one kind those count as not read that were not kept whole, and so
+    does what crossed in a ``phase`` after which no attack is made.
     """
     ran, of = _ran(summary), members(summary)
     kinds: dict[str, list[str]] = defaultdict(list)
     for f in FAMILIES:
         for kind in f.reads:
             kinds[kind] += of[f.name]
-    crossed: dict[tuple[str, str, str, str], None] = {}
+    crossed: dict[tuple[str, str, str, str, str], None] = {}
     unread: set[tuple[str, str]] = set()
+    attacked = _attacked(summary)
     for c in summary["cost"]["points"]:
         if c["role"] == "audit":
             unread |= {(k, n) for k, n in c.get("unread", ())}
             for t in c["traffic"]:
-                crossed[t["kind"], t["name"], t["sender"], t["receiver"]] = None
+                heard = t["kind"] not in kinds or _heard(t, attacked[c["algorithm"]])
+                phase = "" if heard else t["phase"]
+                crossed[t["kind"], t["name"], t["sender"], t["receiver"], phase] = None
     out = []
-    for kind, name, sender, receiver in crossed:
+    for kind, name, sender, receiver, phase in crossed:
         used = sorted(
             {
                 s["name"] for s in ran.values()
                 if kind in reads(s["needs"]) and receiver in s["adversary"]
-                and (kind, name) not in unread
+                and (kind, name) not in unread and not phase
             }
         )  # fmt: skip
-        others = [] if (kind, name) in unread else sorted(set(kinds.get(kind, ())) - set(used))
+        none = phase or (kind, name) in unread
+        others = [] if none else sorted(set(kinds.get(kind, ())) - set(used))
         out.append(
             {
                 "kind": clean(kind), "name": clean(name), "sender": clean(sender),
-                "receiver": clean(receiver), "tried": used, "others": others,
-                "state": RAN if used else NOT_RUN if others else NONE,
+                "receiver": clean(receiver), "phase": clean(phase), "tried": used,
+                "others": others, "state": RAN if used else NOT_RUN if others else NONE,
             }
         )  # fmt: skip
     return out
+
+
+def _attacked(summary: Mapping[str, Any]) -> Mapping[str, set[str]]:
+    """The phases after which attacks are made, by algorithm."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for p in summary["points"]:
+        if p["attack"] and p["phase"]:
+            found[p["algorithm"]].add(p["phase"].partition("@")[0])
+    return found
+
+
+def _heard(row: Mapping[str, Any], phases: set[str]) -> bool:
+    """Whether attacks get what crossed: of predicting answers alone, else of the phase before them.
+
+    Embeddings of rows that are predicted are those of training, of other rows.
+    """
+    if row["phase"] == "predict":
+        return row["kind"] in ("prediction", "embedding")
+    return not phases or row["phase"] in phases
 
 
 def uncovered(summary: Mapping[str, Any]) -> list[str]:
@@ -121,7 +145,8 @@ def _messages(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     found: dict[str, dict[str, None]] = {}
     for m in rows:
         what = f"{m['kind']} ({m['name']})" if m["name"] else m["kind"]
-        found.setdefault(f"{what} from {m['sender']}", {})[m["receiver"]] = None
+        when = f" in {m['phase']}" if m["phase"] else ""
+        found.setdefault(f"{what}{when} from {m['sender']}", {})[m["receiver"]] = None
     return [f"{what} to {' and '.join(to)}" for what, to in found.items()]
 
 
