@@ -374,6 +374,34 @@ def test_what_crossed_where_no_attack_looks_is_said_to_be_unread(summary: dict[s
     assert states["gradient", "train"] == none
 
 
+def test_what_no_attack_asks_of_a_label_is_said(summary: dict[str, Any]) -> None:
+    """Shares that only a coalition adds up, labels that only together mean something, one class."""
+    (name,) = summary["parties"]
+
+    def asked(**facts: Any) -> list[str]:
+        other = copy.deepcopy(summary)
+        other["parties"][name] |= facts
+        every = coverage.gaps(other)
+        return every[len(coverage.gaps(summary)) :]
+
+    assert max(v["gate"]["max"] for v in summary["gates"]) == 0.1
+    assert not [line for line in coverage.gaps(summary) if line.startswith("Was not asked")]
+    (line,) = asked(parties=["bank", "shop", "mill"])
+    assert line.startswith("Was not run: any attack by parties together (shop, mill)")
+    (line,) = asked(classes=0, labels=["a", "b"])
+    assert "several labels together" in line
+    (line,) = asked(classes=1)
+    assert "label_edges" in line
+    assert asked(classes=9) == []
+    (line,) = asked(classes=10)
+    assert "one class of 10 is told. That adds about 0.1, within a limit of 0.1" in line
+    both = copy.deepcopy(summary)
+    both["parties"][name]["parties"] = ["bank", "shop", "mill"]
+    for spec in both["attacks"].values():
+        spec["adversary"] = ["shop", "mill"]
+    assert not [line for line in coverage.gaps(both) if "parties together" in line]
+
+
 def test_the_verdict_is_the_last_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["report", str(folder)], ["gate", str(folder)]):
         cli.main(words)

@@ -137,7 +137,47 @@ def gaps(summary: Mapping[str, Any]) -> list[str]:
                 "Messages for which no attack exists here"
             )  # fmt: skip
             out.append(f"{what}: {_list(said)}.")
-    return out
+    return [*out, *_unasked(summary)]
+
+
+def _unasked(summary: Mapping[str, Any]) -> list[str]:
+    """Parties together, and what labels may tell without being told, where no attack asks for it.
+
+    One class that is told wholly adds 1/C to a balanced accuracy at most, and to an accuracy its
+    share, which is about as much where that is the figure; a limit may allow it.
+    """
+    ran = _ran(summary).values()
+    asked = any(s["target"] == "label" for s in ran)
+    limits = [
+        v["gate"]["max"] for v in summary["gates"]
+        if v["gate"]["metric"] == "advantage" and v["gate"]["max"] is not None
+    ]  # fmt: skip
+    out: dict[str, None] = {}
+    for facts in summary["parties"].values():
+        passive = [clean(p) for p in facts.get("parties", ())[1:]]
+        if len(passive) > 1 and ran and all(len(s["adversary"]) < 2 for s in ran):
+            out[
+                f"Was not run: any attack by parties together ({', '.join(passive)}), to whom two "
+                "messages may tell what each by itself does not."
+            ] = None
+        many, labels = facts.get("classes") or 0, facts.get("labels", ())
+        if asked and len(labels) > 1:
+            out[
+                "Was not asked: what goes with several labels together (one but not another, how "
+                "many a row has); each is attacked alone."
+            ] = None
+        elif asked and many == 1:
+            out[
+                "Was not asked: whether a value is far from the mean, or among the largest; "
+                "attacks tell the order of values (label_edges cuts them into classes)."
+            ] = None
+        elif asked and many > 2 and limits and max(limits) >= 1 / many:
+            out[
+                f"Was not asked: whether one class of {many} is told. That adds about "
+                f"{1 / many:.2g}, within a limit of {max(limits):g} (merge_classes sets it "
+                "against the rest)."
+            ] = None
+    return list(out)
 
 
 def _messages(rows: Iterable[Mapping[str, Any]]) -> list[str]:
