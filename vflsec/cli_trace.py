@@ -313,6 +313,8 @@ def _score(
     )
     console = console_for()
     print_summary(result.summary, console)
+    for note in result.summary["notes"]:
+        typer.echo(f"note: {note}")
     print_results(result.folder, console)
     print_last(result.summary, console)
     raise typer.Exit(result.exit_code)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from vflsec.message import looked_at
 from vflsec.report.families import FAMILIES, OTHERS, members, reads
 from vflsec.report.text import clean
 
@@ -70,7 +71,8 @@ def messages(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         if c["role"] == "audit":
             unread |= {(k, n) for k, n in c.get("unread", ())}
             for t in c["traffic"]:
-                heard = t["kind"] not in kinds or _heard(t, attacked[c["algorithm"]])
+                after = attacked[c["algorithm"]] or {t["phase"]}
+                heard = t["kind"] not in kinds or looked_at(t["kind"], t["phase"], after)
                 phase = "" if heard else t["phase"]
                 crossed[t["kind"], t["name"], t["sender"], t["receiver"], phase] = None
     out = []
@@ -101,16 +103,6 @@ def _attacked(summary: Mapping[str, Any]) -> Mapping[str, set[str]]:
         if p["attack"] and p["phase"]:
             found[p["algorithm"]].add(p["phase"].partition("@")[0])
     return found
-
-
-def _heard(row: Mapping[str, Any], phases: set[str]) -> bool:
-    """Whether attacks get what crossed: of predicting answers alone, else of the phase before them.
-
-    Embeddings of rows that are predicted are those of training, of other rows.
-    """
-    if row["phase"] == "predict":
-        return row["kind"] in ("prediction", "embedding")
-    return not phases or row["phase"] in phases
 
 
 def uncovered(summary: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from vflsec.attack import Attack
 from vflsec.cell import AttackSpec
 from vflsec.channel import Recorder
 from vflsec.errors import ThreatModelError, TraceError
-from vflsec.message import Message
+from vflsec.message import Message, looked_at
 from vflsec.trace.manifest import Moment
 from vflsec.trace.observer import Observer
 from vflsec.trace.reader import Trace
@@ -242,6 +242,21 @@ class Evidence:
                     )
         return whole
 
+    def _elsewhere(self, parties: Sequence[str]) -> list[str]:
+        """What the parties received in phases that attacks do not look at, one sentence each."""
+        found = {
+            (h.kind, h.phase): p
+            for p in parties for h in self.observers[p].info.have
+            if h.receiver == p and h.kind not in ("ids", "signal")
+            and not looked_at(h.kind, h.phase, (self.phase,))
+        }  # fmt: skip
+        return [
+            f"{kind} messages of phase {phase!r} came to {party}: attacks look at phase "
+            f"{self.phase!r} alone, so no attack looked at them. Record under that name what they "
+            "shall look at, or each phase in a trace of its own."
+            for (kind, phase), party in sorted(found.items())
+        ]
+
     def view(self, spec: AttackSpec) -> View:
         """The view of `spec.adversary` with the grants of `spec`.
 
@@ -258,6 +273,7 @@ class Evidence:
                 "or each in a trace of its own."
                 for kind, name in sorted(self.recorder.left_out)
             ]
+            self.trace.notes += self._elsewhere(mine)
         tables = self._tables[mine]
         known, aux = self.known(spec), self._aux(spec)
         labelled = self._targets(spec, "train")
