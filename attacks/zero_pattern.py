@@ -67,6 +67,7 @@ class ZeroPattern(Attack):
     """No hyper-parameters."""
 
     needs = frozenset({"gradient:all"})
+    labelwise: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {
         "top": (), "linear_top": False, "aggregation": "sum", "lr": 0.05, "patience": 0,
     }  # fmt: skip
@@ -126,7 +127,8 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
     parts = list(zip(place.split(_PART), g.split(_PART), strict=True))
     visits = torch.bincount(place, minlength=n).double()
     classes = view.facts.classes
-    logits = not view.facts.top and g.shape[1] == classes
+    one = "of_label" not in view.facts.extra  # of several labels the columns are theirs
+    logits = one and not view.facts.top and g.shape[1] == classes
 
     def share(mask: Callable[[Tensor], Tensor]) -> Tensor:
         width = mask(g[:1]).shape[1]

@@ -100,7 +100,7 @@ def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
 def _attacks(classes: int, spare: int, rows: int) -> str:
     names = {0: _BINARY, 1: _QUANTITY, 2: _BINARY}.get(classes, _MANY)
     if rows <= _WHOLE_ROWS:
-        names = (*names, *(_WHOLE if classes > 1 else _WHOLE[1:]))
+        names = (*names, *(_WHOLE[1:] if classes == 1 else _WHOLE))
     known = min(20 if classes <= 2 else max(40, 4 * classes), spare)
     note = "known_rows: how many labelled rows the attacker was given; its control gets the same"
     lines = [f"# {note} rows."]

@@ -231,6 +231,25 @@ def test_rows_that_come_once_more_or_less_in_one_epoch_are_seen(chosen: str) -> 
     assert pattern().declines(view.with_known(None))
 
 
+def test_of_several_labels_each_is_read_and_a_column_is_no_class() -> None:
+    """Rows with the second label come once more; behind summed logits zeros are of labels."""
+    y = torch.stack([torch.rand(800, generator=rng(s)) < 0.4 for s in (1, 2)], dim=1).long()
+    parts = passes(800, 10)
+    parts[3] = torch.cat([parts[3], (y[:, 1] == 1).nonzero().squeeze(1)])
+    for k, expected in ((0, 0.5), (1, 1.0)):
+        view = visited(parts, y[:, k], 20)
+        view = replace(view, facts=replace(view.facts, extra={"of_label": k}, **SUM))
+        assert not pattern().pointless(view.facts)
+        found = measure(pattern().infer(view, rng()), y[:, k], rows=view.targets["train"])
+        assert found == pytest.approx(expected, abs=0.08)
+    g = torch.randn(800, 2, generator=rng())
+    g[y == 1] = 0.0  # met margins: of each label by itself
+    view = make_view(y[:, 0], gradients=g, facts={**SUM, "extra": {"of_label": 0}})
+    assert pattern().infer(view, rng()).notes["reading"] != "entries"
+    view = make_view(y[:, 0], gradients=g, facts={**SUM, "extra": {"of_label": 0}}, known=20)
+    assert measure(pattern().infer(view, rng()), y[:, 0], rows=view.targets["train"]) > 0.95
+
+
 @pytest.mark.parametrize("batch", [60, 300])
 @pytest.mark.parametrize("told", [True, False])
 def test_a_last_batch_that_is_left_out_says_nothing(batch: int, told: bool) -> None:

@@ -212,6 +212,22 @@ def test_a_quantity_is_predicted_as_a_number_or_cut(
     assert "must hold numbers to be cut by --bins, got 'n'" in capsys.readouterr().err
 
 
+def test_several_labels_get_attacks_that_take_them_one_by_one(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world["late"] = [i // 2 % 2 for i in range(120)]
+    world.pop("status")
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--label", "late", "--out", out) == 0
+    names = [a.name for a in load_scenario(out).root.attack]
+    ours = ["model_completion", "norm", "direction", "similarity"]
+    assert names == [*ours, "zero_pattern", "message_completion", *BY_THE_LABEL_PARTY]
+    capsys.readouterr()
+    assert cli.main(["check", str(out), "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["plan"]["refused"] == []
+
+
 def test_several_classes_get_attacks_that_exist_for_them(
     world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
