@@ -78,6 +78,7 @@ def costs(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[dict
             "seconds": sum(r.seconds for r in of) / len(of),
             "traffic": _traffic(of),
             "unread": sorted({(k, n) for r in of for k, n in r.facts.get("unread", ())}),
+            "undeclared": sorted({tuple(x) for r in of for x in r.facts.get("undeclared", ())}),
             "encryption": _encryption(of),
             "guarantees": _weakest(of),
         }

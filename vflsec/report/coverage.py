@@ -129,7 +129,21 @@ def gaps(summary: Mapping[str, Any]) -> list[str]:
                 "Messages for which no attack exists here"
             )  # fmt: skip
             out.append(f"{what}: {_list(said)}.")
-    return [*out, *_unasked(summary)]
+    return [*out, *_undeclared(summary), *_unasked(summary)]
+
+
+def _undeclared(summary: Mapping[str, Any]) -> list[str]:
+    """What crossed although the algorithm's `sends`, by which attacks are planned, lacks it."""
+    found: dict[str, dict[str, None]] = {}
+    for c in summary["cost"]["points"]:
+        for kind, sender, receiver in c.get("undeclared", ()) if c["role"] == "audit" else ():
+            said = f"{clean(kind)} from {clean(sender)} to {clean(receiver)}"
+            found.setdefault(clean(c["algorithm"]), {})[said] = None
+    return [
+        f"Not named in `sends` of {algorithm}, so attacks that need it were set aside though it "
+        f"crossed: {_list(said)}."
+        for algorithm, said in found.items()
+    ]
 
 
 def _unasked(summary: Mapping[str, Any]) -> list[str]:

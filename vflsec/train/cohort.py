@@ -246,9 +246,22 @@ class Training:
             "classes": self.stack.first.classes,
             **({"labels": list(self.stack.first.labels)} if self.stack.first.labels else {}),
             **({"unread": unread} if unread else {}),
+            **({"undeclared": told} if (told := self._undeclared()) else {}),
             "rows": {k: len(v) for k, v in self.stack.first.sets.items()},
             **{k: (v[r] if isinstance(v, list) else v) for k, v in epochs.items()},
         }
+
+    def _undeclared(self) -> list[list[str]]:
+        """[kind, sender's role, receiver's role] of what crossed and no `sends` names, sorted."""
+        task, sends = self.stack.first, self.algorithm.sends
+        for policy in self.defenses:
+            sends = sends | policy.sends(sends)
+        role = {p: "active" if p == task.active else "passive" for p in task.parties}
+        crossed = {
+            (kind, role[s], role[r])
+            for (_, kind, _, s, r) in self.fed.channel.ledger.entries if {s, r} <= role.keys()
+        }  # fmt: skip
+        return sorted(map(list, crossed - sends))
 
     def alone(self, seed: int, adversary: Sequence[str]) -> nn.Module | None:
         """The bottom that a lone adversary could train without the federation, once a seed."""
