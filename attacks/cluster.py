@@ -58,6 +58,7 @@ class Cluster(Attack):
     restarts: int = 8
     accumulate: Accumulate = True
     epoch: Literal["first", "last"] = "first"
+    any_scale: ClassVar[dict[str, Any]] = {"accumulate": "scaled"}
     tries: ClassVar[tuple[dict[str, Any], ...]] = (
         *OTHER_FORMS, {"names": "known"}, {"names": "known", "accumulate": "scaled"},
         {"metric": "cosine"}, {"metric": "cosine", "names": "known"},

@@ -49,6 +49,7 @@ class Norm(Attack):
     epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
+    any_scale: ClassVar[dict[str, Any]] = {"accumulate": "scaled"}
     tries: ClassVar[tuple[dict[str, Any], ...]] = OTHER_FORMS
 
     def __post_init__(self) -> None:

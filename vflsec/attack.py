@@ -62,6 +62,9 @@ class Attack:
         quick: own hyper-parameters there, where the defaults take long.
         tries: other settings that a strong attacker tries on worlds of the same shape, each a table
             of hyper-parameters beside the defaults; few and cheap, lists for tuples.
+        any_scale: hyper-parameters under which a positive factor for each batch is no matter, of an
+            attack that compares sizes over batches. Traces that do not tell their factors are read
+            both ways.
         quantities: True if it can guess a label that is a quantity. Then ``facts.classes`` is 1,
             known labels are float64 in standard deviations from the training mean, and the guess
             has one score a row, larger for larger values.
@@ -80,6 +83,7 @@ class Attack:
     world: ClassVar[dict[str, Any]] = {}
     quick: ClassVar[dict[str, Any]] = {}
     tries: ClassVar[tuple[dict[str, Any], ...]] = ()
+    any_scale: ClassVar[dict[str, Any]] = {}
     quantities: ClassVar[bool] = False
     labelwise: ClassVar[bool] = False
     seconds: ClassVar[float] = 0.01
@@ -132,6 +136,10 @@ class Attack:
                 "a tuple of tables of hyper-parameters",
                 isinstance(self.tries, tuple)
                 and all(isinstance(t, dict) and set(t) <= set(self.params()) for t in self.tries),
+            ),
+            "any_scale": (
+                "a table of hyper-parameters",
+                isinstance(self.any_scale, dict) and set(self.any_scale) <= set(self.params()),
             ),
             "seconds": (
                 "a finite number >= 0",

@@ -7,7 +7,10 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
+import torch
+from attack_views import make_view, measure, rng, tables
 
+from vflsec import registry
 from vflsec.testing import attacks as suite
 from vflsec.view import View
 
@@ -38,3 +41,26 @@ def test_labels_are_found_behind_a_public_factor(name: str, power: int) -> None:
     )
     assert np.mean(before) > 0.9
     np.testing.assert_allclose(after, before, atol=1e-3)
+
+
+COMPARE = [n for n in registry.attacks.names() if registry.attacks.get(n).any_scale]
+
+
+def test_which_attacks_compare_sizes_over_batches() -> None:
+    assert {"norm", "cluster", "exploit"} <= set(COMPARE)
+
+
+@pytest.mark.parametrize("name", COMPARE)
+def test_a_factor_of_each_batch_is_no_matter_on_request(name: str) -> None:
+    """A trace that does not tell its factors is read with these settings as well."""
+    attack = registry.attacks.create(name, registry.attacks.get(name).any_scale)
+    y = (torch.rand(400, generator=rng(1)) < 0.3).long()
+    z = torch.randn(400, 4, generator=rng(2))
+    w = torch.tensor([[1.0, -0.5, 2.0, 0.3]])
+    g = (torch.sigmoid(0.3 * z @ w.T - 1) - y.unsqueeze(1)) * w
+    of = 10.0 ** (torch.arange(400) // 50 * 7 % 5 - 2).unsqueeze(1)
+    sent = tables([z], "embedding", "sent", 50)
+    views = [make_view(y, gradients=x, known=20, batch=50, extra=sent) for x in (g, g * of)]
+    plain, found = (measure(attack.infer(v, rng()), y) for v in views)
+    assert plain > 0.9
+    assert found == pytest.approx(plain, abs=2e-3)

@@ -100,7 +100,7 @@ def test_rows_that_passed_forward_alone_are_rows_of_no_attack_on_gradients(tmp_p
     known = np.arange(10, 40)  # 20 to 39 are never trained on
     with vflsec.record(
         tmp_path / "t", party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
-        known=(known, Y[known]), prior=(2 / 3, 1 / 3),
+        known=(known, Y[known]), prior=(2 / 3, 1 / 3), grad_scale=1,
     ) as rec:  # fmt: skip
         train = torch.tensor([i for i in range(N) if not 20 <= i < 40])
         for _ in range(2):

@@ -22,7 +22,7 @@ from vflsec.measure.guesses import Source, freeze
 from vflsec.trace.apart import validate_apart
 from vflsec.trace.limits import Limits
 from vflsec.trace.reader import Trace
-from vflsec.trace.views import Evidence, lacking
+from vflsec.trace.views import OURS, Evidence, lacking
 from vflsec.view import View, as_needs
 
 __all__ = ["infer", "score", "specs_for"]
@@ -78,8 +78,28 @@ def specs_for(
             needs = {n.what for n in as_needs(attack.needs)}
             more: dict[str, Any] = {"aux_rows": aux} if "aux_rows" in needs else {}
             more |= {"peer_model": peers} if "peer_model" in needs else {}
-            out.append(AttackSpec(name, **grants, **more))
+            read = [{}, attack.any_scale] if attack.any_scale and _untold(traces, who) else [{}]
+            out += [AttackSpec(name, params, **grants, **more) for params in read]
     return out
+
+
+def _untold(traces: Sequence[Trace], who: Sequence[str]) -> bool:
+    """Whether somebody else's training told not all that its gradients were multiplied by."""
+    return any(
+        t.manifest.adapter.name != OURS and t.observer(p).untold() for t in traces for p in who
+    )
+
+
+def _both_ways(asked: Sequence[AttackSpec]) -> list[str]:
+    """Which attacks read gradients twice, and why, in a sentence."""
+    names = sorted({s.name for s in asked if s.params})
+    if not names:
+        return []
+    return [
+        "nobody said what each gradient was multiplied by (grad_scale, loss_reduction), and sizes "
+        f"of batches may not compare: {', '.join(names)} read them as they came and again with "
+        "every batch brought to one size. Record with grad_scale=1 where there is no factor."
+    ]
 
 
 def _acts(attack: Attack) -> bool:
@@ -135,7 +155,8 @@ def infer(
     ]  # fmt: skip
     traces = [Trace.open(f, limits, verify=trusted) for f in folders]
     _one_system(traces)
-    asked = prepared(specs_for(traces, attacks, known_rows, together))
+    specs = specs_for(traces, attacks, known_rows, together)
+    asked = prepared(specs)
     answers, sources = [], []
     for i, (trace, found) in enumerate(zip(traces, checks, strict=True)):
         progress(str(trace.folder), i / len(traces))
@@ -143,7 +164,7 @@ def infer(
         manifest = (trace.folder / "manifest.json").read_bytes()
         sources.append(Source(trace.manifest, hashlib.sha256(manifest).hexdigest()))
         trace.notes += [n for n in found.get("notes", ()) if n not in trace.notes]
-    notes = [] if attacks else _unasked()
+    notes = [*([] if attacks else _unasked()), *_both_ways(specs)]
     notes += [f"{t.folder.name}: {n}" for t in traces for n in dict.fromkeys(t.notes)]
     return freeze(out, sources, answers, notes)
 

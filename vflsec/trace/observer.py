@@ -88,6 +88,22 @@ class Observer:
             yield self._finite(Recorded(meta, x, rows), nonfinite)
         self.trace.notes += torn.notes
 
+    def untold(self) -> bool:
+        """Whether a gradient came of which nobody said what it was multiplied by.
+
+        True of a trace that is not sealed: it is read once, and then it is too late to ask.
+        """
+        path = self._path("messages.parquet")
+        if not self._has("messages.parquet"):
+            return True
+        for table in batches(self.trace.folder, path, MESSAGES, self.trace.limits):
+            some = table.select(["kind", "receiver", "loss_reduction", "grad_scale"])
+            for m in some.to_pylist():
+                said = m["grad_scale"] is not None and m["loss_reduction"] != "unknown"
+                if (m["kind"], m["receiver"]) == ("gradient", self.name) and not said:
+                    return True
+        return False
+
     def expected(self) -> dict[tuple[str, str, str, str], int]:
         """How many rows pass, by (phase, way, kind, peer); nothing if that is not on record."""
         path = self._path("messages.parquet")

@@ -20,7 +20,7 @@ from vflsec.trace.observer import Observer
 from vflsec.trace.reader import Trace
 from vflsec.view import Known, Table, Update, View, as_needs
 
-__all__ = ["Evidence", "lacking", "recorded", "wanted_keys"]
+__all__ = ["OURS", "Evidence", "lacking", "recorded", "wanted_keys"]
 
 Key = tuple[str, str, str, str]
 OURS = "vflsec.train.export"
