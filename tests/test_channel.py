@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vflsec import channel
+from vflsec import stores
 from vflsec.channel import Channel, Ledger, Recorder
 from vflsec.errors import PolicyError
 from vflsec.message import Message
@@ -44,7 +44,7 @@ def test_a_ledger_counts_for_those_who_lived_at_the_time() -> None:
 def test_sums_of_rows_are_those_of_messages_one_by_one(
     waiting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel, "WAITING", waiting)
+    monkeypatch.setattr(stores, "WAITING", waiting)
     recorder = Recorder([("b", "received", "gradient", "mean")], REPLICAS, ROWS)
     sums = torch.zeros(REPLICAS, ROWS, 2, dtype=torch.float64)
     count = torch.zeros(REPLICAS, ROWS, dtype=torch.int64)
@@ -81,6 +81,50 @@ def test_gradients_of_two_names_are_both_seen(form: str) -> None:
     assert table.tensor.shape[1] == 2 * message(0, rows).tensor.shape[2]
     assert not recorder.left_out
     assert not recorder.passed
+
+
+@pytest.mark.parametrize("form", ["mean", "first", "last", "all"])
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [2, 0, 3, 1]])
+def test_both_exchanges_of_a_step_are_seen(form: str, order: list[int]) -> None:
+    """The second was added to the first, replaced it, or was in no table: noise hid a label."""
+    recorder = Recorder([("b", "received", "gradient", form)], REPLICAS, ROWS)
+    rows = torch.arange(4).expand(REPLICAS, 4)
+    label = (torch.arange(4) % 2 * 2.0 - 1).double().reshape(1, 4, 1).expand(REPLICAS, 4, 2)
+    for step in range(3):
+        recorder.add(message(step, rows, scale=1e3), None)
+        recorder.add(replace(message(step, rows[:, order]), tensor=label[:, order]), None)
+    (table,) = recorder.tables(0, ["b"], "train").values()
+    assert table.tensor.shape[1] == 4
+    told = table.tensor[:, 2] * label[0, table.rows, 0]
+    assert bool((told > 0).all())
+    assert float(told.std() / told.mean()) < 1e-9
+    assert not recorder.left_out
+
+
+def test_parts_of_one_batch_are_one_exchange() -> None:
+    """Micro batches of a step, with a row in common, and other steps of the same rows."""
+    recorder = Recorder([("b", "received", "gradient", "all")], REPLICAS, ROWS)
+    for step in range(2):
+        for start in (0, 2, 4):
+            recorder.add(message(step, (torch.arange(3) + start).expand(REPLICAS, 3)), None)
+    (table,) = recorder.tables(0, ["b"], "train").values()
+    assert table.rows.tolist() == [0, 1, 2, 2, 3, 4, 4, 5, 6] * 2
+    untimed = Recorder([("b", "received", "gradient", "all")], REPLICAS, ROWS)
+    for _ in range(3):
+        untimed.add(message(0, torch.arange(4).expand(REPLICAS, 4)), None, timed=False)
+    (table,) = untimed.tables(0, ["b"], "train").values()
+    assert tuple(table.tensor.shape) == (12, 2)
+
+
+def test_an_exchange_that_comes_again_at_some_steps_is_said_to_be_unread() -> None:
+    recorder = Recorder([("b", "received", "gradient", "mean")], REPLICAS, ROWS)
+    for step in range(3):
+        rows = (torch.arange(3) + 3 * step).expand(REPLICAS, 3)
+        for _ in range(1 + (step == 1)):
+            recorder.add(message(step, rows), None)
+    (table,) = recorder.tables(0, ["b"], "train").values()
+    assert torch.equal(table.tensor[3:6], message(1, rows).tensor[0])
+    assert recorder.left_out == {("gradient", "#2")}
 
 
 @pytest.mark.parametrize("loud", [1e-6, 1e6])

@@ -17,12 +17,10 @@ from vflsec.errors import PolicyError
 from vflsec.ledger import Ledger
 from vflsec.message import Message
 from vflsec.nn.chain import noted
+from vflsec.stores import All, Dense
 from vflsec.view import Need, Table, Update, as_large, side_by_side
 
 __all__ = ["Channel", "Recorder", "Tap"]
-
-WAITING = 1 << 17
-"""Rows of sums that wait for being counted."""
 
 Key = tuple[str, str, str, str]
 Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
@@ -30,161 +28,19 @@ Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
 (``received``, ``sent``) it is; see :attr:`Recorder.taps`."""
 
 
-class _Dense:
-    """One payload a row and replica: the sum, the first or the last one seen."""
+class _Step:
+    """Which rows the messages of one step are about; sorted only where there are several."""
 
-    def __init__(self, form: str, replicas: int, rows: int) -> None:
-        self.form, self.replicas, self.n = form, replicas, rows
-        self.sums = form in ("mean", "scaled")
-        self.value: Tensor | None = None
-        self.alive: Tensor | None = None
-        self.seen: list[Tensor] = []
-        self.waiting, self.when = 0, (0, 0)
+    def __init__(self, when: tuple[int, int], rows: Tensor) -> None:
+        self.when, self.first = when, rows
+        self.seen: dict[bytes, int] = {}
 
-    def add(self, message: Message, alive: Tensor | None) -> None:
-        x = message.tensor
-        assert message.rows is not None
-        if self.value is None:
-            shape = (self.replicas * self.n, *x.shape[2:])
-            self.value = torch.zeros(shape, dtype=x.dtype, device=x.device)
-            where = (self.replicas * self.n,)
-            self.count = torch.zeros(where, dtype=torch.int32, device=x.device)
-            moments = (self.replicas,) if self.sums else where
-            self.epoch = torch.zeros(moments, dtype=torch.int32, device=x.device)
-            self.step = torch.zeros(moments, dtype=torch.int32, device=x.device)
-            self.offset = (torch.arange(self.replicas, device=x.device) * self.n).unsqueeze(1)
-        index = message.rows + self.offset
-        if alive is not None:
-            x, index = x[alive], index[alive]
-        index = index.reshape(-1)
-        if self.form == "scaled":
-            x = _by_batch(x).reshape(len(index), *x.shape[2:])
-        else:
-            x = x.reshape(len(index), *x.shape[2:])
-            x = x * message.scale if message.scale != 1.0 else x
-        if self.sums:
-            if alive is not self.alive:
-                self._settle()
-                self.alive = alive
-            self.value.index_add_(0, index, x)
-            self.when = (message.epoch, message.step)
-            self.seen.append(index)
-            self.waiting += len(index)
-            if self.waiting > WAITING:
-                self._settle()
-            return
-        if self.form == "first":
-            new = self.count[index] == 0
-            index, x = index[new], x[new]
-        self.value.index_copy_(0, index, x)
-        self.count[index] += 1
-        self.epoch[index] = message.epoch
-        self.step[index] = message.step
-
-    def _settle(self) -> None:
-        """Count the rows of sums that were not counted yet; those of many messages at once."""
-        if not self.seen:
-            return
-        index = torch.cat(self.seen)
-        self.count.index_add_(0, index, torch.ones_like(index, dtype=torch.int32))
-        still = slice(None) if self.alive is None else self.alive
-        self.epoch[still], self.step[still] = self.when
-        self.seen, self.waiting = [], 0
-
-    def table(self, r: int) -> Table:
-        assert self.value is not None
-        self._settle()
-        part = slice(r * self.n, (r + 1) * self.n)
-        count = self.count[part]
-        rows = torch.nonzero(count > 0).squeeze(1)
-        value = self.value[part][rows]
-        if self.sums:
-            weight = count[rows].to(value.dtype)
-            value = value / weight.reshape(-1, *([1] * (value.dim() - 1)))
-            epoch, step = (torch.full_like(rows, int(t[r])) for t in (self.epoch, self.step))
-            return Table(value, rows, epoch, step)
-        return Table(value, rows, self.epoch[part][rows].long(), self.step[part][rows].long())
-
-
-def _by_batch(x: Tensor) -> Tensor:
-    """Rows (R, b, ...) divided by the root mean square row norm of their batch, zeros by 1."""
-    if not x.is_floating_point():
-        return x
-    size = x.reshape(*x.shape[:2], -1).square().sum(2).mean(1).sqrt()
-    size = torch.where(size > 0, size, torch.ones_like(size))
-    return x / size.reshape(-1, *([1] * (x.dim() - 1)))
-
-
-class _Block:
-    """Messages of one replica one after the other, in memory that was set aside for all of them."""
-
-    def __init__(self, message: Message, most: int) -> None:
-        x = message.tensor[0]
-        self.value = torch.empty((most, *x.shape[1:]), dtype=x.dtype, device=x.device)
-        self.rows, self.epoch, self.step = (
-            torch.empty(most, dtype=torch.int64, device=x.device) for _ in range(3)
-        )
-        self.used = 0
-
-    def add(self, message: Message) -> bool:
-        """Take a message in, if it is of the same kind as those before and there is room."""
-        x, rows = message.tensor[0], message.rows
-        end = self.used + len(x)
-        if rows is None or end > len(self.value) or x.dtype != self.value.dtype:
-            return False
-        if x.shape[1:] != self.value.shape[1:]:
-            return False
-        part = slice(self.used, end)
-        torch.mul(x.detach(), message.scale, out=self.value[part])
-        self.rows[part], self.epoch[part], self.step[part] = rows[0], message.epoch, message.step
-        self.used = end
-        return True
-
-    def table(self) -> Table:
-        part = slice(self.used)
-        return Table(self.value[part], self.rows[part], self.epoch[part], self.step[part])
-
-
-class _All:
-    """Every message, as it passed.
-
-    Args:
-        most: how many rows will pass at most, where that is known; 0 if it is not.
-    """
-
-    def __init__(self, most: int = 0) -> None:
-        self.most = most
-        self.block: _Block | None = None
-        self.kept: list[tuple[Message, Tensor | None]] = []
-
-    def add(self, message: Message, alive: Tensor | None) -> None:
-        if self.most and alive is None and not self.kept and len(message.tensor) == 1:
-            self.block = self.block or _Block(message, self.most)
-            if message.tensor.is_floating_point() and self.block.add(message):
-                return
-        # The receiver may ask for gradients of what it got: those are not the observer's.
-        self.kept.append((replace(message, tensor=message.tensor.detach()), alive))
-
-    def table(self, r: int) -> Table:
-        if self.block is not None and not self.kept:
-            return self.block.table()
-        before = [] if self.block is None else [self.block.table()]
-        tensors, rows = [t.tensor for t in before], [t.rows for t in before]
-        epochs, steps = [t.epoch for t in before], [t.step for t in before]
-        for m, alive in self.kept:
-            if alive is not None and not bool(alive[r]):
-                continue
-            x = m.tensor[r] * m.scale if m.scale != 1.0 else m.tensor[r]
-            if m.rows is None:
-                x = x.unsqueeze(0)
-                ids = torch.full((1,), -1, dtype=torch.int64, device=x.device)
-            else:
-                ids = m.rows[r]
-            tensors.append(x)
-            rows.append(ids)
-            epochs.append(torch.full_like(ids, m.epoch))
-            steps.append(torch.full_like(ids, m.step))
-        return Table(torch.cat(tensors), torch.cat(rows), torch.cat(epochs), torch.cat(steps))
+    def turn(self, rows: Tensor) -> int:
+        """The how many-th message about these very rows one is that comes after the first."""
+        for some in (rows,) if self.seen else (self.first, rows):
+            key = some.sort().values.cpu().numpy().tobytes()
+            self.seen[key] = self.seen.get(key, 0) + 1
+        return self.seen[key]
 
 
 class Recorder:
@@ -195,6 +51,8 @@ class Recorder:
     travel under several names within a phase, a table keeps those of the name that came first:
     payloads of different blocks have different widths and meanings. Gradients of other names, and
     with `towers` all numbers, stand beside them, as large, if of the same rows at the same steps.
+    So do gradients that come again for the very rows of an earlier message of their step: the
+    second exchange of a step counts as named ``NAME#2``.
 
     Args:
         wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
@@ -219,9 +77,10 @@ class Recorder:
         self.replicas, self.n = replicas, rows
         self.taps: list[Tap] = []
         self.expected: Mapping[tuple[str, str, str, str], int] = {}
-        self.stores: dict[tuple[str, str, str, str, str, str], _Dense | _All] = {}
+        self.stores: dict[tuple[str, str, str, str, str, str], Dense | All] = {}
         self._names: dict[tuple[str, str, str, str, str, str], str] = {}
         self._by: dict[tuple[str, str, str], list[str]] = {}
+        self._turns: dict[tuple[str, ...], _Step] = {}
         self.observed: dict[str, set[str]] = {}
         self._updates: dict[tuple[str, str], list[tuple[Update, Tensor | None]]] = {}
         for party, way, kind, form in sorted(self.wanted):
@@ -244,8 +103,13 @@ class Recorder:
         message: Message,
         alive: Tensor | None,
         ways: Sequence[str] = ("received", "sent"),
+        *,
+        timed: bool = True,
     ) -> None:
-        """Keep a delivered message for those who want it; of inference, predictions only."""
+        """Keep a delivered message for those who want it; of inference, predictions only.
+
+        `timed`: its step is known, so that the second message of a step is told from a later one.
+        """
         for tap in self.taps:
             tap(message, alive, ways)
         if not self._by or (message.phase == "predict" and message.kind != "prediction"):
@@ -253,22 +117,35 @@ class Recorder:
         if message.kind == "ciphertext":  # opaque to whoever holds it: all there is, is its size
             size = torch.full((self.replicas, 1), message.tensor.shape[-1], dtype=torch.int64)
             message = replace(message, tensor=size)
+        name = self._turn(message, ways) if timed else message.name
         ends = ((message.receiver, "received", message.sender),
                 (message.sender, "sent", message.receiver))  # fmt: skip
         for party, way, peer in ends:
             for form in self._by.get((party, way, message.kind), ()) if way in ways else ():
                 key = (message.phase, party, way, message.kind, form, peer)
-                first = self._names.setdefault(key, message.name)
-                if message.name != first and message.tensor.is_floating_point():
+                first = self._names.setdefault(key, name)
+                if name != first and message.tensor.is_floating_point():
                     if not self.towers and message.kind != "gradient":
-                        self.passed.add((message.kind, message.name))
+                        self.passed.add((message.kind, name))
                         continue
-                    key = (*key[:-1], f"{peer}/{message.name}")
+                    key = (*key[:-1], f"{peer}/{name}")
                 if key not in self.stores:
                     dense = form != "all" and message.rows is not None
                     most = self.expected.get((message.phase, way, message.kind, peer), 0)
-                    self.stores[key] = _Dense(form, self.replicas, self.n) if dense else _All(most)
+                    self.stores[key] = Dense(form, self.replicas, self.n) if dense else All(most)
                 self.stores[key].add(message, alive)
+
+    def _turn(self, message: Message, ways: Sequence[str]) -> str:
+        """The name, and of gradients the how many-th message of the same rows in a step it is."""
+        if message.kind != "gradient" or message.rows is None:
+            return message.name
+        key = (*ways, message.phase, message.sender, message.receiver, message.name)
+        step = self._turns.get(key)
+        if step is None or step.when != (message.epoch, message.step):
+            self._turns[key] = _Step((message.epoch, message.step), message.rows[0])
+            return message.name
+        turn = step.turn(message.rows[0])
+        return f"{message.name}#{turn}" if turn > 1 else message.name
 
     def add_update(
         self, party: str, phase: str, epoch: int, step: int, rows: Tensor,
@@ -313,12 +190,29 @@ class Recorder:
                 peer, _, name = end.partition("/")
                 table = store.table(r)
                 one = first.setdefault((at, party, way, kind, form, peer), table)
-                if torch.equal(one.rows, table.rows) and torch.equal(one.step, table.step):
-                    near = as_large(table, one) if name else table
-                    found.setdefault((way, kind, form, party), []).append(near)
-                else:
+                near = _in_order_of(one, table)
+                if near is None:
                     self.left_out.add((kind, name))
+                    continue
+                near = as_large(near, one) if name else near
+                found.setdefault((way, kind, form, party), []).append(near)
         return {k: t[0] if len(t) == 1 else side_by_side(t) for k, t in found.items()}
+
+
+def _in_order_of(one: Table, table: Table) -> Table | None:
+    """`table` with its rows as they come in `one`; None if it is of other rows or steps."""
+    if torch.equal(one.rows, table.rows) and torch.equal(one.step, table.step):
+        return table
+    if len(one) != len(table) or not len(one):
+        return None
+    wide = int(torch.maximum(one.rows.max(), table.rows.max())) + 2
+    places = [t.step * wide + t.rows for t in (one, table)]
+    (mine, order), (its, other) = (p.sort(stable=True) for p in places)
+    if not torch.equal(mine, its):
+        return None
+    at = torch.empty_like(order)
+    at[order] = other
+    return table.take(at)
 
 
 class _Passed(NamedTuple):

@@ -484,3 +484,14 @@ def test_a_summary_of_an_earlier_version_is_still_told(summary: dict[str, Any]) 
     assert all(not s.command or s.command.startswith("vflsec show") or "list" in s.command
                for s in first.next_steps(old))  # fmt: skip
     assert "Signatures" in statement(old)
+
+
+def test_a_second_exchange_of_a_step_is_said_to_be_unread(summary: dict[str, Any]) -> None:
+    """It has no line of traffic of its own; the first one is read, and only the other is a gap."""
+    other = copy.deepcopy(summary)
+    for c in other["cost"]["points"]:
+        c["unread"] = [["gradient", "#2"]]
+    told = {(m["kind"], m["name"]): m["state"] for m in coverage.messages(other)}
+    assert told["gradient", "#2"] == coverage.NONE
+    assert told["gradient", ""] == coverage.RAN
+    assert any("gradient (#2) from" in line for line in coverage.gaps(other))

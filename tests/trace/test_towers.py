@@ -118,3 +118,36 @@ def test_rows_that_passed_forward_alone_are_rows_of_no_attack_on_gradients(tmp_p
     assert found.loc["similarity", "value"] == found.loc["direction", "value"] == 1.0
     said = [n for n in result.summary["notes"] if "without a gradient" in n]
     assert any("20 of 120 rows of bank" in n for n in said)
+
+
+@pytest.mark.parametrize("label_first", [True, False])
+def test_a_leak_in_one_of_two_exchanges_of_a_step_is_found(
+    tmp_path: Path, label_first: bool
+) -> None:
+    """Two backward passes through one cut were added up: noise in one hid the label in the other
+    (AUC 0.5).
+    """
+    g = torch.Generator().manual_seed(0)
+    with recording(tmp_path) as rec:
+        for epoch in range(2):
+            rec.epoch(epoch)
+            for rows in torch.randperm(N, generator=g).split(32):
+                z = rec.cut(torch.randn(len(rows), 3, generator=g).requires_grad_(), rows)
+                told = (torch.from_numpy(Y)[rows] * 2.0 - 1).unsqueeze(1).expand(-1, 3)
+                noise = 1e3 * torch.randn(len(rows), 3, generator=g)
+                for gradient in (told, noise) if label_first else (noise, told):
+                    z.backward(gradient, retain_graph=True)
+    found, notes = auc(tmp_path)
+    assert found > 0.97
+    assert not [n for n in notes if "no attack looked at" in n]
+
+
+def test_an_exchange_that_comes_again_now_and_then_is_said(tmp_path: Path) -> None:
+    with recording(tmp_path) as rec:
+        for k, rows in enumerate(torch.arange(N).split(30)):
+            z = rec.cut(torch.randn(30, 3).requires_grad_(), rows)
+            for _ in range(1 + (k == 1)):
+                z.backward(torch.randn(30, 3), retain_graph=True)
+    _, notes = auc(tmp_path)
+    (said,) = [n for n in notes if "no attack looked at" in n]
+    assert "gradient messages that came for the same rows 2 times in a step are of other" in said

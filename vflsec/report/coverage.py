@@ -75,6 +75,9 @@ def messages(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 heard = t["kind"] not in kinds or looked_at(t["kind"], t["phase"], after)
                 phase = "" if heard else t["phase"]
                 crossed[t["kind"], t["name"], t["sender"], t["receiver"], phase] = None
+    for kind, name, sender, receiver, phase in [*crossed]:  # a second exchange has no traffic
+        for again in sorted(n for k, n in unread if k == kind and n.startswith(f"{name}#")):
+            crossed[kind, again, sender, receiver, phase] = None
     out = []
     for kind, name, sender, receiver, phase in crossed:
         used = sorted(

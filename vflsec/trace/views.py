@@ -70,7 +70,7 @@ def recorded(
                         continue
                     _one_shape(shapes, message, f"view/{name}: message {found.fields['msg']}")
                 ways = ("sent",) if message.sender == name else ("received",)
-                recorder.add(message, None, ways)
+                recorder.add(message, None, ways, timed=found.fields["step"] is not None)
     return recorder
 
 
@@ -85,6 +85,16 @@ def _one_shape(
             f"{shape}, of those before {first}. Record what has another width under another name "
             "(name=...), or of one shape."
         )
+
+
+def _told_apart(name: str) -> str:
+    """Which messages of a kind these are, in words."""
+    first, again, turn = name.partition("#")
+    if not again:
+        return f"named {name!r}"
+    return f"that came for the same rows {turn} times in a step" + f" (named {first!r})" * bool(
+        first
+    )
 
 
 def _taken(x: Tensor, bottom: nn.Module | None) -> Tensor:
@@ -268,9 +278,9 @@ class Evidence:
         if mine not in self._tables:
             self._tables[mine] = self.recorder.tables(0, mine, self.phase)
             self.trace.notes += [
-                f"{kind} messages named {name!r} are of other rows or steps than the first ones "
-                f"in phase {self.phase!r}: no attack looked at them. Record both as one message, "
-                "or each in a trace of its own."
+                f"{kind} messages {_told_apart(name)} are of other rows or steps than the first "
+                f"ones in phase {self.phase!r}: no attack looked at them. Record both as one "
+                "message, or each in a trace of its own."
                 for kind, name in sorted(self.recorder.left_out)
             ]
             self.trace.notes += self._elsewhere(mine)
