@@ -115,6 +115,12 @@ class AttackSpec:
         inner = ", ".join([*set_, *([f"label={self.of_label}"] if self.of_label else [])])
         return f"{self.name}({inner})" if inner else self.name
 
+    @property
+    def grants(self) -> dict[str, Any]:
+        """What is unusual in whom it attacks and what it was granted beside known rows."""
+        usual = {"victim": "", "aux_rows": 0, "peer_model": False, "prior": True}
+        return {k: getattr(self, k) for k, v in usual.items() if getattr(self, k) != v}
+
 
 OF_THE_LABELS = ("label", "integrity", "membership")
 """Targets of attacks on the party with the labels, whether it has columns or not."""

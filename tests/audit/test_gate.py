@@ -247,6 +247,7 @@ def test_alive_is_told_of_one_place_and_never_pooled() -> None:
     gate = Gate(max=0.05)
     for other in (
         {"algorithm": "fedbcd"}, {"dataset": "bank"}, {"adversary": "shop"}, {"known_rows": 200},
+        {"attack_key": "of another section"},
     ):  # fmt: skip
         loud = rows(0.3, **other)  # type: ignore[arg-type]
         records = [*loud, *rows(0.0, attack_key="b")]
@@ -277,6 +278,25 @@ def test_the_positive_control_is_of_the_same_algorithm_side_and_budget() -> None
     assert not yes(algorithm="fedbcd")
     assert not yes(known_rows=200)
     assert not yes(adversary="active")
+
+
+def test_the_positive_control_is_of_the_same_grants() -> None:
+    """A leak found with the victim's own model says nothing of the attack without it."""
+    own = [*rows(0.0, attack_key="plain"), *rows(0.0, attack_key="white")]
+    planted = {"dataset": "planted", "adversary": "passive"}
+    more = [
+        *rows(0.3, attack_key="planted white", **planted),
+        *rows(0.0, attack_key="planted plain", **planted),
+    ]
+    grants = {
+        "white": {"peer_model": True, "victim": "shop"}, "planted white": {"peer_model": True},
+    }  # fmt: skip
+    found = shown(own, *more, grants=grants)
+    assert [(p.section, v[0]) for p, v in found.items()] == [("plain", False), ("white", True)]
+    assert list(titles(found, grants)) == [
+        "direction", "direction against shop with the others' models",
+    ]  # fmt: skip
+    assert list(titles(found)) == ["direction", "direction [white]"]
 
 
 def test_places_are_named_by_what_tells_them_apart() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from vflsec.engine.previous import compare_folders
 from vflsec.errors import ConfigError
 
 
-def live(*attacks: str, shown: tuple[bool, str] = (True, "planted")) -> dict[Place, Any]:
-    return {Place("toy", "splitnn", "bank", a, None): shown for a in attacks}
+def live(
+    *attacks: str, shown: tuple[bool, str] = (True, "planted"), sections: Sequence[str] = ("",)
+) -> dict[Place, Any]:
+    return {Place("toy", "splitnn", "bank", a, None, s): shown for a in attacks for s in sections}
 
 
 LIVE = live("a0", "a1", "a2")
@@ -169,13 +172,18 @@ def test_attacks_that_only_grants_tell_apart_are_compared_apart(tmp_path: Path) 
     path = tmp_path / "baseline.json"
     path.write_text(json.dumps(baseline_of(both(0.0, 0.0), "", "")))
     before = read_baseline(path)
-    assert [v.verdict for v in regressions(both(0.2, -0.2), before, LIVE)] == ["FAIL", "PASS"]
+    shown = live("a0", sections="abcd")
+    assert [v.verdict for v in regressions(both(0.2, -0.2), before, shown)] == ["FAIL", "PASS"]
     # a key that changed is found where it can be no other, and is gone where it can
-    renamed = regressions(both(0.2, -0.2, ("c", "b")), before, LIVE)
+    renamed = regressions(both(0.2, -0.2, ("c", "b")), before, shown)
     assert [v.verdict for v in renamed] == ["PASS", "FAIL"]
-    assert {v.verdict for v in regressions(both(0, 0, ("c", "d")), before, LIVE)} == {
+    assert {v.verdict for v in regressions(both(0, 0, ("c", "d")), before, shown)} == {
         "INCONCLUSIVE"
     }
+    elsewhere = live("a0", sections="a")  # silence of the other is no proof
+    silent = regressions(both(0.2, -0.2), before, elsewhere)
+    assert [v.verdict for v in silent] == ["FAIL", "INCONCLUSIVE"]
+    assert "Not shown to be alive" in silent[1].reason
 
 
 def test_noise_does_not_fail_many_points(tmp_path: Path) -> None:

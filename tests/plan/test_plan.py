@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from engine_fakes import SCENARIO, source
 from vflsec import load_scenario, registry
 from vflsec.config.problems import ScenarioError
 from vflsec.data import prepare
+from vflsec.engine.record import record_of
 from vflsec.engine.rehearse import make_plan
 from vflsec.plan import planner
 from vflsec.plan.values import Plan, chunks
@@ -188,6 +190,41 @@ def test_a_party_stands_for_its_role_on_the_control(tmp_path: Path) -> None:
     found = make_plan(load_scenario(sections), load=two_worlds, try_out=False)
     control = next(g for g in found.groups if g.role == "control")
     assert [a.adversary for a in control.attacks] == [("passive",)]
+
+
+def test_the_record_says_what_each_section_grants(tmp_path: Path) -> None:
+    """Of the positive control too: an attack is shown to work section by section."""
+
+    def two_worlds(section: Any, seed: int, base: Path) -> Any:
+        found = source(section, seed, base)
+        name = "control_gaussian" if section["name"] == "control_gaussian" else found.name
+        return replace(found, name=name)
+
+    sections = tomllib.loads(SCENARIO) | {
+        "attack": [
+            {"name": "norm", "adversary": "passive1"},
+            {
+                "name": "embedding_inversion",
+                "adversary": "active",
+                "aux_rows": 9,
+                "victim": "passive1",
+            },
+            {"name": "embedding_inversion", "adversary": "active", "aux_rows": 9, "prior": False},
+        ],
+        "gate": [{"max": 0.1}],
+        "audit": {"positive_control": True},
+    }
+    scenario = load_scenario(sections)
+    found = make_plan(scenario, load=two_worlds, try_out=False)
+    told = record_of(scenario, found, "cpu", 1, tmp_path)["grants"]
+    by_role = {
+        role: [told.get(a.key) for g in found.groups if g.role == role for a in g.attacks]
+        for role in ("audit", "control")
+    }
+    assert by_role["audit"][:3] == [
+        None, {"victim": "passive1", "aux_rows": 9}, {"aux_rows": 9, "prior": False},
+    ]  # fmt: skip
+    assert by_role["control"][:3] == [None, {"aux_rows": 9}, {"aux_rows": 9, "prior": False}]
 
 
 def test_a_defense_without_a_grid_runs_at_zero_and_says_so() -> None:

@@ -1,9 +1,10 @@
 """Which attacks are shown to work, and where: silence proves nothing about a broken attack.
 
-An attack is alive at a place (data set, algorithm, adversary, attack with its settings, budget of
-known rows) if the lower bound of its advantage over all controls, in the primary metric, is above 0
-there without a defense, or on a positive control (a planted leak) trained by the same algorithm,
-with the same budget, for the same side (active or passive party). Nothing is pooled over places.
+An attack is alive at a place (data set, algorithm, adversary, attack with its settings and grants)
+if the lower bound of its advantage over all controls, in the primary metric, is above 0 there
+without a defense, or on a positive control (a planted leak) trained by the same algorithm, with the
+same grants, for the same side (active or passive party). Nothing is pooled over places: of two
+sections that differ in what they grant, or in their victim, each is shown to work by itself.
 """
 
 from __future__ import annotations
@@ -22,14 +23,24 @@ __all__ = ["Alive", "Place", "alive", "place_of", "titles"]
 
 
 class Place(NamedTuple):
-    """Where an attack is judged; `budget` is its known rows, None where they are not told."""
+    """Where an attack is judged.
+
+    Attributes:
+        budget: its known rows, None where they are not told.
+        section: :attr:`vflsec.cell.AttackSpec.key`, which holds the attack's settings and all its
+            grants; '' where that is not told.
+    """
 
     dataset: str
     algorithm: str
     adversary: str
     attack: str
     budget: float | None
+    section: str = ""
 
+
+Grants = Mapping[str, Mapping[str, Any]]
+"""Grants that are not usual, by section: :attr:`vflsec.cell.AttackSpec.grants`."""
 
 Alive = Mapping[Place, tuple[bool, str]]
 """Whether the attack is shown to work there, and the evidence in words."""
@@ -39,7 +50,8 @@ def place_of(row: Mapping[str, Any]) -> Place:
     """The place of a point of :func:`vflsec.audit.leakage.summarise`."""
     known = row["known_rows"]
     budget = None if known is None or known != known else float(known)
-    return Place(row["dataset"], row["algorithm"], row["adversary"], row["attack"], budget)
+    who = (row["dataset"], row["algorithm"], row["adversary"], row["attack"])
+    return Place(*who, budget, row.get("attack_key") or "")
 
 
 def alive(
@@ -47,6 +59,7 @@ def alive(
     control: pd.DataFrame | None = None,
     confidence: float = 0.95,
     active: Mapping[str, str] | None = None,
+    grants: Grants | None = None,
 ) -> dict[Place, tuple[bool, str]]:
     """What is shown to work at every place of the audit.
 
@@ -59,20 +72,24 @@ def alive(
         confidence: of the lower bound.
         active: {data set: name of its active party}; where it is not told, every adversary counts
             as a passive party.
+        grants: of the sections of the audit and of the control; the usual ones if not told.
     """
     if control is not None:
         confidence = 1 - (1 - confidence) / 2
-    sides = active or {}
+    sides, given = active or {}, grants or {}
     shown = _evidence(own, "on the undefended run", confidence, place_of)
     planted = {}
     if control is not None:
         planted = _evidence(
-            control, "in the positive control", confidence, lambda r: _role(place_of(r), sides)
+            control,
+            "in the positive control",
+            confidence,
+            lambda r: _role(place_of(r), sides, given),
         )
     places = dict.fromkeys(place_of(r) for r in rows_of(own) if r["attack"])
     out = {}
     for place in places:
-        role = _role(place, sides)
+        role = _role(place, sides, given)
         any_budget = (*role[:-1], None)
         seen = [shown.get(place), planted.get(role) or planted.get(any_budget)]
         low, why = max(
@@ -83,15 +100,19 @@ def alive(
     return out
 
 
-def titles(found: Alive) -> dict[str, tuple[bool, str]]:
+def titles(found: Alive, grants: Grants | None = None) -> dict[str, tuple[bool, str]]:
     """The same by a name for each place: the attack, and what tells places of one attack apart."""
     by_attack: dict[str, list[Place]] = defaultdict(list)
     for place in found:
         by_attack[place.attack].append(place)
-    return {_title(p, by_attack[p.attack]): said for p, said in found.items()}
+    named: dict[str, tuple[bool, str]] = {}
+    for place, said in found.items():
+        title = _title(place, by_attack[place.attack], grants or {})
+        named[title if title not in named else f"{title} [{place.section[:8]}]"] = said
+    return named
 
 
-def _title(place: Place, places: Sequence[Place]) -> str:
+def _title(place: Place, places: Sequence[Place], grants: Grants) -> str:
     def many(name: str) -> bool:
         return len({getattr(p, name) for p in places}) > 1
 
@@ -100,14 +121,25 @@ def _title(place: Place, places: Sequence[Place]) -> str:
     words += [f"trained by {place.algorithm}"] if many("algorithm") else []
     if many("budget") and place.budget is not None:
         words.append(f"with {place.budget:g} known rows")
+    of, mine = [grants.get(p.section, {}) for p in places], grants.get(place.section, {})
+    for key, text in _GRANTED.items():
+        if key in mine and len({one.get(key) for one in of}) > 1:
+            words.append(text.format(mine[key]))
     return " ".join([place.attack, *words])
 
 
-def _role(place: Place, active: Mapping[str, str]) -> tuple[Any, ...]:
+_GRANTED = {
+    "victim": "against {}", "aux_rows": "with {} auxiliary rows",
+    "peer_model": "with the others' models", "prior": "without class shares",
+}  # fmt: skip
+
+
+def _role(place: Place, active: Mapping[str, str], grants: Grants) -> tuple[Any, ...]:
     """What a place has in common with one on a planted leak, where the parties have other names."""
     name = active.get(place.dataset)
     side = "active" if name is not None and name in place.adversary.split("+") else "passive"
-    return place.algorithm, side, place.attack, place.budget
+    given = sorted((k, v) for k, v in grants.get(place.section, {}).items() if k != "victim")
+    return place.algorithm, side, place.attack, tuple(given), place.budget
 
 
 Evidence = tuple[float, str]

@@ -214,7 +214,8 @@ def regressions(
         thin = _thin(of, len(planned[training])) or lost.get(_of(of[0], _MADE), "")
         allowed, turned = _allowed(before[k]), _mirrored(of)
         warning = worth.get(training, "")
-        out.append(_judged(k, c, allowed, turned, x < alpha, alive, alpha, thin, warning))
+        shown = alive.get(place_of(of[0]), (False, "no evidence was given"))
+        out.append(_judged(k, c, allowed, turned, x < alpha, shown, alpha, thin, warning))
     gone = [_verdict(k, LEAST, INCONCLUSIVE, _gone(k)) for k in before if k not in same]
     if not before:
         reason = "The baseline holds no point, so nothing was compared."
@@ -263,13 +264,13 @@ def _thin(rows: Sequence[Mapping[str, Any]], planned: int) -> str:
 
 
 def _judged(
-    key: Key, c: Change, allowed: float, mirrored: float, sure: bool, alive: Alive, alpha: float,
-    thin: str, warning: str = "",
+    key: Key, c: Change, allowed: float, mirrored: float, sure: bool, alive: tuple[bool, str],
+    alpha: float, thin: str, warning: str = "",
 ) -> Verdict:  # fmt: skip
     point = dict(zip(_KEY, key, strict=True))
     name = point["attack"]
     said = f"The advantage of {name} changed by {c.mean:+.3f} over {c.seeds} seeds"
-    shown, why = alive.get(place_of(point), (False, "no evidence was given"))
+    shown, why = alive
     more = None
     if c.mean > allowed and sure:
         verdict, reason = FAIL, f"{said}; {allowed:.3f} is tolerated."

@@ -55,7 +55,8 @@ def evaluate(
     points = leakage.summarise(own, confidence)
     control = leakage.summarise(planted, confidence) if len(planted) else None
     curves = leakage.curves(points) if len(points) else pd.DataFrame()
-    alive = alive_at(points, control, confidence, _active(record, results))
+    grants = record.get("grants", {})
+    alive = alive_at(points, control, confidence, _active(record, results), grants)
     found = dosing.curve(leakage.summarise(doses, confidence), confidence) if len(doses) else []
     asked = [] if only else [_gate(g, confidence, looks) for g in record["gates"]]
     least = dosing.least_found(found)

@@ -43,6 +43,7 @@ def record_of(
     wanted: dict[str, dict[str, None]] = {}
     known_rows: dict[str, int] = {}
     of_label: dict[str, str] = {}
+    grants: dict[str, dict[str, Any]] = {}
     datasets: dict[str, str] = {}
     algorithms: dict[str, str] = {}
     for group in plan.groups:
@@ -52,6 +53,7 @@ def record_of(
             algorithms.setdefault(f"{group.role}:{cell.key}", group.title)
         known_rows.update({a.key: a.known_rows for a in group.attacks})
         of_label.update({a.key: a.of_label for a in group.attacks if a.of_label})
+        grants.update({a.key: a.grants for a in group.attacks if a.grants})
     for refused in plan.refused:
         known_rows[refused.attack.key] = refused.attack.known_rows
         for key in refused.cells:
@@ -67,6 +69,7 @@ def record_of(
         "wanted": {cell: list(keys) for cell, keys in wanted.items()},
         "known_rows": known_rows,
         "of_label": of_label,
+        "grants": grants,
         "attacks": _threats(plan),
         "families": _families(plan),
         "defenses": _defenses(plan),

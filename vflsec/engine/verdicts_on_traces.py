@@ -315,6 +315,7 @@ def _record(
             for r, of in zip(results, attacks, strict=True)
         },
         "known_rows": {k: p.spec.known_rows for k, p in every.items()},
+        "grants": {k: p.spec.grants for k, p in every.items() if p.spec.grants},
         "attacks": threats(p.spec for p in every.values()),
         "defenses": {},
         "scenario_file": "",

@@ -114,7 +114,9 @@ def summary_of(
             "grid": list(evaluation.grid),
             "alive": {
                 label: {"alive": shown, "evidence": why}
-                for label, (shown, why) in titles(evaluation.alive).items()
+                for label, (shown, why) in titles(
+                    evaluation.alive, record.get("grants", {})
+                ).items()
             },
             "gates": [
                 asdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}
