@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import shlex
 import shutil
@@ -13,10 +14,12 @@ from typing import Any
 
 import pytest
 from audited import Planted, audited, gate
+from rich.console import Console
 
 from vflsec import cli, registry
 from vflsec.engine.record import _families
 from vflsec.report import coverage, first
+from vflsec.report.console import print_summary
 from vflsec.report.github import workflow_commands
 from vflsec.report.html import html
 from vflsec.report.junit import junit_xml
@@ -54,6 +57,26 @@ def test_it_says_whether_how_much_and_to_whom(summary: dict[str, Any]) -> None:
         "own means (norm, the strongest of 2)."
     )
     assert 0.25 < worst["low"] < worst["advantage"] < worst["high"] < 0.35
+
+
+def test_what_findings_are_corrected_for_is_said_where_they_stand(summary: dict[str, Any]) -> None:
+    """The first screen is corrected for the number of attacks, and findings are not."""
+    out = io.StringIO()
+    print_summary(summary, Console(file=out, width=400))
+    told = first.each(summary)
+    assert "at 95 % by itself" in told
+    assert told.endswith(first.CORRECTED)
+    terminal = out.getvalue()
+    page, text = html(summary), markdown_summary(summary)
+    for shown, title in ((terminal, "Findings"), (page, 'id="findings"'), (text, "### Findings")):
+        assert told in shown.split(title)[1][: len(told) + 60]
+    assert first.CORRECTED in statement(summary).split("5. Findings")[1][:200]
+    assert first.each(summary | {"confidence": 0.9}).count("at 90 %") == 1
+    bare = summary | {
+        "findings": [f for f in summary["findings"] if f.startswith(("PASS", "FAIL"))]
+    }
+    assert told not in html(bare)
+    assert told not in markdown_summary(bare)
 
 
 def test_a_sealed_system_is_not_said_to_leak(tmp_path: Path) -> None:

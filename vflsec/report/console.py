@@ -166,6 +166,7 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     console.print(Text(f"\n{first.bounds(summary)}", style="dim"))
     if findings:
         console.print(Text("\nFindings", style="bold"))
+        console.print(Text(first.each(summary), style="dim"))
     for sentence in findings:
         console.print(_item("- ", Text(sentence)))
     for title, said in (

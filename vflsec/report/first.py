@@ -20,8 +20,8 @@ from vflsec.report.text import clean
 from vflsec.report.verdicts import asks, headline, place
 
 __all__ = [
-    "BOUNDS", "Step", "answers", "attacker", "attacks_of", "bounds", "cheapest", "command",
-    "next_steps", "scope", "work",
+    "BOUNDS", "CORRECTED", "EACH", "Step", "answers", "attacker", "attacks_of", "bounds",
+    "cheapest", "command", "each", "next_steps", "scope", "work",
 ]  # fmt: skip
 
 BOUNDS = (
@@ -30,6 +30,15 @@ BOUNDS = (
     "passes on the upper and fails on the lower bound, each at {level:g} %, which stand beside it."
 )
 """What every pair of bounds means, said once in each report."""
+
+CORRECTED = (
+    "Whether it leaks, how much and to whom is corrected for the number of attacks tried (Holm)."
+)
+EACH = (
+    "Each finding speaks of one attack at one place, at {level:g} % by itself: of many some come "
+    "up by chance. " + CORRECTED
+)
+"""What findings are corrected for, said where they stand."""
 
 _NAMES = {"auc": "AUC", "leak_auc": "leak AUC", "r2": "R²"}
 
@@ -64,6 +73,11 @@ def attacker(summary: Mapping[str, Any]) -> str:
 def bounds(summary: Mapping[str, Any]) -> str:
     """:data:`BOUNDS` at the confidence of this audit."""
     return BOUNDS.format(level=100 * float(summary.get("confidence", 0.95)))
+
+
+def each(summary: Mapping[str, Any]) -> str:
+    """:data:`EACH` at the confidence of this audit."""
+    return EACH.format(level=100 * float(summary.get("confidence", 0.95)))
 
 
 def answers(summary: Mapping[str, Any]) -> list[str]:

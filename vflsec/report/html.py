@@ -88,6 +88,7 @@ def render(template: str, summary: Mapping[str, Any], **more: Any) -> str:
         "answers": first.answers(summary), "cheapest": first.cheapest(summary),
         "gaps": coverage.gaps(summary), "families_": coverage.families(summary),
         "messages_": coverage.messages(summary), "bounds": first.bounds(summary),
+        "each": first.each(summary), "corrected": first.CORRECTED,
         "work": first.work(summary), "attacker": first.attacker(summary),
         "outside": placing.OUTSIDE,
         "gates": [v | {"where": point_of(v)} for v in summary["gates"]],

@@ -84,7 +84,14 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
     lines += _dosing(summary.get("dosing", []))
     findings = [f for f in summary["findings"] if f.partition(":")[0] not in _MARK]
     if findings:
-        lines += ["### Findings", "", *(f"- {esc(f)}" for f in findings), ""]
+        lines += [
+            "### Findings",
+            "",
+            esc(first.each(summary)),
+            "",
+            *(f"- {esc(f)}" for f in findings),
+            "",
+        ]
     lines += _visibility(summary.get("visibility", []))
     lines += _tables(summary.get("tables") or {})
     lines += [esc(first.attacker(summary)), ""]

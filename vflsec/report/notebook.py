@@ -92,6 +92,7 @@ def html_of(summary: Mapping[str, Any]) -> str:
         )  # fmt: skip
     findings = [f for f in summary["findings"] if f.partition(":")[0] not in _VERDICTS]
     said = [f"Not judged by any gate, and leaking: {line}" for line in beyond(summary)]
+    said += [first.each(summary)] * bool(findings)
     said += [*findings, *(f"Note: {note}" for note in summary["notes"])]
     if said:
         parts.append(_list(said[:_MOST]))
