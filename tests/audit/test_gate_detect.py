@@ -47,7 +47,11 @@ def test_a_pass_that_would_have_missed_a_leak_of_the_limit_warns() -> None:
         "this audit would only have found a leak of 0.11 (direction), above the limit 0.1; "
         "about 1 more seed would do"
     )
-    assert found.reason.endswith("above the limit 0.1; about 1 more seed would do.")
+    assert found.reason.endswith(
+        "this audit would have found one of 0.11 (direction). That of direction is above the limit "
+        "0.1; about 1 more seed would do."
+    )
+    assert found.reason.count("would") == 2  # it said the same leak twice
     assert exit_code([found]) == 0
     for gate in (Gate(max=0.12), Gate("auc", max=0.65), Gate(max=0.1, detect=0.12)):
         other = one(rows(0.0, WIDE), gate)
@@ -84,6 +88,9 @@ def test_planted_leaks_are_asked_before_the_spread() -> None:
         (found,) = judge(summary, [Gate(max=0.1)], at(summary, LIVE), {key: size})
         assert (found.verdict, found.more_seeds) == ("PASS", None)
         said[size] = found.warning
+        assert "would only have found" not in found.reason
+        assert found.reason.endswith("Add seeds or known rows.") == (size is None)
+        assert found.reason.endswith("limit 0.1; add seeds or known rows.") == (size == 0.3)
     assert said[0.05] == ""
     assert said[0.3] == (
         "this audit would only have found a leak of 0.3 (direction), above the limit 0.1; "

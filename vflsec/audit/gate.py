@@ -402,12 +402,14 @@ def _point(
         more = blind.more
         if gate.detect is None:
             warned.append(blind.says)
+            reason += blind.adds
         else:
             lead, verdict = blind.lead, INCONCLUSIVE
             reason = f"Too little to pass on: {blind.says}."
     if verdict == PASS:
-        warned += filter(None, [wording.worthless(found[0].row, gate, guessed)])
-        reason += "".join(f" {said[0].upper()}{said[1:]}." for said in warned)
+        idle = wording.worthless(found[0].row, gate, guessed)
+        warned += [idle] if idle else []
+        reason += f" {idle[0].upper()}{idle[1:]}." if idle else ""
     sign = 1 if gate.max is not None else -1
     if sign == -1:
         low, high = _minus(high), _minus(low)

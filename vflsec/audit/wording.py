@@ -338,11 +338,13 @@ class Blind:
     Attributes:
         lead: that attack.
         says: how little, and what would mend it.
+        adds: the same in a sentence after :func:`would_have_found`, which has the figure.
         more: seeds to add; None where they are not what is missing.
     """
 
     lead: Candidate
     says: str
+    adds: str
     more: int | None
 
     @classmethod
@@ -370,12 +372,14 @@ class Blind:
         lead = next(c for c in found if c.name == worst)
         limit = "the limit" if gate.detect is None else "its detect ="
         above = f"above {limit} {asked:g}"
-        says = f"this audit would only have found a leak of {size:.2g} ({worst}), {above}"
-        if math.isinf(size):
-            says = f"this audit would have found none of the leaks that were planted ({worst})"
         more = None if worst in laid else _seeds_to_detect(found, asked, gate)
         cure = "add seeds or known rows" if more is None else f"about {_seeds(more)} would do"
-        return cls(lead, f"{says}; {cure}", more)
+        says = f"this audit would only have found a leak of {size:.2g} ({worst}), {above}"
+        adds = f" That of {worst} is {above}; {cure}."
+        if math.isinf(size):
+            says = f"this audit would have found none of the leaks that were planted ({worst})"
+            adds = f" {cure[0].upper()}{cure[1:]}."
+        return cls(lead, f"{says}; {cure}", adds, more)
 
 
 def _seeds_to_detect(found: Sequence[Candidate], size: float, gate: Gate) -> int | None:
