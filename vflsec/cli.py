@@ -259,6 +259,8 @@ def tune(
         for f in found:
             chosen = "none" if f.strength is None else f"{f.strength:g}"
             typer.echo(f"{f.defense}: strength {chosen}. {f.reason}")
+            for line in f.next:
+                typer.echo(f"  Next: {line}")
         typer.echo("Pareto front (utility, worst advantage):")
         for t in front:
             typer.echo(

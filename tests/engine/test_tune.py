@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from vflsec.audit.front import Trial, pareto, trials
 from vflsec.audit.leakage import results_frame
 from vflsec.engine import tune as module
+from vflsec.engine.remedy import remedies
 from vflsec.engine.tune import tune
 from vflsec.errors import ConfigError
 
@@ -35,6 +37,67 @@ def test_says_why_there_is_none() -> None:
     assert strength is None
     assert "the lowest is +0.220 (a) at strength 8" in reason
     assert module._choose([trial(0, 0.0, 0, width=0.0)], 0.05, 0.03)[0] == 0.0
+
+
+READS = {"a": {"gradient"}}
+
+
+def next_of(found: list[Trial], defense: str = "iso", **how: Any) -> list[str]:
+    how = {"seeds": 5, "rounds": 4, "reads": READS} | how
+    return list(remedies(defense, found, 0.05, 0.03, **how))
+
+
+def test_what_to_try_where_nothing_stops_the_leak() -> None:
+    weak = next_of([trial(0, 0.4, 0), trial(1, 0.3, 0.0), trial(8, 0.2, 0.005)])
+    assert weak[0] == (
+        "The bound still falls at the strongest that was tried, which costs at most 0.025 of "
+        "utility: --high 80."
+    )
+    assert weak[1] == (
+        "For a loss of at most 0.03 of utility the lowest bound is +0.220 (a) at strength 8: a "
+        "limit above that can be met (--leak)."
+    )
+    assert weak[2].startswith("a reads gradient messages, which other defenses treat too: ")
+    assert "--defense compression --defense discrete" in weak[2]
+    assert "iso" not in weak[2]
+    assert len(weak) == 3
+    flat = next_of([trial(0, 0.4, 0), trial(1, 0.5, 0.1), trial(8, 0.6, 0.2)])
+    assert flat[0] == (
+        "For a loss of at most 0.03 of utility nothing that was tried has a lower bound than no "
+        "defense (+0.420, a)."
+    )
+    assert not any("--high" in line for line in flat)
+
+
+def test_what_to_try_where_it_costs_too_much() -> None:
+    dear = [trial(0, 0.4, 0), trial(1, 0.2, 0.001), trial(8, 0.0, 0.2), trial(64, 0.0, 0.3)]
+    lines = next_of(dear)
+    assert lines[0] == (
+        "Between strength 1, which is cheap enough, and 8 none was tried: --rounds 7."
+    )
+    assert "lowest bound is +0.220 (a) at strength 1:" in lines[1]
+    strong = next_of([trial(0, 0.4, 0), trial(1, 0.0, 0.2), trial(8, 0.0, 0.3)])
+    assert strong[0].endswith("weaker ones may cost less: --low 0.1.")
+
+
+def test_what_to_try_where_only_the_bounds_are_beyond() -> None:
+    """And not where the bound is that of an answer turned round: more seeds do not narrow that."""
+    near = [trial(0, 0.4, 0), trial(8, 0.04, 0.02)]
+    line = next_of(near)[0]
+    assert line.startswith("At strength 8 the means are within both limits (advantage +0.040, loss")
+    assert line.endswith("which more seeds narrow: --seeds 10.")
+    turned = [near[0], replace(near[1], turned=True)]
+    assert not any("--seeds" in line for line in next_of(turned))
+
+
+def test_a_defense_that_treats_other_messages_is_said_to_miss_the_attack() -> None:
+    found = [trial(0, 0.4, 0), trial(8, 0.4, 0.0)]
+    lines = next_of(found, "embedding_noise")
+    assert "a reads gradient messages, and embedding_noise treats embedding messages only." in lines
+    assert "--defense iso" in lines[-1]
+    alone = next_of(found, "embedding_noise", reads={"a": {"embedding"}})
+    assert alone[-1] == "No other defense with a strength treats embedding messages."
+    assert not any("messages" in line for line in next_of(found, reads={}))
 
 
 def test_front_drops_what_is_beaten() -> None:
@@ -69,6 +132,27 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
     found = tune(path, "iso", low=1, high=8, rounds=0, confirm=False, out=tmp_path / "out")
     assert [t.strength for t in found.trials] == [0, 1, 8]
     assert found.strength == 1
+    assert found.next == ()
+
+
+def test_the_command_says_what_to_try_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended with the bare fact that there is no such strength."""
+    from audited import SCENARIO, Planted
+
+    from vflsec.cli import main
+    from vflsec.engine import run as engine
+
+    leaks = {"norm": 0.3, "model_completion": 0.2}
+    monkeypatch.setattr(engine, "default_backend", Planted(leaks, leaks).backend)
+    path = tmp_path / "case.toml"
+    path.write_text(SCENARIO)
+    words = ["tune", str(path), "--defense", "iso", "--low", "1", "--high", "8", "--rounds", "0"]
+    assert main([*words, "--out", str(tmp_path / "out")]) == 3
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  Next: ")]
+    assert said[-1].startswith("  Next: norm reads gradient messages, which other defenses treat")
+    assert len(said) > 1
 
 
 def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -119,6 +203,8 @@ def test_the_choice_is_judged_on_seeds_that_had_no_part_in_it(
     assert found.fresh is not None
     assert found.fresh.strength == found.strength
     assert found.reason.endswith("confirmed." if holds else "not confirmed.")
+    assert len(found.next) == (not holds)
+    assert all(f"--seeds {2 * len(fresh)}" in line for line in found.next)
 
 
 def test_both_epsilons_of_a_claiming_defense(
@@ -185,4 +271,5 @@ def test_a_strength_that_turns_the_ranking_round_meets_no_target() -> None:
     found = {t.strength: t for t in trials(results_frame(records))}
     assert found[1.0].leak < -0.4
     assert found[1.0].leak_high > 0.48
+    assert [found[s].turned for s in (0.0, 1.0, 2.0)] == [False, True, False]
     assert found[2.0].leak_high < 0.01

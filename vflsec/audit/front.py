@@ -29,6 +29,7 @@ class Trial:
         claimed, measured: the epsilon that is claimed, and the largest lower bound that canaries
             measure of it; None where nothing is claimed, or tested.
         failed: an attack or training that failed on some seed there, in words; '' if none.
+        turned: whether `leak_high` is that of an answer turned round.
     """
 
     defense: str
@@ -42,6 +43,7 @@ class Trial:
     claimed: float | None = None
     measured: float | None = None
     failed: str = ""
+    turned: bool = False
 
     def meets(self, leak: float) -> bool:
         """Whether every attack gave a figure on every seed, and its upper bound is within."""
@@ -78,8 +80,10 @@ def trials(results: pd.DataFrame) -> list[Trial]:
             out.append(Trial(defense, strength, *none, failed=broken.get((defense, strength), "")))
             continue
         turned = rows["mirrored_high"].fillna(-math.inf)
-        bounds = rows["advantage_high"].fillna(math.inf).clip(lower=turned)
-        worst: Any = rows.iloc[int(bounds.to_numpy().argmax())]
+        plain = rows["advantage_high"].fillna(math.inf)
+        bounds = plain.clip(lower=turned)
+        at = int(bounds.to_numpy().argmax())
+        worst: Any = rows.iloc[at]
         bare = leakage.is_undefended({"defense": defense, "strength": strength})
         out.append(
             Trial(
@@ -88,6 +92,7 @@ def trials(results: pd.DataFrame) -> list[Trial]:
                 0.0 if bare else float(worst["utility_drop"]),
                 0.0 if bare else _or_infinite(worst["utility_drop_high"]),
                 failed=broken.get((defense, strength), ""),
+                turned=bool(bounds.iloc[at] > plain.iloc[at]),
             )
         )  # fmt: skip
     return out

@@ -25,8 +25,10 @@ from vflsec.audit.epsilon import pairs
 from vflsec.audit.front import Trial, trials
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.config.sections import Gate
+from vflsec.engine.remedy import remedies
 from vflsec.engine.run import run_audit
 from vflsec.errors import ConfigError
+from vflsec.report.families import reads
 
 __all__ = ["Tuned", "tune"]
 
@@ -42,6 +44,8 @@ class Tuned:
         fresh: the chosen strength on seeds that had no part in the choice; None if there is no
             choice or no confirmation was asked for.
         confirmed: whether `fresh` meets the target and the floor; None without it.
+        next: where there is no strength, or fresh seeds do not confirm it, what to try, one
+            sentence each, with the options to set.
     """
 
     defense: str
@@ -50,6 +54,7 @@ class Tuned:
     trials: tuple[Trial, ...]
     fresh: Trial | None = None
     confirmed: bool | None = None
+    next: tuple[str, ...] = ()
 
 
 def tune(
@@ -99,7 +104,12 @@ def tune(
             f" {name} is not shown to work here ({why}), so its silence proves nothing."
             for name, why in search.silent.items()
         )
-    if strength is None or not confirm:
+    if strength is None:
+        given = how.get("seeds") or loaded.root.audit.seeds
+        count = given if isinstance(given, int) else len(given)
+        more = remedies(name, found, leak, drop, seeds=count, rounds=rounds, reads=search.reads)
+        return Tuned(name, None, reason, found, next=more)
+    if not confirm:
         return Tuned(name, strength, reason, found)
     seeds = _fresh(how.get("seeds"), loaded.root.audit.seeds)
     fresh = search.audited([strength], folder / "confirm", seeds=seeds)[strength]
@@ -108,7 +118,11 @@ def tune(
         f" On fresh seeds {seeds[0]} to {seeds[-1]} the bounds are {fresh.leak_high:+.3f} and "
         f"{fresh.drop_high:.3f}: {'confirmed' if met else 'not confirmed'}."
     )
-    return Tuned(name, strength, reason, found, fresh, met)
+    more = () if met else (
+        f"Its bounds were within by luck: more seeds choose more surely (--seeds {2 * len(seeds)}) "
+        "and a lower --leak leaves room.",
+    )  # fmt: skip
+    return Tuned(name, strength, reason, found, fresh, met, more)
 
 
 def _check_bounds(leak: float, drop: float, low: float, high: float, rounds: int) -> None:
@@ -129,6 +143,7 @@ class _Search:
         self.loaded, self.section, self.folder, self.how = loaded, section, folder, how
         self.tried: dict[float, Trial] = {}
         self.silent: dict[str, str] = {}
+        self.reads: dict[str, set[str]] = {}
 
     def audited(self, strengths: Sequence[float], where: Path, **how: Any) -> dict[float, Trial]:
         """What is measured at each strength, and undefended."""
@@ -138,8 +153,11 @@ class _Search:
         overrides.append(f"gate=[{', '.join(map(_inline, gates))}]")
         scenario = load_scenario(self.loaded, overrides, components=False)
         audit = run_audit(scenario, where, **{**self.how, **how})
-        self.silent = _silent(getattr(audit, "summary", {}))
-        both = _claims(getattr(audit, "summary", {}))
+        summary = getattr(audit, "summary", {})
+        of = summary.get("attacks", {}).values()
+        self.reads |= {spec["label"]: reads(spec["needs"]) for spec in of}
+        self.silent = _silent(summary)
+        both = _claims(summary)
         both |= {s: pair for (_, s), pair in pairs(getattr(audit, "verdicts", ())).items()}
         return {
             t.strength: replace(t, claimed=both[t.strength][0], measured=both[t.strength][1])
