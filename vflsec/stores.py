@@ -28,6 +28,7 @@ class Dense:
         self.waiting, self.when = 0, (0, 0)
 
     def add(self, message: Message, alive: Tensor | None) -> None:
+        """Fold a message in, of the replicas that still train (R,); None is all of them."""
         x = message.tensor
         assert message.rows is not None
         if self.value is None:
@@ -78,6 +79,7 @@ class Dense:
         self.seen, self.waiting = [], 0
 
     def table(self, r: int) -> Table:
+        """What replica `r` got: each row once, ascending."""
         assert self.value is not None
         self._settle()
         part = slice(r * self.n, (r + 1) * self.n)
@@ -144,6 +146,7 @@ class All:
         self.kept: list[tuple[Message, Tensor | None]] = []
 
     def add(self, message: Message, alive: Tensor | None) -> None:
+        """Keep a message, of the replicas that still train (R,); None is all of them."""
         if self.most and alive is None and not self.kept and len(message.tensor) == 1:
             self.block = self.block or _Block(message, self.most)
             if message.tensor.is_floating_point() and self.block.add(message):
@@ -152,6 +155,7 @@ class All:
         self.kept.append((replace(message, tensor=message.tensor.detach()), alive))
 
     def table(self, r: int) -> Table:
+        """What replica `r` got, message after message."""
         if self.block is not None and not self.kept:
             return self.block.table()
         before = [] if self.block is None else [self.block.table()]

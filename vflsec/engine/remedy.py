@@ -109,7 +109,9 @@ def _in_the_way(cheap: Sequence[Trial], best: Trial) -> Trial:
 def _others(defense: str, at: Trial, reads: Mapping[str, Collection[str]]) -> list[str]:
     """What else treats the messages that the attack in the way reads."""
     kinds = set(reads.get(at.attack, ()))
-    covers = {n: set(registry.defenses.create(n, {}).covers) for n in registry.defenses.names()}
+    covers: dict[str, set[str]] = {
+        n: set(registry.defenses.create(n, {}).covers) for n in registry.defenses.names()
+    }
     what = " and ".join(sorted(kinds))
     out = []
     if kinds and covers[defense] and not kinds & covers[defense]:
@@ -118,8 +120,8 @@ def _others(defense: str, at: Trial, reads: Mapping[str, Collection[str]]) -> li
             f"{' and '.join(sorted(covers[defense]))} messages only."
         )
     others = [
-        n for n in sorted(covers)
-        if n != defense and kinds & covers[n] and getattr(registry.defenses.get(n), "strengths", "")
+        n for n, treats in sorted(covers.items())
+        if n != defense and kinds & treats and getattr(registry.defenses.get(n), "strengths", "")
     ]  # fmt: skip
     if others:
         options = " ".join(f"--defense {n}" for n in others[:_MOST_NAMED])
