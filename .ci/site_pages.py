@@ -80,6 +80,7 @@ MEANINGS = {
     "reason": "Why there is no figure.",
     "bytes": "What all parties sent in training.",
     "messages": "How many messages that were.",
+    "turned": "The figure of the answer turned round, where the value does not tell it.",
     "role": "`audit`, `reference` or `control`: why the training was made.",
 }
 

@@ -200,6 +200,10 @@ class CellSpec:
         return digest({k: v for k, v in spec.items() if k not in ("seed", "defenses", "code")})
 
 
+TURNED = "turned"
+"""Key of a measure's notes: its figure of the answer turned round, where the value tells it not."""
+
+
 @dataclass(frozen=True)
 class Measure:
     """One number of a cell: a main-task metric, or an attack's score, with its interval.

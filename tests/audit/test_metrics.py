@@ -308,3 +308,19 @@ def test_quota_leaves_more_than_two_classes_to_the_largest_score() -> None:
     kw: dict[str, Any] = {"classes": 3, "prior": [1 / 3] * 3, "metrics": ["accuracy"]}
     guess, truth = Guess("label", ids, s), Truth("label", ids, y)
     assert score(guess, truth, ids, quota=True, **kw) == score(guess, truth, ids, **kw)
+
+
+@pytest.mark.parametrize("metric", ["tpr_at_1pct_fpr", "tpr_at_01pct_fpr"])
+def test_hits_of_an_answer_turned_round_are_those_of_its_scores_turned_round(metric: str) -> None:
+    """Ties included; of metrics that tell it by their value nothing is said."""
+    draw = np.random.default_rng(3)
+    y, n = (draw.random(2000) < 0.3).astype(int), np.arange(2000)
+    scores = np.round(draw.normal(size=2000) - 4 * y * (draw.random(2000) < 0.3), 1)
+    how = {"classes": 2, "prior": [0.7, 0.3], "metrics": [metric, "auc"]}
+    truth = Truth("label", n, y)
+    mine, auc = score(Guess("label", n, scores), truth, n, **how)
+    other, _ = score(Guess("label", n, -scores), truth, n, **how)
+    assert (mine.turned, other.turned) == (other.value, mine.value)
+    assert mine.turned is not None
+    assert mine.turned > 0.1
+    assert auc.turned is None

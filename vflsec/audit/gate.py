@@ -3,10 +3,10 @@
 PASS when the upper bound is within the threshold, FAIL when the lower bound is beyond it,
 INCONCLUSIVE between. An attack that is not shown to be alive at that place cannot pass a system: it
 may be broken. It can fail one, for a leak that was measured needs no other proof. Nor does a system
-pass where an attack ranks in reverse and turned round might be beyond the threshold (of a figure
-that cannot be turned round, as hits at few false alarms: where its AUC surely is in reverse), or
-where the evidence is thin: :data:`MIN_SEEDS`, :data:`MIN_ROWS`, every planned seed, and figures
-that differ.
+pass where an attack ranks in reverse and turned round might be beyond the threshold, be it in its
+surest rows alone (of a figure that was not measured turned round: where its AUC surely is in
+reverse), or where the evidence is thin: :data:`MIN_SEEDS`, :data:`MIN_ROWS`, every planned seed,
+and figures that differ.
 A PASS whose audit would only have found a leak above the limit says so; a gate with `detect` does
 not pass then.
 """
@@ -310,7 +310,7 @@ def _candidate(
     missing: Place = place_of(row)
     shown, why = alive.get(missing, (False, "no evidence was given"))
     asked = gate.needs_alive
-    own = reversible(row)
+    own = int(row.get("turned_seeds") or 0) > 0
     ranking = None if own or not row["attack"] else rankings.get(_answer(row))
     turned = (row, column) if own else (ranking, "advantage") if ranking is not None else None
     return Candidate(

@@ -22,7 +22,7 @@ from vflsec.audit import intervals
 from vflsec.audit.controls import Leakage
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.summary import cap, dcs
-from vflsec.cell import CellResult, DefenseSpec, Measure, victims
+from vflsec.cell import TURNED, CellResult, DefenseSpec, Measure, victims
 
 __all__ = ["COLUMNS", "POINT", "UNDEFENDED", "curves", "defense_point", "is_undefended", "records",
            "results_frame", "summarise"]  # fmt: skip
@@ -34,9 +34,12 @@ COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
     "attack_key", "of_label", "known_rows", "target", "victim", "split", "metric", "primary",
     "value", "low", "high", "n", "chance", "control", "control_value", "advantage", "controls",
-    "status", "reason", "bytes", "messages",
+    "status", "reason", "bytes", "messages", "turned",
 )  # fmt: skip
 """Columns of the results; texts are never missing (""), numbers are NaN where there is none.
+
+``turned`` is the figure of the answer turned round, where the value does not tell it (hits at few
+false alarms).
 
 ``bytes`` and ``messages`` are what all parties of the cell sent in training, all phases together.
 """
@@ -46,7 +49,7 @@ POINT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "a
 """What identifies a point: everything but the seed; `of_label` is one of several labels, or ''."""
 
 _NUMBERS = ("strength", "known_rows", "value", "low", "high", "chance", "control_value",
-            "advantage", "bytes", "messages")  # fmt: skip
+            "advantage", "bytes", "messages", "turned")  # fmt: skip
 _SPLITS = ("test", "validation", "train")
 _TRAINING = ("dataset", "algorithm", "defense", "strength")
 _OFF = re.compile(r"[( ]strength=-?0(\.0*)?[,)]")
@@ -95,6 +98,7 @@ def records(result: CellResult) -> Iterator[dict[str, Any]]:
             "bytes": sum(row.bytes for row in sent),
             "messages": sum(row.messages for row in sent),
             **vars(m),
+            "turned": m.notes.get(TURNED),
             "victim": m.victim or _victim(m, result.facts.get("parties", ())),
         }
 
@@ -150,7 +154,7 @@ _EMPTY: dict[str, Any] = {
     "split": "",
     "primary": "", "low": None, "high": None, "n": 0, "chance": None, "control": "",
     "control_value": None, "advantage": None, "controls": {}, "status": "ok", "reason": "",
-    "bytes": None, "messages": None,
+    "bytes": None, "messages": None, "turned": None,
 }  # fmt: skip
 
 
@@ -251,13 +255,22 @@ def reversible(row: Mapping[str, Any]) -> bool:
     return row["metric"] in _REVERSIBLE and row["primary"] in _RANKINGS
 
 
+def _turned(point: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """By seed the figure of the answer turned round; empty where there is no such thing."""
+    if not point["attack"]:
+        return {}
+    if reversible(point):
+        return {s: 1 - v for s, v in _by_seed(rows, "value").items()}
+    return _by_seed([r for r in rows if "turned" in r], "turned")
+
+
 def _mirrored(
-    point: Mapping[str, Any], values: Mapping[int, float], own: ctl.Paired, leak: Leakage | None
+    turned: Mapping[int, float], own: ctl.Paired, leak: Leakage | None
 ) -> dict[int, float]:
-    if leak is None or not reversible(point):
+    if leak is None:
         return {}
     control = own[leak.ahead.name]
-    return {s: 1 - v - control[s] for s, v in values.items() if s in control}
+    return {s: v - control[s] for s, v in turned.items() if s in control}
 
 
 def _clean(value: Any) -> Any:
@@ -335,11 +348,12 @@ def summarise(
         (with a figure), ``failed`` (seeds that ended in an error), ``failed_trainings`` (seeds on
         which the training did), ``status``, ``reason``, and for
         each of ``value``, ``control_value``, ``advantage`` (over all controls, paired by seed),
-        ``mirrored`` (the advantage of the reversed answer over the named control, where scores of
-        two classes can be reversed), ``utility`` and ``utility_drop`` (undefended minus defended,
-        paired by seed) the mean, ``_sd``, bounds and ``_seeds``; ``worst_seed`` (the largest
-        advantage over all controls in a single seed); ``utility_metric``; means of ``bytes`` and
-        ``messages``. Main-task metrics are points too (``attack`` empty).
+        ``turned`` (the figure of the answer turned round, where scores of two classes can be),
+        ``mirrored`` (its advantage over the named control), ``utility`` and ``utility_drop``
+        (undefended minus defended, paired by seed) the mean, ``_sd``, bounds and ``_seeds``;
+        ``worst_seed`` (the largest advantage over all controls in a single seed);
+        ``utility_metric``; means of ``bytes`` and ``messages``. Main-task metrics are points too
+        (``attack`` empty).
     """
     rows = [{k: _clean(v) for k, v in r.items()} for r in rows_of(frame)]
     task = _Utility(rows, utility)
@@ -358,7 +372,7 @@ def summarise(
         u, phase, split = task.find(first)
         main = task.metric.get(first["dataset"], "")
         base = task.reference(first, phase, split)
-        values = _by_seed(ok, "value")
+        values, turned = _by_seed(ok, "value"), _turned(first, ok)
         bad = {r["seed"] for r in of if r["status"] == "error"}
         ahead = named.get(ctl.control_set(ok[0]), "") if ok and first["attack"] else ""
         gained, own = ctl.advantages(ok) if first["attack"] else ({}, {})
@@ -385,7 +399,8 @@ def summarise(
             | _mean("control_value", own.get(control, {}), confidence, first["metric"])
             | _leakage(leak, confidence, first["metric"])
             | {"worst_seed": ctl.worst(gained)}
-            | _mean("mirrored", _mirrored(first, values, own, leak), confidence, "advantage")
+            | _mean("turned", turned, confidence, first["metric"])
+            | _mean("mirrored", _mirrored(turned, own, leak), confidence, "advantage")
             | {"utility_metric": main}
             | _mean("utility", u, confidence, main)
             | _mean(
@@ -398,8 +413,8 @@ def summarise(
         )
     summary = pd.DataFrame(out)
     numeric = [c for c in summary.columns if c.endswith(("_sd", "low", "high", "lower", "upper"))]
-    exact = ["strength", "known_rows", "chance", "value", "control_value", "advantage", "mirrored",
-             "worst_seed", "utility", "utility_drop", "bytes", "messages"]  # fmt: skip
+    exact = ["strength", "known_rows", "chance", "value", "control_value", "advantage", "turned",
+             "mirrored", "worst_seed", "utility", "utility_drop", "bytes", "messages"]  # fmt: skip
     return summary.astype(dict.fromkeys([*numeric, *exact], "float64")) if out else summary
 
 

@@ -41,6 +41,8 @@ class Score:
         low, high: two-sided interval over rows within the cell.
         n: rows scored.
         chance: what knowing nothing but the class shares gives.
+        turned: the figure of the answer turned round, of a metric that does not tell it by itself
+            (of an AUC it is 1 less the value); else None.
     """
 
     metric: str
@@ -49,6 +51,7 @@ class Score:
     high: float | None
     n: int
     chance: float | None
+    turned: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class Metric:
         targets: of guesses it has a meaning for: ``label``, ``value`` (a label that is a quantity),
             ``labels`` (several of each row), ``feature`` or ``property`` (a share of rows).
         reach: the least and the largest value it can have.
+        turned: the same of the answer turned round, where the value does not tell it.
     """
 
     name: str
@@ -100,6 +104,7 @@ class Metric:
     binary_only: bool = False
     targets: tuple[str, ...] = ("label",)
     reach: tuple[float, float] = (0.0, 1.0)
+    turned: Callable[[_Case], Figure] | None = None
 
 
 def _margin(scores: Floats) -> Floats:
@@ -180,13 +185,18 @@ def _f1(case: _Case) -> Figure:
     return v, low, high
 
 
-def _tpr(case: _Case, rate: float = 0.01) -> Figure:
-    """Exact interval over the positives; the threshold is taken as given."""
-    s, pos = case.margin, case.y == 1
+def _tpr(case: _Case, rate: float = 0.01, *, turned: bool = False) -> Figure:
+    """Exact interval over the positives; the threshold is taken as given.
+
+    `turned`: of the answer turned round. An answer may rank rightly on the whole and have its
+    surest rows in reverse, which the other end tells alone.
+    """
+    s, pos = -case.margin if turned else case.margin, case.y == 1
     if pos.all() or not pos.any():
         return None, None, None
     allowed = int(rate * int((~pos).sum()) + 1e-9)
-    bar = s[case.order[~pos[case.order]]][::-1][allowed]
+    order = case.order[::-1] if turned else case.order
+    bar = s[order[~pos[order]]][::-1][allowed]
     return _proportion(int((s[pos] > bar).sum()), int(pos.sum()), case.confidence)
 
 
@@ -292,11 +302,12 @@ _LIST = (
     ),
     Metric(
         "tpr_at_1pct_fpr", "share of positives found at one false alarm in a hundred", _tpr,
-        lambda c, p: 0.01, binary_only=True,
+        lambda c, p: 0.01, binary_only=True, turned=partial(_tpr, turned=True),
     ),
     Metric(
         "tpr_at_01pct_fpr", "share of positives found at one false alarm in a thousand",
         partial(_tpr, rate=0.001), lambda c, p: 0.001, binary_only=True,
+        turned=partial(_tpr, rate=0.001, turned=True),
     ),
     Metric(
         "log_loss", "mean −log probability of the truth (nats), from probabilities or logits",
@@ -428,7 +439,8 @@ def _one(name: str, case: _Case, target: str) -> Score:
         raise check.fail("score: metrics", f"meant for {case.classes} classes", name)
     value, low, high = metric.measure(case)
     chance = metric.chance(case.classes, case.prior)
-    return Score(name, value, low, high, len(case.joined.rows), chance)
+    turned = None if metric.turned is None else metric.turned(case)[0]
+    return Score(name, value, low, high, len(case.joined.rows), chance, turned)
 
 
 def _check_labels(joined: Joined, prior: Floats, classes: int) -> None:

@@ -16,7 +16,7 @@ from vflsec.audit import pictures
 from vflsec.audit.embeddings import score_embedding
 from vflsec.audit.goals import SCORED, Goal, goal_of, label_truth
 from vflsec.audit.metrics import score
-from vflsec.cell import Measure, victims
+from vflsec.cell import TURNED, Measure, victims
 from vflsec.guess import Guess, Truth
 from vflsec.measure.attack import Answer
 from vflsec.task import Task
@@ -142,7 +142,8 @@ def _by_split(
         for s in found:
             yield Measure(
                 split=split, metric=s.metric, value=s.value, low=s.low, high=s.high, n=s.n,
-                chance=s.chance, controls=beside.get(_same(s.metric), {}), notes=notes, **base,
+                chance=s.chance, controls=beside.get(_same(s.metric), {}),
+                notes=notes if s.turned is None else {**notes, TURNED: s.turned}, **base,
             )  # fmt: skip
             notes = guess.notes
 

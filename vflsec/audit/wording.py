@@ -104,12 +104,9 @@ def single(row: Mapping[str, Any], column: str) -> Leakage:
 
 
 def mirror(row: Mapping[str, Any], column: str) -> Against | None:
-    """The figure of the answer turned round: of the advantage, or 1 less the value itself."""
-    if column == "advantage":
-        known = int(row.get("mirrored_seeds") or 0) > 0
-        return _figures(row, "mirrored") if known else None
-    found = _figures(row, column)
-    return Against("", None, 1 - found.mean, found.sd, found.n)
+    """The figure of the answer turned round, or its advantage; None where there is none."""
+    which = "mirrored" if column == "advantage" else "turned"
+    return _figures(row, which) if int(row.get(f"{which}_seeds") or 0) else None
 
 
 def _figures(row: Mapping[str, Any], column: str) -> Against:

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from vflsec import registry
 from vflsec.audit.front import Trial
+from vflsec.errors import VflsecError
+from vflsec.policy import Policy
 
 __all__ = ["remedies"]
 
@@ -109,23 +111,29 @@ def _in_the_way(cheap: Sequence[Trial], best: Trial) -> Trial:
 def _others(defense: str, at: Trial, reads: Mapping[str, Collection[str]]) -> list[str]:
     """What else treats the messages that the attack in the way reads."""
     kinds = set(reads.get(at.attack, ()))
-    covers: dict[str, set[str]] = {
-        n: set(registry.defenses.create(n, {}).covers) for n in registry.defenses.names()
-    }
+    made = {n: _made(n) for n in registry.defenses.names()}
+    covers = {n: set[str](p.covers) for n, p in made.items() if p is not None}
     what = " and ".join(sorted(kinds))
     out = []
-    if kinds and covers[defense] and not kinds & covers[defense]:
+    if kinds and covers.get(defense) and not kinds & covers[defense]:
         out.append(
             f"{at.attack} reads {what} messages, and {defense} treats "
             f"{' and '.join(sorted(covers[defense]))} messages only."
         )
-    others = [
-        n for n, treats in sorted(covers.items())
-        if n != defense and kinds & treats and getattr(registry.defenses.get(n), "strengths", "")
-    ]  # fmt: skip
+    swept = {n for n, p in made.items() if p is not None and p.strengths}
+    others = sorted(n for n in swept - {defense} if kinds & covers[n])
     if others:
         options = " ".join(f"--defense {n}" for n in others[:_MOST_NAMED])
         out.append(f"{at.attack} reads {what} messages, which other defenses treat too: {options}.")
     elif kinds:
         out.append(f"No other defense with a strength treats {what} messages.")
     return out
+
+
+def _made(name: str) -> Policy | None:
+    """A defense with its defaults; None for one that must be given more."""
+    try:
+        policy: Policy = registry.defenses.create(name, {})
+    except VflsecError:
+        return None
+    return policy
