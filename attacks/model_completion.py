@@ -30,18 +30,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
-from vflsec.nn.columns import spread
-from vflsec.nn.completion import SHRINKAGE, Fit, fit_networks, logistic_cv, simplest_fit
+from vflsec.nn.completion import (
+    SHRINKAGE,
+    Fit,
+    Fitted,
+    Standardise,
+    fit_networks,
+    fronts,
+    logistic_chosen,
+    simplest_good,
+)  # fmt: skip
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.mixmatch import MixMatch, fit_mixmatch
 from vflsec.view import View
@@ -107,84 +117,129 @@ class ModelCompletion(Attack):
         return self.infer_many([view], [rng])[0]
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
-        rows = [v.target_rows for v in views]
-        fits: dict[str, list[Fit]] = {}
-        for variant in self.variants:
-            found = self._fit(variant, views, rows, rngs)
-            if found is not None:
-                fits[variant] = found
-        if not fits:
+        ground = _Ground(views, self.part)
+        fitted = [f for v in self.variants if (f := self._fit(v, ground, rngs)) is not None]
+        if not fitted:
             raise ThreatModelError(
                 f"none of the variants {', '.join(self.variants)} can run: the own embedding comes "
                 "from more than one module, which cannot be fine-tuned here. Add logistic or mlp."
             )
-        return [self._choose(r, v, rows[r], fits) for r, v in enumerate(views)]
+        chosen = [_simplest(fitted, r, k.labels) for r, k in enumerate(ground.knowns)]
+        guesses: dict[int, Guess] = {}
+        for i in set(chosen):  # only what was chosen answers, for all its replicas at once
+            which = [r for r, of in enumerate(chosen) if of == i]
+            for r, fit in zip(which, fitted[i].fits(which), strict=True):
+                guesses[r] = self._guess(
+                    ground.rows[r], fit, [(f.variant, f.cv[r]) for f in fitted]
+                )
+        return [guesses[r] for r in range(len(views))]
 
-    def _fit(
-        self,
-        variant: str,
-        views: Sequence[View],
-        rows: Sequence[torch.Tensor],
-        rngs: Sequence[torch.Generator],
-    ) -> list[Fit] | None:
+    def _fit(self, variant: str, ground: _Ground, rngs: Sequence[torch.Generator]) -> Fitted | None:
         """One variant on all replicas, or None if this adversary has no model to fine-tune."""
-        classes = views[0].facts.classes
-        knowns = [v.require_known() for v in views]
-        if variant in ("logistic", "mlp"):
-            known = [
-                v.embed(k.rows, part=self.part).flatten(1)
-                for v, k in zip(views, knowns, strict=True)
-            ]
-            every = [
-                v.embed(r, part=self.part).flatten(1) for v, r in zip(views, rows, strict=True)
-            ]
-            if variant == "logistic":
-                trios = zip(known, every, knowns, strict=True)
-                return [self._logistic(k, a, grant, classes) for k, a, grant in trios]
-            frozen: list[nn.Module] = [nn.Identity() for _ in views]
+        classes, knowns = ground.views[0].facts.classes, ground.knowns
+        if variant == "logistic":
+            return ground.logistic()
+        hidden = (self.hidden,) if variant.endswith("mlp") else ()
+        if variant == "mlp":
+            frozen: list[nn.Module] = [nn.Identity() for _ in ground.views]
             return fit_networks(
-                variant, frozen, known, knowns, every, rngs, classes, hidden=(self.hidden,),
-                steps=self.steps,
+                variant, frozen, ground.frozen_known, knowns, ground.frozen, rngs, classes,
+                before=ground.frozen_fronts, hidden=hidden, steps=self.steps,
             )  # fmt: skip
-        models = [m for v in views if (m := own_model(v, self.part)) is not None]
-        if len(models) < len(views):
+        if len(ground.models) < len(ground.views):
             return None
-        known = [own_rows(v, k.rows) for v, k in zip(views, knowns, strict=True)]
-        every = [own_rows(v, r) for v, r in zip(views, rows, strict=True)]
         if variant.startswith("mixmatch"):
-            codes = any(views[0].schema[p].categorical for p in views[0].adversary)
-            free = [own_rows(v, v.targets["train"]) for v in views]
+            first = ground.views[0]
+            codes = any(first.schema[p].categorical for p in first.adversary)
+            free = [own_rows(v, v.targets["train"]) for v in ground.views]
             return fit_mixmatch(
-                variant, models, known, knowns, free, every, rngs, classes,
+                variant, ground.models, ground.own_known, knowns, free, ground.own, rngs, classes,
                 MixMatch(**self.mixmatch), finetune=variant == "mixmatch", mix_inputs=not codes,
             )  # fmt: skip
-        hidden = (self.hidden,) if variant.endswith("mlp") else ()
         return fit_networks(
-            variant, models, known, knowns, every, rngs, classes, hidden=hidden, steps=self.steps
-        )
+            variant, ground.models, ground.own_known, knowns, ground.own, rngs, classes,
+            before=ground.fronts, hidden=hidden, steps=self.steps,
+        )  # fmt: skip
 
-    @staticmethod
-    def _logistic(z: torch.Tensor, z_all: torch.Tensor, known: object, classes: int) -> Fit:
-        sd, mean = spread(z_all)
-        sd = sd.clamp_min(1e-6)
-        return logistic_cv(
-            ((z - mean) / sd).double().cpu().numpy(),
-            known,  # type: ignore[arg-type]
-            ((z_all - mean) / sd).double().cpu().numpy(),
-            classes,
-            "logistic",
-            SHRINKAGE,
-        )
-
-    def _choose(self, r: int, view: View, rows: torch.Tensor, fits: dict[str, list[Fit]]) -> Guess:
-        competing = [of[r] for of in fits.values()]
-        chosen = simplest_fit(competing, view.require_known().labels)
+    def _guess(self, rows: Tensor, fit: Fit, tried: Sequence[tuple[str, float]]) -> Guess:
         notes: dict[str, Any] = {
-            "variant": chosen.variant, "cv": {fit.variant: round(fit.cv, 4) for fit in competing},
+            "variant": fit.variant, "cv": {variant: round(cv, 4) for variant, cv in tried},
         }  # fmt: skip
-        if chosen.penalty is not None:
-            notes["c"] = chosen.penalty
-        return Guess(self.target, rows.cpu().numpy(), np.asarray(chosen.scores), notes=notes)
+        if fit.penalty is not None:
+            notes["c"] = fit.penalty
+        return Guess(self.target, rows.cpu().numpy(), np.asarray(fit.scores), notes=notes)
+
+
+class _Ground:
+    """What the variants start from, made once for all of them: R of each, in the views' order."""
+
+    def __init__(self, views: Sequence[View], part: str) -> None:
+        self.views, self.part = views, part
+        self.rows = [v.target_rows for v in views]
+        self.knowns = [v.require_known() for v in views]
+
+    def _embedded(self, rows: Sequence[Tensor]) -> list[Tensor]:
+        pairs = zip(self.views, rows, strict=True)
+        return [v.embed(r, part=self.part).flatten(1) for v, r in pairs]
+
+    @cached_property
+    def frozen(self) -> list[Tensor]:
+        """Embeddings of the rows to answer, (n, d)."""
+        return self._embedded(self.rows)
+
+    @cached_property
+    def frozen_known(self) -> list[Tensor]:
+        """Embeddings of the known rows, (q, d)."""
+        return self._embedded([k.rows for k in self.knowns])
+
+    @cached_property
+    def frozen_fronts(self) -> list[Standardise]:
+        """What standardises them."""
+        return fronts(self.frozen)
+
+    @cached_property
+    def models(self) -> list[nn.Module]:
+        """Own models that can be trained along; fewer than R if a view has none."""
+        return [m for v in self.views if (m := own_model(v, self.part)) is not None]
+
+    @cached_property
+    def own(self) -> list[Tensor]:
+        """Inputs of these models for the rows to answer."""
+        return [own_rows(v, r) for v, r in zip(self.views, self.rows, strict=True)]
+
+    @cached_property
+    def own_known(self) -> list[Tensor]:
+        """Inputs of these models for the known rows."""
+        return [own_rows(v, k.rows) for v, k in zip(self.views, self.knowns, strict=True)]
+
+    @property
+    def fronts(self) -> list[Standardise] | None:
+        """What standardises the embeddings that these models start with, if those are the same."""
+        return None if any(v.encoders for v in self.views) else self.frozen_fronts
+
+    def logistic(self) -> Fitted:
+        """Logistic regression on standardised embeddings."""
+
+        def standard(r: int, z: Tensor) -> NDArray[np.float64]:
+            return self.frozen_fronts[r](z).double().cpu().numpy()  # type: ignore[no-any-return]
+
+        classes = self.views[0].facts.classes
+        found = [
+            logistic_chosen(standard(r, z), known, classes, SHRINKAGE)
+            for r, (z, known) in enumerate(zip(self.frozen_known, self.knowns, strict=True))
+        ]
+        return Fitted(
+            "logistic", [c.cv for c in found], [c.held for c in found], [c.penalty for c in found],
+            lambda some: [found[r].answer(standard(r, self.frozen[r])) for r in some],
+        )  # fmt: skip
+
+
+def _simplest(fitted: Sequence[Fitted], r: int, labels: Tensor) -> int:
+    """Which variant replica `r` answers by: the first (the simplest) that its known rows cannot
+    tell from the best; without folds the first.
+    """
+    held = [h for f in fitted if (h := f.held[r]) is not None]
+    return simplest_good(held, labels.cpu().numpy()) if len(held) == len(fitted) else 0
 
 
 _SETTINGS = tuple(f.name for f in fields(MixMatch))

@@ -40,8 +40,9 @@ def stacked(cells: int, settings: MixMatch) -> None:
     bottoms, xs, ys, free = zip(*(world(s) for s in range(cells)), strict=True)
     rngs = [torch.Generator().manual_seed(s) for s in range(cells)]
     knowns = [Known(torch.arange(KNOWN), y) for y in ys]
-    fit_mixmatch("mixmatch", bottoms, xs, knowns, free, free, rngs, 2, settings,
-                 finetune=True, mix_inputs=True)  # fmt: skip
+    found = fit_mixmatch("mixmatch", bottoms, xs, knowns, free, free, rngs, 2, settings,
+                         finetune=True, mix_inputs=True)  # fmt: skip
+    found.fits(range(cells))
 
 
 def bare(settings: MixMatch) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from vflsec.errors import ThreatModelError
 from vflsec.needs import FORMS, GRANTS, Need, as_needs
+from vflsec.nn.rows import in_pieces
 from vflsec.references import References
 from vflsec.schema import Schema
 
@@ -333,11 +334,9 @@ class View:
             parts = [self.embed(rows, p, part=part).flatten(1) for p in self.holders]
             return torch.cat(parts, dim=1)
         name = party or self.party
-        with torch.no_grad():
-            x = self.columns[name][rows]
-            if part == "bottom" and name in self.encoders:
-                return self.encoders[name](x)
-            return self.model(part, name)(x)
+        own = part == "bottom" and name in self.encoders
+        model = self.encoders[name] if own else self.model(part, name)
+        return in_pieces(model, self.columns[name][rows])
 
     @property
     def holders(self) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,15 @@ from vflsec import registry
 from vflsec.attack import Attack
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.guess import Guess
-from vflsec.nn.completion import SHRINKAGE, cv_score, logistic, logistic_cv, simplest_good
+from vflsec.nn.completion import (
+    SHRINKAGE,
+    Fit,
+    Fitted,
+    cv_score,
+    logistic,
+    logistic_cv,
+    simplest_good,
+)  # fmt: skip
 from vflsec.view import Known
 
 
@@ -118,6 +128,30 @@ def test_replicas_in_one_batch_equal_replicas_alone() -> None:
         alone = attack.infer(view, rng(s))
         assert same(alone, together[s]) or np.allclose(alone.scores, together[s].scores, atol=1e-9)
         assert alone.notes == together[s].notes
+
+
+def test_only_the_chosen_variant_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two worlds that need a line and one that needs a network, each is answered once."""
+    answered: dict[str, list[int]] = {}
+    fits = Fitted.fits
+
+    def counted(self: Fitted, replicas: Sequence[int]) -> list[Fit]:
+        answered.setdefault(self.variant, []).extend(replicas)
+        return fits(self, replicas)
+
+    monkeypatch.setattr(Fitted, "fits", counted)
+    views = []
+    for seed in range(3):
+        x = torch.randn(600, 2, generator=rng(seed + 3), dtype=torch.float64)
+        y = ((x[:, 0] > 0) ^ (x[:, 1] > 0)).long() if seed == 1 else (x[:, 0] > 0).long()
+        views.append(make_view(y, columns=x, known=80))
+    attack = completion(variants=("logistic", "mlp"), steps=300)
+    guesses = attack.infer_many(views, [rng(s) for s in range(3)])
+    assert answered == {"logistic": [0, 2], "mlp": [1]}
+    assert [g.notes["variant"] for g in guesses] == ["logistic", "mlp", "logistic"]
+    monkeypatch.undo()
+    alone = [attack.infer(v, rng(s)) for s, v in enumerate(views)]
+    assert all(same(a, b) for a, b in zip(alone, guesses, strict=True))
 
 
 def test_without_known_rows_it_is_refused() -> None:

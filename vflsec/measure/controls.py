@@ -101,9 +101,8 @@ def controls(
         return out
     if any(p not in v.columns for v in views for p in v.adversary) or not views[0].holders:
         return out
-    for view, mine, fit in zip(views, out, _scratch(views, rngs), strict=True):
-        if fit is not None:
-            mine.append(_control(view, fit))
+    for view, mine, fit in zip(views, out, _scratch(views, rngs), strict=False):
+        mine.append(_control(view, fit))
     for view, mine, rng in zip(views, out, rngs, strict=True):
         mine += [_control(view, fit) for fit in learners(view, rng)]
     if alone:
@@ -135,12 +134,13 @@ def sample(view: View, attack: Attack) -> Control:
     return Control("sample", Guess("property", rows, np.full(len(rows), share)), 0.0)
 
 
-def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> Sequence[Fit | None]:
+def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Fit]:
+    """A fit for each view; none if one of them has no model to start from."""
     bottoms = [m for v in views if (m := own_model(v, "initial")) is not None]
     if len(bottoms) < len(views):
-        return [None] * len(views)
+        return []
     knowns = [v.require_known() for v in views]
-    return fit_networks(
+    found = fit_networks(
         "scratch",
         bottoms,
         [own_rows(v, k.rows) for v, k in zip(views, knowns, strict=True)],
@@ -151,6 +151,7 @@ def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> Sequence
         hidden=(32,),
         lr_bottom=1e-2,
     )
+    return found.fits(range(len(views)))
 
 
 def randomised(view: View, labels: torch.Tensor) -> Control:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,14 +24,15 @@ from vflsec.nn import optim
 from vflsec.nn.columns import spread
 from vflsec.nn.logistic import ridge_logistic
 from vflsec.nn.models import mlp
-from vflsec.nn.replicas import Replicas, apply, draws, stacked
+from vflsec.nn.replicas import LEAST, Replicas, apply, draws, stacked
+from vflsec.nn.rows import ROWS, in_pieces
 from vflsec.party import groups, step
 from vflsec.rng import as_global
 from vflsec.view import Known
 
 __all__ = [
-    "NEAR", "SHRINKAGE", "Fit", "cv_score", "fit_networks", "folds_of", "logistic", "logistic_cv",
-    "simplest_fit",
+    "NEAR", "SHRINKAGE", "Fit", "Fitted", "Standardise", "answers", "cv_score", "fit_networks",
+    "folds_of", "fronts", "logistic", "logistic_chosen", "logistic_cv", "simplest_good",
 ]  # fmt: skip
 
 SHRINKAGE = (0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -55,6 +57,30 @@ class Fit:
     scores: NDArray[np.float64]
     held: NDArray[np.float64] | None = None
     penalty: float | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One variant fitted for every replica, before it answers: most variants are never asked to.
+
+    Attributes:
+        variant: its name.
+        cv, held, penalty: of each replica, as in :class:`Fit`.
+        answer: log class shares (n, C) of the target rows of each of the given replicas.
+    """
+
+    variant: str
+    cv: Sequence[float]
+    held: Sequence[NDArray[np.float64] | None]
+    penalty: Sequence[float | None]
+    answer: Callable[[Sequence[int]], Sequence[NDArray[np.float64]]]
+
+    def fits(self, replicas: Sequence[int]) -> list[Fit]:
+        """The given replicas' fits, with their answers."""
+        return [
+            Fit(self.variant, self.cv[r], scores, self.held[r], self.penalty[r])
+            for r, scores in zip(replicas, self.answer(replicas), strict=True)
+        ]
 
 
 def folds_of(labels: Tensor, most: int = 5) -> Tensor:
@@ -176,6 +202,19 @@ def logistic(
     return out
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """The penalty that cross-validation chose, its score, and the fit to all known rows.
+
+    `answer` gives log class shares (n, C) of rows (n, p).
+    """
+
+    cv: float
+    held: NDArray[np.float64] | None
+    penalty: float
+    answer: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
 def logistic_cv(
     x: NDArray[np.float64],
     known: Known,
@@ -184,31 +223,42 @@ def logistic_cv(
     name: str,
     grid: Sequence[float] = (1.0,),
 ) -> Fit:
-    """Logistic regression on known rows `x` (q, p), its cross-validated score, and its answer.
+    """:func:`logistic_chosen` with its answer for `targets` (n, p), under this name."""
+    found = logistic_chosen(x, known, classes, grid)
+    return Fit(name, found.cv, found.answer(targets), found.held, found.penalty)
+
+
+def logistic_chosen(
+    x: NDArray[np.float64], known: Known, classes: int, grid: Sequence[float] = (1.0,)
+) -> Chosen:
+    """Logistic regression on known rows `x` (q, p) under the penalty that cross-validation chooses.
 
     Args:
-        x, targets, classes: see :func:`logistic`.
+        x, classes: see :func:`logistic`.
         known: the grant behind `x`.
-        name: of the result.
         grid: penalties that compete in cross-validation, most shrunk first.
     """
     y = known.labels.cpu().numpy()
     fold = folds_of(known.labels).cpu().numpy()
+    basis = None
     if x.shape[1] > len(x):  # the weights lie in the span of the known rows
         basis = np.linalg.svd(x, full_matrices=False)[2].T  # (p, q)
-        x, targets = x @ basis, targets @ basis
+        x = x @ basis
     chance = 0.5 if classes == 2 else float(np.bincount(y, minlength=classes).max() / len(y))
     whole = np.ones((1, len(y)), bool)
     keep = np.stack([fold != f for f in range(fold.max() + 1)]) if fold.max() >= 1 else whole[:0]
     fitted = _Fits(x, y, classes, np.concatenate([keep, whole]), grid)
+
+    def answer(k: int, targets: NDArray[np.float64]) -> NDArray[np.float64]:
+        return fitted.answer(k, -1, targets if basis is None else targets @ basis)
+
     if not len(keep):
-        return Fit(name, chance, fitted.answer(0, -1, targets), None, grid[0])
+        return Chosen(chance, None, grid[0], partial(answer, 0))
     held = np.zeros((len(grid), len(y), classes))
     for k, f in itertools.product(range(len(grid)), range(len(keep))):
         held[k, ~keep[f]] = fitted.answer(k, f, x[~keep[f]])
     best = simplest_good(list(held), y)
-    answer = fitted.answer(best, -1, targets)
-    return Fit(name, cv_score(held[best], y), answer, held[best], grid[best])
+    return Chosen(cv_score(held[best], y), held[best], grid[best], partial(answer, best))
 
 
 class _Fits:
@@ -235,17 +285,6 @@ class _Fits:
         margin = targets @ self.weights[c][f][:-1] + self.weights[c][f][-1]
         shares = np.stack([-np.logaddexp(0, margin), -np.logaddexp(0, -margin)], axis=1)
         return shares.clip(_LEAST)  # type: ignore[no-any-return]
-
-
-def simplest_fit(fits: Sequence[Fit], labels: Tensor) -> Fit:
-    """The first of `fits` (the simplest first) that the known rows cannot tell from the best.
-
-    Without folds the first one.
-    """
-    held = [f.held for f in fits if f.held is not None]
-    if len(held) < len(fits):
-        return fits[0]
-    return fits[simplest_good(held, labels.cpu().numpy())]
 
 
 class Standardise(nn.Module):
@@ -295,12 +334,13 @@ def fit_networks(
     rngs: Sequence[torch.Generator],
     classes: int,
     *,
+    before: Sequence[Standardise] | None = None,
     hidden: Sequence[int] = (),
     steps: int = 150,
     lr_bottom: float = 1e-3,
     lr_head: float = 1e-2,
     weight_decay: float = 1e-3,
-) -> list[Fit]:
+) -> Fitted:
     """Fit head o bottom to the known rows, for each replica and each fold, as one stacked model.
 
     Args:
@@ -310,17 +350,21 @@ def fit_networks(
         knowns: R grants of q rows each.
         targets: R tensors (n, ...): inputs of the rows to answer.
         rngs: R generators for the heads' initial weights.
+        before: of :func:`fronts` of the bottoms' embeddings of the targets, if known already.
         hidden: hidden widths of the head; () is a linear head.
         steps, lr_bottom, lr_head, weight_decay: full-batch Adam.
 
     Returns:
-        R fits. Known and target counts must be equal across replicas.
+        The variant of all R. Known and target counts must be equal across replicas.
     """
     device, dtype = inputs[0].device, inputs[0].dtype
     folds = [folds_of(k.labels) for k in knowns]
     count = int(max(int(f.max()) for f in folds)) + 1
     copies = count + 1
-    modules = _stacked(bottoms, targets, rngs, (*hidden, classes), copies)
+    if before is None:
+        pairs = zip(bottoms, targets, strict=True)
+        before = fronts([in_pieces(bottom.eval(), x) for bottom, x in pairs])
+    modules = _stacked(bottoms, before, rngs, (*hidden, classes), copies)
     random = draws(modules[0])
     stack = Replicas(modules, device=device, dtype=dtype)
     x = torch.stack(list(inputs)).repeat_interleave(copies, 0)
@@ -345,46 +389,67 @@ def fit_networks(
         step(optimizer, stack.parameters(), torch.autograd.grad(loss, stack.parameters()))
     with torch.no_grad():
         held = torch.log_softmax(stack(x, train=False), dim=-1).double().cpu().numpy()
-        answer = _answer(stack, torch.stack(list(targets)), copies)
-    return [
-        _fit(variant, known, fold, held[r * copies :], answer[r], classes)
+    last = torch.arange(copies - 1, stack.count, copies, device=device)
+    whole = stack.take(last)  # those fitted to all known rows
+    apart = [
+        _held(known, fold, held[r * copies :], classes)
         for r, (known, fold) in enumerate(zip(knowns, folds, strict=True))
     ]
+    return Fitted(
+        variant, [cv for cv, _ in apart], [mine for _, mine in apart], [None] * len(apart),
+        partial(answers, [whole], targets),
+    )  # fmt: skip
+
+
+def fronts(embedded: Sequence[Tensor]) -> list[Standardise]:
+    """What standardises embeddings (n, d) each."""
+    pairs = [spread(z) for z in embedded]
+    return [Standardise(mean, sd.clamp_min(1e-6)) for sd, mean in pairs]
 
 
 def _stacked(
-    bottoms: Sequence[nn.Module], targets: Sequence[Tensor], rngs: Sequence[torch.Generator],
+    bottoms: Sequence[nn.Module], before: Sequence[Standardise], rngs: Sequence[torch.Generator],
     widths: Sequence[int], copies: int,
 ) -> list[nn.Module]:  # fmt: skip
     """Each bottom with `copies` fresh heads of these widths behind standardised embeddings."""
     modules: list[nn.Module] = []
-    for bottom, x, g in zip(bottoms, targets, rngs, strict=True):
-        with torch.no_grad():
-            z = bottom.eval()(x)
-        sd, mean = spread(z)
-        front = Standardise(mean, sd.clamp_min(1e-6))
+    for bottom, front, g in zip(bottoms, before, rngs, strict=True):
         with as_global(g):
-            heads = [mlp([z.shape[1], *widths]) for _ in range(copies)]
-        modules += [Completed(bottom, nn.Sequential(front, h)) for h in heads]
+            heads = [mlp([len(front.mean), *widths]) for _ in range(copies)]
+        modules += [Completed(bottom.eval(), nn.Sequential(front, h)) for h in heads]
     return modules
 
 
-def _fit(
-    variant: str, known: Known, fold: Tensor, held: NDArray[np.float64],
-    answer: NDArray[np.float64], classes: int,
-) -> Fit:  # fmt: skip
-    """One replica's answer with its cross-validated score; `held` (folds, q, C) by each fold."""
+def _held(
+    known: Known, fold: Tensor, held: NDArray[np.float64], classes: int
+) -> tuple[float, NDArray[np.float64] | None]:
+    """One replica's cross-validated score and what it rests on; `held` (folds, q, C)."""
     if int(fold.max()) < 1:
-        return Fit(variant, 0.5 if classes == 2 else 1.0 / classes, answer)
+        return 0.5 if classes == 2 else 1.0 / classes, None
     f = fold.cpu().numpy()
     mine = held[f, np.arange(len(f))]
-    return Fit(variant, cv_score(mine, known.labels.cpu().numpy()), answer, mine)
+    return cv_score(mine, known.labels.cpu().numpy()), mine
 
 
-def _answer(stack: Replicas, targets: Tensor, copies: int) -> NDArray[np.float64]:
-    """Log class shares (R, n, C) of the models fitted to all known rows."""
-    last = torch.arange(copies - 1, stack.count, copies, device=stack.device)
-    full = stack.take(last)
-    chunk = max(1, 2**22 // max(1, math.prod(targets.shape[2:]) * len(last)))
-    parts = [torch.log_softmax(full(t, train=False), dim=-1) for t in targets.split(chunk, dim=1)]
-    return torch.cat(parts, dim=1).double().cpu().numpy()
+def answers(
+    parts: Sequence[Replicas], targets: Sequence[Tensor], replicas: Sequence[int]
+) -> list[NDArray[np.float64]]:
+    """Log class shares (n, C) of the targets of each of the given replicas; a lone one stands
+    beside a twin.
+
+    Args:
+        parts: stacks of R that make logits, one after another.
+        targets: R tensors (n, ...).
+        replicas: which.
+    """
+    beside = list(replicas) * LEAST if len(replicas) < LEAST else list(replicas)
+    which = torch.tensor(beside, dtype=torch.int64, device=targets[0].device)
+    some = [p.take(which) for p in parts]
+    made = []
+    with torch.no_grad():
+        for pieces in zip(*(targets[r].split(ROWS) for r in beside), strict=True):
+            x = torch.stack(pieces)
+            for stack in some:
+                x = stack(x, train=False)
+            made.append(torch.log_softmax(x, dim=-1))
+    return list(torch.cat(made, dim=1)[: len(replicas)].double().cpu().numpy())

@@ -21,6 +21,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from torch import Tensor, nn
 
 from vflsec import check
 from vflsec.nn import optim
-from vflsec.nn.completion import Fit, cv_score, folds_of
+from vflsec.nn.completion import Fitted, answers, cv_score, folds_of
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
 from vflsec.rng import as_global
@@ -147,7 +148,7 @@ def fit_mixmatch(
     *,
     finetune: bool,
     mix_inputs: bool,
-) -> list[Fit]:
+) -> Fitted:
     """Fit a head (and the bottom, if `finetune`) for each replica and fold, as one stacked model.
 
     Args:
@@ -163,7 +164,7 @@ def fit_mixmatch(
         mix_inputs: mix rows before the bottom; else their embeddings (rows with category codes).
 
     Returns:
-        R fits with cross-validated scores on the known rows.
+        The variant of all R, cross-validated on the known rows.
     """
     folds = [folds_of(k.labels) for k in knowns]
     copies = int(max(int(f.max()) for f in folds)) + 2
@@ -196,15 +197,20 @@ def fit_mixmatch(
     with torch.no_grad():
         for p, a in zip(trained, average, strict=True):
             p.copy_(a)
-    held, answer = _answers(body, top, pool, targets, copies)
-    fits = []
+    last = torch.arange(copies - 1, len(pool.replica), copies, device=pool.known.device)
+    bodies, tops = body.take(last), top.take(last)  # those of all known rows
+    with torch.no_grad():
+        every = torch.log_softmax(top(body(pool.known, train=False), train=False), dim=-1)
+    cv, held = [], []
     for r, (known, fold) in enumerate(zip(knowns, folds, strict=True)):
-        cv, of = 0.5 if classes == 2 else 1.0 / classes, None
+        score, of = 0.5 if classes == 2 else 1.0 / classes, None
         if int(fold.max()) >= 1:
-            of = held[r * copies + fold, torch.arange(len(fold))].double().cpu().numpy()
-            cv = cv_score(of, known.labels.cpu().numpy())
-        fits.append(Fit(variant, cv, answer[r].double().cpu().numpy(), of))
-    return fits
+            of = every[r * copies + fold, torch.arange(len(fold))].double().cpu().numpy()
+            score = cv_score(of, known.labels.cpu().numpy())
+        cv.append(score)
+        held.append(of)
+    answer = partial(answers, [bodies, tops], targets)
+    return Fitted(variant, cv, held, [None] * len(cv), answer)
 
 
 def _nets(
@@ -272,21 +278,6 @@ class _Pool:
         free = draws.unlabelled[t, self.replica].to(device)
         drawn = picked(self.free, free, self.replica.to(device))
         return torch.cat([picked(self.known, at), drawn], dim=1), picked(self.hot, at)
-
-
-def _answers(
-    body: Replicas, top: Replicas, pool: _Pool, targets: Sequence[Tensor], copies: int
-) -> tuple[Tensor, Tensor]:
-    """Log shares of the known rows by every copy, (R', q, C), and of the targets, (R, t, C)."""
-    with torch.no_grad():
-        held = torch.log_softmax(top(body(pool.known, train=False), train=False), dim=-1)
-        last = torch.arange(copies - 1, len(pool.replica), copies, device=pool.known.device)
-        body, top = body.take(last), top.take(last)
-        parts = torch.stack(list(targets)).split(4096, dim=1)
-        answer = torch.cat(
-            [torch.log_softmax(top(body(x, train=False), train=False), dim=-1) for x in parts], 1
-        )
-    return held, answer
 
 
 def follow(average: Tensor, now: Tensor, decay: float, t: int) -> None:
