@@ -139,9 +139,9 @@ def _components(s: Floats, y: NDArray[np.bool_], order: Ints | None = None) -> F
     rising, positive = s[order], y[order]
     ranks = midranks(rising)
     out = np.empty(len(s))
-    m, n = int(y.sum()), int((~y).sum())
-    out[order[positive]] = (ranks[positive] - midranks(rising[positive])) / n
-    out[order[~positive]] = 1 - (ranks[~positive] - midranks(rising[~positive])) / m
+    up, down = np.flatnonzero(positive), np.flatnonzero(~positive)
+    out[order[up]] = (ranks[up] - midranks(rising[up])) / len(down)
+    out[order[down]] = 1 - (ranks[down] - midranks(rising[down])) / len(up)
     return out
 
 
@@ -150,14 +150,15 @@ def _influence(v: Floats, y: NDArray[np.bool_], centre: float, overall: float) -
 
     A class with a single row shows no spread of its own; it is measured from `overall`.
     """
-    out = np.empty(len(v))
-    for side in (y, ~y):
-        count = int(side.sum())
-        if count == 1:
-            out[side] = v[side] - overall
-        else:
-            out[side] = (v[side] - centre) / math.sqrt(count * (count - 1))
-    return out
+    up = int(y.sum())
+    middle, scale = zip(*(_about(n, centre, overall) for n in (len(y) - up, up)), strict=True)
+    side = y.astype(np.intp)
+    return np.asarray((v - np.take(middle, side)) / np.take(scale, side))
+
+
+def _about(count: int, centre: float, overall: float) -> tuple[float, float]:
+    """From where a class of so many rows is measured, and in what unit."""
+    return (overall, 1.0) if count == 1 else (centre, math.sqrt(count * (count - 1)))
 
 
 def delong(scores: ArrayLike, positive: ArrayLike) -> Auc:

@@ -113,9 +113,18 @@ def _plain(guess: Guess, wanted: Ints, values: NDArray[Any]) -> Joined:
 
 
 def _each_once(rows: Ints) -> None:
-    ordered = np.sort(rows)
-    if (ordered[1:] == ordered[:-1]).any():
+    if _small(rows):
+        twice = np.bincount(rows).max() > 1
+    else:
+        ordered = np.sort(rows)
+        twice = (ordered[1:] == ordered[:-1]).any()
+    if twice:
         raise ShapeError(_REPEATED)
+
+
+def _small(ids: Ints) -> bool:
+    """Whether a table by id is no larger than some times the ids, as for the rows of a task."""
+    return len(ids) > 0 and int(ids.min()) >= 0 and int(ids.max()) < 8 * len(ids)
 
 
 _REPEATED = "score: a row may appear once within a group; some row ids repeat."
@@ -141,6 +150,13 @@ def _lookup(what: str, known: Ints, wanted: Ints) -> Ints:
     rises = rising(known)
     if rises and len(known) and known[0] == 0 and known[-1] == len(known) - 1:
         place, found = wanted, (wanted >= 0) & (wanted < len(known))
+        order = None
+    elif not rises and _small(known):
+        table = np.full(int(known.max()) + 1, -1)
+        table[known] = np.arange(len(known))
+        inside = (wanted >= 0) & (wanted < len(table))
+        place = table[np.where(inside, wanted, 0)]
+        found = inside & (place >= 0)
         order = None
     else:
         order = None if rises else np.argsort(known, kind="stable")

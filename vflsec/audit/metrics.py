@@ -126,7 +126,7 @@ def _balanced_accuracy(case: _Case) -> Figure:
     recalls = []
     for c in np.flatnonzero(np.bincount(case.y)):
         of = case.y == c
-        right = int((case.decided[of] == c).sum())
+        right = int(((case.decided == c) & of).sum())
         recalls.append(_proportion(right, int(of.sum()), case.confidence))
     p, low, high = np.array(recalls, float).T
     mean, m = float(p.mean()), len(p)
@@ -196,8 +196,8 @@ def _tpr(case: _Case, rate: float = 0.01, *, turned: bool = False) -> Figure:
         return None, None, None
     allowed = int(rate * int((~pos).sum()) + 1e-9)
     order = case.order[::-1] if turned else case.order
-    bar = s[order[~pos[order]]][::-1][allowed]
-    return _proportion(int((s[pos] > bar).sum()), int(pos.sum()), case.confidence)
+    bar = s[order[np.flatnonzero(~pos[order])[-1 - allowed]]]
+    return _proportion(int(((s > bar) & pos).sum()), int(pos.sum()), case.confidence)
 
 
 def _normal(per_row: Floats, confidence: float) -> Figure:
