@@ -124,3 +124,25 @@ def test_an_audit_imports_no_more_than_it_uses(places: dict[str, Path], root: Pa
     assert code == 0
     assert heavy <= MAY["audit"]
     assert "torch" in heavy
+
+
+def test_what_was_imported_is_not_searched_for_garbage() -> None:
+    """Frozen once, by the process that imports it first; another import changes nothing."""
+    script = """
+import gc
+from vflsec.imports import importing
+with importing():
+    assert not gc.isenabled()
+    import torch
+first = gc.get_freeze_count()
+with importing():
+    assert gc.isenabled()
+    made = [[] for _ in range(50_000)]
+print(first, gc.get_freeze_count(), gc.isenabled())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], text=True, capture_output=True, timeout=300, check=True
+    )
+    first, then, on = done.stdout.split()
+    assert int(first) > 100_000
+    assert (then, on) == (first, "True")

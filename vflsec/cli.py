@@ -33,6 +33,7 @@ from vflsec.cli_new import new_app
 from vflsec.cli_streams import console_for, defect, fail, heard
 from vflsec.cli_trace import trace_app
 from vflsec.errors import VflsecError
+from vflsec.imports import importing
 from vflsec.plugins import guard, last_place, seal
 
 __all__ = ["EXIT_CODES", "app", "main"]
@@ -130,8 +131,9 @@ def audit(
 
     Example: vflsec audit quickstart --seeds 3 --out out/first
     """
-    from vflsec.engine.decide import run_until_decided
-    from vflsec.engine.run import Interrupted, run_audit
+    with importing():
+        from vflsec.engine.decide import run_until_decided
+        from vflsec.engine.run import Interrupted, run_audit
     from vflsec.report.console import print_last, print_results, print_summary
     from vflsec.report.progress import reporter_for
     from vflsec.reporter import Reporter
@@ -192,7 +194,9 @@ def check_(
     Example: vflsec check quickstart --set audit.seeds=3
     """
     from vflsec.config.scenario import find_scenario, load_scenario
-    from vflsec.engine.rehearse import make_plan
+
+    with importing():
+        from vflsec.engine.rehearse import make_plan
     from vflsec.report.console import print_plan
     from vflsec.report.exports import plain
 
