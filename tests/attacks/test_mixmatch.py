@@ -11,6 +11,7 @@ from torch import nn
 from vflsec import registry
 from vflsec.errors import ConfigError
 from vflsec.nn import mixmatch as mm
+from vflsec.view import Known
 
 
 def test_sharpening() -> None:
@@ -117,3 +118,38 @@ def test_replicas_in_one_batch_equal_replicas_alone() -> None:
     for s in range(2):
         alone = attack.infer(views[s], rng(s))
         assert np.allclose(alone.scores, together[s].scores, atol=1e-9)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("weight", [0.0, 0.3, 38.5])
+def test_slopes_are_what_the_graph_of_the_losses_gives(classes: int, weight: float) -> None:
+    logits = (2 * torch.randn(7, 32, classes, generator=rng())).requires_grad_()
+    target = torch.softmax(torch.randn(7, 32, classes, generator=rng(1)), -1)
+    (graph,) = torch.autograd.grad(mm.losses(logits, target, 16, weight).sum(), logits)
+    found = mm.slopes(logits, target, 16, weight)
+    assert found.is_contiguous()  # else products on it round otherwise
+    assert (found - graph).abs().max() <= 1e-6 * graph.abs().max()
+
+
+def test_a_batch_is_of_own_rows_outside_the_fold() -> None:
+    """Every row tells its replica, its number and where it is from."""
+    known = [torch.stack([torch.full((6,), r), torch.arange(6), torch.zeros(6)], 1).float()
+             for r in range(2)]  # fmt: skip
+    free = [torch.stack([torch.full((5,), r), torch.arange(5), torch.ones(5)], 1).float()
+            for r in range(2)]  # fmt: skip
+    fold = torch.tensor([0, 0, 1, 1, 2, 2])
+    grants = [Known(torch.arange(6), torch.arange(6) % 2) for _ in range(2)]
+    pool = mm._Pool.of(known, grants, free, [fold, fold], 4, 2)
+    draws = mm._draw([rng(s) for s in range(2)], mm.MixMatch(batch=4, epochs=1, iterations=50), 5)
+    seen: dict[int, set[int]] = {}
+    for t in range(50):
+        x, hot = pool.batch(draws, t)
+        assert x.shape == (8, 8, 3)
+        for c in range(8):
+            assert (x[c, :, 0] == c // 4).all()
+            assert x[c, :, 2].tolist() == [0.0] * 4 + [1.0] * 4
+            rows = x[c, :4, 1].long()
+            assert (fold[rows] != c % 4).all()
+            assert hot[c].argmax(1).tolist() == (rows % 2).tolist()
+            seen.setdefault(c, set()).update(rows.tolist())
+    assert [len(seen[c]) for c in range(8)] == [4, 4, 4, 6] * 2

@@ -18,7 +18,6 @@ published code makes one view of each unlabelled row.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +29,8 @@ from torch import Tensor, nn
 from vflsec import check
 from vflsec.nn import optim
 from vflsec.nn.completion import Fitted, answers, cv_score, folds_of
+from vflsec.nn.flat import blocks
+from vflsec.nn.graph import without_graph
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
 from vflsec.rng import as_global
@@ -88,15 +89,19 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
 
 def mix(x: Tensor, order: Tensor, weight: Tensor) -> Tensor:
     """weight x + (1 - weight) x[order] for rows (R, b, ...); order (R, b), weight (R,)."""
+    line = torch.arange(len(order), device=x.device).unsqueeze(1)
+    return _mixed(x, order + line * order.shape[1], weight)
+
+
+def _mixed(x: Tensor, at: Tensor, weight: Tensor) -> Tensor:
+    """The same, the others by their place `at` (R, b) among all R b."""
     w = weight.reshape(-1, *([1] * (x.dim() - 1))).to(x)
-    return w * x + (1 - w) * picked(x, order)
+    return (w * x).add_((1 - w) * _taken(x.flatten(0, 1), at))
 
 
-def picked(x: Tensor, rows: Tensor, of: Tensor | None = None) -> Tensor:
-    """Rows (R', b) of x (R, n, ...), those of line `of` (R',) each or of its own; (R', b, ...)."""
-    line = torch.arange(len(rows), device=x.device) if of is None else of
-    flat = (rows + (line * x.shape[1]).unsqueeze(1)).reshape(-1)
-    return x.flatten(0, 1).index_select(0, flat).reshape(*rows.shape, *x.shape[2:])
+def _taken(rows: Tensor, at: Tensor) -> Tensor:
+    """The rows (R, b, ...) of (n, ...) that `at` (R, b) names."""
+    return rows.index_select(0, at.reshape(-1)).reshape(*at.shape, *rows.shape[1:])
 
 
 def head(width: int, classes: int, depth: int) -> nn.Sequential:
@@ -171,32 +176,31 @@ def fit_mixmatch(
     body, top = _nets(bottoms, inputs, rngs, classes, settings.depth, copies)
     pool = _Pool.of(inputs, knowns, unlabelled, folds, copies, classes)
     trained = top.parameters() + (body.parameters() if finetune else [])
-    average = [p.detach().clone() for p in trained]
     optimizer = optim.Adam(trained, lr=settings.lr, fused=True)
+    weights = [b.data for b in blocks(trained) or ()]  # stacks lie in flat buffers
+    average = [w.clone() for w in weights]
     draws = _draw(rngs, settings, len(unlabelled[0]))
+    line = torch.arange(len(pool.replica)).unsqueeze(1) * (2 * settings.batch)
     for t in range(settings.steps):
         x, hot = pool.batch(draws, t)
         with torch.no_grad():
             guess = torch.softmax(top(body(x[:, settings.batch :], train=False), train=False), -1)
             target = torch.cat([hot, sharpen(guess, settings.temperature)], dim=1)
-        order = draws.order[t, pool.replica].to(x.device)
-        weight = draws.weight[t, pool.replica].to(x.device)
-        target = mix(target, order, weight)
+        other = (draws.order[t].index_select(0, pool.replica) + line).to(x.device)
+        share = draws.weight[t].index_select(0, pool.replica).to(x)
+        target = _mixed(target, other, share)
         if mix_inputs:
-            z = body(mix(x, order, weight), train=False)
+            z = body(_mixed(x, other, share), train=False)
         else:
-            z = mix(body(x, train=False), order, weight)
+            z = _mixed(body(x, train=False), other, share)
         logits = top(z, train=True)
-        ramp = settings.weight * t / settings.steps
-        loss = losses(logits, target, settings.batch, ramp).sum()
-        step(optimizer, trained, torch.autograd.grad(loss, trained))
-        with torch.no_grad():
-            for p, a in zip(trained, average, strict=True):
-                p.mul_(1 - settings.shrink * settings.lr)
-                follow(a, p, settings.decay, t)
-    with torch.no_grad():
-        for p, a in zip(trained, average, strict=True):
-            p.copy_(a)
+        slope = slopes(logits, target, settings.batch, settings.weight * t / settings.steps)
+        step(optimizer, trained, torch.autograd.grad(logits, trained, slope))
+        for w, a in zip(weights, average, strict=True):
+            w.mul_(1 - settings.shrink * settings.lr)
+            follow(a, w, settings.decay, t)
+    for w, a in zip(weights, average, strict=True):
+        w.copy_(a)
     last = torch.arange(copies - 1, len(pool.replica), copies, device=pool.known.device)
     bodies, tops = body.take(last), top.take(last)  # those of all known rows
     with torch.no_grad():
@@ -225,7 +229,7 @@ def _nets(
             width = bottom.eval()(x).shape[1]
         with as_global(g):
             heads += [head(width, classes, depth) for _ in range(copies)]
-        bodies += [copy.deepcopy(bottom) for _ in range(copies)]
+        bodies += [bottom] * copies
     return (
         Replicas(bodies, device=device, dtype=dtype),
         Replicas(heads, device=device, dtype=dtype),
@@ -238,15 +242,17 @@ class _Pool:
 
     Attributes:
         known: known rows of every copy, (R', q, ...).
-        hot: their classes, (R', q, C).
-        usable: which known rows each copy may train on, all but those of its fold, (R', q); what
-            fills a line up is never looked at.
+        rows: the same and then the unlabelled rows of every replica, (R' q + R n, ...).
+        hot: classes of the known ones, (R' q, C).
+        usable: places in `rows` that each copy may train on, of known rows all but those of its
+            fold, (R', q); what fills a line up is never looked at.
         many: how many these are, (R', 1).
-        free: unlabelled rows, (R, n, ...).
+        free: where in `rows` each copy's unlabelled ones begin, (R', 1), on the CPU.
         replica: which replica each copy belongs to, (R',), on the CPU.
     """
 
     known: Tensor
+    rows: Tensor
     hot: Tensor
     usable: Tensor
     many: Tensor
@@ -261,23 +267,27 @@ class _Pool:
         device, dtype = inputs[0].device, inputs[0].dtype
         y = torch.stack([k.labels for k in knowns]).repeat_interleave(copies, 0).to(device)
         mine = torch.stack([f != c for f in folds for c in range(copies)]).to(device)
+        known = torch.stack(list(inputs)).repeat_interleave(copies, 0)
+        begin = torch.arange(len(mine), device=device).unsqueeze(1) * mine.shape[1]
+        replica = torch.arange(len(knowns)).repeat_interleave(copies)
+        rows = torch.cat([known.flatten(0, 1), *unlabelled])
         return cls(
-            torch.stack(list(inputs)).repeat_interleave(copies, 0),
-            nn.functional.one_hot(y, classes).to(dtype),
-            mine.int().argsort(dim=1, descending=True, stable=True),
+            known,
+            rows,
+            nn.functional.one_hot(y.flatten(), classes).to(dtype),
+            mine.int().argsort(dim=1, descending=True, stable=True) + begin,
             mine.sum(1, keepdim=True),
-            torch.stack(list(unlabelled)),
-            torch.arange(len(knowns)).repeat_interleave(copies),
+            mine.numel() + replica.unsqueeze(1) * len(unlabelled[0]),
+            replica,
         )
 
     def batch(self, draws: _Draws, t: int) -> tuple[Tensor, Tensor]:
         """Rows of step `t`, labelled ones first, (R', 2b, ...), and the labelled ones' classes."""
-        device = self.known.device
-        u = draws.labelled[t, self.replica].to(device)  # (R', b)
+        device = self.rows.device
+        u = draws.labelled[t].index_select(0, self.replica).to(device)  # (R', b)
         at = self.usable.gather(1, (u * self.many).long())
-        free = draws.unlabelled[t, self.replica].to(device)
-        drawn = picked(self.free, free, self.replica.to(device))
-        return torch.cat([picked(self.known, at), drawn], dim=1), picked(self.hot, at)
+        free = (draws.unlabelled[t].index_select(0, self.replica) + self.free).to(device)
+        return _taken(self.rows, torch.cat([at, free], dim=1)), _taken(self.hot, at)
 
 
 def follow(average: Tensor, now: Tensor, decay: float, t: int) -> None:
@@ -295,3 +305,20 @@ def losses(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tens
     known = -(target * log_p)[:, :labelled].sum(-1).mean(1)
     free = (log_p.exp() - target)[:, labelled:].square().mean((1, 2))
     return known + weight * free
+
+
+@without_graph
+def slopes(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tensor:
+    """Gradient (R, 2b, C) of the sum of :func:`losses` by its logits.
+
+    By hand, as its graph of a dozen small nodes takes longer than the step's matrix products, and
+    with the classes first, as kernels take twice as long along a short last axis.
+    """
+    first, aim = logits.movedim(-1, 0).contiguous(), target.movedim(-1, 0)
+    log_p = torch.log_softmax(first, 0)
+    slope = aim * (-1 / labelled)
+    p = log_p[..., labelled:].exp()
+    share = first.new_tensor(weight) / p[:, 0].numel()
+    slope[..., labelled:] = ((p - aim[..., labelled:]) * 2).mul_(share).mul_(p)
+    back = torch._log_softmax_backward_data(slope, log_p, 0, log_p.dtype)
+    return back.movedim(0, -1).contiguous()
