@@ -87,6 +87,7 @@ class MessageCompletion(Attack):
         if not found:
             raise ThreatModelError("message_completion: all rows got the same messages.")
         at = torch.searchsorted(rows, grant.rows)
+        best: Fit | Regression
         if classes == 1:
             best, scores = _of_values(found, at, grant.labels.double())
         else:
