@@ -346,8 +346,8 @@ def summarise(
         mean advantage), ``named`` (the one named beforehand), ``controls`` (figures of all, see
         :class:`vflsec.audit.controls.Leakage`), ``planned`` (seeds of this training), ``seeds``
         (with a figure), ``failed`` (seeds that ended in an error), ``failed_trainings`` (seeds on
-        which the training did), ``status``, ``reason``, and for
-        each of ``value``, ``control_value``, ``advantage`` (over all controls, paired by seed),
+        which the training did), ``status``, ``reason``, and for each of
+        ``value``, ``control_value``, ``advantage`` (over all controls, paired by seed),
         ``turned`` (the figure of the answer turned round, where scores of two classes can be),
         ``mirrored`` (its advantage over the named control), ``utility`` and ``utility_drop``
         (undefended minus defended, paired by seed) the mean, ``_sd``, bounds and ``_seeds``;
@@ -403,14 +403,9 @@ def summarise(
             | _mean("mirrored", _mirrored(turned, own, leak), confidence, "advantage")
             | {"utility_metric": main}
             | _mean("utility", u, confidence, main)
-            | _mean(
-                "utility_drop",
-                {s: base[s] - u[s] for s in u if s in base},
-                confidence,
-                "utility_drop",
-                main,
-            )
-        )
+            | _mean("utility_drop", {s: base[s] - u[s] for s in u if s in base}, confidence,
+                    "utility_drop", main)
+        )  # fmt: skip
     summary = pd.DataFrame(out)
     numeric = [c for c in summary.columns if c.endswith(("_sd", "low", "high", "lower", "upper"))]
     exact = ["strength", "known_rows", "chance", "value", "control_value", "advantage", "turned",
@@ -450,7 +445,7 @@ def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
         grid[tuple(r[k] for k in _TRAINING[:3])].add(_clean(r["strength"]))
         if r["attack"]:
             groups[tuple(_clean(r[k]) for k in keys)].append(r)
-    bare: dict[tuple[Any, ...], tuple[float, float]] = {}
+    bare: dict[tuple[Any, ...], tuple[float, float | None]] = {}
     out = []
     for key, of in groups.items():
         metric = _cap_metric({r["metric"] for r in of}, of[0]["primary"])

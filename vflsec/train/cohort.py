@@ -169,7 +169,9 @@ class Training:
     def facts(self) -> dict[str, Any]:
         """Public facts for policies and accountants."""
         task = self.stack.first
-        facts = {k: v for k, v in self.cells[0].params.items() if isinstance(v, int | float | str)}
+        facts: dict[str, Any] = {
+            k: v for k, v in self.cells[0].params.items() if isinstance(v, int | float | str)
+        }
         facts |= {"labelled": len(task.sets["labelled"]), "classes": task.classes}
         facts["dtype"] = self.cells[0].dtype
         facts["weights"] = files_of(self.cells[0].params)
