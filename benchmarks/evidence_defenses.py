@@ -25,6 +25,7 @@ import torch
 
 from vflsec import registry
 from vflsec.audit import leakage
+from vflsec.audit.curves import curves as privacy
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
@@ -208,7 +209,7 @@ def run(
                 found.append(r | {"known_rows": 20, "defense": name, "strength": strength})
     points = leakage.summarise(leakage.results_frame(found), 0.95)
     points = points[(points["split"] == "train") & (points["metric"] == points["primary"])]
-    curves = leakage.curves(points)
+    curves = privacy(points)
     curves = curves[curves["cap"].notna()]
     caps = dict(zip(curves["attack"], curves["cap"], strict=True))
     labels = {spec.label: c for c, spec in columns.items()}

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from vflsec.audit import cap, dcs
+from vflsec.audit.curves import curves
 from vflsec.audit.intervals import t_interval
-from vflsec.audit.leakage import COLUMNS, curves, defense_point, records, results_frame, summarise
+from vflsec.audit.leakage import COLUMNS, defense_point, records, results_frame, summarise
 from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
 from vflsec.errors import ConfigError
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from vflsec.audit.curves import curves
 from vflsec.audit.front import trials
 from vflsec.audit.gate import Gate, judge
-from vflsec.audit.leakage import curves, results_frame, summarise
+from vflsec.audit.leakage import results_frame, summarise
 from vflsec.engine import tune as module
 from vflsec.engine.inserted import _evidence, _Look
 from vflsec.engine.run import run_audit

@@ -28,7 +28,7 @@ from vflsec.audit import controls, intervals, wording
 from vflsec.audit.alive import Alive, place_of
 from vflsec.audit.change import Change, Seeds, change, least
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_ROWS, MIN_SEEDS, PASS, Gate, Verdict
-from vflsec.audit.leakage import reversible, rows_of
+from vflsec.audit.leakage import TRAINING, reversible, rows_of
 from vflsec.errors import ConfigError
 from vflsec.files import read_text, write_atomic
 
@@ -44,8 +44,7 @@ LEAST = 0.03
 SPREAD = 2.5
 _KEY = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack", "known_rows",
         "target", "split", "metric", "attack_key")  # fmt: skip
-_TRAINING = ("dataset", "algorithm", "defense", "strength")
-_MADE = (*_TRAINING, "phase", "adversary", "attack", "attack_key")
+_MADE = (*TRAINING, "phase", "adversary", "attack", "attack_key")
 
 Key = tuple[Any, ...]
 Values = Mapping[Key, Mapping[str, Seeds]]
@@ -200,7 +199,7 @@ def regressions(
     now, rows = advantages(frame), _points(frame)
     planned: dict[Key, set[int]] = defaultdict(set)
     for r in _audited(frame):
-        planned[_of(r, _TRAINING)].add(int(r["seed"]))
+        planned[_of(r, TRAINING)].add(int(r["seed"]))
     lost = _lost(frame)
     worth = _worth(points)
     same = _same(now, before)
@@ -210,7 +209,7 @@ def regressions(
     out = []
     for (k, c), x in zip(changes.items(), p, strict=True):
         of = rows[same[k]]
-        training = _of(of[0], _TRAINING)
+        training = _of(of[0], TRAINING)
         thin = _thin(of, len(planned[training])) or lost.get(_of(of[0], _MADE), "")
         allowed, turned = _allowed(before[k]), _mirrored(of)
         warning = worth.get(training, "")
@@ -240,7 +239,7 @@ def _worth(points: pd.DataFrame | None) -> dict[Key, str]:
     rows = [] if points is None else rows_of(points)
     chance = wording.guessed(rows)
     return {
-        _of(r, _TRAINING): wording.worthless(r, _gate(LEAST), chance.get(r["dataset"]))
+        _of(r, TRAINING): wording.worthless(r, _gate(LEAST), chance.get(r["dataset"]))
         for r in rows
         if r["attack"]
     }

@@ -12,6 +12,7 @@ from vflsec.audit import dosing, epsilon, leakage
 from vflsec.audit import gate as gates
 from vflsec.audit.alive import alive as alive_at
 from vflsec.audit.baseline import Values, regressions
+from vflsec.audit.curves import curves
 from vflsec.audit.evaluation import Evaluation, title_of
 from vflsec.audit.findings import sentences
 from vflsec.audit.grid import grid
@@ -54,7 +55,7 @@ def evaluate(
     planted = leakage.results_frame(_records(record, results, ("control",)))
     points = leakage.summarise(own, confidence)
     control = leakage.summarise(planted, confidence) if len(planted) else None
-    curves = leakage.curves(points) if len(points) else pd.DataFrame()
+    found_curves = curves(points) if len(points) else pd.DataFrame()
     grants = record.get("grants", {})
     alive = alive_at(points, control, confidence, _active(record, results), grants)
     found = dosing.curve(leakage.summarise(doses, confidence), confidence) if len(doses) else []
@@ -81,7 +82,7 @@ def evaluate(
         frame=_with_roles(record, every, planted),
         points=points,
         over_time=leakage.summarise(timed, confidence) if len(timed) else pd.DataFrame(),
-        curves=curves,
+        curves=found_curves,
         alive=alive,
         verdicts=verdicts,
         exit_code=gates.exit_code(verdicts),

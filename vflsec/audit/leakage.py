@@ -21,11 +21,10 @@ from vflsec.audit import controls as ctl
 from vflsec.audit import intervals
 from vflsec.audit.controls import Leakage
 from vflsec.audit.metrics import METRICS, reach
-from vflsec.audit.summary import cap, dcs
 from vflsec.cell import TURNED, CellResult, DefenseSpec, Measure, victims
 
-__all__ = ["COLUMNS", "POINT", "UNDEFENDED", "curves", "defense_point", "is_undefended", "records",
-           "results_frame", "summarise"]  # fmt: skip
+__all__ = ["COLUMNS", "POINT", "TRAINING", "UNDEFENDED", "clean", "defense_point", "is_undefended",
+           "records", "results_frame", "reversible", "rows_of", "summarise"]  # fmt: skip
 
 UNDEFENDED = "none"
 """Name of having no defense."""
@@ -51,7 +50,8 @@ POINT = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "a
 _NUMBERS = ("strength", "known_rows", "value", "low", "high", "chance", "control_value",
             "advantage", "bytes", "messages", "turned")  # fmt: skip
 _SPLITS = ("test", "validation", "train")
-_TRAINING = ("dataset", "algorithm", "defense", "strength")
+TRAINING = ("dataset", "algorithm", "defense", "strength")
+"""What identifies a training: everything but the seed."""
 _OFF = re.compile(r"[( ]strength=-?0(\.0*)?[,)]")
 """A defense in the label of a stack that is off; the swept one has no strength there."""
 _RANKINGS = ("auc", "leak_auc", "concordance")
@@ -132,7 +132,7 @@ def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     points: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for r in rows:
         if r["attack"] and r["status"] == "ok":
-            points[tuple(_clean(r[k]) for k in POINT)].append(r)
+            points[tuple(clean(r[k]) for k in POINT)].append(r)
     for of in points.values():
         found = Leakage.between(*ctl.advantages(of), named="")
         for r in of if found else ():
@@ -273,14 +273,15 @@ def _mirrored(
     return {s: v - control[s] for s, v in turned.items() if s in control}
 
 
-def _clean(value: Any) -> Any:
+def clean(value: Any) -> Any:
+    """None for NaN, which tables hold where there is no number."""
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _by_seed(rows: Iterable[Mapping[str, Any]], column: str) -> dict[int, float]:
     found: dict[int, list[float]] = defaultdict(list)
     for r in rows:
-        if _clean(r[column]) is not None:
+        if clean(r[column]) is not None:
             found[int(r["seed"])].append(float(r[column]))
     return {seed: float(np.mean(v)) for seed, v in sorted(found.items())}
 
@@ -307,7 +308,7 @@ class _Utility:
 
     @staticmethod
     def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return row["dataset"], row["algorithm"], row["defense"], _clean(row["strength"])
+        return row["dataset"], row["algorithm"], row["defense"], clean(row["strength"])
 
     def find(self, row: Mapping[str, Any]) -> tuple[dict[int, float], str, str]:
         """Values by seed, phase and split: of the row's phase if measured there, else the last."""
@@ -355,14 +356,14 @@ def summarise(
         ``utility_metric``; means of ``bytes`` and ``messages``. Main-task metrics are points too
         (``attack`` empty).
     """
-    rows = [{k: _clean(v) for k, v in r.items()} for r in rows_of(frame)]
+    rows = [{k: clean(v) for k, v in r.items()} for r in rows_of(frame)]
     task = _Utility(rows, utility)
     named = ctl.named_by_set(r for r in rows if r["attack"] and r["status"] == "ok")
     planned: dict[tuple[Any, ...], set[int]] = defaultdict(set)
     lost: dict[tuple[Any, ...], set[int]] = defaultdict(set)
     for r in rows:
         for found in [planned] + [lost] * (not r["attack"] and r["status"] == "error"):
-            found[tuple(r[k] for k in _TRAINING)].add(int(r["seed"]))
+            found[tuple(r[k] for k in TRAINING)].add(int(r["seed"]))
     points: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for r in rows:
         points[tuple(r[k] for k in POINT)].append(r)
@@ -387,10 +388,10 @@ def summarise(
                 "control": control,
                 "named": leak.ahead.name if leak else "",
                 "controls": leak.as_dict() if leak else {},
-                "planned": len(planned[tuple(first[k] for k in _TRAINING)]),
+                "planned": len(planned[tuple(first[k] for k in TRAINING)]),
                 "seeds": len(values),
                 "failed": len(bad),
-                "failed_trainings": len(lost[tuple(first[k] for k in _TRAINING)]),
+                "failed_trainings": len(lost[tuple(first[k] for k in TRAINING)]),
                 "status": "ok" if ok else first["status"],
                 "reason": next((r["reason"] for r in of if r["reason"]), ""),
                 **{k: _average(_by_seed(of, k)) for k in ("bytes", "messages")},
@@ -411,93 +412,3 @@ def summarise(
     exact = ["strength", "known_rows", "chance", "value", "control_value", "advantage", "turned",
              "mirrored", "worst_seed", "utility", "utility_drop", "bytes", "messages"]  # fmt: skip
     return summary.astype(dict.fromkeys([*numeric, *exact], "float64")) if out else summary
-
-
-def _cap_metric(present: set[str], primary: str) -> str:
-    """Attack accuracy beyond two classes (He et al. 2022), the AUC where that is primary."""
-    if primary == "auc" or "accuracy" not in present:
-        return primary
-    return "accuracy"
-
-
-def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
-    """One row for each defense and attack: the privacy-utility curve and its CAP.
-
-    Args:
-        summary: of :func:`summarise`.
-        include_zero: whether strength 0, which is no defense, counts in the mean of CAP. It always
-            does for the undefended curve, whose only point it is.
-
-    Returns:
-        the columns of :data:`POINT` except strength; ``metric`` says which attack performance CAP
-        uses (``auc`` for two classes, as max(AUC, 1 - AUC), for a reversed ranking is no
-        protection; ``accuracy`` beyond); lists ``strengths``, ``values``,
-        ``advantages``, ``utilities`` over the grid, ascending; ``cap`` (None where a point is
-        missing or leaves [0, 1]) and ``cap_strengths``; ``undefended_value`` and
-        ``undefended_utility`` of the same attack; ``dcs``, the defense capability score at each
-        strength (None where a figure is missing or leaves [0, 1]). Neither is given where a
-        training failed: the mean over those that did not would tell too much.
-    """
-    keys = [k for k in POINT if k not in ("strength", "metric")]
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    grid: dict[tuple[Any, ...], set[float | None]] = defaultdict(set)
-    for r in rows_of(summary):
-        grid[tuple(r[k] for k in _TRAINING[:3])].add(_clean(r["strength"]))
-        if r["attack"]:
-            groups[tuple(_clean(r[k]) for k in keys)].append(r)
-    bare: dict[tuple[Any, ...], tuple[float, float | None]] = {}
-    out = []
-    for key, of in groups.items():
-        metric = _cap_metric({r["metric"] for r in of}, of[0]["primary"])
-        points = [r for r in of if r["metric"] == metric]
-        points.sort(key=lambda r: (r["strength"] != r["strength"], r["strength"]))
-        rest = tuple(v for k, v in zip(keys, key, strict=True) if k != "defense")
-        for p in points:
-            if is_undefended(p) and (p["defense"] == UNDEFENDED or (rest, metric) not in bare):
-                bare[rest, metric] = (p["value"], None if p["failed_trainings"] else p["utility"])
-        used = [p for p in points if include_zero or not is_undefended(p)] or points
-        there = grid[tuple(of[0][k] for k in _TRAINING[:3])]
-        out.append(
-            dict(zip(keys, key, strict=True))
-            | {
-                "metric": metric,
-                "utility_metric": of[0]["utility_metric"],
-                "strengths": [p["strength"] for p in points],
-                "values": [p["value"] for p in points],
-                "advantages": [p["advantage"] for p in points],
-                "utilities": [p["utility"] for p in points],
-                "cap": None if there != {_clean(p["strength"]) for p in points} else _cap(used),
-                "cap_strengths": [p["strength"] for p in used],
-                "_rest": (rest, metric),
-                "_either_way": [_either_way(p) for p in points],
-                "_failed": [p["failed_trainings"] for p in points],
-            }
-        )
-    for row in out:
-        row["undefended_value"], row["undefended_utility"] = bare.get(
-            row.pop("_rest"), (None, None)
-        )
-        pairs = zip(row.pop("_either_way"), row["utilities"], row.pop("_failed"), strict=True)
-        bare_u = row["undefended_utility"]
-        row["dcs"] = [None if bad else _dcs(a, u, bare_u) for a, u, bad in pairs]
-    return pd.DataFrame(out)
-
-
-def _either_way(point: Mapping[str, Any]) -> float:
-    """The attack's figure; of a ranking the better of it and its reverse."""
-    value = float(point["value"])
-    ranks = point["metric"] in ("auc", "concordance") and reversible(point)
-    return max(value, 1 - value) if ranks else value
-
-
-def _cap(points: Sequence[Mapping[str, Any]]) -> float | None:
-    u, a = [p["utility"] for p in points], [_either_way(p) for p in points]
-    if not points or not all(0 <= x <= 1 for x in [*u, *a]):  # NaN compares false
-        return None
-    return None if any(p["failed_trainings"] for p in points) else cap(u, a)
-
-
-def _dcs(attack: float, utility: float, undefended: float | None) -> float | None:
-    if undefended is None or not all(0 <= x <= 1 for x in (attack, utility, undefended)):
-        return None
-    return dcs(attack, utility, undefended)
