@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from vflsec.audit.alive import Place
 from vflsec.audit.gate import Gate, Verdict, judge
 from vflsec.audit.leakage import results_frame, summarise
 from vflsec.engine.run import run_audit
@@ -26,8 +27,8 @@ def verdict(utility: tuple[float, ...], gate: Gate, chance: float = 0.5) -> Verd
             | {"attack": "norm", "adversary": "bank", "target": "label", "chance": 0.5,
                "value": 0.51 + 0.001 * s, "controls": {"majority": {"value": 0.5, "cv": None}}},
         ]  # fmt: skip
-    place = ("toy", "splitnn", "bank", "norm", None)
-    (found,) = judge(summarise(results_frame(rows)), [gate], {place: (True, "shown")})  # type: ignore[dict-item]
+    place = Place("toy", "splitnn", "bank", "norm", None)
+    (found,) = judge(summarise(results_frame(rows)), [gate], {place: (True, "shown")})
     return found
 
 
@@ -95,3 +96,38 @@ def test_seeds_are_a_cure_for_unfound_leaks_alone(
     summary = {**null_world, "gates": [gate], "exit_code": 0}
     said = [step.text for step in next_steps(summary)]
     assert any("may have gone unfound" in text for text in said) == cures
+
+
+@pytest.mark.parametrize(("limit", "found"), [(3.0, "PASS"), (1.0, "FAIL")])
+def test_a_measured_epsilon_within_a_limit_is_no_bound(limit: float, found: str) -> None:
+    """gradperturb at epsilon 40 passed a maximum of 3: canaries measure 2.4 of it at most."""
+    rows = [
+        {"cell": str(s), "dataset": "toy", "algorithm": "splitnn", "defense": "gradperturb",
+         "strength": 0.1, "seed": s, "metric": "epsilon_lower", "target": "claim",
+         "value": 2.4 + 0.01 * s, "n": 100}
+        for s in range(3)
+    ]  # fmt: skip
+    (v,) = judge(summarise(results_frame(rows)), [Gate("epsilon_lower", max=limit)], {})
+    assert v.verdict == found
+    assert v.gate.label == f"epsilon_lower <= {limit:g}"
+    assert v.reason.startswith("Epsilon_lower is 2.410 over 3 seeds")
+    assert ("does not say how large it is" in v.warning) == (found == "PASS")
+    assert ("only a claim bounds it from above." in v.reason) == (found == "PASS")
+
+
+def test_an_attack_beside_a_measured_epsilon_and_no_main_task_is_judged() -> None:
+    """As of a recorded trace, which has no utility."""
+    common = {"dataset": "toy", "algorithm": "splitnn", "n": 500}
+    rows = []
+    for s in range(3):
+        rows += [
+            common | {"cell": str(s), "seed": s, "metric": "epsilon_lower", "target": "claim",
+                      "value": 0.4, "chance": 0.1},
+            common | {"cell": str(s), "seed": s, "metric": "auc", "split": "test",
+                      "attack": "norm", "adversary": "bank", "target": "label", "chance": 0.5,
+                      "value": 0.51 + 0.001 * s,
+                      "controls": {"majority": {"value": 0.5, "cv": None}}},
+        ]  # fmt: skip
+    place = Place("toy", "splitnn", "bank", "norm", None)
+    (v,) = judge(summarise(results_frame(rows)), [Gate(max=0.1)], {place: (True, "shown")})
+    assert (v.verdict, v.warning) == ("PASS", "")

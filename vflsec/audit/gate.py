@@ -139,7 +139,7 @@ class Gate:
         kind = "attack" if self.target == "*" else f"{self.target} attack"
         who = (
             ""
-            if self.metric in TASK
+            if self.metric in (*TASK, "epsilon_lower")
             else f" of {f'any {kind}' if self.attack == '*' else self.attack}"
         )
         return f"{self.metric}{who} {sign} {self.threshold:g}"
@@ -183,7 +183,8 @@ class Verdict:
         dosed: the same by planted leaks laid over what the attack saw; None where none was found,
             without the attacks that were not dosed.
         warning: of a PASS, that this audit would only have found a leak above the limit, or that
-            the system is not shown to predict better than guessing.
+            the system is not shown to predict better than guessing, or that the figure is a lower
+            bound.
     """
 
     gate: Gate

@@ -169,7 +169,7 @@ def broken(failed: Sequence[Mapping[str, Any]], blocked: Sequence[Mapping[str, A
 
 
 def _figure(c: Candidate, gate: Gate) -> str:
-    what = gate.metric if gate.metric in TASK else f"the {gate.metric} of {c.name}"
+    what = f"the {gate.metric} of {c.name}" if c.row["attack"] else gate.metric
     return f"{what} is {c.leak.least.mean:.3f} over {c.n} seeds"
 
 
@@ -206,6 +206,12 @@ def passes(
     return text[0].upper() + text[1:] + "."
 
 
+_BOUNDS_NOTHING = (
+    "what is measured is a lower bound of epsilon: that no more was found does not say how large "
+    "it is, only a claim bounds it from above"
+)
+
+
 def guessed(rows: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
     """What guessing reaches in the metric of the main task, by data set, told from its points."""
     main = (r for r in rows if not r["attack"] and r["metric"] == r["utility_metric"])
@@ -221,7 +227,9 @@ def worthless(row: Mapping[str, Any], gate: Gate, guessed: float | None) -> str:
         guessed: what guessing reaches in the metric of the main task, if that is known.
     """
     metric = row["utility_metric"]
-    if not metric or guessed is None or not METRICS[metric].larger_is_better:
+    if gate.metric == "epsilon_lower":
+        return _BOUNDS_NOTHING if gate.max is not None else ""
+    if metric not in METRICS or guessed is None or not METRICS[metric].larger_is_better:
         return ""
     if gate.metric == "utility":
         low = gate.min is not None and gate.min <= guessed
