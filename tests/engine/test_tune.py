@@ -133,6 +133,11 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
     assert [t.strength for t in found.trials] == [0, 1, 8]
     assert found.strength == 1
     assert found.next == ()
+    assert "Without" not in found.reason
+    stack = SCENARIO + '[[defense]]\nname = "discrete"\nstrength = 1\n'
+    path.write_text(stack)
+    found = tune(path, "iso", low=1, high=8, rounds=0, confirm=False, out=tmp_path / "out")
+    assert found.reason.endswith(" Without discrete, which the scenario has.")
 
 
 def test_the_command_says_what_to_try_next(

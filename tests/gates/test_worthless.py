@@ -131,3 +131,28 @@ def test_an_attack_beside_a_measured_epsilon_and_no_main_task_is_judged() -> Non
     place = Place("toy", "splitnn", "bank", "norm", None)
     (v,) = judge(summarise(results_frame(rows)), [Gate(max=0.1)], {place: (True, "shown")})
     assert (v.verdict, v.warning) == ("PASS", "")
+
+
+@pytest.mark.parametrize(
+    ("of", "limit", "said"),
+    [("accuracy", 0.05, "no more than 0.020 of accuracy could be gained beside norm"),
+     ("accuracy", 0.015, ""), ("auc", 0.45, "")],
+)  # fmt: skip
+def test_at_few_positives_accuracy_cannot_rise_by_the_limit(
+    of: str, limit: float, said: str
+) -> None:
+    """Of 2 % every one is named (AUC 0.9), and accuracy rises from 0.98 to 0.99."""
+    base = {"dataset": "toy", "algorithm": "splitnn", "n": 500, "split": "test", "attack": "norm",
+            "adversary": "bank", "target": "label", "primary": "auc"}  # fmt: skip
+    rows = [
+        base | {"cell": str(s), "seed": s, "metric": metric, "value": value + 0.001 * s,
+                "chance": chance, "controls": {"majority": {"value": chance, "cv": None}}}
+        for s in range(3)
+        for metric, value, chance in (("accuracy", 0.989, 0.98), ("auc", 0.9, 0.5))
+    ]  # fmt: skip
+    place = Place("toy", "splitnn", "bank", "norm", None)
+    gate = Gate(max=limit, of=of)
+    (v,) = judge(summarise(results_frame(rows)), [gate], {place: (True, "shown")})
+    assert v.verdict == "PASS"
+    assert said in v.warning
+    assert bool(v.warning) == bool(said)

@@ -184,7 +184,7 @@ class Verdict:
             without the attacks that were not dosed.
         warning: of a PASS, that this audit would only have found a leak above the limit, or that
             the system is not shown to predict better than guessing, or that the figure is a lower
-            bound.
+            bound or cannot rise by the limit.
     """
 
     gate: Gate
@@ -408,9 +408,9 @@ def _point(
             lead, verdict = blind.lead, INCONCLUSIVE
             reason = f"Too little to pass on: {blind.says}."
     if verdict == PASS:
-        idle = wording.worthless(found[0].row, gate, guessed)
-        warned += [idle] if idle else []
-        reason += f" {idle[0].upper()}{idle[1:]}." if idle else ""
+        idle = (wording.worthless(found[0].row, gate, guessed), wording.cramped(found, gate))
+        warned += filter(None, idle)
+        reason += "".join(f" {said[0].upper()}{said[1:]}." for said in idle if said)
     sign = 1 if gate.max is not None else -1
     if sign == -1:
         low, high = _minus(high), _minus(low)

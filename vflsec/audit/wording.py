@@ -243,6 +243,23 @@ def worthless(row: Mapping[str, Any], gate: Gate, guessed: float | None) -> str:
     )
 
 
+def cramped(found: Sequence[Candidate], gate: Gate) -> str:
+    """That a figure which is not the primary one cannot rise by the limit here, in words; or ''."""
+    for c in found if gate.limits_leaks else ():
+        room, metric = _room(c), c.row["metric"]
+        if metric != c.row["primary"] and room < gate.threshold:
+            return (
+                f"no more than {max(room, 0.0):.3f} of {metric} could be gained beside {c.name}, "
+                f"so the limit asks for nothing there, whatever is gained in {c.row['primary']}"
+            )
+    return ""
+
+
+def _room(c: Candidate) -> float:
+    """What is left to gain over the control that leaves the least."""
+    return reach(c.row["metric"])[1] - (float(c.row["value"]) - c.leak.least.mean)
+
+
 def _of_one_seed(found: Sequence[Candidate], gate: Gate) -> str:
     """That a single training leaked more than the limit, which is on the mean, in words; or ''."""
     beyond = [c for c in found if (c.row.get("worst_seed") or 0.0) > gate.threshold]
@@ -256,7 +273,7 @@ def _of_one_seed(found: Sequence[Candidate], gate: Gate) -> str:
 def _little_room(found: Sequence[Candidate], gate: Gate) -> str:
     """That what attackers know without the federation leaves no room for the limit; or ''."""
     known = {c.name: c.row["value"] - c.leak.least.mean for c in found}
-    room = {c.name: reach(c.row["metric"])[1] - known[c.name] for c in found}
+    room = {c.name: _room(c) for c in found}
     top = min(room, key=lambda name: room[name])
     if gate.metric != "advantage" or not gate.limits_leaks or room[top] >= gate.threshold:
         return ""

@@ -98,6 +98,7 @@ def tune(
     tried = search.between(low, high, leak, rounds)
     found = tuple(tried[s] for s in sorted(tried))
     strength, reason = _choose(found, leak, drop)
+    reason += search.alone
     if strength is not None:
         reason += tried[strength].epsilons()
         reason += "".join(
@@ -144,6 +145,9 @@ class _Search:
         self.tried: dict[float, Trial] = {}
         self.silent: dict[str, str] = {}
         self.reads: dict[str, set[str]] = {}
+        others = dict.fromkeys(registry.defenses.entry(d.name).name for d in loaded.root.defense)
+        others.pop(str(section["name"]), None)
+        self.alone = f" Without {', '.join(others)}, which the scenario has." if others else ""
 
     def audited(self, strengths: Sequence[float], where: Path, **how: Any) -> dict[float, Trial]:
         """What is measured at each strength, and undefended."""
