@@ -187,6 +187,9 @@ def audit(
     known_rows: Annotated[
         int | None, typer.Option(min=0, help="Most labelled rows to use.")
     ] = None,
+    classes: Annotated[
+        int | None, typer.Option(min=2, help="Number of classes, of traces that do not say it.")
+    ] = None,
     together: Annotated[
         list[str] | None,
         typer.Option(metavar="A+B", help="Observers that put together what they know."),
@@ -232,7 +235,7 @@ def audit(
         )
     guesses = infer(
         folders, out / "guesses", attacks=attack or (), known_rows=known_rows,
-        together=[t.split("+") for t in together or ()],
+        together=[t.split("+") for t in together or ()], classes=classes,
         nonfinite=_nonfinite(allow_nonfinite), models=_models(model or ()),
     )  # fmt: skip
     if not truths or blind:
@@ -292,7 +295,8 @@ def _told(guesses: Path) -> None:
     else:
         typer.echo(
             "No attack made a guess, which says nothing of safety; each line says what is missing. "
-            "Label attacks need classes, most known labels and prior (arguments of vflsec.record)."
+            "Label attacks need classes (or --classes), most known labels and prior (arguments of "
+            "vflsec.record)."
         )
     for (label, who), why in lines.items():
         if (label, who) not in ran:

@@ -369,3 +369,40 @@ def test_columns_without_a_truth_are_not_scored(tmp_path: Path) -> None:
     write_truth(tmp_path / "far", [0], [0], hidden={"passive1": (x[:1], schema)})
     with pytest.raises(VflsecError, match="truth: hidden columns"):
         write_truth(tmp_path / "bad", [0, 1], [0, 0], hidden={"passive1": x[:1]})
+
+
+def test_the_number_of_classes_can_be_said_at_the_audit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A trace that did not say it could have no attack on labels, whatever else was granted."""
+    g, n = torch.Generator().manual_seed(0), 90
+    y = np.arange(n) % 3
+    hot = torch.eye(3)[torch.from_numpy(y)]
+    how = {"party": "bank", "role": "passive", "rows": n, "loss_reduction": "sum", "grad_scale": 1}
+    with vflsec.record(
+        tmp_path / "t", known=(np.arange(12), y[:12]), prior=(1 / 3,) * 3, **how
+    ) as rec:
+        for rows in torch.randperm(n, generator=g).split(30):
+            z = rec.cut(torch.randn(30, 3, generator=g).requires_grad_(), rows)
+            z.backward(0.4 - hot[rows] + 0.05 * torch.randn(30, 3, generator=g))
+    write_truth(tmp_path / "y", np.arange(n), y)
+    words = ["trace", "audit", str(tmp_path / "t"), "--attack", "similarity", "--blind", "--out"]
+    assert main([*words, str(tmp_path / "a")]) == 0
+    assert "or say it here (--classes N)" in capsys.readouterr().out
+    assert main([*words, str(tmp_path / "b"), "--classes", "3"]) == 0
+    assert "1 attacks made guesses: similarity." in capsys.readouterr().out
+    result = score(tmp_path / "b" / "guesses", [tmp_path / "y"], tmp_path / "o")
+    found = result.results.query("metric == 'accuracy'").iloc[0]
+    assert (found["value"], found["n"]) == (1.0, n - 12)
+    some = np.arange(n)[y < 2]  # a truth that does not show all classes
+    write_truth(tmp_path / "part", some, y[some])
+    part = score(tmp_path / "b" / "guesses", [tmp_path / "part"], tmp_path / "p")
+    assert [of["classes"] for of in part.summary["parties"].values()] == [3]
+    assert part.results.query("metric == 'accuracy'").iloc[0]["n"] == len(some) - 8
+    assert main([*words, str(tmp_path / "c"), "--classes", "2"]) == 2
+    assert "one share for each of the 2 classes" in capsys.readouterr().err
+    with vflsec.record(tmp_path / "told", classes=3, **how) as rec:
+        rec.cut(torch.zeros(n, 2), torch.arange(n))
+    words[2] = str(tmp_path / "told")
+    assert main([*words, str(tmp_path / "d"), "--classes", "4"]) == 2
+    assert "says that there are 3, got 4" in capsys.readouterr().err

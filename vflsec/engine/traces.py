@@ -21,6 +21,7 @@ from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.guesses import Source, freeze
 from vflsec.trace.apart import validate_apart
 from vflsec.trace.limits import Limits
+from vflsec.trace.manifest import Manifest
 from vflsec.trace.reader import Trace
 from vflsec.trace.views import OURS, Evidence, lacking
 from vflsec.view import View, as_needs
@@ -126,6 +127,7 @@ def infer(
     attacks: Sequence[str] = (),
     known_rows: int | None = None,
     together: Sequence[Sequence[str]] = (),
+    classes: int | None = None,
     limits: Limits | None = None,
     nonfinite: str = "refuse",
     models: Mapping[str, Any] | None = None,
@@ -141,6 +143,7 @@ def infer(
         known_rows: most labelled rows to use.
         together: observers of one trace that put together what they know, see
             :func:`vflsec.trace.join.join`.
+        classes: number of classes, for traces that do not say it.
         limits, nonfinite: as for reading a trace.
         models: {party: factory(schema)} for models that the trace cannot describe.
         trusted: skip the check in a process of its own.
@@ -148,12 +151,15 @@ def infer(
 
     Raises:
         TraceError: a trace is damaged.
-        ConfigError: the traces are not of one system.
+        ConfigError: the traces are not of one system, or say another number of classes.
     """
     checks = [
         {} if trusted else validate_apart(f, limits, nonfinite=nonfinite) for f in folders
     ]  # fmt: skip
     traces = [Trace.open(f, limits, verify=trusted) for f in folders]
+    if classes is not None:
+        for trace in traces:
+            trace.manifest = _with_classes(trace, classes)
     _one_system(traces)
     specs = specs_for(traces, attacks, known_rows, together)
     asked = prepared(specs)
@@ -167,6 +173,18 @@ def infer(
     notes = [*([] if attacks else _unasked()), *_both_ways(specs)]
     notes += [f"{t.folder.name}: {n}" for t in traces for n in dict.fromkeys(t.notes)]
     return freeze(out, sources, answers, notes)
+
+
+def _with_classes(trace: Trace, classes: int) -> Manifest:
+    """The trace's manifest, which says how many classes there are."""
+    check.integer("--classes", classes, low=2, high=100_000)
+    found = trace.manifest.classes
+    if found not in (None, classes):
+        raise ConfigError(
+            f"--classes: {trace.folder} says that there are {found}, got {classes}. The option is "
+            "for traces that do not say it; leave it out."
+        )
+    return trace.manifest.model_copy(update={"classes": classes})
 
 
 def _one_system(traces: Sequence[Trace]) -> None:

@@ -380,7 +380,7 @@ def lacking(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) ->
     if evidence.trace.manifest.classes is None and attack.target == "label":
         return "not-applicable", (
             f"{spec.name} needs the number of classes, which the manifest does not say. Record "
-            "with classes=N."
+            "with classes=N, or say it here (--classes N)."
         )
     reason = attack.pointless(view.facts)
     return ("not-applicable", reason) if reason else ("", "")
