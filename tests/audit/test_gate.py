@@ -7,10 +7,9 @@ import pytest
 from gate_rows import LIVE, STEADY, at, one, rows, task, verdicts_of
 from scipy import stats
 
-from vflsec.audit.alive import alive, place_of, titles
 from vflsec.audit.gate import Gate, Verdict, exit_code, judge
 from vflsec.audit.intervals import t_interval
-from vflsec.audit.leakage import is_undefended, results_frame, rows_of, summarise
+from vflsec.audit.leakage import is_undefended, results_frame, summarise
 from vflsec.audit.metrics import score
 from vflsec.errors import ConfigError
 from vflsec.guess import Guess, Truth
@@ -219,101 +218,6 @@ def test_advantage_is_taken_in_the_primary_metric_unless_told() -> None:
     assert one(records, Gate("leak_auc", max=0.55)).verdict == "PASS"
 
 
-def shown(records: list[dict[str, Any]], *control: dict[str, Any], **kw: Any) -> Any:
-    planted = summarise(results_frame(control)) if control else None
-    return alive(summarise(results_frame(records)), planted, **kw)
-
-
-def test_alive_on_own_data_or_in_the_positive_control() -> None:
-    own = [*rows(0.3), *rows(0.0, attack="norm"), *rows(0.001, attack="weak")]
-    plain = titles(shown(own))
-    assert {k: v[0] for k, v in plain.items()} == {"direction": True, "norm": False, "weak": False}
-    assert plain["direction"][1] == "advantage +0.300 on the undefended run, lower bound +0.293"
-    both = titles(shown(own, *rows(0.2, attack="norm", dataset="planted")))
-    assert {k: v[0] for k, v in both.items()} == {"direction": True, "norm": True, "weak": False}
-    assert "in the positive control" in both["norm"][1]
-    ((yes, why),) = shown(rows(0.3, defense="iso", strength=1.0)).values()
-    assert (yes, why) == (False, "it was never measured without a defense on two seeds or more")
-
-    def first(records: list[dict[str, Any]]) -> bool:
-        return bool(next(iter(shown(records).values()))[0])
-
-    assert not first(rows(0.3, (0.0,)))
-    assert first(rows(0.3, defense="iso", strength=0.0))
-
-
-def test_alive_is_told_of_one_place_and_never_pooled() -> None:
-    """An attack alive on one algorithm, data set, adversary or budget passes no gate elsewhere."""
-    gate = Gate(max=0.05)
-    for other in (
-        {"algorithm": "fedbcd"}, {"dataset": "bank"}, {"adversary": "shop"}, {"known_rows": 200},
-        {"attack_key": "of another section"},
-    ):  # fmt: skip
-        loud = rows(0.3, **other)  # type: ignore[arg-type]
-        records = [*loud, *rows(0.0, attack_key="b")]
-        places = shown(records)
-        assert [v[0] for v in places.values()] == [True, False]
-        summary = summarise(results_frame(records))
-        bare = rows_of(summary)[-1]
-        quiet = summary[summary["attack_key"] == "b"]
-        (verdict,) = judge(quiet, [gate], places)
-        assert verdict.verdict == "INCONCLUSIVE"
-        assert "Not shown to be alive" in verdict.reason
-        pooled = {place_of(bare): (True, "as the earlier rule had it")}
-        assert judge(quiet, [gate], pooled)[0].verdict == "PASS"
-
-
-def test_the_positive_control_is_of_the_same_algorithm_side_and_budget() -> None:
-    own = rows(0.0, known_rows=20)
-    planted = {"dataset": "planted", "adversary": "passive"}
-    sides = {"toy": "owner", "planted": "active"}
-    (place,) = shown(own)
-
-    def yes(**extra: Any) -> bool:
-        more = rows(0.3, **planted | {"known_rows": 20} | extra)
-        return bool(shown(own, *more, active=sides)[place][0])
-
-    assert yes()
-    assert yes(known_rows=None)  # it says nothing about a budget
-    assert not yes(algorithm="fedbcd")
-    assert not yes(known_rows=200)
-    assert not yes(adversary="active")
-
-
-def test_the_positive_control_is_of_the_same_grants() -> None:
-    """A leak found with the victim's own model says nothing of the attack without it."""
-    own = [*rows(0.0, attack_key="plain"), *rows(0.0, attack_key="white")]
-    planted = {"dataset": "planted", "adversary": "passive"}
-    more = [
-        *rows(0.3, attack_key="planted white", **planted),
-        *rows(0.0, attack_key="planted plain", **planted),
-    ]
-    grants = {
-        "white": {"peer_model": True, "victim": "shop"}, "planted white": {"peer_model": True},
-    }  # fmt: skip
-    found = shown(own, *more, grants=grants)
-    assert [(p.section, v[0]) for p, v in found.items()] == [("plain", False), ("white", True)]
-    assert list(titles(found, grants)) == [
-        "direction", "direction against shop with the others' models",
-    ]  # fmt: skip
-    assert list(titles(found)) == ["direction", "direction [white]"]
-
-
-def test_places_are_named_by_what_tells_them_apart() -> None:
-    records = [*rows(0.3), *rows(0.3, attack="norm"), *rows(0.3, attack="norm", algorithm="fedbcd")]
-    assert list(titles(shown(records))) == [
-        "direction", "norm trained by splitnn", "norm trained by fedbcd",
-    ]  # fmt: skip
-
-
-def test_alive_corrects_for_many_looks() -> None:
-    noise = np.array([-0.02, 0.0, 0.02, 0.01, -0.01])
-    shift = float(stats.t.isf(0.04, 4)) * noise.std(ddof=1) / np.sqrt(5)
-    assert titles(shown(rows(shift, noise)))["direction"][0]
-    looks = [r for i in range(5) for r in rows(shift, noise, phase=f"p{i}")]
-    assert not titles(shown(looks))["direction"][0]
-
-
 def test_a_perfect_leak_in_reverse_is_never_a_pass() -> None:
     """AUC 0.000 on five seeds against own means of 0.62: turned round it is the label."""
     own = {"logistic": {"value": 0.62, "cv": 0.6}, "majority": {"value": 0.5, "cv": 0.5}}
@@ -338,76 +242,6 @@ def test_a_perfect_leak_in_reverse_is_never_a_pass() -> None:
         assert one([*rows(-0.003), *few], gate).verdict == "PASS"  # no more than chance does
     many = rows(-0.5, chance=0.9, metric="accuracy", primary="accuracy")
     assert one(many, Gate(max=0.1)).verdict == "PASS"  # more than two classes: no way round
-
-
-def hits(scores: Any, y: Any, seed: int) -> list[dict[str, Any]]:
-    """AUC and hits at 1 % false alarms of real scores (n,), as rows of results."""
-    n = np.arange(len(y))
-    found = score(
-        Guess("label", n, scores), Truth("label", n, y), n, classes=2,
-        prior=np.bincount(y) / len(y), metrics=["auc", "tpr_at_1pct_fpr"],
-    )  # fmt: skip
-    own = {"auc": 0.5, "tpr_at_1pct_fpr": 0.01}
-    return [
-        r | {
-            "cell": f"{seed}", "seed": seed, "metric": f.metric, "primary": "auc",
-            "value": f.value, "turned": f.turned, "chance": f.chance,
-            "controls": {"majority": {"value": own[f.metric], "cv": None}},
-        }
-        for f in found
-        for r in rows(0.0, (0.0,))
-    ]  # fmt: skip
-
-
-HITS = (Gate("tpr_at_1pct_fpr", max=0.05), Gate(max=0.05, of="tpr_at_1pct_fpr"))
-
-
-def test_surest_rows_in_reverse_are_never_a_pass() -> None:
-    """AUC 0.57 on five seeds, and a fifth of the positives, alone at the bottom, named by nothing:
-    turned round they are named without a false alarm. Both gates passed.
-    """
-    draw = np.random.default_rng(0)
-    records = []
-    for seed in range(5):
-        y = (draw.random(600) < 0.3).astype(int)
-        scores = draw.normal(size=600) + 0.8 * y
-        scores[(draw.random(600) < 0.2) & (y == 1)] -= 9
-        records += hits(scores, y, seed)
-    by = {m: [r for r in records if r["metric"] == m] for m in ("auc", "tpr_at_1pct_fpr")}
-    assert np.mean([r["value"] for r in by["auc"]]) > 0.53
-    assert max(r["value"] for r in by["tpr_at_1pct_fpr"]) < 0.1
-    assert min(r["turned"] for r in by["tpr_at_1pct_fpr"]) > 0.15
-    wide = (Gate("tpr_at_1pct_fpr", max=0.12), Gate(max=0.12, of="tpr_at_1pct_fpr"))
-    for gate in wide:
-        found = one(records, gate)
-        assert found.verdict == "INCONCLUSIVE"
-        assert "ranks in reverse: turned round it would be 0." in found.reason
-        assert one([r | {"turned": None} for r in records], gate).verdict == "PASS"  # as it was
-    assert all(r["turned"] is None for r in by["auc"])  # 1 less the value says it
-
-
-def test_looking_at_both_ends_accuses_no_guesses() -> None:
-    """Of 200 audits of scores that know nothing none fails, and nearly all pass at 0.05; both ends
-    name as many as each other, about the 1 % of chance.
-    """
-    draw = np.random.default_rng(1)
-    seen: dict[str, list[float]] = {"value": [], "turned": []}
-    verdicts = []
-    for _ in range(200):
-        records = []
-        for seed in range(5):
-            records += hits(draw.normal(size=600), (draw.random(600) < 0.3).astype(int), seed)
-        few = [r for r in records if r["metric"] == "tpr_at_1pct_fpr"]
-        for key in seen:
-            seen[key] += [r[key] for r in few]
-        verdicts += [one(records, gate).verdict for gate in HITS]
-    assert verdicts.count("FAIL") == 0
-    assert verdicts.count("PASS") >= 0.98 * len(verdicts)
-    both = {key: np.mean(v) for key, v in seen.items()}
-    error = np.std(seen["value"]) / np.sqrt(len(seen["value"]))
-    assert abs(both["value"] - both["turned"]) < 4 * np.sqrt(2) * error
-    # 4 of 420 are allowed: the k-th largest of m is beaten by 5/421 of others
-    assert both["value"] == pytest.approx(5 / 421, abs=4 * error + 5e-4)
 
 
 def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:

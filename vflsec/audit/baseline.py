@@ -28,7 +28,8 @@ from vflsec.audit import controls, intervals, wording
 from vflsec.audit.alive import Alive, place_of
 from vflsec.audit.change import Change, Seeds, change, least
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_ROWS, MIN_SEEDS, PASS, Gate, Verdict
-from vflsec.audit.leakage import TRAINING, reversible, rows_of
+from vflsec.audit.leakage import TRAINING, rows_of
+from vflsec.audit.reverse import reversible
 from vflsec.errors import ConfigError
 from vflsec.files import read_text, write_atomic
 

@@ -8,15 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec.audit.leakage import (
-    POINT,
-    TRAINING,
-    UNDEFENDED,
-    clean,
-    is_undefended,
-    reversible,
-    rows_of,
-)
+from vflsec.audit.leakage import POINT, TRAINING, UNDEFENDED, clean, is_undefended, rows_of
+from vflsec.audit.reverse import reversible
 from vflsec.audit.summary import cap, dcs
 
 __all__ = ["curves"]

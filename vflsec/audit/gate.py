@@ -27,8 +27,9 @@ from vflsec.audit import intervals, wording
 from vflsec.audit.alive import Alive, Place, place_of
 from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses
-from vflsec.audit.leakage import POINT, UNDEFENDED, is_undefended, reversible, rows_of
+from vflsec.audit.leakage import POINT, UNDEFENDED, is_undefended, rows_of
 from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.reverse import reversible
 from vflsec.audit.wording import TASK, Candidate
 
 __all__ = ["LEAST_CONFIDENCE", "MIN_ROWS", "MIN_SEEDS", "Gate", "Verdict", "exit_code", "judge",

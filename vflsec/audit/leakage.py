@@ -18,13 +18,13 @@ import pandas as pd
 
 from vflsec import check
 from vflsec.audit import controls as ctl
-from vflsec.audit import intervals
+from vflsec.audit import intervals, reverse
 from vflsec.audit.controls import Leakage
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.cell import TURNED, CellResult, DefenseSpec, Measure, victims
 
 __all__ = ["COLUMNS", "POINT", "TRAINING", "UNDEFENDED", "clean", "defense_point", "is_undefended",
-           "records", "results_frame", "reversible", "rows_of", "summarise"]  # fmt: skip
+           "records", "results_frame", "rows_of", "summarise"]  # fmt: skip
 
 UNDEFENDED = "none"
 """Name of having no defense."""
@@ -54,8 +54,6 @@ TRAINING = ("dataset", "algorithm", "defense", "strength")
 """What identifies a training: everything but the seed."""
 _OFF = re.compile(r"[( ]strength=-?0(\.0*)?[,)]")
 """A defense in the label of a stack that is off; the swept one has no strength there."""
-_RANKINGS = ("auc", "leak_auc", "concordance")
-_REVERSIBLE = (*_RANKINGS, "accuracy", "balanced_accuracy")
 
 
 def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
@@ -250,29 +248,6 @@ def _leakage(leak: Leakage | None, confidence: float, metric: str) -> dict[str, 
     }
 
 
-def reversible(row: Mapping[str, Any]) -> bool:
-    """Whether an answer turned round would have 1 less this figure: two classes, no threshold."""
-    return row["metric"] in _REVERSIBLE and row["primary"] in _RANKINGS
-
-
-def _turned(point: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-    """By seed the figure of the answer turned round; empty where there is no such thing."""
-    if not point["attack"]:
-        return {}
-    if reversible(point):
-        return {s: 1 - v for s, v in _by_seed(rows, "value").items()}
-    return _by_seed([r for r in rows if "turned" in r], "turned")
-
-
-def _mirrored(
-    turned: Mapping[int, float], own: ctl.Paired, leak: Leakage | None
-) -> dict[int, float]:
-    if leak is None:
-        return {}
-    control = own[leak.ahead.name]
-    return {s: v - control[s] for s, v in turned.items() if s in control}
-
-
 def clean(value: Any) -> Any:
     """None for NaN, which tables hold where there is no number."""
     return None if isinstance(value, float) and math.isnan(value) else value
@@ -281,7 +256,7 @@ def clean(value: Any) -> Any:
 def _by_seed(rows: Iterable[Mapping[str, Any]], column: str) -> dict[int, float]:
     found: dict[int, list[float]] = defaultdict(list)
     for r in rows:
-        if clean(r[column]) is not None:
+        if clean(r.get(column)) is not None:
             found[int(r["seed"])].append(float(r[column]))
     return {seed: float(np.mean(v)) for seed, v in sorted(found.items())}
 
@@ -373,7 +348,8 @@ def summarise(
         u, phase, split = task.find(first)
         main = task.metric.get(first["dataset"], "")
         base = task.reference(first, phase, split)
-        values, turned = _by_seed(ok, "value"), _turned(first, ok)
+        values = _by_seed(ok, "value")
+        turned = reverse.turned(first, values, _by_seed(ok, "turned"))
         bad = {r["seed"] for r in of if r["status"] == "error"}
         ahead = named.get(ctl.control_set(ok[0]), "") if ok and first["attack"] else ""
         gained, own = ctl.advantages(ok) if first["attack"] else ({}, {})
@@ -401,7 +377,7 @@ def summarise(
             | _leakage(leak, confidence, first["metric"])
             | {"worst_seed": ctl.worst(gained)}
             | _mean("turned", turned, confidence, first["metric"])
-            | _mean("mirrored", _mirrored(turned, own, leak), confidence, "advantage")
+            | _mean("mirrored", reverse.mirrored(turned, own, leak), confidence, "advantage")
             | {"utility_metric": main}
             | _mean("utility", u, confidence, main)
             | _mean("utility_drop", {s: base[s] - u[s] for s in u if s in base}, confidence,

@@ -1,0 +1,108 @@
+"""Which attacks are shown to work, and where: nothing is pooled over places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gate_rows import rows
+from scipy import stats
+
+from vflsec.audit.alive import alive, place_of, titles
+from vflsec.audit.gate import Gate, judge
+from vflsec.audit.leakage import results_frame, rows_of, summarise
+
+
+def shown(records: list[dict[str, Any]], *control: dict[str, Any], **kw: Any) -> Any:
+    planted = summarise(results_frame(control)) if control else None
+    return alive(summarise(results_frame(records)), planted, **kw)
+
+
+def test_alive_on_own_data_or_in_the_positive_control() -> None:
+    own = [*rows(0.3), *rows(0.0, attack="norm"), *rows(0.001, attack="weak")]
+    plain = titles(shown(own))
+    assert {k: v[0] for k, v in plain.items()} == {"direction": True, "norm": False, "weak": False}
+    assert plain["direction"][1] == "advantage +0.300 on the undefended run, lower bound +0.293"
+    both = titles(shown(own, *rows(0.2, attack="norm", dataset="planted")))
+    assert {k: v[0] for k, v in both.items()} == {"direction": True, "norm": True, "weak": False}
+    assert "in the positive control" in both["norm"][1]
+    ((yes, why),) = shown(rows(0.3, defense="iso", strength=1.0)).values()
+    assert (yes, why) == (False, "it was never measured without a defense on two seeds or more")
+
+    def first(records: list[dict[str, Any]]) -> bool:
+        return bool(next(iter(shown(records).values()))[0])
+
+    assert not first(rows(0.3, (0.0,)))
+    assert first(rows(0.3, defense="iso", strength=0.0))
+
+
+def test_alive_is_told_of_one_place_and_never_pooled() -> None:
+    """An attack alive on one algorithm, data set, adversary or budget passes no gate elsewhere."""
+    gate = Gate(max=0.05)
+    for other in (
+        {"algorithm": "fedbcd"}, {"dataset": "bank"}, {"adversary": "shop"}, {"known_rows": 200},
+        {"attack_key": "of another section"},
+    ):  # fmt: skip
+        loud = rows(0.3, **other)  # type: ignore[arg-type]
+        records = [*loud, *rows(0.0, attack_key="b")]
+        places = shown(records)
+        assert [v[0] for v in places.values()] == [True, False]
+        summary = summarise(results_frame(records))
+        bare = rows_of(summary)[-1]
+        quiet = summary[summary["attack_key"] == "b"]
+        (verdict,) = judge(quiet, [gate], places)
+        assert verdict.verdict == "INCONCLUSIVE"
+        assert "Not shown to be alive" in verdict.reason
+        pooled = {place_of(bare): (True, "as the earlier rule had it")}
+        assert judge(quiet, [gate], pooled)[0].verdict == "PASS"
+
+
+def test_the_positive_control_is_of_the_same_algorithm_side_and_budget() -> None:
+    own = rows(0.0, known_rows=20)
+    planted = {"dataset": "planted", "adversary": "passive"}
+    sides = {"toy": "owner", "planted": "active"}
+    (place,) = shown(own)
+
+    def yes(**extra: Any) -> bool:
+        more = rows(0.3, **planted | {"known_rows": 20} | extra)
+        return bool(shown(own, *more, active=sides)[place][0])
+
+    assert yes()
+    assert yes(known_rows=None)  # it says nothing about a budget
+    assert not yes(algorithm="fedbcd")
+    assert not yes(known_rows=200)
+    assert not yes(adversary="active")
+
+
+def test_the_positive_control_is_of_the_same_grants() -> None:
+    """A leak found with the victim's own model says nothing of the attack without it."""
+    own = [*rows(0.0, attack_key="plain"), *rows(0.0, attack_key="white")]
+    planted = {"dataset": "planted", "adversary": "passive"}
+    more = [
+        *rows(0.3, attack_key="planted white", **planted),
+        *rows(0.0, attack_key="planted plain", **planted),
+    ]
+    grants = {
+        "white": {"peer_model": True, "victim": "shop"}, "planted white": {"peer_model": True},
+    }  # fmt: skip
+    found = shown(own, *more, grants=grants)
+    assert [(p.section, v[0]) for p, v in found.items()] == [("plain", False), ("white", True)]
+    assert list(titles(found, grants)) == [
+        "direction", "direction against shop with the others' models",
+    ]  # fmt: skip
+    assert list(titles(found)) == ["direction", "direction [white]"]
+
+
+def test_places_are_named_by_what_tells_them_apart() -> None:
+    records = [*rows(0.3), *rows(0.3, attack="norm"), *rows(0.3, attack="norm", algorithm="fedbcd")]
+    assert list(titles(shown(records))) == [
+        "direction", "norm trained by splitnn", "norm trained by fedbcd",
+    ]  # fmt: skip
+
+
+def test_alive_corrects_for_many_looks() -> None:
+    noise = np.array([-0.02, 0.0, 0.02, 0.01, -0.01])
+    shift = float(stats.t.isf(0.04, 4)) * noise.std(ddof=1) / np.sqrt(5)
+    assert titles(shown(rows(shift, noise)))["direction"][0]
+    looks = [r for i in range(5) for r in rows(shift, noise, phase=f"p{i}")]
+    assert not titles(shown(looks))["direction"][0]

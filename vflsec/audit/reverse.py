@@ -1,0 +1,48 @@
+"""Answers turned round: a ranking in reverse is a leak to whoever knows which way round it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vflsec.audit.controls import Leakage, Paired
+
+__all__ = ["mirrored", "reversible", "turned"]
+
+_RANKINGS = ("auc", "leak_auc", "concordance")
+_REVERSIBLE = (*_RANKINGS, "accuracy", "balanced_accuracy")
+
+
+def reversible(row: Mapping[str, Any]) -> bool:
+    """Whether an answer turned round would have 1 less this figure: two classes, no threshold."""
+    return row["metric"] in _REVERSIBLE and row["primary"] in _RANKINGS
+
+
+def turned(
+    point: Mapping[str, Any], values: Mapping[int, float], measured: Mapping[int, float]
+) -> dict[int, float]:
+    """By seed the figure of the answer turned round; empty where there is no such thing.
+
+    Args:
+        point: of an attack, else there is none.
+        values: by seed.
+        measured: by seed what was measured of the answer turned round, where the value does not
+            tell it.
+    """
+    if not point["attack"]:
+        return {}
+    return {s: 1 - v for s, v in values.items()} if reversible(point) else dict(measured)
+
+
+def mirrored(turned: Mapping[int, float], own: Paired, leak: Leakage | None) -> dict[int, float]:
+    """By seed its advantage over the control that was named beforehand.
+
+    Args:
+        turned: of :func:`turned`.
+        own: figures of the controls by name and seed.
+        leak: over all controls; None where there is none.
+    """
+    if leak is None:
+        return {}
+    control = own[leak.ahead.name]
+    return {s: v - control[s] for s, v in turned.items() if s in control}
