@@ -151,3 +151,27 @@ def test_an_exchange_that_comes_again_now_and_then_is_said(tmp_path: Path) -> No
     _, notes = auc(tmp_path)
     (said,) = [n for n in notes if "no attack looked at" in n]
     assert "gradient messages that came for the same rows 2 times in a step are of other" in said
+
+
+@pytest.mark.parametrize("label_first", [True, False])
+def test_attacks_that_replay_gradients_take_one_exchange_at_a_time(
+    tmp_path: Path, label_first: bool
+) -> None:
+    """Two gradients for one embedding are twice as wide: they could not be replayed (an error)."""
+    g = torch.Generator().manual_seed(0)
+    w = torch.randn(2, 3, generator=g)
+    hot = torch.eye(2)[torch.from_numpy(Y)]
+    with recording(tmp_path) as rec:
+        for rows in torch.randperm(N, generator=g).split(32):
+            z = rec.cut(torch.randn(len(rows), 3, generator=g).requires_grad_(), rows)
+            told = (torch.softmax(z.detach() @ w.T, 1) - hot[rows]) @ w
+            noise = 30 * torch.randn(len(rows), 3, generator=g)
+            for gradient in (told, noise) if label_first else (noise, told):
+                z.backward(gradient, retain_graph=True)
+    names = ("exploit", "unsplit")
+    guesses = infer([tmp_path / "t"], tmp_path / "g", attacks=names, trusted=True)
+    write_truth(tmp_path / "y", np.arange(N), Y)
+    found = score(guesses, [tmp_path / "y"], tmp_path / "o").results.query("metric == 'auc'")
+    by = dict(zip(found.attack, found.value, strict=True))
+    assert set(by) == {"exploit", "exploit(scaled=True)", "unsplit"}
+    assert min(by.values()) > 0.95

@@ -1,13 +1,68 @@
-"""How well label logits replay gradients behind tops that stay as they are, without a network."""
+"""Replaying received gradients: which exchange they came in, and how well label logits do it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
+from vflsec.attack import Attack
+from vflsec.guess import Guess
 from vflsec.nn.replicas import Replicas
+from vflsec.view import View
 
-__all__ = ["misfits", "slopes"]
+__all__ = ["by_exchange", "misfits", "slopes"]
+
+
+def by_exchange(
+    attack: Attack, views: Sequence[View], rngs: Sequence[torch.Generator], form: str
+) -> list[Guess] | None:
+    """Answers where gradients come several times for one embedding, each made of one exchange.
+
+    Of a view's answers, all from the same random draws, the one is given that replays its exchange
+    best (note ``misfit``). None where gradients come once.
+
+    Args:
+        attack: replays gradients (n, d) of embeddings (n, d).
+        form: of both messages.
+    """
+    parts = [_exchanges(view, form) for view in views]
+    if all(len(some) == 1 for some in parts):
+        return None
+    return [
+        min(
+            attack.infer_many(some, [rng.clone_state() for _ in some]),
+            key=lambda guess: float(guess.notes["misfit"]),
+        )
+        for some, rng in zip(parts, rngs, strict=True)
+    ]
+
+
+def _exchanges(view: View, form: str) -> list[View]:
+    """The view with the gradients of one exchange at a time; itself where there is one."""
+    keys = {p: ("received", "gradient", form, p) for p in view.adversary}
+    sent = {p: view.tables.get(("sent", "embedding", form, p)) for p in view.adversary}
+    wide: dict[str, tuple[Tensor, int]] = {}
+    for p, key in keys.items():
+        own = sent[p]
+        if own is None or key not in view.tables:
+            return [view]
+        wide[p] = view.tables[key].tensor.flatten(1), own.tensor.flatten(1).shape[1]
+    times = {g.shape[1] / max(d, 1) for g, d in wide.values()}
+    count = times.pop()
+    if times or count < 2 or count != int(count):
+        return [view]
+    out = []
+    for k in range(int(count)):
+        mine = {
+            keys[p]: replace(view.tables[keys[p]], tensor=g[:, k * d : (k + 1) * d])
+            for p, (g, d) in wide.items()
+        }
+        out.append(replace(view, tables=MappingProxyType({**view.tables, **mine})))
+    return out
 
 
 def slopes(
