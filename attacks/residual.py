@@ -82,7 +82,7 @@ class Residual(Attack):
         def columns(variant: str, at: Tensor) -> Tensor:
             found = [whole.of_rows(at).flatten(1).double() @ u]
             if variant == "both":
-                found.append(sent.of_rows(at).flatten(1).double() @ u)
+                found.append(_along(sent.of_rows(at).flatten(1).double(), u))
             elif variant == "mean":
                 found.append(mean.of_rows(at).flatten(1).double() @ u)
                 found.append(sent.of_rows(at).flatten(1).double())
@@ -97,6 +97,15 @@ class Residual(Attack):
 def _directions(g: Tensor, most: int) -> Tensor:
     """Leading right singular directions of gradients (n, d), (d, k) with k <= `most`."""
     return torch.linalg.eigh(g.T @ g).eigenvectors[:, -most:].flip(1)
+
+
+def _along(z: Tensor, u: Tensor) -> Tensor:
+    """Embeddings (n, d) along directions (d, k) of their gradients.
+
+    Where several gradients come for an embedding, `u` is as many times as high, each part of one.
+    """
+    parts = u.split(z.shape[1]) if len(u) % z.shape[1] == 0 else ()
+    return torch.cat([z @ part for part in parts] or [z[:, :0]], dim=1)
 
 
 def _undivided(table: Table, view: View) -> Table:

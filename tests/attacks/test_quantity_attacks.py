@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -218,3 +219,21 @@ def test_without_a_peer_it_is_the_active_party_alone_bit_for_bit() -> None:
     figures = [[m.value for m in r.measures if m.metric in ("r2", "mae")] for r in (a, b)]
     assert figures[0] == figures[1]
     assert len(figures[0]) == 4
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_residuals_are_found_in_either_of_two_gradients(first: bool) -> None:
+    """Two gradients for one embedding are twice as wide, which ended in an error."""
+    view, y = linear_view(n=200, q=40)
+    tables = {}
+    for key, table in view.tables.items():
+        if key[1] == "gradient":
+            size = table.tensor.square().mean().sqrt()
+            noise = size * torch.randn(table.tensor.shape, generator=rng(2), dtype=torch.float64)
+            both = (table.tensor, noise) if first else (noise, table.tensor)
+            table = replace(table, tensor=torch.cat(both, dim=1))
+        tables[key] = table
+    guess = registry.attacks.create("residual").infer(
+        replace(view, tables=MappingProxyType(tables)), rng()
+    )
+    assert abs(np.corrcoef(guess.scores, y[guess.rows].numpy())[0, 1]) > 0.9
