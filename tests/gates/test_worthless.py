@@ -156,3 +156,20 @@ def test_at_few_positives_accuracy_cannot_rise_by_the_limit(
     assert v.verdict == "PASS"
     assert said in v.warning
     assert bool(v.warning) == bool(said)
+
+
+@pytest.mark.parametrize(("utility", "warns"), [(0.5, True), (0.8, False)])
+def test_where_nothing_was_learned_a_defense_costs_nothing(utility: float, warns: bool) -> None:
+    """The undefended training stands at guessing, and every defense passed as free."""
+    rows = [
+        {"cell": f"{s}{strength}", "dataset": "toy", "algorithm": "splitnn", "seed": s,
+         "split": "test", "metric": "auc", "n": 500, "chance": 0.5, "defense": "iso",
+         "strength": strength, "value": utility + 0.01 * (s - 1)}
+        for s in range(3)
+        for strength in (0.0, 5.0)
+    ]  # fmt: skip
+    summary = summarise(results_frame(rows))
+    (v,) = judge(summary, [Gate("utility_drop", max=0.1, strength=5.0)], {})
+    assert v.verdict == "PASS"
+    assert ("not shown to predict better than guessing (auc 0.50" in v.warning) == warns
+    assert v.warning.endswith("so there is nothing to lose") == warns

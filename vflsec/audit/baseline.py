@@ -238,9 +238,11 @@ def _lost(frame: pd.DataFrame) -> dict[Key, str]:
 def _worth(points: pd.DataFrame | None) -> dict[Key, str]:
     """By training, why what passes there tells nothing of a system that works; '' if nothing."""
     rows = [] if points is None else rows_of(points)
-    chance = wording.guessed(rows)
+    guessing = wording.Guessing.by_training(rows)
     return {
-        _of(r, TRAINING): wording.worthless(r, _gate(LEAST), chance.get(r["dataset"]))
+        _of(r, TRAINING): wording.worthless(
+            r, _gate(LEAST), guessing.get((r["dataset"], r["algorithm"]))
+        )
         for r in rows
         if r["attack"]
     }

@@ -183,9 +183,9 @@ class Verdict:
             chance of 0.8, from the spread over seeds; empty where the gate asks about no attack.
         dosed: the same by planted leaks laid over what the attack saw; None where none was found,
             without the attacks that were not dosed.
-        warning: of a PASS, that this audit would only have found a leak above the limit, or that
-            the system is not shown to predict better than guessing, or that the figure is a lower
-            bound or cannot rise by the limit.
+        warning: of a PASS, why it says little: this audit would only have found a leak above the
+            limit, the system (or for its cost the undefended one) is not shown to beat guessing,
+            the figure is a lower bound, or it cannot rise by the limit.
     """
 
     gate: Gate
@@ -279,7 +279,7 @@ def _judge(
     rows: Sequence[Mapping[str, Any]], gate: Gate, alive: Alive, doses: Doses
 ) -> list[Verdict]:
     points: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
-    guessed = wording.guessed(rows)
+    guessing = wording.Guessing.by_training(rows)
     rankings = {_answer(r): r for r in rows if r["metric"] == r["primary"] and reversible(r)}
     for r in rows:
         if selected(r, gate):
@@ -289,7 +289,7 @@ def _judge(
         reason = f"Nothing that was measured answers the gate '{gate.label}'."
         return [Verdict(gate, INCONCLUSIVE, None, None, None, gate.threshold, 0, reason)]
     return [
-        _point(key, of, gate, alive, doses, rankings, guessed.get(key[0]))
+        _point(key, of, gate, alive, doses, rankings, guessing.get(key[:2]))
         for key, of in points.items()
     ]
 
@@ -338,7 +338,7 @@ def _point(
     alive: Alive,
     doses: Doses,
     rankings: Mapping[Any, Mapping[str, Any]],
-    guessed: float | None = None,
+    guessing: wording.Guessing | None = None,
 ) -> Verdict:
     pairs = [(r, _candidate(r, gate, alive, rankings)) for r in rows]
     found = [c for _, c in pairs if c is not None]
@@ -409,7 +409,7 @@ def _point(
             lead, verdict = blind.lead, INCONCLUSIVE
             reason = f"Too little to pass on: {blind.says}."
     if verdict == PASS:
-        idle = (wording.worthless(found[0].row, gate, guessed), wording.cramped(found, gate))
+        idle = (wording.worthless(found[0].row, gate, guessing), wording.cramped(found, gate))
         warned += filter(None, idle)
         reason += "".join(f" {said[0].upper()}{said[1:]}." for said in idle if said)
     sign = 1 if gate.max is not None else -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vflsec.audit import intervals
 from vflsec.audit.controls import Against, Leakage, leaks
 from vflsec.audit.dosing import Doses, place_key
+from vflsec.audit.leakage import is_undefended
 from vflsec.audit.metrics import METRICS, reach
 
 if TYPE_CHECKING:
@@ -212,35 +214,60 @@ _BOUNDS_NOTHING = (
 )
 
 
-def guessed(rows: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
-    """What guessing reaches in the metric of the main task, by data set, told from its points."""
-    main = (r for r in rows if not r["attack"] and r["metric"] == r["utility_metric"])
-    return {r["dataset"]: r["chance"] for r in main}
+@dataclass(frozen=True)
+class Guessing:
+    """What guessing reaches in the main task, and points of the training without a defense."""
+
+    reaches: float | None
+    bare: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def by_training(cls, rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Guessing]:
+        """By data set and algorithm, told from the points of the main task."""
+        main: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+        for r in rows:
+            if not r["attack"] and r["metric"] == r["utility_metric"]:
+                main[r["dataset"], r["algorithm"]].append(r)
+        return {
+            key: cls(of[0]["chance"], [r for r in of if is_undefended(r)])
+            for key, of in main.items()
+        }
+
+    def unbeaten(self, row: Mapping[str, Any]) -> str:
+        """That the main task of a point is not shown to be above guessing, in words; or ''."""
+        metric, bound = row["utility_metric"], row["utility_lower"]
+        if metric not in METRICS or self.reaches is None or not METRICS[metric].larger_is_better:
+            return ""
+        if bound is None or bound != bound or bound > self.reaches:
+            return ""
+        return (
+            f"is not shown to predict better than guessing ({metric} {row['utility']:.2f}, by "
+            f"guessing {self.reaches:.2f})"
+        )
 
 
-def worthless(row: Mapping[str, Any], gate: Gate, guessed: float | None) -> str:
+def worthless(row: Mapping[str, Any], gate: Gate, guessing: Guessing | None) -> str:
     """Why a PASS at this point tells nothing of a system that works, in words; '' if nothing does.
 
     Args:
         row: a point of the training.
         gate: what was asked.
-        guessed: what guessing reaches in the metric of the main task, if that is known.
+        guessing: what it reaches there; None where there is no main task.
     """
-    metric = row["utility_metric"]
     if gate.metric == "epsilon_lower":
         return _BOUNDS_NOTHING if gate.max is not None else ""
-    if metric not in METRICS or guessed is None or not METRICS[metric].larger_is_better:
+    if guessing is None:
         return ""
     if gate.metric == "utility":
-        low = gate.min is not None and gate.min <= guessed
-        return f"guessing reaches {metric} {guessed:.3g}, so the limit asks for nothing" * low
-    bound = row["utility_lower"]
-    if gate.metric in TASK or bound is None or bound != bound or bound > guessed:
-        return ""
-    return (
-        f"the system is not shown to predict better than guessing ({metric} {row['utility']:.2f}, "
-        f"by guessing {guessed:.2f}), and this tells nothing of one that does"
-    )
+        reached = guessing.reaches
+        low = gate.min is not None and reached is not None and gate.min <= reached
+        said = f"guessing reaches {row['utility_metric']} {reached:.3g}" if low else ""
+        return f"{said}, so the limit asks for nothing" if low else ""
+    if gate.metric == "utility_drop":
+        said = next(filter(None, map(guessing.unbeaten, guessing.bare)), "")
+        return f"the system without a defense {said}, so there is nothing to lose" if said else ""
+    said = guessing.unbeaten(row)
+    return f"the system {said}, and this tells nothing of one that does" if said else ""
 
 
 def cramped(found: Sequence[Candidate], gate: Gate) -> str:
