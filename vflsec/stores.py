@@ -85,7 +85,7 @@ class Dense:
         part = slice(r * self.n, (r + 1) * self.n)
         count = self.count[part]
         rows = torch.nonzero(count > 0).squeeze(1)
-        value = self.value[part][rows]
+        value = self.value[part].index_select(0, rows)
         if self.sums:
             weight = count[rows].to(value.dtype)
             value = value / weight.reshape(-1, *([1] * (value.dim() - 1)))

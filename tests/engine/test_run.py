@@ -19,6 +19,7 @@ from engine_fakes import SCENARIO, Trainer, backend
 
 import vflsec
 from vflsec.audit.result import Audit
+from vflsec.engine import run
 from vflsec.engine.folder import OUR_FILES
 from vflsec.engine.run import Interrupted
 from vflsec.errors import ConfigError, VflsecError
@@ -114,6 +115,17 @@ def test_replicas_bound_the_cells_of_one_call(tmp_path: Path) -> None:
     trainer = Trainer()
     audit(tmp_path, trainer, replicas=4)
     assert [len(cells) for cells, _ in trainer.calls] == [3, 3, 3]
+
+
+def test_unfinished_results_are_exported_between_works_and_not_after_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    trainer = Trainer()
+    monkeypatch.setattr(run._Exports, "maybe", lambda self: asked.append(len(trainer.calls)))
+    audit(tmp_path, trainer)
+    assert len(trainer.calls) == 2  # the cohort and its reference
+    assert asked == [1]  # after the second everything is judged and exported anyway
 
 
 def test_ctrl_c_keeps_what_is_finished_and_says_how_much(tmp_path: Path) -> None:

@@ -216,7 +216,8 @@ def _work(
 
         def finished(work: Work) -> None:
             reporter.finish(work)
-            exports.maybe()
+            if pool is not None or work is not works[-1]:  # then the results are judged anyway
+                exports.maybe()
 
         if pool is not None:
             run_parallel(
