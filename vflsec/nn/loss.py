@@ -13,12 +13,18 @@ from torch import Tensor
 
 from vflsec.nn.graph import without_graph
 
-__all__ = ["cross_entropy", "slope"]
+__all__ = ["cross_entropy", "log_shares", "slope", "through"]
 
 
-def _log_shares(logits: Tensor) -> Tensor:
+def log_shares(logits: Tensor) -> Tensor:
     """Log-softmax of logits (R, b, C), as (R, C, b)."""
     return torch.log_softmax(logits.transpose(1, 2).contiguous(), 1)
+
+
+def through(log_p: Tensor, by: Tensor) -> Tensor:
+    """Gradient (R, b, C) by the logits of what has the gradient `by` (R, C, b) by `log_p`."""
+    back = torch._log_softmax_backward_data(by, log_p, 1, log_p.dtype)
+    return back.transpose(1, 2).contiguous()  # products on anything else may round otherwise
 
 
 def _back(log_p: Tensor, y: Tensor, scale: Tensor | float) -> Tensor:
@@ -38,7 +44,7 @@ def _back(log_p: Tensor, y: Tensor, scale: Tensor | float) -> Tensor:
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, y: Tensor) -> Tensor:
-        log_p = _log_shares(logits)
+        log_p = log_shares(logits)
         ctx.save_for_backward(logits, y, log_p)
         return _losses(log_p, y)
 
@@ -47,7 +53,7 @@ class _CrossEntropy(torch.autograd.Function):
         logits, y, log_p = ctx.saved_tensors
         if torch.is_grad_enabled():  # somebody differentiates this once more
             (out,) = torch.autograd.grad(
-                _losses(_log_shares(logits), y), logits, rows, create_graph=True
+                _losses(log_shares(logits), y), logits, rows, create_graph=True
             )
             return out, None
         return _back(log_p, y, rows.unsqueeze(1)), None
@@ -62,7 +68,7 @@ def _losses(log_p: Tensor, y: Tensor) -> Tensor:
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Cross entropy of each row, (R, b); logits (R, b, C), `y` (R, b) int64 or (R, b, C) shares."""
     if y.requires_grad:
-        return _losses(_log_shares(logits), y)
+        return _losses(log_shares(logits), y)
     made: Tensor = _CrossEntropy.apply(logits, y if y.dim() == 2 else y.to(logits))
     return made
 
@@ -70,4 +76,4 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 @without_graph
 def slope(logits: Tensor, y: Tensor) -> Tensor:
     """Gradient (R, b, C) of the mean cross entropy of every replica; `y` as there."""
-    return _back(_log_shares(logits), y, 1.0 / y.shape[1])
+    return _back(log_shares(logits), y, 1.0 / y.shape[1])

@@ -31,6 +31,7 @@ from vflsec.nn import optim
 from vflsec.nn.completion import Fitted, answers, cv_score, folds_of
 from vflsec.nn.flat import blocks
 from vflsec.nn.graph import without_graph
+from vflsec.nn.loss import log_shares, through
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
 from vflsec.rng import as_global
@@ -311,14 +312,11 @@ def losses(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tens
 def slopes(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tensor:
     """Gradient (R, 2b, C) of the sum of :func:`losses` by its logits.
 
-    By hand, as its graph of a dozen small nodes takes longer than the step's matrix products, and
-    with the classes first, as kernels take twice as long along a short last axis.
+    By hand, as its graph of a dozen small nodes takes longer than the step's matrix products.
     """
-    first, aim = logits.movedim(-1, 0).contiguous(), target.movedim(-1, 0)
-    log_p = torch.log_softmax(first, 0)
-    slope = aim * (-1 / labelled)
+    log_p, aim = log_shares(logits), target.transpose(1, 2)  # (R, C, 2b)
+    by = aim * (-1 / labelled)
     p = log_p[..., labelled:].exp()
-    share = first.new_tensor(weight) / p[:, 0].numel()
-    slope[..., labelled:] = ((p - aim[..., labelled:]) * 2).mul_(share).mul_(p)
-    back = torch._log_softmax_backward_data(slope, log_p, 0, log_p.dtype)
-    return back.movedim(0, -1).contiguous()
+    share = p.new_tensor(weight) / p[0].numel()
+    by[..., labelled:] = ((p - aim[..., labelled:]) * 2).mul_(share).mul_(p)
+    return through(log_p, by)
