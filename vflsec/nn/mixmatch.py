@@ -178,7 +178,9 @@ def fit_mixmatch(
     pool = _Pool.of(inputs, knowns, unlabelled, folds, copies, classes)
     trained = top.parameters() + (body.parameters() if finetune else [])
     optimizer = optim.Adam(trained, lr=settings.lr, fused=True)
-    weights = [b.data for b in blocks(trained) or ()]  # stacks lie in flat buffers
+    lying = blocks(trained)
+    assert lying is not None  # stacks lie in flat buffers
+    weights = [b.data for b in lying]
     average = [w.clone() for w in weights]
     draws = _draw(rngs, settings, len(unlabelled[0]))
     line = torch.arange(len(pool.replica)).unsqueeze(1) * (2 * settings.batch)
