@@ -53,6 +53,14 @@ def _one_thread() -> None:
         sys.modules["torch"].set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def _own_path() -> Iterator[None]:
+    """Commands put the folder they run in on the path of imports; no later test looks there."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The root of the repository."""
