@@ -29,7 +29,9 @@ Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
 
 
 class _Step:
-    """Which rows the messages of one step are about; sorted only where there are several."""
+    """Which rows (R, b) the messages of one step are about; those of the first replica are sorted,
+    only where there are several messages.
+    """
 
     def __init__(self, when: tuple[int, int], rows: Tensor) -> None:
         self.when, self.first = when, rows
@@ -38,7 +40,7 @@ class _Step:
     def turn(self, rows: Tensor) -> int:
         """The how many-th message about these very rows one is that comes after the first."""
         for some in (rows,) if self.seen else (self.first, rows):
-            key = some.sort().values.cpu().numpy().tobytes()
+            key = some[0].sort().values.cpu().numpy().tobytes()
             self.seen[key] = self.seen.get(key, 0) + 1
         return self.seen[key]
 
@@ -142,9 +144,9 @@ class Recorder:
         key = (*ways, message.phase, message.sender, message.receiver, message.name)
         step = self._turns.get(key)
         if step is None or step.when != (message.epoch, message.step):
-            self._turns[key] = _Step((message.epoch, message.step), message.rows[0])
+            self._turns[key] = _Step((message.epoch, message.step), message.rows)
             return message.name
-        turn = step.turn(message.rows[0])
+        turn = step.turn(message.rows)
         return f"{message.name}#{turn}" if turn > 1 else message.name
 
     def add_update(
