@@ -15,6 +15,11 @@ from vflsec.data.source import PartyData, Source
 from vflsec.engine.executor import Backend
 from vflsec.engine.run import run_audit
 
+LEAKY = {"norm": 0.3, "model_completion": 0.2}
+"""Advantages of attacks where nothing is defended, ..."""
+SEALED = {"norm": 0.0, "model_completion": 0.02}
+"""... and where it is."""
+
 SCENARIO = engine_fakes.SCENARIO.lstrip().replace("seeds = 3", "seeds = 5")
 
 

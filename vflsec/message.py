@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from vflsec.errors import ShapeError
 
-__all__ = ["KINDS", "Kind", "Message", "looked_at"]
+__all__ = ["KINDS", "Kind", "Message"]
 
 Kind = Literal[
     "embedding", "gradient", "state", "prediction", "ids", "signal", "ciphertext",
@@ -20,17 +19,6 @@ Kind = Literal[
 The last four never cross: they are what a party works out of a masked answer and its own mask
 (`activation`, `weight_gradient`), and what it has beside (`output_gradient`, `weights`)."""
 KINDS: tuple[str, ...] = get_args(Kind)
-
-
-def looked_at(kind: str, phase: str, attacked: Container[str]) -> bool:
-    """Whether attacks that are made after the phases `attacked` speak of messages of `phase`.
-
-    They get what crossed in that phase, and the answers when rows are predicted. Embeddings of rows
-    that are predicted or evaluated are those of training, of other rows.
-    """
-    if phase in ("predict", "eval"):
-        return kind == "embedding" or (kind, phase) == ("prediction", "predict")
-    return phase in attacked
 
 
 @dataclass(frozen=True, slots=True)

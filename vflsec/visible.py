@@ -8,17 +8,28 @@ without knowing the defense. An attack whose inputs are visible to nobody in its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vflsec.view import Need
 
-__all__ = ["HEADS", "Line", "cells", "claim", "markdown", "sees"]
+__all__ = ["HEADS", "Line", "cells", "claim", "looked_at", "markdown", "sees"]
 
 HEADS = ("what", "in the clear to", "masked for", "opaque for", "when", "masks and noise in it")
 """Column titles of the table."""
+
+
+def looked_at(kind: str, phase: str, attacked: Container[str]) -> bool:
+    """Whether attacks that are made after the phases `attacked` speak of messages of `phase`.
+
+    They get what crossed in that phase, and the answers when rows are predicted. Embeddings of rows
+    that are predicted or evaluated are those of training, of other rows.
+    """
+    if phase in ("predict", "eval"):
+        return kind == "embedding" or (kind, phase) == ("prediction", "predict")
+    return phase in attacked
 
 
 @dataclass(frozen=True)

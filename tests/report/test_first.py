@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from audited import Planted, audited, gate
+from audited import LEAKY, SEALED, Planted, audited, gate
 from rich.console import Console
 
 from vflsec import cli, registry
@@ -26,9 +26,6 @@ from vflsec.report.junit import junit_xml
 from vflsec.report.markdown import markdown_summary
 from vflsec.report.sarif import sarif
 from vflsec.report.statement import paragraph, statement
-
-LEAKY = {"norm": 0.3, "model_completion": 0.2}
-SEALED = {"norm": 0.0, "model_completion": 0.02}
 
 
 @pytest.fixture(scope="module")
@@ -351,80 +348,6 @@ def test_of_a_quantity_nothing_is_said_of_classes(summary: dict[str, Any]) -> No
     assert "and the class shares" in statement(summary)
 
 
-def test_who_reads_a_message_counts_where_it_arrives(summary: dict[str, Any]) -> None:
-    (gradient,) = coverage.messages(summary)
-    assert (gradient["state"], gradient["tried"]) == ("tried", ["model_completion", "norm"])
-    assert "cluster" in gradient["others"]
-    other = copy.deepcopy(summary)
-    for spec in other["attacks"].values():
-        spec["adversary"] = ["third"]
-    assert coverage.messages(other)[0]["state"] == "was not run"
-
-
-def test_a_message_beside_the_one_that_was_kept_is_said_to_be_unread(
-    summary: dict[str, Any],
-) -> None:
-    """Attacks read the first of two names; the report said that they read the second."""
-    found = copy.deepcopy(summary)
-    for c in found["cost"]["points"]:
-        c["traffic"] += [{**t, "name": "second"} for t in c["traffic"]]
-        c["unread"] = [["gradient", "second"]]
-    first, second = coverage.messages(found)
-    assert (first["state"], second["state"]) == ("tried", "no attack exists")
-    assert any("gradient (second) from" in line for line in coverage.gaps(found))
-
-
-def test_what_crossed_where_no_attack_looks_is_said_to_be_unread(summary: dict[str, Any]) -> None:
-    """A gradient of a stage that is not attacked, and one beside predictions, are in no view."""
-    found = copy.deepcopy(summary)
-    for c in found["cost"]["points"]:
-        (t,) = c["traffic"]
-        c["traffic"] += [{**t, "phase": p} for p in ("warmup", "predict")]
-        c["traffic"] += [{**t, "phase": p, "kind": "ids"} for p in ("train", "warmup")]
-    states = {(m["kind"], m["phase"]): m["state"] for m in coverage.messages(found)}
-    none = "no attack exists"
-    assert states == {
-        ("gradient", ""): "tried", ("gradient", "warmup"): none, ("gradient", "predict"): none,
-        ("ids", ""): none,
-    }  # fmt: skip
-    (line,) = [x for x in coverage.gaps(found) if x.startswith("Messages for which no attack")]
-    assert "gradient in warmup from bank to shop; gradient in predict from bank to shop" in line
-    assert "gradient in warmup" in html(found)
-    for p in found["points"]:
-        p["phase"] = "warmup" if p["phase"] else ""
-    states = {(m["kind"], m["phase"]): m["state"] for m in coverage.messages(found)}
-    assert states["gradient", ""] == "tried"
-    assert states["gradient", "train"] == none
-
-
-def test_what_no_attack_asks_of_a_label_is_said(summary: dict[str, Any]) -> None:
-    """Shares that only a coalition adds up, labels that only together mean something, one class."""
-    (name,) = summary["parties"]
-
-    def asked(**facts: Any) -> list[str]:
-        other = copy.deepcopy(summary)
-        other["parties"][name] |= facts
-        every = coverage.gaps(other)
-        return every[len(coverage.gaps(summary)) :]
-
-    assert max(v["gate"]["max"] for v in summary["gates"]) == 0.1
-    assert not [line for line in coverage.gaps(summary) if line.startswith("Was not asked")]
-    (line,) = asked(parties=["bank", "shop", "mill"])
-    assert line.startswith("Was not run: any attack by parties together (shop, mill)")
-    (line,) = asked(classes=0, labels=["a", "b"])
-    assert "several labels together" in line
-    (line,) = asked(classes=1)
-    assert "label_edges" in line
-    assert asked(classes=9) == []
-    (line,) = asked(classes=10)
-    assert "one class of 10 is told. That adds about 0.1, within a limit of 0.1" in line
-    both = copy.deepcopy(summary)
-    both["parties"][name]["parties"] = ["bank", "shop", "mill"]
-    for spec in both["attacks"].values():
-        spec["adversary"] = ["shop", "mill"]
-    assert not [line for line in coverage.gaps(both) if "parties together" in line]
-
-
 def test_the_verdict_is_the_last_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["report", str(folder)], ["gate", str(folder)]):
         cli.main(words)
@@ -507,14 +430,3 @@ def test_a_summary_of_an_earlier_version_is_still_told(summary: dict[str, Any]) 
     assert all(not s.command or s.command.startswith("vflsec show") or "list" in s.command
                for s in first.next_steps(old))  # fmt: skip
     assert "Signatures" in statement(old)
-
-
-def test_a_second_exchange_of_a_step_is_said_to_be_unread(summary: dict[str, Any]) -> None:
-    """It has no line of traffic of its own; the first one is read, and only the other is a gap."""
-    other = copy.deepcopy(summary)
-    for c in other["cost"]["points"]:
-        c["unread"] = [["gradient", "#2"]]
-    told = {(m["kind"], m["name"]): m["state"] for m in coverage.messages(other)}
-    assert told["gradient", "#2"] == coverage.NONE
-    assert told["gradient", ""] == coverage.RAN
-    assert any("gradient (#2) from" in line for line in coverage.gaps(other))

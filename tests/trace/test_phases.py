@@ -11,8 +11,8 @@ import torch
 import vflsec
 from vflsec import cli
 from vflsec.engine.traces import infer, score
-from vflsec.message import looked_at
 from vflsec.trace.truth import write_truth
+from vflsec.visible import looked_at
 
 N = 120
 Y = np.arange(N) % 3 % 2

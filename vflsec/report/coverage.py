@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vflsec.message import looked_at
 from vflsec.report.families import FAMILIES, OTHERS, members, reads
 from vflsec.report.text import clean
+from vflsec.visible import looked_at
 
 __all__ = ["NONE", "NOT_RUN", "RAN", "UNSEEN", "families", "gaps", "messages", "uncovered"]
 

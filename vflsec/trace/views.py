@@ -14,11 +14,12 @@ from vflsec.attack import Attack
 from vflsec.cell import AttackSpec
 from vflsec.channel import Recorder
 from vflsec.errors import ThreatModelError, TraceError
-from vflsec.message import Message, looked_at
+from vflsec.message import Message
 from vflsec.trace.manifest import Moment
 from vflsec.trace.observer import Observer
 from vflsec.trace.reader import Trace
 from vflsec.view import Known, Table, Update, View, as_needs
+from vflsec.visible import looked_at
 
 __all__ = ["OURS", "Evidence", "lacking", "recorded", "wanted_keys"]
 

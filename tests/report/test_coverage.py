@@ -1,0 +1,104 @@
+"""What of the messages that crossed attacks read, and what was not asked."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from audited import LEAKY, SEALED, Planted, audited, gate
+
+from vflsec.report import coverage
+from vflsec.report.html import html
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    found = audited(tmp_path_factory.mktemp("read"), Planted(LEAKY, SEALED), gate(max=0.1)).folder
+    return json.loads((found / "summary.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def test_who_reads_a_message_counts_where_it_arrives(summary: dict[str, Any]) -> None:
+    (gradient,) = coverage.messages(summary)
+    assert (gradient["state"], gradient["tried"]) == ("tried", ["model_completion", "norm"])
+    assert "cluster" in gradient["others"]
+    other = copy.deepcopy(summary)
+    for spec in other["attacks"].values():
+        spec["adversary"] = ["third"]
+    assert coverage.messages(other)[0]["state"] == "was not run"
+
+
+def test_a_message_beside_the_one_that_was_kept_is_said_to_be_unread(
+    summary: dict[str, Any],
+) -> None:
+    """Attacks read the first of two names; the report said that they read the second."""
+    found = copy.deepcopy(summary)
+    for c in found["cost"]["points"]:
+        c["traffic"] += [{**t, "name": "second"} for t in c["traffic"]]
+        c["unread"] = [["gradient", "second"]]
+    first, second = coverage.messages(found)
+    assert (first["state"], second["state"]) == ("tried", "no attack exists")
+    assert any("gradient (second) from" in line for line in coverage.gaps(found))
+
+
+def test_what_crossed_where_no_attack_looks_is_said_to_be_unread(summary: dict[str, Any]) -> None:
+    """A gradient of a stage that is not attacked, and one beside predictions, are in no view."""
+    found = copy.deepcopy(summary)
+    for c in found["cost"]["points"]:
+        (t,) = c["traffic"]
+        c["traffic"] += [{**t, "phase": p} for p in ("warmup", "predict")]
+        c["traffic"] += [{**t, "phase": p, "kind": "ids"} for p in ("train", "warmup")]
+    states = {(m["kind"], m["phase"]): m["state"] for m in coverage.messages(found)}
+    none = "no attack exists"
+    assert states == {
+        ("gradient", ""): "tried", ("gradient", "warmup"): none, ("gradient", "predict"): none,
+        ("ids", ""): none,
+    }  # fmt: skip
+    (line,) = [x for x in coverage.gaps(found) if x.startswith("Messages for which no attack")]
+    assert "gradient in warmup from bank to shop; gradient in predict from bank to shop" in line
+    assert "gradient in warmup" in html(found)
+    for p in found["points"]:
+        p["phase"] = "warmup" if p["phase"] else ""
+    states = {(m["kind"], m["phase"]): m["state"] for m in coverage.messages(found)}
+    assert states["gradient", ""] == "tried"
+    assert states["gradient", "train"] == none
+
+
+def test_what_no_attack_asks_of_a_label_is_said(summary: dict[str, Any]) -> None:
+    """Shares that only a coalition adds up, labels that only together mean something, one class."""
+    (name,) = summary["parties"]
+
+    def asked(**facts: Any) -> list[str]:
+        other = copy.deepcopy(summary)
+        other["parties"][name] |= facts
+        every = coverage.gaps(other)
+        return every[len(coverage.gaps(summary)) :]
+
+    assert max(v["gate"]["max"] for v in summary["gates"]) == 0.1
+    assert not [line for line in coverage.gaps(summary) if line.startswith("Was not asked")]
+    (line,) = asked(parties=["bank", "shop", "mill"])
+    assert line.startswith("Was not run: any attack by parties together (shop, mill)")
+    (line,) = asked(classes=0, labels=["a", "b"])
+    assert "several labels together" in line
+    (line,) = asked(classes=1)
+    assert "label_edges" in line
+    assert asked(classes=9) == []
+    (line,) = asked(classes=10)
+    assert "one class of 10 is told. That adds about 0.1, within a limit of 0.1" in line
+    both = copy.deepcopy(summary)
+    both["parties"][name]["parties"] = ["bank", "shop", "mill"]
+    for spec in both["attacks"].values():
+        spec["adversary"] = ["shop", "mill"]
+    assert not [line for line in coverage.gaps(both) if "parties together" in line]
+
+
+def test_a_second_exchange_of_a_step_is_said_to_be_unread(summary: dict[str, Any]) -> None:
+    """It has no line of traffic of its own; the first one is read, and only the other is a gap."""
+    other = copy.deepcopy(summary)
+    for c in other["cost"]["points"]:
+        c["unread"] = [["gradient", "#2"]]
+    told = {(m["kind"], m["name"]): m["state"] for m in coverage.messages(other)}
+    assert told["gradient", "#2"] == coverage.NONE
+    assert told["gradient", ""] == coverage.RAN
+    assert any("gradient (#2) from" in line for line in coverage.gaps(other))
