@@ -73,8 +73,8 @@ class Iso(Policy):
             raise self.refuse(message, "it is not a floating-point tensor.")
         r = d.shape[0]
         rows = d if d.dim() == 3 else d.reshape(r, d.shape[1] if d.dim() > 1 else 1, -1)
-        largest = torch.linalg.vector_norm(rows, dim=2).amax(dim=1)  # (R,)
-        sigma = own.column(largest) * largest / math.sqrt(rows.shape[2])
+        largest = torch.linalg.vector_norm(rows, dim=2, keepdim=True).amax(dim=1, keepdim=True)
+        sigma = own.column(largest) * largest / math.sqrt(rows.shape[2])  # (R, 1, 1)
         noise = own.rng.normal(rows.shape[1:], active=own.active)
-        noisy = own.choose(torch.addcmul(rows, noise, sigma.reshape(-1, 1, 1)), rows)
+        noisy = own.choose(torch.addcmul(rows, noise, sigma), rows)
         return noisy if rows is d else noisy.reshape(d.shape)

@@ -12,7 +12,7 @@ from torch import Tensor
 from vflsec.binding import Binding
 from vflsec.errors import PolicyError
 from vflsec.nn import chain, optim
-from vflsec.nn.flat import LANES
+from vflsec.nn.flat import LANES, blocks
 from vflsec.nn.replicas import Replicas
 
 __all__ = ["Party", "clipped", "groups", "step"]
@@ -180,8 +180,11 @@ def groups(params: Sequence[Tensor], **settings: Any) -> list[dict[str, Any]]:
 
     The fused kernels of the CPU round the last few numbers of a tensor, those that do not fill a
     vector register, differently from the others; which numbers these are depends on R. So they only
-    get parameters whose every replica fills whole registers.
+    get parameters whose every replica fills whole registers. In flat buffers all are stepped by one
+    kernel that knows of that, and are one group.
     """
+    if params and blocks(params) is not None:
+        return [{"params": list(params), **settings}]
     whole = [p for p in params if p.is_cuda or p[0].numel() % LANES == 0]
     odd = [p for p in params if not (p.is_cuda or p[0].numel() % LANES == 0)]
     made = [{"params": whole, "fused": True}, {"params": odd, "fused": False}]

@@ -89,9 +89,12 @@ def follow(stack: Replicas, x: Tensor) -> Tensor:
     return run(stack, x) if noted(x) else stack(x)
 
 
-def _versions(layers: Sequence[Layer], rows: Tensor, out: Tensor) -> tuple[int, ...]:
+def _versions(layers: Sequence[Layer], rows: Tensor, out: Tensor) -> int:
     """How often what is needed on the way back, and others can reach, was changed in place."""
-    return (rows._version, out._version, *[layer.weight._version for layer in layers])
+    changes = rows._version + out._version
+    for layer in layers:
+        changes += layer.weight._version
+    return changes
 
 
 def _through(
