@@ -227,6 +227,12 @@ UNANSWERABLE = {
     "floor": (gate(metric="utility", min=0.0), "the gate cannot fail"),
     "drop": (gate(metric="utility_drop", max=1.0), "the gate cannot fail"),
     "auc": (gate(metric="auc", max=1.5), "must be below 1"),
+    "r2 of classes": (
+        gate(max=0.1, of="r2"),
+        "is measured of no attack that is asked about, got "
+        "'r2'. There are: auc, accuracy, balanced_accuracy, f1, tpr_at_1pct_fpr",
+    ),
+    "hits nobody counts": (gate(metric="tpr_at_01pct_fpr", max=0.1), "is measured of no attack"),
 }
 
 
@@ -265,5 +271,7 @@ def test_gate_of_a_folder_refuses_what_is_not_there(
     assert words in capsys.readouterr().err
     assert cli.main(["gate", str(tmp_path / "out"), "--max", "1"]) == 2
     assert "the gate cannot fail" in capsys.readouterr().err
+    assert cli.main(["gate", str(tmp_path / "out"), "--max", "0.6", "--metric", "mae"]) == 2
+    assert "is measured of no attack that is asked about, got 'mae'" in capsys.readouterr().err
     assert cli.main(["gate", str(tmp_path / "out"), "--max", "0.6"]) == 2
     assert "as far as the advantage in auc can reach" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from typing import Any
 from vflsec import check
 from vflsec.audit.gate import PLANNED, Gate, selected
 from vflsec.audit.leakage import UNDEFENDED, is_undefended
-from vflsec.audit.metrics import reach
+from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.wording import TASK
 
 __all__ = ["Found", "unanswerable"]
@@ -31,8 +31,8 @@ def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
     Args:
         gate: what is asked.
         rows: what is, or will be, measured: dataset, algorithm, defense, strength, and for attacks
-            attack, adversary, phase, split, target ("" where any is possible) and, where it is
-            known, primary.
+            attack, adversary, phase, split, target ("" where any is possible) and, where they are
+            known, primary and metrics (else empty); of what was measured, metric.
     """
     about_attacks = gate.metric not in (*TASK, "epsilon_lower")
     there = [r for r in rows if r["attack"]] if about_attacks else list(rows)
@@ -61,9 +61,24 @@ def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
         keys += ["strength"] if gate.strength is not None else []
         said = ", ".join(f"{k} = {getattr(gate, k)!r}" for k in keys)
         found.append(("", None, f"asks for {said}: each is there, but nothing is all of that."))
+    if not found and about_attacks:
+        found += _unmeasured(gate, [r for r in there if selected(_open(r), gate)])
     if not found and gate.limits_leaks and not gate.of:
         found += _beyond(gate, [r for r in there if selected(_open(r), gate)])
     return found
+
+
+def _unmeasured(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
+    """A metric that does not fit what is guessed, such as R^2 of classes."""
+    asked = gate.of or gate.metric
+    if asked not in METRICS or any("metrics" in r and not r["metrics"] for r in rows):
+        return []
+    told = [r["metrics"] if "metrics" in r else filter(None, [r["metric"]]) for r in rows]
+    names = list(dict.fromkeys(name for some in told for name in some))
+    if asked in names or not names:
+        return []
+    rule = f"is measured of no attack that is asked about, got {asked!r}. There are: "
+    return [("of" if gate.of else "metric", asked, f"{rule}{_listed(names)}.")]
 
 
 def _beyond(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:

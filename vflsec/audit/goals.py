@@ -13,7 +13,7 @@ from vflsec.cell import AttackSpec, victims
 from vflsec.guess import Truth
 from vflsec.task import Task
 
-__all__ = ["SCORED", "Goal", "goal_of", "label_truth"]
+__all__ = ["MEMBERSHIP", "SCORED", "Goal", "goal_of", "label_truth"]
 
 SCORED = ("label", "feature", "attribute", "membership", "property")
 """Targets of attacks whose answers are compared with a truth."""

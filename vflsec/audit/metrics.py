@@ -24,7 +24,7 @@ from vflsec.audit.tails import entropy, normal_quantile
 if TYPE_CHECKING:
     from vflsec.guess import Guess, Truth
 
-__all__ = ["METRICS", "Metric", "Score", "primary", "reach", "score"]
+__all__ = ["METRICS", "Metric", "Score", "default", "primary", "reach", "score"]
 
 
 ROWS = 2000
@@ -377,13 +377,20 @@ _DEFAULTS = {
 """Metrics of targets that are no class and no column, the primary one first."""
 
 
-def _default(case_groups: bool, classes: int, target: str) -> list[str]:
+def default(classes: int, target: str = "label", *, groups: bool = True) -> list[str]:
+    """What guesses are measured by where nothing is asked for, the primary metric among them.
+
+    Args:
+        classes: C.
+        target: of the truth, see :attr:`Metric.targets`.
+        groups: whether scores compare within groups of rows alone, as those of one batch do.
+    """
     if target != "label":
         return _DEFAULTS.get(target, ["r2"])
     if classes > 2:
         return ["accuracy", "balanced_accuracy", "auc"]
     names = ["auc", "accuracy", "balanced_accuracy", "f1", "tpr_at_1pct_fpr"]
-    return [*names, "leak_auc"] if case_groups else names
+    return [*names, "leak_auc"] if groups else names
 
 
 def score(
@@ -427,7 +434,7 @@ def score(
         _check_labels(joined, shares, classes)
         decided = decide(joined, shares, quota)
     case = _Case(joined, decided, classes, shares, confidence)
-    chosen = metrics or _default(guess.group is not None, classes, guess.target)
+    chosen = metrics or default(classes, guess.target, groups=guess.group is not None)
     return [_one(name, case, guess.target) for name in chosen]
 
 

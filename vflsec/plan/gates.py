@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from vflsec import registry
 from vflsec.audit.answerable import unanswerable
 from vflsec.audit.gate import Gate
+from vflsec.audit.goals import MEMBERSHIP
 from vflsec.audit.leakage import defense_point
-from vflsec.audit.metrics import primary
+from vflsec.audit.metrics import default, primary
 from vflsec.config.problems import Problem
 from vflsec.plan.values import TUNING
 
@@ -57,7 +58,7 @@ def _rows(
             defense, strength = defense_point(cell.defenses)
             points[cell.key] = {**where, "defense": defense, "strength": strength}
         attacks = [
-            (_who(spec) | {"primary": _primary(spec, group.data.classes)}, _splits(spec))
+            (_who(spec) | _figures(spec, group.data.classes), _splits(spec))
             for spec in group.attacks
         ]
         distinct = {tuple(p.items()): p for p in (points[c.key] for c in group.cells)}
@@ -68,7 +69,7 @@ def _rows(
                     for phase in phases.get(group.cells[0].cohort) or ("",):
                         yield {**point, **who, "phase": phase, "split": split}
     for r in refused:
-        who = _who(r.attack) | {"primary": _primary(r.attack, classes.get(r.dataset, 0))}
+        who = _who(r.attack) | _figures(r.attack, classes.get(r.dataset, 0))
         for key in r.cells if r.role != "control" else ():
             yield {**points[key], **who, "phase": "", "split": ""}
 
@@ -80,12 +81,19 @@ def _who(spec: AttackSpec) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _primary(spec: AttackSpec, classes: int) -> str:
-    """The metric that verdicts on an attack rest on, as far as the kind of label tells it."""
+def _figures(spec: AttackSpec, classes: int) -> dict[str, Any]:
+    """What an attack is measured by, and of that what verdicts rest on, as far as the kind of label
+    tells it; empty where it does not.
+    """
     target = registry.attacks.create(spec.name, spec.params).target
-    if target == "membership" or (target == "label" and classes in (0, 2)):
-        return primary(2)  # of several labels each by itself
-    return primary(2, target="value") if target == "label" and classes == 1 else ""
+    if target == "membership":
+        return {"primary": primary(2), "metrics": MEMBERSHIP}
+    if target == "label" and classes == 1:
+        return {"primary": primary(2, target="value"), "metrics": default(2, "value")}
+    if target == "label":
+        pair = classes in (0, 2)  # of several labels each by itself
+        return {"primary": primary(2) if pair else "", "metrics": default(2 if pair else classes)}
+    return {"primary": "", "metrics": ()}
 
 
 def _splits(spec: AttackSpec) -> tuple[str, ...]:
