@@ -130,7 +130,7 @@ def test_an_attack_beside_a_measured_epsilon_and_no_main_task_is_judged() -> Non
         ]  # fmt: skip
     place = Place("toy", "splitnn", "bank", "norm", None)
     (v,) = judge(summarise(results_frame(rows)), [Gate(max=0.1)], {place: (True, "shown")})
-    assert (v.verdict, v.warning) == ("PASS", "")
+    assert (v.verdict, v.warning) == ("PASS", ""), v.reason
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,23 @@ def test_at_few_positives_accuracy_cannot_rise_by_the_limit(
     assert v.verdict == "PASS"
     assert said in v.warning
     assert bool(v.warning) == bool(said)
+
+
+def test_where_a_control_ranks_the_labels_no_metric_has_room() -> None:
+    """Own columns tell the label (AUC 0.98, accuracy 0.93): accuracy hides no leak."""
+    base = {"dataset": "toy", "algorithm": "splitnn", "n": 500, "split": "test", "attack": "norm",
+            "adversary": "bank", "target": "label", "primary": "auc"}  # fmt: skip
+    rows = [
+        base | {"cell": str(s), "seed": s, "metric": metric, "value": value + 0.001 * s,
+                "chance": 0.5, "controls": {"logistic": {"value": value, "cv": 0.9}}}
+        for s in range(3)
+        for metric, value in (("accuracy", 0.93), ("auc", 0.98))
+    ]  # fmt: skip
+    place = Place("toy", "splitnn", "bank", "norm", None)
+    gate = Gate(max=0.1, of="accuracy")
+    (v,) = judge(summarise(results_frame(rows)), [gate], {place: (True, "shown")})
+    assert (v.verdict, v.warning) == ("PASS", ""), v.reason
+    assert "no more than 0.070 could be gained" in v.reason
 
 
 @pytest.mark.parametrize(("utility", "warns"), [(0.5, True), (0.8, False)])

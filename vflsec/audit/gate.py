@@ -280,7 +280,7 @@ def _judge(
 ) -> list[Verdict]:
     points: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     guessing = wording.Guessing.by_training(rows)
-    rankings = {_answer(r): r for r in rows if r["metric"] == r["primary"] and reversible(r)}
+    mains = {_answer(r): r for r in rows if r["attack"] and r["metric"] == r["primary"]}
     for r in rows:
         if selected(r, gate):
             strength = None if r["strength"] != r["strength"] else r["strength"]
@@ -289,7 +289,7 @@ def _judge(
         reason = f"Nothing that was measured answers the gate '{gate.label}'."
         return [Verdict(gate, INCONCLUSIVE, None, None, None, gate.threshold, 0, reason)]
     return [
-        _point(key, of, gate, alive, doses, rankings, guessing.get(key[:2]))
+        _point(key, of, gate, alive, doses, mains, guessing.get(key[:2]))
         for key, of in points.items()
     ]
 
@@ -337,9 +337,10 @@ def _point(
     gate: Gate,
     alive: Alive,
     doses: Doses,
-    rankings: Mapping[Any, Mapping[str, Any]],
+    mains: Mapping[Any, Mapping[str, Any]],
     guessing: wording.Guessing | None = None,
 ) -> Verdict:
+    rankings = {key: r for key, r in mains.items() if reversible(r)}
     pairs = [(r, _candidate(r, gate, alive, rankings)) for r in rows]
     found = [c for _, c in pairs if c is not None]
     missing = [r for r, c in pairs if c is None]
@@ -409,7 +410,8 @@ def _point(
             lead, verdict = blind.lead, INCONCLUSIVE
             reason = f"Too little to pass on: {blind.says}."
     if verdict == PASS:
-        idle = (wording.worthless(found[0].row, gate, guessing), wording.cramped(found, gate))
+        beside = ((c, mains.get(_answer(c.row))) for c in found)
+        idle = (wording.worthless(found[0].row, gate, guessing), wording.cramped(beside, gate))
         warned += filter(None, idle)
         reason += "".join(f" {said[0].upper()}{said[1:]}." for said in idle if said)
     sign = 1 if gate.max is not None else -1

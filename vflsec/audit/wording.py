@@ -270,16 +270,29 @@ def worthless(row: Mapping[str, Any], gate: Gate, guessing: Guessing | None) -> 
     return f"the system {said}, and this tells nothing of one that does" if said else ""
 
 
-def cramped(found: Sequence[Candidate], gate: Gate) -> str:
-    """That a figure which is not the primary one cannot rise by the limit here, in words; or ''."""
-    for c in found if gate.limits_leaks else ():
+def cramped(found: Iterable[tuple[Candidate, Mapping[str, Any] | None]], gate: Gate) -> str:
+    """That a figure which is not the primary one cannot rise by the limit here, in words; or ''.
+
+    Args:
+        found: attacks, each with the point of the same answer in the primary metric, if there is
+            one. Where that cannot rise so far either, a control knows the labels already.
+        gate: what was asked.
+    """
+    for c, main in found if gate.limits_leaks else ():
         room, metric = _room(c), c.row["metric"]
+        if main is not None and reach(main["metric"])[1] - _beside(main) < gate.threshold:
+            continue
         if metric != c.row["primary"] and room < gate.threshold:
             return (
                 f"no more than {max(room, 0.0):.3f} of {metric} could be gained beside {c.name}, "
                 f"so the limit asks for nothing there, whatever is gained in {c.row['primary']}"
             )
     return ""
+
+
+def _beside(main: Mapping[str, Any]) -> float:
+    """The figure of the control that leaves the least, beside a point of an attack."""
+    return float(main["value"]) - float(main["advantage"])
 
 
 def _room(c: Candidate) -> float:
