@@ -127,6 +127,16 @@ def test_an_exchange_that_comes_again_at_some_steps_is_said_to_be_unread() -> No
     assert recorder.left_out == {("gradient", "#2")}
 
 
+def test_a_loop_within_a_step_takes_no_table_for_every_turn() -> None:
+    """Two hundred exchanges of one batch took two hundred times the memory of one."""
+    recorder = Recorder([("b", "received", "gradient", "mean")], REPLICAS, ROWS)
+    for _ in range(200):
+        recorder.add(message(0, torch.arange(4).expand(REPLICAS, 4)), None)
+    (table,) = recorder.tables(0, ["b"], "train").values()
+    assert tuple(table.tensor.shape) == (4, 8 * 2)
+    assert recorder.left_out == {("gradient", "#9")}
+
+
 @pytest.mark.parametrize("loud", [1e-6, 1e6])
 def test_what_comes_under_one_name_drowns_no_other(loud: float) -> None:
     """Noise a million times as large hid a label from lengths and directions, in either order."""

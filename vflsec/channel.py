@@ -28,6 +28,10 @@ Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
 (``received``, ``sent``) it is; see :attr:`Recorder.taps`."""
 
 
+EXCHANGES = 8
+"""Messages about the same rows in one step that stand side by side; a table is as wide as all."""
+
+
 class _Step:
     """Which rows (R, b) the messages of one step are about; those of the first replica are sorted,
     only where there are several messages.
@@ -53,8 +57,8 @@ class Recorder:
     travel under several names within a phase, a table keeps those of the name that came first:
     payloads of different blocks have different widths and meanings. Gradients of other names, and
     with `towers` all numbers, stand beside them, as large, if of the same rows at the same steps.
-    So do gradients that come again for the very rows of an earlier message of their step: the
-    second exchange of a step counts as named ``NAME#2``.
+    So do gradients that come again for the very rows of an earlier message of their step, up to
+    :data:`EXCHANGES`: the second exchange of a step counts as named ``NAME#2``.
 
     Args:
         wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
@@ -120,6 +124,9 @@ class Recorder:
             size = torch.full((self.replicas, 1), message.tensor.shape[-1], dtype=torch.int64)
             message = replace(message, tensor=size)
         name = self._turn(message, ways) if timed else message.name
+        if name == f"{message.name}#{EXCHANGES + 1}":
+            self.left_out.add((message.kind, name))
+            return
         ends = ((message.receiver, "received", message.sender),
                 (message.sender, "sent", message.receiver))  # fmt: skip
         for party, way, peer in ends:
@@ -138,7 +145,9 @@ class Recorder:
                 self.stores[key].add(message, alive)
 
     def _turn(self, message: Message, ways: Sequence[str]) -> str:
-        """The name, and of gradients the how many-th message of the same rows in a step it is."""
+        """The name, and of gradients the how many-th message of the same rows in a step it is; all
+        beyond :data:`EXCHANGES` have one name.
+        """
         if message.kind != "gradient" or message.rows is None:
             return message.name
         key = (*ways, message.phase, message.sender, message.receiver, message.name)
@@ -146,7 +155,7 @@ class Recorder:
         if step is None or step.when != (message.epoch, message.step):
             self._turns[key] = _Step((message.epoch, message.step), message.rows)
             return message.name
-        turn = step.turn(message.rows)
+        turn = min(step.turn(message.rows), EXCHANGES + 1)
         return f"{message.name}#{turn}" if turn > 1 else message.name
 
     def add_update(

@@ -280,8 +280,8 @@ class Evidence:
             self._tables[mine] = self.recorder.tables(0, mine, self.phase)
             self.trace.notes += [
                 f"{kind} messages {_told_apart(name)} are of other rows or steps than the first "
-                f"ones in phase {self.phase!r}: no attack looked at them. Record both as one "
-                "message, or each in a trace of its own."
+                f"ones in phase {self.phase!r}, or too many: no attack looked at them. Record both "
+                "as one message, or each in a trace of its own."
                 for kind, name in sorted(self.recorder.left_out)
             ]
             self.trace.notes += self._elsewhere(mine)
