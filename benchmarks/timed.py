@@ -29,6 +29,7 @@ def spent(
         SystemExit: it ended with another code.
     """
     env = {**os.environ, **ONE, **({"PYTHONPATH": str(code)} if code else {})}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # as for a user: modules are compiled once
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, *arguments], cwd=code, env=env, capture_output=True, text=True

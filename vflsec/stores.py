@@ -88,7 +88,7 @@ class Dense:
         value = self.value[part].index_select(0, rows)
         if self.sums:
             weight = count[rows].to(value.dtype)
-            value = value / weight.reshape(-1, *([1] * (value.dim() - 1)))
+            value.div_(weight.reshape(-1, *([1] * (value.dim() - 1))))  # `value` is a copy
             epoch, step = (torch.full_like(rows, int(t[r])) for t in (self.epoch, self.step))
             return Table(value, rows, epoch, step)
         return Table(value, rows, self.epoch[part][rows].long(), self.step[part][rows].long())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,21 @@ import pytest
 from vflsec.engine.heap import give_back
 
 BLOCK = 60_000  # bytes; small enough to lie in the heap
+LARGE = """
+import resource, sys
+from vflsec.engine.heap import hold
+
+def pages():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+held = sys.argv[1] == "hold" and hold()
+size = 40_000_000
+b"x" * size
+before = pages()
+for _ in range(10):
+    b"x" * size
+print(int(held), (pages() - before) * resource.getpagesize() / size)
+"""
 
 
 def resident() -> float:
@@ -30,6 +46,26 @@ def test_what_one_block_keeps_from_the_system_is_given_back() -> None:
     assert give_back()
     assert resident() < full - 0.8 * 3000 * BLOCK / 2**20
     assert all(p[0] == 1 for p in pins)
+
+
+def asked(how: str, **environment: str) -> tuple[int, float]:
+    """Whether memory was held, and how many of ten equal blocks of memory were asked for."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE, how], check=True, capture_output=True, text=True,
+        env=env | environment,
+    )  # fmt: skip
+    held, blocks = done.stdout.split()
+    return int(held), float(blocks)
+
+
+@pytest.mark.skipif(not give_back(), reason="a C library that has no malloc_trim")
+def test_large_blocks_stay_at_hand() -> None:
+    held, blocks = asked("free")
+    assert (held, blocks > 9) == (0, True)
+    held, blocks = asked("hold")
+    assert (held, blocks < 1.5) == (1, True)
+    assert asked("hold", MALLOC_TRIM_THRESHOLD_="131072")[0] == 0
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure
-from vflsec.engine.heap import give_back
+from vflsec.engine.heap import give_back, hold
 from vflsec.engine.room import in_halves, no_room
 from vflsec.engine.store import Store
 from vflsec.engine.views import KeptViews
@@ -164,6 +164,7 @@ def made(
         folder: the results directory, where kept views are; needed for work on these.
         keep: where views are kept, if they are.
     """
+    hold()
     try:
         return _made(work, tasks, device, progress, folder, keep)
     finally:

@@ -1,18 +1,43 @@
-"""Memory that is free again goes back to the system between two cohorts.
+"""Memory that is free again stays at hand within a cohort, and goes back between two.
 
-The C library of most Linux systems keeps freed blocks that lie below one in use. Cohorts of large
-tables leave hundreds of megabytes of them, and as the next one does not fit exactly into what the
-last one left, the process would grow with the number of trainings.
+Large tensors come and go at every step. Each that the C library hands back to the system at once
+has to be asked for anew, page by page, which is a tenth of the work on large tables; so blocks up
+to :data:`LARGEST` are kept until the cohort ends.
+
+Then all goes back. The C library of most Linux systems keeps freed blocks that lie below one in
+use. Cohorts of large tables leave hundreds of megabytes of them, and as the next one does not fit
+exactly into what the last one left, the process would grow with the number of trainings.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from functools import cache
 from typing import Any
 
-__all__ = ["give_back"]
+__all__ = ["give_back", "hold"]
+
+LARGEST = 1 << 28
+"""Bytes of a block, and of what is free at the heap's end, that are kept."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+_SETTINGS = ("GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+
+
+@cache
+def hold() -> bool:
+    """Keep freed memory in this process until :func:`give_back`; whether that was asked for.
+
+    It holds for the whole process. Nothing is changed where the environment sets it
+    (``MALLOC_TRIM_THRESHOLD_`` and the like), nor with another C library than glibc.
+    """
+    if sys.platform != "linux" or any(name in os.environ for name in _SETTINGS):
+        return False
+    option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if option is None:
+        return False
+    return bool(option(_MMAP_THRESHOLD, LARGEST)) and bool(option(_TRIM_THRESHOLD, LARGEST))
 
 
 @cache
