@@ -110,12 +110,17 @@ def test_chance_is_not_told(tmp_path: Path) -> None:
     assert not telling_columns(source)
 
 
-def test_classes_that_differ_in_spelling_are_said(tmp_path: Path) -> None:
-    rows = "".join(f"{i},{i % 7},{('no', 'Yes', 'yes')[i % 3]}\n" for i in range(60))
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("Yes", "yes"), ("1", "1.0"), ("01", "1"), ("cafe\u0301", "caf\u00e9"), ("yes\u200b", "yes")],
+)
+def test_classes_that_differ_in_spelling_are_said(tmp_path: Path, one: str, other: str) -> None:
+    one, other = sorted([one, other])
+    rows = "".join(f"{i},{i % 7},{('no', one, other)[i % 3]}\n" for i in range(60))
     path = write(tmp_path / "t.csv", "x,z,y\n" + rows)
     source = load_tables(path, label="y", columns={"a": ["x"], "b": ["z"]}, active="a")
     (said,) = (n for n in remarks(source) if "spelling" in n)
-    assert said.startswith("classes 'Yes', 'yes' differ in spelling only")
+    assert said.startswith(f"classes {one!r}, {other!r} differ in spelling only")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from vflsec.data.features import MOST_CATEGORIES
@@ -126,6 +128,26 @@ def test_ids_match_as_trimmed_text(tmp_path, left, right, common):
     pd.DataFrame({"id": right, "b": [1, 2, 3]}).to_csv(tmp_path / "b.csv", index=False)
     source = load_tables({"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"}, id="id", label="y")
     assert source.facts["overlap"] == common
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(20, 0), pa.float64(), pa.float32(), pa.int64()])
+@pytest.mark.parametrize("first", [7, 10**9, 10**12, 2**60])
+def test_whole_numbers_are_ids_whatever_their_type(tmp_path, kind, first):
+    ids = [first + i for i in range(6)]
+    given = [str(i) if pa.types.is_decimal(kind) else i for i in ids]
+    given = pa.array(given).cast(kind, safe=False)
+    table = pa.table({"id": given, "a": range(6), "y": [0, 1] * 3})
+    pq.write_table(table, tmp_path / "a.parquet")
+    pd.DataFrame({"id": ids[2:] + ["x"], "b": range(5)}).to_csv(tmp_path / "b.csv", index=False)
+    files = {"a": tmp_path / "a.parquet", "b": tmp_path / "b.csv"}
+    bits = {pa.float32(): 24, pa.float64(): 53}.get(kind, 63)
+    if first < 2**bits:
+        source = load_tables(files, id="id", label="y")
+        assert source.ids[:6] == tuple(map(str, ids))
+        assert source.facts["overlap"] == 4
+        return
+    with pytest.raises(DataError, match=rf"or numbers below 2\^{bits}, got \d+ .* in row 2"):
+        load_tables(files, id="id", label="y")
 
 
 def test_declared_kinds_win(folder):

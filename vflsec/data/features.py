@@ -169,8 +169,10 @@ def ids(frame: Frame, name: str) -> pd.Index:
     """Sample ids as trimmed text; ``1``, ``"1"`` and ``1.0`` in a column of whole numbers match.
 
     Raises:
-        DataError: an id is missing or occurs twice.
+        DataError: an id is missing or occurs twice, or is of a type of numbers in which another
+            may have become the same.
     """
+    _check_exact(frame, name)
     array = texts(frame.column(name, "id"))
     missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     if len(missing):
@@ -202,6 +204,27 @@ def ids(frame: Frame, name: str) -> pd.Index:
             "Keep one row for each id.",
         )
     return index
+
+
+_DIGITS = {pa.float32(): 24, pa.float64(): 53}
+"""Bits up to which such numbers tell all whole numbers apart."""
+
+
+def _check_exact(frame: Frame, name: str) -> None:
+    """Refuse ids in a float type that has one number for several of them."""
+    array = frame.column(name, "id")
+    bits = _DIGITS.get(array.type, 0)
+    large = pc.greater_equal(pc.abs(array), 2.0**bits) if bits else None
+    if large is not None and pc.any(large).as_py():
+        at = pc.index(large, True).as_py()
+        raise data_error(
+            frame.path,
+            f"id column {name!r}",
+            f"hold integers or text, or numbers below 2^{bits}",
+            f"{array[at].as_py():.0f} of the type {array.type} in {frame.row(at)}",
+            "From there on ids that differ become the same number: write the table again from its "
+            "source with ids as text.",
+        )
 
 
 def _rises(array: pa.Array) -> bool:

@@ -7,6 +7,7 @@ How a text table is written is found out where it can be (:mod:`vflsec.data.dial
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -289,9 +290,15 @@ def _plain(path: Path, name: str, column: pa.ChunkedArray, sound: bool) -> pa.Ar
         return pc.if_else(pc.is_in(array, value_set=_GONE), _NO_TEXT, array)
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or is_temporal(kind):
         return array
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        array = array.cast(pa.float64())
-        return pc.if_else(pc.is_nan(array), pa.scalar(None, pa.float64()), array)
+    if pa.types.is_decimal(kind):
+        try:
+            return array.cast(pa.int64())  # keys of databases: whole numbers beyond 2^53
+        except pa.ArrowInvalid:
+            return array.cast(pa.float64())
+    if pa.types.is_floating(kind):
+        kind = pa.float64() if pa.types.is_float16(kind) else kind
+        array = array.cast(kind)
+        return pc.if_else(pc.is_nan(array), pa.scalar(None, kind), array)
     raise data_error(
         path,
         f"column {name!r}",
@@ -328,9 +335,12 @@ def _check_text(path: Path, name: str, array: pa.Array) -> None:
 
 
 def texts(array: pa.Array) -> pa.Array:
-    """The values as text, missing as null; whole numbers are written without a fraction."""
+    """The values as text, missing as null; whole numbers are written as their digits."""
     if pa.types.is_duration(array.type):
         array = array.cast(pa.int64())
+    elif pa.types.is_floating(array.type):  # written as text, 1e12 is "1e+12"
+        with contextlib.suppress(pa.ArrowInvalid):
+            array = array.cast(pa.int64())
     if not pa.types.is_string(array.type):
         array = array.cast(pa.string())
     distinct = [v for v in pc.unique(array).to_pylist() if v is not None]

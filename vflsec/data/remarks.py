@@ -8,10 +8,12 @@ trains on gaps unawares. An infinite number has no such meaning and is an error.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 
+from vflsec.data.dialect import number_of
 from vflsec.data.profile import overlap_sentence
 from vflsec.data.source import Source
 from vflsec.data.telling import telling_columns
@@ -67,7 +69,7 @@ def told(source: Source) -> list[str]:
     """What makes an audit say little: classes that are one, columns that tell the label alone."""
     alike: dict[str, list[str]] = {}
     for name in source.class_names:
-        alike.setdefault(" ".join(str(name).casefold().split()), []).append(repr(str(name)))
+        alike.setdefault(_folded(str(name)), []).append(repr(str(name)))
     out = [
         f"classes {_listed(names)} differ in spelling only; are they one? Put them together with "
         "merge_classes."
@@ -87,6 +89,15 @@ def told(source: Source) -> list[str]:
             f"it, or known only after it? {so}. If it is no feature, leave it out (drop)."
         )
     return out
+
+
+def _folded(name: str) -> str | float:
+    """What a class is called but for case, blanks, invisible signs and ways to write a number."""
+    shown = "".join(
+        c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf"
+    )
+    number = number_of(shown.strip(), ".")
+    return " ".join(shown.casefold().split()) if number is None else number
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -37,7 +37,7 @@ __all__ = ["load_tables"]
 
 TASKS = ("classification", "regression", "multilabel")
 
-READING = 2
+READING = 3
 """Counts the rules by which tables are read; part of a data set's identity."""
 
 
