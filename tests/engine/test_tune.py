@@ -135,7 +135,7 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
     assert found.next == ()
     assert "Without" not in found.reason
     stack = SCENARIO + '[[defense]]\nname = "discrete"\nstrength = 1\n'
-    path.write_text(stack)
+    path.write_text(stack + gate(metric="epsilon_lower", max=9.0))  # of which iso claims none
     found = tune(path, "iso", low=1, high=8, rounds=0, confirm=False, out=tmp_path / "out")
     assert found.reason.endswith(" Without discrete, which the scenario has.")
 

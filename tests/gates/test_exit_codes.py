@@ -232,6 +232,10 @@ UNANSWERABLE = {
         "is measured of no attack that is asked about, got "
         "'r2'. There are: auc, accuracy, balanced_accuracy, f1, tpr_at_1pct_fpr",
     ),
+    "epsilon of noise that claims none": (
+        gate(metric="epsilon_lower", max=3.0),
+        "is measured where a defense claims an epsilon",
+    ),
     "hits nobody counts": (gate(metric="tpr_at_01pct_fpr", max=0.1), "is measured of no attack"),
 }
 
@@ -251,6 +255,29 @@ def test_a_gate_that_nothing_can_answer_or_fail_is_an_error_before_training(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "default_backend", planted.backend)
         assert cli.main(["check", str(tmp_path / "case.toml")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("metric", "grid", "canaries", "words"),
+    [
+        ("utility_drop", "[1, 5]", "true", "gate.0.metric is taken from a run without a defense"),
+        ("utility_drop", "[0, 5]", "true", ""),
+        ("epsilon_lower", "[1, 5]", "false", "or [audit] canaries = false leaves the test out."),
+        ("epsilon_lower", "[1, 5]", "true", ""),
+        ("epsilon_lower", "[0]", "true", "is measured where a defense claims an epsilon"),
+    ],
+)
+def test_a_gate_asks_for_what_the_grid_and_the_canaries_measure(
+    metric: str, grid: str, canaries: str, words: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """They were trained to the end and then inconclusive for ever."""
+    text = SCENARIO.replace('"iso"', '"label_dp"').replace("[0, 5]", grid)
+    text = text.replace("[audit]", f"[audit]\ncanaries = {canaries}")
+    path = tmp_path / "case.toml"
+    path.write_text(text + gate(metric=metric, max=0.9), encoding="utf-8")
+    assert cli.main(["check", str(path)]) == (2 if words else 0)
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

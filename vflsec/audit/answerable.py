@@ -32,7 +32,8 @@ def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
         gate: what is asked.
         rows: what is, or will be, measured: dataset, algorithm, defense, strength, and for attacks
             attack, adversary, phase, split, target ("" where any is possible) and, where they are
-            known, primary and metrics (else empty); of what was measured, metric.
+            known, primary and metrics (else empty); of what was measured, metric; of what is
+            planned, claims: whether an epsilon may be claimed and tested there.
     """
     about_attacks = gate.metric not in (*TASK, "epsilon_lower")
     there = [r for r in rows if r["attack"]] if about_attacks else list(rows)
@@ -61,11 +62,38 @@ def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
         keys += ["strength"] if gate.strength is not None else []
         said = ", ".join(f"{k} = {getattr(gate, k)!r}" for k in keys)
         found.append(("", None, f"asks for {said}: each is there, but nothing is all of that."))
+    if not found and not about_attacks:
+        found += _without(gate, [r for r in there if selected(_open(r), gate)], there)
     if not found and about_attacks:
         found += _unmeasured(gate, [r for r in there if selected(_open(r), gate)])
     if not found and gate.limits_leaks and not gate.of:
         found += _beyond(gate, [r for r in there if selected(_open(r), gate)])
     return found
+
+
+def _without(
+    gate: Gate, rows: Sequence[Mapping[str, Any]], every: Sequence[Mapping[str, Any]]
+) -> list[Found]:
+    """A loss of utility without an undefended run, an epsilon that nobody claims or tests."""
+    if gate.metric == "epsilon_lower" and not any(r.get("claims", True) for r in rows):
+        return [
+            (
+                "metric", gate.metric,
+                "is measured where a defense claims an epsilon and is tested: no defense that is "
+                "asked about does, or [audit] canaries = false leaves the test out.",
+            )
+        ]  # fmt: skip
+    bare = {(r["dataset"], r["algorithm"]) for r in every if is_undefended(r)}
+    defended = [(r["dataset"], r["algorithm"]) for r in rows if not is_undefended(r)]
+    if gate.metric == "utility_drop" and defended and not bare & set(defended):
+        return [
+            (
+                "metric", gate.metric,
+                "is taken from a run without a defense, and none is made: add strength 0 to the "
+                "grid of the defense.",
+            )
+        ]  # fmt: skip
+    return []
 
 
 def _unmeasured(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:

@@ -147,13 +147,15 @@ class _Search:
         self.reads: dict[str, set[str]] = {}
         others = dict.fromkeys(registry.defenses.entry(d.name).name for d in loaded.root.defense)
         others.pop(str(section["name"]), None)
+        claims = getattr(registry.defenses.get(str(section["name"])), "counted", "")
+        self.claims = bool(claims) and loaded.root.audit.canaries
         self.alone = f" Without {', '.join(others)}, which the scenario has." if others else ""
 
     def audited(self, strengths: Sequence[float], where: Path, **how: Any) -> dict[float, Trial]:
         """What is measured at each strength, and undefended."""
         grid = sorted({0.0, *strengths})
         overrides = [f"defense=[{_inline({**self.section, 'strength': grid})}]"]
-        gates = [g.model_dump(exclude_none=True) for g in self.loaded.root.gate if _is_free(g)]
+        gates = [g.model_dump(exclude_none=True) for g in self.loaded.root.gate if self._is_free(g)]
         overrides.append(f"gate=[{', '.join(map(_inline, gates))}]")
         scenario = load_scenario(self.loaded, overrides, components=False)
         audit = run_audit(scenario, where, **{**self.how, **how})
@@ -169,6 +171,12 @@ class _Search:
             else t
             for t in trials(audit.results)
         }
+
+    def _is_free(self, gate: Gate) -> bool:
+        """Whether a gate holds at every strength, so that another grid can answer it."""
+        if gate.metric == "epsilon_lower" and not self.claims:
+            return False
+        return gate.strength is None and gate.defense in ("*", "none", "defended")
 
     def run(self, strengths: Sequence[float]) -> None:
         """Try further strengths; what was tried before is not done again."""
@@ -255,11 +263,6 @@ def _section(loaded: Scenario, name: str) -> dict[str, Any]:
     if len(listed) != 1:
         return {"name": name}
     return {k: v for k, v in listed[0].items() if k != "strength" and k not in natural}
-
-
-def _is_free(gate: Gate) -> bool:
-    """Whether a gate holds at every strength, so that another grid can answer it."""
-    return gate.strength is None and gate.defense in ("*", "none", "defended")
 
 
 def _inline(section: Mapping[str, Any]) -> str:

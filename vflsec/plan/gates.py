@@ -12,6 +12,7 @@ from vflsec.audit.goals import MEMBERSHIP
 from vflsec.audit.leakage import defense_point
 from vflsec.audit.metrics import default, primary
 from vflsec.config.problems import Problem
+from vflsec.plan.cells import claimants
 from vflsec.plan.values import TUNING
 
 if TYPE_CHECKING:
@@ -54,9 +55,13 @@ def _rows(
         if group.role in ("control", TUNING):
             continue
         where = {"dataset": group.data.name, "algorithm": group.title}
+        first = group.cells[0]
+        tested = () if first.untested or group.role != "audit" else claimants(first.defenses)
         for cell in group.cells:
             defense, strength = defense_point(cell.defenses)
-            points[cell.key] = {**where, "defense": defense, "strength": strength}
+            claims = any(d.name in tested and d.strength != 0 for d in cell.defenses)
+            point = {**where, "defense": defense, "strength": strength, "claims": claims}
+            points[cell.key] = point
         attacks = [
             (_who(spec) | _figures(spec, group.data.classes), _splits(spec))
             for spec in group.attacks
