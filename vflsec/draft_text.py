@@ -10,7 +10,7 @@ import numpy as np
 
 from vflsec.config.schema import SCHEMA_FILE
 from vflsec.config.toml_text import pair
-from vflsec.data.split import row_sets
+from vflsec.data.split import rarest, row_sets
 
 if TYPE_CHECKING:
     from vflsec.data.source import Source
@@ -22,6 +22,8 @@ _MANY = ("model_completion", "similarity", "cluster")
 _QUANTITY = ("value_completion", "residual")
 _GRANTED = (*_QUANTITY, "model_completion", "similarity", "cluster")
 """Attacks of the list that get labelled rows of their own number."""
+USUAL = 20
+"""Known rows of an attack that is not told how many."""
 _WHOLE = ("zero_pattern", "message_completion")
 _WHOLE_ROWS = 10_000
 """They read every message of every epoch, which are kept in memory: for tables of so many rows."""
@@ -37,16 +39,18 @@ def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = F
         found_id: whether the id column was found and not given.
     """
     classes = source.classes
-    spare = len(row_sets(source, 0).labelled) // 2
-    known = {
+    labelled = row_sets(source, 0).labelled
+    spare = len(labelled) // 2
+    known = _known(classes, spare, rarest(source, labelled))
+    filled = {
         "data": _data(data, source, found_id),
         "rows": _SPLIT_ROWS if "split" in data else _OWN_ROWS,
         "drop": "" if "drop" in data else _DROP,
-        "attacks": _attacks(classes, spare, len(source.y)) + _by(source.active, spare),
+        "attacks": _attacks(classes, known, len(source.y)) + _by(source.active, spare),
         "label": _label(source),
         "schema": SCHEMA_FILE.as_uri(),
     }
-    return Template(_SCENARIO).substitute(known)
+    return Template(_SCENARIO).substitute(filled)
 
 
 def _label(source: Source) -> str:
@@ -97,16 +101,21 @@ def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _attacks(classes: int, spare: int, rows: int) -> str:
+def _known(classes: int, spare: int, of_rarest: int) -> int:
+    """Known rows to grant: drawn from each class in turn, they leave half of the rarest class."""
+    wanted = min(USUAL if classes <= 2 else max(40, 4 * classes), spare)
+    return min(wanted, max(1, of_rarest // 2) * (classes or 2)) if of_rarest else wanted
+
+
+def _attacks(classes: int, known: int, rows: int) -> str:
     names = {0: _BINARY, 1: _QUANTITY, 2: _BINARY}.get(classes, _MANY)
     if rows <= _WHOLE_ROWS:
         names = (*names, *(_WHOLE[1:] if classes == 1 else _WHOLE))
-    known = min(20 if classes <= 2 else max(40, 4 * classes), spare)
     note = "known_rows: how many labelled rows the attacker was given; its control gets the same"
     lines = [f"# {note} rows."]
     for name in names:
         lines += ["[[attack]]", pair("name", name)]
-        if name in _GRANTED or name in _WHOLE:
+        if name in _GRANTED or name in _WHOLE or known < USUAL:
             lines.append(pair("known_rows", known))
         lines.append("")
     return "\n".join(lines)

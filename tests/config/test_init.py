@@ -98,7 +98,7 @@ def test_what_is_written_runs(
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     assert init(table, "--label", "default", "--out", out) == 0
     few = ("algorithm.epochs=1", "audit.seeds=2", "audit.references=[]",
-           "audit.positive_control=false", "defense.0.strength=[5]")  # fmt: skip
+           "audit.positive_control=false", "defense.0.strength=[0,5]")  # fmt: skip
     args = [x for one in few for x in ("--set", one)]
     code = cli.main(["audit", str(out), "--out", str(tmp_path / "o"), "-q", *args])
     assert code in (1, 3), capsys.readouterr().err
@@ -226,6 +226,28 @@ def test_several_labels_get_attacks_that_take_them_one_by_one(
     assert cli.main(["check", str(out), "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["plan"]["refused"] == []
+
+
+def test_a_rare_class_keeps_rows_to_guess(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Known rows took every training row of the class: no attack on labels had a figure."""
+    world["default"] = [int(i % 10 == 0) for i in range(120)]  # 12 ones, 7 of them for training
+    world.pop("status")
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--out", out) == 0
+    attacks = [a for a in load_scenario(out).root.attack if not a.aux_rows]
+    assert {a.known_rows for a in attacks} == {6}
+    capsys.readouterr()
+    said = "of the 7 training rows of the rarest class"
+    assert cli.main(["check", str(out)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"known_rows = 6 are drawn from each class in turn, so that {said} 4 are left" in told
+    out.write_text(out.read_text().replace("known_rows = 6", "known_rows = 20"))
+    assert cli.main(["check", str(out)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"{said} none is left to guess: on training rows there is no figure." in told
+    assert "Grant fewer (known_rows = 6) or have more rows of it." in told
 
 
 def test_several_classes_get_attacks_that_exist_for_them(

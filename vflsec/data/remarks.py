@@ -67,7 +67,7 @@ def remarks(source: Source) -> list[str]:
 
 def told(source: Source) -> list[str]:
     """What makes an audit say little: classes that are one, columns that tell the label alone."""
-    alike: dict[str, list[str]] = {}
+    alike: dict[str | float, list[str]] = {}
     for name in source.class_names:
         alike.setdefault(_folded(str(name)), []).append(repr(str(name)))
     out = [

@@ -24,6 +24,7 @@ __all__ = [
     "check_options",
     "pick_rows",
     "present_rows",
+    "rarest",
     "row_sets",
     "shuffled_rows",
     "stratified_order",
@@ -245,6 +246,15 @@ def row_sets(
         source, present_rows(source), seed,
         validation=validation, test=test, labelled=labelled, aligned=aligned,
     )  # fmt: skip
+
+
+def rarest(source: Source, rows: Rows) -> int:
+    """How many of `rows` are of the rarest class, of any label; 0 for a quantity."""
+    if source.labels and source.values is not None:
+        ones = source.values[rows].sum(axis=0)
+        return int(np.minimum(ones, len(rows) - ones).min())
+    counts = np.bincount(source.y[rows], minlength=source.classes)
+    return int(counts.min()) if source.classes > 1 else 0
 
 
 def _stratified(strata: NDArray[np.int64], rows: Rows, count: int, name: str, seed: int) -> Rows:

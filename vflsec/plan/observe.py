@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -73,14 +74,44 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
     return ("not-applicable", reason) if reason else ("", "")
 
 
-def labelled_rows(source: Source, split: Mapping[str, Any]) -> int:
-    """How many labelled training rows every seed has; 0 if the split fails: training says why."""
-    from vflsec.data.split import row_sets
+def labelled_rows(source: Source, split: Mapping[str, Any]) -> tuple[int, int]:
+    """How many labelled training rows every seed has, and of the rarest class (of any label).
+
+    0 each if the split fails, for training says why; for a quantity the second is 0.
+    """
+    from vflsec.data.split import rarest, row_sets
 
     try:
-        return len(row_sets(source, 0, **_sizes(split)).labelled)
+        rows = row_sets(source, 0, **_sizes(split)).labelled
     except VflsecError:
-        return 0
+        return 0, 0
+    return len(rows), rarest(source, rows)
+
+
+FEW_LEFT = 10
+"""With fewer rows of a class left to guess, a note says on how few figures rest."""
+
+
+def few_left(attack: Attack, spec: AttackSpec, info: DataInfo) -> str:
+    """That known rows take (nearly) all training rows of the rarest class, in words, or ''.
+
+    They are drawn from each class in turn.
+    """
+    classes = info.classes or 2
+    left = max(info.rarest - math.ceil(spec.known_rows / classes), 0)
+    on_train = attack.target == "label" and "train" in attack.splits
+    if not info.rarest or not spec.known_rows or not on_train or left >= FEW_LEFT:
+        return ""
+    so = "on these rest the figures on training rows"
+    if not left:
+        so = "on training rows " + ("there is no figure" if classes == 2 else "it is not guessed")
+    fewer = max(1, info.rarest // 2) * classes
+    cure = f"Grant fewer (known_rows = {fewer}) or have" if fewer < spec.known_rows else "Have"
+    return (
+        f"{info.name}: known_rows = {spec.known_rows} are drawn from each class in turn, so that "
+        f"of the {info.rarest} training rows of the rarest class {left or 'none'} "
+        f"{'is' if left < 2 else 'are'} left to guess: {so}. {cure} more rows of it."
+    )
 
 
 def divisible(source: Source, split: Mapping[str, Any], seeds: Iterable[int]) -> None:

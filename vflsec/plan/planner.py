@@ -21,7 +21,7 @@ from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import undrawable, unfit_defenses, unknown_parties
 from vflsec.plan.gates import unanswered
-from vflsec.plan.observe import divisible, labelled_rows, refusal
+from vflsec.plan.observe import divisible, few_left, labelled_rows, refusal
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import contained, importable
@@ -151,6 +151,7 @@ class _Planner:
         info = DataInfo(str(section["name"]), section, (), 0, 0, "")
         source = self.load(info.source, 0, self.scenario.base)
         others = [p for p in source.parties if p != source.active]
+        labelled, rarest = labelled_rows(source, info.split)
         self.notes += [f"{info.name}: {remark}" for remark in remarks(source)]
         info = replace(
             info,
@@ -163,7 +164,8 @@ class _Planner:
             tables=tuple(source.facts.get("tables", ())),
             overlap=source.facts.get("parties", {}),
             alignment=tuple(alignment(source, self.root.audit.confidence)),
-            labelled=labelled_rows(source, info.split),
+            labelled=labelled,
+            rarest=rarest,
             label_holder=source.label_holder,
         )
         return info, source
@@ -177,6 +179,8 @@ class _Planner:
             for spec in self._attacks(info, like, title):
                 attack = _made(spec)
                 status, reason = refusal(attack, spec, info, members[0])
+                if role == "audit" and not status and (few := few_left(attack, spec, info)):
+                    self.notes.append(few)
                 if status:
                     keys = tuple(c.key for c in members)
                     whose = victims(attack.target, spec.adversary, info.parties, spec.victim)

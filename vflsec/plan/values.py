@@ -33,6 +33,7 @@ class DataInfo:
         labels: their names where a row has several at once.
         labelled: training rows with a label, at least one fewer than which may be granted; 0 if
             that cannot be told before training.
+        rarest: those of the rarest class, of any label; 0 likewise, and for a quantity.
         digest: of the content.
         missing: {party: {column: rows without a value}}.
         tables: of the user's own tables, one entry for each file; see
@@ -51,6 +52,7 @@ class DataInfo:
     digest: str
     missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     labelled: int = 0
+    rarest: int = 0
     tables: Sequence[Mapping[str, Any]] = ()
     overlap: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     alignment: Sequence[Mapping[str, Any]] = ()
