@@ -102,13 +102,64 @@ def test_both_exchanges_of_a_step_are_seen(form: str, order: list[int]) -> None:
 
 
 def test_parts_of_one_batch_are_one_exchange() -> None:
-    """Micro batches of a step, with a row in common, and other steps of the same rows."""
+    """Micro batches of a step, and other steps of the same rows."""
     recorder = Recorder([("b", "received", "gradient", "all")], REPLICAS, ROWS)
     for step in range(2):
-        for start in (0, 2, 4):
+        for start in (0, 3, 6):
             recorder.add(message(step, (torch.arange(3) + start).expand(REPLICAS, 3)), None)
     (table,) = recorder.tables(0, ["b"], "train").values()
-    assert table.rows.tolist() == [0, 1, 2, 2, 3, 4, 4, 5, 6] * 2
+    assert table.rows.tolist() == [*range(9)] * 2
+    assert table.tensor.shape[1] == 2
+    assert not recorder.left_out
+
+
+@pytest.mark.parametrize("form", ["mean", "first", "last", "all"])
+def test_what_comes_again_for_a_part_of_the_rows_stands_beside(form: str) -> None:
+    """It was added to the first, or replaced it: noise for half of the rows hid their labels."""
+    recorder = Recorder([("b", "received", "gradient", form)], REPLICAS, ROWS)
+    rows = torch.stack([torch.arange(4) + r for r in range(REPLICAS)])
+    for step in range(3):
+        recorder.add(message(step, rows), None)
+        noise = replace(message(step + 7, rows[:, :2], scale=1e3), step=step, epoch=step // 2)
+        recorder.add(noise, None)
+    for r in range(REPLICAS):
+        (table,) = recorder.tables(r, ["b"], "train").values()
+        alone = Recorder([("b", "received", "gradient", form)], REPLICAS, ROWS)
+        for step in range(3):
+            alone.add(message(step, rows), None)
+        (first,) = alone.tables(r, ["b"], "train").values()
+        assert torch.equal(table.rows, first.rows)
+        assert torch.equal(table.tensor[:, :2], first.tensor)
+        again = table.rows < r + 2
+        assert bool((table.tensor[again, 2:] != 0).all())
+        assert bool((table.tensor[~again, 2:] == 0).all())
+        sizes = [x.square().mean().sqrt() for x in (table.tensor[again, 2:], first.tensor)]
+        assert float(sizes[0] / sizes[1]) == pytest.approx(1.0)
+    assert not recorder.left_out
+
+
+def test_a_message_of_new_rows_and_rows_that_came_is_taken_apart_and_named() -> None:
+    """Micro batches with rows in common, which are others in each replica."""
+    recorder = Recorder([("b", "received", "gradient", "all")], REPLICAS, ROWS)
+    sent = []
+    for step in range(2):
+        for start in (0, 2, 4):
+            rows = (torch.arange(3) + start).expand(REPLICAS, 3).clone()
+            rows[1] += start == 4  # the last two parts have no row in common there
+            sent.append(replace(message(step, rows), tensor=message(start + step, rows).tensor))
+            recorder.add(sent[-1], None)
+    tables = [*(recorder.tables(r, ["b"], "train") for r in range(REPLICAS))]
+    table, other = (next(iter(t.values())) for t in tables[:2])
+    assert table.rows.tolist() == [0, 1, 2, 3, 4, 5, 6] * 2
+    assert other.rows.tolist() == [0, 1, 2, 3, 4, 5, 6, 7] * 2
+    assert (table.tensor[:, 2:] != 0).all(1).nonzero().squeeze(1).tolist() == [2, 4, 9, 11]
+    assert (other.tensor[:, 2:] != 0).all(1).nonzero().squeeze(1).tolist() == [2, 10]
+    firsts = torch.stack([sent[0].tensor[0, 2], sent[1].tensor[0, 1], sent[1].tensor[0, 2]])
+    assert torch.equal(table.tensor[2:5, :2], firsts)
+    assert recorder.left_out == {("gradient", "#mixed")}
+
+
+def test_what_is_not_timed_is_one_exchange() -> None:
     untimed = Recorder([("b", "received", "gradient", "all")], REPLICAS, ROWS)
     for _ in range(3):
         untimed.add(message(0, torch.arange(4).expand(REPLICAS, 4)), None, timed=False)
@@ -116,15 +167,31 @@ def test_parts_of_one_batch_are_one_exchange() -> None:
     assert tuple(table.tensor.shape) == (12, 2)
 
 
-def test_an_exchange_that_comes_again_at_some_steps_is_said_to_be_unread() -> None:
+def test_an_exchange_that_comes_again_at_some_steps_stands_beside() -> None:
     recorder = Recorder([("b", "received", "gradient", "mean")], REPLICAS, ROWS)
     for step in range(3):
         rows = (torch.arange(3) + 3 * step).expand(REPLICAS, 3)
         for _ in range(1 + (step == 1)):
             recorder.add(message(step, rows), None)
     (table,) = recorder.tables(0, ["b"], "train").values()
-    assert torch.equal(table.tensor[3:6], message(1, rows).tensor[0])
-    assert recorder.left_out == {("gradient", "#2")}
+    assert torch.equal(table.tensor[3:6, :2], message(1, rows).tensor[0])
+    ratio = table.tensor[3:6, 2:] / table.tensor[3:6, :2]
+    assert float(ratio.min()) == pytest.approx(float(ratio.max()))
+    assert bool((table.tensor[[0, 1, 2, 6, 7, 8], 2:] == 0).all())
+    assert not recorder.left_out
+
+
+def test_an_embedding_that_comes_again_in_a_step_hides_the_first_one_no_more() -> None:
+    """The last of a step was taken for all: noise hid what came before it, without a word."""
+    recorder = Recorder([("b", "received", "embedding", "last")], REPLICAS, ROWS)
+    rows = torch.arange(4).expand(REPLICAS, 4)
+    for step in range(2):
+        for k in range(2):
+            sent = message(2 * k + step, rows)
+            recorder.add(replace(sent, kind="embedding", step=step, epoch=0), None)
+    (table,) = recorder.tables(0, ["b"], "train").values()
+    assert torch.equal(table.tensor, message(1, rows).tensor[0])
+    assert recorder.passed == {("embedding", "#2")}
 
 
 def test_a_loop_within_a_step_takes_no_table_for_every_turn() -> None:

@@ -29,24 +29,44 @@ Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
 
 
 EXCHANGES = 8
-"""Messages about the same rows in one step that stand side by side; a table is as wide as all."""
+"""Messages about one row in one step that stand side by side; a table is as wide as all."""
+
+_TOLD_APART = ("gradient", "embedding", "state")
+"""Kinds of which the second message about a row in a step is told from the first."""
 
 
 class _Step:
-    """Which rows (R, b) the messages of one step are about; those of the first replica are sorted,
-    only where there are several messages.
+    """How often each row came in the messages of one step; counted where there are several.
+
+    Args:
+        rows: how many rows there are.
     """
 
-    def __init__(self, when: tuple[int, int], rows: Tensor) -> None:
-        self.when, self.first = when, rows
-        self.seen: dict[bytes, int] = {}
+    def __init__(self, rows: int) -> None:
+        self.n = rows
+        self.when: tuple[int, int] | None = None
+        self.came: list[Tensor] = []
+        self.often: Tensor | None = None
 
-    def turn(self, rows: Tensor) -> int:
-        """The how many-th message about these very rows one is that comes after the first."""
-        for some in (rows,) if self.seen else (self.first, rows):
-            key = some[0].sort().values.cpu().numpy().tobytes()
-            self.seen[key] = self.seen.get(key, 0) + 1
-        return self.seen[key]
+    def turns(self, when: tuple[int, int], rows: Tensor) -> Tensor | None:
+        """The how many-th message of the step `when` this is for each of its rows (R, b).
+
+        None for the first message of a step; all beyond :data:`EXCHANGES` are one more than that.
+        """
+        if when != self.when:
+            if self.often is not None:
+                for old in self.came:
+                    self.often.scatter_(1, old, 0)
+            self.when, self.came = when, [rows]
+            return None
+        if self.often is None:
+            self.often = torch.zeros(len(rows), self.n, dtype=torch.uint8, device=rows.device)
+        if len(self.came) == 1:
+            self.often.scatter_(1, self.came[0], 1)
+        turn = (self.often.gather(1, rows) + 1).clamp_max(EXCHANGES + 1)
+        self.often.scatter_(1, rows, turn)
+        self.came.append(rows)
+        return turn
 
 
 class Recorder:
@@ -57,8 +77,8 @@ class Recorder:
     travel under several names within a phase, a table keeps those of the name that came first:
     payloads of different blocks have different widths and meanings. Gradients of other names, and
     with `towers` all numbers, stand beside them, as large, if of the same rows at the same steps.
-    So do gradients that come again for the very rows of an earlier message of their step, up to
-    :data:`EXCHANGES`: the second exchange of a step counts as named ``NAME#2``.
+    What comes again for rows of an earlier message of its step counts as named ``NAME#2``, up to
+    :data:`EXCHANGES`; in tables it stands beside the first, zeros where nothing came again.
 
     Args:
         wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
@@ -86,7 +106,7 @@ class Recorder:
         self.stores: dict[tuple[str, str, str, str, str, str], Dense | All] = {}
         self._names: dict[tuple[str, str, str, str, str, str], str] = {}
         self._by: dict[tuple[str, str, str], list[str]] = {}
-        self._turns: dict[tuple[str, ...], _Step] = {}
+        self._steps: dict[tuple[str, ...], _Step] = {}
         self.observed: dict[str, set[str]] = {}
         self._updates: dict[tuple[str, str], list[tuple[Update, Tensor | None]]] = {}
         for party, way, kind, form in sorted(self.wanted):
@@ -123,7 +143,11 @@ class Recorder:
         if message.kind == "ciphertext":  # opaque to whoever holds it: all there is, is its size
             size = torch.full((self.replicas, 1), message.tensor.shape[-1], dtype=torch.int64)
             message = replace(message, tensor=size)
-        name = self._turn(message, ways) if timed else message.name
+        for name, part, of in self._parts(message, alive, ways if timed else ()):
+            self._keep(name, part, of, ways)
+
+    def _keep(self, name: str, message: Message, alive: Tensor | None, ways: Sequence[str]) -> None:
+        """Keep what a step brought for the same time about its rows, under this name."""
         if name == f"{message.name}#{EXCHANGES + 1}":
             self.left_out.add((message.kind, name))
             return
@@ -144,19 +168,39 @@ class Recorder:
                     self.stores[key] = Dense(form, self.replicas, self.n) if dense else All(most)
                 self.stores[key].add(message, alive)
 
-    def _turn(self, message: Message, ways: Sequence[str]) -> str:
-        """The name, and of gradients the how many-th message of the same rows in a step it is; all
-        beyond :data:`EXCHANGES` have one name.
+    def _parts(
+        self, message: Message, alive: Tensor | None, ways: Sequence[str]
+    ) -> list[tuple[str, Message, Tensor | None]]:
+        """A message by the how many-th of its step it is for a row: (name, part, replicas).
+
+        Of one that brings some rows anew and some again there are parts for each replica apart; as
+        nothing tells whether its parts belong together, that is listed as read by none.
         """
-        if message.kind != "gradient" or message.rows is None:
-            return message.name
-        key = (*ways, message.phase, message.sender, message.receiver, message.name)
-        step = self._turns.get(key)
-        if step is None or step.when != (message.epoch, message.step):
-            self._turns[key] = _Step((message.epoch, message.step), message.rows)
-            return message.name
-        turn = min(step.turn(message.rows), EXCHANGES + 1)
-        return f"{message.name}#{turn}" if turn > 1 else message.name
+        name, rows = message.name, message.rows
+        if message.kind not in _TOLD_APART or rows is None or not ways:
+            return [(name, message, alive)]
+        key = (*ways, message.kind, message.phase, message.sender, message.receiver, name)
+        step = self._steps.setdefault(key, _Step(self.n))
+        turns = step.turns((message.epoch, message.step), rows)
+        if turns is None:
+            return [(name, message, alive)]
+        names = {t: f"{name}#{t}" if t > 1 else name for t in turns.unique().tolist()}
+        if len(names) == 1:
+            return [(next(iter(names.values())), message, alive)]
+        if name in names.values():
+            self.left_out.add((message.kind, f"{name}#mixed"))
+        out: list[tuple[str, Message, Tensor | None]] = []
+        every = torch.arange(len(rows), device=rows.device)
+        for r in every if alive is None else every[alive]:
+            for t, again in names.items():
+                at = (turns[r] == t).nonzero().squeeze(1)
+                x, ids = (
+                    v[r, at].expand(len(rows), *v[r, at].shape) for v in (message.tensor, rows)
+                )
+                if len(at):
+                    only = every == r if len(every) > 1 else None
+                    out.append((again, replace(message, tensor=x, rows=ids), only))
+        return out
 
     def add_update(
         self, party: str, phase: str, epoch: int, step: int, rows: Tensor,
@@ -201,11 +245,13 @@ class Recorder:
                 peer, _, name = end.partition("/")
                 table = store.table(r)
                 one = first.setdefault((at, party, way, kind, form, peer), table)
+                table = as_large(table, one) if name else table
                 near = _in_order_of(one, table)
+                if near is None and "#" in name:
+                    near = _spread(one, table, form)
                 if near is None:
                     self.left_out.add((kind, name))
                     continue
-                near = as_large(near, one) if name else near
                 found.setdefault((way, kind, form, party), []).append(near)
         return {k: t[0] if len(t) == 1 else side_by_side(t) for k, t in found.items()}
 
@@ -224,6 +270,26 @@ def _in_order_of(one: Table, table: Table) -> Table | None:
     at = torch.empty_like(order)
     at[order] = other
     return table.take(at)
+
+
+def _spread(one: Table, table: Table, form: str) -> Table | None:
+    """`table` at the rows of `one`, in the form ``all`` at their steps, zeros where it has none.
+
+    None if it is of other rows, or has one of them several times.
+    """
+    if not len(table):
+        return None
+    wide = int(one.rows.max()) + 2
+    mine, its = (t.rows + (t.step * wide if form == "all" else 0) for t in (one, table))
+    held, order = mine.sort(stable=True)
+    at = torch.searchsorted(held, its).clamp_max(len(held) - 1)
+    if int(table.rows.max()) > wide - 2 or not torch.equal(held[at], its):
+        return None
+    if len(at.unique()) < len(at):
+        return None
+    value = table.tensor.new_zeros(len(one), *table.tensor.shape[1:])
+    value[order[at]] = table.tensor
+    return Table(value, one.rows, one.epoch, one.step)
 
 
 class _Passed(NamedTuple):

@@ -42,25 +42,29 @@ def by_exchange(
 
 
 def _exchanges(view: View, form: str) -> list[View]:
-    """The view with the gradients of one exchange at a time; itself where there is one."""
-    keys = {p: ("received", "gradient", form, p) for p in view.adversary}
-    sent = {p: view.tables.get(("sent", "embedding", form, p)) for p in view.adversary}
-    wide: dict[str, tuple[Tensor, int]] = {}
-    for p, key in keys.items():
-        own = sent[p]
-        if own is None or key not in view.tables:
-            return [view]
-        wide[p] = view.tables[key].tensor.flatten(1), own.tensor.flatten(1).shape[1]
-    times = {g.shape[1] / max(d, 1) for g, d in wide.values()}
-    count = times.pop()
-    if times or count < 2 or count != int(count):
+    """The view with what came several times, gradients or embeddings, one exchange at a time.
+
+    Itself where both came as often as each other.
+    """
+    keys = [
+        (("received", "gradient", form, p), ("sent", "embedding", form, p)) for p in view.adversary
+    ]
+    if not all(key in view.tables for pair in keys for key in pair):
         return [view]
+    widths = [tuple(view.tables[k].tensor.flatten(1).shape[1] for k in pair) for pair in keys]
+    often = {(g // max(min(g, z), 1), z // max(min(g, z), 1)) for g, z in widths}
+    whole = all(max(g, z) % max(min(g, z), 1) == 0 for g, z in widths)
+    if len(often) > 1 or not whole or often == {(1, 1)}:
+        return [view]
+    ((gradients, embeddings),) = often
+    split = [(g if gradients > 1 else z) for g, z in keys]
     out = []
-    for k in range(int(count)):
-        mine = {
-            keys[p]: replace(view.tables[keys[p]], tensor=g[:, k * d : (k + 1) * d])
-            for p, (g, d) in wide.items()
-        }
+    for k in range(max(gradients, embeddings)):
+        mine = {}
+        for key, pair in zip(split, widths, strict=True):
+            part = slice(k * min(pair), (k + 1) * min(pair))
+            table = view.tables[key]
+            mine[key] = replace(table, tensor=table.tensor.flatten(1)[:, part])
         out.append(replace(view, tables=MappingProxyType({**view.tables, **mine})))
     return out
 

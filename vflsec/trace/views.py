@@ -88,13 +88,21 @@ def _one_shape(
         )
 
 
-def _told_apart(name: str) -> str:
-    """Which messages of a kind these are, in words."""
+def _unread(kind: str, name: str, phase: str) -> str:
+    """What the messages `name` in `Recorder.left_out` are, in a sentence."""
     first, again, turn = name.partition("#")
-    if not again:
-        return f"named {name!r}"
-    return f"that came for the same rows {turn} times in a step" + f" (named {first!r})" * bool(
-        first
+    if turn == "mixed":
+        return (
+            f"{kind} messages of phase {phase!r} hold rows that came before in their step with "
+            "others that did not: attacks take both apart. Record what belongs together under one "
+            "name."
+        )
+    which = f"that came for a row {turn} times in a step" if again else f"named {name!r}"
+    which += f" (named {first!r})" * bool(first and again)
+    return (
+        f"{kind} messages {which} are of other rows or steps than the first ones in phase "
+        f"{phase!r}, or too many: no attack looked at them. Record both as one message, or each in "
+        "a trace of its own."
     )
 
 
@@ -279,10 +287,7 @@ class Evidence:
         if mine not in self._tables:
             self._tables[mine] = self.recorder.tables(0, mine, self.phase)
             self.trace.notes += [
-                f"{kind} messages {_told_apart(name)} are of other rows or steps than the first "
-                f"ones in phase {self.phase!r}, or too many: no attack looked at them. Record both "
-                "as one message, or each in a trace of its own."
-                for kind, name in sorted(self.recorder.left_out)
+                _unread(kind, name, self.phase) for kind, name in sorted(self.recorder.left_out)
             ]
             self.trace.notes += self._elsewhere(mine)
         tables = self._tables[mine]
