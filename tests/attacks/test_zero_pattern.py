@@ -231,6 +231,79 @@ def test_rows_that_come_once_more_or_less_in_one_epoch_are_seen(chosen: str) -> 
     assert pattern().declines(view.with_known(None))
 
 
+def arranged_once(y: Tensor, epochs: int, which: int, how: str) -> list[Tensor]:
+    """Passes in random order, but for one: sorted by class, or its batches of 50 are."""
+    parts = passes(len(y), epochs)
+    if how == "sorted":
+        parts[which] = parts[which][torch.argsort(y[parts[which]], stable=True)]
+    elif how == "first":
+        batches = [
+            b[torch.argsort(y[b], stable=True, descending=True)] for b in parts[which].split(50)
+        ]
+        parts[which] = torch.cat(batches)
+    elif how == "pure":
+        ones, none = ((parts[which][y[parts[which]] == c]).split(50) for c in (1, 0))
+        parts[which] = torch.cat([b for pair in zip(ones, none, strict=True) for b in pair])
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("how", "reading", "varies", "told"),
+    [("sorted", "order of epoch 3", ["order", "company"], 0.99),
+     ("first", "place of epoch 3", ["place"], 0.99),
+     ("pure", "company of epoch 3", ["company"], 0.75)],
+)  # fmt: skip
+def test_one_epoch_in_order_among_random_ones_is_seen(
+    how: str, reading: str, varies: list[str], told: float
+) -> None:
+    """The third of ten; over all of them rows stand hardly otherwise than by chance."""
+    y = torch.randperm(400, generator=rng(1)) % 2
+    view = visited(arranged_once(y, 10, 2, how), y, 20, 50)
+    guess = pattern().infer(view, rng())
+    assert guess.notes == {"reading": reading, "varies": varies}
+    assert not np.isin(guess.rows, view.require_known().rows.numpy()).any()
+    assert measure(guess, y, rows=view.targets["train"]) > told
+    assert pattern().declines(view) == ""
+    assert pattern().declines(view.with_known(None))
+
+
+def test_the_order_of_the_only_epoch_is_seen() -> None:
+    y = torch.randperm(400, generator=rng(1)) % 2
+    view = visited(arranged_once(y, 1, 0, "sorted"), y, 20, 50)
+    guess = pattern().infer(view, rng())
+    assert guess.notes["reading"] == "order of epoch 1"
+    assert measure(guess, y, rows=view.targets["train"]) > 0.99
+
+
+@pytest.mark.parametrize("how", ["sorted", "first", "pure", "random"])
+def test_an_epoch_that_is_ordered_by_something_else_is_hardly_ever_read(how: str) -> None:
+    """Of sixty nulls 0.6 may be read by chance, and what is read tells nothing."""
+    read, found = 0, []
+    for seed in range(60):
+        y = torch.randperm(400, generator=rng(100 + seed)) % 2
+        other = y[torch.randperm(400, generator=rng(300 + seed))]
+        view = visited(arranged_once(other, 10, 2, how), y, 20, 50)
+        guess = pattern().infer(view, rng())
+        read += guess.notes["reading"] != "nothing"
+        found.append(measure(guess, y, rows=view.targets["train"]))
+    assert read <= 3
+    assert abs(np.mean(found) - 0.5) < 0.01
+
+
+def test_more_epochs_to_choose_from_do_not_hide_what_all_tell() -> None:
+    """Zero rows tell 0.75 of the pairs; no lucky epoch of thirty is taken for them."""
+    for seed in range(20):
+        y = torch.randperm(400, generator=rng(seed)) % 2
+        parts = [torch.randperm(400, generator=rng(1000 + 30 * seed + e)) for e in range(30)]
+        view = visited(parts, y, 20, 50)
+        table = view.received("gradient", "all")
+        told = (y == 1) & (torch.rand(400, generator=rng(500 + seed)) < 0.5)
+        table = replace(table, tensor=table.tensor * (~told[table.rows]).unsqueeze(1))
+        found = {("received", "gradient", "all", PARTY): table}
+        guess = pattern().infer(replace(view, tables=MappingProxyType(found)), rng())
+        assert guess.notes["reading"] in ("rows", "sizes", "all")
+
+
 def test_of_several_labels_each_is_read_and_a_column_is_no_class() -> None:
     """Rows with the second label come once more; behind summed logits zeros are of labels."""
     y = torch.stack([torch.rand(800, generator=rng(s)) < 0.4 for s in (1, 2)], dim=1).long()
