@@ -262,6 +262,7 @@ def test_a_gate_that_nothing_can_answer_or_fail_is_an_error_before_training(
     [
         ("utility_drop", "[1, 5]", "true", "gate.0.metric is taken from a run without a defense"),
         ("utility_drop", "[0, 5]", "true", ""),
+        ("utility_drop", "[0]", "true", "nothing that is asked about has one: it would be 0"),
         ("epsilon_lower", "[1, 5]", "false", "or [audit] canaries = false leaves the test out."),
         ("epsilon_lower", "[1, 5]", "true", ""),
         ("epsilon_lower", "[0]", "true", "is measured where a defense claims an epsilon"),

@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from vflsec.nn.arranged import chance
+from vflsec.nn.arranged import RARE, chance, rarely
 
 
 def test_the_rarest_order_of_ten_and_ten_is_one_of_all() -> None:
@@ -41,3 +41,20 @@ def test_chances_are_those_of_all_ways_to_deal_labels(together: bool) -> None:
         seen = figure(tuple(np.flatnonzero(told)))
         expected = np.mean([x >= seen - 1e-9 for x in every])
         assert chance(value, told, together=together) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("places", [3, 12, 60])
+def test_only_what_is_usual_is_not_counted_out(places: int) -> None:
+    """One epoch of two classes is the mildest limit there is."""
+    g = np.random.default_rng(places)
+    rare = usual = 0
+    for q in (4, 9, 20, 40):
+        for _ in range(60):
+            told = np.arange(q) % 2 == 0
+            value = g.integers(0, places, q) + g.integers(0, 2) * told * places * g.random() * 2
+            exact = chance(value, told, together=False)
+            found = rarely(value, told)
+            assert found == exact or (found == 1.0 and exact > 10 * RARE / 3), (q, exact)
+            rare, usual = rare + (exact < RARE / 3), usual + (found == 1.0)
+    assert rare > 20
+    assert usual > 20

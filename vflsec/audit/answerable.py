@@ -74,7 +74,7 @@ def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
 def _without(
     gate: Gate, rows: Sequence[Mapping[str, Any]], every: Sequence[Mapping[str, Any]]
 ) -> list[Found]:
-    """A loss of utility without an undefended run, an epsilon that nobody claims or tests."""
+    """A loss of utility without an undefended run or a defended one, an untested epsilon."""
     if gate.metric == "epsilon_lower" and not any(r.get("claims", True) for r in rows):
         return [
             (
@@ -85,6 +85,14 @@ def _without(
         ]  # fmt: skip
     bare = {(r["dataset"], r["algorithm"]) for r in every if is_undefended(r)}
     defended = [(r["dataset"], r["algorithm"]) for r in rows if not is_undefended(r)]
+    if gate.metric == "utility_drop" and rows and not defended:
+        return [
+            (
+                "metric", gate.metric,
+                "is the loss against a run without a defense, and nothing that is asked about has "
+                "one: it would be 0 whatever happens. Add a defense, or gate the utility itself.",
+            )
+        ]  # fmt: skip
     if gate.metric == "utility_drop" and defended and not bare & set(defended):
         return [
             (

@@ -20,7 +20,7 @@ from torch import Tensor
 from vflsec.view import Known, Table
 
 __all__ = ["PART", "by_epoch", "chosen", "clustered", "company", "mean_of", "order",
-           "single_epochs", "uneven", "within"]  # fmt: skip
+           "rarely", "single_epochs", "uneven", "within"]  # fmt: skip
 
 PART = 1 << 16
 """Messages that are looked at together, so that long recordings fit into memory."""
@@ -153,7 +153,10 @@ def single_epochs(table: Table, known: Known) -> Iterator[tuple[str, Tensor]]:
             here = came[at.cpu()].numpy()
             first = mean_of(value[of], place[of], len(rows)).squeeze(1)[at].cpu().numpy()[here]
             told = [labels[here] == c for c in asked]
-            chances.append(min(chance(first, t, together=kind == "company") for t in told))
+            if kind == "company":
+                chances.append(min(chance(first, t, together=True) for t in told))
+            else:
+                chances.append(min(rarely(first, t) for t in told))
         best = int(np.argmin(chances))
         if chances[best] > limit:
             continue
@@ -162,6 +165,22 @@ def single_epochs(table: Table, known: Known) -> Iterator[tuple[str, Tensor]]:
             yield name, mean_of(value[of], place[of], len(rows))
         elif (met := company(table, known.rows, epochs[best])) is not None:
             yield name, met
+
+
+def rarely(value: NDArray[np.float64], told: NDArray[np.bool_]) -> float:
+    """:func:`chance` of the sum of ranks, where it may be rare; else 1.
+
+    Within two standard deviations of the mean it is usual, and no ways need to be counted.
+    """
+    if not len(value):
+        return 1.0
+    _, at, sizes = np.unique(value, return_inverse=True, return_counts=True)
+    rank = (2 * sizes.cumsum() - sizes + 1)[at]
+    n, ones = len(value), int(told.sum())
+    away = rank[told].sum() - ones * rank.mean()
+    if away**2 < 4 * ones * (n - ones) / max(n - 1, 1) * rank.var():
+        return 1.0
+    return chance(value, told, together=False)
 
 
 def chance(value: NDArray[np.float64], told: NDArray[np.bool_], *, together: bool) -> float:
