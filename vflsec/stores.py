@@ -88,7 +88,8 @@ class Dense:
         value = self.value[part].index_select(0, rows)
         if self.sums:
             weight = count[rows].to(value.dtype)
-            value.div_(weight.reshape(-1, *([1] * (value.dim() - 1))))  # `value` is a copy
+            weight = weight.reshape(-1, *([1] * (value.dim() - 1)))
+            value = value.div_(weight) if value.is_floating_point() else value / weight
             epoch, step = (torch.full_like(rows, int(t[r])) for t in (self.epoch, self.step))
             return Table(value, rows, epoch, step)
         return Table(value, rows, self.epoch[part][rows].long(), self.step[part][rows].long())

@@ -211,7 +211,7 @@ class InteractiveLink(Link):
                 [(self.party, "sent", "embedding", "last")], fed.replicas, recorder.n
             )
         message = Message("embedding", self.party, fed.active.name, h, rows, fed.phase)
-        self.truth.add(message, fed.channel.alive_mask)
+        self.truth.add(message, fed.channel.alive_mask, timed=False)
 
     def embeddings(self, r: int, phase: str) -> Table:
         """What replica `r`'s embeddings were when each row was last seen; for the audit alone."""
