@@ -1,11 +1,12 @@
 """One audit with an earlier revision of this repository and with what is here, in turn.
 
-    python benchmarks/against.py REVISION [SCENARIO] [--rounds N]
+    python benchmarks/against.py REVISION [SCENARIO] [--rounds N] [--epochs N]
 
 Both sides run on one thread, each in a process of its own, from the same environment; the earlier
 one from a checkout that is thrown away. Compared is processor time of the whole command, imports
 and report included. Without a scenario a drawn CSV of 150,000 rows is audited: 5 + 5 columns, four
-strengths of noise, two seeds, three attacks, two epochs in batches of 512, the references.
+strengths of noise, two seeds, three attacks, two epochs (`--epochs`) in batches of 512, the
+references.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ bank = ["a0", "a1", "a2", "a3", "a4"]
 shop = ["b0", "b1", "b2", "b3", "b4"]
 [algorithm]
 name = "splitnn"
-epochs = 2
+epochs = {epochs}
 batch_size = 512
 [[defense]]
 name = "iso"
@@ -50,7 +51,7 @@ seeds = 2
 """
 
 
-def large(folder: Path) -> Path:
+def large(folder: Path, epochs: int = 2) -> Path:
     """The drawn table and its scenario."""
     g = np.random.default_rng(0)
     names = [f"{p}{k}" for p in "ab" for k in range(5)]
@@ -58,7 +59,7 @@ def large(folder: Path) -> Path:
     made["y"] = (made.sum(axis=1) + 2 * g.standard_normal(ROWS) > 0).astype(int)
     made.to_csv(folder / "table.csv", index_label="id")
     path = folder / "large.toml"
-    path.write_text(LARGE, encoding="utf-8")
+    path.write_text(LARGE.replace("{epochs}", str(epochs)), encoding="utf-8")
     return path
 
 
@@ -74,10 +75,11 @@ def main() -> None:
     parser.add_argument("revision")
     parser.add_argument("scenario", nargs="?", default="")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=2, help="of the drawn table's trainings")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        old, scenario = folder / "old", given.scenario or str(large(folder))
+        old, scenario = folder / "old", given.scenario or str(large(folder, given.epochs))
         if Path(scenario).is_file():
             scenario = str(Path(scenario).resolve())
         git = ["git", "-C", str(ROOT), "worktree"]

@@ -1,8 +1,8 @@
 """Memory that is free again stays at hand within a cohort, and goes back between two.
 
 Large tensors come and go at every step. Each that the C library hands back to the system at once
-has to be asked for anew, page by page, which is a tenth of the work on large tables; so blocks up
-to :data:`LARGEST` are kept until the cohort ends.
+has to be asked for anew, page by page; so blocks up to :data:`LARGEST` are kept until the cohort
+ends.
 
 Then all goes back. The C library of most Linux systems keeps freed blocks that lie below one in
 use. Cohorts of large tables leave hundreds of megabytes of them, and as the next one does not fit
