@@ -231,11 +231,10 @@ def svg(draw: Callable[..., Any], data: Any, dataset: str, prefix: str) -> Any:
 
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # glyphs the page has and matplotlib has not; tight labels
-        figure = draw(data, dataset=dataset).figure
-        FigureCanvasSVG(figure)
+        canvas = FigureCanvasSVG(draw(data, dataset=dataset).figure)
         out = io.StringIO()
         none = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(out, format="svg", metadata=none)
+        canvas.print_svg(out, metadata=none)  # draws once; savefig draws a second time for layout
     text = out.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
