@@ -17,6 +17,7 @@ from vflsec.data.dialect import number_of
 from vflsec.data.profile import overlap_sentence
 from vflsec.data.source import Source
 from vflsec.data.telling import telling_columns
+from vflsec.data.twins import twins
 
 __all__ = ["missing_by_column", "remarks", "told"]
 
@@ -76,6 +77,14 @@ def told(source: Source) -> list[str]:
         for names in alike.values()
         if len(names) > 1
     ]
+    equal, rows = twins(source)
+    if equal:
+        out.append(
+            f"{equal} of {rows} rows equal another one in every column of every party: one person "
+            "under two ids? A person that is trained on or known under one id and tested under the "
+            "other makes all figures too high. Keep one row of each, or name the column that holds "
+            "the person (data.group)."
+        )
     for (party, label), found in telling_columns(source).items():
         which = _listed([f"{c} (AUC {v:.3f})" for c, v in found.items()])
         what, of = (label, f"of {label} ") if label else ("the label", "")
