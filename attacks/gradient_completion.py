@@ -1,15 +1,17 @@
 """Gradient completion: gradients of all epochs, own embedding and columns, and a few labels.
 
-A received row is r_it = s_i a_it u_t + noise of variance v_t, with s_i = +1 or -1 the label, so the
-best weight of epoch t is a_it / v_t (matched filter). Where noise goes with the largest gradient of
-a batch, it is measured by M, the root mean square row norm of the received batch. Three forms:
+Of two classes a received row is r_it = s_i a_it u_t + noise of variance v_t, with s_i = +1 or -1
+the label, so the best weight of epoch t is a_it / v_t (matched filter). Where noise goes with the
+largest gradient of a batch, it is measured by M, the root mean square row norm of the received
+batch. Three forms:
     head:     logistic regression of the known labels on [mean of r / |r| over epochs, z, x], each
               block centred and divided by the root of its whole variance; penalty by
               cross-validation
-    em:       all rows: with p_i the share of class 1 (known rows keep their label), per epoch the
-              class means m_tc of R = r / M, d_t their difference at length 1, q_ti = <R_ti, d_t>,
-              l_i = sum_t [(q_ti - <m_t0, d_t>)^2 - (q_ti - <m_t1, d_t>)^2] / 2 v_t ;
-              h the logistic regression of p on z; p_i = sigmoid(l_i + h_i); repeated, from the head
+    em:       all rows: with p_ic the share of class c (known rows keep their label), per epoch the
+              class means m_tc of R = r / M, D_t a basis of what they span about their mean, v_t the
+              mean square distance within classes for each direction of it,
+              l_ic = - sum_t |D_t (R_ti - m_tc)|^2 / 2 v_t ; h_c the logistic regression of p_c on
+              z; p_ic in proportion to exp(l_ic) sigmoid(h_ic); repeated, from the head
     average:  mean of both, each standardised over the rows
 Twenty rows cannot tell which form is best: list all three, and judge by the largest.
 Where labels were randomised with a public epsilon (``epsilon``), em finds the released labels, with
@@ -18,8 +20,9 @@ chance P_i, and the score is the log-odds of the label itself: with k = e^epsilo
 s_i the logistic regression of all released labels on own columns: the second term is never beyond
 epsilon either way. Its sign is that of the known rows.
 
-Attacker: any passive party that receives per-row gradients in training; two classes.
-Needs: known rows of both classes, its own columns and trained model.
+Attacker: any passive party that receives per-row gradients in training; any number of classes (two
+where labels were randomised).
+Needs: known rows of every class, its own columns and trained model.
 Known failure cases: noise far above the gradients leaves the embedding alone, which the others
 then dilute; em follows clusters that are not the classes if the head starts it there; without
 ``epsilon`` it stops at the released labels; encryption that hides rows leaves nothing to add.
@@ -49,10 +52,10 @@ from vflsec.guess import Guess
 from vflsec.nn.completion import SHRINKAGE, Fit, logistic_cv
 from vflsec.nn.history import History, em_scores, soft_logistic
 from vflsec.nn.orient import orientation
-from vflsec.view import Known, View
+from vflsec.view import Facts, Known, View
 
 ALIASES = ("fused_completion",)
-FAMILY = "Labels by completing the own model"
+FAMILY = "Labels from gradients and own columns together"
 KINDS = ("average", "head", "em")
 ACCUMULATED = ("unit", "scaled", "raw")
 
@@ -69,7 +72,8 @@ class GradientCompletion(Attack):
             row norm) or ``raw``.
         columns: give the head the own columns too.
         steps: of em.
-        epsilon: the public epsilon of randomised labels; 0 if labels are not randomised.
+        epsilon: the public epsilon of randomised labels of two classes; 0 if they are not
+            randomised.
     """
 
     kind: Literal["average", "head", "em"] = "average"
@@ -77,7 +81,6 @@ class GradientCompletion(Attack):
     columns: bool = True
     steps: int = 12
     epsilon: float = 0.0
-    binary_only: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
     tries: ClassVar[tuple[dict[str, Any], ...]] = (
         {"kind": "head"}, {"kind": "em"}, {"accumulate": "scaled"},
@@ -92,6 +95,14 @@ class GradientCompletion(Attack):
         check.integer("gradient_completion.steps", self.steps)
         check.non_negative("gradient_completion.epsilon", self.epsilon)
 
+    def applicable(self, facts: Facts) -> str:
+        if self.epsilon and facts.classes > 2:
+            return (
+                f"{self.name} with epsilon has a meaning for two classes only; there are "
+                f"{facts.classes}. Leave epsilon out."
+            )
+        return ""
+
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         known = view.require_known()
         history = History.of(view.received("gradient", "all"))
@@ -99,33 +110,38 @@ class GradientCompletion(Attack):
         there = torch.isin(known.rows, rows)
         fixed = torch.searchsorted(rows, known.rows[there])
         grant = Known(known.rows[there], known.labels[there])
-        counts = torch.bincount(grant.labels, minlength=2)
+        classes = view.facts.classes
+        counts = torch.bincount(grant.labels, minlength=classes)
         if int(counts.min()) < 1:
             raise ThreatModelError(
-                "gradient_completion needs a known training row of both classes, was granted "
-                f"{counts.tolist()} of classes 0 and 1. Raise known_rows."
+                "gradient_completion needs a known training row of every class, was granted "
+                f"{counts.tolist()} of classes 0 to {classes - 1}. Raise known_rows."
             )
         z = view.embed(rows).flatten(1).double()
         x = view.design(rows).double()
-        fit = self._head(history, z, x, fixed, grant)
-        head = torch.from_numpy(fit.scores[:, 1] - fit.scores[:, 0]).to(z)
+        fit = self._head(history, z, x, fixed, grant, classes)
+        score = torch.from_numpy(fit.scores).to(z)
         notes: dict[str, Any] = {"cv": round(fit.cv, 4), "c": fit.penalty}
-        score = head
         if self.kind != "head" or self.epsilon:
-            em = em_scores(history, z, torch.sigmoid(head), fixed, grant.labels, steps=self.steps)
-            score = em if self.kind == "em" else _standard(head) + _standard(em)
+            start = torch.softmax(score, dim=1)
+            em = em_scores(history, z, start, fixed, grant.labels, steps=self.steps)
+            score = em if self.kind == "em" else _standard(score) + _standard(em)
             if self.epsilon:
-                score = randomised(x, em, self.epsilon)
-                score = orientation(score, rows, grant) * score
+                odds = randomised(x, em[:, 1] - em[:, 0], self.epsilon)
+                odds = orientation(odds, rows, grant) * odds
+                score = torch.stack([torch.zeros_like(odds), odds], dim=1)
         keep = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         keep[fixed] = False
+        score = score[:, 1] - score[:, 0] if classes == 2 else score
         return Guess(self.target, rows[keep], score[keep], notes=notes)
 
-    def _head(self, history: History, z: Tensor, x: Tensor, fixed: Tensor, known: Known) -> Fit:
+    def _head(
+        self, history: History, z: Tensor, x: Tensor, fixed: Tensor, known: Known, classes: int
+    ) -> Fit:
         blocks = [history.mean(self.accumulate), z, *([x] if self.columns else [])]
         wide = torch.cat([_block(b) for b in blocks], dim=1)
         return logistic_cv(
-            wide[fixed].cpu().numpy(), known, wide.cpu().numpy(), 2, "head", SHRINKAGE
+            wide[fixed].cpu().numpy(), known, wide.cpu().numpy(), classes, "head", SHRINKAGE
         )
 
 
@@ -155,4 +171,6 @@ def _block(x: Tensor) -> Tensor:
 
 
 def _standard(score: Tensor) -> Tensor:
-    return (score - score.mean()) / score.std(correction=0).clamp_min(1e-12)
+    """Scores (n, C) without what all classes of a row share, of spread 1 over the rows."""
+    score = score - score.mean(1, keepdim=True)
+    return score / score.var(0, correction=0).mean().sqrt().clamp_min(1e-12)

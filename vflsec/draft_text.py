@@ -24,9 +24,14 @@ _GRANTED = (*_QUANTITY, "model_completion", "similarity", "cluster")
 """Attacks of the list that get labelled rows of their own number."""
 USUAL = 20
 """Known rows of an attack that is not told how many."""
-_WHOLE = ("zero_pattern", "message_completion")
-_WHOLE_ROWS = 10_000
-"""They read every message of every epoch, which are kept in memory: for tables of so many rows."""
+_WHOLE = ("zero_pattern", "message_completion", "gradient_completion")
+_WHOLE_ROWS = 50_000
+"""They read every message of every epoch, which are kept in memory: up to tables of so many rows;
+beyond, they are written as a comment."""
+_LEFT_OUT = (
+    "# What one epoch hides behind noise, many tell. These keep every message of every epoch in",
+    "# memory, which is much for so many rows: take the # away, with --replicas 4 if need be.",
+)
 _BY_THE_LABEL_PARTY = ("embedding_inversion", "attribute", "property")
 
 
@@ -109,16 +114,21 @@ def _known(classes: int, spare: int, of_rarest: int) -> int:
 
 def _attacks(classes: int, known: int, rows: int) -> str:
     names = {0: _BINARY, 1: _QUANTITY, 2: _BINARY}.get(classes, _MANY)
-    if rows <= _WHOLE_ROWS:
-        names = (*names, *(_WHOLE[1:] if classes == 1 else _WHOLE))
+    whole = ("message_completion",) if classes == 1 else _WHOLE
     note = "known_rows: how many labelled rows the attacker was given; its control gets the same"
     lines = [f"# {note} rows."]
     for name in names:
-        lines += ["[[attack]]", pair("name", name)]
-        if name in _GRANTED or name in _WHOLE or known < USUAL:
-            lines.append(pair("known_rows", known))
-        lines.append("")
-    return "\n".join(lines)
+        granted = name in _GRANTED or known < USUAL
+        lines += _attack(name, known_rows=known) if granted else _attack(name)
+    every = [line for name in whole for line in _attack(name, known_rows=known)]
+    if rows <= _WHOLE_ROWS:
+        return "\n".join([*lines, *every])
+    out = [f"# {line}".rstrip() for line in every[:-1]]
+    return "\n".join([*lines, *_LEFT_OUT, *out, ""])
+
+
+def _attack(name: str, **keys: Any) -> list[str]:
+    return ["[[attack]]", pair("name", name), *(pair(k, v) for k, v in keys.items()), ""]
 
 
 def _by(active: str, spare: int) -> str:
@@ -126,8 +136,7 @@ def _by(active: str, spare: int) -> str:
     lines = ["# The other direction: what embeddings tell the party with the labels about columns.",
              "# aux_rows: for how many rows it knows the other party's columns."]  # fmt: skip
     for name in _BY_THE_LABEL_PARTY:
-        lines += ["[[attack]]", pair("name", name), pair("adversary", active),
-                  pair("aux_rows", min(60, spare)), ""]  # fmt: skip
+        lines += _attack(name, adversary=active, aux_rows=min(60, spare))
     return "\n" + "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.nn.history import History, em_scores, soft_logistic
+from vflsec.nn.history import History, _evidence, em_scores, soft_logistic
 from vflsec.view import View
 
 
@@ -190,18 +190,88 @@ def test_known_rows_keep_their_label_and_are_not_in_the_answer() -> None:
     history = History.of(view.received("gradient", "all"))
     places, labels = torch.tensor([0, 1]), torch.tensor([1, 0])
     z = torch.zeros(300, 1, dtype=torch.float64)
-    start = torch.full((300,), 0.5, dtype=torch.float64)
+    start = torch.full((300, 2), 0.5, dtype=torch.float64)
     one = em_scores(history, z, start, places, labels)
     assert torch.equal(one, em_scores(history, z, start.clone(), places, labels))
 
 
-def test_more_than_two_classes_and_one_known_class_are_refused() -> None:
+def test_of_two_classes_the_evidence_is_that_of_two_normal_distributions() -> None:
+    g = torch.randn(50, 6, generator=rng(), dtype=torch.float64)
+    p = torch.rand(50, generator=rng(1), dtype=torch.float64)
+    high, low = p @ g / p.sum(), (1 - p) @ g / (1 - p).sum()
+    d = (high - low) / (high - low).norm()
+    q, high, low = g @ d, high @ d, low @ d
+    spread = (p * (q - high) ** 2 + (1 - p) * (q - low) ** 2).mean()
+    found = _evidence(g, torch.stack([1 - p, p], dim=1))
+    expected = ((q - low) ** 2 - (q - high) ** 2) / (2 * spread)
+    assert found[:, 1] - found[:, 0] == pytest.approx(expected)
+
+
+def of_classes(classes: int, alpha: float, seed: int) -> tuple[list[Tensor], Tensor]:
+    """Ten epochs of alpha u_(t, y) + N(0, 1) in 16 directions, new ones in each epoch."""
+    g = rng(seed)
+    y = torch.arange(2000) % classes
+    out = []
+    for _ in range(10):
+        u = torch.linalg.qr(torch.randn(16, classes, generator=g, dtype=torch.float64))[0].T
+        out.append(alpha * u[y] + torch.randn(2000, 16, generator=g, dtype=torch.float64))
+    return out, y
+
+
+def right(attack: Attack, view: View, y: Tensor) -> float:
+    guess = attack.infer(view, rng())
+    return float((guess.scores.argmax(1) == y[guess.rows].numpy()).mean())
+
+
+def test_of_several_classes_em_comes_close_to_the_matched_filter() -> None:
+    """Who knows all class means is right where its own class's sum of projections is largest."""
+    g = rng(9)
+    own = math.sqrt(10) * 0.6 + torch.randn(100_000, generator=g)
+    best = float((own > torch.randn(100_000, 3, generator=g).amax(1)).double().mean())
+    for seed in range(2):
+        gradients, y = of_classes(4, 0.6, seed)
+        view = view_of(gradients, y, known=40, columns=torch.zeros(2000, 1, dtype=torch.float64))
+        assert best - 0.06 < right(completion(kind="em"), view, y) < best + 0.02
+        assert right(completion(kind="head"), view, y) < best - 0.3  # its sum turns
+
+
+def test_of_several_classes_nothing_is_found_in_noise_or_permuted_labels() -> None:
+    noise, y = of_classes(3, 0.0, 0)
+    told, labels = of_classes(3, 0.6, 1)
+    other = labels[torch.randperm(len(labels), generator=rng(8))]
+    for gradients, truth in ((noise, y), (told, other)):
+        view = view_of(gradients, truth, known=30)
+        for kind in ("head", "em", "average"):
+            assert right(completion(kind=kind), view, truth) == pytest.approx(1 / 3, abs=0.04)
+
+
+def test_of_several_classes_columns_and_gradients_add_up() -> None:
+    """Columns tell class 0 from the rest, gradients 1 from 2: both together are right."""
+    y = torch.arange(1200) % 3
+    columns = torch.randn(1200, 4, generator=rng(3), dtype=torch.float64)
+    columns[:, 0] += 6 * (y == 0)
+    gradients = [torch.randn(1200, 8, generator=rng(s), dtype=torch.float64) for s in range(6)]
+    for of in gradients:
+        of[:, 0] += 0.9 * ((y == 1).double() - (y == 2).double())
+    view = view_of(gradients, y, columns=columns, known=60)
+    assert right(completion(kind="average"), view, y) > 0.97
+    blank = view_of(gradients, y, columns=torch.zeros_like(columns), known=60)
+    alone = view_of(
+        [torch.randn(1200, 8, generator=rng(7)).double()] * 6, y, columns=columns, known=60
+    )
+    assert right(completion(kind="average"), blank, y) < 0.85
+    assert right(completion(kind="average"), alone, y) < 0.7
+
+
+def test_classes_without_a_known_row_and_epsilon_beyond_two_are_refused() -> None:
     gradients, y = signals(0.6, turns=False, n=100)
     view = view_of(gradients, y)
-    assert "two classes" in completion().applicable(replace(view.facts, classes=10))
+    ten = replace(view.facts, classes=10)
+    assert "two classes" in completion(epsilon=1.0).applicable(ten)
+    assert completion().applicable(ten) == ""
     known = view.require_known()
     of_one = view.with_known(replace(known, rows=known.rows[:1], labels=known.labels[:1]))
-    with pytest.raises(ThreatModelError, match="of both classes, was granted"):
+    with pytest.raises(ThreatModelError, match="of every class, was granted"):
         completion().infer(of_one, rng())
     with pytest.raises(ThreatModelError, match="known_rows"):
         completion().infer(view.with_known(None), rng())

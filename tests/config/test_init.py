@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from vflsec import cli, load_scenario
+from vflsec import cli, draft_text, load_scenario
 from vflsec.config.sections import Data
 from vflsec.data.load import load_source
 
+WHOLE = ["zero_pattern", "message_completion", "gradient_completion"]
 BY_THE_LABEL_PARTY = ("embedding_inversion", "attribute", "property")
 
 
@@ -109,7 +111,7 @@ def test_what_is_written_runs(
     attacked = {p["attack"] for p in summary["points"] if p["status"] == "ok"} - {""}
     assert attacked == {
         "model_completion", "norm", "direction", "similarity", "message_completion",
-        *BY_THE_LABEL_PARTY,
+        "gradient_completion", *BY_THE_LABEL_PARTY,
     }  # fmt: skip
     (why,) = {p["reason"] for p in summary["points"] if p["attack"] == "zero_pattern"}
     assert why.startswith("every row is dense")
@@ -221,11 +223,28 @@ def test_several_labels_get_attacks_that_take_them_one_by_one(
     assert init(table, "--label", "default", "--label", "late", "--out", out) == 0
     names = [a.name for a in load_scenario(out).root.attack]
     ours = ["model_completion", "norm", "direction", "similarity"]
-    assert names == [*ours, "zero_pattern", "message_completion", *BY_THE_LABEL_PARTY]
+    assert names == [*ours, *WHOLE, *BY_THE_LABEL_PARTY]
     capsys.readouterr()
     assert cli.main(["check", str(out), "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["plan"]["refused"] == []
+
+
+def test_beyond_so_many_rows_what_keeps_every_message_is_a_comment(
+    world: dict[str, list[object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    monkeypatch.setattr(draft_text, "_WHOLE_ROWS", 119)
+    assert init(table, "--label", "default", "--out", out) == 0
+    names = [a.name for a in load_scenario(out).root.attack]
+    assert names == ["model_completion", "norm", "direction", "similarity", *BY_THE_LABEL_PARTY]
+    text = out.read_text(encoding="utf-8")
+    out.write_text(re.sub(r"^# (\[\[attack|name = |known_rows = )", r"\1", text, flags=re.M))
+    again = [a.name for a in load_scenario(out).root.attack]
+    assert again == [*names[:4], *WHOLE, *BY_THE_LABEL_PARTY]
+    monkeypatch.setattr(draft_text, "_WHOLE_ROWS", 120)
+    assert init(table, "--label", "default", "--out", out, "--force") == 0
+    assert [a.name for a in load_scenario(out).root.attack] == again
 
 
 def test_a_rare_class_keeps_rows_to_guess(
@@ -258,8 +277,7 @@ def test_several_classes_get_attacks_that_exist_for_them(
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     assert init(table, "--label", "default", "--out", out) == 0
     names = [a.name for a in load_scenario(out).root.attack]
-    ours = ["model_completion", "similarity", "cluster", "zero_pattern", "message_completion"]
-    assert names == [*ours, *BY_THE_LABEL_PARTY]
+    assert names == ["model_completion", "similarity", "cluster", *WHOLE, *BY_THE_LABEL_PARTY]
     granted = {a.name: a.known_rows for a in load_scenario(out).root.attack}
     assert granted["zero_pattern"] == granted["similarity"] > 0  # batches are named by known rows
     capsys.readouterr()

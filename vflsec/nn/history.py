@@ -74,10 +74,12 @@ class History:
         return total / count.clamp_min(1)
 
     def evidence(self, share: Tensor) -> Tensor:
-        """Log-likelihood ratio (n,) of class 1, given each row's present share of it.
+        """Log-likelihoods (n, C) of the classes but for a constant, given each row's present
+        shares (n, C).
 
-        In every epoch the gradients are projected on the difference of the class means; a row's
-        evidence is that of two normal distributions of equal spread, added over epochs.
+        In every epoch the gradients are projected on what the class means span; a row's evidence
+        is that of normal distributions of one spread, the same in all directions, added over
+        epochs.
         """
         out = torch.zeros_like(share)
         for at, made in self.epochs:
@@ -95,29 +97,33 @@ def _same(made: Tensor) -> Tensor:
 
 
 def _evidence(g: Tensor, p: Tensor) -> Tensor:
-    """The same (k,) of one epoch's gradients (k, m), given the shares (k,) of class 1."""
-    ones, zeros = p.sum().clamp_min(1e-9), (1 - p).sum().clamp_min(1e-9)
-    high, low = p @ g / ones, (1 - p) @ g / zeros
-    d = high - low
-    d = d / torch.linalg.vector_norm(d).clamp_min(1e-300)
-    q, high, low = g @ d, high @ d, low @ d
-    spread = (p * (q - high) ** 2 + (1 - p) * (q - low) ** 2).mean().clamp_min(1e-12)
-    return ((q - low) ** 2 - (q - high) ** 2) / (2 * spread)
+    """The same (k, C) of one epoch's gradients (k, m), given the shares (k, C)."""
+    means = p.T @ g / p.sum(0).clamp_min(1e-9).unsqueeze(1)
+    if p.shape[1] == 2:
+        d = means[1:] - means[:1]
+        basis = d / torch.linalg.vector_norm(d).clamp_min(1e-300)
+    else:
+        apart = means - p.mean(0) @ means
+        basis = torch.linalg.svd(apart, full_matrices=False).Vh[: p.shape[1] - 1]
+    q, centre = g @ basis.T, means @ basis.T
+    far = (q.unsqueeze(1) - centre).square().sum(2)
+    spread = ((p * far).sum(1).mean() / len(basis)).clamp_min(1e-12)
+    return -far / (2 * spread)
 
 
 def em_scores(
     history: History, z: Tensor, start: Tensor, fixed: Tensor, labels: Tensor, steps: int = 12
 ) -> Tensor:
-    """Log-odds (n,) of class 1 by expectation maximisation over all rows.
+    """Log-odds (n, C) of the classes, but for a constant a row, by expectation maximisation.
 
-    Each step takes every row's share of class 1 as given, works out the class means of the
+    Each step takes every row's shares of the classes as given, works out the class means of the
     gradients epoch by epoch (so the direction may turn from one epoch to the next) and a logistic
-    regression of the shares on `z`, and adds the evidence of both into new shares.
+    regression of each share on `z`, and adds the evidence of both into new shares.
 
     Args:
         history: of the rows.
         z: own embeddings (n, d) of the same rows.
-        start: first shares (n,).
+        start: first shares (n, C).
         fixed, labels: places (q,) of the known rows and their labels, which keep them.
         steps: how often.
     """
@@ -125,15 +131,19 @@ def em_scores(
     if z.shape[1] > WIDEST:
         z = z @ torch.linalg.eigh(z.T @ z).eigenvectors[:, -WIDEST:]
     z = z / z.std(0, correction=0).clamp_min(1e-9)
-    share = start.clone()
-    share[fixed] = labels.to(share)
-    weights = torch.zeros(z.shape[1] + 1, dtype=z.dtype, device=z.device)
-    score = torch.zeros_like(start)
+    known = torch.nn.functional.one_hot(labels, start.shape[1]).to(start)
+    share, score = start.clone(), torch.zeros_like(start)
+    share[fixed] = known
+    own = range(1, 2) if start.shape[1] == 2 else range(start.shape[1])
+    weights: dict[int, Tensor | None] = dict.fromkeys(own)
     for _ in range(steps):
-        weights = soft_logistic(z, share, weights)
-        score = history.evidence(share) + z @ weights[:-1] + weights[-1]
-        share = torch.sigmoid(score)
-        share[fixed] = labels.to(share)
+        score = history.evidence(share)
+        for c in own:
+            w = weights[c] = soft_logistic(z, share[:, c], weights[c])
+            told = z @ w[:-1] + w[-1]
+            score[:, c] += told if len(own) == 1 else torch.nn.functional.logsigmoid(told)
+        share = torch.softmax(score, dim=1)
+        share[fixed] = known
     return score
 
 

@@ -49,6 +49,8 @@ FAMILIES = (
            "Sun et al. 2022 (arXiv:2203.01451)", ("gradient",), _LABELS),
     Family("Labels by completing the own model",
            "Fu et al. 2022 (USENIX Security)", ("gradient",), _LABELS),
+    Family("Labels from gradients and own columns together",
+           "Nigam et al. 2000, on gradients of Li et al. 2022", ("gradient",), _LABELS),
     Family("Labels by imitating the label owner",
            "Kariyappa and Qureshi 2023 (arXiv:2112.01299); Erdogan et al. 2022", ("gradient",),
            (*_LABELS, "nist-extraction")),
