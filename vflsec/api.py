@@ -26,7 +26,7 @@ from vflsec.nn.replicas import LEAST
 from vflsec.rng import generator
 from vflsec.train.cohort import Moment, Training
 from vflsec.train.demand import Demand
-from vflsec.train.device import pick_device
+from vflsec.train.device import asks_graphs, pick_device
 from vflsec.view import as_needs
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def train(
     ]
     stacked = cells * LEAST if len(cells) < LEAST else cells
     demands = _demands(tasks[chosen[0]].parties, attacks, record)
-    training = Training(stacked, demands, tasks, pick_device(device))
+    training = Training(stacked, demands, tasks, pick_device(device), graphs=asks_graphs(device))
     phases: list[str] = []
     last: Moment | None = None
     for moment in training.run():

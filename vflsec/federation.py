@@ -50,6 +50,7 @@ class Federation(Hooks, Post):
         extra: state of the algorithm.
         batch: sample ids (R, b) of the current step.
         attacked: party whose column policies act at inference too, while an attack is judged.
+        graphs: makes what captures a step (`vflsec.train.captured`); None where none is asked for.
     """
 
     stack: Stack
@@ -64,6 +65,7 @@ class Federation(Hooks, Post):
     extra: dict[str, Any] = field(default_factory=dict)
     batch: Tensor | None = None
     attacked: str = ""
+    graphs: Callable[[], Any] | None = None
     _links: dict[str, Link] = field(default_factory=dict)
 
     @classmethod

@@ -136,7 +136,8 @@ def test_a_gpu_is_named_by_number_and_computes_in_float32() -> None:
     assert not torch.backends.cuda.matmul.allow_tf32
     with pytest.raises(ConfigError, match="a device of this machine, got 'cuda:3'"):
         pick_device("cuda:3")
-    with pytest.raises(ConfigError, match="one of 'auto', 'cpu', 'cuda', 'cuda:N', got 'cuda:x'"):
+    allowed = r"one of 'auto', 'cpu', 'cuda', 'cuda:N', 'cuda\+graphs', got 'cuda:x'"
+    with pytest.raises(ConfigError, match=allowed):
         pick_device("cuda:x")
 
 

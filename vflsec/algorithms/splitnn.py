@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -176,7 +177,7 @@ class SplitNN(SplitSettings):
         """Split training on the labelled rows, as a phase of this name."""
         return Phase(
             name, fed.stack.rows("labelled"), self.batch_size, epochs,
-            lambda batch: self.step(fed, batch),
+            partial(self.step, fed),
             select=self.select, select_by=self.select_by, patience=self.patience,
             listeners=tuple(p.name for p in self.passive(fed)), smallest=self.smallest,
         )  # fmt: skip

@@ -26,7 +26,7 @@ from vflsec.rng import generator
 from vflsec.task import Task
 from vflsec.train.cohort import Moment, Progress, Training
 from vflsec.train.demand import Demand
-from vflsec.train.device import pick_device
+from vflsec.train.device import asks_graphs, pick_device
 from vflsec.train.keep import Keep, Keeper
 from vflsec.train.kept import KeptMoment, opened
 from vflsec.view import Table, View
@@ -54,7 +54,7 @@ def run_cohort(
         cells: of one cohort.
         attacks: to make on each cell after each audited phase.
         tasks: the task of each seed.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, the last two perhaps with ``+graphs``.
         progress: called with (what is being done, share done in [0, 1]).
         main: False leaves main-task figures out.
         known_controls: controls of earlier cohorts with the same tasks and architecture, which do
@@ -70,7 +70,7 @@ def run_cohort(
     asked = prepared(attacks)
     tell = progress or (lambda *_: None)
     demands = [Demand.of(p.spec, p.attack) for p in asked]
-    training = Training(stacked, demands, tasks, pick_device(device), tell)
+    training = Training(stacked, demands, tasks, pick_device(device), tell, asks_graphs(device))
     bench = Bench(known_controls, training.alone, shared, cells[0].undefended, training.reassigned)
     asking = {p.spec.key: Asking(training, p) for p in asked if p.attack.target == "membership"}
     keeper = keep and Keeper(keep, training, len(cells), [p.attack for p in asked])

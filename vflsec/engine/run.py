@@ -163,9 +163,9 @@ def _run(
 
 
 def _device(name: str) -> str:
-    from vflsec.train.device import pick_device
+    from vflsec.train.device import full_name
 
-    return str(pick_device(name))
+    return full_name(name)
 
 
 def _refuse(store: Store, plan: Plan) -> None:

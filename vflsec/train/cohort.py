@@ -21,6 +21,7 @@ from vflsec.nn.weights import files_of
 from vflsec.policy import Guarantee, Policy
 from vflsec.rng import generator
 from vflsec.task import Stack, Task
+from vflsec.train.captured import CudaGraphs
 from vflsec.train.claims import promised, uses_in
 from vflsec.train.demand import Demand, recordings
 from vflsec.train.forecast import first_steps
@@ -109,6 +110,7 @@ class Training:
         tasks: the task of each seed.
         device: where.
         progress: called with (what is being done, share done in [0, 1]).
+        graphs: True takes steps as CUDA graphs where that can be done.
 
     Attributes:
         taps: told every message of the training, see `vflsec.channel.Recorder`; set before `run`.
@@ -122,8 +124,10 @@ class Training:
         tasks: Mapping[int, Task],
         device: torch.device,
         progress: Progress = lambda *_: None,
+        graphs: bool = False,
     ) -> None:
         self.cells, self.demands, self.progress, self.device = cells, demands, progress, device
+        self.graphs = CudaGraphs if graphs and device.type == "cuda" else None
         first = cells[0]
         self.algorithm: Algorithm = registry.algorithms.create(first.algorithm, first.params)
         self.seeds = [c.seed for c in cells]
@@ -146,6 +150,7 @@ class Training:
         self.fed = fed = Federation.create(
             self.stack, self.seeds, self._policies(), recorder, self.facts
         )
+        fed.graphs = self.graphs
         self._grant()
         self.algorithm.build(fed)
         return fed

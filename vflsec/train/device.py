@@ -8,11 +8,16 @@ import torch
 
 from vflsec import check
 
-__all__ = ["in_turn", "pick_device"]
+__all__ = ["asks_graphs", "full_name", "in_turn", "pick_device"]
+
+GRAPHS = "+graphs"
+"""Behind the name of a GPU: steps are taken as CUDA graphs, see `vflsec.train.captured`."""
 
 
 def pick_device(name: str) -> torch.device:
     """The device behind ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; the one place that chooses.
+
+    The last two may be followed by ``+graphs``.
 
     On a GPU, products and convolutions are then computed in full float32 (torch lets convolutions
     take TF32, with 10 bits of mantissa, unless it is told not to).
@@ -20,22 +25,34 @@ def pick_device(name: str) -> torch.device:
     Raises:
         ConfigError: unknown name, or ``cuda`` without a usable GPU.
     """
+    given, name = name, name.removesuffix(GRAPHS)
     single = re.fullmatch(r"cuda:([0-9]{1,4})", name)
-    if single is None:
-        check.one_of("--device", name, ("auto", "cpu", "cuda", "cuda:N"))
+    if single is None and (name != "cuda" or given == name):
+        check.one_of("--device", given, ("auto", "cpu", "cuda", "cuda:N", f"cuda{GRAPHS}"))
     many = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "cpu" or (name == "auto" and not many):
         torch.set_num_threads(1)
         return torch.device("cpu")
     if not many or (single and int(single[1]) >= many):
-        raise check.fail("--device", "a device of this machine", name, "Use auto or cpu.")
+        raise check.fail("--device", "a device of this machine", given, "Use auto or cpu.")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     return torch.device(name if single else "cuda")
 
 
+def asks_graphs(name: str) -> bool:
+    """True if a name asks for CUDA graphs."""
+    return name.endswith(GRAPHS)
+
+
+def full_name(name: str) -> str:
+    """The name of the device that :func:`pick_device` picks, with what else `name` asks for."""
+    return f"{pick_device(name)}{GRAPHS if asks_graphs(name) else ''}"
+
+
 def in_turn(name: str, turn: int) -> str:
     """The device of the `turn`-th piece of work: GPUs one after another where there are several."""
-    if name not in ("auto", "cuda") or not torch.cuda.is_available():
+    bare = name.removesuffix(GRAPHS)
+    if bare not in ("auto", "cuda") or not torch.cuda.is_available():
         return name
     many = torch.cuda.device_count()
-    return f"cuda:{turn % many}" if many > 1 else name
+    return f"cuda:{turn % many}{name.removeprefix(bare)}" if many > 1 else name

@@ -11,6 +11,7 @@ from torch import Tensor
 from vflsec.algorithm import Algorithm
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation, Phase
+from vflsec.train.captured import taken
 from vflsec.train.stages import rehearse, staged
 
 __all__ = ["predict", "run_phases"]
@@ -103,12 +104,13 @@ def _train(
         best: _Best | None = None
         if phase.select and phase.epochs:
             best = _Best(fed, phase.select_by)
+        steps = [taken(algorithm, fed, walk.step) for walk in phase.walks()]
         for epoch in range(phase.epochs):
             fed.epoch = epoch
-            for walk in phase.walks():
+            for walk, step in zip(phase.walks(), steps, strict=True):
                 for rows in fed.batches(walk):
                     fed.batch = rows
-                    walk.step(rows)
+                    step(rows)
                     fed.steps += 1
             fed.batch = None
             if phase.after_epoch is not None:

@@ -1,0 +1,504 @@
+"""Steps that are replayed as graphs are the steps, bit for bit, or are not captured.
+
+What a GPU does is emulated (`tests/graph_emulation.py`); the tests marked `gpu` ask one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from graph_emulation import EMPTY, Emulated
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vflsec import registry
+from vflsec.algorithms.splitnn import SplitNN
+from vflsec.cell import CellSpec
+from vflsec.channel import Recorder
+from vflsec.errors import ConfigError
+from vflsec.federation import Federation
+from vflsec.message import Message
+from vflsec.nn import chain
+from vflsec.policy import Own, Policy
+from vflsec.task import Stack
+from vflsec.testing import small_task
+from vflsec.testing.worlds import small_stack
+from vflsec.train import captured
+from vflsec.train.captured import Captured, CaptureWarning, taken
+from vflsec.train.cohort import Training
+from vflsec.train.device import asks_graphs, full_name, in_turn, pick_device
+from vflsec.train.loop import run_phases
+
+SEEDS = (0, 1, 1)
+STRENGTHS = (0.0, 1.0, 0.5)
+THREE = {"widths": (4, 6, 3)}
+STEPS = 3 * 6  # epochs of 144 rows in batches of 25, the last one of 19
+
+
+@dataclass(frozen=True)
+class Heard(Policy):
+    """Multiplies what arrives, and keeps it."""
+
+    name = "heard"
+
+    def incoming(self, message: Message, own: Own) -> Tensor:
+        own.memory.setdefault("kept", []).append(message.tensor)
+        return message.tensor * 2
+
+
+@dataclass(frozen=True)
+class Keeps(Policy):
+    """Keeps labels and logits that it gets beside a gradient, and adds the oldest logits."""
+
+    name = "keeps"
+
+    @property
+    def covers(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"gradient"})
+
+    def outgoing(self, message: Message, own: Own) -> Tensor:
+        kept = own.memory.setdefault("kept", [])
+        kept.append((own.labels, own.context["logits"]))
+        old_y, old = kept[max(0, len(kept) - 4)]
+        if old.shape[1] != message.tensor.shape[1]:
+            return message.tensor
+        return message.tensor + 0.1 * (old.sum(2) + old_y).unsqueeze(2)
+
+
+@dataclass(frozen=True)
+class Waning(SplitNN):
+    """A term of the loss whose weight is read from the host and shrinks from step to step."""
+
+    name = "waning"
+
+    @chain.walked
+    def own_term(self, fed: Federation) -> Tensor:
+        squares = [p.square().flatten(1).sum(1) for p in fed.active.parameters()]
+        return 0.1 / (1 + fed.steps) * torch.stack(squares).sum(0)
+
+
+@dataclass(frozen=True)
+class Asking(SplitNN):
+    """A term of the loss that looks at a number of the device."""
+
+    name = "asking"
+
+    @chain.walked
+    def own_term(self, fed: Federation) -> Tensor | None:
+        first = fed.active.parameters()[0]
+        return first.square().flatten(1).sum(1) if bool(first.sum() > 0) else None
+
+
+@dataclass(frozen=True)
+class Columns(Policy):
+    """Looks at the rows of every step."""
+
+    name = "columns"
+
+    def columns(self, x: Tensor, own: Own) -> Tensor:
+        return x * 1.0
+
+
+@dataclass
+class Case:
+    """One training of three epochs."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    algorithm: str | type[SplitNN] = "splitnn"
+    defenses: Mapping[str, Sequence[str | Policy]] = field(
+        default_factory=lambda: {"active": ["iso"]}
+    )
+    world: Mapping[str, Any] = field(default_factory=dict)
+    dtype: torch.dtype = torch.float32
+    quantity: bool = False
+    observed: bool = False
+    silent: bool = False
+
+
+CASES = {
+    "two parties": Case(),
+    "two parties, momentum": Case({"optimizer": "sgd", "lr": 0.05}),
+    "three parties": Case({"hidden": [9, 7], "top": [5]}, world=THREE),
+    "three parties, momentum": Case({"optimizer": "sgd", "lr": 0.05}, world=THREE),
+    "no defense": Case(defenses={}),
+    "decay, float64": Case({"weight_decay": 0.01}, dtype=torch.float64),
+    "mean, five classes": Case({"aggregation": "mean"}, world={"classes": 5, "widths": (6, 5, 5)}),
+    "no top": Case({"top": [], "linear_top": False, "aggregation": "sum"}),
+    "a quantity": Case(quantity=True),
+    "replicas stop": Case({"select": True, "patience": 1, "lr": 0.2}),
+    "one stops by its area": Case({"select": True, "patience": 1, "select_by": "auc", "lr": 0.1}),
+    "embeddings are noised": Case(defenses={"passive1": ["noise"]}),
+    "what arrives is kept": Case(defenses={"passive1": [Heard()], "active": [Heard()]}),
+    "what is lent is kept": Case(defenses={"active": [Keeps()]}),
+    "local updates": Case({"local_updates": 3, "proximal": 0.1}, "fedbcd"),
+    "local updates in turn": Case({"local_updates": 2, "order": "sequential"}, "fedbcd", {}),
+    "alone": Case(algorithm="local", defenses={}),
+}  # fmt: skip
+
+
+def prepared(
+    case: Case, graphs: Callable[[], Any] | None, device: str = "cpu"
+) -> tuple[Any, Federation]:
+    tasks = {s: small_task(s, **case.world) for s in set(SEEDS)}
+    if case.quantity:
+        tasks = {
+            s: replace(
+                t, values=t.x["active"][:, 0].double(), classes=1, y=torch.zeros_like(t.y)
+            )
+            for s, t in tasks.items()
+        }  # fmt: skip
+    if case.silent:
+        tasks = {s: replace(t, silent=torch.arange(len(t.y)) == 3) for s, t in tasks.items()}
+    stack = Stack.build(tasks, SEEDS, device, case.dtype)
+    policies: dict[str, Any] = {}
+    for party, chosen in case.defenses.items():
+        for p in chosen:
+            policy = registry.defenses.create(p) if isinstance(p, str) else p
+            strength = torch.tensor(STRENGTHS, dtype=torch.float64)
+            policies.setdefault(party, []).append((policy, strength))
+    peers = [p for p in stack.first.parties if p != "active"]
+    wanted = [(p, "received", "gradient", form) for p in peers for form in ("mean", "all")]
+    wanted += [("active", "received", "embedding", form) for form in ("first", "last", "all")]
+    wanted += [(peers[0], "sent", "embedding", "all"), (peers[0], "received", "ids", "all")]
+    if case.observed:
+        wanted.append(("active", "own", "parameter_gradient", "all"))
+    recorder = Recorder(wanted, len(SEEDS), len(stack.first.y))
+    fed = Federation.create(
+        stack, SEEDS, policies, recorder, {"epochs": 3, "batch_size": 25, "labelled": 144}
+    )
+    fed.graphs = graphs
+    settings = {"hidden": [8], "cut": 4, "batch_size": 25, "epochs": 3, **case.settings}
+    if isinstance(case.algorithm, str):
+        return registry.algorithms.create(case.algorithm, settings), fed
+    return case.algorithm(**settings), fed
+
+
+def numbers(fed: Federation) -> dict[str, Tensor]:
+    """Weights, the optimizers' states and all that is on record."""
+    out = {
+        f"{name}.{part}.{key}": v
+        for name, parts in fed.state().items()
+        for part, weights in parts.items()
+        for key, v in weights.items()
+    }
+    for name, party in fed.parties.items():
+        for i, p in enumerate(party.parameters() if party.optimizer is not None else ()):
+            state = party.optimizer.state[p]
+            out |= {f"{name}.state.{i}.{key}": v for key, v in state.items()}
+    for r in range(fed.replicas):
+        for key, table in fed.channel.recorder.tables(r, list(fed.parties), "train").items():
+            columns = (table.tensor, table.rows, table.epoch, table.step)
+            out |= {f"table.{r}.{key}.{i}": column for i, column in enumerate(columns)}
+    return out
+
+
+def trained(
+    case: Case, graphs: Callable[[], Any] | None = None, device: str = "cpu"
+) -> tuple[dict[str, Tensor], Any]:
+    """All numbers a training leaves, and its ledgers with what every message was."""
+    algorithm, fed = prepared(case, graphs, device)
+    passed: list[Any] = []
+
+    def tap(m: Message, alive: Tensor | None, ways: Sequence[str]) -> None:
+        on = None if alive is None else alive.tolist()
+        passed.append((m.kind, m.sender, m.receiver, m.phase, m.epoch, m.step, m.name, m.scale,
+                       m.policies, on, tuple(ways)))  # fmt: skip
+
+    fed.channel.recorder.taps.append(tap)
+    algorithm.build(fed)
+    for _ in run_phases(algorithm, fed):
+        pass
+    ledgers = [fed.channel.ledger.of(r) for r in range(len(SEEDS))]
+    return numbers(fed), (ledgers, passed, fed.extra.get("epochs.train"))
+
+
+def apart(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> list[str]:
+    """The names of what differs in a bit."""
+    assert a.keys() == b.keys()
+    return [name for name, value in a.items() if not torch.equal(value, b[name])]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[Captured]:
+    """All captured steps of a test."""
+    made: list[Captured] = []
+
+    class Noted(Captured):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr(captured, "Captured", Noted)
+    return made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_replayed_steps_are_the_steps(name: str, seen: list[Captured]) -> None:
+    """Of six batches an epoch the first and the last, smaller one are each taken once as ever."""
+    plain, books = trained(CASES[name])
+    assert seen == []
+    replayed, others = trained(CASES[name], Emulated)
+    assert apart(plain, replayed) == []
+    assert books == others
+    assert any(k.startswith("table.") for k in plain) or name == "alone"
+    (one,) = seen
+    epochs = books[2]
+    steps = STEPS if isinstance(epochs, int) else 6 * max(epochs)
+    assert (one.failed, len(one.tapes), one.replays) == ("", 2, steps - 2)
+    if "stop" in name:
+        assert len(set(epochs)) > 1
+
+
+@pytest.mark.parametrize("name", registry.defenses.names())
+def test_every_defense_is_replayed_or_refused(name: str, seen: list[Captured]) -> None:
+    policy = registry.defenses.create(name)
+    owner = "active" if policy.owner == "active" else "passive1"
+    case = Case(defenses={owner: [policy]})
+    (plain, books), refused = trained(case), ""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", CaptureWarning)
+        replayed, others = trained(case, Emulated)
+    refused = " ".join(str(w.message) for w in said if w.category is CaptureWarning)
+    assert apart(plain, replayed) == []
+    assert books == others
+    if any(policy.overrides(h) for h in ("columns", "gradients", "loss", "penalty", "link")):
+        assert "one kernel at a time" in refused
+        assert seen == []
+    elif not policy.overrides("model"):
+        assert not refused
+        assert [(one.failed, one.replays > 2) for one in seen][-1] == ("", True)
+
+
+def of_any(name: str, graphs: Callable[[], Any] | None) -> tuple[dict[str, Tensor], Any]:
+    cls: Any = registry.algorithms.get(name)
+    settings = dict(cls.world)
+    stack = small_stack([0, 1], **settings.pop("task", {}))
+    quick = {"epochs": 3, "batch_size": 32}
+    algorithm = cls(**{k: v for k, v in quick.items() if k in registry.parameters(cls)} | settings)
+    fed = Federation.create(stack, [0, 1])
+    fed.graphs = graphs
+    algorithm.build(fed)
+    for _ in run_phases(algorithm, fed):
+        pass
+    return numbers(fed), [fed.channel.ledger.of(r) for r in (0, 1)]
+
+
+@pytest.mark.filterwarnings("ignore::vflsec.train.captured.CaptureWarning")
+@pytest.mark.parametrize("name", registry.algorithms.names())
+def test_every_algorithm_is_replayed_or_refused(name: str, seen: list[Captured]) -> None:
+    plain, books = of_any(name, None)
+    replayed, others = of_any(name, Emulated)
+    assert apart(plain, replayed) == []
+    assert books == others
+    assert [one.failed for one in seen if one.failed] == []
+    if name in ("splitnn", "fedbcd", "local", "fpd", "vflhlp"):
+        assert sum(one.replays for one in seen) > 3
+
+
+def test_a_number_from_the_host_is_noticed() -> None:
+    """What a capture may not hold shows here, so that equality above means something."""
+    case = Case(algorithm=Waning)
+    plain, books = trained(case)
+    replayed, others = trained(case, Emulated)
+    wrong = apart(plain, replayed)
+    assert "active.top.0.weight" in wrong
+    assert books == others
+
+
+def test_an_input_that_is_not_copied_in_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, _ = trained(CASES["two parties"])
+    replay = captured._Tape.replay
+
+    def stale(self: Any, rows: Tensor) -> None:
+        for stretch in self.stretches:
+            if stretch.message is not None and stretch.message.kind == "embedding":
+                stretch.given = torch.empty_like(stretch.given)
+        replay(self, rows)
+
+    monkeypatch.setattr(captured._Tape, "replay", stale)
+    replayed, _ = trained(CASES["two parties"], Emulated)
+    assert "active.top.0.weight" in apart(plain, replayed)
+
+
+@pytest.mark.parametrize("name", ["no defense", "what arrives is kept", "what is lent is kept"])
+def test_what_is_kept_must_be_a_copy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With messages in the memory of the graphs the record is another: it keeps no copies."""
+    plain, books = trained(CASES[name])
+    monkeypatch.setattr(captured, "_copy", lambda x: x.detach())
+    replayed, others = trained(CASES[name], Emulated)
+    wrong = apart(plain, replayed)
+    assert any("table" in k and "'all'" in k for k in wrong) or name == "what is lent is kept"
+    assert wrong
+    assert books == others
+
+
+def test_the_emulation_knows_no_numbers_during_a_capture() -> None:
+    x, factor = torch.ones(3), [2.0]
+    during, run = Emulated().stretch()
+    with during:
+        y = x * factor[0]
+        y[0] += 1
+        with pytest.raises(RuntimeError, match="capturing"):
+            bool((y > 0).all())
+        with pytest.raises(RuntimeError, match="capturing"):
+            y.sum().item()
+    assert y.isnan().all()
+    run()
+    assert y.tolist() == [3.0, 2.0, 2.0]
+    factor[0] = 5.0
+    x.fill_(10.0)
+    run()
+    assert y.tolist() == [21.0, 20.0, 20.0]
+
+
+REFUSED = {
+    "own steps of active are recorded": Case(observed=True),
+    "columns acts between": Case(defenses={"passive1": [Columns()]}),
+    "dpsgd acts between": Case(defenses={"active": ["dpsgd"]}),
+    "needs an autograd graph": Case({"dropout": 0.2}),
+    "none that takes one step": Case({"optimizer": "adagrad"}),
+    "plain split steps": Case({"scarf": False}, "vflhlp", defenses={}),
+    "nothing to any loss": Case(silent=True),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_cannot_be_captured_is_said_and_taken_as_ever(why: str, seen: list[Captured]) -> None:
+    plain, books = trained(REFUSED[why])
+    with pytest.warns(CaptureWarning, match=f"one kernel at a time.*{why}"):
+        replayed, others = trained(REFUSED[why], Emulated)
+    assert apart(plain, replayed) == []
+    assert books == others
+    assert all(one.fed.phase != "supervised" for one in seen)
+
+
+def test_a_capture_that_fails_leaves_no_trace(seen: list[Captured]) -> None:
+    case = Case(algorithm=Asking)
+    plain, books = trained(case)
+    with pytest.warns(CaptureWarning, match="train: .* with the same results: .*capturing") as said:
+        replayed, others = trained(case, Emulated)
+    assert len([w for w in said if w.category is CaptureWarning]) == 1
+    assert apart(plain, replayed) == []
+    assert books == others
+    assert [(one.replays, len(one.tapes)) for one in seen] == [(0, 0)]
+
+
+def stepped(graphs: Any, change: Callable[[Federation, int], None], steps: int = 12) -> Any:
+    """Steps on one batch after another, before each of which something may be changed."""
+    algorithm, fed = prepared(CASES["two parties"], graphs)
+    algorithm.build(fed)
+    (phase,) = algorithm.phases(fed)
+    fed.phase = "train"
+    step = taken(algorithm, fed, phase.step)
+    whole = [b for _ in range(steps) for b in fed.batches(phase) if b.shape[1] == 25]
+    for fed.steps, rows in enumerate(whole[:steps]):
+        change(fed, fed.steps)
+        step(rows)
+    return numbers(fed), step
+
+
+def schedule(every: int, fed: Federation, k: int) -> None:
+    for party in fed.parties.values():
+        party.optimizer.param_groups[0]["lr"] = 0.1 / (1 + k // every)
+
+
+def anew(fed: Federation, k: int) -> None:
+    if k == 5:
+        for party in fed.parties.values():
+            party.start("sgd", 0.05, 0.0)
+
+
+def relabelled(fed: Federation, k: int) -> None:
+    if k == 5:
+        fed.labels = 1 - fed.labels
+
+
+@pytest.mark.parametrize(
+    ("change", "replays"), [(partial(schedule, 4), 12 - 3), (anew, 12 - 2), (relabelled, 12 - 2)]
+)
+def test_what_a_step_reads_from_the_host_is_another_capture(change: Any, replays: int) -> None:
+    plain, _ = stepped(None, change)
+    replayed, step = stepped(Emulated, change)
+    assert apart(plain, replayed) == []
+    assert (step.failed, step.replays) == ("", replays)
+
+
+def test_what_changes_all_the_time_is_not_captured_for_ever() -> None:
+    plain, _ = stepped(None, partial(schedule, 1))
+    with pytest.warns(CaptureWarning, match="captured more than 8 times"):
+        replayed, step = stepped(Emulated, partial(schedule, 1))
+    assert apart(plain, replayed) == []
+    assert step.replays == 0
+
+
+class _Launches(TorchDispatchMode):
+    """Counts what a GPU would be asked to do, without views, memory and what a replay runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, returns = func.__name__.partition(".")[0], func._schema.returns
+        view = any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+        if not (Emulated.running or view or name in EMPTY):
+            self.of[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def launches(case: Case, graphs: Any) -> int:
+    """What one whole step launches: kernels one by one, and graphs."""
+    algorithm, fed = prepared(case, graphs)
+    fed.channel.recorder = Recorder((), len(SEEDS), len(fed.stack.first.y))
+    algorithm.build(fed)
+    (phase,) = algorithm.phases(fed)
+    fed.phase = "train"
+    step = taken(algorithm, fed, phase.step)
+    rows = next(iter(fed.batches(phase)))
+    for fed.steps in range(3):
+        step(rows)
+    before, fed.steps = Emulated.launched, 3
+    with _Launches() as count:
+        step(rows)
+    return sum(count.of.values()) + Emulated.launched - before
+
+
+def test_a_replayed_step_launches_less() -> None:
+    """Three replicas, nothing recorded: four graphs and eight copies, and what the noise takes."""
+    expected = {"no defense": (44, 12), "two parties": (53, 21), "local updates": (217, 21)}
+    for name, found in expected.items():
+        assert (launches(CASES[name], None), launches(CASES[name], Emulated)) == found
+
+
+def test_graphs_are_asked_for_by_the_name_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cpu+graphs", "auto+graphs", "cuda+graph", "+graphs"):
+        with pytest.raises(ConfigError, match=r"--device.*'cuda\+graphs', got"):
+            pick_device(name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert pick_device("cuda:1+graphs") == torch.device("cuda:1")
+    assert [full_name(n) for n in ("cuda", "cuda+graphs")] == ["cuda", "cuda+graphs"]
+    assert [in_turn("cuda+graphs", k) for k in range(3)] == [
+        "cuda:0+graphs", "cuda:1+graphs", "cuda:0+graphs",
+    ]  # fmt: skip
+    assert in_turn("cuda:1+graphs", 0) == "cuda:1+graphs"
+    assert asks_graphs("cuda:1+graphs")
+    assert not asks_graphs("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"a device of this machine, got 'cuda\+graphs'"):
+        pick_device("cuda+graphs")
+
+
+def test_a_training_asks_only_where_there_is_a_gpu() -> None:
+    cells = [CellSpec({"name": "small"}, "splitnn", {"epochs": 1}, (), s) for s in (0, 1)]
+    tasks = {s: small_task(s) for s in (0, 1)}
+    here, there = torch.device("cpu"), torch.device("meta")
+    assert Training(cells, (), tasks, here, graphs=True).build().graphs is None
+    assert Training(cells, (), tasks, there, graphs=True).graphs is None
