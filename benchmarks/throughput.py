@@ -9,7 +9,9 @@ all in one run and interleaved, so that the ratios hold even where the machine's
 * engine, quiet: the same without noise and recording;
 * one: the engine with a single replica at a time (the bare loop with R = 1 for comparison).
 
-Run ``python benchmarks/throughput.py``: it prints the README's table.
+Run ``python benchmarks/throughput.py``: it prints the README's table. With ``--device cuda`` it
+prints steps per second of the clock on a GPU instead, and with ``--graphs`` also those of steps
+that are taken as CUDA graphs.
 """
 
 from __future__ import annotations
@@ -25,8 +27,11 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.channel import Recorder
+from vflsec.errors import ConfigError
 from vflsec.federation import Federation
 from vflsec.task import Stack, Task
+from vflsec.train.captured import CudaGraphs, taken
+from vflsec.train.device import pick_device
 from vflsec.view import Schema
 
 COLUMNS, HIDDEN, CUT, CLASSES = 12, 64, 32, 2
@@ -47,22 +52,26 @@ def task(seed: int, rows: int) -> Task:
     return Task("bench", names, x, present, schema, y, CLASSES, sets, ids)
 
 
-def engine(replicas: int, batch: int, *, busy: bool) -> Callable[[int], None]:
+def engine(
+    replicas: int, batch: int, *, busy: bool, device: str = "cpu", graphs: bool = False
+) -> Callable[[int], None]:
     """A function that runs n engine steps."""
     rows = max(4 * batch, 1024)
     seeds = list(range(replicas))
-    stack = Stack.build({s: task(s, rows) for s in seeds}, seeds)
+    stack = Stack.build({s: task(s, rows) for s in seeds}, seeds, device)
     wanted = [("passive", "received", "gradient", "mean")] if busy else []
     iso = registry.defenses.create("iso")
     policies = {"active": [(iso, torch.ones(replicas))]} if busy else {}
     recorder = Recorder(wanted, replicas, rows + 64)
     fed = Federation.create(stack, seeds, policies, recorder)
+    fed.graphs = CudaGraphs if graphs else None
     algorithm = registry.algorithms.create(
         "splitnn", {"hidden": [HIDDEN], "cut": CUT, "batch_size": batch}
     )
     algorithm.build(fed)
     (phase,) = algorithm.phases(fed)
     fed.phase = phase.name
+    step = taken(algorithm, fed, phase.step)
     state = {"batches": iter(())}
 
     def run(steps: int) -> None:
@@ -71,7 +80,7 @@ def engine(replicas: int, batch: int, *, busy: bool) -> Callable[[int], None]:
             if batch_rows is None:
                 state["batches"] = iter(fed.batches(phase))
                 batch_rows = next(state["batches"])
-            phase.step(batch_rows)
+            step(batch_rows)
             fed.steps += 1
 
     return run
@@ -156,11 +165,63 @@ def table(
     return out
 
 
+def by_the_clock(run: Callable[[int], None], steps: int) -> float:
+    """Steps per second on a GPU."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    run(steps)
+    torch.cuda.synchronize()
+    return steps / (time.perf_counter() - start)
+
+
+def on_gpu(
+    device: str, graphs: bool, rounds: int, seconds: float,
+    replicas: Sequence[int] = (1, 8, 64, 256, 1024),
+) -> None:  # fmt: skip
+    """Print steps per second of the engine, with noise and recording and without."""
+    where = pick_device(device)
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name(where)}, medians of {rounds} "
+          "interleaved rounds\n")  # fmt: skip
+    print("| batch | replicas | noise and recording | steps/s | as graphs | ratio (range) |")
+    print("|---|---|---|---|---|---|")
+    for batch in (64, 512):
+        for many in replicas:
+            for busy in (False, True):
+                ways = (False, True) if graphs else (False,)
+                runs = [engine(many, batch, busy=busy, device=str(where), graphs=g) for g in ways]
+                steps = []
+                for run in runs:
+                    by_the_clock(run, 20)  # what is made and captured once
+                    steps.append(max(10, int(by_the_clock(run, 20) * seconds)))
+                found = np.array(
+                    [
+                        [by_the_clock(run, n) for run, n in zip(runs, steps, strict=True)]
+                        for _ in range(rounds)
+                    ]
+                )
+                rates = np.median(found, axis=0)
+                ratio = found[:, -1] / found[:, 0]
+                beside = f"{rates[-1]:,.0f} | {np.median(ratio):.2f} ({ratio.min():.2f} to " \
+                         f"{ratio.max():.2f})" if graphs else "- | -"  # fmt: skip
+                word = "yes" if busy else "no"
+                print(f"| {batch} | {many} | {word} | {rates[0]:,.0f} | {beside} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default 5)")
-    parser.add_argument("--seconds", type=float, default=0.5, help="CPU seconds a measurement")
+    parser.add_argument("--seconds", type=float, default=0.5, help="seconds a measurement")
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
+    parser.add_argument("--graphs", action="store_true", help="on a GPU, also as CUDA graphs")
     arguments = parser.parse_args()
+    if arguments.device != "cpu":
+        try:
+            on_gpu(arguments.device, arguments.graphs, arguments.rounds, arguments.seconds)
+        except ConfigError as error:
+            parser.error(str(error))
+        return
+    if arguments.graphs:
+        parser.error("--graphs needs a GPU: add --device cuda.")
     torch.set_num_threads(1)
     rows = table(arguments.rounds, arguments.seconds)
     one = {r["batch"]: r["engine"] for r in rows if r["replicas"] == 1}

@@ -168,7 +168,7 @@ def train(
             what any attack on messages needs by default (those on own parameter gradients have to
             be named).
         record: further messages to record for every party, such as ``sent.embedding:last``.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, the last two perhaps with ``+graphs``.
         base: folder that relative paths start from.
         params: hyper-parameters of the algorithm.
 

@@ -99,7 +99,7 @@ def audit(
         str | None,
         typer.Option(help="default, or strong: settings are searched on drawn worlds first."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda+graphs.")] = "auto",
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes, one thread each.")] = 1,
     replicas: Annotated[
         int, typer.Option(min=1, help="Most cells trained as one model; bounds the memory.")
@@ -232,7 +232,7 @@ def tune(
         typer.Option(help="Results directory.", show_default="out/tune", parser=folder_name),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda+graphs.")] = "auto",
     format_: FormatOption = Format.text,
 ) -> None:
     """Find the least strength of a defense that meets a leakage target at a utility floor.

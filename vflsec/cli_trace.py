@@ -58,7 +58,7 @@ def record(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one value.")
     ] = None,
     known_rows: Annotated[int, typer.Option(min=0, help="Labelled rows granted at least.")] = 20,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda+graphs.")] = "auto",
     max_bytes: Annotated[
         int | None, typer.Option(min=1, help="Stop recording an observer beyond.")
     ] = None,

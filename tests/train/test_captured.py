@@ -5,11 +5,14 @@ What a GPU does is emulated (`tests/graph_emulation.py`); the tests marked `gpu`
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -388,6 +391,44 @@ def test_a_capture_that_fails_leaves_no_trace(seen: list[Captured]) -> None:
     assert apart(plain, replayed) == []
     assert books == others
     assert [(one.replays, len(one.tapes)) for one in seen] == [(0, 0)]
+
+
+class Failing(Emulated):
+    """Ends a capture with an error of its own where there was one, as torch does."""
+
+    def stretch(self) -> Any:
+        during, run = super().stretch()
+
+        @contextmanager
+        def ending() -> Iterator[None]:
+            with during:
+                try:
+                    yield
+                except RuntimeError:
+                    raise RuntimeError("a previous error during capture") from None
+
+        return ending(), run
+
+
+def test_what_went_wrong_first_is_said() -> None:
+    with pytest.warns(CaptureWarning, match="results: operation not permitted .* capturing"):
+        trained(Case(algorithm=Asking), Failing)
+
+
+def test_torch_is_called_as_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, told = inspect.signature(torch.cuda.graph), []
+    assert callable(torch.cuda.CUDAGraph.replay)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: "stream")
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay="replay"))
+    monkeypatch.setattr(
+        torch.cuda, "graph", lambda *a, **k: told.append(real.bind(*a, **k).arguments)
+    )
+    graphs = captured.CudaGraphs()
+    assert [graphs.stretch()[1] for _ in range(2)] == ["replay", "replay"]
+    for given in told:
+        given.pop("cuda_graph")
+    assert told == 2 * [{"pool": "pool", "stream": "stream", "capture_error_mode": "thread_local"}]
 
 
 def stepped(graphs: Any, change: Callable[[Federation, int], None], steps: int = 12) -> Any:

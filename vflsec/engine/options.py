@@ -16,7 +16,7 @@ class Options:
     """How to run; none of it changes a result.
 
     Attributes:
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, the last two perhaps with ``+graphs``.
         jobs: worker processes, one thread each.
         replicas: most cells that train as one batched model; bounds the memory.
         fresh: remove an earlier audit's files from the results directory first.

@@ -23,7 +23,7 @@ from vflsec.plugins import contained, importable
 from vflsec.trace.manifest import Run
 from vflsec.train.cohort import Training
 from vflsec.train.demand import Demand
-from vflsec.train.device import pick_device
+from vflsec.train.device import asks_graphs, pick_device
 from vflsec.train.export import Export
 
 __all__ = ["record_scenario"]
@@ -47,7 +47,7 @@ def record_scenario(
         out: a folder for the traces; each has a folder of its own in it, with the truth.
         party: only what this party saw; every party by default.
         set: overrides ``a.b=value``.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, the last two perhaps with ``+graphs``.
         known_rows: labelled rows that are granted to each observer at least.
         max_bytes: of each observer's messages.
         progress: called with (what is being done, share done).
@@ -61,7 +61,7 @@ def record_scenario(
     loaded = load_scenario(scenario, list(set))
     plan = make_plan(loaded)
     importable(plan.base)
-    where = pick_device(device)
+    pick_device(device)
     made: list[Path] = []
     groups = [g for g in plan.groups if g.role == "audit"]
     passive = [g for g in groups if not any(p.attack.policy() for p in prepared(g.attacks))]
@@ -73,12 +73,12 @@ def record_scenario(
         observers = [party] if party else list(group.data.parties)
         progress(f"{group.data.name}: {group.title}", i / len(passive))
         with contained(f"the training of {group.title}"):
-            made += _record(group, plan.base, Path(out), observers, where, known_rows, max_bytes)
+            made += _record(group, plan.base, Path(out), observers, device, known_rows, max_bytes)
     return made
 
 
 def _record(
-    group: Group, base: Path, out: Path, observers: Sequence[str], device: Any, known: int,
+    group: Group, base: Path, out: Path, observers: Sequence[str], device: str, known: int,
     max_bytes: int | None,
 ) -> list[Path]:  # fmt: skip
     cells = list(group.cells) * LEAST if len(group.cells) < LEAST else list(group.cells)
@@ -99,7 +99,7 @@ def _record(
     specs = [replace(a, known_rows=grants) for a in mine]
     specs += [AttackSpec("", adversary=(p,), known_rows=grants) for p in observers]
     demands = [Demand.of(p.spec, p.attack) for p in prepared(mine)]
-    training = Training(cells, demands, tasks, device)
+    training = Training(cells, demands, tasks, pick_device(device), graphs=asks_graphs(device))
     exports = []
     for r, cell in enumerate(group.cells):
         run = _run(group, cell)

@@ -267,7 +267,7 @@ class Captured:
                 try:
                     tape.capture(rows)
                 except Exception as why:  # whatever it is: nothing has been done yet
-                    self._fail(str(why).partition("\n")[0] or type(why).__name__)
+                    self._fail(_first_line(why))
                     return self.step(rows)
             tape.replay(rows)
             self.replays += 1
@@ -286,6 +286,13 @@ class Captured:
             _say(self.fed, why)
         self.failed = why
         self.tapes.clear()
+
+
+def _first_line(why: BaseException) -> str:
+    """Of what went wrong first: to end a capture that failed is an error of its own."""
+    while why.__context__ is not None:
+        why = why.__context__
+    return str(why).partition("\n")[0].rstrip(".") or type(why).__name__
 
 
 def _say(fed: Federation, why: str) -> None:
