@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_captured import CASES, Asking, Case, trained
+from captured_runs import CASES, Asking, Case, noted_in, trained
 
 from vflsec import registry
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.engine.cohort import run_cohort
 from vflsec.federation import Federation
 from vflsec.testing import small_task
-from vflsec.train import captured
 from vflsec.train.captured import Captured, CaptureWarning, CudaGraphs
 
 pytestmark = pytest.mark.gpu
@@ -23,15 +22,7 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Captured]:
     """All captured steps of a test."""
-    made: list[Captured] = []
-
-    class Noted(Captured):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            made.append(self)
-
-    monkeypatch.setattr(captured, "Captured", Noted)
-    return made
+    return noted_in(monkeypatch)
 
 
 def assert_alike(case: Case, graphs: Any) -> None:
