@@ -84,6 +84,16 @@ class Asking(SplitNN):
 
 
 @dataclass(frozen=True)
+class Doubling(SplitNN):
+    """A part of the step that says nothing of how it comes back."""
+
+    name = "doubling"
+
+    def fuse(self, parts: list[Tensor]) -> Tensor:
+        return torch.cat([2 * p for p in parts], dim=-1)
+
+
+@dataclass(frozen=True)
 class Columns(Policy):
     """Looks at the rows of every step."""
 
@@ -196,7 +206,7 @@ def trained(
     def tap(m: Message, alive: Tensor | None, ways: Sequence[str]) -> None:
         on = None if alive is None else alive.tolist()
         passed.append((m.kind, m.sender, m.receiver, m.phase, m.epoch, m.step, m.name, m.scale,
-                       m.policies, on, tuple(ways)))  # fmt: skip
+                       m.policies, on, tuple(ways), m.tensor.stride()))  # fmt: skip
 
     fed.channel.recorder.taps.append(tap)
     algorithm.build(fed)

@@ -23,6 +23,7 @@ from captured_runs import (
     Asking,
     Case,
     Columns,
+    Doubling,
     Waning,
     apart,
     noted_in,
@@ -180,6 +181,7 @@ REFUSED = {
     "needs an autograd graph": Case({"dropout": 0.2}),
     "none that takes one step": Case({"optimizer": "adagrad"}),
     "plain split steps": Case({"scarf": False}, "vflhlp", defenses={}),
+    "consist of plain split steps": Case(algorithm=Doubling),
     "nothing to any loss": Case(silent=True),
 }
 
@@ -263,9 +265,9 @@ def schedule(every: int, fed: Federation, k: int) -> None:
 
 
 def anew(fed: Federation, k: int) -> None:
-    if k == 5:
+    if k in (0, 5):  # of the same settings
         for party in fed.parties.values():
-            party.start("sgd", 0.05, 0.0)
+            party.start("adam", 0.05, 0.0)
 
 
 def relabelled(fed: Federation, k: int) -> None:
