@@ -13,7 +13,9 @@ batch. Three forms:
               l_ic = - sum_t |D_t (R_ti - m_tc)|^2 / 2 v_t ; h_c the logistic regression of p_c on
               z; p_ic in proportion to exp(l_ic) sigmoid(h_ic); repeated, from the head
     average:  mean of both, each standardised over the rows
-Twenty rows cannot tell which form is best: list all three, and judge by the largest.
+Twenty rows cannot tell which form is best: list all three, and judge by the largest. All of them
+can do with the mean of R over epochs, as of one epoch (``epochs = "mean"``), which needs no memory
+of every message but cancels directions that turn.
 Where labels were randomised with a public epsilon (``epsilon``), em finds the released labels, with
 chance P_i, and the score is the log-odds of the label itself: with k = e^epsilon / (1 + e^epsilon),
     logit((s_i - (1 - k)) / (2 k - 1)) + log[(k P_i + (1-k) (1-P_i)) / ((1-k) P_i + k (1-P_i))] ,
@@ -70,6 +72,7 @@ class GradientCompletion(Attack):
         accumulate: how the head adds up epochs: ``unit`` (every row to length 1, which also drops
             how wrong the joint model is on the row), ``scaled`` (by the batch's root mean square
             row norm) or ``raw``.
+        epochs: ``each`` by itself, or their ``mean``, of scaled rows.
         columns: give the head the own columns too.
         steps: of em.
         epsilon: the public epsilon of randomised labels of two classes; 0 if they are not
@@ -78,6 +81,7 @@ class GradientCompletion(Attack):
 
     kind: Literal["average", "head", "em"] = "average"
     accumulate: Literal["unit", "scaled", "raw"] = "unit"
+    epochs: Literal["each", "mean"] = "each"
     columns: bool = True
     steps: int = 12
     epsilon: float = 0.0
@@ -86,14 +90,19 @@ class GradientCompletion(Attack):
         {"kind": "head"}, {"kind": "em"}, {"accumulate": "scaled"},
         {"kind": "head", "accumulate": "scaled"},
     )  # fmt: skip
-    needs = frozenset({"gradient:all", "known_rows", "model"})
     seconds: ClassVar[float] = 0.15
 
     def __post_init__(self) -> None:
         check.one_of("gradient_completion.kind", self.kind, KINDS)
         check.one_of("gradient_completion.accumulate", self.accumulate, ACCUMULATED)
+        check.one_of("gradient_completion.epochs", self.epochs, ("each", "mean"))
         check.integer("gradient_completion.steps", self.steps)
         check.non_negative("gradient_completion.epsilon", self.epsilon)
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        form = "all" if self.epochs == "each" else "scaled"
+        return frozenset({f"gradient:{form}", "known_rows", "model"})
 
     def applicable(self, facts: Facts) -> str:
         if self.epsilon and facts.classes > 2:
@@ -105,7 +114,11 @@ class GradientCompletion(Attack):
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         known = view.require_known()
-        history = History.of(view.received("gradient", "all"))
+        history = (
+            History.of(view.received("gradient", "all"))
+            if self.epochs == "each"
+            else History.folded(view.received("gradient", "scaled"))
+        )
         rows = history.rows
         there = torch.isin(known.rows, rows)
         fixed = torch.searchsorted(rows, known.rows[there])
@@ -138,7 +151,8 @@ class GradientCompletion(Attack):
     def _head(
         self, history: History, z: Tensor, x: Tensor, fixed: Tensor, known: Known, classes: int
     ) -> Fit:
-        blocks = [history.mean(self.accumulate), z, *([x] if self.columns else [])]
+        how = self.accumulate if self.epochs == "each" else "scaled"
+        blocks = [history.mean(how), z, *([x] if self.columns else [])]
         wide = torch.cat([_block(b) for b in blocks], dim=1)
         return logistic_cv(
             wide[fixed].cpu().numpy(), known, wide.cpu().numpy(), classes, "head", SHRINKAGE

@@ -123,6 +123,8 @@ def _attacks(classes: int, known: int, rows: int) -> str:
     every = [line for name in whole for line in _attack(name, known_rows=known)]
     if rows <= _WHOLE_ROWS:
         return "\n".join([*lines, *every])
+    if classes != 1:
+        lines += _attack("gradient_completion", known_rows=known, epochs="mean")
     out = [f"# {line}".rstrip() for line in every[:-1]]
     return "\n".join([*lines, *_LEFT_OUT, *out, ""])
 

@@ -74,6 +74,23 @@ def test_em_comes_close_to_the_matched_filter(
         assert np.mean(found["em"]) > np.mean(found["head"]) + 0.2
 
 
+def test_the_mean_over_epochs_is_enough_for_a_direction_that_stays() -> None:
+    for turns, least, most in ((False, 0.87, 0.93), (True, 0.45, 0.7)):
+        found = []
+        for seed in range(2):
+            gradients, y = signals(0.3, turns=turns, seed=seed)
+            blank = torch.zeros(2000, 1, dtype=torch.float64)
+            view = view_of(gradients, y, columns=blank)
+            found.append(auc(completion(kind="em", epochs="mean"), view, y))
+        assert least < np.mean(found) < most
+    attack = completion(epochs="mean")
+    assert attack.needs == {"gradient:scaled", "known_rows", "model"}
+    assert completion().needs == {"gradient:all", "known_rows", "model"}
+    noise, y = of_classes(3, 0.0, 0)
+    view = view_of(noise, y, known=30)
+    assert right(attack, view, y) == pytest.approx(1 / 3, abs=0.04)
+
+
 def test_one_batch_of_another_size_changes_nothing() -> None:
     """Any batch times 1e6: scaled and unit sums, and em, are as before; the raw sum is not."""
     gradients, y = signals(0.6, turns=False, n=400)

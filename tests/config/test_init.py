@@ -236,15 +236,18 @@ def test_beyond_so_many_rows_what_keeps_every_message_is_a_comment(
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     monkeypatch.setattr(draft_text, "_WHOLE_ROWS", 119)
     assert init(table, "--label", "default", "--out", out) == 0
-    names = [a.name for a in load_scenario(out).root.attack]
-    assert names == ["model_completion", "norm", "direction", "similarity", *BY_THE_LABEL_PARTY]
+    attacks = load_scenario(out).root.attack
+    ours = ["model_completion", "norm", "direction", "similarity"]
+    assert [a.name for a in attacks] == [*ours, "gradient_completion", *BY_THE_LABEL_PARTY]
+    assert (attacks[4].model_extra or {})["epochs"] == "mean"
     text = out.read_text(encoding="utf-8")
     out.write_text(re.sub(r"^# (\[\[attack|name = |known_rows = )", r"\1", text, flags=re.M))
     again = [a.name for a in load_scenario(out).root.attack]
-    assert again == [*names[:4], *WHOLE, *BY_THE_LABEL_PARTY]
+    assert again == [*ours, "gradient_completion", *WHOLE, *BY_THE_LABEL_PARTY]
     monkeypatch.setattr(draft_text, "_WHOLE_ROWS", 120)
     assert init(table, "--label", "default", "--out", out, "--force") == 0
-    assert [a.name for a in load_scenario(out).root.attack] == again
+    whole = [a.name for a in load_scenario(out).root.attack]
+    assert whole == [*ours, *WHOLE, *BY_THE_LABEL_PARTY]
 
 
 def test_a_rare_class_keeps_rows_to_guess(

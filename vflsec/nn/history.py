@@ -55,6 +55,13 @@ class History:
             epochs.append((place[at], made))
         return cls(rows, tuple(epochs), tuple(sizes))
 
+    @classmethod
+    def folded(cls, table: Table) -> History:
+        """That of a table in the form ``scaled``: one epoch, the mean of all."""
+        g = table.tensor.flatten(1).double()
+        place = torch.arange(len(g), device=g.device)
+        return cls(table.rows, ((place, partial(_same, g)),), (torch.linalg.vector_norm(g, dim=1),))
+
     def mean(self, how: str = "scaled") -> Tensor:
         """Each row's mean gradient (n, m) over epochs.
 
