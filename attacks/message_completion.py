@@ -13,15 +13,16 @@ entry whose class means differ most, in standard deviations within classes. Cros
 known rows chooses among all of these; the first of equals is taken. Figures that are the same for
 all rows are left out.
 A quantity is told by ridge regressions instead, and by the one entry that goes with it most; they
-read the mean of the messages too, of which `residual` takes the leading directions alone.
+read the mean of the messages too, of which `residual` takes the leading directions alone. Whether
+a value is far from the median, or in the largest or smallest tenth, is asked beside its order, as a
+label of two classes with known rows of its own.
 
 Attacker: any passive party that receives messages of rows and knows labels of both classes; any
 number of classes, or values of a quantity. Its own columns are not used.
 Needs: known rows of every class.
 Known failure cases: with few known rows and wide messages another figure may look as good by
 chance; a label in the relation of two entries (`similarity` finds some), or in the last bits of
-numbers, is not seen; a row that came once has no change and no spread; how far a quantity lies
-from its mean is not its order, and is seen of a label that is cut into classes (`label_edges`).
+numbers, is not seen; a row that came once has no change and no spread.
 
 Source: this package's own; that noise which is drawn once is undone by differences is the usual
 objection to memoised noise, see Erlingsson, Pihur, Korolova, "RAPPOR", CCS 2014, arXiv:1407.6981,
@@ -41,6 +42,7 @@ from torch import Tensor
 
 from vflsec import check, registry
 from vflsec.attack import Attack
+from vflsec.cell import QUESTIONS
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn.completion import SHRINKAGE, Fit, cv_score, folds_of, logistic, logistic_cv
@@ -64,6 +66,7 @@ class MessageCompletion(Attack):
     kind: Literal["gradient", "embedding", "state"] = "gradient"
     labelwise: ClassVar[bool] = True
     quantities: ClassVar[bool] = True
+    questions: ClassVar[tuple[str, ...]] = QUESTIONS
     seconds: ClassVar[float] = 0.2
 
     def __post_init__(self) -> None:
@@ -83,7 +86,7 @@ class MessageCompletion(Attack):
                 "message_completion needs known rows of two classes among those whose messages "
                 f"were received, was granted {len(grant.labels.unique())}. Raise known_rows."
             )
-        rows, found = figures(table, mean=classes == 1)
+        rows, found = figures(table, mean=classes == 1 or "question" in view.facts.extra)
         if not found:
             raise ThreatModelError("message_completion: all rows got the same messages.")
         at = torch.searchsorted(rows, grant.rows)

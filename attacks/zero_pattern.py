@@ -46,6 +46,7 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.attack import Attack
+from vflsec.cell import QUESTIONS
 from vflsec.guess import Guess
 from vflsec.nn import arranged
 from vflsec.nn.completion import SHRINKAGE, logistic_cv
@@ -76,6 +77,7 @@ class ZeroPattern(Attack):
 
     needs = frozenset({"gradient:all"})
     labelwise: ClassVar[bool] = True
+    questions: ClassVar[tuple[str, ...]] = QUESTIONS
     world: ClassVar[dict[str, Any]] = {
         "top": (), "linear_top": False, "aggregation": "sum", "lr": 0.05, "patience": 0,
     }  # fmt: skip
@@ -136,7 +138,8 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
     parts = list(zip(place.split(arranged.PART), g.split(arranged.PART), strict=True))
     visits = torch.bincount(place, minlength=n).double()
     classes = view.facts.classes
-    one = "of_label" not in view.facts.extra  # of several labels the columns are theirs
+    value = "question" in view.facts.extra
+    one = not value and "of_label" not in view.facts.extra  # else columns are of other labels
     logits = one and not view.facts.top and g.shape[1] == classes
 
     def share(mask: Callable[[Tensor], Tensor]) -> Tensor:
@@ -146,7 +149,7 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
             total.index_add_(0, at, mask(x).double())
         return total / visits.unsqueeze(1)
 
-    rare = None if view.prior is None or classes != 2 else float(view.prior[1]) <= 0.5
+    rare = None if view.prior is None or classes != 2 or value else float(view.prior[1]) <= 0.5
     made: list[tuple[str, Tensor, Tensor | None]] = []
     if any(bool((torch.signbit(x) & (x == 0)).any()) for _, x in parts):
         of = share(torch.signbit)
@@ -154,7 +157,7 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
     of = share(lambda x: (x == 0) & ~(x == 0).all(dim=1, keepdim=True))
     made.append(("entries", of, of if logits else None))
     of = share(lambda x: (x == 0).all(dim=1, keepdim=True))
-    made.append(("rows", of, _as_class(of, True) if classes == 2 else None))
+    made.append(("rows", of, _as_class(of, True) if classes == 2 and not value else None))
     of = share(lambda x: x != 0).sum(1, keepdim=True)
     made.append(("sizes", of, _as_class(of, rare)))
     if float(visits.var()) > float(visits.mean()) / 2:  # permutations: far below; draws: the mean

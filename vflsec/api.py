@@ -237,7 +237,7 @@ def measure(
     seeds = [training.seeds[r] for r in trained._at]
     phase = trained._moment.phase
     specs = _specs(attacks, trained._party(adversary), grants)
-    made = prepared(_each_label(specs, training.stack.first.labels))
+    made = prepared(_each_label(specs, training.stack.first))
     for p in made:
         views = [trained._moment.view(p.spec, r) for r in trained._at]
         for answers in trained._bench.attack(p, views, seeds, phase.name, phase.epochs):
@@ -304,12 +304,12 @@ def _specs(
     return out
 
 
-def _each_label(specs: Iterable[AttackSpec], labels: Sequence[str]) -> list[AttackSpec]:
+def _each_label(specs: Iterable[AttackSpec], task: Task) -> list[AttackSpec]:
     """Each spec that names none of several labels once for every one, where it can be made so."""
     out = []
     for spec in specs:
         kind: Any = registry.attacks.get(spec.name)
-        named = [spec.of_label] if spec.of_label else kind.each_label(labels)
+        named = [spec.of_label] if spec.of_label else kind.each_label(task.labels, task.classes)
         out += [replace(spec, of_label=label) for label in named]
     return out
 

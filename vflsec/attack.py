@@ -68,6 +68,9 @@ class Attack:
         quantities: True if it can guess a label that is a quantity. Then ``facts.classes`` is 1,
             known labels are float64 in standard deviations from the training mean, and the guess
             has one score a row, larger for larger values.
+        questions: yes/no questions about a quantity (:data:`vflsec.cell.QUESTIONS`) that it is
+            asked too: it is then made once for each, on a view of two classes whose
+            ``facts.extra["question"]`` names it; the messages are of the quantity.
         labelwise: True if it can guess one of several yes/no labels of a row by itself. It is then
             made once for each, on a view of two classes that knows this label of the granted rows;
             the messages carry all labels together.
@@ -86,11 +89,17 @@ class Attack:
     any_scale: ClassVar[dict[str, Any]] = {}
     quantities: ClassVar[bool] = False
     labelwise: ClassVar[bool] = False
+    questions: ClassVar[tuple[str, ...]] = ()
     seconds: ClassVar[float] = 0.01
 
     @classmethod
-    def each_label(cls, labels: Sequence[str]) -> Sequence[str]:
-        """Which of several labels it is made on, one after another; '' where they are not told."""
+    def each_label(cls, labels: Sequence[str], classes: int = 0) -> Sequence[str]:
+        """Which of several labels it is made on, one after another; '' where they are not told.
+
+        Of a quantity, with 1 of `classes`: '' for its values, and the questions about it.
+        """
+        if classes == 1 and cls.questions and cls.target == "label":
+            return [*[""] * cls.quantities, *cls.questions]
         return labels if labels and cls.labelwise and cls.target == "label" else ("",)
 
     def suits(self, classes: int) -> bool:

@@ -16,6 +16,7 @@ from vflsec._version import __version__
 
 __all__ = [
     "OF_THE_LABELS",
+    "QUESTIONS",
     "AttackSpec",
     "CellResult",
     "CellSpec",
@@ -26,6 +27,10 @@ __all__ = [
     "exhausted",
     "victims",
 ]  # fmt: skip
+
+
+QUESTIONS = ("far from the median", "largest tenth", "smallest tenth")
+"""Yes/no questions about a quantity, which its order hardly tells: see `vflsec.questions`."""
 
 
 def digest(value: Any) -> str:
@@ -85,7 +90,8 @@ class AttackSpec:
         dosing: shares of rows over which a planted leak is laid, to learn what the attack would
             have found: measures whose phase is ``PHASE@dose=SHARE``.
         pictures: of how many rows of images the answer and the truth are kept, for reports.
-        of_label: which of several labels is attacked; ``""`` where there is one.
+        of_label: which of several labels is attacked, or which of :data:`QUESTIONS` about a
+            quantity; ``""`` where there is one label.
     """
 
     name: str
@@ -112,7 +118,8 @@ class AttackSpec:
     def label(self) -> str:
         """Name with the parameters that were set, and the one label of several, for tables."""
         set_ = [f"{k}={v}" for k, v in sorted(self.params.items())]
-        inner = ", ".join([*set_, *([f"label={self.of_label}"] if self.of_label else [])])
+        what = "question" if self.of_label in QUESTIONS else "label"
+        inner = ", ".join([*set_, *([f"{what}={self.of_label}"] if self.of_label else [])])
         return f"{self.name}({inner})" if inner else self.name
 
     @property

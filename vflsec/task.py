@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vflsec import check
 from vflsec.errors import DataError
+from vflsec.questions import QUESTIONS, answers
 from vflsec.view import Schema
 
 __all__ = ["Stack", "Task"]
@@ -47,6 +48,7 @@ class Task:
         ids: (N,) the users' own sample ids as strings, for reports; may be empty.
         class_names: C names.
         labels: L names where a row has several labels at once, else empty.
+        behind: (N,) float64 the quantity that a yes/no question is about, else None.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Task:
     class_names: tuple[str, ...] = ()
     values: Tensor | None = None
     labels: tuple[str, ...] = ()
+    behind: Tensor | None = None
 
     @property
     def outputs(self) -> int:
@@ -73,13 +76,23 @@ class Task:
     def of_label(self, name: str) -> Task:
         """The same problem with one of several labels alone, as two classes; '' is this problem.
 
+        Of a quantity it is one of the questions about it (:mod:`vflsec.questions`).
+
         Raises:
             ConfigError: there is no such label.
         """
         if not name:
             return self
-        check.one_of(f"{self.name}: the label", name, self.labels)
+        asked = self.labels or (QUESTIONS if self.classes == 1 else ())
+        check.one_of(f"{self.name}: the label", name, asked)
         assert self.values is not None
+        if not self.labels:
+            told, fit = self.values if self.given is None else self.given, self.sets["labelled"]
+            trained = None if self.given is None else answers(name, self.values, told, fit)
+            return replace(
+                self, y=answers(name, self.values, self.values, fit), given=trained, classes=2, values=None, class_names=("no", "yes"),
+                behind=self.values,
+            )  # fmt: skip
         k = self.labels.index(name)
         y, given = (
             None if of is None else torch.where(of[:, k].isnan(), -1, of[:, k]).long()

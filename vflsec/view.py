@@ -165,11 +165,12 @@ class Known:
 
     `rows` (q,) sample ids, `labels` (q,) int64; ordered so that a prefix is a smaller grant,
     classes alternating. Labels that are a quantity are float64, in standard deviations from the
-    training mean.
+    training mean; of a yes/no question about one, `values` (q,) are those behind the answers.
     """
 
     rows: Tensor
     labels: Tensor
+    values: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -42,7 +42,12 @@ def by_label(
     groups: dict[tuple[Any, ...], dict[str, dict[int, Mapping[str, Any]]]] = defaultdict(dict)
     for r in rows_of(frame):
         spec = attacks.get(r["attack_key"], {})
-        if r["of_label"] and spec and r["metric"] == r["primary"] and "@" not in r["phase"]:
+        if (
+            r["of_label"]
+            and "every_label" in spec
+            and r["metric"] == r["primary"]
+            and "@" not in r["phase"]
+        ):
             at = tuple(None if r[k] != r[k] else r[k] for k in _AT)
             of = groups[(*at, spec["every_label"], r["metric"])]
             of.setdefault(r["of_label"], {})[int(r["seed"])] = r

@@ -21,7 +21,7 @@ from vflsec.audit import controls as ctl
 from vflsec.audit import intervals, reverse
 from vflsec.audit.controls import Leakage
 from vflsec.audit.metrics import METRICS, reach
-from vflsec.cell import TURNED, CellResult, DefenseSpec, Measure, victims
+from vflsec.cell import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure, victims
 
 __all__ = ["COLUMNS", "POINT", "TRAINING", "UNDEFENDED", "clean", "defense_point", "is_undefended",
            "records", "results_frame", "rows_of", "summarise"]  # fmt: skip
@@ -174,12 +174,18 @@ def _filled(record: Mapping[str, Any]) -> dict[str, Any]:
 def _name_primary(rows: list[dict[str, Any]]) -> None:
     seen: dict[tuple[Any, ...], dict[str, float | None]] = defaultdict(dict)
     for r in rows:
-        chances = seen[r["dataset"], bool(r["attack"]), r["target"]]
+        chances = seen[_asked(r)]
         if r["metric"] and chances.get(r["metric"]) is None:
             chances[r["metric"]] = r["chance"]
     for r in rows:
         if not r["primary"]:
-            r["primary"] = _primary(seen[r["dataset"], bool(r["attack"]), r["target"]])
+            r["primary"] = _primary(seen[_asked(r)])
+
+
+def _asked(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What has one primary metric: a question about a quantity has another than its values."""
+    about = row["of_label"] in QUESTIONS
+    return row["dataset"], bool(row["attack"]), row["target"], about
 
 
 def _primary(chances: Mapping[str, float | None]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec._version import __version__
-from vflsec.cell import AttackSpec
+from vflsec.cell import QUESTIONS, AttackSpec
 from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.errors import ConfigError, VflsecError
 
@@ -212,7 +212,7 @@ def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
             "summary": entry.summary,
             "source": entry.source,
         }
-        if spec.of_label:
+        if spec.of_label and spec.of_label not in QUESTIONS:
             out[spec.key]["every_label"] = replace(spec, of_label="").label
     return out
 
@@ -235,7 +235,8 @@ def _suits(name: str, classes: int) -> bool:
     if classes > 1:
         return True
     try:
-        return bool(registry.attacks.create(name).suits(classes))
+        attack = registry.attacks.create(name)
+        return attack.suits(classes) or (classes == 1 and bool(attack.questions))
     except VflsecError:
         return True
 

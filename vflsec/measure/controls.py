@@ -29,7 +29,8 @@ from vflsec.measure.own_values import value_learners
 from vflsec.nn.completion import Fit, fit_networks
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.regression import ridge
-from vflsec.view import View, as_needs
+from vflsec.questions import figure
+from vflsec.view import Known, View, as_needs
 
 __all__ = ["Control", "controls", "controls_for", "feature_controls", "randomised",
            "reassigned", "untrained"]  # fmt: skip
@@ -43,7 +44,8 @@ class Control:
         name: ``majority``, ``logistic`` (C = 1, others in brackets), ``principal``, ``trees``,
             ``boosting``, ``scratch``, ``untrained``, ``reassigned``, ``randomised`` or ``alone``;
             ``mean``, ``linear`` or ``labelled`` (own labels beside) for features; ``mean``,
-            ``linear``, ``network``, ``trees`` or ``principal`` for a quantity; ``sample`` for a
+            ``linear``, ``network``, ``trees`` or ``principal`` for a quantity, and these after
+            ``value, `` for a question about it; ``sample`` for a
             share.
         guess: log class shares (n, C) of all target rows, or features (n, d).
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
@@ -82,7 +84,34 @@ def controls_for(
     if attack.target == "attribute":
         column = str(getattr(attack, "column", ""))
         return controls([v.for_attribute(column) for v in views], rngs, alone)
-    return controls(views, rngs, alone)
+    found = controls(views, rngs, alone)
+    if views and "question" in views[0].facts.extra:
+        for mine, beside in zip(found, by_value(views, rngs), strict=True):
+            mine += beside
+    return found
+
+
+def by_value(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[list[Control]]:
+    """Of a question about a quantity: what learners of its values on own columns answer."""
+    knowns = [v.require_known() if v.known is not None else None for v in views]
+    if any(k is None or k.values is None or len(k) < 2 for k in knowns):
+        return [[] for _ in views]
+    if any(p not in v.columns for v in views for p in v.adversary) or not views[0].holders:
+        return [[] for _ in views]
+    asked = [
+        replace(v, known=Known(k.rows, k.values))
+        for v, k in zip(views, knowns, strict=True)
+        if k is not None and k.values is not None
+    ]
+    out = []
+    for view, found in zip(asked, value_learners(asked, rngs), strict=True):
+        question, values = str(view.facts.extra["question"]), view.require_known().labels
+        scores = [figure(question, f.values.squeeze(1), values.median()) for f in found]
+        out.append([
+            Control(f"value, {f.variant}", Guess("label", view.target_rows, s), math.nan)
+            for f, s in zip(found, scores, strict=True)
+        ])  # fmt: skip
+    return out
 
 
 def controls(

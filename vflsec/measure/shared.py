@@ -85,8 +85,10 @@ def _parts(view: View) -> Iterator[Any]:
     for split in sorted(view.targets):
         yield split
         yield view.targets[split]
-    for tensor in () if view.known is None else (view.known.rows, view.known.labels):
+    known = view.known
+    for tensor in () if known is None else (known.rows, known.labels, known.values):
         yield tensor
+    yield view.facts.extra.get("question")
     yield view.labels
     yield view.prior
     for party, (rows, values) in sorted((view.aux or {}).items()):

@@ -93,6 +93,8 @@ def _figures(spec: AttackSpec, classes: int) -> dict[str, Any]:
     target = registry.attacks.create(spec.name, spec.params).target
     if target == "membership":
         return {"primary": primary(2), "metrics": MEMBERSHIP}
+    if target == "label" and classes == 1 and spec.of_label:
+        return {"primary": primary(2), "metrics": default(2)}
     if target == "label" and classes == 1:
         return {"primary": primary(2, target="value"), "metrics": default(2, "value")}
     if target == "label":

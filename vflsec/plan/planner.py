@@ -211,7 +211,9 @@ class _Planner:
         for i, section in enumerate(self.root.attack):
             kind: Any = registry.attacks.get(section.name)
             whom = _adversaries(section.adversary, info, like)
-            for adversary, label in itertools.product(whom, kind.each_label(info.labels)):
+            for adversary, label in itertools.product(
+                whom, kind.each_label(info.labels, info.classes)
+            ):
                 yield (
                     i,
                     AttackSpec(

@@ -175,10 +175,11 @@ def _unasked(summary: Mapping[str, Any]) -> list[str]:
                 "Was not asked: what goes with several labels together (one but not another, how "
                 "many a row has); each is attacked alone."
             ] = None
-        elif asked and many == 1:
+        elif asked and many == 1 and not any("question=" in s["label"] for s in ran):
             out[
-                "Was not asked: whether a value is far from the mean, or among the largest; "
-                "attacks tell the order of values (label_edges cuts them into classes)."
+                "Was not asked: whether a value is far from the median, or among the largest; "
+                "attacks tell the order of values (message_completion asks, and label_edges cuts "
+                "them into classes)."
             ] = None
         elif asked and many > 2 and limits and max(limits) >= 1 / many:
             out[

@@ -26,18 +26,24 @@ def known_rows(task: Task, seed: int, count: int) -> Known:
     """`count` labelled training rows granted to an adversary, classes alternating.
 
     Drawn for (seed) alone: a smaller grant is a prefix of a larger one, and the same rows go to
-    every attack, to every control and to every defense strength.
+    every attack, to every control and to every defense strength. Of a question about a quantity at
+    most half of the rows with either answer are granted, so that some of both are left to guess.
     """
     rows = task.sets["labelled"]
     y = task.y[rows]
     g = generator(seed, "known_rows")
     order = torch.randperm(len(rows), generator=g)
     rows, y = rows[order], y[order]
+    place = torch.empty_like(y)
     classes = max(1, task.classes)
-    first = [(y == c).nonzero().squeeze(1)[:count] for c in range(classes)]
-    turn = torch.cat([torch.arange(len(of)) * classes + c for c, of in enumerate(first)])
-    rank = torch.cat(first)[torch.argsort(turn)[:count]]
-    return Known(rows[rank], y[rank] if task.values is None else task.values[rows[rank]])
+    for c in range(classes):
+        of = (y == c).nonzero().squeeze(1)
+        place[of] = torch.arange(len(of))
+        if task.behind is not None:
+            place[of[(len(of) + 1) // 2 :]] += len(rows)  # last of all
+    rank = torch.argsort(place * classes + y)[:count]
+    behind = None if task.behind is None else task.behind[rows[rank]]
+    return Known(rows[rank], y[rank] if task.values is None else task.values[rows[rank]], behind)
 
 
 def aux_rows(task: Task, seed: int, count: int, known: Known | None) -> Tensor:
@@ -119,7 +125,9 @@ def make_view(
     recorder = fed.channel.recorder
     tables = recorder.tables(r, mine, fed.phase)
     facts = replace(algorithm.facts(fed), classes=task.classes)
-    if spec.of_label:
+    if task.behind is not None:
+        facts = replace(facts, extra={**facts.extra, "question": spec.of_label})
+    elif spec.of_label:
         k = fed.stack.first.labels.index(spec.of_label)
         facts = replace(facts, extra={**facts.extra, "of_label": k})
         told = [key for key in tables if key[1] == "prediction"]
@@ -170,7 +178,8 @@ def assemble(
     labelled, test = task.sets["labelled"], task.sets["test"]
     if known is not None:
         labelled = labelled[~torch.isin(labelled, known.rows)]
-        known = Known(known.rows.to(device), known.labels.to(device))
+        behind = None if known.values is None else known.values.to(device)
+        known = Known(known.rows.to(device), known.labels.to(device), behind)
     aux = None
     if spec.aux_rows:
         rows = aux_rows(task, seed, spec.aux_rows, known)
