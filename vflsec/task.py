@@ -90,7 +90,9 @@ class Task:
             told, fit = self.values if self.given is None else self.given, self.sets["labelled"]
             trained = None if self.given is None else answers(name, self.values, told, fit)
             return replace(
-                self, y=answers(name, self.values, self.values, fit), given=trained, classes=2, values=None, class_names=("no", "yes"),
+                self, y=answers(name, self.values, self.values, fit), given=trained, classes=2,
+                values=None,
+                class_names=("no", "yes"),
                 behind=self.values,
             )  # fmt: skip
         k = self.labels.index(name)
