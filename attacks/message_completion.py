@@ -14,8 +14,8 @@ known rows chooses among all of these; the first of equals is taken. Figures tha
 all rows are left out.
 A quantity is told by ridge regressions instead, and by the one entry that goes with it most; they
 read the mean of the messages too, of which `residual` takes the leading directions alone. Whether
-a value is far from the median, or in the largest or smallest tenth, is asked beside its order, as a
-label of two classes with known rows of its own.
+a value is far from the median, or in the largest or smallest tenth, is asked beside its order, as
+labels of two classes, with one grant of known rows for all three.
 
 Attacker: any passive party that receives messages of rows and knows labels of both classes; any
 number of classes, or values of a quantity. Its own columns are not used.
@@ -66,7 +66,7 @@ class MessageCompletion(Attack):
     kind: Literal["gradient", "embedding", "state"] = "gradient"
     labelwise: ClassVar[bool] = True
     quantities: ClassVar[bool] = True
-    questions: ClassVar[tuple[str, ...]] = QUESTIONS
+    questions: ClassVar[tuple[str, ...]] = tuple(QUESTIONS)
     seconds: ClassVar[float] = 0.2
 
     def __post_init__(self) -> None:

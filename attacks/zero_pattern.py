@@ -21,7 +21,8 @@ tried in which the known rows go with them most, if that is rarer than 1 in 100 
 permutation test over all epochs. With known rows of both classes each count is tried alone, and all
 that vary together, in cross-validated logistic regressions; without, the first in this order
 answers, in the orientation given here (epochs, order, place and company have none). Where nothing
-can be read it declines.
+can be read it declines. Of a quantity it is asked whether a value is far from the median, or in the
+largest or smallest tenth, and known rows have to say what a count means.
 
 Attacker: any passive party that receives per-row gradients. Needs no labelled row and no class
 shares, but uses both if granted; several classes behind summed logits, or with known rows.
@@ -77,7 +78,7 @@ class ZeroPattern(Attack):
 
     needs = frozenset({"gradient:all"})
     labelwise: ClassVar[bool] = True
-    questions: ClassVar[tuple[str, ...]] = QUESTIONS
+    questions: ClassVar[tuple[str, ...]] = tuple(QUESTIONS)
     world: ClassVar[dict[str, Any]] = {
         "top": (), "linear_top": False, "aggregation": "sum", "lr": 0.05, "patience": 0,
     }  # fmt: skip

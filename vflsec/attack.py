@@ -122,7 +122,7 @@ class Attack:
             )
         if not facts.classes and self.target in OF_THE_LABELS:
             return f"{self.name} attacks one of several labels at a time; name it (of_label)."
-        return self.applicable(facts)
+        return str(facts.extra.get("unclear", "")) or self.applicable(facts)
 
     def check_declared(self) -> None:
         """Refuse class attributes and a policy that are not of the kinds above.

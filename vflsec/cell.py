@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from vflsec._version import __version__
@@ -23,14 +24,23 @@ __all__ = [
     "DefenseSpec",
     "LedgerRow",
     "Measure",
+    "asked",
     "digest",
     "exhausted",
     "victims",
 ]  # fmt: skip
 
 
-QUESTIONS = ("far from the median", "largest tenth", "smallest tenth")
-"""Yes/no questions about a quantity, which its order hardly tells: see `vflsec.questions`."""
+QUESTIONS: Mapping[str, float] = MappingProxyType(
+    {"far from the median": 0.5, "largest tenth": 0.1, "smallest tenth": 0.1}
+)
+"""Yes/no questions about a quantity, which its order hardly tells, each with the share of rows of
+which the answer is yes: see `vflsec.questions`."""
+
+
+def asked(question: str) -> str:
+    """What it asks of a value or of rows: ``far from the median``, ``in the largest tenth``."""
+    return f"in the {question}" if question.endswith("tenth") else question
 
 
 def digest(value: Any) -> str:

@@ -1,7 +1,7 @@
 """Yes/no questions about a label that is a quantity, beside the order of its values.
 
-Cut points are those of the labelled training rows; of equal values those cuts are taken that leave
-the share nearest to what the name says.
+Cut points are those of the labelled training rows, and never of test rows; of equal values those
+cuts are taken that leave the share nearest to what the name says.
 """
 
 from __future__ import annotations
@@ -9,12 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vflsec.cell import QUESTIONS
+from vflsec.cell import QUESTIONS, asked
 
-__all__ = ["QUESTIONS", "answers", "figure"]
-
-_SHARES = dict(zip(QUESTIONS, (0.5, 0.1, 0.1), strict=True))
-
+__all__ = ["QUESTIONS", "answers", "figure", "turns", "unclear"]
 
 def figure(question: str, values: Tensor, middle: Tensor) -> Tensor:
     """What the question sorts values (n,) by, larger = surely yes; `middle` is their median."""
@@ -24,18 +21,52 @@ def figure(question: str, values: Tensor, middle: Tensor) -> Tensor:
     return values if question == largest else -values
 
 
-def answers(question: str, values: Tensor, given: Tensor, labelled: Tensor) -> Tensor:
-    """The answers (N,) int64 for values `given` (N,), -1 where there is none.
+def answers(question: str, values: Tensor, cut: Tensor) -> Tensor:
+    """The answers (n,) int64 for `values` (n,), -1 where there is none.
 
     Args:
         question: one of :data:`QUESTIONS`.
-        values: (N,) the true ones, of which the cut is made.
-        labelled: sample ids of the labelled training rows.
+        values: NaN where there is none.
+        cut: (q,) the values of which the cut is made.
     """
-    middle = values[labelled].median()
-    of = figure(question, values[labelled], middle)
-    cuts, counts = of.unique(return_counts=True)
-    above = counts.flip(0).cumsum(0).flip(0).double() / len(of)  # share from each cut on
-    cut = cuts[1:][(above[1:] - _SHARES[question]).abs().argmin()] if len(cuts) > 1 else cuts[0]
-    yes = (figure(question, given, middle) >= cut).long()
-    return torch.where(given.isnan(), -1, yes)
+    middle = cut.median()
+    of = figure(question, cut, middle)
+    points, counts = of.unique(return_counts=True)
+    above = counts.flip(0).cumsum(0).flip(0).double() / len(of)  # share from each point on
+    at = points[0]
+    if len(points) > 1:
+        at = points[1:][(above[1:] - QUESTIONS[question]).abs().argmin()]
+    return torch.where(values.isnan(), -1, (figure(question, values, middle) >= at).long())
+
+
+def turns(values: Tensor) -> Tensor:
+    """In which turn each labelled row with these values (n,) is granted to who asks, (n,) int64.
+
+    By turns one of the largest tenth, one near the median, one of the smallest tenth, one near the
+    median: one grant answers every question. At most half of the rows of each kind are granted, so
+    that some are left to guess; those and all others come last.
+    """
+    far, largest, smallest = (answers(q, values, values) == 1 for q in QUESTIONS)
+    out = torch.full((len(values),), 4 * len(values))
+    for first, every, of in ((1, 2, ~far), (2, 4, smallest), (0, 4, largest)):
+        rows = of.nonzero().squeeze(1)[: (int(of.sum()) + 1) // 2]
+        out[rows] = first + every * torch.arange(len(rows))
+    return out
+
+
+def unclear(question: str, values: Tensor) -> str:
+    """Why nobody is asked this, in words, or '': equal values that leave no such share.
+
+    Where 70 of 100 values are 0 the smallest of them are no tenth. The same for every seed.
+
+    Args:
+        values: (N,) of all rows, NaN where there is none.
+    """
+    told = values[~values.isnan()]
+    share, wish = float(answers(question, told, told).double().mean()), QUESTIONS[question]
+    if wish / 2 <= share <= min(2 * wish, 0.75):
+        return ""
+    return (
+        f"whether a value is {asked(question)} is not asked: so many values are "
+        f"equal that it would be true of {share:.0%} of rows."
+    )

@@ -48,7 +48,9 @@ class Task:
         ids: (N,) the users' own sample ids as strings, for reports; may be empty.
         class_names: C names.
         labels: L names where a row has several labels at once, else empty.
-        behind: (N,) float64 the quantity that a yes/no question is about, else None.
+        asks: the yes/no question about a quantity (:mod:`vflsec.questions`) that `y` answers, or
+            ''.
+        behind: (N,) float64 the quantity that it is about, as `values`, else None.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Task:
     class_names: tuple[str, ...] = ()
     values: Tensor | None = None
     labels: tuple[str, ...] = ()
+    asks: str = ""
     behind: Tensor | None = None
 
     @property
@@ -83,17 +86,18 @@ class Task:
         """
         if not name:
             return self
-        asked = self.labels or (QUESTIONS if self.classes == 1 else ())
+        asked = self.labels or tuple(QUESTIONS if self.classes == 1 else ())
         check.one_of(f"{self.name}: the label", name, asked)
         assert self.values is not None
         if not self.labels:
-            told, fit = self.values if self.given is None else self.given, self.sets["labelled"]
-            trained = None if self.given is None else answers(name, self.values, told, fit)
+            y, given = (
+                None if of is None else answers(name, of, self.values[self.sets["labelled"]])
+                for of in (self.values, self.given)
+            )
+            assert y is not None
             return replace(
-                self, y=answers(name, self.values, self.values, fit), given=trained, classes=2,
-                values=None,
-                class_names=("no", "yes"),
-                behind=self.values,
+                self, y=y, given=given, classes=2, values=None, class_names=("no", "yes"),
+                asks=name, behind=self.values,
             )  # fmt: skip
         k = self.labels.index(name)
         y, given = (

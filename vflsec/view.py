@@ -42,7 +42,8 @@ class Facts:
         reduction: ``mean`` or ``sum`` of the batch loss.
         sends: (kind, sender, receiver) of every message kind of the run.
         extra: further public hyper-parameters of the algorithm; in a view of one of several labels
-            ``of_label``, which one, from 0.
+            ``of_label``, which one, from 0; in one of a question about a quantity ``question``, and
+            ``unclear``, why it is not asked, or ''.
     """
 
     algorithm: str

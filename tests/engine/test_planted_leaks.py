@@ -84,6 +84,16 @@ def test_one_epoch_in_order_fails_the_gate(tmp_path: Path, monkeypatch: pytest.M
     assert verdict["value"] > 0.15
 
 
+def quantity(folder: Path, rows: int = 600) -> None:
+    tables(folder, np.random.default_rng(0).standard_normal(rows), lift=0.0)
+
+
+def questions_set_aside(verdict: dict[str, Any]) -> list[str]:
+    of = verdict["warning"].partition("failed only: ")[2]
+    return [part.partition(")")[0] for part in of.split("question=")[1:]]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("told", "question"),
     [("far", "far from the median"), ("upper", "largest tenth"), ("nothing", "")],
@@ -92,8 +102,7 @@ def test_a_distance_or_a_tail_that_is_told_plainly_fails_the_gate(
     told: str, question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One entry of noise of ratio 50 carries |y - median|, or marks the largest tenth."""
-    y = np.random.default_rng(0).standard_normal(600)
-    tables(tmp_path, y, lift=0.0)
+    quantity(tmp_path)
     iso = type(registry.defenses.create("iso", {}))
     plain = iso.outgoing
 
@@ -114,6 +123,50 @@ def test_a_distance_or_a_tail_that_is_told_plainly_fails_the_gate(
     if question:
         assert verdict["verdict"] == "FAIL"
         assert verdict["attack"] == f"message_completion(question={question})"
+        said = (tmp_path / "out" / "summary.md").read_text(encoding="utf-8").splitlines()[2]
+        assert f"it is told whether a value is {'in the ' * (told == 'upper')}{question}" in said
     else:
-        assert verdict["verdict"] != "FAIL"
-        assert verdict["value"] < 0.1
+        assert verdict["verdict"] == "PASS"
+        assert verdict["attack"] == "message_completion"
+        assert questions_set_aside(verdict) == [
+            "far from the median", "largest tenth", "smallest tenth",
+        ]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", ["order", "zeros", "nothing"])
+def test_a_tail_that_comes_first_or_gets_zeros_fails_the_gate(
+    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of the largest tenth come first in every epoch, or their gradients are 0."""
+    quantity(tmp_path)
+    iso = type(registry.defenses.create("iso", {}))
+    drawn, noised = Federation.batches, iso.outgoing
+
+    def batches(self: Federation, walk: Any) -> Iterator[Tensor]:
+        parts = list(drawn(self, walk))
+        if len(parts) > 1:
+            whole = torch.cat(parts, dim=1)
+            most = (self.stack.labels().squeeze(2).gather(1, whole) > 1.2816).long()
+            parts = list(whole.gather(1, most.argsort(dim=1, stable=True, descending=True))
+                         .split(parts[0].shape[1], dim=1))  # fmt: skip
+        yield from parts
+
+    def outgoing(self: Any, message: Any, own: Any) -> Tensor:
+        out = noised(self, message, own)
+        keep = (own.labels.reshape(out.shape[:2]) <= 1.2816).unsqueeze(2).expand(out.shape)
+        return own.choose(torch.where(keep, out, torch.zeros_like(out)), out)
+
+    if told == "order":
+        monkeypatch.setattr(Federation, "batches", batches)
+    elif told == "zeros":
+        monkeypatch.setattr(iso, "outgoing", outgoing)
+    attacks = '[[attack]]\nname = "residual"\n[[attack]]\nname = "zero_pattern"\n'
+    verdict = verdict_of(tmp_path, attacks, 'task = "regression"')
+    if told == "nothing":
+        assert (verdict["verdict"], verdict["attack"]) == ("PASS", "residual")
+        assert questions_set_aside(verdict) == []
+    else:
+        assert verdict["verdict"] == "FAIL"
+        assert verdict["attack"] == "zero_pattern(question=largest tenth)"
+        assert verdict["value"] > 0.3

@@ -18,6 +18,7 @@ from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, leaks
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import is_undefended, rows_of
 from vflsec.audit.metrics import METRICS
+from vflsec.cell import QUESTIONS, asked
 
 __all__ = ["metric_name", "sentences"]
 
@@ -148,8 +149,10 @@ def _people(r: Row, counted: Mapping[tuple[Any, ...], Row]) -> str:
     if r["target"] == "membership":
         return ""
     if found["metric"] == _COUNTED:
+        question = r.get("of_label", "")
+        which = asked(question) if question in QUESTIONS else "of class 1"
         return (
-            f" Of 100 rows of class 1 {who} could name {mine}, against {its} by itself, at one "
+            f" Of 100 rows {which} {who} could name {mine}, against {its} by itself, at one "
             "false alarm among 100 others."
         )
     if r["target"] in ("label", "attribute") and found["metric"] in ("accuracy",):

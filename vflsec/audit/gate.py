@@ -8,7 +8,8 @@ surest rows alone (of a figure that was not measured turned round: where its AUC
 reverse), or where the evidence is thin: :data:`MIN_SEEDS`, :data:`MIN_ROWS`, every planned seed,
 and figures that differ.
 A PASS whose audit would only have found a leak above the limit says so; a gate with `detect` does
-not pass then.
+not pass then. Questions about a quantity that so few rows and seeds cannot answer may fail a gate,
+but do not keep it open (:mod:`vflsec.audit.unsettled`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from vflsec.audit.dosing import Doses
 from vflsec.audit.leakage import POINT, UNDEFENDED, is_undefended, rows_of
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.reverse import reversible
+from vflsec.audit.unsettled import settled
 from vflsec.audit.wording import TASK, Candidate
+from vflsec.cell import QUESTIONS
 
 __all__ = ["LEAST_CONFIDENCE", "MIN_ROWS", "MIN_SEEDS", "Gate", "Verdict", "exit_code", "judge",
            "selected"]  # fmt: skip
@@ -351,6 +354,7 @@ def _point(
         reason = wording.nothing(missing, gate)
         return Verdict(gate, INCONCLUSIVE, None, None, None, gate.threshold, 0, reason, **where)
     beyond, level = _beyond(found, alpha)
+    found, unanswered = settled(found, beyond, gate)
     lows = [c.bound("lower", level) for c in found]
     highs = [c.bound("upper", alpha) for c in found]
     known = [x for x in lows if x is not None]
@@ -411,7 +415,11 @@ def _point(
             reason = f"Too little to pass on: {blind.says}."
     if verdict == PASS:
         beside = ((c, mains.get(_answer(c.row))) for c in found)
-        idle = (wording.worthless(found[0].row, gate, guessing), wording.cramped(beside, gate))
+        idle = (
+            unanswered,
+            wording.worthless(found[0].row, gate, guessing),
+            wording.cramped(beside, gate),
+        )
         warned += filter(None, idle)
         reason += "".join(f" {said[0].upper()}{said[1:]}." for said in idle if said)
     sign = 1 if gate.max is not None else -1
@@ -438,10 +446,13 @@ def _blocks(row: Mapping[str, Any], gate: Gate, judged: set[str]) -> bool:
     """Whether an attack without a figure stands in the way of PASS.
 
     What failed or gave no figure does. What cannot be done here (not observable, not applicable)
-    does only if the gate names it and it was judged nowhere else.
+    does only if the gate names it and it was judged nowhere else; a question about a quantity is
+    not named by the name of its attack, of which something else was judged.
     """
     if row["status"] in ("ok", "error"):
         return True
+    if row.get("of_label") in QUESTIONS:
+        return gate.attack != "*" and not any(_named(name, gate.attack) for name in judged)
     return gate.attack != "*" and row["attack"] not in judged
 
 

@@ -13,6 +13,7 @@ from vflsec.audit.controls import Against, Leakage, leaks
 from vflsec.audit.dosing import Doses, place_key
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.metrics import METRICS, reach
+from vflsec.cell import QUESTIONS, asked
 
 if TYPE_CHECKING:
     from vflsec.audit.gate import Gate
@@ -184,7 +185,9 @@ def fails(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
     others = len({c.name for c in beyond}) - 1
     rest = f", and {others} more beyond it" if others else ""
     where = "above" if gate.max is not None else "below"
-    text = f"{_figure(lead, gate)}, {where} {gate.threshold:g} at {gate.confidence:.0%}{rest}."
+    told = lead.row.get("of_label") in QUESTIONS and gate.metric == "advantage"
+    said = f": it is told whether a value is {asked(lead.row['of_label'])}" if told else ""
+    text = f"{_figure(lead, gate)}, {where} {gate.threshold:g} at {gate.confidence:.0%}{rest}{said}."
     return text[0].upper() + text[1:]
 
 
@@ -197,9 +200,7 @@ def passes(
 ) -> str:
     """What is within the threshold, and by how much."""
     bound = high if gate.max is not None else -high
-    text = (
-        f"{_figure(lead, gate)}, its {_side(gate)[0]} bound {bound:.3f} within {gate.threshold:g}"
-    )
+    text = f"{_figure(lead, gate)}, its {_side(gate)[0]} bound {bound:.3f} within {gate.threshold:g}"
     if len({c.name for c in found}) > 1:
         text += f" (the worst of {len({c.name for c in found})} attacks)"
     text += _of_one_seed(found, gate) + _little_room(found, gate)

@@ -242,7 +242,7 @@ class _Population:
         if labels is None:
             return answer
         asked = answer.view.target_rows.cpu().numpy().tobytes()
-        key = (r, spec.adversary, spec.known_rows, asked)
+        key = (r, spec.adversary, spec.known_rows, spec.of_label, asked)
         if key not in self.made:
             self.made[key] = randomised(answer.view, labels)
         return replace(answer, controls=lambda: [*answer.controls(), self.made[key]])

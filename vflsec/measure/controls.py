@@ -86,32 +86,30 @@ def controls_for(
         return controls([v.for_attribute(column) for v in views], rngs, alone)
     found = controls(views, rngs, alone)
     if views and "question" in views[0].facts.extra:
-        for mine, beside in zip(found, by_value(views, rngs), strict=True):
-            mine += beside
+        beside = of_values(views, rngs)
+        return [of_question(*both) for both in zip(views, found, beside, strict=True)]
     return found
 
 
-def by_value(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[list[Control]]:
-    """Of a question about a quantity: what learners of its values on own columns answer."""
-    knowns = [v.require_known() if v.known is not None else None for v in views]
-    if any(k is None or k.values is None or len(k) < 2 for k in knowns):
-        return [[] for _ in views]
-    if any(p not in v.columns for v in views for p in v.adversary) or not views[0].holders:
-        return [[] for _ in views]
-    asked = [
-        replace(v, known=Known(k.rows, k.values))
-        for v, k in zip(views, knowns, strict=True)
-        if k is not None and k.values is not None
-    ]
-    out = []
-    for view, found in zip(asked, value_learners(asked, rngs), strict=True):
-        question, values = str(view.facts.extra["question"]), view.require_known().labels
-        scores = [figure(question, f.values.squeeze(1), values.median()) for f in found]
-        out.append([
-            Control(f"value, {f.variant}", Guess("label", view.target_rows, s), math.nan)
-            for f, s in zip(found, scores, strict=True)
-        ])  # fmt: skip
-    return out
+def of_question(view: View, told: Sequence[Control], values: Sequence[Control]) -> list[Control]:
+    """Controls of a question about a quantity: learners of the answer, and of the value behind it.
+
+    A few known rows hold two or three of a tenth, by which no learner can be named; so it is named
+    by how well values are told, and by having no column where they are not told at all.
+
+    Args:
+        view: with known values.
+        told, values: of :func:`controls` and :func:`of_values`.
+    """
+    question, known = str(view.facts.extra["question"]), view.known
+    unnamed = [replace(c, cv=0.0 if c.name == "majority" else math.nan) for c in told]
+    if known is None or known.values is None:
+        return unnamed
+    middle = known.values.median()
+    for c in values:
+        scores = figure(question, torch.as_tensor(c.guess.scores), middle.cpu())
+        unnamed.append(Control(f"value, {c.name}", replace(c.guess, scores=scores), c.cv))
+    return unnamed
 
 
 def controls(
@@ -270,17 +268,30 @@ def value_controls(
 ) -> list[list[Control]]:  # fmt: skip
     """Controls where the label is a quantity: the mean, and learners on own columns."""
     out = []
-    for v in views:
+    for v, learnt in zip(views, of_values(views, rngs), strict=True):
         rows = v.target_rows
-        out.append([Control("mean", Guess("label", rows, torch.zeros(len(rows))), 0.0)])
-    if not views or views[0].known is None or len(views[0].known) < 2:
-        return out
-    if any(p not in v.columns for v in views for p in v.adversary) or not views[0].holders:
-        return out
-    for view, mine, found in zip(views, out, value_learners(views, rngs), strict=True):
-        rows = view.target_rows
-        mine += [Control(f.variant, Guess("label", rows, f.values.squeeze(1)), f.cv) for f in found]
+        mean = Control("mean", Guess("label", rows, torch.zeros(len(rows))), 0.0)
+        out.append([mean, *learnt])
     return out
+
+
+def of_values(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[list[Control]]:
+    """What learners of known values on own columns answer, scores (n,) of all target rows; none
+    without two known values or own columns.
+    """
+    if not views or views[0].known is None or len(views[0].known) < 2:
+        return [[] for _ in views]
+    if any(p not in v.columns for v in views for p in v.adversary) or not views[0].holders:
+        return [[] for _ in views]
+    knowns = [v.require_known() for v in views]
+    asked = [
+        v if k.values is None else replace(v, known=Known(k.rows, k.values))
+        for v, k in zip(views, knowns, strict=True)
+    ]
+    return [
+        [Control(f.variant, Guess("label", v.target_rows, f.values.squeeze(1)), f.cv) for f in mine]
+        for v, mine in zip(views, value_learners(asked, rngs), strict=True)
+    ]
 
 
 def feature_controls(view: View) -> list[Control]:

@@ -14,6 +14,8 @@ from vflsec.audit import matrix
 from vflsec.audit.controls import leaks
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.wording import TASK
+from vflsec.cell import QUESTIONS
+from vflsec.cell import asked as asked_of
 from vflsec.report.coverage import families, uncovered
 from vflsec.report.numbers import number
 from vflsec.report.text import clean
@@ -161,6 +163,8 @@ def scope(summary: Mapping[str, Any]) -> str:
         )
     else:
         text += f" for the main task, at {where}"
+    if found == "FAIL":
+        text += _questions(judged, summary)
     least = [x for v in asked for x in (v.get("detectable") or {}).values()]
     warned = [v for v in asked if v.get("warning")]
     if warned and found == "PASS":
@@ -170,6 +174,14 @@ def scope(summary: Mapping[str, Any]) -> str:
         text += f"; would have found {max(least):.2g}"
         text += " at worst" if len({round(x, 3) for x in least}) > 1 else ""
     return f"{text}. {how}"
+
+
+def _questions(judged: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) -> str:
+    """Which questions about a quantity fail a gate, in words, or ''."""
+    of = {p["attack"]: p.get("of_label", "") for p in summary["points"]}
+    failing = (of.get(v["attack"], "") for v in judged if v["verdict"] == "FAIL")
+    told = [asked_of(q) for q in dict.fromkeys(failing) if q in QUESTIONS]
+    return f"; it is told whether a value is {' and '.join(told)}" if told else ""
 
 
 def attacks_of(v: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:

@@ -77,7 +77,8 @@ def threats(summary: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def _labels(spec: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
     """What somebody without labels was told of them."""
-    out = [f"{spec['known_rows']} labelled rows"] if spec["known_rows"] else []
+    chosen = " of the tails and the middle" if "(question=" in spec["label"] else ""
+    out = [f"{spec['known_rows']} labelled rows{chosen}"] if spec["known_rows"] else []
     return out + ["the class shares"] * bool(spec["prior"] and not only_quantities(summary))
 
 

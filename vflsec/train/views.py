@@ -14,6 +14,7 @@ from vflsec.algorithm import Algorithm
 from vflsec.cell import AttackSpec
 from vflsec.cell import victims as whose
 from vflsec.federation import Federation
+from vflsec.questions import turns, unclear
 from vflsec.rng import generator
 from vflsec.task import Task
 from vflsec.train.demand import Demand
@@ -26,24 +27,23 @@ def known_rows(task: Task, seed: int, count: int) -> Known:
     """`count` labelled training rows granted to an adversary, classes alternating.
 
     Drawn for (seed) alone: a smaller grant is a prefix of a larger one, and the same rows go to
-    every attack, to every control and to every defense strength. Of a question about a quantity at
-    most half of the rows with either answer are granted, so that some of both are left to guess.
+    every attack, to every control and to every defense strength. Questions about a quantity share
+    one grant (:func:`vflsec.questions.turns`), with the values behind the answers.
     """
     rows = task.sets["labelled"]
-    y = task.y[rows]
     g = generator(seed, "known_rows")
-    order = torch.randperm(len(rows), generator=g)
-    rows, y = rows[order], y[order]
+    rows = rows[torch.randperm(len(rows), generator=g)]
+    y = task.y[rows]
+    if task.behind is not None:
+        rank = torch.argsort(turns(task.behind[rows]), stable=True)[:count]
+        return Known(rows[rank], y[rank], task.behind[rows[rank]])
     place = torch.empty_like(y)
     classes = max(1, task.classes)
     for c in range(classes):
         of = (y == c).nonzero().squeeze(1)
         place[of] = torch.arange(len(of))
-        if task.behind is not None:
-            place[of[(len(of) + 1) // 2 :]] += len(rows)  # last of all
     rank = torch.argsort(place * classes + y)[:count]
-    behind = None if task.behind is None else task.behind[rows[rank]]
-    return Known(rows[rank], y[rank] if task.values is None else task.values[rows[rank]], behind)
+    return Known(rows[rank], y[rank] if task.values is None else task.values[rows[rank]])
 
 
 def aux_rows(task: Task, seed: int, count: int, known: Known | None) -> Tensor:
@@ -126,7 +126,8 @@ def make_view(
     tables = recorder.tables(r, mine, fed.phase)
     facts = replace(algorithm.facts(fed), classes=task.classes)
     if task.behind is not None:
-        facts = replace(facts, extra={**facts.extra, "question": spec.of_label})
+        asked = {"question": task.asks, "unclear": unclear(task.asks, task.behind)}
+        facts = replace(facts, extra={**facts.extra, **asked})
     elif spec.of_label:
         k = fed.stack.first.labels.index(spec.of_label)
         facts = replace(facts, extra={**facts.extra, "of_label": k})

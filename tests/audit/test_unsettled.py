@@ -1,0 +1,106 @@
+"""Questions about a quantity at a gate: they may fail it, and keep it open where they can pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gate_rows import LIVE, one, rows
+
+from vflsec.audit.gate import Gate
+from vflsec.audit.unsettled import unsettled
+
+ASKED = "message_completion(question=largest tenth)"
+FAR = "message_completion(question=far from the median)"
+VALUE = "message_completion"
+ALL = dict.fromkeys((ASKED, FAR, VALUE), (True, "planted leak found"))
+NOISE = (0.15, -0.2, 0.1, -0.1, 0.05)
+"""Of mean 0: its upper bound at five seeds is 0.14."""
+
+
+def value() -> list[dict[str, Any]]:
+    made = rows(0.0, attack=VALUE, n=200)
+    return [r | {"metric": "concordance"} for r in made]
+
+
+def asked(mean: float, noise: Any = NOISE, label: str = ASKED, n: int = 200) -> Any:
+    question = label.partition("=")[2].rstrip(")")
+    return rows(mean, noise, attack=label, of_label=question, n=n)
+
+
+def test_a_question_that_few_rows_cannot_answer_keeps_no_gate_open() -> None:
+    """20 of 200 rows are in a tenth, of which five seeds promise bounds 0.065 away; limit 0.1."""
+    verdict = one([*value(), *asked(0.0)], Gate(max=0.1), ALL)
+    assert (verdict.verdict, verdict.attack) == ("PASS", VALUE)
+    assert verdict.warning == (
+        f"not answered here, where it could have failed only: {ASKED} (20 of 200 rows on 5 seeds; "
+        "it takes 8 seeds or more rows)"
+    )
+    assert "Not answered here" in verdict.reason
+    wide = one([*value(), *asked(0.0)], Gate(max=0.2), ALL)
+    assert wide.verdict == "PASS"
+    assert ASKED in wide.detectable
+    many = one([*value(), *asked(0.0, n=2000)], Gate(max=0.1), ALL)
+    assert (many.verdict, many.attack) == ("INCONCLUSIVE", ASKED)
+    half = one([*value(), *asked(0.0, label=FAR)], Gate(max=0.1), ALL)
+    assert (half.verdict, half.attack) == ("INCONCLUSIVE", FAR)
+
+
+def test_it_fails_a_gate_on_as_few_rows() -> None:
+    verdict = one([*value(), *asked(0.4, (0.02, -0.02, 0.0, 0.01, -0.01))], Gate(max=0.1), ALL)
+    assert (verdict.verdict, verdict.attack) == ("FAIL", ASKED)
+    assert verdict.reason.endswith("it is told whether a value is in the largest tenth.")
+
+
+@pytest.mark.parametrize("more", [{"attack": ASKED}, {"detect": 0.5}])
+def test_a_gate_that_asks_for_it_has_it_judged(more: dict[str, Any]) -> None:
+    verdict = one([*value(), *asked(0.0)], Gate(max=0.1, **more), ALL)
+    assert (verdict.verdict, verdict.attack) == ("INCONCLUSIVE", ASKED)
+
+
+def test_it_is_weighed_where_nothing_else_answers_the_gate() -> None:
+    verdict = one(asked(0.0), Gate(max=0.1), ALL)
+    assert (verdict.verdict, verdict.attack) == ("INCONCLUSIVE", ASKED)
+
+
+def test_one_that_is_not_shown_to_be_alive_is_set_aside_beside_others_that_are() -> None:
+    live = {**ALL, ASKED: (False, "advantage +0.01")}
+    verdict = one([*value(), *asked(0.0, n=2000)], Gate(max=0.1), live)
+    assert (verdict.verdict, verdict.attack) == ("PASS", VALUE)
+    assert f"{ASKED} (not shown to be alive: advantage +0.01)" in verdict.warning
+    dead = one([*value(), *asked(0.0)], Gate(max=0.1), {**live, VALUE: (False, "broken")})
+    assert dead.verdict == "INCONCLUSIVE"
+
+
+def test_a_gate_that_names_the_attack_does_not_wait_for_a_question_that_is_not_asked() -> None:
+    gone = [
+        r | {"status": "not-applicable", "reason": "equal values", "value": None, "split": ""}
+        for r in asked(0.0)
+    ]
+    assert one([*value(), *gone], Gate(max=0.1, attack=VALUE), ALL).verdict == "PASS"
+    assert one([*value(), *gone], Gate(max=0.1, attack=ASKED), ALL).verdict == "INCONCLUSIVE"
+    for r in gone:
+        r["of_label"] = ""
+    assert one([*value(), *gone], Gate(max=0.1, attack=VALUE), ALL).verdict == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize(
+    ("question", "n", "seeds", "limit", "judged"),
+    [
+        ("largest tenth", 1100, 3, 0.1, True), ("largest tenth", 1000, 3, 0.1, False),
+        ("far from the median", 400, 3, 0.1, True), ("far from the median", 370, 3, 0.1, False),
+        ("largest tenth", 350, 5, 0.1, True), ("largest tenth", 330, 5, 0.1, False),
+        ("largest tenth", 20, 100, 0.1, True), ("largest tenth", 10**6, 1, 0.1, False),
+        ("", 10, 2, 0.1, True),
+    ],
+)  # fmt: skip
+def test_rows_seeds_and_the_limit_say_whether_it_is_judged(
+    question: str, n: int, seeds: int, limit: float, judged: bool
+) -> None:
+    row = {"of_label": question, "attack": ASKED, "metric": "auc", "n": n}
+    assert (unsettled(row, seeds, "", Gate(max=limit)) == "") is judged
+
+
+def test_other_attacks_wait_as_they_did() -> None:
+    made = rows(0.0, NOISE, n=200)
+    assert one(made, Gate(max=0.1), LIVE).verdict == "INCONCLUSIVE"
