@@ -13,6 +13,7 @@ from vflsec.cell import QUESTIONS, asked
 
 __all__ = ["QUESTIONS", "answers", "figure", "turns", "unclear"]
 
+
 def figure(question: str, values: Tensor, middle: Tensor) -> Tensor:
     """What the question sorts values (n,) by, larger = surely yes; `middle` is their median."""
     away, largest, _ = QUESTIONS

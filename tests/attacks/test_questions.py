@@ -141,7 +141,8 @@ def test_zero_rows_that_have_nothing_to_do_with_values_tell_none(question: str) 
         assert not zero_pattern().declines(view)
         found.append(measure(zero_pattern().infer(view, rng(seed)), y))
     low, high = intervals.t_interval(found, 0.99)
-    assert low is not None and high is not None
+    assert low is not None
+    assert high is not None
     assert low < 0.5 < high
     assert abs(np.mean(found) - 0.5) < 0.04
 
@@ -175,7 +176,8 @@ def test_nothing_is_found_where_nothing_is_told(null: str) -> None:
     for question, pairs in told(of, 0.0 if null == "shuffled" else 1000.0).items():
         values = [v for v, _ in pairs]
         low, high = intervals.t_interval(values, 0.99)
-        assert low is not None and high is not None
+        assert low is not None
+        assert high is not None
         assert len(values) == 8, question
         assert low < 0.5 < high, question
         assert abs(np.mean(values) - 0.5) < 0.08, question

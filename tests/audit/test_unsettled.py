@@ -8,7 +8,7 @@ import pytest
 from gate_rows import LIVE, one, rows
 
 from vflsec.audit.gate import Gate
-from vflsec.audit.unsettled import unsettled
+from vflsec.audit.unsettled import Unsettled, in_words, unsettled
 
 ASKED = "message_completion(question=largest tenth)"
 FAR = "message_completion(question=far from the median)"
@@ -29,20 +29,22 @@ def asked(mean: float, noise: Any = NOISE, label: str = ASKED, n: int = 200) -> 
 
 
 def test_a_question_that_few_rows_cannot_answer_keeps_no_gate_open() -> None:
-    """20 of 200 rows are in a tenth, of which five seeds promise bounds 0.065 away; limit 0.1."""
+    """20 of 200 rows are in a tenth, of which five seeds promise bounds 0.09 away; limit 0.1."""
     verdict = one([*value(), *asked(0.0)], Gate(max=0.1), ALL)
     assert (verdict.verdict, verdict.attack) == ("PASS", VALUE)
     assert verdict.warning == (
-        f"not answered here, where it could have failed only: {ASKED} (20 of 200 rows on 5 seeds; "
-        "it takes 8 seeds or more rows)"
+        "5 seeds of 200 rows do not answer whether a value is in the largest tenth "
+        "(message_completion), which could have failed the gate only; 13 seeds or more rows would "
+        "do"
     )
-    assert "Not answered here" in verdict.reason
-    wide = one([*value(), *asked(0.0)], Gate(max=0.2), ALL)
+    assert verdict.more_seeds == 8
+    assert "5 seeds of 200 rows do not answer" in verdict.reason
+    wide = one([*value(), *asked(0.0, n=400)], Gate(max=0.2), ALL)
     assert wide.verdict == "PASS"
     assert ASKED in wide.detectable
     many = one([*value(), *asked(0.0, n=2000)], Gate(max=0.1), ALL)
     assert (many.verdict, many.attack) == ("INCONCLUSIVE", ASKED)
-    half = one([*value(), *asked(0.0, label=FAR)], Gate(max=0.1), ALL)
+    half = one([*value(), *asked(0.0, label=FAR, n=400)], Gate(max=0.1), ALL)
     assert (half.verdict, half.attack) == ("INCONCLUSIVE", FAR)
 
 
@@ -67,7 +69,10 @@ def test_one_that_is_not_shown_to_be_alive_is_set_aside_beside_others_that_are()
     live = {**ALL, ASKED: (False, "advantage +0.01")}
     verdict = one([*value(), *asked(0.0, n=2000)], Gate(max=0.1), live)
     assert (verdict.verdict, verdict.attack) == ("PASS", VALUE)
-    assert f"{ASKED} (not shown to be alive: advantage +0.01)" in verdict.warning
+    assert verdict.warning == (
+        "message_completion is not shown to tell whether a value is in the largest tenth "
+        "(advantage +0.01), so its silence there proves nothing"
+    )
     dead = one([*value(), *asked(0.0)], Gate(max=0.1), {**live, VALUE: (False, "broken")})
     assert dead.verdict == "INCONCLUSIVE"
 
@@ -87,10 +92,10 @@ def test_a_gate_that_names_the_attack_does_not_wait_for_a_question_that_is_not_a
 @pytest.mark.parametrize(
     ("question", "n", "seeds", "limit", "judged"),
     [
-        ("largest tenth", 1100, 3, 0.1, True), ("largest tenth", 1000, 3, 0.1, False),
-        ("far from the median", 400, 3, 0.1, True), ("far from the median", 370, 3, 0.1, False),
-        ("largest tenth", 350, 5, 0.1, True), ("largest tenth", 330, 5, 0.1, False),
-        ("largest tenth", 20, 100, 0.1, True), ("largest tenth", 10**6, 1, 0.1, False),
+        ("largest tenth", 2200, 3, 0.1, True), ("largest tenth", 2000, 3, 0.1, False),
+        ("far from the median", 800, 3, 0.1, True), ("far from the median", 740, 3, 0.1, False),
+        ("largest tenth", 700, 5, 0.1, True), ("largest tenth", 660, 5, 0.1, False),
+        ("largest tenth", 50, 100, 0.1, True), ("largest tenth", 10**6, 1, 0.1, False),
         ("", 10, 2, 0.1, True),
     ],
 )  # fmt: skip
@@ -98,9 +103,23 @@ def test_rows_seeds_and_the_limit_say_whether_it_is_judged(
     question: str, n: int, seeds: int, limit: float, judged: bool
 ) -> None:
     row = {"of_label": question, "attack": ASKED, "metric": "auc", "n": n}
-    assert (unsettled(row, seeds, "", Gate(max=limit)) == "") is judged
+    assert (unsettled(row, seeds, "", Gate(max=limit)) is None) is judged
 
 
 def test_other_attacks_wait_as_they_did() -> None:
     made = rows(0.0, NOISE, n=200)
     assert one(made, Gate(max=0.1), LIVE).verdict == "INCONCLUSIVE"
+
+
+def test_what_is_not_answered_is_said_once_for_all() -> None:
+    left = [
+        Unsettled(a, q, "", 340, 3, k)
+        for a in ("message_completion", "zero_pattern")
+        for q, k in (("far from the median", 4), ("largest tenth", 8))
+    ]
+    assert in_words(left) == (
+        "3 seeds of 340 rows do not answer whether a value is far from the median or in the "
+        "largest tenth (message_completion and zero_pattern), which could have failed the gate "
+        "only; 8 seeds or more rows would do"
+    )
+    assert in_words([]) == ""

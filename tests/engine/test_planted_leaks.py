@@ -88,11 +88,6 @@ def quantity(folder: Path, rows: int = 600) -> None:
     tables(folder, np.random.default_rng(0).standard_normal(rows), lift=0.0)
 
 
-def questions_set_aside(verdict: dict[str, Any]) -> list[str]:
-    of = verdict["warning"].partition("failed only: ")[2]
-    return [part.partition(")")[0] for part in of.split("question=")[1:]]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("told", "question"),
@@ -128,9 +123,10 @@ def test_a_distance_or_a_tail_that_is_told_plainly_fails_the_gate(
     else:
         assert verdict["verdict"] == "PASS"
         assert verdict["attack"] == "message_completion"
-        assert questions_set_aside(verdict) == [
-            "far from the median", "largest tenth", "smallest tenth",
-        ]  # fmt: skip
+        assert (
+            "do not answer whether a value is far from the median or in the largest tenth or in "
+            "the smallest tenth (message_completion)"
+        ) in verdict["warning"]
 
 
 @pytest.mark.slow
@@ -165,7 +161,7 @@ def test_a_tail_that_comes_first_or_gets_zeros_fails_the_gate(
     verdict = verdict_of(tmp_path, attacks, 'task = "regression"')
     if told == "nothing":
         assert (verdict["verdict"], verdict["attack"]) == ("PASS", "residual")
-        assert questions_set_aside(verdict) == []
+        assert "do not answer" not in verdict["warning"]
     else:
         assert verdict["verdict"] == "FAIL"
         assert verdict["attack"] == "zero_pattern(question=largest tenth)"

@@ -31,6 +31,7 @@ from vflsec.audit.dosing import Doses
 from vflsec.audit.leakage import POINT, UNDEFENDED, is_undefended, rows_of
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.reverse import reversible
+from vflsec.audit.unsettled import in_words as open_questions
 from vflsec.audit.unsettled import settled
 from vflsec.audit.wording import TASK, Candidate
 from vflsec.cell import QUESTIONS
@@ -181,7 +182,8 @@ class Verdict:
         dataset, algorithm, defense, strength: the point; empty where nothing could be judged.
         attack, adversary, split, phase: the one that decides.
         more_seeds: how many more seeds would decide an open verdict, or let a PASS find a leak of
-            the limit; None if seeds are not what is missing, or too many are.
+            the limit and answer every question; None if seeds are not what is missing, or too many
+            are.
         detectable: by attack, the least leakage that would have been shown to be above 0 with a
             chance of 0.8, from the spread over seeds; empty where the gate asks about no attack.
         dosed: the same by planted leaks laid over what the attack saw; None where none was found,
@@ -354,7 +356,7 @@ def _point(
         reason = wording.nothing(missing, gate)
         return Verdict(gate, INCONCLUSIVE, None, None, None, gate.threshold, 0, reason, **where)
     beyond, level = _beyond(found, alpha)
-    found, unanswered = settled(found, beyond, gate)
+    found, left = settled(found, beyond, gate)
     lows = [c.bound("lower", level) for c in found]
     highs = [c.bound("upper", alpha) for c in found]
     known = [x for x in lows if x is not None]
@@ -416,11 +418,12 @@ def _point(
     if verdict == PASS:
         beside = ((c, mains.get(_answer(c.row))) for c in found)
         idle = (
-            unanswered,
+            open_questions(left),
             wording.worthless(found[0].row, gate, guessing),
             wording.cramped(beside, gate),
         )
         warned += filter(None, idle)
+        more = max([more or 0, *(u.takes - u.seeds for u in left if u.takes)]) or None
         reason += "".join(f" {said[0].upper()}{said[1:]}." for said in idle if said)
     sign = 1 if gate.max is not None else -1
     if sign == -1:

@@ -185,9 +185,9 @@ def fails(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
     others = len({c.name for c in beyond}) - 1
     rest = f", and {others} more beyond it" if others else ""
     where = "above" if gate.max is not None else "below"
-    told = lead.row.get("of_label") in QUESTIONS and gate.metric == "advantage"
-    said = f": it is told whether a value is {asked(lead.row['of_label'])}" if told else ""
-    text = f"{_figure(lead, gate)}, {where} {gate.threshold:g} at {gate.confidence:.0%}{rest}{said}."
+    if lead.row.get("of_label") in QUESTIONS and gate.metric == "advantage":
+        rest += f": it is told whether a value is {asked(lead.row['of_label'])}"
+    text = f"{_figure(lead, gate)}, {where} {gate.threshold:g} at {gate.confidence:.0%}{rest}."
     return text[0].upper() + text[1:]
 
 
@@ -200,7 +200,8 @@ def passes(
 ) -> str:
     """What is within the threshold, and by how much."""
     bound = high if gate.max is not None else -high
-    text = f"{_figure(lead, gate)}, its {_side(gate)[0]} bound {bound:.3f} within {gate.threshold:g}"
+    side = _side(gate)[0]
+    text = f"{_figure(lead, gate)}, its {side} bound {bound:.3f} within {gate.threshold:g}"
     if len({c.name for c in found}) > 1:
         text += f" (the worst of {len({c.name for c in found})} attacks)"
     text += _of_one_seed(found, gate) + _little_room(found, gate)
