@@ -108,7 +108,7 @@ def of_question(view: View, told: Sequence[Control], values: Sequence[Control]) 
     middle = known.values.median()
     for c in values:
         scores = figure(question, torch.as_tensor(c.guess.scores), middle.cpu())
-        unnamed.append(Control(f"value, {c.name}", replace(c.guess, scores=scores), c.cv))
+        unnamed.append(Control(f"value, {c.name}", Guess("label", c.guess.rows, scores), c.cv))
     return unnamed
 
 
