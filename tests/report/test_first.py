@@ -337,10 +337,11 @@ def test_of_a_quantity_nothing_is_said_of_classes(summary: dict[str, Any]) -> No
     assert states["Labels from zeros, signs, sizes and visits"] == coverage.NOT_RUN
     assert list(states.values()).count(coverage.NONE) == 7
     (line,) = [x for x in coverage.gaps(found) if x.startswith("No attack exists here (7 of 14")]
-    assert "labels from zeros" in line
+    assert "labels by swapped embeddings" in line
+    assert "labels from zeros" not in line
     (gradient,) = coverage.messages(found)
     assert gradient["tried"] == ["residual", "value_completion"]
-    assert gradient["others"] == ["message_completion"]
+    assert gradient["others"] == ["message_completion", "zero_pattern"]
     for page in (html(found), statement(found)):
         assert "(a quantity)" in page
         assert "1 classes" not in page

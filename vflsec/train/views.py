@@ -37,12 +37,10 @@ def known_rows(task: Task, seed: int, count: int) -> Known:
     if task.behind is not None:
         rank = torch.argsort(turns(task.behind[rows]), stable=True)[:count]
         return Known(rows[rank], y[rank], task.behind[rows[rank]])
-    place = torch.empty_like(y)
     classes = max(1, task.classes)
-    for c in range(classes):
-        of = (y == c).nonzero().squeeze(1)
-        place[of] = torch.arange(len(of))
-    rank = torch.argsort(place * classes + y)[:count]
+    first = [(y == c).nonzero().squeeze(1)[:count] for c in range(classes)]
+    turn = torch.cat([torch.arange(len(of)) * classes + c for c, of in enumerate(first)])
+    rank = torch.cat(first)[torch.argsort(turn)[:count]]
     return Known(rows[rank], y[rank] if task.values is None else task.values[rows[rank]])
 
 
