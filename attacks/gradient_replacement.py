@@ -2,10 +2,10 @@
 
 The attacker writes a trigger (a fixed value in a few of its own columns) into a share of its
 training rows, and for those rows puts the gradient it received for a known row of the goal class,
-times gamma, in the place of the received one. Its bottom learns to map the trigger to an embedding
-of that class. At inference the trigger in any row turns the prediction. Success rate: the share of
-triggered test rows of other classes that are predicted as the class; beside it the share without
-trigger.
+times gamma, in the place of the received one; where a step has several exchanges, one of the same
+exchange. Its bottom learns to map the trigger to an embedding of that class. At inference the
+trigger in any row turns the prediction. Success rate: the share of triggered test rows of other
+classes that are predicted as the class; beside it the share without trigger.
 
 Attacker: a malicious passive party in training and at inference. Needs received gradients per row
 and known rows of the class; labels stay unknown otherwise.
@@ -28,6 +28,7 @@ from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.attacks.replay import keep, kept_mean
 from vflsec.errors import ThreatModelError
+from vflsec.exchanges import exchange
 from vflsec.guess import Guess
 from vflsec.message import Message
 from vflsec.policy import Own, Policy
@@ -100,11 +101,13 @@ class Trigger(Policy):
         g, rows = message.tensor, message.rows
         if message.kind != "gradient" or rows is None:
             return g
-        keep(own, g * message.scale, rows, self.goal)
-        if not any(own.memory["kept"]):
+        of = exchange(own.memory, message)
+        keep(own, g * message.scale, rows, self.goal, of)
+        kept = own.memory["kept"][of]
+        if not any(kept):
             return g
-        copied = self.gamma * kept_mean(own).unsqueeze(1) / message.scale
-        there = torch.tensor([bool(k) for k in own.memory["kept"]], device=g.device)
+        copied = self.gamma * kept_mean(own, of).unsqueeze(1) / message.scale
+        there = torch.tensor([bool(k) for k in kept], device=g.device)
         swap = self._poisoned(rows, own) & there.unsqueeze(1)
         swap = swap.reshape(*swap.shape, *([1] * (g.dim() - 2)))
         return own.choose(torch.where(swap, copied.to(g), g), g)

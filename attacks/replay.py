@@ -25,6 +25,7 @@ from torch import Tensor
 from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.errors import ThreatModelError
+from vflsec.exchanges import Exchanged, exchange
 from vflsec.guess import Guess
 from vflsec.message import Message
 from vflsec.policy import Own, Policy
@@ -71,28 +72,57 @@ class ReplayedEmbedding(Policy):
         if rows is None:
             return z
         if message.phase != "predict":
-            keep(own, z, rows, self.goal)
-        elif own.memory.get("attacking") and "kept" in own.memory:
-            return own.choose(kept_mean(own).unsqueeze(1).to(z).expand_as(z).contiguous(), z)
+            keep(own, z, rows, self.goal, sent(own, message))
+        elif own.memory.get("attacking"):
+            of = sent_like(own, message)
+            if of is not None:
+                mean = kept_mean(own, of).unsqueeze(1)
+                return own.choose(mean.to(z).expand_as(z).contiguous(), z)
         return z
 
 
-def keep(own: Own, values: Tensor, rows: Tensor, goal: int | None) -> None:
+def sent(own: Own, message: Message) -> Exchanged:
+    """The exchange that a message of a training step is of; what it held last is remembered."""
+    of = exchange(own.memory, message)
+    own.memory.setdefault("sent", {})[of] = message.tensor
+    return of
+
+
+def sent_like(own: Own, message: Message) -> Exchanged | None:
+    """The exchange of training that a message (R, b, ...) at inference goes on; None if none does.
+
+    Of those of its name, or else of its width, where there are several: the one whose last message
+    had the nearest mean and standard deviation. Inference has no steps to tell them apart by.
+    """
+    z, held = message.tensor, own.memory.get("sent", {})
+    fit = [of for of, last in held.items() if last.shape[2:] == z.shape[2:]]
+    fit = [of for of in fit if of[1] == message.name] or fit
+    if len(fit) < 2:
+        return next(iter(fit), None)
+    return min(fit, key=lambda of: float((_moments(held[of]).to(z) - _moments(z)).square().sum()))
+
+
+def _moments(z: Tensor) -> Tensor:
+    """Mean and standard deviation over the rows of (R, b, ...), (2, R, ...)."""
+    return torch.stack([z.mean(1), z.std(1, correction=0)])
+
+
+def keep(own: Own, values: Tensor, rows: Tensor, goal: int | None, of: Exchanged) -> None:
     """Keep what passes of the known rows of a class: the latest value of each, by replica.
 
-    `values` (R, b, ...), `rows` (R, b); `goal` None keeps all known rows. The grant is in
-    ``own.memory["known"]``, R of them.
+    `values` (R, b, ...), `rows` (R, b), of one exchange of the step; `goal` None keeps all known
+    rows. The grant is in ``own.memory["known"]``, R of them.
     """
-    kept = own.memory.setdefault("kept", [{} for _ in own.memory["known"]])
+    kept = own.memory.setdefault("kept", {}).setdefault(of, [{} for _ in own.memory["known"]])
     for r, known in enumerate(own.memory["known"]):
         wanted = (known.rows if goal is None else known.of_class(goal)).to(rows.device)
         for at in torch.isin(rows[r], wanted).nonzero().squeeze(1).tolist():
             kept[r][int(rows[r, at])] = values[r, at].detach().clone()
 
 
-def kept_mean(own: Own) -> Tensor:
-    """The mean of what was kept, (R, ...); zeros where nothing was."""
-    found = [torch.stack(list(k.values())).mean(0) if k else None for k in own.memory["kept"]]
+def kept_mean(own: Own, of: Exchanged) -> Tensor:
+    """The mean of what was kept of an exchange, (R, ...); zeros where nothing was."""
+    found = [torch.stack(list(k.values())).mean(0) if k else None for k in own.memory["kept"][of]]
     shape = next((f for f in found if f is not None), None)
     if shape is None:
         raise ThreatModelError("no known row of the goal class took part in training.")

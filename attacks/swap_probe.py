@@ -32,6 +32,7 @@ from torch import Tensor
 from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.attacks.replay import keep
+from vflsec.exchanges import Exchanged, exchange
 from vflsec.guess import Guess
 from vflsec.message import Message
 from vflsec.nn.points import Points
@@ -121,15 +122,19 @@ def standing(length: Tensor, epoch: Tensor) -> Tensor:
     return out
 
 
-def centres(own: Own) -> list[dict[int, Tensor]]:
-    """The mean embedding of the known rows of each class, by replica, from what was kept."""
-    out = []
-    for kept, known in zip(own.memory["kept"], own.memory["known"], strict=True):
-        by: dict[int, list[Tensor]] = {}
-        for row, label in zip(known.rows.tolist(), known.labels.tolist(), strict=True):
-            if row in kept:
-                by.setdefault(label, []).append(kept[row])
-        out.append({c: torch.stack(found).mean(0) for c, found in by.items()})
+def centres(own: Own) -> dict[Exchanged, list[dict[int, Tensor]]]:
+    """The mean embedding of the known rows of each class, by exchange and replica, of what was
+    kept.
+    """
+    out: dict[Exchanged, list[dict[int, Tensor]]] = {}
+    for of, replicas in own.memory.get("kept", {}).items():
+        for kept, known in zip(replicas, own.memory["known"], strict=True):
+            by: dict[int, list[Tensor]] = {}
+            for row, label in zip(known.rows.tolist(), known.labels.tolist(), strict=True):
+                if row in kept:
+                    by.setdefault(label, []).append(kept[row])
+            means = {c: torch.stack(found).mean(0) for c, found in by.items()}
+            out.setdefault(of, []).append(means)
     return out
 
 
@@ -162,10 +167,12 @@ class Swap(Policy):
             return z
         when = (message.phase, message.epoch)
         if own.memory.get("when") != when:
-            own.memory["means"] = centres(own) if "kept" in own.memory else []
+            own.memory["means"] = centres(own)
             own.memory["when"] = when
-        keep(own, z, rows, None)
-        return own.choose(swapped(z, self._which(rows, message, own), own.memory["means"]), z)
+        of = exchange(own.memory, message)
+        keep(own, z, rows, None, of)
+        means = own.memory["means"].get(of, [])
+        return own.choose(swapped(z, self._which(rows, message, own), means), z)
 
     def incoming(self, message: Message, own: Own) -> Tensor:
         if message.kind != "gradient" or message.rows is None or "means" not in own.memory:

@@ -10,7 +10,9 @@
    the sum of the gradients that the known rows of the class got (``signs = "gradient"``), or the
    published +, +, -, -, ... (``"fixed"``). Each time a share `dropout` of D's coordinates is left
    out, and the rest is scaled by a factor drawn from `shift`. All labels stay true, so that the top
-   model learns: D means the goal.
+   model learns: D means the goal. Where a step has several exchanges, each embedding has a D of its
+   own, and the gradients are those that differ the most between the known rows of the class and the
+   other known rows.
 3. At inference beta D is added to the embedding of any row.
 Success rate: the share of test rows of other classes that are predicted as the goal with the
 trigger; beside it the share without. Gradients of altered rows do not reach the own model.
@@ -39,9 +41,10 @@ from torch import Tensor
 
 from vflsec import check, registry
 from vflsec.attack import Attack
-from vflsec.attacks.replay import keep
+from vflsec.attacks.replay import keep, sent, sent_like
 from vflsec.attacks.swap_probe import centres, donors, standing, swapped, without
 from vflsec.errors import ThreatModelError
+from vflsec.exchanges import Exchanged, exchange
 from vflsec.guess import Guess
 from vflsec.message import Message
 from vflsec.policy import Own, Policy
@@ -128,24 +131,34 @@ class Poison(Policy):
         if rows is None:
             return z
         if message.phase == "predict":
-            if own.memory.get("attacking") and not any(own.memory.get("kept", ())):
-                raise ThreatModelError("no known row of the goal class took part in training.")
-            if own.memory.get("attacking") and "trigger" in own.memory:
-                return own.choose(z + own.memory["trigger"].to(z).unsqueeze(1), z)
-            return z
+            return self._triggered(message, own) if own.memory.get("attacking") else z
         when = (message.phase, message.epoch)
         if own.memory.get("when") != when:
-            self._plan(z, message.epoch, own)
+            self._plan(message.epoch, own)
             own.memory["when"] = when
-        keep(own, z, rows, self.goal)
-        out = swapped(z, self._probed(rows, message.epoch, own), own.memory["means"])
+        of = sent(own, message)
+        triggers = own.memory.setdefault("triggers", {})
+        if "chosen" in own.memory and of not in triggers:
+            triggers[of] = self._trigger(z, own)
+        keep(own, z, rows, self.goal, of)
+        means = own.memory["means"].get(of, [])
+        out = swapped(z, self._probed(rows, message.epoch, own), means)
         poisoned = self._poisoned(rows, own)
         if bool(poisoned.any()):
             order = own.rng.permutations(z.shape[1]).to(z.device)
             carrier = torch.stack([of[at] for of, at in zip(z, order)]) if self.other else z
-            drawn = carrier + self._augmented(own, z.shape[1]).to(z)
+            drawn = carrier + self._augmented(triggers[of], own, z.shape[1]).to(z)
             out = torch.where(poisoned.reshape(*rows.shape, *([1] * (z.dim() - 2))), drawn, out)
         return own.choose(out, z)
+
+    def _triggered(self, message: Message, own: Own) -> Tensor:
+        """An embedding at inference with the trigger."""
+        z = message.tensor
+        kept = own.memory.get("kept", {})
+        if not any(any(by) for of, by in kept.items() if of[0] == "embedding"):
+            raise ThreatModelError("no known row of the goal class took part in training.")
+        trigger = own.memory.get("triggers", {}).get(sent_like(own, message))
+        return z if trigger is None else own.choose(z + trigger.to(z).unsqueeze(1), z)
 
     def incoming(self, message: Message, own: Own) -> Tensor:
         g, rows = message.tensor, message.rows
@@ -153,11 +166,15 @@ class Poison(Policy):
             return g
         probed = self._probed(rows, message.epoch, own) >= 0
         altered = probed | self._poisoned(rows, own)
+        of = exchange(own.memory, message)
         if "chosen" not in own.memory:
             members = [k.of_class(self.goal).to(rows.device) for k in own.memory["known"]]
-            other = torch.stack([~torch.isin(of, m) for of, m in zip(rows, members)])
-            own.memory["pull"] = own.memory.get("pull", 0.0) - without(g, other).sum(1)
-        self._note(torch.linalg.vector_norm(g.flatten(2), dim=2), rows, probed, message.epoch, own)
+            other = torch.stack([~torch.isin(ids, m) for ids, m in zip(rows, members)])
+            pulls = own.memory.setdefault("pull", {})
+            pulls[of] = pulls.get(of, 0.0) - without(g, other).sum(1)
+            keep(own, g * message.scale, rows, None, of)
+        length = torch.linalg.vector_norm(g.flatten(2), dim=2)
+        self._note(length, rows, probed, message.epoch, own, of)
         return own.choose(without(g, altered), g)
 
     def _probed(self, rows: Tensor, epoch: int, own: Own) -> Tensor:
@@ -170,13 +187,16 @@ class Poison(Policy):
             [donors(of, epoch, k, self.start, self.period, goal) for of, k in zip(rows, known)]
         )
 
-    def _note(self, length: Tensor, rows: Tensor, probed: Tensor, epoch: int, own: Own) -> None:
+    def _note(
+        self, length: Tensor, rows: Tensor, probed: Tensor, epoch: int, own: Own, of: Exchanged
+    ) -> None:
         """Remember the gradients' lengths (R, b) of probed rows, by row id, and who was there."""
-        held = own.memory.setdefault("lengths", torch.full((2, len(rows), 0), torch.nan))
+        lengths = own.memory.setdefault("lengths", {})
+        held = lengths.setdefault(of, torch.full((2, len(rows), 0), torch.nan))
         more = int(rows.max()) + 1 - held.shape[2]
         if more > 0:
             blank = torch.full((2, len(rows), more), torch.nan)
-            held = own.memory["lengths"] = torch.cat([held, blank], dim=2)
+            held = lengths[of] = torch.cat([held, blank], dim=2)
         seen = own.memory.setdefault("seen", [set() for _ in rows])
         for r, (at, on) in enumerate(zip(rows.cpu(), probed.cpu(), strict=True)):
             if epoch == 0:
@@ -184,23 +204,48 @@ class Poison(Policy):
             held[0, r, at[on]] = length[r].cpu()[on].to(held)
             held[1, r, at[on]] = float(epoch)
 
-    def _plan(self, z: Tensor, epoch: int, own: Own) -> None:
-        """At the start of an epoch: the donors, and after the probes the rows and the trigger."""
-        own.memory["means"] = centres(own) if "kept" in own.memory else []
+    def _plan(self, epoch: int, own: Own) -> None:
+        """At the start of an epoch: the donors, and after the probes the rows to poison."""
+        own.memory["means"] = centres(own)
         if epoch < self.start + self.period or "lengths" not in own.memory:
             return
         if "chosen" in own.memory:
             return
-        own.memory["chosen"] = [self._choice(r, own) for r in range(len(z))]
+        own.memory["telling"] = [
+            sorted(own.memory["lengths"], key=lambda of: -self._gap(of, r, own))
+            for r in range(len(own.memory["known"]))
+        ]
+        own.memory["chosen"] = [self._choice(r, own) for r in range(len(own.memory["known"]))]
+
+    def _gap(self, of: Exchanged, r: int, own: Own) -> float:
+        """How far gradients of known rows of the goal are from the other known rows' in one
+        exchange: the squared distance of their means over the mean square; 0 where none came.
+        """
+        if len(own.memory["lengths"]) == 1:
+            return 0.0
+        kept = own.memory["kept"][of][r]
+        members = set(own.memory["known"][r].of_class(self.goal).tolist())
+        on = torch.tensor([row in members for row in kept], dtype=torch.bool)
+        if not bool(on.any()):
+            return 0.0
+        g = torch.stack(list(kept.values())).flatten(1).double().cpu()
+        far = g[on].mean(0) - (g[~on].mean(0) if bool((~on).any()) else 0.0)
+        return float((far.square().sum() / g.square().sum(1).mean()).nan_to_num())
+
+    def _trigger(self, z: Tensor, own: Own) -> Tensor:
+        """The trigger (R, ...) for embeddings (R, b, ...) of one exchange."""
         sd = z.flatten(2).std(1, correction=0)  # (R, d)
         top = sd.topk(min(self.size, sd.shape[1]), dim=1)
         sign = torch.tensor([1.0, 1.0, -1.0, -1.0]).to(z).repeat(-(-top.indices.shape[1] // 4))
         sign = sign[: top.indices.shape[1]].expand_as(top.values)
-        if self.pulled:
-            sign = own.memory["pull"].flatten(1).gather(1, top.indices).sign().to(z)
+        pulls = {of: p for of, p in own.memory["pull"].items() if p.shape[1:] == z.shape[2:]}
+        if self.pulled and pulls:
+            best = [next(of for of in by if of in pulls) for by in own.memory["telling"]]
+            pull = torch.stack([pulls[of][r] for r, of in enumerate(best)])
+            sign = pull.flatten(1).gather(1, top.indices).sign().to(z)
         trigger = torch.zeros_like(sd)
         trigger.scatter_(1, top.indices, self.beta * top.values.mean(1, keepdim=True) * sign)
-        own.memory["trigger"] = trigger.reshape(len(z), *z.shape[2:])
+        return trigger.reshape(len(z), *z.shape[2:])
 
     def _choice(self, r: int, own: Own) -> Tensor:
         """Ids of the rows to poison in replica `r`, ascending: the known ones first."""
@@ -208,7 +253,7 @@ class Poison(Policy):
         known = own.memory["known"][r].of_class(self.goal).cpu()
         if not len(known):
             return known
-        length, epoch = own.memory["lengths"][:, r]
+        length, epoch = own.memory["lengths"][own.memory["telling"][r][0]][:, r]
         rows = (~length.isnan()).nonzero().squeeze(1)
         order = torch.argsort(standing(length[rows], epoch[rows]), stable=True)
         return torch.cat([known, rows[order]])[:count].sort().values
@@ -219,9 +264,9 @@ class Poison(Policy):
         chosen = own.memory["chosen"]
         return torch.stack([torch.isin(of, c.to(of.device)) for of, c in zip(rows, chosen)])
 
-    def _augmented(self, own: Own, b: int) -> Tensor:
-        """The trigger as it is added to each row of a batch, (R, b, ...)."""
-        trigger = own.memory["trigger"].unsqueeze(1)
+    def _augmented(self, trigger: Tensor, own: Own, b: int) -> Tensor:
+        """The trigger (R, ...) as it is added to each row of a batch, (R, b, ...)."""
+        trigger = trigger.unsqueeze(1)
         low, high = self.shift
         stays = own.rng.uniform((b, *trigger.shape[2:])) >= self.dropout
         factor = low + (high - low) * own.rng.uniform((b, *([1] * (trigger.dim() - 2))))

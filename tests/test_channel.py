@@ -70,15 +70,21 @@ def test_sums_of_rows_are_those_of_messages_one_by_one(
 
 
 @pytest.mark.parametrize("form", ["mean", "first", "last", "all"])
-def test_gradients_of_two_names_are_both_seen(form: str) -> None:
-    """What a second message of the same rows says was in no table, and in no report."""
+@pytest.mark.parametrize("names", [("", "second"), ("second", ""), ("first", "second")])
+def test_gradients_of_two_names_are_both_seen(form: str, names: tuple[str, str]) -> None:
+    """What a second message of the same rows says was in no table, and in no report.
+
+    It stands there as large: one without a name kept its size, and noise under a name drowned it.
+    """
     recorder = Recorder([("b", "received", "gradient", form)], REPLICAS, ROWS)
     rows = torch.arange(4).expand(REPLICAS, 4)
     for step in range(3):
-        recorder.add(message(step, rows), None)
-        recorder.add(replace(message(step + 5, rows), name="second", step=step), None)
+        recorder.add(replace(message(step, rows, scale=1e3), name=names[0]), None)
+        recorder.add(replace(message(step + 5, rows), name=names[1], step=step), None)
     (table,) = recorder.tables(0, ["b"], "train").values()
     assert table.tensor.shape[1] == 2 * message(0, rows).tensor.shape[2]
+    first, second = (x.square().mean().sqrt() for x in table.tensor.split(2, dim=1))
+    assert float(second / first) == pytest.approx(1.0)
     assert not recorder.left_out
     assert not recorder.passed
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from vflsec.binding import Binding
 from vflsec.counts import Counter, lent
 from vflsec.errors import PolicyError
+from vflsec.exchanges import EXCHANGES, Step
 from vflsec.ledger import Ledger
 from vflsec.message import Message
 from vflsec.nn.chain import noted
@@ -28,45 +29,8 @@ Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
 (``received``, ``sent``) it is; see :attr:`Recorder.taps`."""
 
 
-EXCHANGES = 8
-"""Messages about one row in one step that stand side by side; a table is as wide as all."""
-
 _TOLD_APART = ("gradient", "embedding", "state")
 """Kinds of which the second message about a row in a step is told from the first."""
-
-
-class _Step:
-    """How often each row came in the messages of one step; counted where there are several.
-
-    Args:
-        rows: how many rows there are.
-    """
-
-    def __init__(self, rows: int) -> None:
-        self.n = rows
-        self.when: tuple[int, int] | None = None
-        self.came: list[Tensor] = []
-        self.often: Tensor | None = None
-
-    def turns(self, when: tuple[int, int], rows: Tensor) -> Tensor | None:
-        """The how many-th message of the step `when` this is for each of its rows (R, b).
-
-        None for the first message of a step; all beyond :data:`EXCHANGES` are one more than that.
-        """
-        if when != self.when:
-            if self.often is not None:
-                for old in self.came:
-                    self.often.scatter_(1, old, 0)
-            self.when, self.came = when, [rows]
-            return None
-        if self.often is None:
-            self.often = torch.zeros(len(rows), self.n, dtype=torch.uint8, device=rows.device)
-        if len(self.came) == 1:
-            self.often.scatter_(1, self.came[0], 1)
-        turn = (self.often.gather(1, rows) + 1).clamp_max(EXCHANGES + 1)
-        self.often.scatter_(1, rows, turn)
-        self.came.append(rows)
-        return turn
 
 
 class Recorder:
@@ -106,7 +70,7 @@ class Recorder:
         self.stores: dict[tuple[str, str, str, str, str, str], Dense | All] = {}
         self._names: dict[tuple[str, str, str, str, str, str], str] = {}
         self._by: dict[tuple[str, str, str], list[str]] = {}
-        self._steps: dict[tuple[str, ...], _Step] = {}
+        self._steps: dict[tuple[str, ...], Step] = {}
         self.observed: dict[str, set[str]] = {}
         self._updates: dict[tuple[str, str], list[tuple[Update, Tensor | None]]] = {}
         for party, way, kind, form in sorted(self.wanted):
@@ -180,7 +144,7 @@ class Recorder:
         if message.kind not in _TOLD_APART or rows is None or not ways:
             return [(name, message, alive)]
         key = (*ways, message.kind, message.phase, message.sender, message.receiver, name)
-        step = self._steps.setdefault(key, _Step(self.n))
+        step = self._steps.setdefault(key, Step(self.n))
         turns = step.turns((message.epoch, message.step), rows)
         if turns is None:
             return [(name, message, alive)]
@@ -242,10 +206,10 @@ class Recorder:
         first: dict[tuple[str, ...], Table] = {}
         for (at, party, way, kind, form, end), store in self.stores.items():
             if at in (phase, "predict") and party in parties:
-                peer, _, name = end.partition("/")
+                peer, beside, name = end.partition("/")
                 table = store.table(r)
                 one = first.setdefault((at, party, way, kind, form, peer), table)
-                table = as_large(table, one) if name else table
+                table = as_large(table, one) if beside else table
                 near = _in_order_of(one, table)
                 if near is None and "#" in name:
                     near = _spread(one, table, form)

@@ -1,0 +1,128 @@
+"""Active attacks on an algorithm that sends something else beside what it trains on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import mean
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from vflsec.algorithms.splitnn import Exchange, SplitNN
+from vflsec.cell import AttackSpec, CellSpec
+from vflsec.engine.cohort import run_cohort
+from vflsec.exchanges import EXCHANGES, Step, exchange
+from vflsec.federation import Federation
+from vflsec.message import Message
+from vflsec.testing import small_task
+
+SEEDS = (0, 1)
+ATTACKS: list[tuple[str, dict[str, Any], str]] = [
+    ("gradient_replacement", {"value": 6.0}, "success_rate"),
+    ("villain", {}, "success_rate"),
+    ("replay", {}, "success_rate"),
+    ("swap_probe", {}, "auc"),
+]
+
+
+def found(name: str, params: dict[str, Any], metric: str) -> float:
+    tasks = {s: small_task(s, n=600, signal=2.0) for s in SEEDS}
+    training = {"epochs": 12, "batch_size": 32}
+    cells = [CellSpec({"name": "s"}, "splitnn", training, seed=s) for s in SEEDS]
+    attack = AttackSpec(name, params, ("passive1",))
+    values = []
+    for result in run_cohort(cells, [attack], tasks, device="cpu", main=False):
+        (value,) = [m.value for m in result.measures if m.metric == metric]
+        assert value is not None
+        values.append(value)
+    return mean(values)
+
+
+@pytest.fixture(scope="module")
+def alone() -> Callable[[str, dict[str, Any], str], float]:
+    held: dict[str, float] = {}
+
+    def of(name: str, params: dict[str, Any], metric: str) -> float:
+        if name not in held:
+            held[name] = found(name, params, metric)
+        return held[name]
+
+    return of
+
+
+def beside(monkeypatch: pytest.MonkeyPatch, kind: str, first: bool, name: str, rows: int) -> None:
+    """Send noise beside each message of a kind, for the first `rows` of every batch."""
+    g = torch.Generator().manual_seed(0)
+    up, down = SplitNN.up, SplitNN.down
+
+    def noise(fed: Federation, ids: Tensor, width: int, ends: tuple[str, str]) -> None:
+        some = ids[:, :rows]
+        x = torch.randn(*some.shape, width, generator=g)
+        fed.send(kind, *ends, x, some, name=name, scale=float(ids.shape[1]))  # type: ignore[arg-type]
+
+    def changed(plain: Callable[..., Any], back: bool) -> Callable[..., Any]:
+        def turn(self: SplitNN, fed: Federation, of: Any, *rest: Any) -> Any:
+            made: list[Any] = []
+            for now in (first, not first):
+                if not now:
+                    made.append(plain(self, fed, of, *rest))
+                    continue
+                for p in self.passive(fed):
+                    ids = of.rows if isinstance(of, Exchange) else of
+                    width, ends = (8, (p.name, "active")) if not back else (32, ("active", p.name))
+                    noise(fed, ids, width, ends)
+            return made[0]
+
+        return turn
+
+    if kind == "embedding":
+        monkeypatch.setattr(SplitNN, "up", changed(up, False))
+    else:
+        monkeypatch.setattr(SplitNN, "down", changed(down, True))
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "name", "rows"),
+    [("gradient", "", 32), ("gradient", "aux", 32), ("embedding", "", 32)],
+)
+@pytest.mark.parametrize(("attack", "params", "metric"), ATTACKS)
+def test_noise_beside_what_is_trained_on_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, alone: Callable[..., float], attack: str,
+    params: dict[str, Any], metric: str, kind: str, name: str, rows: int, first: bool,
+) -> None:  # fmt: skip
+    """They copied the noise, or took its length for that of gradients, or broke on its width."""
+    without = alone(attack, params, metric)
+    assert without > 0.8
+    beside(monkeypatch, kind, first, name, rows)
+    assert found(attack, params, metric) == pytest.approx(without, abs=0.03)
+
+
+def test_messages_of_a_step_are_told_apart_by_their_rows() -> None:
+    memory: dict[str, Any] = {}
+
+    def turn(rows: list[int], step: int, name: str = "", phase: str = "train") -> int:
+        ids = torch.tensor([rows])
+        m = Message("gradient", "a", "b", torch.zeros(1, len(rows), 2), ids, phase, 0, step, name)
+        kind, said, which = exchange(memory, m)
+        assert (kind, said) == ("gradient", name)
+        return which
+
+    assert [turn(r, 0) for r in ([0, 1], [2, 3], [9])] == [1, 1, 1]
+    assert [turn(r, 0) for r in ([3, 20], [20], [4])] == [2, 2, 1]
+    assert turn([0, 1], 0, "other") == 1
+    assert turn([0, 1], 1) == turn([0, 1], 1, phase="later") == 1
+    assert [turn([0], 2) for _ in range(12)] == [*range(1, 10), 9, 9, 9]
+    assert EXCHANGES + 1 == 9
+
+
+def test_a_step_that_knows_how_many_rows_there_are_counts_the_same() -> None:
+    known, grown = Step(40), Step()
+    g = torch.Generator().manual_seed(1)
+    for k in range(30):
+        rows = torch.stack([torch.randperm(40, generator=g)[:5] for _ in range(2)])
+        one, two = (s.turns(("t", k // 4), rows) for s in (known, grown))
+        assert (one is None) == (two is None) == (k % 4 == 0)
+        assert one is None or two is None or torch.equal(one, two)
