@@ -14,12 +14,12 @@ from torch import Tensor
 from vflsec.binding import Binding
 from vflsec.counts import Counter, lent
 from vflsec.errors import PolicyError
-from vflsec.exchanges import EXCHANGES, Step
+from vflsec.exchanges import EXCHANGES, Step, beside
 from vflsec.ledger import Ledger
 from vflsec.message import Message
 from vflsec.nn.chain import noted
 from vflsec.stores import All, Dense
-from vflsec.view import Need, Table, Update, as_large, side_by_side
+from vflsec.view import Need, Table, Update, side_by_side
 
 __all__ = ["Channel", "Recorder", "Tap"]
 
@@ -41,8 +41,8 @@ class Recorder:
     travel under several names within a phase, a table keeps those of the name that came first:
     payloads of different blocks have different widths and meanings. Gradients of other names, and
     with `towers` all numbers, stand beside them, as large, if of the same rows at the same steps.
-    What comes again for rows of an earlier message of its step counts as named ``NAME#2``, up to
-    :data:`EXCHANGES`; in tables it stands beside the first, zeros where nothing came again.
+    A message with rows that came before in its step counts as named ``NAME#2``, up to
+    :data:`EXCHANGES`; see :func:`vflsec.exchanges.beside` for how it stands in tables.
 
     Args:
         wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
@@ -135,36 +135,23 @@ class Recorder:
     def _parts(
         self, message: Message, alive: Tensor | None, ways: Sequence[str]
     ) -> list[tuple[str, Message, Tensor | None]]:
-        """A message by the how many-th of its step it is for a row: (name, part, replicas).
-
-        Of one that brings some rows anew and some again there are parts for each replica apart; as
-        nothing tells whether its parts belong together, that is listed as read by none.
-        """
+        """A message by the exchange of its step that it is of: (name, message, replicas)."""
         name, rows = message.name, message.rows
         if message.kind not in _TOLD_APART or rows is None or not ways:
             return [(name, message, alive)]
         key = (*ways, message.kind, message.phase, message.sender, message.receiver, name)
         step = self._steps.setdefault(key, Step(self.n))
-        turns = step.turns((message.epoch, message.step), rows)
-        if turns is None:
+        turn = step.turn((message.epoch, message.step), rows)
+        if turn is None:
             return [(name, message, alive)]
-        names = {t: f"{name}#{t}" if t > 1 else name for t in turns.unique().tolist()}
-        if len(names) == 1:
-            return [(next(iter(names.values())), message, alive)]
-        if name in names.values():
-            self.left_out.add((message.kind, f"{name}#mixed"))
-        out: list[tuple[str, Message, Tensor | None]] = []
-        every = torch.arange(len(rows), device=rows.device)
-        for r in every if alive is None else every[alive]:
-            for t, again in names.items():
-                at = (turns[r] == t).nonzero().squeeze(1)
-                x, ids = (
-                    v[r, at].expand(len(rows), *v[r, at].shape) for v in (message.tensor, rows)
-                )
-                if len(at):
-                    only = every == r if len(every) > 1 else None
-                    out.append((again, replace(message, tensor=x, rows=ids), only))
-        return out
+        each = turn.unique().tolist()
+        return [
+            (
+                f"{name}#{t}" if t > 1 else name, message,
+                alive if len(each) == 1 else (turn == t) & (True if alive is None else alive),
+            )
+            for t in each
+        ]  # fmt: skip
 
     def add_update(
         self, party: str, phase: str, epoch: int, step: int, rows: Tensor,
@@ -202,58 +189,18 @@ class Recorder:
         What came from several peers stands side by side, in the order in which they first spoke.
         Predictions that were returned to it belong to every phase.
         """
-        found: dict[Key, list[Table]] = {}
-        first: dict[tuple[str, ...], Table] = {}
+        heard: dict[tuple[str, ...], list[tuple[str, Table]]] = {}
         for (at, party, way, kind, form, end), store in self.stores.items():
             if at in (phase, "predict") and party in parties:
-                peer, beside, name = end.partition("/")
-                table = store.table(r)
-                one = first.setdefault((at, party, way, kind, form, peer), table)
-                table = as_large(table, one) if beside else table
-                near = _in_order_of(one, table)
-                if near is None and "#" in name:
-                    near = _spread(one, table, form)
-                if near is None:
-                    self.left_out.add((kind, name))
-                    continue
-                found.setdefault((way, kind, form, party), []).append(near)
+                peer, _, name = end.partition("/")
+                key = (at, party, way, kind, form, peer)
+                heard.setdefault(key, []).append((name, store.table(r)))
+        found: dict[Key, list[Table]] = {}
+        for (_, party, way, kind, form, _), said in heard.items():
+            near, far = beside(said, form)
+            self.left_out |= {(kind, name) for name in far}
+            found.setdefault((way, kind, form, party), []).extend(near)
         return {k: t[0] if len(t) == 1 else side_by_side(t) for k, t in found.items()}
-
-
-def _in_order_of(one: Table, table: Table) -> Table | None:
-    """`table` with its rows as they come in `one`; None if it is of other rows or steps."""
-    if torch.equal(one.rows, table.rows) and torch.equal(one.step, table.step):
-        return table
-    if len(one) != len(table) or not len(one):
-        return None
-    wide = int(torch.maximum(one.rows.max(), table.rows.max())) + 2
-    places = [t.step * wide + t.rows for t in (one, table)]
-    (mine, order), (its, other) = (p.sort(stable=True) for p in places)
-    if not torch.equal(mine, its):
-        return None
-    at = torch.empty_like(order)
-    at[order] = other
-    return table.take(at)
-
-
-def _spread(one: Table, table: Table, form: str) -> Table | None:
-    """`table` at the rows of `one`, in the form ``all`` at their steps, zeros where it has none.
-
-    None if it is of other rows, or has one of them several times.
-    """
-    if not len(table):
-        return None
-    wide = int(one.rows.max()) + 2
-    mine, its = (t.rows + (t.step * wide if form == "all" else 0) for t in (one, table))
-    held, order = mine.sort(stable=True)
-    at = torch.searchsorted(held, its).clamp_max(len(held) - 1)
-    if int(table.rows.max()) > wide - 2 or not torch.equal(held[at], its):
-        return None
-    if len(at.unique()) < len(at):
-        return None
-    value = table.tensor.new_zeros(len(one), *table.tensor.shape[1:])
-    value[order[at]] = table.tensor
-    return Table(value, one.rows, one.epoch, one.step)
 
 
 class _Passed(NamedTuple):

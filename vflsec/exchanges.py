@@ -1,15 +1,20 @@
-"""Which exchange of its step a message is of, where messages about the same rows come again."""
+"""Which exchange of its step a message is of, and how tables of several exchanges stand together.
+
+Where messages about a row come several times in one step, each time is an exchange of its own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflsec.message import Message
+from vflsec.view import Table, as_large
 
-__all__ = ["EXCHANGES", "Exchanged", "Step", "exchange"]
+__all__ = ["EXCHANGES", "Exchanged", "Step", "beside", "exchange"]
 
 EXCHANGES = 8
 """Messages about one row in one step that stand side by side; a table is as wide as all."""
@@ -19,7 +24,7 @@ Exchanged = tuple[str, str, int]
 
 
 class Step:
-    """How often each row came in the messages of one step; counted where there are several.
+    """Of which exchanges each row was in one step; noted where there are several messages.
 
     Args:
         rows: how many rows there are; 0 for as many as come.
@@ -29,43 +34,48 @@ class Step:
         self.n = rows
         self.when: tuple[object, ...] | None = None
         self.came: list[Tensor] = []
-        self.often: Tensor | None = None
+        self.held: Tensor | None = None
 
-    def turns(self, when: tuple[object, ...], rows: Tensor) -> Tensor | None:
-        """The how many-th message of the step `when` this is for each of its rows (R, b).
+    def turn(self, when: tuple[object, ...], rows: Tensor) -> Tensor | None:
+        """The exchange of the step `when` that a message with these rows (R, b) is of, (R,) from 1.
 
-        None for the first message of a step; all beyond :data:`EXCHANGES` are one more than that.
+        The first one of which none of its rows was, so that parts of a batch are one; all beyond
+        :data:`EXCHANGES` are one more than that. None for the first message of a step.
         """
         if when != self.when:
-            if self.often is not None:
+            if self.held is not None:
                 for old in self.came:
-                    self.often.scatter_(1, old, 0)
+                    self.held.scatter_(1, old, 0)
             self.when, self.came = when, [rows]
             return None
-        often = self._room(rows)
+        held = self._room(rows)
         if len(self.came) == 1:
-            often.scatter_(1, self.came[0], 1)
-        turn = (often.gather(1, rows) + 1).clamp_max(EXCHANGES + 1)
-        often.scatter_(1, rows, turn)
+            held.scatter_(1, self.came[0], 1)
+        bits = 1 << torch.arange(EXCHANGES, dtype=torch.uint8, device=rows.device)
+        was = held.gather(1, rows)
+        free = (was.unsqueeze(2) & bits == 0).all(1)
+        turn = (free.cumsum(1) == 0).sum(1) + 1
+        bit = torch.cat([bits, bits.new_zeros(1)])[turn - 1]
+        held.scatter_(1, rows, was | bit.unsqueeze(1))
         self.came.append(rows)
         return turn
 
     def _room(self, rows: Tensor) -> Tensor:
-        """The counts (R, n), with a place for all that came and for `rows` (R, b)."""
+        """A bit for each exchange (R, n), with a place for all that came and for `rows` (R, b)."""
         n = self.n or max(int(r.max()) + 1 for r in (*self.came, rows))
-        held = 0 if self.often is None else self.often.shape[1]
-        if self.often is None or n > held:
-            wide = torch.zeros(len(rows), max(n, held), dtype=torch.uint8, device=rows.device)
-            if self.often is not None:
-                wide[:, :held] = self.often
-            self.often = wide
-        return self.often
+        old = 0 if self.held is None else self.held.shape[1]
+        if self.held is None or n > old:
+            wide = torch.zeros(len(rows), max(n, old), dtype=torch.uint8, device=rows.device)
+            if self.held is not None:
+                wide[:, :old] = self.held
+            self.held = wide
+        return self.held
 
 
 def exchange(memory: dict[str, Any], message: Message) -> Exchanged:
     """The exchange that a row-wise message is of, for a policy that sees each message once.
 
-    A message with a row that came before in its step, under its name, is of a later exchange.
+    A message with a row that came before in its step, under its name, is of another exchange.
 
     Args:
         memory: of the policy; what came in the current step is kept there.
@@ -74,5 +84,104 @@ def exchange(memory: dict[str, Any], message: Message) -> Exchanged:
     assert message.rows is not None
     steps = memory.setdefault("steps", {})
     step = steps.setdefault((message.kind, message.sender, message.name), Step())
-    turns = step.turns((message.phase, message.epoch, message.step), message.rows)
-    return (message.kind, message.name, 1 if turns is None else int(turns.max()))
+    turn = step.turn((message.phase, message.epoch, message.step), message.rows)
+    return (message.kind, message.name, 1 if turn is None else int(turn.max()))
+
+
+def beside(said: Sequence[tuple[str, Table]], form: str) -> tuple[list[Table], list[str]]:
+    """Tables of one kind as they can stand side by side, and the names of those that cannot.
+
+    All are of the rows, in the form ``all`` of the rows and steps, of the first, and of those that
+    an exchange has beyond it; zeros where one has nothing. If there are such, a last table has of
+    each row what came in the first exchange that it was of: which of a row's messages belong
+    together is not known. Numbers are made as large as those of the first.
+
+    Args:
+        said: (name, table) in the order in which the names were first heard; exchanges but the
+            first are named ``NAME#2`` and so on.
+    """
+    (of, one), *rest = said
+    rest = [(name, as_large(table, one)) for name, table in rest]
+    every = one
+    for name, table in rest:
+        every = _with_rows_of(every, table, form) if "#" in name else every
+    mine = one if every is one else _spread(every, one, form)
+    if mine is None:
+        every = mine = one
+    out, far = [mine], []
+    for name, table in rest:
+        near = _in_order_of(one, table)
+        if near is None or every is not one:
+            near = _spread(every, table, form) if near is not None or "#" in name else None
+        if near is None:
+            far.append(name)
+        else:
+            out.append(near)
+    if every is not one:
+        out.append(_first_of(every, [one, *(t for n, t in rest if n.startswith(f"{of}#"))], form))
+    return out, far
+
+
+def _in_order_of(one: Table, table: Table) -> Table | None:
+    """`table` with its rows as they come in `one`; None if it is of other rows or steps."""
+    if torch.equal(one.rows, table.rows) and torch.equal(one.step, table.step):
+        return table
+    if len(one) != len(table) or not len(one):
+        return None
+    wide = int(torch.maximum(one.rows.max(), table.rows.max())) + 2
+    places = [t.step * wide + t.rows for t in (one, table)]
+    (mine, order), (its, other) = (p.sort(stable=True) for p in places)
+    if not torch.equal(mine, its):
+        return None
+    at = torch.empty_like(order)
+    at[order] = other
+    return table.take(at)
+
+
+def _places(one: Table, table: Table, form: str) -> tuple[Tensor, Tensor]:
+    """Where in `one` the rows (m,) of `table` are, in the form ``all`` at their steps, and whether
+    they are there.
+    """
+    wide = int(torch.cat([one.rows, table.rows]).max()) + 2
+    mine, its = (t.rows + (t.step * wide if form == "all" else 0) for t in (one, table))
+    held, order = mine.sort(stable=True)
+    at = torch.searchsorted(held, its).clamp_max(len(held) - 1)
+    return order[at], held[at] == its
+
+
+def _spread(one: Table, table: Table, form: str) -> Table | None:
+    """`table` at the rows of `one`, zeros where it has none.
+
+    None if it is of other rows, or has one of them several times.
+    """
+    if not len(table):
+        return None
+    at, there = _places(one, table, form)
+    if not bool(there.all()) or len(at.unique()) < len(at):
+        return None
+    value = table.tensor.new_zeros(len(one), *table.tensor.shape[1:])
+    value[at] = table.tensor
+    return Table(value, one.rows, one.epoch, one.step)
+
+
+def _with_rows_of(one: Table, table: Table, form: str) -> Table:
+    """`one` with the rows that only `table` has, zeros, as they passed or else ascending."""
+    _, there = _places(one, table, form)
+    more = table.take(~there)
+    if not len(more) or len(_places(more, more, form)[0].unique()) < len(more):
+        return one
+    zeros = one.tensor.new_zeros(len(more), *one.tensor.shape[1:])
+    parts = zip((one.tensor, one.rows, one.epoch, one.step),
+                (zeros, more.rows, more.epoch, more.step), strict=True)  # fmt: skip
+    whole = Table(*(torch.cat(pair) for pair in parts))
+    return whole.take(torch.argsort(whole.step if form == "all" else whole.rows, stable=True))
+
+
+def _first_of(every: Table, tables: Sequence[Table], form: str) -> Table:
+    """At each row of `every` what the first of `tables` that has the row holds of it."""
+    value = torch.zeros_like(every.tensor)
+    for table in reversed(tables):
+        if table.tensor.shape[1:] == value.shape[1:]:
+            at, there = _places(every, table, form)
+            value[at[there]] = table.tensor[there]
+    return Table(value, every.rows, every.epoch, every.step)

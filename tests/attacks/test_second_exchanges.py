@@ -86,7 +86,7 @@ def beside(monkeypatch: pytest.MonkeyPatch, kind: str, first: bool, name: str, r
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize(
     ("kind", "name", "rows"),
-    [("gradient", "", 32), ("gradient", "aux", 32), ("embedding", "", 32)],
+    [("gradient", "", 32), ("gradient", "aux", 32), ("gradient", "", 16), ("embedding", "", 32)],
 )
 @pytest.mark.parametrize(("attack", "params", "metric"), ATTACKS)
 def test_noise_beside_what_is_trained_on_changes_nothing(
@@ -111,7 +111,7 @@ def test_messages_of_a_step_are_told_apart_by_their_rows() -> None:
         return which
 
     assert [turn(r, 0) for r in ([0, 1], [2, 3], [9])] == [1, 1, 1]
-    assert [turn(r, 0) for r in ([3, 20], [20], [4])] == [2, 2, 1]
+    assert [turn(r, 0) for r in ([3, 20], [20, 3], [4, 9], [20], [2])] == [2, 3, 2, 1, 2]
     assert turn([0, 1], 0, "other") == 1
     assert turn([0, 1], 1) == turn([0, 1], 1, phase="later") == 1
     assert [turn([0], 2) for _ in range(12)] == [*range(1, 10), 9, 9, 9]
@@ -123,6 +123,6 @@ def test_a_step_that_knows_how_many_rows_there_are_counts_the_same() -> None:
     g = torch.Generator().manual_seed(1)
     for k in range(30):
         rows = torch.stack([torch.randperm(40, generator=g)[:5] for _ in range(2)])
-        one, two = (s.turns(("t", k // 4), rows) for s in (known, grown))
+        one, two = (s.turn(("t", k // 4), rows) for s in (known, grown))
         assert (one is None) == (two is None) == (k % 4 == 0)
         assert one is None or two is None or torch.equal(one, two)

@@ -163,17 +163,39 @@ def test_an_exchange_for_a_part_of_the_rows_neither_hides_nor_is_hidden(
     assert not [n for n in notes if "no attack looked at" in n]
 
 
-def test_a_message_of_new_rows_and_rows_that_came_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("label_first", [True, False])
+def test_an_exchange_for_all_rows_does_not_hide_one_for_a_part_of_them(
+    tmp_path: Path, label_first: bool
+) -> None:
+    """Where the part came first, noise took its place for the other rows (AUC 0.5 of all rows)."""
+    g = torch.Generator().manual_seed(0)
+    some = torch.arange(N) % 2 == 0
     with recording(tmp_path) as rec:
-        for step, rows in enumerate(torch.arange(N).split(30)):
-            rec.tell("gradient", torch.randn(20, 3), rows[:20], sent=False, step=step)
-            rec.tell("gradient", torch.randn(20, 3), rows[10:], sent=False, step=step)
-    _, notes = auc(tmp_path)
-    (said,) = [n for n in notes if "hold rows that came" in n]
-    assert said == (
-        "t: gradient messages of phase 'train' hold rows that came before in their step with "
-        "others that did not: attacks take both apart. Record what belongs together under one name."
-    )
+        for step, rows in enumerate(
+            r for _ in range(2) for r in torch.randperm(N, generator=g).split(32)
+        ):
+            told = (torch.from_numpy(Y)[rows] * 2.0 - 1).unsqueeze(1).expand(-1, 3)
+            noise = 1e3 * torch.randn(len(rows), 3, generator=g)
+            one, two = (told, noise) if label_first else (noise, told)
+            rec.tell("gradient", one[some[rows]], rows[some[rows]], sent=False, step=step)
+            rec.tell("gradient", two, rows, sent=False, step=step)
+    found, notes = auc(tmp_path)
+    assert found > (0.7 if label_first else 0.97)
+    assert not [n for n in notes if "no attack looked at" in n]
+
+
+def test_parts_of_one_exchange_with_a_row_in_common_are_read_together(tmp_path: Path) -> None:
+    """Parts of a batch that all hold its first row: each is an exchange, of which few rows are."""
+    g = torch.Generator().manual_seed(0)
+    with recording(tmp_path) as rec:
+        for step, rows in enumerate(torch.randperm(N, generator=g).split(40)):
+            for part in rows[1:].split(8):
+                both = torch.cat([rows[:1], part])
+                told = (torch.from_numpy(Y)[both] * 2.0 - 1).unsqueeze(1).expand(-1, 3)
+                rec.tell("gradient", told, both, sent=False, step=step)
+    found, notes = auc(tmp_path)
+    assert found > 0.97
+    assert not [n for n in notes if "no attack looked at" in n]
 
 
 def test_embeddings_that_come_twice_are_replayed_one_exchange_at_a_time(tmp_path: Path) -> None:

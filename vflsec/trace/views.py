@@ -91,12 +91,6 @@ def _one_shape(
 def _unread(kind: str, name: str, phase: str) -> str:
     """What the messages `name` in `Recorder.left_out` are, in a sentence."""
     first, again, turn = name.partition("#")
-    if turn == "mixed":
-        return (
-            f"{kind} messages of phase {phase!r} hold rows that came before in their step with "
-            "others that did not: attacks take both apart. Record what belongs together under one "
-            "name."
-        )
     which = f"that came for a row {turn} times in a step" if again else f"named {name!r}"
     which += f" (named {first!r})" * bool(first and again)
     return (
