@@ -151,7 +151,7 @@ def _judged(
     from vflsec.audit.answerable import unanswerable
     from vflsec.audit.leakage import rows_of
     from vflsec.engine.judge import judge
-    from vflsec.engine.record import edited
+    from vflsec.engine.record import edited, edited_tables
     from vflsec.report.console import judged_line
 
     result = judge(store, record, export=False, also=also, only=bool(also), before=before)
@@ -163,6 +163,11 @@ def _judged(
     if not also:
         newer = None if scenario is not None else edited(record, store.folder)
         console.print(judged_line(record, newer, store.folder), soft_wrap=True)
+    for table in edited_tables(record, store.folder):
+        typer.echo(
+            f"warning: {table} was changed since this audit: the results are those of the table "
+            "before. Run the audit again to judge it as it is.", err=True,
+        )  # fmt: skip
     return result
 
 

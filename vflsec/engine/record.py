@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from vflsec import registry
 from vflsec._version import __version__
 from vflsec.cell import QUESTIONS, AttackSpec
 from vflsec.config.scenario import load_scenario, packaged_scenarios
+from vflsec.data.load import table_files
 from vflsec.errors import ConfigError, VflsecError
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 AUDITOR = "VFLSEC_AUDITOR"
 """The environment variable with the name of whoever runs the audit, for the signed page."""
 
-__all__ = ["AUDITOR", "edited", "record_of", "regated", "threats", "versions"]
+__all__ = ["AUDITOR", "edited", "edited_tables", "record_of", "regated", "threats", "versions"]
 
 
 def record_of(
@@ -86,6 +88,7 @@ def record_of(
         },
         "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
         "data": {g.data.name: g.data.digest for g in plan.groups},
+        "files": _files(scenario, plan),
         "tables": {
             g.data.name: {
                 "tables": list(g.data.tables),
@@ -112,8 +115,22 @@ def _source(scenario: Scenario, folder: Path) -> dict[str, Any]:
         there = os.path.relpath(path, folder.resolve())
     except ValueError:  # on another drive
         there = str(path)
-    held = hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
-    return {"path": there, "digest": held, "overrides": list(scenario.overrides)}
+    return {"path": there, "digest": _held(path), "overrides": list(scenario.overrides)}
+
+
+def _files(scenario: Scenario, plan: Plan) -> dict[str, str]:
+    """What the tables held, by path as seen from the scenario's file; for `edited_tables`."""
+    paths = {
+        path: None for g in plan.groups if g.data.tables
+        for path in table_files(g.data.section, Path())
+    }  # fmt: skip
+    return {str(p): _held(scenario.base / p) for p in paths if (scenario.base / p).is_file()}
+
+
+def _held(path: Path) -> str:
+    """A hash of what a file holds."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=12)).hexdigest()
 
 
 def _asked(scenario: Scenario) -> str:
@@ -130,8 +147,18 @@ def edited(record: Mapping[str, Any], folder: Path) -> Path | None:
     path = folder / str(source.get("path", ""))
     if not source or not path.is_file():
         return None
-    held = hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
-    return None if held == source.get("digest") else Path(os.path.relpath(path))
+    return None if _held(path) == source.get("digest") else Path(os.path.relpath(path))
+
+
+def edited_tables(record: Mapping[str, Any], folder: Path) -> list[Path]:
+    """The tables that are still there and hold something else than was audited."""
+    source = record.get("scenario_source") or {}
+    base = (folder / str(source.get("path", ""))).parent
+    held = {base / name: digest for name, digest in (record.get("files") or {}).items()}
+    return [
+        Path(os.path.relpath(path)) for path, digest in held.items()
+        if source and path.is_file() and os.access(path, os.R_OK) and _held(path) != digest
+    ]  # fmt: skip
 
 
 def regated(record: Mapping[str, Any], scenario: str) -> dict[str, Any]:
