@@ -31,6 +31,24 @@ def test_pass_fail_and_between() -> None:
     assert one(rows(0.05 - high + 1e-6), Gate(max=0.05, confidence=0.9)).verdict == "PASS"
 
 
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("iso", [0, 1]), ("iso + noise", [2, 3, 4]), ("noise", []), ("iso(ratio=2)", [1]),
+        ("iso(ratio=2) + noise(strength=1.0)", [3]), ("*", [0, 1, 2, 3, 4]),
+    ],
+)  # fmt: skip
+def test_a_bare_name_is_that_of_one_defense_and_a_stack_has_all(
+    wanted: str, found: list[int]
+) -> None:
+    """``iso`` stood for a stack too, but only if it had a parameter there."""
+    labels = ["iso", "iso(ratio=2)", "iso + noise(strength=1.0)",
+              "iso(ratio=2) + noise(strength=1.0)", "iso(ratio=2) + noise"]  # fmt: skip
+    records = [r for at in labels for r in rows(0.0, defense=at, strength=5.0)]
+    verdicts = verdicts_of(records, Gate(max=0.05, defense=wanted), {})
+    assert sorted(v.defense for v in verdicts if v.defense) == sorted(labels[i] for i in found)
+
+
 def test_min_gates_mirror_max_gates() -> None:
     gate = Gate(min=0.08, attack="direction")
     assert one(rows(0.2), gate, {}).verdict == "PASS"  # what is found proves its own life

@@ -61,8 +61,8 @@ class Gate:
         attack, adversary, dataset, algorithm, phase, split: exact name, or ``*`` for all; `attack`
             is a label or the bare name.
         target: what attacks guess, as ``label`` or ``feature``; ``*`` for all.
-        defense: label or bare name; ``*`` all, ``none`` the undefended run, ``defended`` all but
-            the undefended.
+        defense: label or bare name, of a stack all names in order (``iso + noise``); ``*`` all,
+            ``none`` the undefended run, ``defended`` all but the undefended.
         strength: one strength, None for all.
         of: metric whose advantage is meant; empty takes the primary one.
         confidence: of each one-sided bound, at least :data:`LEAST_CONFIDENCE`.
@@ -216,7 +216,8 @@ class Verdict:
 
 
 def _named(label: str, wanted: str) -> bool:
-    return wanted in ("*", label, label.split("(")[0])
+    """Whether a label is wanted, by itself or by the bare names, as ``iso + noise`` for a stack."""
+    return wanted in ("*", label, " + ".join(one.split("(")[0] for one in label.split(" + ")))
 
 
 def selected(row: Mapping[str, Any], gate: Gate) -> bool:

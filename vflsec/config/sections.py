@@ -220,7 +220,7 @@ class Gate(_Section):
     target: str = "*"
     """Only attacks on this: `label`, `feature`, `attribute` and so on."""
     defense: str = "*"
-    """Only this defense; `defended` for all but none."""
+    """Only this defense, or of a stack all names (`iso + noise`); `defended` for all but none."""
     strength: Strength | None = None
     """Only this strength of the grid."""
     of: str = ""
