@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -16,7 +17,10 @@ from vflsec.data.reading import Frame
 if TYPE_CHECKING:
     from vflsec.data.layout import Roles
 
-__all__ = ["holders", "overlap_sentence", "overlaps", "table_facts"]
+__all__ = ["holders", "overlap_sentence", "overlaps", "respelled", "table_facts"]
+
+RESPELLED = 0.05
+"""Of the rows of the smaller table: from this share on it is said that ids look alike."""
 
 
 def holders(rows: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -56,6 +60,40 @@ def overlap_sentence(facts: Mapping[str, Mapping[str, int]]) -> str:
         "the common rows are validated, tested and trained on together; the others serve "
         "algorithms that train on rows without a partner, and nothing else."
     )
+
+
+def respelled(index: Mapping[str, pd.Index], order: Sequence[str]) -> str:
+    """What ids that are in one table only would match if they were written alike; '' if nothing.
+
+    Alike but for case and leading zeros; blanks around an id are taken off when it is read. Nothing
+    is joined by it: two persons may have such ids.
+
+    Args:
+        index: ids by party, each once.
+        order: the parties; each is compared with the first.
+    """
+    first, said = index[order[0]], []
+    for p in (p for p in order[1:] if index[p] is not first):
+        alone = [
+            one.difference(other, sort=False)
+            for one, other in ((first, index[p]), (index[p], first))
+        ]
+        mine, its = (_folded(ids) for ids in alone)
+        both = mine.index.intersection(its.index, sort=False)
+        if len(both) and len(both) >= RESPELLED * min(len(first), len(index[p])):
+            said.append(
+                f"{len(both)} ids of {order[0]} and {p} differ only in case or leading zeros, as "
+                f"{mine[both[0]]!r} and {its[both[0]]!r}; they are not the same. If they are of "
+                "the same rows, write them alike in both tables, as text: spreadsheets drop zeros."
+            )
+    return " ".join(said)
+
+
+def _folded(ids: pd.Index) -> pd.Series:
+    """Ids by what they are but for case and leading zeros, where that is of one alone."""
+    found = pd.Series(ids.to_numpy(), dtype=object)
+    found.index = pd.Index(found.str.casefold().str.replace(r"^0+(?=.)", "", regex=True))
+    return found[~found.index.duplicated(keep=False)]
 
 
 def table_facts(

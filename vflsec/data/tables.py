@@ -29,7 +29,7 @@ from vflsec.data.layout import (
 )
 from vflsec.data.limits import Limits
 from vflsec.data.names import label_rule, unshowable
-from vflsec.data.profile import holders, overlaps, table_facts
+from vflsec.data.profile import holders, overlaps, respelled, table_facts
 from vflsec.data.reading import Frame, data_error, listed, texts
 from vflsec.data.source import PartyData, Source
 
@@ -165,7 +165,8 @@ def load_tables(
         group=_group(frames, order, rows, roles.group, len(union)) if group else None,
         values=values,
         labels=named if task == "multilabel" else (),
-        facts=_facts(frames, used, made, rows, y, roles, drop, (active, _kind(class_names, task))),
+        facts=_facts(frames, used, made, rows, y, roles, drop, (active, _kind(class_names, task)))
+        | {"respelled": respelled(index, order)},
     )
 
 
@@ -243,7 +244,8 @@ def _check_overlap(
             "ids",
             "have values that all tables share",
             f"no common id ({some})",
-            "Check that the id column is the same and is written alike (leading zeros count).",
+            respelled(index, order)
+            or "Check that the id column is the same and is written alike (leading zeros count).",
         )
 
 

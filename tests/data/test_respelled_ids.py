@@ -1,0 +1,58 @@
+"""Ids of one row that two tables write otherwise: said with an example, and never joined."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vflsec.data.remarks import remarks
+from vflsec.data.source import Source
+from vflsec.data.tables import load_tables
+
+N = 60
+
+
+def two(folder: Path, mine: list[str], theirs: list[str]) -> Source:
+    bank, shop = folder / "bank.csv", folder / "shop.csv"
+    bank.write_text("id,x,y\n" + "".join(f"{k},{i % 7},{i % 2}\n" for i, k in enumerate(mine)))
+    shop.write_text("id,v\n" + "".join(f"{k},{i % 5}\n" for i, k in enumerate(theirs)))
+    return load_tables({"bank": bank, "shop": shop}, label="y", id="id")
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "alike"),
+    [("{}", "{:05d}", 1), ("{}", "{:05d}", 57), ("00{}", "{}", 30), ("a{}", "A{}", 6)],
+)
+def test_it_is_said_and_nothing_is_joined(
+    tmp_path: Path, mine: str, theirs: str, alike: int
+) -> None:
+    """A spreadsheet or an export has changed all ids but some; only the overlap was printed."""
+    here = [mine.format(i) for i in range(N)]
+    there = [*here[:alike], *(theirs.format(i) for i in range(alike, N))]
+    source = two(tmp_path, here, there)
+    (said,) = [r for r in remarks(source) if "differ only in" in r]
+    assert said == (
+        f"{N - alike} ids of bank and shop differ only in case or leading zeros, as "
+        f"{here[alike]!r} and {there[alike]!r}; they are not the same. If they are of the same "
+        "rows, write them alike in both tables, as text: spreadsheets drop zeros."
+    )
+    assert source.facts["overlap"] == alike
+    assert len(source.ids) == 2 * N - alike
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (["1", "001"], ["01"]),  # two rows of one table: which of them is it?
+        ([], []),
+        (["x1"], ["y1"]),
+        (["07"], ["7"]),  # one of many
+        (["0"], ["x"]),
+    ],
+)
+def test_it_is_not_said(tmp_path: Path, mine: list[str], theirs: list[str]) -> None:
+    common = [str(i) for i in range(100, 100 + N)]
+    source = two(tmp_path, [*mine, *common], [*common, *theirs])
+    assert not [r for r in remarks(source) if "differ only in" in r]
+    assert source.facts["overlap"] == N
