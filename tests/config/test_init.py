@@ -272,6 +272,27 @@ def test_a_rare_class_keeps_rows_to_guess(
     assert "Grant fewer (known_rows = 6) or have more rows of it." in told
 
 
+@pytest.mark.parametrize(("every", "ones"), [(10, 3), (3, 0)])
+def test_few_test_rows_of_a_class_are_said(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    every: int, ones: int,
+) -> None:  # fmt: skip
+    """An AUC on 3 ones was printed like any other."""
+    world["default"] = [int(i % every == 0) for i in range(120)]
+    world.pop("status")
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--out", out) == 0
+    capsys.readouterr()
+    assert cli.main(["check", str(out)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    said = (
+        f"people: of the 30 test rows {ones} are of the rarest class: on these rest the AUC of the "
+        "model and the figures of attacks on test rows. Have more rows of it"
+    )
+    assert (said in told) == bool(ones)
+    assert ("test rows" in told) == bool(ones)
+
+
 def test_several_classes_get_attacks_that_exist_for_them(
     world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

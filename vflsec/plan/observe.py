@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo
 
-__all__ = ["divisible", "labelled_rows", "refusal"]
+__all__ = ["divisible", "few_left", "few_tested", "labelled_rows", "refusal"]
 
 
 def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) -> tuple[str, str]:
@@ -111,6 +111,30 @@ def few_left(attack: Attack, spec: AttackSpec, info: DataInfo) -> str:
         f"{info.name}: known_rows = {spec.known_rows} are drawn from each class in turn, so that "
         f"of the {info.rarest} training rows of the rarest class {left or 'none'} "
         f"{'is' if left < 2 else 'are'} left to guess: {so}. {cure} more rows of it."
+    )
+
+
+def few_tested(source: Source, name: str, split: Mapping[str, Any]) -> str:
+    """That few test rows are of the rarer class (of one of several labels), in words, or ''.
+
+    Of two classes only: of more, no figure rests on the rarest alone.
+    """
+    from vflsec.data.split import rarest, row_sets
+
+    if source.classes > 2:
+        return ""
+    try:
+        rows = row_sets(source, 0, **_sizes(split)).test
+    except VflsecError:
+        return ""  # training says why
+    rare = rarest(source, rows)
+    if not 0 < rare < FEW_LEFT:
+        return ""
+    of = "the rarest class of any label" if source.labels else "the rarest class"
+    return (
+        f"{name}: of the {len(rows)} test rows {rare} {'is' if rare == 1 else 'are'} of {of}: on "
+        "these rest the AUC of the model and the figures of attacks on test rows. Have more rows "
+        "of it, or test on a larger share of rows ([data] test)."
     )
 
 

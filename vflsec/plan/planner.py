@@ -21,7 +21,7 @@ from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import undrawable, unfit_defenses, unknown_parties
 from vflsec.plan.gates import unanswered
-from vflsec.plan.observe import divisible, few_left, labelled_rows, refusal
+from vflsec.plan.observe import divisible, few_left, few_tested, labelled_rows, refusal
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import contained, importable
@@ -118,7 +118,9 @@ class _Planner:
             return
         seeds, self.grid = self.root.audit.seeds, self.cells.grid()
         for info in infos:
-            divisible(self.sources[info.name], info.split, seeds)
+            source = self.sources[info.name]
+            divisible(source, info.split, seeds)
+            self.notes += filter(None, [few_tested(source, info.name, info.split)])
         titled = list(zip(self.root.algorithm, self.cells.titles(), strict=True))
         for info, (algorithm, title) in itertools.product(infos, titled):
             params = flat_params(algorithm)
