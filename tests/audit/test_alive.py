@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from gate_rows import rows
 from scipy import stats
 
@@ -55,6 +56,17 @@ def test_alive_is_told_of_one_place_and_never_pooled() -> None:
         assert "Not shown to be alive" in verdict.reason
         pooled = {place_of(bare): (True, "as the earlier rule had it")}
         assert judge(quiet, [gate], pooled)[0].verdict == "PASS"
+
+
+@pytest.mark.parametrize("planted", [0, 1, 2])
+def test_a_planted_leak_of_another_kind_of_label_shows_nothing(planted: int) -> None:
+    """An attack that found planted classes was shown to work on quantities, and passed there."""
+    own = [r for name in "abcd" for r in rows(0.0, dataset=name)]
+    classes = {"a": 0, "b": 1, "c": 2, "d": 7, "planted": planted}
+    found = shown(own, *rows(0.3, dataset="planted"), classes=classes)
+    yes = {place.dataset for place, (works, _) in found.items() if works}
+    assert yes == ({"a"}, {"b"}, {"c", "d"})[planted]
+    assert all(v[0] for v in shown(own, *rows(0.3, dataset="planted")).values())  # older stores
 
 
 def test_the_positive_control_is_of_the_same_algorithm_side_and_budget() -> None:

@@ -174,6 +174,23 @@ def test_the_positive_control_runs_undefended_where_a_gate_asks() -> None:
     )  # no gate
 
 
+def test_every_kind_of_label_has_a_control_of_its_kind() -> None:
+    """Of several data sets the first one's kind was that of all, so that the others had none."""
+    names = ["quantity_gaussian", "several_gaussian", "leaky", "digits"]
+    sections = tomllib.loads(SCENARIO) | {
+        "data": [{"name": n} for n in names], "gate": [{"max": 0.1}],
+        "attack": [{"name": "message_completion"}], "audit": {"positive_control": True},
+    }  # fmt: skip
+    found = make_plan(load_scenario(sections), try_out=False)
+    controls = {g.data.name: g for g in found.groups if g.role == "control"}
+    kinds = {name.partition("(")[0]: g.data.classes for name, g in controls.items()}
+    assert kinds == {"quantity_gaussian": 1, "several_gaussian": 0, "control_gaussian": 2}
+    assert len(controls) == 5  # classes and several labels balanced and rare
+    assert all(g.attacks for g in controls.values())
+    told = record_of(load_scenario(sections), found, "cpu", 1, Path())["classes"]
+    assert [told[n] for n in names] == [1, 0, 2, 10]
+
+
 def test_a_party_stands_for_its_role_on_the_control(tmp_path: Path) -> None:
     def two_worlds(section: Any, seed: int, base: Path) -> Any:
         found = source(section, seed, base)

@@ -3,7 +3,8 @@
 An attack is alive at a place (data set, algorithm, adversary, attack with its settings and grants)
 if the lower bound of its advantage over all controls, in the primary metric, is above 0 there
 without a defense, or on a positive control (a planted leak) trained by the same algorithm, with the
-same grants, for the same side (active or passive party). Nothing is pooled over places: of two
+same grants, for the same side (active or passive party) and a label of the same kind (classes, a
+quantity or several labels). Nothing is pooled over places: of two
 sections that differ in what they grant, or in their victim, each is shown to work by itself.
 """
 
@@ -60,6 +61,7 @@ def alive(
     confidence: float = 0.95,
     active: Mapping[str, str] | None = None,
     grants: Grants | None = None,
+    classes: Mapping[str, int] | None = None,
 ) -> dict[Place, tuple[bool, str]]:
     """What is shown to work at every place of the audit.
 
@@ -73,10 +75,17 @@ def alive(
         active: {data set: name of its active party}; where it is not told, every adversary counts
             as a passive party.
         grants: of the sections of the audit and of the control; the usual ones if not told.
+        classes: {data set: how many, 1 for a quantity and 0 for several labels}; where it is not
+            told, labels count as classes.
     """
     if control is not None:
         confidence = 1 - (1 - confidence) / 2
-    sides, given = active or {}, grants or {}
+    given, kinds = grants or {}, classes or {}
+
+    def role(place: Place) -> tuple[Any, ...]:
+        kind = min(kinds.get(place.dataset, 2), 2)
+        return kind, *_role(place, active or {}, given)
+
     shown = _evidence(own, "on the undefended run", confidence, place_of)
     planted = {}
     if control is not None:
@@ -84,14 +93,14 @@ def alive(
             control,
             "in the positive control",
             confidence,
-            lambda r: _role(place_of(r), sides, given),
+            lambda r: role(place_of(r)),
         )
     places = dict.fromkeys(place_of(r) for r in rows_of(own) if r["attack"])
     out = {}
     for place in places:
-        role = _role(place, sides, given)
-        any_budget = (*role[:-1], None)
-        seen = [shown.get(place), planted.get(role) or planted.get(any_budget)]
+        mine = role(place)
+        any_budget = (*mine[:-1], None)
+        seen = [shown.get(place), planted.get(mine) or planted.get(any_budget)]
         low, why = max(
             (e for e in seen if e is not None),
             default=(-math.inf, "it was never measured without a defense on two seeds or more"),

@@ -57,7 +57,8 @@ def evaluate(
     control = leakage.summarise(planted, confidence) if len(planted) else None
     found_curves = curves(points) if len(points) else pd.DataFrame()
     grants = record.get("grants", {})
-    alive = alive_at(points, control, confidence, _active(record, results), grants)
+    sides, classes = _active(record, results), record.get("classes", {})
+    alive = alive_at(points, control, confidence, sides, grants, classes)
     found = dosing.curve(leakage.summarise(doses, confidence), confidence) if len(doses) else []
     asked = [] if only else [_gate(g, confidence, looks) for g in record["gates"]]
     least = dosing.least_found(found)

@@ -88,6 +88,7 @@ def record_of(
         },
         "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
         "data": {g.data.name: g.data.digest for g in plan.groups},
+        "classes": {g.data.name: g.data.classes for g in plan.groups},
         "files": _files(scenario, plan),
         "tables": {
             g.data.name: {

@@ -136,7 +136,11 @@ class _Planner:
             yield from self._references(info, seeds)
         self._canaries()
         if self.root.audit.positive_control and self.root.gate and self.root.attack:
-            yield from self._controls(infos[0])
+            kinds: dict[tuple[Any, ...], DataInfo] = {}
+            for info in infos:
+                kinds.setdefault((min(info.classes, 2), info.labels), info)
+            for info in kinds.values():
+                yield from self._controls(info)
 
     def _info(self, data: Data) -> tuple[DataInfo, Source]:
         section = data.model_dump(exclude_defaults=True)
@@ -337,7 +341,10 @@ class _Planner:
         ]
 
     def _controls(self, like: DataInfo) -> Iterator[Group]:
-        """The undefended planted leak, balanced and rare, by the same algorithms and attacks."""
+        """The undefended planted leak, balanced and rare, by the same algorithms and attacks.
+
+        Its label is of the kind of the first data set of that kind, `like`.
+        """
         name = {0: "several_gaussian", 1: "quantity_gaussian"}.get(like.classes, "control_gaussian")
         if name not in registry.datasets.names():
             self.notes.append(f"no positive control: the data set {name!r} is missing.")
