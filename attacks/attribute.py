@@ -46,7 +46,7 @@ class Attribute(Attack):
     """
 
     column: str = ""
-    needs = frozenset({"embedding:last", "aux_rows"})
+    needs = frozenset({"embedding:last+", "aux_rows"})
     target: ClassVar[str] = "attribute"
     seconds: ClassVar[float] = 0.07
 
@@ -73,7 +73,7 @@ def embedded(view: View, column: str) -> tuple[View, Tensor, Tensor]:
     """
     seen = view.for_attribute(column)
     rows = torch.cat([seen.require_known().rows, view.targets["train"]])
-    return seen, rows, view.received("embedding", "last").of_rows(rows).flatten(1)
+    return seen, rows, view.received("embedding", "last+").of_rows(rows).flatten(1)
 
 
 def standardised(x: Tensor, q: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

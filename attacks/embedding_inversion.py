@@ -72,7 +72,7 @@ class EmbeddingInversion(Attack):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({f"{self.on}:last", "aux_rows"})
+        return frozenset({f"{self.on}:last+", "aux_rows"})
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         return self.infer_many([view], [rng])[0]
@@ -80,7 +80,7 @@ class EmbeddingInversion(Attack):
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         known, asked, values, rows = [], [], [], []
         for view in views:
-            table = view.received(self.on, "last")
+            table = view.received(self.on, "last+")
             aux, columns = view.require_aux()
             target = view.targets["train"]
             known.append(torch.cat([table.of_rows(aux).flatten(1), view.design(aux)], dim=1))

@@ -74,11 +74,11 @@ class MessageCompletion(Attack):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({f"{self.kind}:all", "known_rows"})
+        return frozenset({f"{self.kind}:all+", "known_rows"})
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         known, classes = view.require_known(), view.facts.classes
-        table = view.received(self.kind, "all")
+        table = view.received(self.kind, "all+")
         there = torch.isin(known.rows, table.rows)
         grant = Known(known.rows[there], known.labels[there])
         if len(grant.labels.unique()) < 2:

@@ -210,6 +210,33 @@ def test_an_embedding_that_comes_again_in_a_step_hides_the_first_one_no_more() -
     assert recorder.passed == {("embedding", "#2")}
 
 
+@pytest.mark.parametrize("also", [(), ("last",), ("last", "all")])
+def test_an_embedding_that_comes_again_stands_beside_for_who_takes_any_width(
+    also: tuple[str, ...],
+) -> None:
+    """It was read by none; whoever needs the model's width has the first alone."""
+    forms = ("last+", *also)
+    recorder = Recorder([("b", "received", "embedding", f) for f in forms], REPLICAS, ROWS)
+    rows = torch.arange(4).expand(REPLICAS, 4)
+    for step in range(2):
+        for k in range(2):
+            sent = message(2 * k + step, rows[:, : 4 - k])
+            recorder.add(replace(sent, kind="embedding", step=step, epoch=0), None)
+        other = replace(message(9, rows), kind="embedding", step=step, epoch=0, name="other")
+        recorder.add(other, None)
+    tables = recorder.tables(0, ["b"], "train")
+    first = tables["received", "embedding", "last", "b"].tensor
+    both = tables["received", "embedding", "last+", "b"].tensor
+    assert torch.equal(first, message(1, rows).tensor[0])
+    assert torch.equal(both[:, :2], first)
+    again = message(3, rows[:, :3]).tensor[0]
+    ratio = both[:3, 2:] / again
+    assert float(ratio.min()) == pytest.approx(float(ratio.max()))
+    assert bool((both[3, 2:] == 0).all())
+    assert recorder.passed == {("embedding", "other")}
+    assert {key[2] for key in tables} == {"last", "last+", *also}
+
+
 def test_a_loop_within_a_step_takes_no_table_for_every_turn() -> None:
     """Two hundred exchanges of one batch took two hundred times the memory of one."""
     recorder = Recorder([("b", "received", "gradient", "mean")], REPLICAS, ROWS)

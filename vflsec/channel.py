@@ -42,7 +42,8 @@ class Recorder:
     payloads of different blocks have different widths and meanings. Gradients of other names, and
     with `towers` all numbers, stand beside them, as large, if of the same rows at the same steps.
     A message with rows that came before in its step counts as named ``NAME#2``, up to
-    :data:`EXCHANGES`; see :func:`vflsec.exchanges.beside` for how it stands in tables.
+    :data:`EXCHANGES`; see :func:`vflsec.exchanges.beside` for how it stands in tables: of gradients
+    in every form, of others in those that end with a plus.
 
     Args:
         wanted: (party, way, kind, form) with way ``received`` or ``sent``, or ``own`` for the
@@ -76,7 +77,7 @@ class Recorder:
         for party, way, kind, form in sorted(self.wanted):
             if way == "own":
                 self.observed.setdefault(party, set()).add(form)
-            else:
+            elif (party, way, kind, f"{form}+") not in self.wanted:  # which holds it
                 self._by.setdefault((party, way, kind), []).append(form)
 
     @staticmethod
@@ -117,19 +118,25 @@ class Recorder:
             return
         ends = ((message.receiver, "received", message.sender),
                 (message.sender, "sent", message.receiver))  # fmt: skip
+        whole = self.towers or message.kind == "gradient"
         for party, way, peer in ends:
-            for form in self._by.get((party, way, message.kind), ()) if way in ways else ():
+            forms = self._by.get((party, way, message.kind), ()) if way in ways else ()
+            plus = [f for f in forms if f.endswith("+")]
+            for form in forms:
                 key = (message.phase, party, way, message.kind, form, peer)
                 first = self._names.setdefault(key, name)
                 if name != first and message.tensor.is_floating_point():
-                    if not self.towers and message.kind != "gradient":
-                        self.passed.add((message.kind, name))
+                    again = name.startswith(f"{first}#")
+                    if not whole and not (again and form in plus):
+                        if not (again and plus):
+                            self.passed.add((message.kind, name))
                         continue
                     key = (*key[:-1], f"{peer}/{name}")
                 if key not in self.stores:
-                    dense = form != "all" and message.rows is not None
+                    bare = form.removesuffix("+")
+                    dense = bare != "all" and message.rows is not None
                     most = self.expected.get((message.phase, way, message.kind, peer), 0)
-                    self.stores[key] = Dense(form, self.replicas, self.n) if dense else All(most)
+                    self.stores[key] = Dense(bare, self.replicas, self.n) if dense else All(most)
                 self.stores[key].add(message, alive)
 
     def _parts(
@@ -197,9 +204,13 @@ class Recorder:
                 heard.setdefault(key, []).append((name, store.table(r)))
         found: dict[Key, list[Table]] = {}
         for (_, party, way, kind, form, _), said in heard.items():
-            near, far = beside(said, form)
+            bare = form.removesuffix("+")
+            near, far = beside(said, bare)
             self.left_out |= {(kind, name) for name in far}
-            found.setdefault((way, kind, form, party), []).extend(near)
+            alone = near if self.towers or kind == "gradient" else [said[0][1]]
+            found.setdefault((way, kind, bare, party), []).extend(alone)
+            if form != bare:
+                found.setdefault((way, kind, form, party), []).extend(near)
         return {k: t[0] if len(t) == 1 else side_by_side(t) for k, t in found.items()}
 
 

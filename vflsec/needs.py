@@ -22,7 +22,9 @@ class Need:
     ``labels`` (of the label party, where it guesses something else), or a grant (:data:`GRANTS`).
     ``form`` says how much of a message kind is kept: ``mean`` (per-row mean over epochs, folded as
     it passes), ``scaled`` (the same of rows divided by the root mean square row norm of their
-    batch), ``first``, ``last`` or ``all`` epochs.
+    batch), ``first``, ``last`` or ``all`` epochs. A plus (``last+``) asks for what comes again for
+    rows of a step too, beside the first, for an attack that takes payloads of any width; gradients
+    stand so in every form.
     """
 
     what: str
@@ -36,7 +38,7 @@ class Need:
             ThreatModelError: there is no such form.
         """
         what, _, form = text.partition(":")
-        if form and form not in FORMS:
+        if form and form.removesuffix("+") not in FORMS:
             raise ThreatModelError(
                 f"need {text!r}: form must be one of {', '.join(FORMS)}, got {form!r}."
             )

@@ -255,7 +255,8 @@ class View:
 
     def _table(self, way: str, kind: str, form: str, party: str) -> Table:
         try:
-            return self.tables[way, kind, form, party]
+            whole = (way, kind, form, party) in self.tables
+            return self.tables[way, kind, form if whole else form.removesuffix("+"), party]
         except KeyError:
             there = ", ".join(f"{k} ({f}) {w} by {p}" for w, k, f, p in sorted(self.tables))
             raise ThreatModelError(
@@ -357,10 +358,11 @@ class View:
         """
         tables = {}
         for (way, kind, form, party), table in self.tables.items():
-            whole = self.tables.get((way, kind, "all", party))
+            bare = form.removesuffix("+")
+            whole = self.tables.get((way, kind, form.replace(bare, "all"), party))
             if whole is not None:
                 past = whole.take(whole.epoch <= epoch)
-                table = past if form == "all" else past.folded(form)
+                table = past if bare == "all" else past.folded(bare)
             tables[way, kind, form, party] = table
         return replace(self, tables=MappingProxyType(tables))
 

@@ -99,7 +99,7 @@ def test_messages_of_another_kind_are_read_on_request() -> None:
     whole = tables(made(y, "alternating"), "embedding")
     view = make_view(y, known=20, extra=whole)
     attack = registry.attacks.create("message_completion", {"kind": "embedding"})
-    assert attack.needs == {"embedding:all", "known_rows"}
+    assert attack.needs == {"embedding:all+", "known_rows"}
     assert measure(attack.infer(view, rng()), y, rows=view.targets["train"]) > 0.95
     with pytest.raises(ConfigError, match=r"kind must be one of 'gradient'"):
         registry.attacks.create("message_completion", {"kind": "signal"})

@@ -56,7 +56,7 @@ class Demand:
                     continue
                 yield key
                 if self.over_time and need.kind:
-                    yield (*key[:3], "all")
+                    yield (*key[:3], "all+" if key[3].endswith("+") else "all")
 
 
 def recordings(demands: Iterable[Demand]) -> list[Key]:
