@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from vflsec.audit.beside import beside
 from vflsec.audit.controls import Leakage
 from vflsec.audit.leakage import is_undefended, rows_of
 
@@ -168,5 +169,5 @@ def _evidence(
         alpha = (1 - confidence) / len(seen)
         bounds = [(x.lower(alpha), x.least.mean) for x in seen]
         low, mean = max((-math.inf if b is None else b, m) for b, m in bounds)
-        out[place] = low, f"advantage {mean:+.3f} {where}, lower bound {low:+.3f}"
+        out[place] = low, f"advantage {mean:+.3f} {where}, lower bound {beside(low, 0.0, '+.3f')}"
     return out

@@ -26,6 +26,7 @@ import pandas as pd
 
 from vflsec.audit import controls, intervals, wording
 from vflsec.audit.alive import Alive, place_of
+from vflsec.audit.beside import both
 from vflsec.audit.change import Change, Seeds, change, least
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_ROWS, MIN_SEEDS, PASS, Gate, Verdict
 from vflsec.audit.leakage import TRAINING, rows_of
@@ -271,15 +272,16 @@ def _judged(
 ) -> Verdict:  # fmt: skip
     point = dict(zip(_KEY, key, strict=True))
     name = point["attack"]
-    said = f"The advantage of {name} changed by {c.mean:+.3f} over {c.seeds} seeds"
+    moved, most = both(c.mean, allowed, "+.3f")
+    said = f"The advantage of {name} changed by {moved} over {c.seeds} seeds"
     shown, why = alive
     more = None
     if c.mean > allowed and sure:
-        verdict, reason = FAIL, f"{said}; {allowed:.3f} is tolerated."
+        verdict, reason = FAIL, f"{said}; {most} is tolerated."
     elif c.mean > allowed:
         verdict, more = INCONCLUSIVE, c.more_seeds(alpha)
         cure = f"about {more} more seeds would decide it" if more else "more seeds are needed"
-        reason = f"{said}, beyond the tolerated {allowed:.3f} but not surely above 0; {cure}."
+        reason = f"{said}, beyond the tolerated {most} but not surely above 0; {cure}."
     elif mirrored > max(c.before, 0.0) + allowed:
         verdict = INCONCLUSIVE
         reason = f"{said}, but it ranks in reverse: turned round it would be {mirrored:.3f}."
@@ -289,7 +291,7 @@ def _judged(
     elif thin:
         verdict, reason = INCONCLUSIVE, f"{said}, but too little to pass on: {thin}."
     else:
-        verdict, reason = PASS, f"{said}, within the tolerated {allowed:.3f}."
+        verdict, reason = PASS, f"{said}, within the tolerated {most}."
         reason += f" {warning[0].upper()}{warning[1:]}." if warning else ""
     low, high = c.lower(alpha), c.upper(alpha)
     made = _verdict(key, allowed, verdict, reason, c.mean, low, high, c.seeds, more)

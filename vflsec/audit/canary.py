@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from vflsec import check
+from vflsec.audit.beside import both
 from vflsec.audit.intervals import clopper_pearson
 from vflsec.audit.tails import binomial_tail
 from vflsec.counts import Uses
@@ -71,12 +72,14 @@ class Measured:
 
     def sentence(self) -> str:
         """The finding in words."""
-        bound = f"measured epsilon >= {self.epsilon:.3g} at {self.confidence:.0%} confidence"
+        limit = self.epsilon if self.claimed is None else self.claimed
+        measured, claimed = both(self.epsilon, limit, ".3g", ".4g")
+        bound = f"measured epsilon >= {measured} at {100 * self.confidence:g}% confidence"
         if self.claimed is None:
             return f"{bound}; no epsilon is claimed."
         if self.contradicts:
-            return f"{bound}: contradicts the claimed epsilon {self.claimed:.4g}."
-        return f"{bound}; does not contradict the claimed {self.claimed:.4g}, and proves nothing."
+            return f"{bound}: contradicts the claimed epsilon {claimed}."
+        return f"{bound}; does not contradict the claimed {claimed}, and proves nothing."
 
 
 def one_run(

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from vflsec.audit.beside import both
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
 from vflsec.audit.leakage import rows_of
 from vflsec.audit.tails import binomial_tail
@@ -100,7 +101,8 @@ def _judged(
     where = dict(zip((*_POINT, *_WHO), key, strict=True))
     top = max(values)
     who = where["attack"] or "a canary audit"
-    said = f"{who} measures epsilon of at least {top:.3g}, {claimed:.3g} is claimed"
+    measured, known = both(top, claimed, ".3g", ".4g")
+    said = f"{who} measures epsilon of at least {measured}, {known} is claimed"
     if beyond and p < alpha:
         verdict = FAIL
         reason = f"{said}; {beyond} of {len(values)} seeds contradict the claim."

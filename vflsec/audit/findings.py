@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from vflsec.audit.beside import beside
 from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, leaks
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import is_undefended, rows_of
@@ -192,12 +193,12 @@ def _who(r: Row) -> str:
 
 
 def _interval(r: Row, name: str, level: float) -> str:
-    return f"{level * 100:g} % interval {_plain(r[f'{name}_low'])} to {_plain(r[f'{name}_high'])}"
+    low, high = (beside(r[f"{name}_{end}"], 0.0, ".2f") for end in ("low", "high"))
+    return f"{level * 100:g} % interval {low} to {high}"
 
 
 def _plain(x: float, sign: bool = False) -> str:
-    text = f"{x:+.2f}" if sign else f"{x:.2f}"
-    return text if float(text) else ("+0.00" if sign else "0.00")
+    return f"{x:+z.2f}" if sign else f"{x:z.2f}"
 
 
 def _control(r: Row) -> str:

@@ -150,6 +150,11 @@ class Gate:
         return f"{self.metric}{who} {sign} {self.threshold:g}"
 
     @property
+    def must_find(self) -> float:
+        """The leak that an audit should be able to find before it passes."""
+        return self.threshold if self.detect is None else self.detect
+
+    @property
     def limits_leaks(self) -> bool:
         """Whether it bounds the advantage from above, in the units of what would be found."""
         return self.metric == "advantage" and self.max is not None

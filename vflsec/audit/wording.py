@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vflsec.audit import intervals
+from vflsec.audit.beside import beside
 from vflsec.audit.controls import Against, Leakage, leaks
 from vflsec.audit.dosing import Doses, place_key
 from vflsec.audit.leakage import is_undefended
@@ -173,11 +174,7 @@ def broken(failed: Sequence[Mapping[str, Any]], blocked: Sequence[Mapping[str, A
 
 def _figure(c: Candidate, gate: Gate) -> str:
     what = f"the {gate.metric} of {c.name}" if c.row["attack"] else gate.metric
-    return f"{what} is {c.leak.least.mean:.3f} over {c.n} seeds"
-
-
-def _side(gate: Gate) -> tuple[str, str]:
-    return ("upper", "lower") if gate.max is not None else ("lower", "upper")
+    return f"{what} is {beside(c.leak.least.mean, gate.threshold)} over {c.n} seeds"
 
 
 def fails(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
@@ -187,7 +184,7 @@ def fails(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
     where = "above" if gate.max is not None else "below"
     if lead.row.get("of_label") in QUESTIONS and gate.metric == "advantage":
         rest += f": it is told whether a value is {asked(lead.row['of_label'])}"
-    text = f"{_figure(lead, gate)}, {where} {gate.threshold:g} at {gate.confidence:.0%}{rest}."
+    text = f"{_figure(lead, gate)}, {where} {gate.threshold:g} at {100 * gate.confidence:g}%{rest}."
     return text[0].upper() + text[1:]
 
 
@@ -199,9 +196,9 @@ def passes(
     gate: Gate,
 ) -> str:
     """What is within the threshold, and by how much."""
-    bound = high if gate.max is not None else -high
-    side = _side(gate)[0]
-    text = f"{_figure(lead, gate)}, its {side} bound {bound:.3f} within {gate.threshold:g}"
+    side, bound = ("upper", high) if gate.max is not None else ("lower", -high)
+    shown = beside(bound, gate.threshold)
+    text = f"{_figure(lead, gate)}, its {side} bound {shown} within {gate.threshold:g}"
     if len({c.name for c in found}) > 1:
         text += f" (the worst of {len({c.name for c in found})} attacks)"
     text += _of_one_seed(found, gate) + _little_room(found, gate)
@@ -309,7 +306,8 @@ def _of_one_seed(found: Sequence[Candidate], gate: Gate) -> str:
         return ""
     top = max(beyond, key=lambda c: float(c.row["worst_seed"]))
     which = f" of {top.name}" if len({c.name for c in found}) > 1 else ""
-    return f"; the largest{which} in a single seed is {top.row['worst_seed']:.3f}, above the limit"
+    shown = beside(top.row["worst_seed"], gate.threshold)
+    return f"; the largest{which} in a single seed is {shown}, above the limit"
 
 
 def _little_room(found: Sequence[Candidate], gate: Gate) -> str:
@@ -384,14 +382,14 @@ def would_have_found(
     if not least:
         return ""
     ordered = sorted(least.items(), key=lambda item: -item[1])
-    said = ", ".join(f"{max(v, 0.001):.2g} ({name})" for name, v in ordered[:_MOST_NAMED])
+    said = _sizes({name: max(v, 0.001) for name, v in ordered[:_MOST_NAMED]}, gate)
     said += f" and less for {len(ordered) - _MOST_NAMED} more" * (len(ordered) > _MOST_NAMED)
     what = "leak" if gate.metric == "advantage" else gate.metric
     which = "one" if gate.metric == "advantage" else "an advantage"
     side = "above" if gate.max is not None else "below"
     return (
         f" No {what} {side} {gate.threshold:g} was found; this audit would have found {which} of "
-        f"{said}{_of_doses(laid)}."
+        f"{said}{_of_doses(laid, gate)}."
     )
 
 
@@ -427,10 +425,9 @@ class Blind:
             laid: of :func:`dosed`, which is taken before `least`.
             gate: only a maximum of the advantage, above 0, can be compared with a leak.
         """
-        asked = gate.threshold if gate.detect is None else gate.detect
         sizes = {**least, **{k: math.inf if v is None else v for k, v in laid.items()}}
         worst = max(sizes, key=lambda name: sizes[name], default="")
-        size = sizes.get(worst, 0.0)
+        size, asked = sizes.get(worst, 0.0), gate.must_find
         if not gate.limits_leaks or asked <= 0 or size <= asked:
             return None
         lead = next(c for c in found if c.name == worst)
@@ -438,7 +435,8 @@ class Blind:
         above = f"above {limit} {asked:g}"
         more = None if worst in laid else _seeds_to_detect(found, asked, gate)
         cure = "add seeds or known rows" if more is None else f"about {_seeds(more)} would do"
-        says = f"this audit would only have found a leak of {size:.2g} ({worst}), {above}"
+        shown = _sizes({worst: size}, gate)
+        says = f"this audit would only have found a leak of {shown}, {above}"
         adds = f" That of {worst} is {above}; {cure}."
         if math.isinf(size):
             says = f"this audit would have found none of the leaks that were planted ({worst})"
@@ -458,10 +456,14 @@ def _seeds(more: int) -> str:
     return f"{more} more seed{'s' if more > 1 else ''}"
 
 
-def _of_doses(laid: Mapping[str, float | None]) -> str:
+def _sizes(of: Mapping[str, float], gate: Gate) -> str:
+    return ", ".join(f"{beside(v, gate.must_find, '.2g')} ({name})" for name, v in of.items())
+
+
+def _of_doses(laid: Mapping[str, float | None], gate: Gate) -> str:
     if not laid:
         return ""
-    found = ", ".join(f"{v:.2g} ({k})" for k, v in laid.items() if v is not None)
+    found = _sizes({k: v for k, v in laid.items() if v is not None}, gate)
     missed = " and ".join(k for k, v in laid.items() if v is None)
     said = [f"it finds those from {found} on"] * bool(found)
     said += [f"{missed} finds none"] * bool(missed)

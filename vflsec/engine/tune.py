@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsec import check, registry
+from vflsec.audit.beside import beside
 from vflsec.audit.epsilon import pairs
 from vflsec.audit.front import Trial, trials
 from vflsec.config.scenario import Scenario, load_scenario
@@ -116,8 +117,9 @@ def tune(
     fresh = search.audited([strength], folder / "confirm", seeds=seeds)[strength]
     met = fresh.meets(leak) and fresh.drop_high <= drop
     reason += (
-        f" On fresh seeds {seeds[0]} to {seeds[-1]} the bounds are {fresh.leak_high:+.3f} and "
-        f"{fresh.drop_high:.3f}: {'confirmed' if met else 'not confirmed'}."
+        f" On fresh seeds {seeds[0]} to {seeds[-1]} the bounds are "
+        f"{beside(fresh.leak_high, leak, '+.3f')} and {beside(fresh.drop_high, drop)}: "
+        f"{'confirmed' if met else 'not confirmed'}."
     )
     more = () if met else (
         f"Its bounds were within by luck: more seeds choose more surely (--seeds {2 * len(seeds)}) "
@@ -231,20 +233,22 @@ def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | N
         if best.strength == 0:
             return 0.0, f"Without a defense every upper bound is within {leak:g} already."
         return best.strength, (
-            f"At strength {best.strength:g} the worst upper bound is {best.leak_high:+.3f} "
-            f"({best.attack}) and utility falls by at most {best.drop_high:.3f}."
+            f"At strength {best.strength:g} the worst upper bound is "
+            f"{beside(best.leak_high, leak, '+.3f')} ({best.attack}) and utility falls by at most "
+            f"{beside(best.drop_high, drop)}."
         )
     if meets:
         best = min(meets, key=lambda t: t.drop_high)
         return None, (
             f"Leakage is within {leak:g} from strength {min(t.strength for t in meets):g} on, but "
-            f"utility may fall by {best.drop_high:.3f} at least, more than {drop:g}."
+            f"utility may fall by {beside(best.drop_high, drop)} at least, more than {drop:g}."
         )
     whole = [t for t in found if not t.failed]
     least = min(whole or found, key=lambda t: t.leak_high)
     said = (
         f"No strength that was tried brings every upper bound within {leak:g}: the lowest is "
-        f"{least.leak_high:+.3f} ({least.attack}) at strength {least.strength:g}."
+        f"{beside(least.leak_high, leak, '+.3f')} ({least.attack}) at strength "
+        f"{least.strength:g}."
     )
     return None, said + "".join(
         f" At strength {t.strength:g} {t.failed}, which is not the same as safe."

@@ -72,7 +72,7 @@ def _utility(points: list[Mapping[str, Any]]) -> Table:
 
 
 def _percent(points: list[Mapping[str, Any]]) -> str:
-    return f"{100 * points[0].get('confidence', 0.95):.0f}" if points else "95"
+    return f"{100 * points[0].get('confidence', 0.95):g}" if points else "95"
 
 
 def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> list[Any]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from vflsec.audit import matrix
+from vflsec.audit.beside import beside
 from vflsec.audit.controls import leaks
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.wording import TASK
@@ -134,8 +135,9 @@ def _under(r: Mapping[str, Any]) -> str:
 def _gain(r: Mapping[str, Any]) -> str:
     metric = _NAMES.get(r["metric"], clean(r["metric"]).replace("_", " "))
     if r["low"] is None or r["high"] is None:
-        return f"{r['advantage']:+.2f} of {metric} (one seed, no interval)"
-    return f"{r['advantage']:+.2f} of {metric} [{r['low']:+.2f}, {r['high']:+.2f}]"
+        return f"{r['advantage']:+z.2f} of {metric} (one seed, no interval)"
+    low, high = (beside(r[k], 0.0, "+.2f") for k in ("low", "high"))
+    return f"{r['advantage']:+z.2f} of {metric} [{low}, {high}]"
 
 
 def scope(summary: Mapping[str, Any]) -> str:
@@ -165,14 +167,16 @@ def scope(summary: Mapping[str, Any]) -> str:
         text += f" for the main task, at {where}"
     if found == "FAIL":
         text += _questions(judged, summary)
-    least = [x for v in asked for x in (v.get("detectable") or {}).values()]
+    least = [(x, v) for v in asked for x in (v.get("detectable") or {}).values()]
     warned = [v for v in asked if v.get("warning")]
     if warned and found == "PASS":
         text += f"; but {clean(warned[0]['warning'])}"
         text += f" (and so at {len(warned) - 1} more)" if len(warned) > 1 else ""
     elif least and found != "FAIL":
-        text += f"; would have found {max(least):.2g}"
-        text += " at worst" if len({round(x, 3) for x in least}) > 1 else ""
+        most, v = max(least, key=lambda of: of[0])
+        asked_for = v["gate"].get("detect") or v["threshold"]
+        text += f"; would have found {beside(most, asked_for, '.2g')}"
+        text += " at worst" if len({round(x, 3) for x, _ in least}) > 1 else ""
     return f"{text}. {how}"
 
 

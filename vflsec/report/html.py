@@ -17,7 +17,7 @@ from vflsec.audit import matrix
 from vflsec.audit.controls import leaks
 from vflsec.audit.leakage import is_undefended
 from vflsec.report import coverage, figures, first, placing
-from vflsec.report.numbers import corrected, interval, number
+from vflsec.report.numbers import against, corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
 from vflsec.report.tables import MATCHING, matched
 from vflsec.report.text import clean
@@ -80,7 +80,7 @@ def render(template: str, summary: Mapping[str, Any], **more: Any) -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=lambda x: clean(x) if type(x) is str else x,
     )  # fmt: skip
-    env.filters.update(number=number, bytes=_bytes, short=_short, bounds=_bounds)
+    env.filters.update(number=number, bytes=_bytes, short=_short, bounds=_bounds, against=against)
     found, how = headline(summary)
     whole = {"tables": {}, "who": "", "when": "", "attacker": None} | dict(summary)
     shared = {

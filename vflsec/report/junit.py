@@ -12,6 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from vflsec.report.first import attacker
+from vflsec.report.numbers import against
 from vflsec.report.text import clean
 from vflsec.report.verdicts import counts, headline, title
 
@@ -83,6 +84,6 @@ def _body(v: Mapping[str, Any]) -> str:
     for name in ("value", "low", "high", "threshold", "n", "attack", "adversary", "phase", "split"):
         value = v[name]
         if value not in (None, ""):
-            shown = f"{value:.4f}" if isinstance(value, float) else clean(value)
+            shown = against(v, name) if name in ("value", "low", "high") else clean(value)
             lines.append(f"{'seeds' if name == 'n' else name}: {shown}")
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from vflsec.audit import matrix
 from vflsec.report import first
 from vflsec.report.coverage import gaps
 from vflsec.report.figures import points
-from vflsec.report.numbers import corrected, interval, number
+from vflsec.report.numbers import against, corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
 from vflsec.report.tables import MATCHING, matched
 from vflsec.report.text import markdown as esc
@@ -49,10 +49,10 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         lines += ["| verdict | gate | where | value | bounds | why |",
                   "|---|---|---|---:|---|---|"]  # fmt: skip
         for v in summary["gates"]:
-            bounds = f"{number(v['low'])} to {number(v['high'])}"
+            bounds = f"{against(v, 'low')} to {against(v, 'high')}"
             cells = (
                 f"{_MARK[v['verdict']]} {v['verdict']}", esc(v["label"]), esc(point_of(v)),
-                number(v["value"]), bounds, esc(v["reason"]),
+                against(v, "value"), bounds, esc(v["reason"]),
             )  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")

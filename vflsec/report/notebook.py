@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vflsec.audit import result
 from vflsec.report import first
 from vflsec.report.coverage import gaps
-from vflsec.report.numbers import interval, number
+from vflsec.report.numbers import against, interval, number
 from vflsec.report.text import clean
 from vflsec.report.verdicts import beyond, headline, place, point_of
 
@@ -84,8 +84,8 @@ def html_of(summary: Mapping[str, Any]) -> str:
             _table(
                 ("verdict", "gate", "where", "value", "bounds", "why"),
                 [
-                    (v["verdict"], v["label"], point_of(v), number(v["value"]),
-                     f"{number(v['low'])} to {number(v['high'])}", v["reason"])
+                    (v["verdict"], v["label"], point_of(v), against(v, "value"),
+                     f"{against(v, 'low')} to {against(v, 'high')}", v["reason"])
                     for v in summary["gates"]
                 ],
             )

@@ -5,23 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["corrected", "interval", "number"]
+from vflsec.audit.beside import beside
+
+__all__ = ["against", "corrected", "interval", "number"]
 
 
-def number(value: float | None, sign: bool = False) -> str:
-    """Three decimals, or a dash where there is no number."""
+def number(value: float | None, sign: bool = False, limit: float | None = None) -> str:
+    """Three decimals, or a dash where there is no number.
+
+    Args:
+        value: what to print.
+        sign: print a plus, too.
+        limit: what the value is compared with; then it has the digits that this takes.
+    """
     if value is None:
         return "-"
-    return f"{value:+.3f}" if sign else f"{value:.3f}"
+    spec = "+.3f" if sign else ".3f"
+    return format(value, spec.replace(".", "z.")) if limit is None else beside(value, limit, spec)
+
+
+def against(verdict: Mapping[str, Any], name: str) -> str:
+    """The value or a bound of a verdict, with digits that put it on its side of the limit."""
+    return number(verdict[name], limit=verdict["threshold"])
 
 
 def interval(row: Mapping[str, Any], name: str, sign: bool = False) -> str:
-    """``0.871 [0.850, 0.892]``; without bounds where there are none."""
+    """``0.871 [0.850, 0.892]``; without bounds where there are none.
+
+    What has a sign is compared with 0, so its bounds stand on the right side of that.
+    """
     text = number(row.get(name), sign)
     low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
     if row.get(name) is None or low is None or high is None:
         return text
-    return f"{text} [{number(low, sign)}, {number(high, sign)}]"
+    zero = 0.0 if sign else None
+    return f"{text} [{number(low, sign, zero)}, {number(high, sign, zero)}]"
 
 
 def corrected(row: Mapping[str, Any]) -> str:

@@ -118,7 +118,7 @@ def beyond(summary: Mapping[str, Any]) -> list[str]:
                     of[name] = p
     out = []
     for dataset, of in worst.items():
-        said = [f"{n} ({p['advantage']:+.2f} by {clean(p['attack'])})" for n, p in of.items()]
+        said = [f"{n} ({p['advantage']:+z.2f} by {clean(p['attack'])})" for n, p in of.items()]
         out.append(f"{clean(dataset)}: {_some(said, ', ')}")
     return out
 
