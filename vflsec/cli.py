@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ EXIT_CODES = {
     130: "interrupted; the same command resumes",
 }
 """What each exit code means, in the words of the README."""
+_INTERRUPTED = 130
 
 app = typer.Typer(
     name="vflsec",
@@ -131,6 +133,7 @@ def audit(
 
     Example: vflsec audit quickstart --seeds 3 --out out/first
     """
+    _end_in_order()
     with importing():
         from vflsec.engine.decide import run_until_decided
         from vflsec.engine.run import Interrupted, run_audit
@@ -139,7 +142,6 @@ def audit(
     from vflsec.reporter import Reporter
 
     console = console_for()
-    _end_in_order()
     try:
         how: dict[str, Any] = {
             "seeds": seeds, "attacker": attacker, "device": device, "jobs": jobs,
@@ -155,18 +157,20 @@ def audit(
         else:
             result = run_until_decided(scenario, out, most=until_decided, progress=progress, **how)
     except Interrupted as stop:
-        again = " ".join(["vflsec", *[a for a in sys.argv[1:] if a != "--fresh"]])
-        typer.echo(
+        again = shlex.join(["vflsec", *[a for a in sys.argv[1:] if a != "--fresh"]])
+        raise _Stopped(
             f"Interrupted: {stop.done} of {stop.total} trainings are stored in {stop.folder}. "
-            f"The same command goes on from there: {again}",
-            err=True,
-        )
-        raise typer.Exit(130) from None
+            f"The same command goes on from there: {again}"
+        ) from None
     print_summary(result.summary, console)
     print_results(result.folder, console)
     tell_github(result.summary)
     print_last(result.summary, console)
     raise typer.Exit(result.exit_code)
+
+
+class _Stopped(Exception):
+    """An audit was interrupted, and this says how to go on."""
 
 
 def _end_in_order() -> None:
@@ -405,11 +409,15 @@ def _run(args: list[str], show_traceback: bool) -> int:
     command = typer.main.get_command(app)
     try:
         code = command.main(args=args, prog_name="vflsec", standalone_mode=False)
+        if code == _INTERRUPTED:  # the parser caught it, and said nothing
+            return fail("Interrupted.", code, False)
         return code if isinstance(code, int) else 0
+    except _Stopped as told:
+        return fail(str(told), _INTERRUPTED, False)
     except VflsecError as error:
         return fail(f"error: {error}", 2, show_traceback)
     except (KeyboardInterrupt, typer.Abort):
-        return fail("Interrupted.", 130, False)
+        return fail("Interrupted.", _INTERRUPTED, False)
     except SystemExit as stop:  # the parser raises none: code of the user's did
         where = last_place(stop)
         return fail(

@@ -202,6 +202,31 @@ def test_an_interrupted_audit_is_130_and_says_how_to_go_on(
     assert f"The same command goes on from there: vflsec audit {scenario}\n" in vflsec.err
 
 
+def test_an_interrupt_while_planning_is_said_too(
+    vflsec: Cli, scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 130 came without a word: the parser catches the interrupt."""
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "make_plan", stop)
+    assert vflsec("audit", scenario, "--out", tmp_path / "out") == 130
+    assert vflsec.err == "Interrupted.\n"
+
+
+def test_the_command_to_go_on_with_is_quoted(
+    vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(call: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["vflsec", "audit", "my case.toml", "--set", "x=[1, 2]"])
+    trainer.before = stop
+    assert vflsec("audit", scenario, "--out", tmp_path / "out") == 130
+    assert vflsec.err.endswith("from there: vflsec audit 'my case.toml' --set 'x=[1, 2]'\n")
+
+
 def test_thresholds_on_the_command_line_replace_those_of_the_scenario(
     vflsec: Cli, scenario: Path, tmp_path: Path
 ) -> None:

@@ -221,6 +221,25 @@ def test_a_cohort_is_cut_until_every_worker_has_some(works: list[Work]) -> None:
     assert few([whole] * 4, 32, 2) == 32
 
 
+def test_processes_that_are_stopped_leave_no_broken_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C under --jobs 2 printed a traceback of loky's thread after the message."""
+    broken: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", broken.append)
+    pool = pools.Processes(2)
+    executor = pool.executor()
+    assert executor.submit(os.getpid).result(timeout=120) != os.getpid()  # workers are there
+    futures = [executor.submit(time.sleep, 60) for _ in range(12)]
+    manager = next(t for t in threading.enumerate() if t.name == "ExecutorManagerThread")
+    time.sleep(0.5)
+    pool.stop()
+    manager.join(timeout=60)
+    assert not manager.is_alive()
+    assert broken == []
+    assert all(f.done() for f in futures)
+
+
 @pytest.mark.parametrize(
     "where",
     ["dask", "dask://", "local:0", "local:", "local:x", "ssh://a:1", "a:1", "ray://",

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
+from queue import Empty
 from typing import Any
 
 from vflsec.errors import ConfigError, VflsecError
@@ -73,8 +75,13 @@ class Processes(Pool):
         return self._executor  # type: ignore[no-any-return]
 
     def stop(self) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, kill_workers=True)
+        if self._executor is None:
+            return
+        # loky drops what waits and keeps the numbers of it; its thread looks one up and dies
+        with suppress(Empty, AttributeError):
+            while True:
+                self._executor._work_ids.get_nowait()
+        self._executor.shutdown(wait=False, kill_workers=True)
 
 
 class Dask(Pool):
