@@ -59,6 +59,25 @@ def test_a_killed_audit_leaves_no_earlier_verdict(tmp_path: Path) -> None:
     assert all((out / name).is_file() for name in said)
 
 
+def test_killed_between_its_files_a_judgement_leaves_none_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the gate was edited, so nothing trains: the summary said FAIL, the old report PASS."""
+    from vflsec.report import outputs
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    assert go(Planted(LEAKS), "audit", scenario(tmp_path, "case", LAX), "--out", out) == 0
+    monkeypatch.setattr(outputs, "write_reports", killed)
+    assert go(Planted(LEAKS), "audit", scenario(tmp_path, "case", STRICT), "--out", out) == 130
+    said = json.loads((out / "summary.json").read_text())
+    assert [v["verdict"] for v in said["gates"]].count("FAIL") > 0
+    reports = ("report.html", "statement.html", "junit.xml", "results.sarif", "summary.md")
+    assert not any((out / name).exists() for name in reports)
+
+
 def test_a_search_for_settings_that_is_killed_leaves_none_either(tmp_path: Path) -> None:
     """All trainings of the audit itself are there; those of `--attacker strong` are not."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vflsec.engine.folder import withdraw
 from vflsec.engine.store import Store
 from vflsec.report.notebook import Audit
 
@@ -47,6 +48,8 @@ def judge(
     summary |= {"complete": complete, "exit_code": code, "shard": shard}
     summary["command"] = here(summary, store.folder)
     if export:
+        if not partial:  # killed in between, no report stands beside another one's summary
+            withdraw(store.folder)
         write_exports(store.folder, str(record["scenario_toml"]), evaluation.frame, summary)
         if not partial:
             write_reports(store.folder, summary)
