@@ -45,6 +45,8 @@ __all__ = [
 
 T = TypeVar("T")
 _OURS = "vflsec"
+CHECKOUT = Path(__file__).parents[1].joinpath("pyproject.toml").is_file()
+"""Whether vflsec runs from a checkout, whose files change while its version stays."""
 TIMEOUT = "took longer than its timeout"
 _LONGEST = 1e8  # seconds, three years; the system's clock takes no more than so many
 _EXIT = os._exit
@@ -53,6 +55,7 @@ _bases: dict[str, None] = {}  # folders of scenarios, the last one told at the e
 _known: dict[
     str, str
 ] = {}  # modules from elsewhere by name, and their source's hash when first seen
+_ours: dict[str, str] = {}  # the same of components in a checkout
 
 
 def importable(base: Path) -> None:
@@ -99,11 +102,12 @@ def source_key(modules: Iterable[str]) -> str:
     """Hash of the source of these modules and of what they import from their own surroundings.
 
     That is: modules of the same package, and modules that lie in the same folder unless it is one
-    where packages are installed. Nothing is imported to find them.
+    where packages are installed; of vflsec's own, those of the same folder. Nothing is imported to
+    find them.
 
     Args:
-        modules: import paths; those of vflsec and of the standard library do not count, for the
-            package's version stands for them.
+        modules: import paths; those of the standard library do not count, and of vflsec only in a
+            checkout, for elsewhere the package's version stands for them.
 
     Returns:
         24 hexadecimal digits, "" if nothing counts.
@@ -114,7 +118,7 @@ def source_key(modules: Iterable[str]) -> str:
     files: dict[str, Path] = {}
     for module in modules:
         top = module.partition(".")[0]
-        if top and top != _OURS and top not in sys.stdlib_module_names:
+        if top and top not in sys.stdlib_module_names and (top != _OURS or CHECKOUT):
             _follow(module, files)
     if not files:
         return ""
@@ -126,14 +130,16 @@ def source_key(modules: Iterable[str]) -> str:
 
 def _follow(module: str, files: dict[str, Path]) -> None:
     top = module.partition(".")[0]
-    start = _find(top)
+    scope = module.rpartition(".")[0] if top == _OURS else top
+    start = None if top == _OURS else _find(top)
     root = None if start is None else _folder(start)
     todo = [module]
     while todo:
         name = todo.pop()
         if name in files or not name:
             continue
-        if name.partition(".")[0] != top and root is None:
+        inside = f"{name}.".startswith(f"{scope}.")
+        if not inside and root is None:
             continue
         spec = _find(name)
         placed = spec is not None and spec.has_location and spec.origin
@@ -142,7 +148,7 @@ def _follow(module: str, files: dict[str, Path]) -> None:
             todo.append(name.rpartition(".")[0])  # a folder without __init__.py
         if spec is None or origin is None or not origin.is_file():
             continue
-        if name.partition(".")[0] != top and root not in origin.parents:
+        if not inside and root not in origin.parents:
             continue
         files[name] = origin
         todo.append(name.rpartition(".")[0])
@@ -167,7 +173,8 @@ def _find(name: str) -> ModuleSpec | None:
     for part in name.split("."):
         whole = f"{whole}.{part}" if whole else part
         try:
-            found = PathFinder.find_spec(whole, path)
+            # by its last part alone: a folder without __init__.py asks for its parent in memory
+            found = PathFinder.find_spec(part, path)
             if found is None and path is None:
                 found = importlib.util.find_spec(whole)  # an editable install has its own finder
         except (ImportError, ValueError, OSError):
@@ -207,13 +214,14 @@ def _hash(name: str, path: Path) -> str:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from None
     key = f"{name}\0{path}"
     loaded = getattr(sys.modules.get(name), "__file__", None)
-    if _known.setdefault(key, found) != found:
+    known = _ours if name.partition(".")[0] == _OURS else _known
+    if known.setdefault(key, found) != found:
         if loaded is not None and Path(loaded) == path:
             raise ConfigError(
                 f"{path}: has changed since this process imported it, so what would run is not "
                 "what is written there. Start a new process (in a notebook: restart the kernel)."
             )
-        _known[key] = found
+        known[key] = found
     return found
 
 

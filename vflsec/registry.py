@@ -74,7 +74,9 @@ class Entry:
 
     @property
     def code(self) -> str:
-        """Hash of source and version of what comes from elsewhere, ``""`` for our own.
+        """Hash of source and version of what comes from elsewhere.
+
+        Of our own it is ``""``, except in a checkout, where files change and the version stays.
 
         Raises:
             ConfigError: its source has changed since this process imported it.

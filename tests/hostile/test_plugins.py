@@ -158,10 +158,12 @@ def test_a_faulty_defense_ends_the_audit_with_its_place(
 
 def test_a_new_source_is_a_new_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An edited plug-in was taken for the old one: nothing was measured again."""
+    from vflsec import plugins as guarded
     from vflsec.config.scenario import load_scenario
     from vflsec.plan.planner import make_plan
     from vflsec.registry import attacks
 
+    monkeypatch.setattr(guarded, "CHECKOUT", False)
     monkeypatch.syspath_prepend(str(tmp_path))
     packaged(tmp_path, "attack", {"edited": plugins.ATTACK.format(extra="", body="pass")})
     path = tmp_path / "case.toml"
@@ -182,10 +184,67 @@ def test_a_new_source_is_a_new_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert cli.main(["check", str(path)]) == 2  # this process has imported the old one
 
 
-def test_packaged_components_have_no_code_in_their_key() -> None:
+def test_a_folder_without_init_below_a_package_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module ``pkg.sub.mine`` whose folder ``sub`` has no __init__.py ended with exit 4."""
+    from vflsec.plugins import source_key
+
+    (tmp_path / "outer_pkg" / "sub").mkdir(parents=True)
+    (tmp_path / "outer_pkg" / "__init__.py").write_text("")
+    mine = tmp_path / "outer_pkg" / "sub" / "mine.py"
+    mine.write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    first = source_key(["outer_pkg.sub.mine"])
+    assert len(first) == 24
+    mine.write_text("x = 2\n")
+    assert source_key(["outer_pkg.sub.mine"]) not in ("", first)
+
+
+def test_an_edited_component_of_a_checkout_is_a_new_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``vflsec new attack`` writes into attacks/ there: edited, it kept its earlier figures."""
+    from vflsec import plugins as guarded
+    from vflsec.config.scenario import load_scenario
+    from vflsec.plan.planner import make_plan
+    from vflsec.registry import attacks
+
+    assert guarded.CHECKOUT
+    path = tmp_path / "case.toml"
+    path.write_text(SCENARIO.format(more='[[attack]]\nname = "norm"\n'))
+    plan = make_plan(load_scenario(path))
+    assert {a.code for g in plan.groups for a in g.attacks} == {attacks.entry("norm").code}
+    assert len(attacks.entry("norm").code) == 24
+    assert all(len(c.code) == 24 for g in plan.groups for c in g.cells)
+
+    folder = tmp_path / "ours_here"
+    (folder / "attacks").mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "nn.py").write_text("x = 1\n")
+    (folder / "attacks" / "_part.py").write_text("y = 1\n")
+    mine = folder / "attacks" / "mine.py"
+    mine.write_text("from ours_here import nn\nfrom ours_here.attacks import _part\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(guarded, "_OURS", "ours_here")
+    seen = [guarded.source_key(["ours_here.attacks.mine"])]
+    (folder / "nn.py").write_text("x = 2\n")  # the core, which the version stands for
+    assert guarded.source_key(["ours_here.attacks.mine"]) == seen[0]
+    for edited in (mine, folder / "attacks" / "_part.py"):
+        edited.write_text(edited.read_text() + "z = 1\n")
+        seen.append(guarded.source_key(["ours_here.attacks.mine"]))
+    assert len({*seen, ""}) == 4
+    monkeypatch.setattr(guarded, "CHECKOUT", False)
+    assert guarded.source_key(["ours_here.attacks.mine"]) == ""
+
+
+def test_packaged_components_have_no_code_in_their_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the package is installed, its version stands for them."""
+    from vflsec import plugins as guarded
     from vflsec.cell import AttackSpec, CellSpec, digest
     from vflsec.registry import attacks, defenses
 
+    monkeypatch.setattr(guarded, "CHECKOUT", False)
     assert attacks.entry("norm").code == defenses.entry("iso").code == ""
     spec = AttackSpec("norm", {}, ("b",), timeout=7.0)
     assert spec.key == AttackSpec("norm", {}, ("b",)).key == "e63775a581e4602b1ffc51db"

@@ -99,7 +99,8 @@ def _same_here(order: _Order) -> None:
             if asked != found:
                 raise ConfigError(
                     f"{where}: the source that {what} runs differs from that of the audit. Install "
-                    "the same plug-ins, and lay the scenario's modules, on every machine."
+                    "the same plug-ins, and lay the scenario's modules, on every machine, and have "
+                    "vflsec in a checkout on all of them or on none."
                 )
 
 
