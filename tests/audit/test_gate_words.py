@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gate_rows import one, rows
 
 from vflsec.audit.gate import Gate
@@ -33,3 +35,23 @@ def test_a_pass_says_where_a_single_training_leaked_more() -> None:
     two = {"own": {"value": 0.7, "cv": 0.7}, "majority": {"value": 0.5, "cv": None}}
     own = rows(0.1, (0.2, *([0.01, -0.01] * 5)[:9]), controls=two)  # 0.3 over one, 0.1 over all
     assert "single seed" not in one(own, Gate(max=0.11)).reason
+
+
+def test_gates_that_ask_otherwise_are_called_otherwise() -> None:
+    """Four gates had one name: JUnit showed a case four times, code scanning one alert for all."""
+    asked: list[dict[str, Any]] = [
+        {}, {"split": "test"}, {"split": "train"}, {"of": "accuracy"}, {"adversary": "bank"},
+        {"phase": "train"}, {"confidence": 0.8}, {"detect": 0.05}, {"attack": "norm"},
+        {"target": "label"},
+    ]  # fmt: skip
+    labels = [Gate(max=0.1, **keys).label for keys in asked]
+    assert len({*labels}) == len(asked)
+    assert labels[0] == "advantage of any attack <= 0.1"
+    every = Gate(max=0.1, of="accuracy", adversary="bank", split="test", phase="train",
+                 confidence=0.9, detect=0.05)  # fmt: skip
+    assert every.label == (
+        "advantage in accuracy of any attack by bank on test rows after train <= 0.1 at 90%, "
+        "having found 0.05"
+    )
+    assert Gate(metric="utility", min=0.6).label == "utility >= 0.6"
+    assert Gate(max=0.1, split="test", name="mine").label == "mine"

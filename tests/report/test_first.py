@@ -19,7 +19,7 @@ from rich.console import Console
 from vflsec import cli, registry
 from vflsec.engine.record import _families
 from vflsec.report import coverage, first
-from vflsec.report.console import print_summary
+from vflsec.report.console import WIDTH, print_summary, print_verdicts
 from vflsec.report.github import workflow_commands
 from vflsec.report.html import html
 from vflsec.report.junit import junit_xml
@@ -139,6 +139,36 @@ def test_no_defense_is_the_cheapest_where_it_passes(tmp_path: Path) -> None:
     assert first.cheapest(found) == ["breast_cancer: the gate passes without a defense."]
     assert [r["strength"] for r in found["grid"] if r["cheapest"]] == [0.0]
     assert found["grid"][0]["utility_drop"] == 0.0
+
+
+def test_what_one_training_costs_is_not_said_of_another(tmp_path: Path) -> None:
+    """splitnn failed, and "the gate passes without a defense" was said, for fedbcd leaks little.
+
+    The terminal printed the same line for the gate at either training.
+    """
+
+    class Two(Planted):
+        def _cell(self, cell: Any, attacks: Any) -> Any:
+            little = dict.fromkeys(LEAKY, 0.05)
+            self.advantage = LEAKY if cell.algorithm == "splitnn" else little
+            return super()._cell(cell, attacks)
+
+    both = 'algorithm=[{name="splitnn",epochs=2},{name="fedbcd",epochs=2}]'
+    found = audited(tmp_path, Two(LEAKY, SEALED), gate(max=0.1), set=[both]).summary
+    at = "breast_cancer trained by"
+    splitnn, fedbcd = first.cheapest(found)
+    assert splitnn.startswith(f"{at} splitnn: iso 5 already passes the gate, costs 0.0")
+    assert fedbcd == f"{at} fedbcd: the gate passes without a defense."
+    (leak, *_) = first.answers(found)
+    assert leak.startswith(f"{at} splitnn, without a defense, leaks: ")
+    printed = io.StringIO()
+    print_verdicts(found["gates"], Console(file=printed, width=WIDTH))
+    said = [x for x in printed.getvalue().splitlines() if x.startswith(("PASS", "FAIL"))]
+    where = [line.partition("0.1 ")[2].strip() for line in said]
+    assert where == [
+        "(breast_cancer, splitnn, iso 0)", "(breast_cancer, splitnn, iso 5)",
+        "(breast_cancer, fedbcd, iso 0)", "(breast_cancer, fedbcd, iso 5)",
+    ]  # fmt: skip
 
 
 def test_a_reference_is_no_cure_and_no_failure(tmp_path: Path) -> None:

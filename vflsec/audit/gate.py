@@ -45,6 +45,7 @@ PLANNED = "planned"
 MIN_SEEDS, MIN_ROWS = 3, 20
 """The least evidence that a PASS on an attack's figure rests on."""
 LEAST_CONFIDENCE = 0.8
+USUAL = 0.95
 _PLACE = ("dataset", "algorithm", "defense", "strength")
 
 
@@ -89,7 +90,7 @@ class Gate:
     defense: str = "*"
     strength: float | None = None
     of: str = ""
-    confidence: float = 0.95
+    confidence: float = USUAL
     detect: float | None = None
     name: str = ""
 
@@ -137,17 +138,23 @@ class Gate:
 
     @property
     def label(self) -> str:
-        """The name, or what is asked: ``advantage of direction <= 0.05``."""
+        """The name, or all that is asked but where: ``advantage of direction <= 0.05``."""
         if self.name:
             return self.name
         sign = "<=" if self.max is not None else ">="
         kind = "attack" if self.target == "*" else f"{self.target} attack"
-        who = (
-            ""
-            if self.metric in (*TASK, "epsilon_lower")
-            else f" of {f'any {kind}' if self.attack == '*' else self.attack}"
-        )
-        return f"{self.metric}{who} {sign} {self.threshold:g}"
+        who = f" in {self.of}" if self.of else ""
+        if self.metric not in (*TASK, "epsilon_lower"):
+            who += f" of {f'any {kind}' if self.attack == '*' else self.attack}"
+        who += "".join(
+            said.format(asked)
+            for said, asked in ((" by {}", self.adversary), (" on {} rows", self.split),
+                                (" after {}", self.phase))
+            if asked != "*"
+        )  # fmt: skip
+        sure = "" if self.confidence == USUAL else f" at {100 * self.confidence:g}%"
+        found = "" if self.detect is None else f", having found {self.detect:g}"
+        return f"{self.metric}{who} {sign} {self.threshold:g}{sure}{found}"
 
     @property
     def must_find(self) -> float:

@@ -42,7 +42,7 @@ def grid(
     Returns:
         a row for each point that as many gates select as any of its data set: the point,
         ``gates`` and ``passed`` (how many), ``utility_drop`` with its bounds, and ``cheapest``: it
-        meets all, and of those that do on this data set it costs the least (the weakest of equals).
+        meets all, and of the training's points that do it costs the least (the weakest of equals).
     """
     verdicts = gates.judge(points, [replace(g, strength=None) for g in asked], alive, doses)
     found: dict[tuple[Any, ...], list[str]] = defaultdict(list)
@@ -60,12 +60,16 @@ def grid(
     out = [
         _row(key, of, drops.get(key, {})) for key, of in found.items() if len(of) == most[key[0]]
     ]
-    for dataset in dict.fromkeys(r["dataset"] for r in out):
-        good = [r for r in out if r["dataset"] == dataset and r["passed"] == r["gates"]]
+    for training in dict.fromkeys(map(_training, out)):
+        good = [r for r in out if _training(r) == training and r["passed"] == r["gates"]]
         known = [r for r in good if r["utility_drop"] is not None]
         if known:
             min(known, key=lambda r: (r["utility_drop"], r["strength"] or 0.0))["cheapest"] = True
     return out
+
+
+def _training(r: Mapping[str, Any]) -> tuple[str, str]:
+    return r["dataset"], r["algorithm"]
 
 
 def _row(key: tuple[Any, ...], verdicts: Sequence[str], r: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
 from vflsec.report.tables import print_tables
 from vflsec.report.text import clean
-from vflsec.report.verdicts import beyond, headline, unfinished
+from vflsec.report.verdicts import beyond, headline, point_of, unfinished
 from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = [
@@ -211,8 +211,9 @@ def print_verdicts(verdicts: Sequence[Mapping[str, Any]], console: Console) -> N
     """Every gate with its verdict, point and reason."""
     if verdicts:
         console.print(Text("\nGates", style="bold"))
+    several = len({v["algorithm"] for v in verdicts if v["algorithm"]}) > 1
     for v in verdicts:
-        point = ", ".join(x for x in (v["dataset"], _point(v)) if x)
+        point = point_of(v if several else {**v, "algorithm": ""})
         body = Text(v["label"] + (f" ({point})" if point else ""))
         body.append(f"\n{v['reason']}", style="dim")
         console.print(_item(f"{v['verdict']:<13}", body, _STYLE.get(v["verdict"], "")))
@@ -225,10 +226,6 @@ def _item(head: str, body: Text, style: str = "") -> Table:
     table.add_column()
     table.add_row(Text(head, style=style), body)
     return table
-
-
-def _point(verdict: Mapping[str, Any]) -> str:
-    return _strength(verdict) if verdict.get("defense") else ""
 
 
 def judged_line(record: Mapping[str, Any], edited: Path | None, folder: Path) -> str:

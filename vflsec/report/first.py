@@ -89,6 +89,7 @@ def answers(summary: Mapping[str, Any]) -> list[str]:
     found = summary.get("leaks")
     found = matrix.leaks(summary["points"], level) if found is None else found
     out = []
+    attacked = [p for p in summary["points"] if p["attack"]]
     for dataset in dict.fromkeys(p["dataset"] for p in summary["points"]):
         here = [r for r in found if r["dataset"] == dataset]
         sure = sorted(
@@ -98,9 +99,9 @@ def answers(summary: Mapping[str, Any]) -> list[str]:
             out.append(f"{clean(dataset)}: no attack gave a figure, so nothing is known.")
         for r in sure:
             out.append(
-                f"{_under(r)}, leaks: the {clean(matrix.secret(r))} to {clean(r['adversary'])}, "
-                f"{_gain(r)} above its own means ({clean(r['attack'])}, the strongest of "
-                f"{r['tried']})."
+                f"{_under(r, attacked)}, leaks: the {clean(matrix.secret(r))} to "
+                f"{clean(r['adversary'])}, {_gain(r)} above its own means ({clean(r['attack'])}, "
+                f"the strongest of {r['tried']})."
             )
         rest = [r for r in here if r not in sure and r["advantage"] is not None]
         if rest:
@@ -127,9 +128,9 @@ def _alone(r: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
     )
 
 
-def _under(r: Mapping[str, Any]) -> str:
-    bare = is_undefended(r)
-    return f"{clean(r['dataset'])}, {'without a defense' if bare else f'with {place(r)}'}"
+def _under(r: Mapping[str, Any], points: Iterable[Mapping[str, Any]] = ()) -> str:
+    bare, where = is_undefended(r), _where(r["dataset"], r["algorithm"], points)
+    return f"{where}, {'without a defense' if bare else f'with {place(r)}'}"
 
 
 def _gain(r: Mapping[str, Any]) -> str:
@@ -203,11 +204,12 @@ def _count(n: int, what: str) -> str:
 
 
 def cheapest(summary: Mapping[str, Any]) -> list[str]:
-    """For each data set the least costly point of the grid that meets every gate, in a sentence."""
+    """For each training the least costly point of the grid that meets every gate, in a sentence."""
     out = []
     rows = summary.get("grid") or []
-    for dataset in dict.fromkeys(r["dataset"] for r in rows):
-        here = [r for r in rows if r["dataset"] == dataset]
+    for dataset, algorithm in dict.fromkeys((r["dataset"], r["algorithm"]) for r in rows):
+        here = [r for r in rows if (r["dataset"], r["algorithm"]) == (dataset, algorithm)]
+        where = _where(dataset, algorithm, rows)
         best = next((r for r in here if r["cheapest"]), None)
         several = f"all {here[0]['gates']} gates" if here[0]["gates"] > 1 else "the gate"
         if here[0]["gates"] == 2:
@@ -217,26 +219,27 @@ def cheapest(summary: Mapping[str, Any]) -> list[str]:
             if not good and all(is_undefended(r) for r in here):
                 fails = "do not all pass" if here[0]["gates"] > 1 else "does not pass"
                 gates = "the gates" if here[0]["gates"] > 1 else "the gate"
-                out.append(f"{clean(dataset)}: {gates} {fails}, and no defense was tried.")
+                out.append(f"{where}: {gates} {fails}, and no defense was tried.")
             elif not good:
-                out.append(
-                    f"{clean(dataset)}: no strength of the grid ({_points(here)}) passes {several}."
-                )
+                out.append(f"{where}: no strength of the grid ({_points(here)}) passes {several}.")
             else:
-                out.append(
-                    f"{clean(dataset)}: {_points(good)} passes {several}; the cost was not "
-                    "measured."
-                )
+                out.append(f"{where}: {_points(good)} passes {several}; the cost was not measured.")
         elif is_undefended(best):
-            out.append(f"{clean(dataset)}: {several} pass{_es(several)} without a defense.")
+            out.append(f"{where}: {several} pass{_es(several)} without a defense.")
         else:
             low, high = best["utility_drop_low"], best["utility_drop_high"]
             sure = "" if low is None or high is None else f" [{number(low)}, {number(high)}]"
             out.append(
-                f"{clean(dataset)}: {place(best)} already passes {several}, costs "
+                f"{where}: {place(best)} already passes {several}, costs "
                 f"{number(best['utility_drop'])}{sure} of utility."
             )
     return out
+
+
+def _where(dataset: str, algorithm: str, rows: Iterable[Mapping[str, Any]]) -> str:
+    """The data set, and what trains on it where several do."""
+    several = len({r["algorithm"] for r in rows if r["dataset"] == dataset}) > 1
+    return f"{clean(dataset)} trained by {clean(algorithm)}" if several else clean(dataset)
 
 
 def _es(what: str) -> str:
@@ -368,7 +371,7 @@ def _limit(gate: Mapping[str, Any]) -> list[str]:
 def _cure(dataset: str, summary: Mapping[str, Any]) -> Step:
     """The point that passes where the deployed one does not, or how to look for one."""
     rows = [r for r in summary.get("grid") or [] if r["dataset"] == dataset]
-    best = next((r for r in rows if r["cheapest"]), None)
+    best = min((r for r in rows if r["cheapest"]), key=lambda r: r["utility_drop"], default=None)
     where = clean(dataset) or "the data"
     if best is not None and best["defense"] != "none" and best["strength"]:
         failed = (v for v in summary["gates"] if v["verdict"] == "FAIL")
