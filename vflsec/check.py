@@ -83,7 +83,13 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:
 
 
 def nearest(value: Any, options: Iterable[Any]) -> str:
-    """``Did you mean 'x'?`` or the empty string."""
+    """``Did you mean 'x'?`` or the empty string; what is written alike but for case comes first."""
     names = [o for o in options if isinstance(o, str)]
-    match = difflib.get_close_matches(str(value), names, n=1, cutoff=0.6)
+    alike = [n for n in names if _folded(n) == _folded(str(value)) != ""]
+    match = alike or difflib.get_close_matches(str(value), names, n=1, cutoff=0.6)
     return f"Did you mean {match[0]!r}?" if match else ""
+
+
+def _folded(name: str) -> str:
+    """A name without case, spaces and marks: ``Customer ID`` is ``customer_id``."""
+    return "".join(c for c in name.casefold() if c.isalnum())

@@ -22,6 +22,7 @@ from vflsec import check
 from vflsec.data import guess_roles
 from vflsec.data.classes import is_quantity
 from vflsec.data.layout import Reader
+from vflsec.data.reading import listed
 from vflsec.data.remarks import told
 from vflsec.data.split import LEAST, present_rows, row_sets
 from vflsec.draft_text import scenario_text
@@ -236,10 +237,12 @@ def _holder(frames: Mapping[str, Frame], wishes: Wishes) -> str:
         holders = [p for p, f in frames.items() if label in f.columns]
         if len(holders) != 1:
             where = " and ".join(str(frames[p].path) for p in holders) or "no table"
-            how = check.nearest(label, every) if not holders else (
+            how = (
                 "Rename it in the tables of those who do not hold the labels; if it is a copy of "
                 "them, leave it out there."
-            )  # fmt: skip
+            )
+            if not holders:
+                how = check.nearest(label, every) or f"There are: {listed(every)}."
             raise ConfigError(
                 f"{wishes.name('label')} must be a column of exactly one table, got {label!r}, "
                 f"which is in {where}. {how}".rstrip()
@@ -286,7 +289,8 @@ def _ids(
         return matched, True
     raise ConfigError(
         f"{wishes.who}: several tables need {wishes.flag('id')}, the column that links their rows; "
-        "no column is in every table with another value in every row. Where it is called otherwise "
+        "no column is in every table with another value in every row."
+        f"{guess_roles.nearly_id(frames, wishes.labels)} Where it is called otherwise "
         f"in each: {_id_options(frames, wishes)}."
     )
 
@@ -388,7 +392,7 @@ def _settled(source: Source, wishes: Wishes, notes: list[str]) -> dict[str, Any]
     enough = [c for c in size if c not in rare]
     what = ", ".join(f"{c!r} {size[c]}" for c in rare[:8]) + (" ..." if len(rare) > 8 else "")
     if not wishes.rare:
-        held = "" if bool(everyone.all()) else " that all tables hold"
+        held = "" if bool(everyone.all()) else f" of the {everyone.sum()} that all tables hold"
         raise DataError(
             f"{wishes.who}: each class must have at least {_ENOUGH} rows{held}, got {what}. Add "
             f"{wishes.option('rare', 'merge')} (they become one class), "

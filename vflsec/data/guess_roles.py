@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -10,7 +11,9 @@ import pyarrow.compute as pc
 
 from vflsec.data.reading import Frame, numbers, texts
 
-__all__ = ["id_column", "label_twins", "matching_ids", "split_column", "sure_ids"]
+__all__ = [
+    "id_column", "label_twins", "matching_ids", "nearly_id", "split_column", "sure_ids",
+]  # fmt: skip
 
 _IDS = re.compile(
     r"(?i:(^|[_\s.-])(id|uuid|guid|key|index)$|^(row|record)_?(no|nr|number)$)|(?<=[a-z])(Id|ID)$"
@@ -91,13 +94,36 @@ def _unique(frame: Frame, name: str) -> bool:
     return found.null_count == 0 and len(found) > 1 and distinct == len(found)
 
 
+def nearly_id(frames: Mapping[str, Frame], labels: Sequence[str]) -> str:
+    """Which column would be the id but for some rows, and which these are, in a sentence or ''."""
+    first, *others = frames.values()
+    for name in first.columns:
+        if name in labels or not all(name in f.columns for f in others):
+            continue
+        faults = []
+        for frame in frames.values():
+            values = [v for v in texts(frame.columns[name]).to_pylist() if v is not None]
+            value, count = Counter(values).most_common(1)[0] if values else ("", 0)
+            if len(set(values)) < frame.rows / 2:
+                break
+            if count > 1:
+                faults.append(f"{frame.path} has {value!r} in {count} rows")
+            elif len(values) < frame.rows:
+                faults.append(f"{frame.path} has none in {frame.rows - len(values)} rows")
+        else:
+            return f" {name!r} is nearly that, but {', '.join(faults)}: correct these." * bool(
+                faults
+            )
+    return ""
+
+
 def label_twins(frame: Frame, label: str, roles: Sequence[str]) -> list[str]:
     """Columns that give the label away by themselves: another form of it, so no feature.
 
-    Every value goes with one label only, although there are few values and a label has many rows.
+    Every value goes with one label only, although there are few values and many rows with a label.
     """
     given = texts(frame.columns[label]).to_pylist()
-    classes = set(given) - {None}
+    classes, labelled = set(given) - {None}, sum(y is not None for y in given)
     out = []
     for name, array in frame.columns.items():
         if name == label or name in roles or _continuous(array):
@@ -108,7 +134,7 @@ def label_twins(frame: Frame, label: str, roles: Sequence[str]) -> list[str]:
                 of.setdefault(value, set()).add(y)
             if len(of) > _FEW:
                 break
-        few = 2 <= len(of) <= min(_FEW, max(len(given) // 10, 2))
+        few = 2 <= len(of) <= min(_FEW, labelled // 10)
         if few and len(classes) > 1 and all(len(ys) == 1 for ys in of.values()):
             out.append(name)
     return out

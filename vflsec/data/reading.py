@@ -197,7 +197,11 @@ def _csv(
         try:
             raw = gunzip(path, raw, limits)
         except (OSError, EOFError, zlib.error) as error:
-            raise data_error(path, "table", "be a gzip file", f"{error}") from None
+            raise data_error(
+                path, "table", "be a gzip file", f"{error}",
+                "If it is text as it stands, name it .csv.",
+            ) from None  # fmt: skip
+    _refuse_binary(path, raw)
     text, dialect = decode(path, raw, dialect)
     text, dialect = detect(text, dialect)
     what = f"text separated by {dialect.separator!r}"
@@ -233,12 +237,29 @@ def _csv(
     return table, dialect, "\0" not in text
 
 
+_BINARY = {
+    b"PAR1": ("a Parquet file", "Name it .parquet."),
+    b"\x1f\x8b": ("a gzip file", "Name it .csv.gz."),
+    b"PK\x03\x04": ("a zip archive or an Excel workbook", "Unpack it, or export it as CSV."),
+    b"\xd0\xcf\x11\xe0": ("an Excel workbook", "Export it as CSV."),
+}
+
+
+def _refuse_binary(path: Path, raw: bytes) -> None:
+    """Name what is no text, before it is taken for text in another encoding."""
+    for start, (what, remedy) in _BINARY.items():
+        if raw.startswith(start):
+            raise data_error(path, "table", "be text", what, remedy)
+
+
 def _parquet(path: Path, raw: bytes, limits: Limits) -> pa.Table:
     try:
         return parquet_table(path, raw, limits)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         first = (str(error).splitlines() or ["damaged"])[0].rstrip(".")[:200]
-        raise data_error(path, "table", "be a Parquet file", first) from None
+        raise data_error(
+            path, "table", "be a Parquet file", first, "If it is text, name it .csv."
+        ) from None
 
 
 def _check_names(path: Path, names: list[str]) -> None:
@@ -262,9 +283,11 @@ def _check_names(path: Path, names: list[str]) -> None:
             )
     twice = [n for n, k in Counter(names).items() if k > 1]
     if twice:
-        raise data_error(
-            path, "each column name", "appear once", f"{listed(twice)} twice", "Rename one."
-        )
+        values = all(re.fullmatch(r"[-+]?[0-9]+([.,][0-9]+)?", n.strip()) for n in names)
+        remedy = "Rename one."
+        if values:
+            remedy = "These are numbers: if the file has no line of names, write one before them."
+        raise data_error(path, "each column name", "appear once", f"{listed(twice)} twice", remedy)
 
 
 def _plain(path: Path, name: str, column: pa.ChunkedArray, sound: bool) -> pa.Array:

@@ -363,12 +363,14 @@ def _enough(source: Source, rows: Rows | Mask, least: int, where: str) -> None:
                 )
         return
     counts = np.bincount(source.y[rows], minlength=len(source.class_names))
-    for c in np.flatnonzero(counts < least):
+    rare = np.flatnonzero(counts < least)
+    for c in rare:
+        others = f", and so few of {len(rare) - 1} more" if len(rare) > 1 else ""
         raise DataError(
             f"{source.name}: class {source.class_names[c]!r} must have at least {least} rows in "
-            f"{where} (labelled and held by every party), got {counts[c]}. Merge or drop rare "
-            "classes (merge_classes, drop_classes under [data]), add rows, or change the shares of "
-            "the split."
+            f"{where} (labelled and held by every party), got {counts[c]} of {counts.sum()} such "
+            f"rows{others}. Merge or drop rare classes (merge_classes, drop_classes under [data]), "
+            "add rows, or change the shares of the split."
         )
 
 
