@@ -126,6 +126,11 @@ def test_the_order_of_sections_does_not_move_the_lines(tmp_path: Path) -> None:
         ("[data]\nname = breast", 2, "not valid TOML"),
         ("[data]\nname = 'a'\nname = 'b'", 3, "not valid TOML"),
         ("[data]\nname = 'a'\n[algorithm]\nname = 'unclosed", 4, "not valid TOML"),
+        ("[[gate]]\nmax = .1", 2, "A number has a digit before and after its point: 0.5."),
+        ("[[gate]]\nmax = 1.\nname = 'a'", 2, "A number has a digit before and after its point"),
+        ("[[gate]]\nmax = 0,1", 2, "A number has a point, not a comma: 0.5."),
+        ("[[attack]]\nprior = True  # yes", 2, "Write true and false in small letters."),
+        ("[[attack]]\nprior = yes", 2, "Strings need quotes; lists need [ ]."),
     ],
 )
 def test_syntax_errors_have_their_line(tmp_path: Path, text: str, line: int, rule: str) -> None:

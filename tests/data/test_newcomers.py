@@ -73,7 +73,7 @@ def test_init_says_what_is_nearly_the_id(told) -> None:  # type: ignore[no-untyp
 
 def test_few_labelled_rows_make_no_column_a_copy_of_the_label(told) -> None:  # type: ignore[no-untyped-def]
     """Six labels: every column "gave them away", was left out, and the party had none left."""
-    few = table("id", "a1", "y", rows=[(i, i // 3, y(i) if i < 6 else "") for i in ROWS])
+    few = table("id", "a1", "y", rows=[(i, i * 3 % 7, y(i) if i < 6 else "") for i in ROWS])
     said = told(a=few, command="init")
     assert "each class must have at least 5 rows" in said
     assert "feature" not in said

@@ -81,6 +81,41 @@ def test_the_summary_says_what_was_run_and_what_it_cost(tmp_path: Path) -> None:
     assert loaded.hash == summary["scenario_hash"]
 
 
+def test_versions_and_device_are_those_that_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an update of torch the signed page named the new one for trainings of the old."""
+    from vflsec.engine import cohort, record
+
+    real = record.versions()
+    updated = {**real, "torch": "9.9.9"}
+
+    def trainer(now: dict[str, str]) -> Any:
+        def train(*args: Any, **how: Any) -> list[Any]:
+            out = Trainer()(*args, **how)
+            for result in out:
+                result.facts = {**result.facts, "versions": now}
+            return out
+
+        return train
+
+    audit(tmp_path, trainer(real))
+    for module in (record, cohort):
+        monkeypatch.setattr(module, "versions", lambda: updated)
+    assert audit(tmp_path, trainer(updated)).summary["versions"] == real
+    more = audit(tmp_path, trainer(updated), seeds=4).summary
+    assert more["versions"] == {**real, "torch": f"{real['torch']}, 9.9.9"}
+    assert more["device"] == "cpu"
+    assert f"torch {real['torch']}, 9.9.9" in (tmp_path / "statement.html").read_text()
+    monkeypatch.setattr(record, "versions", lambda: real)
+    trained = {
+        "data": {"name": "breast_cancer"}, "algorithm": {"name": "splitnn", "epochs": 1},
+        "audit": {"seeds": 1, "references": [], "positive_control": False},
+    }  # fmt: skip
+    found = vflsec.run_audit(trained, tmp_path / "real", device="cpu").summary
+    assert found["versions"] == updated  # of the trainer, which the record knows nothing of
+
+
 def test_only_our_files_are_in_the_folder(tmp_path: Path) -> None:
     audit(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} <= set(OUR_FILES)

@@ -203,6 +203,18 @@ def _plain(source: Mapping[str, Any]) -> dict[str, Any]:
         raise ScenarioError([Problem("<scenario>", 0, "", None, f"{error}.")]) from None
 
 
+def _toml_hint(lines: Sequence[str], line: int) -> str:
+    """What is usually wrong with a value as it stands in that line."""
+    said = lines[line - 1] if 0 < line <= len(lines) else ""
+    if re.search(r"=\s*[-+]?(\.[0-9]|[0-9]+\.(\D|$))", said):
+        return "A number has a digit before and after its point: 0.5."
+    if re.search(r"=\s*[-+]?[0-9]+,[0-9]+\s*(#|$)", said):
+        return "A number has a point, not a comma: 0.5."
+    if re.search(r"=\s*(true|false)\s*(#|$)", said, re.IGNORECASE):
+        return "Write true and false in small letters."
+    return "Strings need quotes; lists need [ ]."
+
+
 def _read(path: Path, file: str) -> tuple[dict[str, Any], str, dict[KeyPath, int]]:
     try:
         text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
@@ -214,7 +226,7 @@ def _read(path: Path, file: str) -> tuple[dict[str, Any], str, dict[KeyPath, int
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
         line = int(found.group(1)) if found else text.count("\n") + 1
-        rule = f"not valid TOML: {error}. Strings need quotes; lists need [ ]."
+        rule = f"not valid TOML: {error}. {_toml_hint(text.splitlines(), line)}"
         raise ScenarioError([Problem(file, line, "", None, rule)]) from None
     except (RecursionError, ValueError) as error:
         long = None if isinstance(error, RecursionError) else re.search(r"\d{1000}", text)

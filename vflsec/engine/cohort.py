@@ -17,6 +17,7 @@ from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, victims
 from vflsec.engine.claims import claims, planned, told, verified
 from vflsec.engine.integrity import success
 from vflsec.engine.membership import Asking
+from vflsec.engine.record import versions
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.controls import Control, randomised
 from vflsec.measure.shared import SharedControls
@@ -152,11 +153,12 @@ def _now() -> tuple[float, float]:
 
 
 def _timed(results: Sequence[CellResult], started: tuple[float, float]) -> None:
-    """Give each cell its share of the time that passed, and of the time processors worked."""
+    """Give each cell its share of the time that passed, and processors worked; and versions."""
     wall, worked = (b - a for a, b in zip(started, _now(), strict=True))
     for result in results:
         result.seconds = wall / len(results)
-        result.facts = {**result.facts, "cpu_seconds": worked / len(results)}
+        made = {"cpu_seconds": worked / len(results), "versions": versions()}
+        result.facts = {**result.facts, **made}
 
 
 def _attack(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -80,6 +80,7 @@ def summary_of(
 ) -> dict[str, Any]:
     """The summary as plain values that JSON can hold (missing numbers are null)."""
     cost = costs(record, results)
+    told = [r for r in results if "versions" in r.facts]  # what they were trained with
     points = plain(_rows(evaluation.points))
     lines = dict(zip(evaluation.asked, record.get("gate_lines", []), strict=False))
     return plain(
@@ -89,8 +90,11 @@ def summary_of(
             "scenario_hash": record["scenario_hash"],
             "data": record["data"],
             "tables": record.get("tables", {}),
-            "versions": record["versions"],
-            "device": record["device"],
+            "versions": {
+                name: _several(r.facts["versions"].get(name, now) for r in told) or now
+                for name, now in record["versions"].items()
+            },
+            "device": _several(r.device for r in told) or record["device"],
             "when": record.get("when", ""),
             "who": record.get("who", ""),
             "command": record.get("command", {}),
@@ -136,6 +140,10 @@ def summary_of(
             },
         }
     )
+
+
+def _several(values: Iterable[str]) -> str:
+    return ", ".join(sorted({*values}))
 
 
 def _cpu(results: Sequence[CellResult]) -> float | None:
