@@ -26,6 +26,7 @@ from vflsec import check
 from vflsec.attack import TARGETS
 from vflsec.audit import intervals, wording
 from vflsec.audit.alive import Alive, Place, place_of
+from vflsec.audit.candidate import Candidate, mirror, single
 from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses
 from vflsec.audit.leakage import POINT, UNDEFENDED, is_undefended, rows_of
@@ -33,7 +34,7 @@ from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.reverse import reversible
 from vflsec.audit.unsettled import in_words as open_questions
 from vflsec.audit.unsettled import settled
-from vflsec.audit.wording import TASK, Candidate
+from vflsec.audit.wording import TASK
 from vflsec.cell import QUESTIONS
 
 __all__ = ["LEAST_CONFIDENCE", "MIN_ROWS", "MIN_SEEDS", "Gate", "Verdict", "exit_code", "judge",
@@ -324,7 +325,7 @@ def _candidate(
     if row["status"] != "ok" or not int(row[f"{column}_seeds"]):
         return None
     sign = 1 if gate.max is not None else -1
-    leak = Leakage.of(row) if column == "advantage" else wording.single(row, column)
+    leak = Leakage.of(row) if column == "advantage" else single(row, column)
     if leak is None:
         return None
     missing: Place = place_of(row)
@@ -344,7 +345,7 @@ def _candidate(
         else wording.gaps(gate.metric, row, leak)
         if gate.metric in TASK
         else "",
-        mirror=wording.mirror(*turned) if asked and turned is not None else None,
+        mirror=mirror(*turned) if asked and turned is not None else None,
         ranking="" if ranking is None else ranking["metric"],
     )
 

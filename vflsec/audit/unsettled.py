@@ -19,8 +19,8 @@ from vflsec.audit import intervals
 from vflsec.cell import QUESTIONS, asked
 
 if TYPE_CHECKING:
+    from vflsec.audit.candidate import Candidate
     from vflsec.audit.gate import Gate
-    from vflsec.audit.wording import Candidate
 
 __all__ = ["Unsettled", "settled", "unsettled"]
 
