@@ -1,0 +1,100 @@
+"""What a gate weighs: one attack's figure at one point, or one of the main task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vflsec.audit.controls import Against, Leakage, leaks
+
+__all__ = ["Candidate", "mirror", "single"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One attack at one point under one gate. Figures are turned so that it asks for a maximum.
+
+    Attributes:
+        row: the point.
+        leak: what is asked about, over all controls; of a plain figure, against itself alone.
+        sign: -1 where the gate asks for a minimum.
+        limit: the gate's threshold.
+        dead, thin: why it may not pass; empty if nothing is in the way.
+        mirror: the figure of the answer turned round, None where there is no such thing.
+        ranking: where the figure itself cannot be turned round, the metric that `mirror` is the
+            advantage in; '' where it is the figure's own.
+    """
+
+    row: Mapping[str, Any]
+    leak: Leakage
+    sign: int
+    limit: float
+    dead: str = ""
+    thin: str = ""
+    mirror: Against | None = None
+    ranking: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of the attack, or of the main task's metric."""
+        return str(self.row["attack"] or self.row["utility_metric"])
+
+    @property
+    def value(self) -> float:
+        """Mean over seeds, turned."""
+        return self.sign * self.leak.least.mean
+
+    @property
+    def most(self) -> float:
+        """The limit, turned like the figures."""
+        return self.sign * self.limit
+
+    @property
+    def n(self) -> int:
+        """Seeds behind the value."""
+        return self.leak.least.n
+
+    def bound(self, side: str, alpha: float) -> float | None:
+        """One-sided bound at level `alpha`, turned; None for one seed."""
+        upper = (side == "upper") == (self.sign > 0)
+        found = self.leak.upper(alpha) if upper else self.leak.lower(alpha)
+        return None if found is None else self.sign * found
+
+    def p_beyond(self) -> float:
+        """One-sided p-value of "it is within the limit"."""
+        return (self.leak.p_above if self.sign > 0 else self.leak.p_below)(self.limit)
+
+    @property
+    def mirrored(self) -> float:
+        """Mean of the answer turned round; minus infinity where there is no such thing."""
+        return -math.inf if self.mirror is None else self.mirror.mean
+
+    def turned(self, alpha: float) -> bool:
+        """Whether the answer turned round is not shown to be within the limit.
+
+        What a figure that cannot be turned round would be then, nobody knows: there it counts
+        whether the ranking turned round surely leaks.
+        """
+        if self.mirror is not None and self.ranking:
+            return leaks(self.mirror.mean, self.mirror.bound("lower", alpha))
+        high = None if self.mirror is None else self.mirror.bound("upper", alpha)
+        return high is not None and high > self.limit
+
+
+def single(row: Mapping[str, Any], column: str) -> Leakage:
+    """A plain figure of a point, as a leakage over no control but itself."""
+    return Leakage((_figures(row, column),), "")
+
+
+def mirror(row: Mapping[str, Any], column: str) -> Against | None:
+    """The figure of the answer turned round, or its advantage; None where there is none."""
+    which = "mirrored" if column == "advantage" else "turned"
+    return _figures(row, which) if int(row.get(f"{which}_seeds") or 0) else None
+
+
+def _figures(row: Mapping[str, Any], column: str) -> Against:
+    sd = row[f"{column}_sd"]
+    sd = None if sd is None or sd != sd else float(sd)
+    return Against("", None, float(row[column]), sd, int(row[f"{column}_seeds"]))
