@@ -6,7 +6,10 @@ from typing import Any
 
 from gate_rows import one, rows
 
+from vflsec.audit.candidate import Candidate
+from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.gate import Gate
+from vflsec.audit.wording import between
 
 
 def test_a_pass_says_where_controls_leave_no_room() -> None:
@@ -35,6 +38,20 @@ def test_a_pass_says_where_a_single_training_leaked_more() -> None:
     two = {"own": {"value": 0.7, "cv": 0.7}, "majority": {"value": 0.5, "cv": None}}
     own = rows(0.1, (0.2, *([0.01, -0.01] * 5)[:9]), controls=two)  # 0.3 over one, 0.1 over all
     assert "single seed" not in one(own, Gate(max=0.11)).reason
+
+
+def test_fewer_rows_than_there_are_cure_nothing() -> None:
+    """The least advantage is sure, that over another control is not: "134 rows instead of 520"."""
+    gate = Gate(max=0.1)
+    row = {"attack": "norm", "utility_metric": "auc", "n": 400}
+
+    def said(*spreads: float) -> str:
+        against = [Against(f"c{k}", 0.6, 0.15 + k / 100, sd, 3) for k, sd in enumerate(spreads)]
+        lead = Candidate(row, Leakage(tuple(against), "c0"), 1, 0.1)
+        return between(lead, 5, gate, 0.05)
+
+    assert "or about 455 target rows instead of 400." in said(0.0316)
+    assert said(0.01, 0.2).endswith("about 5 more seeds would decide it.")
 
 
 def test_gates_that_ask_otherwise_are_called_otherwise() -> None:

@@ -403,6 +403,8 @@ def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
 def _rows_instead(c: Candidate, alpha: float) -> str:
     """The other cure, where so few target rows explain the spread over seeds by themselves.
 
+    None where it is the spread against another control that keeps the gate open.
+
     The standard error of a share over n rows is at most 0.5 / sqrt(n), and that of an AUC of
     balanced classes about 0.58 / sqrt(n) (Hanley and McNeil 1982, no signal).
     """
@@ -412,4 +414,4 @@ def _rows_instead(c: Candidate, alpha: float) -> str:
     if rows < 1 or not beside.sd or not factor or beside.sd > 1.2 * 0.58 / math.sqrt(rows):
         return ""
     wanted = math.ceil(rows * (factor * beside.sd / gap) ** 2)
-    return f", or about {wanted} target rows instead of {rows}"
+    return f", or about {wanted} target rows instead of {rows}" if wanted > rows else ""
