@@ -83,10 +83,20 @@ def respelled(index: Mapping[str, pd.Index], order: Sequence[str]) -> str:
         if len(both) and len(both) >= RESPELLED * min(len(first), len(index[p])):
             said.append(
                 f"{len(both)} ids of {order[0]} and {p} differ only in case or leading zeros, as "
-                f"{mine[both[0]]!r} and {its[both[0]]!r}; they are not the same. If they are of "
-                "the same rows, write them alike in both tables, as text: spreadsheets drop zeros."
+                f"{_masked(mine[both[0]])!r} and {_masked(its[both[0]])!r} would (9 and x are any "
+                "digits and letters); they are not the same. If they are of the same rows, write "
+                "them alike in both tables, as text: spreadsheets drop zeros."
             )
     return " ".join(said)
+
+
+def _masked(text: str) -> str:
+    """An id with leading zeros and case only, for reports that others read."""
+    zeros = text[: len(text) - len(text.lstrip("0"))] if text.strip("0") else ""
+    rest = text[len(zeros) :]
+    return zeros + "".join(
+        "9" if c.isdigit() else "X" if c.isupper() else "x" if c.isalpha() else c for c in rest
+    )
 
 
 def _folded(ids: pd.Index) -> pd.Series:
