@@ -36,5 +36,5 @@ def test_scenario_of_the_readme_plans(root: Path, tables: Path) -> None:
     audited = [g for g in plan.groups if g.role == "audit"]
     assert sum(len(g.cells) for g in audited) == 4 * 5
     assert audited[0].data.parties == ("shop", "bank")
-    assert [a.name for a in audited[0].attacks] == ["direction"]
+    assert [a.name for a in audited[0].attacks] == ["direction", "gradient_completion"]
     assert plan.refused == ()
