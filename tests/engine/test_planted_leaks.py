@@ -29,7 +29,7 @@ patience = 0
 batch_size = 50
 [[defense]]
 name = "iso"
-strength = [0, 50]
+strength = [0, {noise}]
 [audit]
 seeds = 3
 references = []
@@ -53,11 +53,15 @@ def tables(folder: Path, y: Any, width: int = 60, seed: int = 3, lift: float = 0
     pd.DataFrame(theirs).add_prefix("b").to_csv(folder / "shop.csv", index_label="id")
 
 
-def verdict_of(folder: Path, rest: str, task: str = "") -> dict[str, Any]:
+def summary_of(folder: Path, rest: str, task: str = "", noise: int = 50) -> dict[str, Any]:
     path, out = folder / "case.toml", folder / "out"
-    path.write_text(HEAD.format(task=task) + rest + GATE, encoding="utf-8")
+    path.write_text(HEAD.format(task=task, noise=noise) + rest + GATE, encoding="utf-8")
     cli.main(["audit", str(path), "--out", str(out), "--device", "cpu"])
-    (verdict,) = json.loads((out / "summary.json").read_text())["gates"]
+    return dict(json.loads((out / "summary.json").read_text(encoding="utf-8")))
+
+
+def verdict_of(folder: Path, rest: str, task: str = "") -> dict[str, Any]:
+    (verdict,) = summary_of(folder, rest, task)["gates"]
     return dict(verdict)
 
 
@@ -166,3 +170,44 @@ def test_a_tail_that_comes_first_or_gets_zeros_fails_the_gate(
         assert verdict["verdict"] == "FAIL"
         assert verdict["attack"] == "zero_pattern(question=largest tenth)"
         assert verdict["value"] > 0.3
+
+
+def beside_own_columns(folder: Path, classes: int, noise: int) -> tuple[dict[str, Any], Any]:
+    """The verdict, and by attack the advantages under noise, where own columns tell much.
+
+    The label is the class with the largest sum of what the clinic, the shop and nobody knows.
+    """
+    g, n = np.random.default_rng(0), 300 * classes + 600
+    a, b = g.standard_normal((2, n, 5))
+    y = (1.5 * b[:, :classes] + a[:, :classes] + g.standard_normal((n, classes))).argmax(1)
+    pd.DataFrame(a).add_prefix("a").assign(y=y).to_csv(folder / "clinic.csv", index_label="id")
+    pd.DataFrame(b).add_prefix("b").to_csv(folder / "shop.csv", index_label="id")
+    names = ["direction"] * (classes == 2) + ["model_completion", "gradient_completion"]
+    attacks = "".join(f'[[attack]]\nname = "{n}"\nknown_rows = 60\n' for n in names)
+    summary = summary_of(folder, attacks, noise=noise)
+    found = {
+        p["attack"]: p["advantage"]
+        for p in summary["points"]
+        if p["attack"] and p["primary"] == p["metric"] and p["strength"] == noise
+        and p["split"] == "train"
+    }  # fmt: skip
+    assert len(found) == len(names)
+    (verdict,) = summary["gates"]
+    return verdict, found
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_gradients_and_own_columns_together_fail_the_gate(classes: int, tmp_path: Path) -> None:
+    """Noise that leaves each gradient telling less than own columns do: attacks that read
+    gradients alone stand below their controls, and all epochs and own columns name the labels.
+    """
+    verdict, found = beside_own_columns(tmp_path, classes, 5)
+    assert (verdict["verdict"], verdict["attack"]) == ("FAIL", "gradient_completion")
+    assert found["gradient_completion"] > 0.13
+    assert max(v for k, v in found.items() if k != "gradient_completion") < 0.06
+
+
+def test_under_much_noise_gradients_add_nothing_to_own_columns(tmp_path: Path) -> None:
+    verdict, found = beside_own_columns(tmp_path, 3, 500)
+    assert verdict["verdict"] != "FAIL"
+    assert found["gradient_completion"] < 0.02

@@ -403,7 +403,7 @@ def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
 def _rows_instead(c: Candidate, alpha: float) -> str:
     """The other cure, where so few target rows explain the spread over seeds by themselves.
 
-    None where it is the spread against another control that keeps the gate open.
+    '' where it is the spread against another control that keeps the gate open.
 
     The standard error of a share over n rows is at most 0.5 / sqrt(n), and that of an AUC of
     balanced classes about 0.58 / sqrt(n) (Hanley and McNeil 1982, no signal).
