@@ -42,18 +42,10 @@ from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
-from vflsec.nn.completion import (
-    SHRINKAGE,
-    Fit,
-    Fitted,
-    Standardise,
-    fit_networks,
-    fronts,
-    logistic_chosen,
-    simplest_good,
-)  # fmt: skip
+from vflsec.nn.completion import SHRINKAGE, Fit, Fitted, logistic_chosen, simplest_good
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.mixmatch import MixMatch, fit_mixmatch
+from vflsec.nn.networks import Standardise, fit_networks, fronts
 from vflsec.view import View
 
 ALIASES = ("pmc", "passive_model_completion")

@@ -146,3 +146,25 @@ print(first, gc.get_freeze_count(), gc.isenabled())
     first, then, on = done.stdout.split()
     assert int(first) > 100_000
     assert (then, on) == (first, "True")
+
+
+def test_only_a_command_of_its_own_process_collects_garbage_seldom() -> None:
+    """A caller of `main` keeps the rhythm of its process; so does whoever switched it off."""
+    script = """
+import gc, sys
+from vflsec.cli import main
+before = gc.get_threshold()
+main(["--version"])
+kept = gc.get_threshold() == before
+sys.argv = ["vflsec", "--version"]
+gc.disable()
+main()
+off = gc.get_threshold() == before
+gc.enable()
+main()
+print(kept, off, gc.get_threshold()[0])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], text=True, capture_output=True, timeout=300, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "True True 50000"

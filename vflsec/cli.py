@@ -34,7 +34,7 @@ from vflsec.cli_new import new_app
 from vflsec.cli_streams import console_for, defect, fail, heard
 from vflsec.cli_trace import trace_app
 from vflsec.errors import VflsecError
-from vflsec.imports import importing
+from vflsec.imports import importing, patient
 from vflsec.plugins import guard, last_place, seal
 
 __all__ = ["EXIT_CODES", "app", "main"]
@@ -396,6 +396,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = [a for a in args if a != "--traceback"]
     if argv is None:
         guard(2)
+        patient()
     with heard() as lost:
         code = _run(args, show_traceback)
     if lost.why and args[:1] not in (["audit"], ["gate"]):  # their verdict stands, heard or not

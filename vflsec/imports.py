@@ -1,4 +1,4 @@
-"""Heavy imports of a process, and the garbage collector."""
+"""The garbage collector: around heavy imports, and in a command's process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["importing"]
+__all__ = ["importing", "patient"]
+
+SELDOM = (50_000, 10, 10)
+"""How many objects come before the collector looks at the young ones; how many such looks before it
+looks at older ones, and of these before it looks at all."""
+
+
+def patient() -> None:
+    """Let the collector look more seldom than every 700 objects, for the whole process.
+
+    An audit makes millions (tables of results, figures, modules), of which next to none are garbage
+    that needs to be searched for. Only for the command line, whose process is its own.
+    """
+    if gc.isenabled():
+        gc.set_threshold(*SELDOM)
 
 
 @contextmanager

@@ -26,8 +26,9 @@ from vflsec.attack import Attack
 from vflsec.guess import Guess
 from vflsec.measure.own_columns import from_randomised, learners
 from vflsec.measure.own_values import value_learners
-from vflsec.nn.completion import Fit, fit_networks
+from vflsec.nn.completion import Fit
 from vflsec.nn.joint import own_model, own_rows
+from vflsec.nn.networks import fit_networks
 from vflsec.nn.regression import ridge
 from vflsec.questions import figure
 from vflsec.view import Known, View, as_needs

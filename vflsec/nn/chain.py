@@ -4,7 +4,7 @@ A stack of linear layers and ReLU needs no autograd: :func:`run` computes it and
 how to come back, :func:`join` puts outputs together, :func:`follow` goes on from there, and
 :func:`slopes` walks back. Where nothing was noted, all of them are what autograd does. Both ways
 call the same kernels in the same order, so they give the same bits; which one is taken is decided
-in :meth:`vflsec.party.Party.run` alone.
+in :meth:`vflsec.party.Party.run` for training, in :mod:`vflsec.nn.networks` for heads of attacks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vflsec.nn.flat import gradients_like
 from vflsec.nn.graph import without_graph
 from vflsec.nn.replicas import Replicas
 
-__all__ = ["follow", "join", "noted", "run", "slopes", "walked", "walks"]
+__all__ = ["follow", "join", "noted", "run", "scaled", "slopes", "walked", "walks"]
 
 Back = Callable[[Tensor, bool], Iterable[tuple[Tensor, Tensor]]]
 """From the gradient of an output: what it was made of, each with its gradient. The second argument
@@ -87,6 +87,18 @@ def run(stack: Replicas, x: Tensor) -> Tensor:
 def follow(stack: Replicas, x: Tensor) -> Tensor:
     """Outputs of a stack in training, noted if its inputs are."""
     return run(stack, x) if noted(x) else stack(x)
+
+
+def scaled(x: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+    """(x - mean) / sd with constants that broadcast, noted if `x` is."""
+    if not noted(x):
+        return (x - mean) / sd
+    return _note(_scaled_quietly(x, mean, sd), lambda slope, _: [(x, slope / sd)], (x,))
+
+
+@without_graph
+def _scaled_quietly(x: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+    return (x - mean) / sd
 
 
 def _versions(layers: Sequence[Layer], rows: Tensor, out: Tensor) -> int:

@@ -28,10 +28,11 @@ from torch import Tensor, nn
 
 from vflsec import check
 from vflsec.nn import optim
-from vflsec.nn.completion import Fitted, answers, cv_score, folds_of
+from vflsec.nn.completion import Fitted, cv_score, folds_of
 from vflsec.nn.flat import blocks
 from vflsec.nn.graph import without_graph
 from vflsec.nn.loss import log_shares, through
+from vflsec.nn.networks import answers
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
 from vflsec.rng import as_global
