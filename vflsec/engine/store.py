@@ -1,4 +1,4 @@
-"""Results while they are made: one SQLite file in WAL mode, safe for several writers and kill -9.
+"""Results while they are made: the cells of an audit and what attacks measured on them.
 
 A cell is committed in one transaction. What is finished, a (cell, attack) pair, is never recomputed
 and never overwritten; an attack that ended in an error is not finished and may be tried again.
@@ -6,36 +6,22 @@ and never overwritten; an attack that ended in an error is not finished and may 
 
 from __future__ import annotations
 
-import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from vflsec.cell import (
-    AttackSpec,
-    CellResult,
-    CellSpec,
-    DefenseSpec,
-    LedgerRow,
-    Measure,
-    digest,
-)
-from vflsec.errors import ConfigError, DataError
-from vflsec.files import make_folder, or_closed
-from vflsec.sealed import EDITED, damage_unless
+from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, LedgerRow, Measure
+from vflsec.engine.sealed_file import STORE_NAME, SealedFile, dumped
+from vflsec.errors import ConfigError
 
-__all__ = ["SCHEMA_VERSION", "STORE_NAME", "Store"]
+__all__ = ["STORE_NAME", "Store"]
 
-SCHEMA_VERSION = 1
-STORE_NAME = "results.sqlite"
 MAIN = ""  # the attack key of main-task measures
 
-_SCHEMA = """
-create table if not exists meta (key text primary key, value text not null);
+_TABLES = """
 create table if not exists cells (
     key text primary key, spec text not null, status text not null, seconds real not null,
     device text not null, ledger text not null, guarantees text not null, facts text not null);
@@ -49,7 +35,6 @@ create table if not exists measures (
     value real, low real, high real, n integer not null, chance real, controls text not null,
     status text not null, reason text not null, notes text not null,
     primary key (cell, attack_key, phase, split, metric, target, adversary));
-create table if not exists seals (what text primary key, digest text not null);
 """
 _RECORD: dict[str, Any] = {
     "name": str, "scenario_hash": str, "scenario_toml": str, "confidence": float, "gates": list,
@@ -62,156 +47,19 @@ _JSON = ("controls", "notes")
 _FLOATS = ("value", "low", "high", "chance")
 
 
-class Store:
-    """Open, or make, the store in a results directory.
-
-    Args:
-        folder: the results directory; made if it is not there.
-        readonly: never write; the store must exist.
+class Store(SealedFile):
+    """Open, or make, the store in a results directory; arguments as of :class:`SealedFile`.
 
     Raises:
         ConfigError: the directory or the file cannot be used.
     """
 
-    def __init__(self, folder: Path, *, readonly: bool = False) -> None:
-        self.folder, self.path = folder, folder / STORE_NAME
-        self._sealed = True  # as far as was read
-        if readonly:
-            self._db = self._open_readonly()
-        else:
-            make_folder(folder)
-            self._db = self._open()
-        with or_closed(self._db):
-            self._check_version(readonly)
+    TABLES = _TABLES
 
-    def _open(self) -> sqlite3.Connection:
-        try:
-            with or_closed(sqlite3.connect(self.path, timeout=120, isolation_level=None)) as db:
-                db.execute("pragma journal_mode=wal")
-                db.execute("pragma synchronous=full")
-                db.executescript(_SCHEMA)
-                if "victim" not in _columns(db):  # a store of an earlier version
-                    db.execute("alter table measures add column victim text not null default ''")
-                return db
-        except sqlite3.Error as error:
-            raise ConfigError(
-                f"{self.path}: cannot be used as the result store: {error}. "
-                "Name another folder with --out, or set the file aside with --fresh."
-            ) from None
-
-    def _open_readonly(self) -> sqlite3.Connection:
-        if not self.path.is_file():
-            raise ConfigError(
-                f"{self.folder}: no results here ({STORE_NAME} is missing). "
-                "Name a folder that `vflsec audit` wrote."
-            )
-        error: sqlite3.Error | None = None
-        for option in ("mode=ro", "immutable=1"):  # the second for folders that nobody may write
-            place = f"{self.path.resolve().as_uri()}?{option}"
-            try:
-                with or_closed(sqlite3.connect(place, uri=True)) as db:
-                    db.execute("select count(*) from meta").fetchone()
-                    return db
-            except sqlite3.Error as caught:
-                error = caught
-        raise ConfigError(f"{self.path}: cannot be read as a result store: {error}.")
-
-    def _check_version(self, readonly: bool) -> None:
-        found = self.meta("schema_version")
-        if found is None and not readonly:
-            self.set_meta("schema_version", SCHEMA_VERSION)
-        elif found != SCHEMA_VERSION:
-            raise ConfigError(
-                f"{self.path}: has schema version {found}, this vflsec reads {SCHEMA_VERSION}. "
-                "Run with --fresh, or name another folder with --out."
-            )
-
-    def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """All rows of a query.
-
-        Raises:
-            ConfigError: the file is damaged.
-        """
-        try:
-            return self._db.execute(query, values).fetchall()
-        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
-            raise self.damaged(str(error)) from None
-
-    def _load(self, text: Any) -> Any:
-        try:
-            return json.loads(text)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise self.damaged(f"it holds no JSON where it should: {error}") from None
-
-    def damaged(self, why: str) -> ConfigError:
-        """The error to raise where the store does not hold what vflsec wrote."""
-        return ConfigError(
-            f"{self.path}: is damaged: {why}. Restore it from a copy, or audit again into this "
-            "folder with --fresh, which trains everything anew."
-        )
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """While stored results are judged or shown.
-
-        Raises:
-            ConfigError: something in them breaks that, and not all of them had a seal.
-        """
-        with damage_unless(lambda: self._sealed, self.damaged):
-            yield
-
-    def _seal(self, what: str, value: Any) -> None:
-        """Keep a hash of what is written; each is a row or rows as the file gives them back."""
-        self._db.execute("insert or replace into seals values (?, ?)", (what, _hash(value)))
-
-    def _check_seal(self, what: str, value: Any) -> None:
-        if not self._rows("select 1 from sqlite_master where name = 'seals'"):
-            self._sealed = False
-            return
-        found = self._rows("select digest from seals where what = ?", (what,))
-        if not found:
-            self._sealed = False
-        elif found[0][0] != _hash(value):
-            raise self.damaged(EDITED)
-
-    def close(self) -> None:
-        """Close the file; everything committed stays."""
-        self._db.close()
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        try:
-            self._db.execute("begin immediate")
-            yield
-            self._db.execute("commit")
-        except sqlite3.Error as error:
-            self._rollback()
-            raise ConfigError(
-                f"{self.path}: results cannot be stored: {error}. What was stored before stays; "
-                "make room and run the same command again."
-            ) from None
-        except BaseException:
-            self._rollback()
-            raise
-
-    def _rollback(self) -> None:
-        if self._db.in_transaction:  # a full disk has rolled back by itself
-            with suppress(sqlite3.Error):
-                self._db.execute("rollback")
-
-    def meta(self, key: str) -> Any:
-        """A value set with :meth:`set_meta`, or None."""
-        rows = self._rows("select value from meta where key = ?", (key,))
-        if not rows:
-            return None
-        self._check_seal(f"meta {key}", rows)
-        return self._load(rows[0][0])
+    def _upgrade(self, db: sqlite3.Connection) -> None:
+        there = {str(row[1]) for row in db.execute("pragma table_info(measures)")}
+        if "victim" not in there:
+            db.execute("alter table measures add column victim text not null default ''")
 
     def record(self) -> dict[str, Any]:
         """What :meth:`set_meta` kept about the audit.
@@ -227,13 +75,6 @@ class Store:
             wrong = [k for k, t in kinds.items() if not isinstance(found.get(k), t)]
             raise self.damaged(f"the record of the audit has no {', '.join(wrong) or 'keys'}")
         return found
-
-    def set_meta(self, key: str, value: Any) -> None:
-        """Keep a plain value under a name."""
-        with self._transaction():
-            text = _dump(value)
-            self._db.execute("insert or replace into meta values (?, ?)", (key, text))
-            self._seal(f"meta {key}", [(text,)])
 
     def missing(
         self,
@@ -328,10 +169,10 @@ class Store:
         made = self._db.execute(
             f"insert or {verb} into cells values (?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                result.key, _dump(asdict(result.spec)), "done", result.seconds, result.device,
-                _dump([asdict(r) for r in result.ledger]),
-                _dump([dict(g) for g in result.guarantees]),
-                _dump(dict(result.facts)),
+                result.key, dumped(asdict(result.spec)), "done", result.seconds, result.device,
+                dumped([asdict(r) for r in result.ledger]),
+                dumped([dict(g) for g in result.guarantees]),
+                dumped(dict(result.facts)),
             ),
         )  # fmt: skip
         if made.rowcount > 0:
@@ -437,11 +278,6 @@ def _differ(
     )
 
 
-def _columns(db: sqlite3.Connection) -> set[str]:
-    """The columns of the table of measures."""
-    return {str(row[1]) for row in db.execute("pragma table_info(measures)")}
-
-
 def _absent(attack: AttackSpec) -> Measure:
     return Measure(
         phase="", split="", metric="", value=None, adversary="+".join(attack.adversary),
@@ -453,7 +289,7 @@ def _absent(attack: AttackSpec) -> Measure:
 def _row(measure: Measure) -> list[Any]:
     values = {name: getattr(measure, name) for name in _MEASURE}
     for name in _JSON:
-        values[name] = _dump(values[name])
+        values[name] = dumped(values[name])
     for name in _FLOATS:
         number = values[name]
         values[name] = None if number is None or not math.isfinite(number) else float(number) + 0.0
@@ -465,33 +301,6 @@ def _row(measure: Measure) -> list[Any]:
 def _lasting(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows without what is empty, so that a column which a later version adds changes no seal."""
     return [{k: v for k, v in row.items() if v not in (None, "")} for row in rows]
-
-
-def _hash(value: Any) -> str:
-    try:
-        return digest(value)
-    except (TypeError, ValueError):  # bytes, which vflsec never writes
-        return ""
-
-
-def _dump(value: Any) -> str:
-    try:
-        return json.dumps(value, default=_plain)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"results hold a value that cannot be stored: {error}") from None
-
-
-def _plain(value: Any) -> Any:
-    """Numpy numbers, sets and mappings as JSON knows them."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, set | frozenset):
-        return sorted(value)
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if isinstance(value, Iterable):
-        return list(value)
-    return str(value)
 
 
 def _spec(values: dict[str, Any]) -> CellSpec:
