@@ -14,39 +14,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hostile.corpus import GOOD, HUGE, TABLE, changed
 
 from vflsec import cli
 from vflsec.config.scenario import load_scenario
 
-GOOD = """\
-[data]
-file = "t.csv"
-label = "y"
-id = "id"
-active = "a"
-[data.columns]
-a = ["x1"]
-b = ["x2"]
-[algorithm]
-name = "splitnn"
-epochs = 1
-[[attack]]
-name = "norm"
-[audit]
-seeds = 2
-references = []
-positive_control = false
-[[gate]]
-max = 0.1
-"""
 N = 60
-TABLE = "id,x1,x2,y\n" + "".join(f"{i},{i % 7},{i % 5},{i % 2}\n" for i in range(N))
-BIG = "9" * 5000
-
-
-def changed(old: str, new: str) -> str:
-    assert old in GOOD, old
-    return GOOD.replace(old, new)
 
 
 def more(line: str) -> str:
@@ -77,8 +50,8 @@ SECTIONS: dict[str, tuple[str, list[str]]] = {
     "arrays 25 deep": (GOOD + "[data.params]\nx = " + "[" * 25 + "]" * 25, [DEEP]),
     "a key of 3000 parts": (".".join("a" * 3000) + " = 1", [DEEP]),
     "a header of 3000 parts": ("[" + ".".join("a" * 3000) + "]", [DEEP]),
-    "5000 digits": (changed("epochs = 1", f"epochs = {BIG}"), ["case.toml:11", INTEGER]),
-    "5000 digits in a list": (changed("= 2", f"= [{BIG}]"), ["case.toml:15", INTEGER]),
+    "5000 digits": (changed("epochs = 1", f"epochs = {HUGE}"), ["case.toml:11", INTEGER]),
+    "5000 digits in a list": (changed("= 2", f"= [{HUGE}]"), ["case.toml:15", INTEGER]),
     "5000 hex digits": (changed("epochs = 1", "epochs = 0x" + "f" * 5000), ["64 bits"]),
     "a name of 5000 characters": (changed("t.csv", "x" * 5000 + ".csv"), ["too long", "path"]),
     "nul in a file name": (changed("t.csv", "a\\u0000.csv"), ["a\\x00.csv", "existing file"]),
@@ -135,9 +108,9 @@ TEXTS: dict[str, tuple[bytes, list[str]]] = {
     "escape in a header": (TABLE.replace("x1", "x\x1b[31m").encode(), ["column 2", "printable"]),
     "escape in an id": ((TABLE + "a\x1b[31m,1,2,0\n").encode(), ["'id'", "row 62", "printable"]),
     "5000 digits in a cell": (
-        TABLE.replace("\n8,1,3,0\n", f"\n8,{BIG},3,0\n").encode(), ["'x1'", "row 10", "finite"],
+        TABLE.replace("\n8,1,3,0\n", f"\n8,{HUGE},3,0\n").encode(), ["'x1'", "row 10", "finite"],
     ),
-    "5000 digits as label": ((TABLE + f"99,1,2,{BIG}\n").encode(), ["label column 'y'", "finite"]),
+    "5000 digits as label": ((TABLE + f"99,1,2,{HUGE}\n").encode(), ["label column 'y'", "finite"]),
     "a header of 200 kB": (TABLE.replace("id,", "id," + "x" * 200_000 + ",").encode(), ["field"]),
     "a quote never closed": ((TABLE + '99,"1,2,0\n').encode(), ["Row #62", "Quote fields"]),
     "utf-32": (TABLE.encode("utf-32"), ["t.csv", "UTF-32", "encoding"]),
@@ -245,7 +218,7 @@ def test_parquet_tables(case: str, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    "text", [f"audit.seeds={BIG}", "data.x=" + "[" * 3000, "a." * 3000 + "b=1"]
+    "text", [f"audit.seeds={HUGE}", "data.x=" + "[" * 3000, "a." * 3000 + "b=1"]
 )
 def test_overrides(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "case.toml").write_text(GOOD)
@@ -271,7 +244,7 @@ GOOD_ODD: dict[str, bytes] = {
     "excel's line": ("sep=;\n" + TABLE.replace(",", ";")).encode(),
     "old line ends": TABLE.replace("\n", "\r").encode(),
     "windows line ends": TABLE.replace("\n", "\r\n").encode(),
-    "an id of 5000 digits": (TABLE + f"{BIG},1,2,0\n").encode(),
+    "an id of 5000 digits": (TABLE + f"{HUGE},1,2,0\n").encode(),
     "a cell of a megabyte": (TABLE + "99," + "z" * 10**6 + ",2,1\n").encode(),
 }
 
