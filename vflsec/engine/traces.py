@@ -211,7 +211,7 @@ def _one_system(traces: Sequence[Trace]) -> None:
             )
         seen[key] = trace.folder
         for digest in trace.payloads:
-            if digest in held:
+            if held.get(digest, trace.folder) != trace.folder:  # its own sides may say the same
                 raise ConfigError(
                     f"{trace.folder} and {held[digest]} hold the same messages, bit for bit. A "
                     "copy is no repetition: record every one in a run of its own."

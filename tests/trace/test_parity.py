@@ -1,0 +1,47 @@
+"""One training audited as it runs and from its traces: the same figures, the same families."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from vflsec.cli import main
+
+SCENARIO = """
+[data]
+name = "control_gaussian"
+params = { rows = 160, test_rows = 80 }
+[algorithm]
+name = "splitnn"
+epochs = 2
+[audit]
+seeds = 1
+positive_control = false
+"""
+ATTACKS = ("norm", "direction", "similarity", "gradient_completion", "model_completion")
+SAME = ["value", "n", "advantage", "control", "control_value"]
+KEY = ["seed", "adversary", "attack", "phase", "split", "metric"]
+
+
+def figures(folder: Path) -> pd.DataFrame:
+    found = pd.read_parquet(folder / "results.parquet")
+    found = found[(found.attack != "") & (found.adversary == "passive")]
+    return found.set_index(KEY).sort_index()[SAME]
+
+
+def test_a_trace_of_both_parties_of_two_gives_the_figures_of_the_audit(tmp_path: Path) -> None:
+    """Both sides of two parties see the same messages, which was refused as a copy of itself."""
+    scenario = tmp_path / "s.toml"
+    asked = "".join(f'[[attack]]\nname = "{a}"\nknown_rows = 20\n' for a in ATTACKS)
+    scenario.write_text(SCENARIO + asked)
+    main(["audit", str(scenario), "--out", str(tmp_path / "live")])
+    assert main(["trace", "record", str(scenario), "--out", str(tmp_path / "traces")]) == 0
+    (trace,) = (tmp_path / "traces").iterdir()
+    assert {p.name for p in (trace / "view").iterdir()} == {"active", "passive"}
+    wanted = [w for a in ATTACKS for w in ("--attack", a)]
+    assert main(["trace", "audit", str(trace), "--out", str(tmp_path / "o"), *wanted]) == 0
+    live, found = figures(tmp_path / "live"), figures(tmp_path / "o")
+    assert set(found.index.get_level_values("attack")) == set(ATTACKS)
+    assert len(found) == 30
+    pd.testing.assert_frame_equal(live, found, check_exact=True)
