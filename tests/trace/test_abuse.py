@@ -305,3 +305,26 @@ def test_rows_twice_in_guesses_are_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(index))
     with pytest.raises(VflsecError, match="every row is guessed once"):
         score(guesses, [tmp_path / "y"], tmp_path / "o")
+
+
+ODD_IDS: dict[str, tuple[Any, Any, str]] = {
+    "missing numbers": ([0.0, 1.0, float("nan")], [1.0], "1 of 3 rows have no id"),
+    "missing text": (["a", None, "b"], ["a"], "1 of 3 rows have no id"),
+    "numbers and text": (np.array([1, "a"], object), ["a"], "of several kinds .int, str."),
+    "dates as text": (np.array(["2020-01-01"], "M8[D]"), ["2020-01-01"], "Give both in one type"),
+    "numbers as text": (["007", "008"], [7], "are not among the 2 rows"),
+    "other zeros": (["007", "008"], ["7"], "are not among the 2 rows"),
+}
+
+
+@pytest.mark.parametrize("name", ODD_IDS)
+def test_ids_that_name_no_rows_are_one_error(name: str, tmp_path: Path) -> None:
+    rows, batch, words = ODD_IDS[name]
+    with pytest.raises(ConfigError, match=words), recording(tmp_path, rows=rows) as rec:
+        rec.cut(torch.zeros(len(batch), D), batch)
+
+
+def test_a_number_of_rows_of_any_kind(tmp_path: Path) -> None:
+    with recording(tmp_path, rows=np.int64(5)) as rec:
+        rec.cut(torch.zeros(2, D), [3, 4])
+    assert found(tmp_path)[0].rows.tolist() == [3, 4]

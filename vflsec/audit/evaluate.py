@@ -53,7 +53,7 @@ def evaluate(
     marked = timed.phase.str.contains(dosing.MARK, regex=False) if len(timed) else moments[:0]
     doses, timed = (timed[marked], timed[~marked]) if len(timed) else (timed, timed)
     planted = leakage.results_frame(_records(record, results, ("control",)))
-    points = leakage.summarise(own, confidence)
+    points = _with_gaps(record, results, leakage.summarise(own, confidence))
     control = leakage.summarise(planted, confidence) if len(planted) else None
     found_curves = curves(points) if len(points) else pd.DataFrame()
     grants = record.get("grants", {})
@@ -94,6 +94,30 @@ def evaluate(
         labels=told,
         grid=[] if partial else grid(rows, every_gate, alive, least, beside),
     )
+
+
+def _with_gaps(
+    record: Mapping[str, Any], results: Sequence[CellResult], points: pd.DataFrame
+) -> pd.DataFrame:
+    """The points with why recordings of their adversary carry no pass, where so (``gap``)."""
+    found: dict[tuple[Any, ...], dict[str, set[int]]] = {}
+    for r in results:
+        dataset = record["datasets"].get(f"audit:{r.key}")
+        point = (dataset, title_of(record, "audit", r), *leakage.defense_point(r.spec.defenses))
+        for who, clauses in r.facts.get("gaps", {}).items() if dataset is not None else ():
+            for clause in clauses:
+                found.setdefault((*point, who), {}).setdefault(clause, set()).add(r.spec.seed)
+    if not found:
+        return points
+
+    def said(row: Mapping[str, Any]) -> str:
+        at = [row[k] for k in leakage.TRAINING]
+        of = {c: s for p in row["adversary"].split("+") for c, s in found.get((*at, p), {}).items()}
+        clauses = [f"{c} (seed {', '.join(map(str, sorted(s)))})" for c, s in of.items()]
+        start = f"what was recorded of {row['adversary']} carries no pass: "
+        return start + "; ".join(clauses) if clauses else ""
+
+    return points.assign(gap=[said(r) for r in leakage.rows_of(points)])
 
 
 def _gated(

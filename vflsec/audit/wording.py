@@ -36,6 +36,8 @@ def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
     """What is missing from the least evidence for a PASS, in words; '' if nothing is."""
     name, n = row["attack"], leak.least.n
     planned = int(row.get("planned") or n)
+    if row.get("gap"):
+        return str(row["gap"])
     if n < planned:
         return gaps(name, row, leak)
     if leak.ahead.n < planned:

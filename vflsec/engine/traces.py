@@ -20,6 +20,7 @@ from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.guesses import Source, freeze
 from vflsec.trace.apart import validate_apart
+from vflsec.trace.gaps import copies
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Manifest
 from vflsec.trace.reader import Trace
@@ -167,8 +168,10 @@ def infer(
     for i, (trace, found) in enumerate(zip(traces, checks, strict=True)):
         progress(str(trace.folder), i / len(traces))
         answers.append(_answers(trace, asked, nonfinite, models))
+        _no_copies(trace, traces[:i])
         manifest = (trace.folder / "manifest.json").read_bytes()
-        sources.append(Source(trace.manifest, hashlib.sha256(manifest).hexdigest()))
+        digest = hashlib.sha256(manifest).hexdigest()
+        sources.append(Source(trace.manifest, digest, gaps=trace.gaps))
         trace.notes += [n for n in found.get("notes", ()) if n not in trace.notes]
     notes = [*([] if attacks else _unasked()), *_both_ways(specs)]
     notes += [f"{t.folder.name}: {n}" for t in traces for n in dict.fromkeys(t.notes)]
@@ -217,6 +220,19 @@ def _one_system(traces: Sequence[Trace]) -> None:
                     "copy is no repetition: record every one in a run of its own."
                 )
             held[digest] = trace.folder
+
+
+def _no_copies(trace: Trace, before: Sequence[Trace]) -> None:
+    """Note where a trace holds most of another one's messages: their spread says nothing."""
+    run = trace.manifest.run
+    for other in before:
+        if other.manifest.run.model_copy(update={"seed": run.seed}) != run:
+            continue  # of another defense, which may begin with the same weights
+        for who, (same, most) in copies(trace.prints, other.prints).items():
+            trace.lack(who, [
+                f"{same} of {most} messages are those of seed {other.manifest.run.seed}, so they "
+                "are one training and no repetition"
+            ])  # fmt: skip
 
 
 def _answers(

@@ -152,7 +152,8 @@ def _cell(
         run.dataset, m.names, {}, {}, {}, torch.from_numpy(y), classes, sets, sets["labelled"]
     )
     seen = _Columns(task, told.hidden, train, n)
-    result = CellResult(spec.key, spec, facts={"parties": list(m.names), "classes": classes})
+    facts = {"parties": list(m.names), "classes": classes, "gaps": dict(source.gaps)}
+    result = CellResult(spec.key, spec, facts=facts)
     lost, judged = 0, []
     for answer in frozen.answers[i]:
         answer, against, without = _with_truth(answer, seen)

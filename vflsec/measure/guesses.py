@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,13 @@ class Source:
         digest: tells it from others.
         granted: rows (k,) whose labels an adversary was granted, and a hash of those labels, by
             which a truth shows to be that of the same rows.
+        gaps: by observer, why its recording carries no pass, a clause each.
     """
 
     manifest: Manifest
     digest: str = ""
     granted: Sequence[tuple[NDArray[np.int64], str]] = ()
+    gaps: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,8 @@ def freeze(
     index = {
         "format": _FORMAT, "version": _VERSION, "notes": list(notes),
         "sources": [
-            {"manifest": s.manifest.model_dump(), "digest": s.digest, "granted": _granted(out, of)}
+            {"manifest": s.manifest.model_dump(), "digest": s.digest, "granted": _granted(out, of),
+             "gaps": dict(s.gaps)}
             for s, of in zip(sources, answers, strict=True)
         ],
         "answers": entries, "files": out.files,
@@ -265,6 +268,7 @@ def thaw(folder: str | Path, limits: Limits | None = None) -> Frozen:
                 load(json.dumps(s["manifest"]).encode(), Manifest, "answers.json"),
                 str(s["digest"]),
                 [(read.rows(g["rows"]), str(g["sha256"])) for g in s.get("granted", ())],
+                {str(who): [str(c) for c in of] for who, of in s.get("gaps", {}).items()},
             )
             for s in read.index["sources"]
         ]  # fmt: skip

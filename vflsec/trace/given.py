@@ -24,14 +24,25 @@ class Ids:
 
     def __init__(self, rows: Any) -> None:
         self.sorted: NDArray[Any] | None = None
-        if isinstance(rows, int) and not isinstance(rows, bool):
-            self.n = check.integer("record: rows", rows)
+        if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
+            self.n = check.integer("record: rows", int(rows))
             return
         values = rows.cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
         if values.ndim != 1 or not len(values):
             raise check.fail("record: rows", "a number of rows or one id for each", values.shape)
         self.n = len(values)
-        self.order = np.argsort(values, kind="stable")
+        gaps = int((values != values).sum()) if values.dtype.kind in "fM" else 0
+        if values.dtype == object:
+            gaps = sum(v is None or not _same(v, v) for v in values)
+        if gaps:
+            raise ConfigError(f"record: {gaps} of {self.n} rows have no id. Name every row.")
+        try:
+            self.order = np.argsort(values, kind="stable")
+        except TypeError:
+            raise ConfigError(
+                f"record: rows hold ids of several kinds ({_kinds(values)}), which have no order. "
+                "Give all as whole numbers or all as text."
+            ) from None
         self.sorted = values[self.order]
         if (self.sorted[1:] == self.sorted[:-1]).any():
             raise ConfigError("record: rows must name every row once; some ids repeat.")
@@ -65,8 +76,14 @@ class Ids:
             bad = (found < 0) | (found >= self.n)
         else:
             self._exact(values)
-            at = np.searchsorted(self.sorted, values).clip(max=self.n - 1)
-            bad = self.sorted[at] != values
+            try:
+                at = np.searchsorted(self.sorted, values).clip(max=self.n - 1)
+                bad = self.sorted[at] != values
+            except TypeError:
+                raise ConfigError(
+                    f"record: the ids of a batch are {_kinds(values)}, those of rows "
+                    f"{_kinds(self.sorted)}. Give both in one type."
+                ) from None
             found = self.order[at]
         if bad.any():
             raise ConfigError(
@@ -89,6 +106,19 @@ class Ids:
                 f"2**{bits} on several ids are one number there, and rows would be taken for "
                 "others. Keep ids as whole numbers or as text."
             )
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether they are equal; False of what is missing, such as NaN or ``pandas.NA``."""
+    found = a == b
+    return found is True or (isinstance(found, np.bool_) and bool(found))
+
+
+def _kinds(values: NDArray[Any]) -> str:
+    """Of which types ids are."""
+    if values.dtype != object:
+        return str(values.dtype)
+    return ", ".join(sorted({type(v).__name__ for v in values}))
 
 
 def _numbers(x: Tensor) -> NDArray[Any]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from vflsec import check
 from vflsec.errors import TraceError
 from vflsec.trace.columns import KNOWN, MESSAGES, ROWS, Stored, batches, tensors, vectors
+from vflsec.trace.gaps import NotFinite
 from vflsec.trace.layers import build
 from vflsec.trace.manifest import Layout, ModelFile, Moment, ObserverInfo
 from vflsec.trace.message import Recorded, check_fields, from_batch
@@ -82,10 +83,15 @@ class Observer:
             if not sealed:
                 return
             torn, stream = Torn(), self._sealed()
-        for meta, batch in stream:
-            check_fields(meta, self.trace.manifest.names, self.name, limits, where)
-            x, rows = from_batch(meta, batch, self.trace.manifest.rows, where)
-            yield self._finite(Recorded(meta, x, rows), nonfinite)
+        left = NotFinite()
+        try:
+            for meta, batch in stream:
+                check_fields(meta, self.trace.manifest.names, self.name, limits, where)
+                x, rows = from_batch(meta, batch, self.trace.manifest.rows, where)
+                yield self._finite(Recorded(meta, x, rows), nonfinite, left)
+        finally:
+            self.trace.notes += left.note(self.name)
+            self.trace.lack(self.name, left.clauses())
         self.trace.notes += torn.notes
 
     def untold(self) -> bool:
@@ -126,7 +132,7 @@ class Observer:
                 return {}
         return out
 
-    def _finite(self, found: Recorded, nonfinite: str) -> Recorded:
+    def _finite(self, found: Recorded, nonfinite: str, left: NotFinite) -> Recorded:
         x = found.values
         if x is None or np.isfinite(x).all():
             return found
@@ -140,9 +146,7 @@ class Observer:
         keep = ~bad
         fields = {**found.fields, "n_rows": int(keep.sum())}
         fields["shape"] = [int(keep.sum()), *found.fields["shape"][1:]]
-        self.trace.notes.append(
-            f"message {found.fields['msg']}: {int(bad.sum())} rows left out, not finite."
-        )
+        left.add(found.fields["kind"], bad)
         scaled = {**fields, "n_rows": found.fields["n_rows"]}  # the batch was that large
         return Recorded(scaled, x[keep], found.rows[keep])
 

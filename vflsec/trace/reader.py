@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from vflsec import check
 from vflsec.errors import TraceError
 from vflsec.trace.claim import RAW
 from vflsec.trace.columns import Stored
+from vflsec.trace.gaps import Prints
 from vflsec.trace.limits import Limits, files_of, read_bytes
 from vflsec.trace.manifest import Manifest, ObserverInfo, Seal, load
 from vflsec.trace.observer import Observer
@@ -31,6 +33,8 @@ class Trace:
         sealed: whether counts and hashes stand outside the files.
         payloads: hashes of the tables of messages' numbers, if it is sealed.
         notes: what a reader should know, one sentence each.
+        gaps: by observer, why its recording carries no pass, a clause each.
+        prints: by observer, fingerprints of its messages, once they were read.
     """
 
     folder: Path
@@ -40,6 +44,8 @@ class Trace:
     limits: Limits
     notes: list[str] = field(default_factory=list)
     payloads: tuple[str, ...] = ()
+    gaps: dict[str, list[str]] = field(default_factory=dict)
+    prints: dict[str, Prints] = field(default_factory=dict)
     _rows: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -80,6 +86,14 @@ class Trace:
         if manifest.status == "partial":
             trace.notes.append("recording stopped before the run did; what is there is whole.")
         return trace
+
+    def lack(self, observer: str, clauses: Sequence[str]) -> None:
+        """Note why what was recorded of an observer carries no pass."""
+        held = self.gaps.setdefault(observer, []) if clauses else []
+        for clause in clauses:
+            if clause not in held:
+                held.append(clause)
+                self.notes.append(f"what was recorded of {observer} carries no pass: {clause}.")
 
     def counted(self, path: str, rows: int) -> None:
         """Compare the rows of a table with the seal.

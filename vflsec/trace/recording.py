@@ -102,7 +102,9 @@ class Recording:
         self._cuts: dict[tuple[str, str, str], int] = {}
         self._widths: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._have: dict[tuple[str, str, str, str], set[int | None]] = {}
-        self._skipped = self._odd = self._through = False
+        self._skipped = self._odd = False
+        self._through: set[tuple[str, str, str]] = set()
+        self._strays, self._told = 0, False
         self._models: dict[str, tuple[nn.Module, dict[str, Tensor] | None]] = {}
         self._lanes: dict[Any, _Lane] = {}
         self.writer: Writer | None = None
@@ -196,33 +198,51 @@ class Recording:
             return z
         number = self._put(lane.there, lane.up, x, rows, epoch, step, micro, None, None)
         if listens:
-            taken = 0
+            taken, strayed = 0, False
 
             def arrived(gradient: Tensor) -> None:
                 """Write the gradient; it is not changed."""
-                nonlocal taken
-                self._through = True
+                nonlocal taken, strayed
+                self._through.add(lane.counted)
+                self._stray(-1 if strayed else 0)
+                strayed = False
                 part, taken = micro + taken * self.accumulation, taken + 1
                 self._put(
                     lane.back, lane.down, _array(gradient), rows, epoch, step, part,
                     self._factor(), number,
                 )  # fmt: skip
 
+            def past(_: Tensor) -> None:
+                """A gradient, perhaps of a loss of its own, before one has come back here."""
+                nonlocal strayed
+                if not taken and not strayed:
+                    strayed = True
+                    self._stray(1, lane.counted)
+
             if not z.is_leaf:
-                if not self._through:
-                    z.register_hook(self._past)
+                z.register_hook(past)
                 z = z.clone()
             z.register_hook(arrived)
         return z
 
-    def _past(self, _: Tensor) -> None:
-        """Say once that gradients do not come by the way on which they are listened to."""
-        if not self._through:
-            self._through = True
+    def _stray(self, more: int, counted: tuple[str, str, str] | None = None) -> None:
+        """Count embeddings whose gradients went another way than the one that is listened to.
+
+        Said once, at the first of a name of which nothing has come as it should, else at the end.
+        """
+        if more:
+            with self._lock:
+                self._strays += more
+        if counted is not None and counted not in self._through:
+            self._tell_strays()
+
+    def _tell_strays(self) -> None:
+        if not self._told:
+            self._told = True
             self._warn(
                 "a gradient did not come through the tensor that cut() returned and is not "
-                "recorded. Go on with what it returns, 'z = rec.cut(z, ids)'; only a loss of your "
-                "own is rightly left out"
+                "recorded, so that no audit of this trace passes. Go on with what it returns, "
+                "'z = rec.cut(z, ids)'; only a loss of your own is rightly left out"
             )
 
     def _lane(self, key: Any, z: Tensor, peer: str, phase: str, name: str, listens: bool) -> _Lane:
@@ -445,16 +465,20 @@ class Recording:
         first = not there
         for k, epochs in self._have.items():
             mine = sorted(e for e in epochs if e is not None)
-            before = there.get(k, "all" if whole else [])
+            every = whole and not (k[0] == "gradient" and self._strays)
+            before = there.get(k, "all" if every else [])
             if isinstance(before, list):
                 there[k] = sorted({*before, *mine})
             else:
-                there[k] = "all" if whole else mine
+                there[k] = "all" if every else mine
         have = [
             Have(kind=k[0], sender=k[1], receiver=k[2], phase=k[3], epochs=e)
             for k, e in there.items()
         ]
-        update = {"moments": [moment], "have": have, "complete": whole and (first or info.complete)}
+        if self._strays:
+            self._tell_strays()
+        complete = whole and not self._strays and (first or info.complete)
+        update = {"moments": [moment], "have": have, "complete": complete}
         writer.describe(info.model_copy(update=update))
 
     def _saved(self, folder: Path) -> list[ModelFile]:

@@ -15,6 +15,7 @@ from vflsec.cell import AttackSpec
 from vflsec.channel import Recorder
 from vflsec.errors import ThreatModelError, TraceError
 from vflsec.message import Message
+from vflsec.trace.gaps import Prints, Unread, not_whole
 from vflsec.trace.manifest import Moment
 from vflsec.trace.observer import Observer
 from vflsec.trace.reader import Trace
@@ -61,10 +62,13 @@ def recorded(
     for name, observer in observers.items():
         recorder.expected = observer.expected()
         moment = observer.moment(phase)
+        unread, prints = Unread(name, moment.phase), Prints(name)
         for i, found in enumerate(observer.messages(nonfinite)):
             if i >= moment.messages:
                 break
             message = found.message()
+            unread.add(found, message is not None)
+            prints.add(found)
             if message is not None:
                 if message.rows is not None:
                     if not message.rows.numel():
@@ -72,6 +76,8 @@ def recorded(
                     _one_shape(shapes, message, f"view/{name}: message {found.fields['msg']}")
                 ways = ("sent",) if message.sender == name else ("received",)
                 recorder.add(message, None, ways, timed=found.fields["step"] is not None)
+        trace.lack(name, [*not_whole(observer.info, trace.manifest.status), *unread.clauses()])
+        trace.prints[name] = prints
     return recorder
 
 

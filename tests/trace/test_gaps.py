@@ -1,0 +1,187 @@
+"""Recordings that do not show all that passed: a leak that is found stands, nothing passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import vflsec
+from vflsec.engine.traces import infer, score
+from vflsec.trace.record import Recording
+from vflsec.trace.truth import write_truth
+
+N, D, EPOCHS = 200, 3, 4
+Loop = Callable[[Recording, "Told"], None]
+
+
+class Told:
+    """The labels, and gradients that tell them, or do not."""
+
+    def __init__(self, seed: int, y: np.ndarray, leaks: bool) -> None:
+        self.g = torch.Generator().manual_seed(seed)
+        self.y, self.leaks = torch.from_numpy(y), leaks
+
+    def gradient(self, rows: Tensor, leaks: bool) -> Tensor:
+        noise = torch.randn(len(rows), D, generator=self.g)
+        return noise + 3.0 * (leaks and self.leaks) * (self.y[rows] * 2.0 - 1).unsqueeze(1)
+
+    def batches(self) -> list[Tensor]:
+        return list(torch.randperm(N, generator=self.g).split(50))
+
+    def z(self, rows: Tensor) -> Tensor:
+        return torch.randn(len(rows), D, generator=self.g).requires_grad_() * 1
+
+
+def honest(rec: Recording, told: Told) -> None:
+    for epoch in range(EPOCHS):
+        rec.epoch(epoch)
+        for rows in told.batches():
+            rec.cut(told.z(rows), rows).backward(told.gradient(rows, True))
+
+
+def later(rec: Recording, told: Told) -> None:
+    """Leaks in odd epochs, of which nothing is recorded."""
+    for epoch in range(EPOCHS):
+        rec.epoch(epoch)
+        for rows in told.batches():
+            rec.cut(told.z(rows), rows).backward(told.gradient(rows, epoch % 2 == 1))
+
+
+def nameless(rec: Recording, told: Told) -> None:
+    """Leaks where the loop does not say of which rows."""
+    for epoch in range(EPOCHS):
+        for rows in told.batches():
+            named = rows if epoch % 2 == 0 else None
+            rec.cut(told.z(rows), named).backward(told.gradient(rows, named is None))
+
+
+def past(rec: Recording, told: Told) -> None:
+    """The second tower leaks, whose loop does not go on with what cut() returned."""
+    for _ in range(EPOCHS):
+        for rows in told.batches():
+            one, two = rec.cut(told.z(rows), rows, name="one"), told.z(rows)
+            rec.cut(two, rows, name="two")
+            ends = [told.gradient(rows, leaks) for leaks in (False, True)]
+            torch.autograd.backward([one, two], ends)
+
+
+def not_finite(rec: Recording, told: Told) -> None:
+    """Half of the rows of a class are no numbers, others every time."""
+    for _ in range(EPOCHS):
+        for rows in told.batches():
+            gradient = told.gradient(rows, False)
+            some = (told.y[rows] == 1) & (torch.rand(len(rows), generator=told.g) < 0.5)
+            gradient[some if told.leaks else some & False] = float("nan")
+            rec.cut(told.z(rows), rows).backward(gradient)
+
+
+def overflows(rec: Recording, told: Told) -> None:
+    """The first step of a scaled loss: no number of it is one, and no row is told apart."""
+    for step, rows in enumerate(r for _ in range(EPOCHS) for r in told.batches()):
+        gradient = told.gradient(rows, False)
+        rec.cut(told.z(rows), rows).backward(gradient * float("inf") if step == 0 else gradient)
+
+
+GAPS: dict[str, tuple[Loop, dict[str, Any], str]] = {
+    "every second epoch": (
+        later, {"every_n_epochs": 2}, "of gradient messages of phase 'train' not all were recorded",
+    ),
+    "stopped": (later, {"max_bytes": 15_000}, "recording stopped before the run did"),
+    "rows without names": (nameless, {}, "8 of 16 gradient messages that it received name no rows"),
+    "past the cut": (past, {}, "of gradient messages of phase 'train' not all were recorded"),
+    "not finite": (not_finite, {}, "16 gradient messages some rows are not finite"),
+}  # fmt: skip
+WHOLE: dict[str, Loop] = {"honest": honest, "overflows": overflows}
+
+
+def recorded(
+    folder: Path, loop: Loop, *, leaks: bool, run: dict[str, Any], of: int, **how: Any
+) -> Path:
+    y = (np.random.default_rng(of).random(N) < 0.4).astype(int)
+    known = np.concatenate([np.nonzero(y == c)[0][:10] for c in (0, 1)])
+    with vflsec.record(
+        folder, party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
+        known=(known, y[known]), prior=(0.6, 0.4), grad_scale=1, run=run, **how,
+    ) as rec:  # fmt: skip
+        loop(rec, Told(of, y, leaks))
+    write_truth(folder, np.arange(N), y)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undefended(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Traces that show the attack to work."""
+    base = tmp_path_factory.mktemp("undefended")
+    return [
+        recorded(base / str(s), honest, leaks=True, run={"seed": s}, of=s) for s in range(3)
+    ]  # fmt: skip
+
+
+def judged(
+    base: Path, undefended: list[Path], loop: Loop, leaks: bool, of: Any = lambda s: 10 + s,
+    **how: Any,
+) -> tuple[Any, list[str]]:  # fmt: skip
+    """The verdict on three defended trainings, and the notes."""
+    mine = [
+        recorded(
+            base / f"t{s}", loop, leaks=leaks, of=of(s), **how,
+            run={"defense": "noise", "strength": 1.0, "seed": s},
+        )
+        for s in range(3)
+    ]  # fmt: skip
+    traces = [*undefended, *mine]
+    guesses = infer(traces, base / "g", attacks=("direction",), trusted=True, nonfinite="drop")
+    gate = {"max": 0.25, "attack": "direction", "defense": "defended"}
+    result = score(guesses, traces, base / "o", gates=[gate])
+    (verdict,) = result.verdicts
+    return verdict, result.summary["notes"]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_is_whole_passes(name: str, undefended: list[Path], tmp_path: Path) -> None:
+    verdict, notes = judged(tmp_path, undefended, WHOLE[name], leaks=False)
+    assert verdict.verdict == "PASS", verdict.reason
+    assert not [n for n in notes if "carries no pass" in n]
+
+
+def test_what_leaks_fails(undefended: list[Path], tmp_path: Path) -> None:
+    verdict, _ = judged(tmp_path, undefended, honest, leaks=True)
+    assert verdict.verdict == "FAIL"
+
+
+@pytest.mark.filterwarnings("ignore:vflsec.record")
+@pytest.mark.parametrize("name", GAPS)
+def test_a_leak_that_was_not_recorded_passes_nothing(
+    name: str, undefended: list[Path], tmp_path: Path
+) -> None:
+    """Each of these passed, all but one of them without a word."""
+    loop, how, words = GAPS[name]
+    verdict, notes = judged(tmp_path, undefended, loop, leaks=True, **how)
+    assert verdict.value < 0.25  # the leak is in what no attack could look at
+    assert verdict.verdict == "INCONCLUSIVE"
+    assert words in verdict.reason
+    assert "carries no pass" in verdict.reason
+    assert len([n for n in notes if words in n and "carries no pass" in n]) == 3
+
+
+def test_one_training_under_three_seeds_passes_nothing(
+    undefended: list[Path], tmp_path: Path
+) -> None:
+    """Each holds the messages of the one before and more, so that no file is that of another."""
+
+    def longer(rec: Recording, told: Told) -> None:
+        for epoch in range(EPOCHS + rec.manifest.run.seed):
+            rec.epoch(epoch)
+            for rows in told.batches():
+                rec.cut(told.z(rows), rows).backward(told.gradient(rows, False))
+
+    verdict, notes = judged(tmp_path, undefended, longer, leaks=False, of=lambda s: 10)
+    assert verdict.verdict == "INCONCLUSIVE"
+    assert "16 of 16 messages are those of seed 0" in verdict.reason
+    assert len([n for n in notes if "one training and no repetition" in n]) == 3

@@ -1,0 +1,147 @@
+"""What a trace does not show, by its own account: a leak that is found stands, no PASS does."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsec.trace.manifest import ObserverInfo
+from vflsec.visible import looked_at
+
+if TYPE_CHECKING:
+    from vflsec.trace.message import Recorded
+
+__all__ = ["NotFinite", "Prints", "Unread", "copies", "not_whole"]
+
+_OF_ROWS = ("embedding", "gradient", "prediction", "state")
+
+
+def not_whole(info: ObserverInfo, status: str) -> list[str]:
+    """Why an observer's recording lacks messages that passed, a clause each; none if it is whole.
+
+    Args:
+        info: of the observer.
+        status: of the manifest.
+    """
+    found = [
+        f"{h.kind} messages of phase {h.phase!r} passed and were not recorded"
+        for h in info.have if h.epochs == "none"
+    ]  # fmt: skip
+    if info.complete:
+        return found
+    if status == "partial":
+        return [*found, "recording stopped before the run did"]
+    if status == "recording":
+        return [*found, "it is not sealed"]
+    found += [
+        f"of {h.kind} messages of phase {h.phase!r} not all were recorded"
+        for h in info.have if isinstance(h.epochs, list)
+    ]  # fmt: skip
+    return found or ["nothing says that all that passed was recorded"]
+
+
+class Unread:
+    """Counts messages of rows that no attack can use, of kinds of which others can be used.
+
+    Args:
+        observer: whose folder they are in.
+        phase: that attacks look at.
+    """
+
+    def __init__(self, observer: str, phase: str) -> None:
+        self.observer, self.phase = observer, phase
+        self.seen: dict[tuple[str, str], int] = defaultdict(int)
+        self.lost: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+
+    def add(self, found: Recorded, used: bool) -> None:
+        """Count a message; `used`: it can be folded."""
+        f: Any = found.fields
+        if f["kind"] not in _OF_ROWS or not looked_at(f["kind"], f["phase"], (self.phase,)):
+            return
+        key = ("sent" if f["sender"] == self.observer else "received", f["kind"])
+        self.seen[key] += 1
+        if not used:
+            why = "are without their numbers" if found.values is None else "name no rows"
+            why = "were cut off" if f["status"] != "complete" else why
+            self.lost[key][why] += 1
+
+    def clauses(self) -> list[str]:
+        """What was not looked at, a clause each."""
+        return [
+            f"{n} of {self.seen[way, kind]} {kind} messages that it {way} {why}, and no attack "
+            "looked at them"
+            for (way, kind), of in self.lost.items()
+            for why, n in of.items()
+            if sum(of.values()) < self.seen[way, kind]
+        ]
+
+
+class NotFinite:
+    """Rows that are left out because they hold NaN or infinity."""
+
+    def __init__(self) -> None:
+        self.messages = self.rows = 0
+        self.some: dict[str, int] = defaultdict(int)
+
+    def add(self, kind: str, bad: NDArray[np.bool_]) -> None:
+        """Count the rows (n,) of a message that are not finite."""
+        self.messages, self.rows = self.messages + 1, self.rows + int(bad.sum())
+        self.some[kind] += not bad.all()
+
+    def note(self, observer: str) -> list[str]:
+        """How many there were, in a sentence."""
+        return [
+            f"{observer}: {self.rows} rows of {self.messages} messages left out, not finite."
+        ] if self.rows else []  # fmt: skip
+
+    def clauses(self) -> list[str]:
+        """Where numbers that are none tell rows of a message apart, a clause each.
+
+        A message without any finite number, such as what a scaler makes overflow, tells none apart.
+        """
+        return [
+            f"in {n} {kind} messages some rows are not finite and others are, and no attack looked "
+            "at which"
+            for kind, n in self.some.items() if n
+        ]  # fmt: skip
+
+
+class Prints:
+    """Fingerprints of what an observer received, or sent if nothing came."""
+
+    def __init__(self, observer: str) -> None:
+        self.observer = observer
+        self.of: dict[str, set[bytes]] = {"received": set(), "sent": set()}
+
+    def add(self, found: Recorded) -> None:
+        """Take in a message; one that is the same number everywhere is like others by chance."""
+        x = found.values
+        if x is None or found.fields["kind"] not in _OF_ROWS or x.size < 2:
+            return
+        flat = x.reshape(-1)
+        if (flat == flat[0]).all():
+            return
+        form = hashlib.blake2b(np.ascontiguousarray(flat, np.float32).tobytes(), digest_size=8)
+        if found.rows is not None:
+            form.update(found.rows.tobytes())
+        way = "sent" if found.fields["sender"] == self.observer else "received"
+        self.of[way].add(form.digest())
+
+
+def copies(mine: Mapping[str, Prints], other: Mapping[str, Prints]) -> dict[str, tuple[int, int]]:
+    """By observer of two traces, how many of the messages of the smaller one both have, and all.
+
+    Only where that is more than half of them: no two trainings have so much in common.
+    """
+    out = {}
+    for who in mine.keys() & other.keys():
+        both = [p[who].of["received"] or p[who].of["sent"] for p in (mine, other)]
+        same, most = len(both[0] & both[1]), min(len(b) for b in both)
+        if same > most / 2:
+            out[who] = (same, most)
+    return out
