@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.trace.manifest import ObserverInfo
-from vflsec.visible import looked_at
 
 if TYPE_CHECKING:
     from vflsec.trace.message import Recorded
@@ -61,7 +60,8 @@ class Unread:
     def add(self, found: Recorded, used: bool) -> None:
         """Count a message; `used`: it can be folded."""
         f: Any = found.fields
-        if f["kind"] not in _OF_ROWS or not looked_at(f["kind"], f["phase"], (self.phase,)):
+        here = (self.phase, "predict") if f["kind"] == "prediction" else (self.phase,)
+        if f["kind"] not in _OF_ROWS or f["n_rows"] is None or f["phase"] not in here:
             return
         key = ("sent" if f["sender"] == self.observer else "received", f["kind"])
         self.seen[key] += 1

@@ -95,14 +95,14 @@ def _one_shape(
 
 
 def _unread(kind: str, name: str, phase: str) -> str:
-    """What the messages `name` in `Recorder.left_out` are, in a sentence."""
+    """What the messages `name` in `Recorder.left_out` are."""
     first, again, turn = name.partition("#")
     which = f"that came for a row {turn} times in a step" if again else f"named {name!r}"
     which += f" (named {first!r})" * bool(first and again)
     return (
         f"{kind} messages {which} are of other rows or steps than the first ones in phase "
         f"{phase!r}, or too many: no attack looked at them. Record both as one message, or each in "
-        "a trace of its own."
+        "a trace of its own"
     )
 
 
@@ -261,19 +261,20 @@ class Evidence:
                     )
         return whole
 
-    def _elsewhere(self, parties: Sequence[str]) -> list[str]:
-        """What the parties received in phases that attacks do not look at, one sentence each."""
+    def _elsewhere(self, party: str) -> list[str]:
+        """What came to a party in phases after which no attack looks, a clause each."""
+        info = self.observers[party].info
+        phases = tuple(m.phase for m in info.moments)
         found = {
-            (h.kind, h.phase): p
-            for p in parties for h in self.observers[p].info.have
-            if h.receiver == p and h.kind not in ("ids", "signal")
-            and not looked_at(h.kind, h.phase, (self.phase,))
+            (h.kind, h.phase) for h in info.have
+            if h.receiver == party and h.kind not in ("ids", "signal")
+            and not looked_at(h.kind, h.phase, phases)
         }  # fmt: skip
         return [
             f"{kind} messages of phase {phase!r} came to {party}: attacks look at phase "
-            f"{self.phase!r} alone, so no attack looked at them. Record under that name what they "
-            "shall look at, or each phase in a trace of its own."
-            for (kind, phase), party in sorted(found.items())
+            f"{' and '.join(map(repr, phases))} alone, so no attack looked at them. Record under "
+            "that name what they shall look at, or each phase in a trace of its own"
+            for kind, phase in sorted(found)
         ]
 
     def view(self, spec: AttackSpec) -> View:
@@ -286,10 +287,9 @@ class Evidence:
         mine = spec.adversary
         if mine not in self._tables:
             self._tables[mine] = self.recorder.tables(0, mine, self.phase)
-            self.trace.notes += [
-                _unread(kind, name, self.phase) for kind, name in sorted(self.recorder.left_out)
-            ]
-            self.trace.notes += self._elsewhere(mine)
+            left = [_unread(kind, n, self.phase) for kind, n in sorted(self.recorder.left_out)]
+            for party in mine:
+                self.trace.lack(party, [*left, *self._elsewhere(party)])
         tables = self._tables[mine]
         known, aux = self.known(spec), self._aux(spec)
         labelled = self._targets(spec, "train")
