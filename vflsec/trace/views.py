@@ -15,6 +15,7 @@ from vflsec.cell import AttackSpec
 from vflsec.channel import Recorder
 from vflsec.errors import ThreatModelError, TraceError
 from vflsec.message import Message
+from vflsec.trace.aligned import Sent
 from vflsec.trace.gaps import Prints, Unread, not_whole
 from vflsec.trace.manifest import Moment
 from vflsec.trace.observer import Observer
@@ -47,11 +48,13 @@ def recorded(
     wanted: Sequence[Key],
     phase: str = "",
     nonfinite: str = "refuse",
+    own: Mapping[str, tuple[Tensor, Tensor] | None] = MappingProxyType({}),
 ) -> Recorder:
     """Folds the observers' messages, up to the moment after `phase`, exactly as a live channel.
 
     Of somebody else's training, what is named apart stands side by side (`Recorder.towers`): its
-    names say nothing, and a leak in the second tower would not be looked at.
+    names say nothing, and a leak in the second tower would not be looked at. What its messages do
+    not show, or contradicts its `own` columns (N, ...) and which rows are held (N,), is noted.
 
     Raises:
         TraceError: messages that must make one table have rows of several shapes.
@@ -62,13 +65,15 @@ def recorded(
     for name, observer in observers.items():
         recorder.expected = observer.expected()
         moment = observer.moment(phase)
-        unread, prints = Unread(name, moment.phase), Prints(name)
+        unread, sent = Unread(name, moment.phase), Sent(name, moment.phase)
+        prints = Prints(name)
         for i, found in enumerate(observer.messages(nonfinite)):
             if i >= moment.messages:
                 break
             message = found.message()
             unread.add(found, message is not None)
             prints.add(found)
+            sent.add(found)
             if message is not None:
                 if message.rows is not None:
                     if not message.rows.numel():
@@ -77,6 +82,7 @@ def recorded(
                 ways = ("sent",) if message.sender == name else ("received",)
                 recorder.add(message, None, ways, timed=found.fields["step"] is not None)
         trace.lack(name, [*not_whole(observer.info, trace.manifest.status), *unread.clauses()])
+        trace.lack(name, [] if ours else sent.clauses(own.get(name)))
         trace.prints[name] = prints
     return recorder
 
@@ -152,12 +158,14 @@ class Evidence:
         self.observers = {p: trace.observer(p) for p in names}
         first = next(iter(self.observers.values()))
         self.phase = first.moment(phase).phase
-        self.recorder = recorded(trace, self.observers, wanted_keys(attacks), self.phase, nonfinite)
+        self._own = {p: o.own() for p, o in self.observers.items()}
+        self.recorder = recorded(
+            trace, self.observers, wanted_keys(attacks), self.phase, nonfinite, self._own
+        )
         self._uses = {
             spec.key: {("sent" if n.sent else "received", n.kind) for n in as_needs(attack.needs)}
             for spec, attack in attacks
         }
-        self._own = {p: o.own() for p, o in self.observers.items()}
         self._known = {p: o.known() for p, o in self.observers.items()}
         self._tables: dict[tuple[str, ...], dict[Key, Table]] = {}
         self._models: dict[tuple[str, str, str], nn.Module] = {}
