@@ -115,11 +115,11 @@ def timeless(rec: Recording, told: Told) -> None:
 
 GAPS: dict[str, tuple[Loop, dict[str, Any], str]] = {
     "every second epoch": (
-        later, {"every_n_epochs": 2}, "of gradient messages of phase 'train' not all were recorded",
+        later, {"every_n_epochs": 2}, "that all embedding and gradient messages of phase 'train'",
     ),
     "stopped": (later, {"max_bytes": 15_000}, "recording stopped before the run did"),
     "rows without names": (nameless, {}, "8 of 16 gradient messages that it received name no rows"),
-    "past the cut": (past, {}, "of gradient messages of phase 'train' not all were recorded"),
+    "past the cut": (past, {}, "that all gradient messages of phase 'train' were recorded"),
     "another phase": (warmed_up, {}, "gradient messages of phase 'warmup' came to bank"),
     "twelve times in a step": (timeless, {}, "gradient messages that came for a row 9 times"),
     "not finite": (not_finite, {}, "16 gradient messages some rows are not finite"),

@@ -37,9 +37,13 @@ def not_whole(info: ObserverInfo, status: str) -> list[str]:
         return [*found, "recording stopped before the run did"]
     if status == "recording":
         return [*found, "it is not sealed"]
+    some: dict[str, list[str]] = defaultdict(list)
+    for h in info.have:
+        if isinstance(h.epochs, list) and h.kind not in some[h.phase]:
+            some[h.phase].append(h.kind)
     found += [
-        f"of {h.kind} messages of phase {h.phase!r} not all were recorded"
-        for h in info.have if isinstance(h.epochs, list)
+        f"nothing says that all {' and '.join(kinds)} messages of phase {phase!r} were recorded"
+        for phase, kinds in some.items() if kinds
     ]  # fmt: skip
     return found or ["nothing says that all that passed was recorded"]
 
