@@ -4,13 +4,16 @@ On auxiliary rows whose attribute a_i is known (a category, or whether a number 
 mean), logistic regression is fitted to
     embedding:  standardised z_i = f(x_i) as received
     both:       z_i beside the attacker's own columns
-and answers for all other rows; the variant is chosen by cross-validation on the auxiliary rows.
+    entry:      the one entry of z_i that tells the classes apart best
+of z_i the last, the mean over epochs, and the first, as in ``embedding_inversion``. It answers for
+all other rows; the variant is chosen by cross-validation on the auxiliary rows.
 
 Attacker: the party that receives embeddings (the active party), honest but curious. Needs
 ``aux_rows`` auxiliary rows; black box otherwise. Its controls are the same as those of a label
 attack, on its own columns, with the attribute in the label's place.
 Known failure cases: an attribute that the task does not need may not be in the embedding; an
-attribute that own columns predict anyway is no leak of the federation.
+attribute that own columns predict anyway is no leak of the federation. One column of one party is
+looked at: `column`, and `victim` of the scenario where there are several.
 
 Source: Song and Shmatikov, "Overlearning reveals sensitive attributes", ICLR 2020,
 arXiv:1905.11742, section 3.
@@ -28,8 +31,9 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.attack import Attack
+from vflsec.attacks.embedding_inversion import TIMES
 from vflsec.guess import Guess
-from vflsec.nn.completion import logistic_cv
+from vflsec.nn.completion import logistic_by_one, logistic_cv
 from vflsec.view import View
 
 ALIASES = ("attribute_inference", "aia")
@@ -46,17 +50,20 @@ class Attribute(Attack):
     """
 
     column: str = ""
-    needs = frozenset({"embedding:last+", "aux_rows"})
+    needs = frozenset({*(f"embedding:{form}+" for form in TIMES), "aux_rows"})
     target: ClassVar[str] = "attribute"
-    seconds: ClassVar[float] = 0.07
+    seconds: ClassVar[float] = 0.2
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        seen, rows, z = embedded(view, self.column)
-        known = seen.require_known()
-        fits = []
-        for variant, x in (("embedding", z), ("both", torch.cat([z, view.design(rows)], dim=1))):
-            mine, asked = standardised(x, len(known))
-            fits.append(logistic_cv(mine, known, asked, seen.facts.classes, variant))
+        seen, rows, told = embedded(view, self.column)
+        known, classes = seen.require_known(), seen.facts.classes
+        own, fits = view.design(rows), []
+        for when, z in told.items():
+            for variant, x in (("embedding", z), ("both", torch.cat([z, own], dim=1))):
+                mine, asked = standardised(x, len(known))
+                fits.append(logistic_cv(mine, known, asked, classes, variant + when))
+            mine, asked = standardised(z, len(known))
+            fits.append(logistic_by_one(mine, known, asked, classes, f"entry{when}"))
         best = max(fits, key=lambda f: f.cv)
         notes = {
             "variant": best.variant,
@@ -66,14 +73,19 @@ class Attribute(Attack):
         return Guess(self.target, rows[len(known) :], best.scores, notes=notes)
 
 
-def embedded(view: View, column: str) -> tuple[View, Tensor, Tensor]:
+def embedded(view: View, column: str) -> tuple[View, Tensor, dict[str, Tensor]]:
     """What tells an attribute: the view in which it is the label, row ids, their embeddings (m, d).
 
-    The auxiliary rows come first, and then the training rows that are asked about.
+    The auxiliary rows come first, and then the training rows that are asked about. Embeddings are
+    the last (''), the mean over epochs (', mean') and the first (', first').
     """
     seen = view.for_attribute(column)
     rows = torch.cat([seen.require_known().rows, view.targets["train"]])
-    return seen, rows, view.received("embedding", "last+").of_rows(rows).flatten(1)
+    tables = {form: view.received("embedding", f"{form}+") for form in TIMES}
+    return seen, rows, {
+        "" if form == TIMES[0] else f", {form}": table.of_rows(rows).flatten(1)
+        for form, table in tables.items()
+    }  # fmt: skip
 
 
 def standardised(x: Tensor, q: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

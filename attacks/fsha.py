@@ -113,7 +113,7 @@ class Fsha(Attack):
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         if self.use == "pairs":
-            return EmbeddingInversion().infer_many(views, rngs)
+            return EmbeddingInversion().decode(views, rngs, ("last",))
         return [self._by_pilot(v, g) for v, g in zip(views, rngs, strict=True)]
 
     def _by_pilot(self, view: View, rng: torch.Generator) -> Guess:

@@ -45,7 +45,7 @@ from vflsec.attack import Attack
 from vflsec.cell import QUESTIONS
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
-from vflsec.nn.completion import SHRINKAGE, Fit, cv_score, folds_of, logistic, logistic_cv
+from vflsec.nn.completion import SHRINKAGE, Fit, logistic_by_one, logistic_cv
 from vflsec.nn.regression import Regression, folds, r_squared, ridge
 from vflsec.view import Known, Table, View
 
@@ -109,7 +109,7 @@ def _of_classes(
         x = value.cpu().numpy()
         fits.append(logistic_cv(x[at], grant, x, classes, name, SHRINKAGE))
         if x.shape[1] > 1:
-            fits.append(_by_one(x, at, grant, classes, f"{name}, one entry"))
+            fits.append(logistic_by_one(x[at], grant, x, classes, f"{name}, one entry"))
     best = max(fits, key=lambda f: f.cv)
     scores = torch.from_numpy(np.asarray(best.scores))
     return best, scores[:, 1] - scores[:, 0] if classes == 2 else scores
@@ -187,25 +187,3 @@ def figures(table: Table, *, mean: bool = False) -> tuple[Tensor, dict[str, Tens
         if bool(told.any()):
             out[name] = ((value - centre) / sd.clamp_min(1e-300))[:, told]
     return rows, out
-
-
-def _by_one(
-    x: NDArray[np.float64], at: NDArray[np.int64], known: Known, classes: int, name: str
-) -> Fit:
-    """The entry that tells the known rows apart best, its cross-validated score, its answer."""
-    y, fold = known.labels.cpu().numpy(), folds_of(known.labels).cpu().numpy()
-    held = np.zeros((len(y), classes))
-    for k in range(int(fold.max()) + 1):
-        fit = fold != k
-        j = _entry(x[at[fit]], y[fit])
-        held[~fit] = logistic(x[at[fit]][:, j], y[fit], x[at[~fit]][:, j], classes)
-    cv = cv_score(held, y) if fold.max() > 0 else 0.0
-    j = _entry(x[at], y)
-    return Fit(name, cv, logistic(x[at][:, j], y, x[:, j], classes))
-
-
-def _entry(x: NDArray[np.float64], y: NDArray[np.int64]) -> list[int]:
-    """Which entry of x (q, p) has class means that differ most from those of chance."""
-    means = np.stack([x[y == c].mean(0) for c in np.unique(y)])
-    within = sum(((x[y == c] - m) ** 2).sum(0) for c, m in zip(np.unique(y), means, strict=True))
-    return [int((means.var(0) / np.maximum(within, 1e-12)).argmax())]

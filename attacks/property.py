@@ -1,7 +1,8 @@
 """Property: the share of rows at another party that have an attribute, told by its embeddings.
 
 On q auxiliary rows whose attribute a_i is known, logistic regression is fitted to standardised
-embeddings z_i = f(x_i). With its shares p_i for all n other rows, and shares h_i for the auxiliary
+embeddings z_i = f(x_i): the last, their mean over epochs, or the first, as cross-validation says.
+With its shares p_i for all n other rows, and shares h_i for the auxiliary
 rows from folds that left them out,
     estimate = lambda mean(p) + mean(a - lambda h),
     lambda = cov(a, h) / (var(h) (1 + q / n)), cut to [0, 1].
@@ -59,14 +60,17 @@ class Property(Attack):
         check.integer("property.value", self.value, low=0)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        seen, rows, z = embedded(view, self.column)
+        seen, rows, told = embedded(view, self.column)
         known = seen.require_known()
-        mine, asked = standardised(z, len(known))
         target = rows[len(known) :]
         a = (known.labels == self.value).double().cpu().numpy()
         estimate, weight = float(a.mean()), 0.0
         if 0 < a.sum() < len(a):
-            fit = logistic_cv(mine, known, asked, seen.facts.classes, "embedding")
+            fits = []
+            for z in told.values():
+                mine, asked = standardised(z, len(known))
+                fits.append(logistic_cv(mine, known, asked, seen.facts.classes, "embedding"))
+            fit = max(fits, key=lambda f: f.cv)
             if fit.held is not None:
                 held, p = np.exp(fit.held[:, self.value]), np.exp(fit.scores[:, self.value])
                 estimate, weight = share(a, held, p)

@@ -29,7 +29,11 @@ def alternating(y: Tensor, count: int) -> Tensor:
 
 
 def tables(
-    epochs: Sequence[Tensor], kind: str = "gradient", way: str = "received", batch: int = 64
+    epochs: Sequence[Tensor],
+    kind: str = "gradient",
+    way: str = "received",
+    batch: int = 64,
+    party: str = PARTY,
 ) -> dict[tuple[str, str, str, str], Table]:
     """Messages (n, d) of rows 0..n-1 in several epochs, in every recorded form."""
     n = len(epochs[0])
@@ -47,7 +51,7 @@ def tables(
         "last": Table(epochs[-1], rows, epoch[-1], step[-1]),
         "all": whole,
     }
-    return {(way, kind, form, PARTY): t for form, t in found.items()}
+    return {(way, kind, form, party): t for form, t in found.items()}
 
 
 def make_view(
@@ -157,20 +161,21 @@ def binary_gradients(
 def feature_view(
     own: Tensor,
     victim: Tensor,
-    embedding: Tensor,
+    embedding: Tensor | Sequence[Tensor],
     *,
     aux: int = 0,
     models: Mapping[str, Mapping[str, nn.Module]] | None = None,
     cardinalities: tuple[int, ...] | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> View:
-    """The view of the active party: own columns (n, p), received embeddings (n, d).
+    """The view of the active party: own columns (n, p), received embeddings (n, d), of each epoch.
 
     The first `aux` rows of the victim's columns are granted; the other rows are to be guessed.
     """
     n, d = victim.shape
     rows = torch.arange(n)
-    held = {("received", "embedding", "last", "active"): Table(embedding, rows, 0 * rows, 0 * rows)}
+    epochs = [embedding] if isinstance(embedding, Tensor) else embedding
+    held = tables(epochs, "embedding", party="active")
     names = tuple(f"v{i}" for i in range(d))
     schema = {
         "active": Schema(tuple(f"o{i}" for i in range(own.shape[1])), (0,) * own.shape[1],

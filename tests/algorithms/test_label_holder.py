@@ -126,7 +126,7 @@ def test_controls_are_the_adversarys_own_columns_and_nothing_without() -> None:
     assert {c.name for c in controls([both], rng)[0]} == names
     alone = view("active", known_rows=10)
     assert [c.name for c in controls([alone], rng)[0]] == ["majority"]
-    (mean,) = feature_controls(view("active", aux_rows=10))
+    ((mean,),) = feature_controls([view("active", aux_rows=10)], rng)
     assert (mean.name, mean.guess.scores.shape[1]) == ("mean", 10)
     attributed = view("passive1", aux_rows=10).for_attribute("")
     x = stack.first.x["passive2"][attributed.known.rows, 0]

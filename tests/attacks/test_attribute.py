@@ -66,3 +66,33 @@ def test_in_a_cohort_it_is_scored_beside_the_controls_of_the_attribute() -> None
     assert auc.value > 0.85
     assert {"majority", "logistic"} <= set(auc.controls)
     assert auc.controls["logistic"]["value"] < 0.7  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("told", ["first", "anew"])
+def test_what_the_last_epoch_does_not_tell_another_or_all_do(told: str) -> None:
+    """The last embeddings alone were read: 0.5 and 0.7 of the rows were answered rightly."""
+    x = normal(500, 3)
+    plain = x @ normal(3, 6, seed=2)
+    epochs = [normal(500, 6, seed=3 + e) for e in range(10)]
+    if told == "first":
+        epochs[0] = plain
+    else:
+        epochs = [plain + 3 * noise for noise in epochs]
+    view = feature_view(normal(500, 2, seed=1), x, epochs, aux=80)
+    guess = registry.attacks.create("attribute", {"column": "v1"}).infer(view, rng())
+    truth = (x[guess.rows, 1] > 0).long().numpy()
+    assert (guess.scores.argmax(1) == truth).mean() > (0.9 if told == "first" else 0.77)
+    share = registry.attacks.create("property", {"column": "v1"}).infer(view, rng())
+    assert share.notes["lambda"] > 0.6
+
+
+def test_one_entry_of_many_that_marks_a_category_is_found() -> None:
+    """Beside a regression on all 64 entries of 80 rows."""
+    x, z = normal(600, 1), normal(600, 64, seed=2)
+    x = torch.cat([x, 1.0 + (normal(600, 1, seed=4) > 0.8).double()], 1)
+    z[:, 7] = 4 * (x[:, 1] - 1) + normal(600, seed=5)
+    view = feature_view(normal(600, 2, seed=1), x, z, aux=80, cardinalities=(0, 3))
+    guess = registry.attacks.create("attribute", {}).infer(view, rng())
+    assert guess.notes["variant"] == "entry"
+    truth = x[guess.rows, 1].long().numpy()
+    assert (guess.scores.argmax(1) == truth).mean() > 0.93

@@ -105,7 +105,7 @@ def figure(attack: Attack, view: View, task: Task) -> float:
 
 def controls(found: Found) -> list[float]:
     return [
-        max(r2(c.guess, t.x[PARTY]) for c in feature_controls(v))
+        max(r2(c.guess, t.x[PARTY]) for c in feature_controls([v], [rng()])[0])
         for v, t in zip(found.views, found.tasks, strict=True)
     ]
 

@@ -63,7 +63,7 @@ def figures(worlds: list[tuple[View, torch.Tensor]], **params: object) -> list[f
 @pytest.mark.slow
 def test_it_decodes_skewed_columns_that_own_columns_and_labels_do_not_tell() -> None:
     worlds = [world(s) for s in range(3)]
-    told = [max(r2(c.guess, x) for c in feature_controls(v)) for v, x in worlds]
+    told = [max(r2(c.guess, x) for c in feature_controls([v], [rng()])[0]) for v, x in worlds]
     assert max(told) < 0.3
     assert min(figures(worlds)) > 0.6
 
@@ -107,8 +107,8 @@ def test_own_labels_are_a_control_where_the_view_holds_them() -> None:
     x = torch.randn(4000, 1, generator=rng(1), dtype=torch.float64)
     own = torch.randn(4000, 1, generator=rng(2), dtype=torch.float64)
     view = replace(feature_view(own, x, x, aux=500), labels=(x[:, 0] > 0).long())
-    found = {c.name: r2(c.guess, x) for c in feature_controls(view)}
-    assert set(found) == {"mean", "linear", "labelled"}
+    found = {c.name: r2(c.guess, x) for c in feature_controls([view], [rng()])[0]}
+    assert set(found) == {"mean", "linear", "network", "labelled", "labelled, network", "chosen"}
     assert found["linear"] < 0.02
     assert found["labelled"] == pytest.approx(2 / np.pi, abs=0.03)
 
@@ -142,5 +142,6 @@ def test_in_a_cohort_the_label_party_runs_it_and_others_have_no_labels() -> None
     (result,) = run_cohort([cell], [spec], {0: task}, device="cpu", main=False)
     (measure,) = result.measures
     assert (measure.target, measure.metric, measure.split) == ("feature", "r2", "train")
-    assert set(measure.controls) == {"mean", "linear", "labelled"}
+    labelled = {"labelled", "labelled, network"}
+    assert set(measure.controls) == {"mean", "linear", "network", "chosen"} | labelled
     assert measure.n == 144 - 20 - 40

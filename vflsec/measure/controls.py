@@ -29,7 +29,7 @@ from vflsec.measure.own_values import value_learners
 from vflsec.nn.completion import Fit
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.networks import fit_networks
-from vflsec.nn.regression import ridge
+from vflsec.nn.regression import Regression, best_of, fit_regressors, ridges
 from vflsec.questions import figure
 from vflsec.view import Known, View, as_needs
 
@@ -44,10 +44,10 @@ class Control:
     Attributes:
         name: ``majority``, ``logistic`` (C = 1, others in brackets), ``principal``, ``trees``,
             ``boosting``, ``scratch``, ``untrained``, ``reassigned``, ``randomised`` or ``alone``;
-            ``mean``, ``linear`` or ``labelled`` (own labels beside) for features; ``mean``,
-            ``linear``, ``network``, ``trees`` or ``principal`` for a quantity, and these after
-            ``value, `` for a question about it; ``sample`` for a
-            share.
+            ``mean``, ``linear``, ``network``, the last two with own labels beside (``labelled``,
+            ``labelled, network``) or ``chosen`` among these for features; ``mean``, ``linear``,
+            ``network``, ``trees`` or ``principal`` for a quantity, and these after ``value, `` for
+            a question about it; ``sample`` for a share.
         guess: log class shares (n, C) of all target rows, or features (n, d).
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
             which one control is named beforehand, without the truth of the target rows; NaN where
@@ -79,7 +79,7 @@ def controls_for(
     if attack.target == "property":
         return [[sample(v, attack)] for v in views]
     if attack.target == "feature":
-        return [feature_controls(v) for v in views]
+        return feature_controls(views, rngs)
     if views and attack.target == "label" and views[0].facts.classes == 1:
         return value_controls(views, rngs)
     if attack.target == "attribute":
@@ -295,24 +295,48 @@ def of_values(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[li
     ]
 
 
-def feature_controls(view: View) -> list[Control]:
-    """Controls of a feature attack: means of the granted rows, and regression on own columns.
+def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[list[Control]]:
+    """Controls of a feature attack: means of the granted rows, and regressions on own columns.
+
+    Where auxiliary rows were granted: a linear one and a network, and each column by what
+    cross-validation finds best for it, as the attack answers that has embeddings too.
 
     Raises:
         ThreatModelError: no victim is in the view.
     """
-    rows = view.target_rows
-    if not view.aux:
-        width = sum(view.schema[p].design(torch.zeros(1, *view.schema[p].shape)).shape[1]
-                    for p in view.victims)  # fmt: skip
-        return [Control("mean", Guess("feature", rows, torch.zeros(len(rows), width)), 0.0)]
-    known, values = view.require_aux()
-    means = values.mean(0).expand(len(rows), -1)
-    out = [Control("mean", Guess("feature", rows, means), 0.0)]
-    for name, own in _own_inputs(view).items():
-        found = ridge(name, own[known], values, own[rows])
-        out.append(Control(name, Guess("feature", rows, found.values), found.cv))
+    if any(not v.aux for v in views):
+        return [[_zeros(v)] for v in views]
+    granted = [v.require_aux() for v in views]
+    out: list[list[Control]] = []
+    fits: list[list[Regression]] = [[] for _ in views]
+    every: list[list[Regression]] = [[] for _ in views]
+    for v, (_, values) in zip(views, granted, strict=True):
+        means = values.mean(0).expand(len(v.target_rows), -1)
+        out.append([Control("mean", Guess("feature", v.target_rows, means), 0.0)])
+    own = [_own_inputs(v) for v in views]
+    for name in own[0]:
+        known = [mine[name][at] for mine, (at, _) in zip(own, granted, strict=True)]
+        asked = [mine[name][v.target_rows] for mine, v in zip(own, views, strict=True)]
+        values = [of for _, of in granted]
+        net = "network" if name == "linear" else f"{name}, network"
+        networks = fit_regressors(net, known, values, asked, rngs)
+        for k in range(len(views)):
+            penalised = ridges(name, known[k], values[k], asked[k])
+            every[k] += [*penalised, networks[k]]
+            fits[k] += [max(penalised, key=lambda f: f.cv), networks[k]]
+    for v, mine, beside, (_, values), found in zip(views, fits, every, granted, out, strict=True):
+        mine += [best_of(beside, values)[0]] if beside else []
+        found += [Control(f.variant, Guess("feature", v.target_rows, f.values), f.cv) for f in mine]
     return out
+
+
+def _zeros(view: View) -> Control:
+    """The mean of every prepared column, without a granted row."""
+    width = sum(
+        view.schema[p].design(torch.zeros(1, *view.schema[p].shape)).shape[1] for p in view.victims
+    )
+    rows = view.target_rows
+    return Control("mean", Guess("feature", rows, torch.zeros(len(rows), width)), 0.0)
 
 
 def _own_inputs(view: View) -> dict[str, torch.Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,21 +15,40 @@ from vflsec.nn.replicas import Replicas
 from vflsec.party import step
 from vflsec.rng import as_global
 
-__all__ = ["Regression", "fit_regressors", "folds", "r_squared", "ridge"]
+__all__ = [
+    "Regression",
+    "best_of",
+    "by_entry",
+    "fit_regressors",
+    "folds",
+    "r_squared",
+    "ridge",
+    "ridges",
+]
 
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 FOLDS = 5
+SURE = 3.0
+"""Standard errors by which a fit has to be nearer to answer a column by itself."""
 WIDE = 4
 """Columns for each known row above which a network answers in coordinates of the rows."""
 
 
 @dataclass(frozen=True)
 class Regression:
-    """A fitted variant: its name, cross-validated R^2 on the known rows, answer (n, d)."""
+    """A fitted variant.
+
+    Attributes:
+        variant: its name.
+        cv: cross-validated R^2 on the known rows.
+        values: its answer (n, d).
+        held: its answers for the known rows (q, d) from fits without them; None if not told.
+    """
 
     variant: str
     cv: float
     values: Tensor
+    held: Tensor | None = None
 
 
 def r_squared(guess: Tensor, truth: Tensor) -> float:
@@ -39,6 +58,38 @@ def r_squared(guess: Tensor, truth: Tensor) -> float:
     if not bool(use.any()):
         return 0.0
     return float((1 - ((guess - truth) ** 2).mean(0)[use] / spread[use]).mean())
+
+
+def best_of(fits: Sequence[Regression], y: Tensor) -> tuple[Regression, list[str]]:
+    """What cross-validation finds best on the whole, but for columns that another fit tells better.
+
+    The fit with the largest R^2 answers, and a column is answered by another where that is nearer
+    to the known values by more than :data:`SURE` standard errors, so that one column that is told
+    is not lost among many that nobody can tell.
+
+    Args:
+        fits: of the same rows and columns, with what they answer for known rows.
+        y: the known values (q, d).
+
+    Returns:
+        the answer, and the name of the fit that each column is answered by.
+    """
+    base, truth = max(fits, key=lambda f: f.cv), y.double()
+    if base.held is None:
+        return replace(base, variant="chosen"), [base.variant] * y.shape[1]
+    values, held = base.values.double().clone(), base.held.double().clone()
+    names, most = [base.variant] * y.shape[1], torch.zeros_like(truth[0])
+    for fit in fits:
+        if fit.held is None:
+            continue
+        told = fit.held.double()
+        gain = (base.held.double() - truth) ** 2 - (told - truth) ** 2
+        better = (gain.mean(0) > most) & (gain.mean(0) > SURE * gain.std(0) / len(y) ** 0.5)
+        most = torch.where(better, gain.mean(0), most)
+        values = torch.where(better, fit.values.double(), values)
+        held = torch.where(better, told, held)
+        names = [fit.variant if b else n for b, n in zip(better.tolist(), names, strict=True)]
+    return Regression("chosen", r_squared(held, truth), values, held), names
 
 
 def folds(n: int) -> Tensor:
@@ -67,20 +118,50 @@ def ridge(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> Regression:
         y: their values (q, d).
         targets: inputs of the rows to answer (n, p).
     """
+    if len(x) < 4:
+        both = _standard(torch.cat([x, targets]).double())
+        values = _ridge(both[: len(x)], y.double(), both[len(x) :], ALPHAS[-1])
+        return Regression(variant, -torch.inf, values)
+    return max(ridges(variant, x, y, targets), key=lambda f: f.cv)
+
+
+def ridges(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> list[Regression]:
+    """The same under every penalty of :data:`ALPHAS`; at least two known rows."""
     both = _standard(torch.cat([x, targets]).double())
     x, targets, y = both[: len(x)], both[len(x) :], y.double()
-    fold = folds(len(x)).to(x.device)
-    best, alpha = -torch.inf, ALPHAS[-1]
-    if len(x) >= 4:
-        for a in ALPHAS:
-            held = torch.empty_like(y)
-            for f in range(int(fold.max()) + 1):
-                out = fold == f
-                held[out] = _ridge(x[~out], y[~out], x[out], a)
-            score = r_squared(held, y)
-            if score > best:
-                best, alpha = score, a
-    return Regression(variant, float(best), _ridge(x, y, targets, alpha))
+    fold, fits = folds(len(x)).to(x.device), []
+    for alpha in ALPHAS:
+        held = torch.empty_like(y)
+        for f in range(int(fold.max()) + 1):
+            out = fold == f
+            held[out] = _ridge(x[~out], y[~out], x[out], alpha)
+        values = _ridge(x, y, targets, alpha)
+        fits.append(Regression(variant, r_squared(held, y), values, held))
+    return fits
+
+
+def by_entry(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> Regression:
+    """Each value by a line through the one input that is correlated with it most.
+
+    What a single entry tells plainly, a regression on as many inputs as rows does not see. Inputs
+    and outputs as for :func:`ridge`, of two known rows or more.
+    """
+    x, targets, y = x.double(), targets.double(), y.double()
+    fold, held = folds(len(x)).to(x.device), torch.empty_like(y)
+    for f in range(int(fold.max()) + 1):
+        out = fold == f
+        held[out] = _line(x[~out], y[~out], x[out])
+    return Regression(variant, r_squared(held, y), _line(x, y, targets), held)
+
+
+def _line(x: Tensor, y: Tensor, targets: Tensor) -> Tensor:
+    """Values (n, d) by the one column of x (q, p) that each of y (q, d) goes with most."""
+    centred, mean = x - x.mean(0), y.mean(0)
+    size = centred.square().sum(0).clamp_min(1e-24)
+    both = centred.T @ (y - mean)  # (p, d)
+    at = (both.abs() / size.sqrt().unsqueeze(1)).argmax(0)
+    slope = both.gather(0, at.unsqueeze(0)) / size[at]
+    return (targets[:, at] - x.mean(0)[at]) * slope + mean
 
 
 def _turned(y: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -157,5 +238,5 @@ def fit_regressors(
         mine, given = held[r * copies + fold, rows].double(), answer[r].double()
         if backs:
             mine, given = (t @ backs[r].double() for t in (mine, given))
-        out.append(Regression(variant, r_squared(mine, truth.double()), given))
+        out.append(Regression(variant, r_squared(mine, truth.double()), given, mine))
     return out
