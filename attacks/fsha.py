@@ -16,13 +16,13 @@ Attacker: a malicious label party, from the first step on. Needs auxiliary rows 
 for ``critic`` need not take part; that one, with ``labelled``, needs its own labels too. It alters
 every gradient. A top model that reads the label off the columns goes on learning, so utility need
 not tell: it falls where only a trained bottom could tell the label.
-Known failure cases: embeddings narrower than the columns; noise on embeddings; a passive party that
-looks at its gradients (they are 0 for most rows, or do not shrink); few steps. Of ``critic`` also
-columns that look alike from several sides (normal ones, which no label tells apart: any rotation
-passes) and many columns on few auxiliary rows.
-Differences from the paper: there the pilot is trained along with a decoder, for images, and never
-turned; the labels beside embeddings are those of a later attack of this kind; the penalty is 500
-and Adam's rate 1e-4, too slow for the few steps of a table. ``pairs`` is this package's own.
+Known failure cases: embeddings narrower than the columns; noise on embeddings; two embeddings of a
+step that are equally wide; a passive party that looks at its gradients (0 for most rows, or they do
+not shrink); few steps. Of ``critic`` also columns that look alike from several sides (normal ones,
+which no label tells apart: any rotation passes) and many columns on few auxiliary rows. Differences
+from the paper: there the pilot is trained along with a decoder, for images, and never turned; the
+labels are those of a later attack of this kind; the penalty is 500 and Adam's rate 1e-4, too slow
+for the few steps of a table. ``pairs`` is this package's own.
 
 Source: Pasquini, Ateniese, Bernaschi, "Unleashing the tiger: inference attacks on split learning",
 CCS 2021, arXiv:2012.02670, section 4; labels beside: Yao et al., "URVFL: undetectable data
@@ -47,6 +47,7 @@ from vflsec.guess import Guess
 from vflsec.message import Message
 from vflsec.nn import optim
 from vflsec.nn.models import mlp
+from vflsec.nn.replays import by_embedding
 from vflsec.nn.replicas import Replicas
 from vflsec.nn.rotation import nearest
 from vflsec.party import step
@@ -95,7 +96,7 @@ class Fsha(Attack):
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         own = {"labels"} if self.use == "critic" and self.labelled else set()
-        return frozenset({"embedding:last", "aux_rows"} | own)
+        return frozenset({"embedding:last+", "aux_rows"} | own)
 
     def applicable(self, facts: Facts) -> str:
         if facts.classes < 2 and "labels" in self.needs:
@@ -104,9 +105,8 @@ class Fsha(Attack):
         return ""
 
     def policy(self) -> Policy:
-        if self.use == "pairs":
-            return Teach()
-        return Hijack(self.labelled, tuple(self.hidden), self.penalty, self.rounds, self.lr)
+        whole = (self.labelled, tuple(self.hidden), self.penalty, self.rounds, self.lr)
+        return Teach() if self.use == "pairs" else Hijack(*whole)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         return self.infer_many([view], [rng])[0]
@@ -114,13 +114,13 @@ class Fsha(Attack):
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         if self.use == "pairs":
             return EmbeddingInversion().decode(views, rngs, ("last",))
-        return [self._by_pilot(v, g) for v, g in zip(views, rngs, strict=True)]
+        found = by_embedding(self, views, rngs)
+        return found or [self._by_pilot(v, g) for v, g in zip(views, rngs, strict=True)]
 
     def _by_pilot(self, view: View, rng: torch.Generator) -> Guess:
         rows, facts = view.targets["train"], view.facts
         view.require_aux()
-        table = view.received("embedding", "last", facts.active)
-        z = table.of_rows(rows).flatten(1)
+        z = view.received("embedding", "last", facts.active).of_rows(rows).flatten(1)
         widths = {p: d for p, d in facts.widths.items() if p != facts.active}
         if sum(widths.values()) != z.shape[1]:
             raise ThreatModelError("fsha cannot tell whose part of the embeddings is whose.")
@@ -133,8 +133,8 @@ class Fsha(Attack):
             told, heard = (labels[at] if classes else None for at in (aux, rows))
             pilot.turn_to(parts[p], told, heard, classes, rng)
             answers.append(pilot.decoded(parts[p]))
-        notes = {"victim": "+".join(view.victims)}
-        return Guess(self.target, rows, torch.cat(answers, dim=1), notes=notes)
+        found = torch.cat(answers, dim=1)
+        return Guess(self.target, rows, found, notes={"victim": "+".join(view.victims)})
 
 
 class Pilot:
@@ -189,15 +189,14 @@ class _Sender(Policy):
 
     def incoming(self, message: Message, own: Own) -> Tensor:
         if message.kind == "embedding" and message.phase != "predict":
-            own.memory.setdefault("z", {})[message.sender] = message.tensor.detach()
+            of = own.memory.setdefault("z", {}).setdefault(message.sender, {})
+            of[message.tensor.shape] = message.tensor.detach()  # a step may bring several
         return message.tensor
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
         g, victim = message.tensor, message.receiver
-        z = own.memory.get("z", {}).get(victim)
-        if z is None or z.shape != g.shape or message.rows is None:
-            return g
-        if victim not in own.memory["aux"][0][1]:
+        z = own.memory.get("z", {}).get(victim, {}).get(g.shape)
+        if z is None or message.rows is None or victim not in own.memory["aux"][0][1]:
             return g
         with torch.enable_grad():
             sent = self.pull(z.flatten(2), message.rows, victim, own)

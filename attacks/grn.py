@@ -33,6 +33,7 @@ from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn import optim
 from vflsec.nn.joint import Answers, Joint, picked
+from vflsec.nn.replays import by_embedding
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
 from vflsec.rng import as_global
@@ -62,7 +63,7 @@ class Grn(Attack):
     epochs: int = 60
     batch: int = 64
     lr: float = 1e-4
-    needs = frozenset({"embedding:last", "peer_model"})
+    needs = frozenset({"embedding:last+", "peer_model"})
     target: ClassVar[str] = "feature"
     quick: ClassVar[dict[str, Any]] = {
         "hidden": (64, 64), "epochs": 20, "batch": 128, "lr": 3e-3,
@@ -83,6 +84,9 @@ class Grn(Attack):
         return self.infer_many([view], [rng])[0]
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
+        each = by_embedding(self, views, rngs)
+        if each is not None:
+            return each
         first = views[0]
         check_victims(first, "grn")
         shapes = [first.schema[p].shape for p in first.victims]

@@ -48,6 +48,7 @@ from vflsec.guess import Guess
 from vflsec.nn import optim
 from vflsec.nn.joint import Answers, picked
 from vflsec.nn.models import mlp
+from vflsec.nn.replays import by_embedding
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
 from vflsec.rng import as_global
@@ -79,7 +80,7 @@ class Sdar(Attack):
     lr_decoder: float = 1e-3
     simulate: float = 0.2
     decode: float = 1e-5
-    needs = frozenset({"embedding:last", "aux_rows", "labels"})
+    needs = frozenset({"embedding:last+", "aux_rows", "labels"})
     target: ClassVar[str] = "feature"
     seconds: ClassVar[float] = 20
 
@@ -104,6 +105,9 @@ class Sdar(Attack):
         return self.infer_many([view], [rng])[0]
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
+        each = by_embedding(self, views, rngs)
+        if each is not None:
+            return each
         first = views[0]
         if "bottom" not in first.models.get(first.party, {}):
             raise ThreatModelError("sdar needs the label party's own models.")
@@ -152,6 +156,8 @@ class Sdar(Attack):
                   + _bce(critic_x(torch.cat([told.detach(), y2], 2)), 0.0))  # fmt: skip
         at, here = (_drawn(rngs, of, COMPARED) for of in (aux, rows))
         with torch.no_grad():
+            logits = Answers(views, rows)(z * sd + mean)
+            off = -(y * torch.log_softmax(logits, dim=2)).sum(2).mean(1)
             least, most = (of(dim=1, keepdim=True) for of in (x.amin, x.amax))
             answer = decoder(torch.cat([z, y], 2).repeat_interleave(k, 0), train=False).clamp(
                 least.repeat_interleave(k, 0), most.repeat_interleave(k, 0)
@@ -170,7 +176,8 @@ class Sdar(Attack):
         for r in range(len(views)):
             tried = far[r * k : (r + 1) * k]
             best = min(range(k), key=tried.__getitem__)
-            notes = {"victim": "+".join(first.victims), "distance": round(tried[best], 4)}
+            notes = {"victim": "+".join(first.victims), "distance": round(tried[best], 4),
+                     "misfit": round(float(off[r]), 4)}  # fmt: skip
             out.append(Guess(self.target, rows[r], answer[r * k + best], notes=notes))
         return out
 

@@ -36,6 +36,7 @@ from vflsec.attacks.grn import check_victims
 from vflsec.guess import Guess
 from vflsec.nn import optim
 from vflsec.nn.joint import Joint
+from vflsec.nn.replays import by_embedding
 from vflsec.nn.replicas import Replicas
 from vflsec.party import step
 from vflsec.rng import as_global
@@ -63,7 +64,7 @@ class UnsplitInput(Attack):
     input_steps: int = 100
     model_steps: int = 100
     lr: float | None = None
-    needs = frozenset({"embedding:last", "peer_model"})
+    needs = frozenset({"embedding:last+", "peer_model"})
     target: ClassVar[str] = "feature"
     seconds: ClassVar[float] = 7
 
@@ -78,6 +79,9 @@ class UnsplitInput(Attack):
         return self.infer_many([view], [rng])[0]
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
+        each = by_embedding(self, views, rngs)
+        if each is not None:
+            return each
         for view in views:
             check_victims(view, "unsplit_input")
         rows = [v.targets["train"] for v in views]

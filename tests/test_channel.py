@@ -214,7 +214,7 @@ def test_an_embedding_that_comes_again_in_a_step_hides_the_first_one_no_more() -
 def test_an_embedding_that_comes_again_stands_beside_for_who_takes_any_width(
     also: tuple[str, ...],
 ) -> None:
-    """It was read by none; whoever needs the model's width has the first alone."""
+    """It was read by none, nor what another name said; who needs one width has each by itself."""
     forms = ("last+", *also)
     recorder = Recorder([("b", "received", "embedding", f) for f in forms], REPLICAS, ROWS)
     rows = torch.arange(4).expand(REPLICAS, 4)
@@ -230,11 +230,16 @@ def test_an_embedding_that_comes_again_stands_beside_for_who_takes_any_width(
     assert torch.equal(first, message(1, rows).tensor[0])
     assert torch.equal(both[:, :2], first)
     again = message(3, rows[:, :3]).tensor[0]
-    ratio = both[:3, 2:] / again
+    ratio = both[:3, 2:4] / again
     assert float(ratio.min()) == pytest.approx(float(ratio.max()))
-    assert bool((both[3, 2:] == 0).all())
-    assert recorder.passed == {("embedding", "other")}
-    assert {key[2] for key in tables} == {"last", "last+", *also}
+    assert bool((both[3, 2:4] == 0).all())
+    other = both[:, 4:] / message(9, rows).tensor[0]
+    assert float(other.min()) == pytest.approx(float(other.max()))
+    assert recorder.passed == recorder.left_out == set()
+    assert {key[2] for key in tables} == {"last", "last+", "last#2", "last#3", *also}
+    assert torch.equal(tables["received", "embedding", "last#2", "b"].tensor, again)
+    assert torch.equal(tables["received", "embedding", "last#3", "b"].tensor,
+                       message(9, rows).tensor[0])  # fmt: skip
 
 
 def test_a_loop_within_a_step_takes_no_table_for_every_turn() -> None:

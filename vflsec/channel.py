@@ -126,9 +126,8 @@ class Recorder:
                 key = (message.phase, party, way, message.kind, form, peer)
                 first = self._names.setdefault(key, name)
                 if name != first and message.tensor.is_floating_point():
-                    again = name.startswith(f"{first}#")
-                    if not whole and not (again and form in plus):
-                        if not (again and plus):
+                    if not whole and form not in plus:
+                        if not plus:
                             self.passed.add((message.kind, name))
                         continue
                     key = (*key[:-1], f"{peer}/{name}")
@@ -194,7 +193,9 @@ class Recorder:
         """Replica `r`'s tables of one phase for an adversary: (way, kind, form, party) -> Table.
 
         What came from several peers stands side by side, in the order in which they first spoke.
-        Predictions that were returned to it belong to every phase.
+        Predictions that were returned to it belong to every phase. Where a form with a plus was
+        asked for, ``last#2`` is the second exchange of each peer by itself (the first of those that
+        have no second), and so on.
         """
         heard: dict[tuple[str, ...], list[tuple[str, Table]]] = {}
         for (at, party, way, kind, form, end), store in self.stores.items():
@@ -203,6 +204,7 @@ class Recorder:
                 key = (at, party, way, kind, form, peer)
                 heard.setdefault(key, []).append((name, store.table(r)))
         found: dict[Key, list[Table]] = {}
+        apart: dict[Key, list[list[Table]]] = {}
         for (_, party, way, kind, form, _), said in heard.items():
             bare = form.removesuffix("+")
             near, far = beside(said, bare)
@@ -211,6 +213,11 @@ class Recorder:
             found.setdefault((way, kind, bare, party), []).extend(alone)
             if form != bare:
                 found.setdefault((way, kind, form, party), []).extend(near)
+                apart.setdefault((way, kind, bare, party), []).append([t for _, t in said])
+        for (way, kind, bare, party), peers in apart.items():
+            for k in range(1, max(map(len, peers))):
+                each = [of[k] if k < len(of) else of[0] for of in peers]
+                found[way, kind, f"{bare}#{k + 1}", party] = each
         return {k: t[0] if len(t) == 1 else side_by_side(t) for k, t in found.items()}
 
 

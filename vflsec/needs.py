@@ -23,8 +23,9 @@ class Need:
     ``form`` says how much of a message kind is kept: ``mean`` (per-row mean over epochs, folded as
     it passes), ``scaled`` (the same of rows divided by the root mean square row norm of their
     batch), ``first``, ``last`` or ``all`` epochs. A plus (``last+``) asks for what comes again for
-    rows of a step too, beside the first, for an attack that takes payloads of any width; gradients
-    stand so in every form.
+    rows of a step too, under whatever name: beside the first, for an attack that takes payloads of
+    any width, and each by itself (:meth:`vflsec.view.View.exchanges`); gradients stand beside each
+    other in every form.
     """
 
     what: str

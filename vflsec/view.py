@@ -264,6 +264,19 @@ class View:
                 f"It has: {there or 'no recorded messages'}. Declare the need in the attack."
             ) from None
 
+    def exchanges(self, kind: str, form: str = "last") -> list[Table]:
+        """What was received of `kind` in each exchange of a step by itself, the first one first.
+
+        There is one where the attack did not ask for what comes again (``last+``).
+        """
+        tables = [self.received(kind, form)]
+        while all(
+            ("received", kind, f"{form}#{len(tables) + 1}", p) in self.tables
+            for p in self.adversary
+        ):
+            tables.append(self.received(kind, f"{form}#{len(tables) + 1}"))
+        return tables
+
     def require_known(self) -> Known:
         """The granted labelled rows.
 
@@ -358,7 +371,7 @@ class View:
         """
         tables = {}
         for (way, kind, form, party), table in self.tables.items():
-            bare = form.removesuffix("+")
+            bare = form.removesuffix("+").partition("#")[0]
             whole = self.tables.get((way, kind, form.replace(bare, "all"), party))
             if whole is not None:
                 past = whole.take(whole.epoch <= epoch)

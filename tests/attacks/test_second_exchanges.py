@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import mean
 from typing import Any
 
@@ -153,3 +154,96 @@ def test_a_step_that_knows_how_many_rows_there_are_counts_the_same() -> None:
         one, two = (s.turn(("t", k // 4), rows) for s in (known, grown))
         assert (one is None) == (two is None) == (k % 4 == 0)
         assert one is None or two is None or torch.equal(one, two)
+
+
+REPLAYING: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
+    ("sdar", {"steps": 60, "starts": 2}, {"aux_rows": 60}, True),
+    ("grn", {"epochs": 3, "hidden": [16]}, {"peer_model": True}, False),
+    ("unsplit_input", {"weights": "granted", "rounds": 1}, {"peer_model": True}, True),
+    ("fsha", {"use": "critic"}, {"aux_rows": 60}, False),
+]
+
+
+def told_columns(name: str, params: dict[str, Any], grants: dict[str, Any]) -> list[Any]:
+    tasks = {s: small_task(s, n=400) for s in SEEDS}
+    training = {"epochs": 2, "batch_size": 32}
+    cells = [CellSpec({"name": "s"}, "splitnn", training, seed=s) for s in SEEDS]
+    asked = AttackSpec(name, params, ("active",), **grants)
+    return [r.measures[0] for r in run_cohort(cells, [asked], tasks, device="cpu", main=False)]
+
+
+@pytest.mark.parametrize(("name", "params", "grants", "tells"), REPLAYING)
+def test_replays_of_columns_take_the_embedding_that_the_model_reads(
+    monkeypatch: pytest.MonkeyPatch, name: str, params: dict[str, Any], grants: dict[str, Any],
+    tells: bool,
+) -> None:  # fmt: skip
+    """They broke on its width, or read the noise that came first: R^2 -2.4 instead of 0.97."""
+    plain = [m.value for m in told_columns(name, params, grants)]
+    assert None not in plain
+    for wide, first in ((8, True), (8, False), (32, True)):
+        with monkeypatch.context() as now:
+            wide_noise(now, wide, first)
+            found = told_columns(name, params, grants)
+        if wide == 8 or tells:
+            assert [m.value for m in found] == pytest.approx(plain, abs=1e-6)
+            assert {m.notes["exchange"] for m in found} == {2 if first else 1}
+        else:
+            assert {m.status for m in found} == {"error"}
+            assert f"{name}: 2 of the embeddings that came in a step are as wide" in found[0].reason
+
+
+def test_where_none_is_as_wide_as_the_model_reads_it_is_one_clear_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SplitNN, "facts", _narrow(SplitNN.facts))
+    wide_noise(monkeypatch, 8, True)
+    for m in told_columns("unsplit_input", {"rounds": 1}, {"peer_model": True}):
+        assert m.status == "error"
+        assert "unsplit_input: the model reads 5 numbers of a row, and of the embed" in m.reason
+
+
+def _narrow(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def facts(self: SplitNN, fed: Federation) -> Any:
+        return replace(plain(self, fed), widths={"active": 32, "passive1": 5})
+
+    return facts
+
+
+def wide_noise(monkeypatch: pytest.MonkeyPatch, width: int, first: bool, name: str = "") -> None:
+    """Send noise of this width beside each embedding."""
+    plain, g = SplitNN.up, torch.Generator().manual_seed(0)
+
+    def told(self: SplitNN, fed: Federation, ids: Tensor) -> Exchange:
+        def noise() -> None:
+            for p in self.passive(fed):
+                z = torch.randn(*ids.shape, width, generator=g)
+                fed.send("embedding", p.name, "active", z, ids, name=name)
+
+        if first:
+            noise()
+        out = plain(self, fed, ids)
+        if not first:
+            noise()
+        return out
+
+    monkeypatch.setattr(SplitNN, "up", told)
+
+
+@pytest.mark.parametrize("attack", ["embedding_inversion", "attribute"])
+def test_an_embedding_under_another_name_than_the_first_is_read(
+    monkeypatch: pytest.MonkeyPatch, attack: str
+) -> None:
+    """Noise that came first, called aux, was all that was read: R^2 -0.02, and an AUC of 0.5."""
+    wide_noise(monkeypatch, 8, True, "aux")
+    for m in told_columns(attack, {}, {"aux_rows": 60}):
+        assert m.value > 0.8
+
+
+def test_gradients_of_fsha_answer_the_embedding_they_belong_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An embedding of another width that came last left the gradients honest."""
+    plain = [m.value for m in told_columns("fsha", {"use": "critic"}, {"aux_rows": 60})]
+    wide_noise(monkeypatch, 8, False)
+    found = [m.value for m in told_columns("fsha", {"use": "critic"}, {"aux_rows": 60})]
+    assert found == pytest.approx(plain, abs=1e-6)

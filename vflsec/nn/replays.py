@@ -1,4 +1,4 @@
-"""Replaying received gradients: which exchange they came in, and how well label logits do it."""
+"""Replaying what was received: which exchange it came in, and how well label logits do it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from vflsec.attack import Attack
+from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn.replicas import Replicas
 from vflsec.view import View
 
-__all__ = ["by_exchange", "misfits", "slopes"]
+__all__ = ["by_embedding", "by_exchange", "misfits", "slopes"]
 
 
 def by_exchange(
@@ -39,6 +40,59 @@ def by_exchange(
         )
         for some, rng in zip(parts, rngs, strict=True)
     ]
+
+
+def by_embedding(
+    attack: Attack, views: Sequence[View], rngs: Sequence[torch.Generator]
+) -> list[Guess] | None:
+    """Answers where embeddings come several times in a step, made of the one that the model reads.
+
+    That is the one as wide as the cut layers of their senders; of several, from the same random
+    draws, the one that is replayed best (note ``misfit``). None where embeddings come once.
+
+    Args:
+        attack: replays the victims' or the own model; needs ``embedding:last+``.
+
+    Raises:
+        ThreatModelError: there is none, or the attack cannot tell which of several it is.
+    """
+    if all(
+        len(v.adversary) > 1 or not v.facts.widths or len(v.exchanges("embedding")) == 1
+        for v in views
+    ):
+        return None
+    out = []
+    for view, rng in zip(views, rngs, strict=True):
+        some = _cuts(attack, view)
+        found = attack.infer_many(list(some.values()), [rng.clone_state() for _ in some])
+        if len(found) > 1 and any("misfit" not in guess.notes for guess in found):
+            raise ThreatModelError(
+                f"{attack.name}: {len(found)} of the embeddings that came in a step are as wide as "
+                "the one that the model reads, and it cannot tell which of them that is."
+            )
+        which = range(len(found))
+        best = min(which, key=lambda k: float(found[k].notes["misfit"])) if len(found) > 1 else 0
+        notes = {**found[best].notes, "exchange": list(some)[best]}
+        out.append(replace(found[best], notes=notes))
+    return out
+
+
+def _cuts(attack: Attack, view: View) -> dict[int, View]:
+    """By exchange, from 1: the view with it alone, of those that are as wide as the cut layers."""
+    width = sum(d for p, d in view.facts.widths.items() if p not in view.adversary)
+    apart = {k: t for k, t in view.tables.items() if "#" not in k[2] and "+" not in k[2]}
+    out = {}
+    for k, table in enumerate(view.exchanges("embedding"), 1):
+        there = torch.isin(view.targets["train"], table.rows).all()
+        if bool(there) and table.tensor.flatten(1).shape[1] == width:
+            one = {("received", "embedding", "last", view.party): table}
+            out[k] = replace(view, tables=MappingProxyType({**apart, **one}))
+    if not out:
+        raise ThreatModelError(
+            f"{attack.name}: the model reads {width} numbers of a row, and of the embeddings that "
+            "came in a step none is of all rows and as wide. embedding_inversion reads any width."
+        )
+    return out
 
 
 def _exchanges(view: View, form: str) -> list[View]:
