@@ -124,7 +124,22 @@ def test_inconclusive_says_how_many_seeds_are_missing() -> None:
     assert f"about {need - 5} more seeds would decide it" in found.reason
     exact = one(rows(0.05, (0.0625, -0.0625, 0.0)), Gate(max=0.05))
     assert exact.verdict == "INCONCLUSIVE"
-    assert "more than 1000 seeds" in exact.reason
+    assert "even 1000 seeds would not decide it" in exact.reason
+
+
+def test_one_attack_that_would_fail_decides_whatever_the_others_do() -> None:
+    """`norm` stands at its limit for ever; what `direction` tells fails the gate a little later."""
+    noise = (0.1, -0.1, 0.0)
+    sd = float(np.std(noise, ddof=1))
+    at_limit = rows(0.05, (0.125, -0.125, 0.0), attack="norm")
+    found = one([*rows(0.25, noise), *at_limit], Gate(max=0.05))
+    assert (found.verdict, found.attack) == ("INCONCLUSIVE", "direction")
+    level = 0.05 * 0.95 / 2
+    need = next(n for n in range(3, 99) if stats.t.isf(level, n - 1) * sd / np.sqrt(n) < 0.2)
+    assert (need, found.more_seeds) == (4, 1)
+    assert "about 1 more seed would decide it" in found.reason
+    still = one([*rows(0.0, noise), *at_limit], Gate(max=0.05))
+    assert (still.verdict, still.more_seeds) == ("INCONCLUSIVE", None)
 
 
 def test_what_seeds_cannot_decide_says_why() -> None:
@@ -183,8 +198,9 @@ def test_several_attacks_are_judged_by_the_largest_with_holm() -> None:
     level = 0.05 * 0.95 / 4
     assert four.low == pytest.approx(0.05 + shift - stats.t.isf(level, 4) * sd / np.sqrt(5))
     assert four.high == pytest.approx(0.05 + shift + stats.t.isf(0.05, 4) * sd / np.sqrt(5))
-    assert four.more_seeds is not None
-    assert four.more_seeds > 3
+    # the gate is decided when a0 fails it, not when the three others pass
+    need = next(n for n in range(5, 99) if stats.t.isf(level, n - 1) * sd / np.sqrt(n) < shift)
+    assert four.more_seeds == need - 5 == 2
     # attacks that pass by themselves cost no more than the look at them
     crowd = [r for i in range(1, 4) for r in rows(0.0, noise, attack=f"a{i}")]
     four = one([*rows(0.05 + shift, noise, attack="a0"), *crowd], Gate(max=0.05))

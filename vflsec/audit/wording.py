@@ -239,17 +239,22 @@ def _little_room(found: Sequence[Candidate], gate: Gate) -> str:
 
 
 def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int | None:
-    """Seeds that would decide all of `open_`; None if too many would.
+    """Seeds that would decide the gate; None if too many would.
+
+    One attack beyond the limit fails it, whatever the others do; else all of them must pass.
 
     Args:
         open_: attacks between pass and fail.
         alpha: level of the bound that passes an attack.
         level: of the test that fails one, which is stricter where there are several.
     """
-    more = [c.leak.seeds_until(c.limit, alpha, level) for c in open_]
-    if open_ and open_[0].sign < 0:
-        more = [c.leak.seeds_until(c.limit, level, alpha) for c in open_]
-    return None if any(m is None for m in more) else max(m for m in more if m is not None)
+    levels = (alpha, level) if open_[0].sign > 0 else (level, alpha)
+    past = [c for c in open_ if c.value > c.most]
+    more = [c.leak.seeds_until(c.limit, *levels) for c in past or open_]
+    found = [m for m in more if m is not None]
+    if past:
+        return min(found, default=None)
+    return max(found) if len(found) == len(more) else None
 
 
 def reversed_(lead: Candidate, gate: Gate) -> str:
@@ -394,7 +399,7 @@ def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
             f"beforehand, it is {named.mean:.3f}: more known rows name a better one"
         )
     elif more is None:
-        cure = "more than 1000 seeds would not decide it"
+        cure = "even 1000 seeds would not decide it"
     else:
         cure = f"about {_seeds(more)} would decide it"
         cure += _rows_instead(lead, level)
