@@ -9,7 +9,6 @@ import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from audited import LEAKY, SEALED, Planted, audited, gate
 from rich.console import Console
 
 from vflsec import cli, registry
-from vflsec.engine.record import _families
+from vflsec.engine.record import families as registered
 from vflsec.report import coverage, first
 from vflsec.report.console import WIDTH, print_summary, print_verdicts
 from vflsec.report.github import workflow_commands
@@ -342,14 +341,8 @@ def test_what_was_not_run_is_said_first_class(summary: dict[str, Any]) -> None:
 
 def test_of_a_quantity_nothing_is_said_of_classes(summary: dict[str, Any]) -> None:
     """Attacks that are made for classes do not exist there, and no class has a share."""
-    plan: Any = SimpleNamespace(
-        groups=[SimpleNamespace(role="audit", data=SimpleNamespace(classes=1))]
-    )
-    two: Any = SimpleNamespace(
-        groups=[SimpleNamespace(role="audit", data=SimpleNamespace(classes=2))]
-    )
-    found = copy.deepcopy(summary) | {"families": _families(plan)}
-    whole = {n for of in _families(two).values() for n in of}
+    found = copy.deepcopy(summary) | {"families": registered({1})}
+    whole = {n for of in registered({2}).values() for n in of}
     assert whole == set(registry.attacks.entries())
     assert whole - {n for of in found["families"].values() for n in of} == {
         n for n in whole

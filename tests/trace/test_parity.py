@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from vflsec.cli import main
+from vflsec.report import coverage
 
 SCENARIO = """
 [data]
@@ -30,6 +33,12 @@ def figures(folder: Path) -> pd.DataFrame:
     return found.set_index(KEY).sort_index()[SAME]
 
 
+def trained(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """What crossed in training."""
+    (point,) = [p for p in summary["cost"]["points"] if p["role"] == "audit"]
+    return [t for t in point["traffic"] if t["phase"] == "train"]
+
+
 def test_a_trace_of_both_parties_of_two_gives_the_figures_of_the_audit(tmp_path: Path) -> None:
     """Both sides of two parties see the same messages, which was refused as a copy of itself."""
     scenario = tmp_path / "s.toml"
@@ -45,3 +54,10 @@ def test_a_trace_of_both_parties_of_two_gives_the_figures_of_the_audit(tmp_path:
     assert set(found.index.get_level_values("attack")) == set(ATTACKS)
     assert len(found) == 30
     pd.testing.assert_frame_equal(live, found, check_exact=True)
+    one, other = (json.loads((tmp_path / f / "summary.json").read_text()) for f in ("live", "o"))
+    assert one["families"] == other["families"]
+    assert trained(one) == trained(other)
+    assert len(trained(other)) == 5
+    unread = {m["kind"]: m["state"] for m in coverage.messages(other)}
+    assert unread["gradient"] == coverage.RAN
+    assert unread["embedding"] == coverage.NOT_RUN

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 AUDITOR = "VFLSEC_AUDITOR"
 """The environment variable with the name of whoever runs the audit, for the signed page."""
 
-__all__ = ["AUDITOR", "edited", "edited_tables", "record_of", "regated", "threats", "versions"]
+__all__ = ["AUDITOR", "edited", "edited_tables", "families", "record_of", "regated", "threats",
+           "versions"]  # fmt: skip
 
 
 def record_of(
@@ -73,7 +74,7 @@ def record_of(
         "of_label": of_label,
         "grants": grants,
         "attacks": _threats(plan),
-        "families": _families(plan),
+        "families": families({g.data.classes for g in plan.groups if g.role == "audit"}),
         "defenses": _defenses(plan),
         "scenario_file": _shown(scenario.origin.file),
         "scenario_source": _source(scenario, folder),
@@ -245,12 +246,14 @@ def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
     return out
 
 
-def _families(plan: Plan) -> dict[str, list[str]]:
+def families(kinds: Collection[int]) -> dict[str, list[str]]:
     """Every registered attack by the family that its file names.
 
     Those that suit the labels of no data set, as a quantity or several labels, do not exist.
+
+    Args:
+        kinds: numbers of classes of the data sets, 1 for a quantity and 0 for several labels.
     """
-    kinds = {g.data.classes for g in plan.groups if g.role == "audit"}
     out: dict[str, list[str]] = {}
     for entry in registry.attacks.entries().values():
         if not kinds or any(_suits(entry.name, classes) for classes in kinds):

@@ -20,6 +20,7 @@ from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.guesses import Source, freeze
 from vflsec.trace.apart import validate_apart
+from vflsec.trace.crossed import ledger
 from vflsec.trace.gaps import copies
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Manifest
@@ -171,7 +172,8 @@ def infer(
         _no_copies(trace, traces[:i])
         manifest = (trace.folder / "manifest.json").read_bytes()
         digest = hashlib.sha256(manifest).hexdigest()
-        sources.append(Source(trace.manifest, digest, gaps=trace.gaps))
+        crossed, unread = ledger(trace.crossed), sorted(trace.unread)
+        sources.append(Source(trace.manifest, digest, (), trace.gaps, crossed, unread))
         trace.notes += [n for n in found.get("notes", ()) if n not in trace.notes]
     notes = [*([] if attacks else _unasked()), *_both_ways(specs)]
     notes += [f"{t.folder.name}: {n}" for t in traces for n in dict.fromkeys(t.notes)]

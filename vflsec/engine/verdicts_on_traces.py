@@ -22,7 +22,7 @@ from vflsec.cell import CellResult, CellSpec, DefenseSpec, Measure, victims
 from vflsec.engine.folder import claim, only_ours
 from vflsec.engine.judge import judge
 from vflsec.engine.observation import guarantee, measured
-from vflsec.engine.record import threats, versions
+from vflsec.engine.record import families, threats, versions
 from vflsec.engine.store import Store
 from vflsec.errors import ConfigError, TraceError
 from vflsec.guess import Truth
@@ -152,8 +152,11 @@ def _cell(
         run.dataset, m.names, {}, {}, {}, torch.from_numpy(y), classes, sets, sets["labelled"]
     )
     seen = _Columns(task, told.hidden, train, n)
-    facts = {"parties": list(m.names), "classes": classes, "gaps": dict(source.gaps)}
-    result = CellResult(spec.key, spec, facts=facts)
+    facts = {
+        "parties": list(m.names), "classes": classes, "gaps": dict(source.gaps),
+        "unread": [list(u) for u in source.unread],
+    }  # fmt: skip
+    result = CellResult(spec.key, spec, ledger=list(source.ledger), facts=facts)
     lost, judged = 0, []
     for answer in frozen.answers[i]:
         answer, against, without = _with_truth(answer, seen)
@@ -318,12 +321,14 @@ def _record(
         "known_rows": {k: p.spec.known_rows for k, p in every.items()},
         "grants": {k: p.spec.grants for k, p in every.items() if p.spec.grants},
         "attacks": threats(p.spec for p in every.values()),
+        "families": families({int(r.facts["classes"]) for r in results}),
         "defenses": {},
         "scenario_file": "",
         "looks": 1,
         "gate_lines": [],
         "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
         "data": {r.spec.data["name"]: r.spec.data["digest"] for r in results},
+        "classes": {r.spec.data["name"]: int(r.facts["classes"]) for r in results},
         "refused": [],
         "notes": list(notes),
         "visibility": [],

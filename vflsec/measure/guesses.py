@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from vflsec import registry
-from vflsec.cell import AttackSpec
+from vflsec.cell import AttackSpec, LedgerRow
 from vflsec.errors import ConfigError, TraceError, VflsecError
 from vflsec.guess import Guess
 from vflsec.measure.attack import Answer, Prepared
@@ -45,12 +45,16 @@ class Source:
         granted: rows (k,) whose labels an adversary was granted, and a hash of those labels, by
             which a truth shows to be that of the same rows.
         gaps: by observer, why its recording carries no pass, a clause each.
+        ledger: what was recorded of what crossed.
+        unread: (kind, name) of messages that no attack looked at.
     """
 
     manifest: Manifest
     digest: str = ""
     granted: Sequence[tuple[NDArray[np.int64], str]] = ()
     gaps: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    ledger: Sequence[LedgerRow] = ()
+    unread: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,8 @@ def freeze(
         "format": _FORMAT, "version": _VERSION, "notes": list(notes),
         "sources": [
             {"manifest": s.manifest.model_dump(), "digest": s.digest, "granted": _granted(out, of),
-             "gaps": dict(s.gaps)}
+             "gaps": dict(s.gaps), "ledger": [astuple(r) for r in s.ledger],
+             "unread": [list(u) for u in s.unread]}
             for s, of in zip(sources, answers, strict=True)
         ],
         "answers": entries, "files": out.files,
@@ -269,6 +274,8 @@ def thaw(folder: str | Path, limits: Limits | None = None) -> Frozen:
                 str(s["digest"]),
                 [(read.rows(g["rows"]), str(g["sha256"])) for g in s.get("granted", ())],
                 {str(who): [str(c) for c in of] for who, of in s.get("gaps", {}).items()},
+                [_ledger_row(r) for r in s.get("ledger", ())],
+                [(str(kind), str(name)) for kind, name in s.get("unread", ())],
             )
             for s in read.index["sources"]
         ]  # fmt: skip
@@ -297,6 +304,18 @@ def thaw(folder: str | Path, limits: Limits | None = None) -> Frozen:
         raise TraceError(f"answers.json: is damaged ({type(why).__name__}: {why}).") from None
     every = [np.unique(np.concatenate([*x, np.empty(0, np.int64)])) for x in labelled]
     return Frozen(sources, answers, every, said)
+
+
+def _ledger_row(row: Sequence[Any]) -> LedgerRow:
+    """One row of what crossed.
+
+    Raises:
+        ValueError: it is none.
+    """
+    phase, kind, name, sender, receiver, *counts = row
+    if len(counts) != 4 or any(type(c) is not int or c < 0 for c in counts):
+        raise ValueError("a ledger counts messages, elements, bytes and rounds")
+    return LedgerRow(str(phase), str(kind), str(name), str(sender), str(receiver), *counts)
 
 
 def _one_run_each(sources: Sequence[Source], limits: Limits) -> None:

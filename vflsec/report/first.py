@@ -343,7 +343,7 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
             Step("Keep these results as the baseline, so that a later rise fails.",
                  command(summary, "gate", "--baseline", "baseline.json", "--update-baseline"))
         )  # fmt: skip
-    gaps = uncovered(summary)
+    gaps = uncovered(summary) if summary.get("scenario") else []  # a trace was asked for all
     if gaps:
         out.append(
             Step("Of families that were not run these could be, for they read what crossed: "

@@ -10,6 +10,7 @@ from vflsec import check
 from vflsec.errors import TraceError
 from vflsec.trace.claim import RAW
 from vflsec.trace.columns import Stored
+from vflsec.trace.crossed import Key
 from vflsec.trace.gaps import Prints
 from vflsec.trace.limits import Limits, files_of, read_bytes
 from vflsec.trace.manifest import Manifest, ObserverInfo, Seal, load
@@ -35,6 +36,8 @@ class Trace:
         notes: what a reader should know, one sentence each.
         gaps: by observer, why its recording carries no pass, a clause each.
         prints: by observer, fingerprints of its messages, once they were read.
+        crossed: what its messages came to, see :class:`vflsec.trace.crossed.Crossed`.
+        unread: (kind, name) of messages that no attack looked at, see `vflsec.channel.Recorder`.
     """
 
     folder: Path
@@ -46,6 +49,8 @@ class Trace:
     payloads: tuple[str, ...] = ()
     gaps: dict[str, list[str]] = field(default_factory=dict)
     prints: dict[str, Prints] = field(default_factory=dict)
+    crossed: dict[Key, list[int]] = field(default_factory=dict)
+    unread: set[tuple[str, str]] = field(default_factory=set)
     _rows: dict[str, int] = field(default_factory=dict)
 
     @classmethod

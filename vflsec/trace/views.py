@@ -16,6 +16,7 @@ from vflsec.channel import Recorder
 from vflsec.errors import ThreatModelError, TraceError
 from vflsec.message import Message
 from vflsec.trace.aligned import Sent
+from vflsec.trace.crossed import Crossed
 from vflsec.trace.gaps import Prints, Unread, not_whole
 from vflsec.trace.manifest import Moment
 from vflsec.trace.observer import Observer
@@ -66,11 +67,12 @@ def recorded(
         recorder.expected = observer.expected()
         moment = observer.moment(phase)
         unread, sent = Unread(name, moment.phase), Sent(name, moment.phase)
-        prints = Prints(name)
+        prints, crossed = Prints(name), Crossed()
         for i, found in enumerate(observer.messages(nonfinite)):
             if i >= moment.messages:
                 break
             message = found.message()
+            crossed.add(found.fields)
             unread.add(found, message is not None)
             prints.add(found)
             sent.add(found)
@@ -83,7 +85,7 @@ def recorded(
                 recorder.add(message, None, ways, timed=found.fields["step"] is not None)
         trace.lack(name, [*not_whole(observer.info, trace.manifest.status), *unread.clauses()])
         trace.lack(name, [] if ours else sent.clauses(own.get(name)))
-        trace.prints[name] = prints
+        trace.prints[name], trace.crossed = prints, crossed.merge(trace.crossed)
     return recorder
 
 
@@ -295,6 +297,7 @@ class Evidence:
         mine = spec.adversary
         if mine not in self._tables:
             self._tables[mine] = self.recorder.tables(0, mine, self.phase)
+            self.trace.unread |= self.recorder.left_out | self.recorder.passed
             left = [_unread(kind, n, self.phase) for kind, n in sorted(self.recorder.left_out)]
             for party in mine:
                 self.trace.lack(party, [*left, *self._elsewhere(party)])
