@@ -32,7 +32,7 @@ _LEFT_OUT = (
     "# What one epoch hides behind noise, many tell. These keep every message of every epoch in",
     "# memory, which is much for so many rows: take the # away, with --replicas 4 if need be.",
 )
-_BY_THE_LABEL_PARTY = ("embedding_inversion", "attribute", "property")
+_OF_ONE_COLUMN = ("attribute", "property")
 
 
 def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = False) -> str:
@@ -51,7 +51,7 @@ def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = F
         "data": _data(data, source, found_id),
         "rows": _SPLIT_ROWS if "split" in data else _OWN_ROWS,
         "drop": "" if "drop" in data else _DROP,
-        "attacks": _attacks(classes, known, len(source.y)) + _by(source.active, spare),
+        "attacks": _attacks(classes, known, len(source.y)) + _by(source, spare),
         "label": _label(source),
         "schema": SCHEMA_FILE.as_uri(),
     }
@@ -133,12 +133,17 @@ def _attack(name: str, **keys: Any) -> list[str]:
     return ["[[attack]]", pair("name", name), *(pair(k, v) for k, v in keys.items()), ""]
 
 
-def _by(active: str, spare: int) -> str:
+def _by(source: Source, spare: int) -> str:
     """Attacks of the party that holds the labels on the columns of the others."""
+    others = [p for p, own in source.parties.items() if p != source.active and own.names]
     lines = ["# The other direction: what embeddings tell the party with the labels about columns.",
              "# aux_rows: for how many rows it knows the other party's columns."]  # fmt: skip
-    for name in _BY_THE_LABEL_PARTY:
-        lines += _attack(name, adversary=active, aux_rows=min(60, spare))
+    grants = {"adversary": source.active, "aux_rows": min(60, spare)}
+    lines += _attack("embedding_inversion", **grants)
+    lines += ['# These look at one column of one party: the first, or `column = "NAME"`.']
+    for name in _OF_ONE_COLUMN:
+        for p in others:
+            lines += _attack(name, **grants, **({"victim": p} if len(others) > 1 else {}))
     return "\n" + "\n".join(lines)
 
 
@@ -210,7 +215,7 @@ strength = 5
 # A limit for that:
 # [[gate]]
 # metric = "advantage"
-# target = "feature"
+# target = "feature"    # a mean over columns; "attribute" for the one that `attribute` looks at
 # max = 0.1
 
 # A floor for the model itself ($label):

@@ -96,3 +96,15 @@ def test_one_entry_of_many_that_marks_a_category_is_found() -> None:
     assert guess.notes["variant"] == "entry"
     truth = x[guess.rows, 1].long().numpy()
     assert (guess.scores.argmax(1) == truth).mean() > 0.93
+
+
+@pytest.mark.parametrize(("victim", "whose"), [("", "passive1"), ("passive2", "passive2")])
+def test_of_several_parties_it_is_said_whose_column_it_was(victim: str, whose: str) -> None:
+    """What it found of the first one's was called a column of both."""
+    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 2, "cut": 8})
+    asked = AttackSpec("attribute", {}, ("active",), aux_rows=60, victim=victim)
+    tasks = {0: small_task(0, n=400, widths=(4, 3, 5))}
+    (result,) = run_cohort([cell], [asked], tasks, device="cpu", main=False)
+    assert {m.victim for m in result.measures} == {whose}
+    assert {m.notes["victim"] for m in result.measures if m.notes} == {whose}
+    assert result.facts["columns"] == {"active": 4, "passive1": 3, "passive2": 5}

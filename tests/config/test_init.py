@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +118,24 @@ def test_what_is_written_runs(
     assert why.startswith("every row is dense")
     judged = [v for v in summary["gates"] if v["label"].startswith("advantage")]
     assert {v["adversary"] for v in judged} == {"passive"}
+
+
+def test_attacks_on_one_column_are_drafted_against_each_other_party(
+    world: dict[str, list[object]], tmp_path: Path
+) -> None:
+    """They looked at the first of the other parties, whatever a second one's embeddings told."""
+    n = len(next(iter(world.values())))
+    rows = {"id": [f"r{k}" for k in range(n)]}
+    files = [write(tmp_path / "bank.csv", **rows, a=[k % 7 for k in range(n)],
+                   label=[k % 2 for k in range(n)])]  # fmt: skip
+    for name in ("shop", "mill"):
+        files.append(write(tmp_path / f"{name}.csv", **rows, **{name: [k % 5 for k in range(n)]}))
+    out = tmp_path / "s.toml"
+    assert init(*files, "--id", "id", "--label", "label", "--out", out) == 0
+    drafted = tomllib.loads(out.read_text(encoding="utf-8"))["attack"]
+    asked = [(a["name"], a.get("victim")) for a in drafted if a.get("adversary") == "bank"]
+    one = [(name, p) for name in ("attribute", "property") for p in ("shop", "mill")]
+    assert asked == [("embedding_inversion", None), *one]
 
 
 def data_of(out: Path) -> Data:

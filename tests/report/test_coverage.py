@@ -93,6 +93,28 @@ def test_what_no_attack_asks_of_a_label_is_said(summary: dict[str, Any]) -> None
     assert not [line for line in coverage.gaps(both) if "parties together" in line]
 
 
+def test_what_no_attack_asks_of_columns_is_said(summary: dict[str, Any]) -> None:
+    """A gate on their mean passed with one of twelve columns sent plainly, and no word about it."""
+    other = copy.deepcopy(summary)
+    (name,) = other["parties"]
+    other["parties"][name] |= {"parties": ["bank", "shop"], "columns": {"bank": 3, "shop": 12}}
+    before = len(coverage.gaps(other))
+    point = next(p for p in other["points"] if p["attack"] and p["status"] == "ok")
+    spec = other["attacks"][point["attack_key"]]
+    for key, target in (("f", "feature"), ("a", "attribute")):
+        other["attacks"][key] = {**spec, "target": target, "adversary": ["bank"]}
+        other["points"].append({**point, "attack_key": key, "victim": "shop"})
+    mean, rest = coverage.gaps(other)[before:]
+    assert "one column of 12 is told. That adds about 0.083 to an R²" in mean
+    assert "within a limit of 0.1" in mean
+    assert "in the other 11 of 12 columns" in rest
+    other["parties"][name]["columns"]["shop"] = 9
+    (rest,) = coverage.gaps(other)[before:]
+    assert "in the other 8 of 9 columns" in rest
+    other["parties"][name]["columns"]["shop"] = 1
+    assert len(coverage.gaps(other)) == before
+
+
 def test_a_second_exchange_of_a_step_is_said_to_be_unread(summary: dict[str, Any]) -> None:
     """It has no line of traffic of its own; the first one is read, and only the other is a gap."""
     other = copy.deepcopy(summary)

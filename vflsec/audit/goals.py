@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +14,15 @@ from vflsec.cell import AttackSpec, victims
 from vflsec.guess import Truth
 from vflsec.task import Task
 
-__all__ = ["MEMBERSHIP", "SCORED", "Goal", "goal_of", "label_truth"]
+__all__ = [
+    "MEMBERSHIP", "ONE_COLUMN", "SCORED", "Goal", "goal_of", "label_truth", "with_columns",
+]  # fmt: skip
 
 SCORED = ("label", "feature", "attribute", "membership", "property")
 """Targets of attacks whose answers are compared with a truth."""
+
+ONE_COLUMN = ("attribute", "property")
+"""Targets of which there is one column of one party."""
 
 MEMBERSHIP = ("auc", "balanced_accuracy", "tpr_at_1pct_fpr", "tpr_at_01pct_fpr")
 """Metrics of membership: a mean over records hides the few that are certain."""
@@ -46,9 +52,9 @@ def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
         parts = [task.schema[p].design(task.x[p]) for p in whose]
         truth = Truth("feature", rows, torch.cat(parts, dim=1).double().numpy())
         return Goal(truth, task.classes, task.prior.numpy())
-    if attack.target in ("attribute", "property"):
+    if attack.target in ONE_COLUMN:
         whose = victims("feature", spec.adversary, task.parties, spec.victim)
-        victim = next((p for p in whose if not task.schema[p].empty), whose[0])
+        victim = with_columns(whose, task)
         column = str(getattr(attack, "column", ""))
         codes, classes = task.schema[victim].attribute(task.x[victim], column)
         if attack.target == "property":
@@ -62,6 +68,11 @@ def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
         inside = np.isin(rows, task.sets["labelled"].numpy()).astype(np.int64)
         return Goal(Truth("label", rows, inside), 2, np.array([0.5, 0.5]), MEMBERSHIP)
     return Goal(label_truth(task), task.classes, task.prior.numpy())
+
+
+def with_columns(parties: Sequence[str], task: Task) -> str:
+    """The first of these parties that has columns, else the first."""
+    return next((p for p in parties if not task.schema[p].empty), parties[0])
 
 
 def label_truth(task: Task) -> Truth:

@@ -14,7 +14,14 @@ from torch import Tensor
 
 from vflsec.audit import pictures
 from vflsec.audit.embeddings import score_embedding
-from vflsec.audit.goals import SCORED, Goal, goal_of, label_truth
+from vflsec.audit.goals import (
+    ONE_COLUMN,
+    SCORED,
+    Goal,
+    goal_of,
+    label_truth,
+    with_columns,
+)
 from vflsec.audit.metrics import score
 from vflsec.cell import TURNED, Measure, victims
 from vflsec.guess import Guess, Truth
@@ -93,6 +100,8 @@ def scored(answer: Answer, task: Task, embeddings: Table | None = None) -> Itera
     spec, attack, guess = answer.of.spec, answer.of.attack, answer.guess
     task = task.of_label(spec.of_label)
     whose = victims(attack.target, spec.adversary, task.parties, spec.victim)
+    if attack.target in ONE_COLUMN:
+        whose = (with_columns(whose, task),)
     base: dict[str, Any] = {
         "phase": answer.phase, "adversary": "+".join(spec.adversary), "attack": spec.label,
         "attack_key": spec.key, "target": attack.target, "victim": "+".join(whose),

@@ -10,6 +10,9 @@ from vflsec.report.families import FAMILIES, OTHERS, members, reads
 from vflsec.report.text import clean
 from vflsec.visible import looked_at
 
+USUAL = 0.1
+"""The limit that drafts have, where no gate asks about columns."""
+
 __all__ = ["NONE", "NOT_RUN", "RAN", "UNSEEN", "families", "gaps", "messages", "uncovered"]
 
 RAN, UNSEEN, NOT_RUN, NONE = (
@@ -186,6 +189,44 @@ def _unasked(summary: Mapping[str, Any]) -> list[str]:
                 f"Was not asked: whether one class of {many} is told. That adds about "
                 f"{1 / many:.2g}, within a limit of {max(limits):g} (merge_classes sets it "
                 "against the rest)."
+            ] = None
+    return [*out, *_columns(summary)]
+
+
+def _columns(summary: Mapping[str, Any]) -> list[str]:
+    """What attacks on columns were not asked: one of many whose mean is judged, and the others
+    where an attack looks at one.
+
+    One column of d that is told wholly adds 1/d to an R² over all of them.
+    """
+    ran, whose = _ran(summary), defaultdict(set)
+    for p in summary["points"]:
+        if p["attack_key"] in ran and p["victim"]:
+            whose[p["attack_key"]] |= set(p["victim"].split("+"))
+    asked = {k: ran[k]["target"] for k in whose}
+    limits = [
+        v["gate"]["max"] for v in summary["gates"]
+        if v["gate"]["metric"] == "advantage" and v["gate"]["max"] is not None
+        and v["gate"].get("target", "*") in ("feature", "*")
+    ]  # fmt: skip
+    limit, out = max(limits, default=USUAL), {}
+    for facts in summary["parties"].values():
+        sizes = facts.get("columns") or {}
+        most = max((sum(sizes.get(p, 0) for p in whose[k]) for k, of in asked.items()
+                    if of == "feature"), default=0)  # fmt: skip
+        if most > 1 and limit >= 1 / most:
+            out[
+                f"Was not asked: whether one column of {most} is told. That adds about "
+                f"{1 / most:.2g} to an R² which is the mean over columns, within a limit of "
+                f"{limit:g} (attribute looks at one: `column` and `victim`)."
+            ] = None
+        alone = sum(of == "attribute" for of in asked.values())
+        looked = {p for k, of in asked.items() if of in ("feature", "attribute") for p in whose[k]}
+        every = sum(d for p, d in sizes.items() if p in looked)
+        if alone and every > alone:
+            out[
+                f"Was not asked: which side of their mean or which category rows have in the "
+                f"other {every - alone} of {every} columns; each attribute attack looks at one."
             ] = None
     return list(out)
 

@@ -159,7 +159,8 @@ def _parties(record: Mapping[str, Any], results: Sequence[CellResult]) -> dict[s
         dataset = record["datasets"].get(f"audit:{result.key}")
         if dataset is not None:
             facts = result.facts
-            known = {k: facts[k] for k in ("parties", "classes", "labels", "rows") if k in facts}
+            shown = ("parties", "classes", "labels", "rows", "columns")
+            known = {k: facts[k] for k in shown if k in facts}
             entry = out.setdefault(dataset, {**known, "seeds": []})
             if result.spec.seed not in entry["seeds"]:
                 entry["seeds"].append(result.spec.seed)

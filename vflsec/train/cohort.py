@@ -255,6 +255,7 @@ class Training:
             **({"unread": unread} if unread else {}),
             **({"undeclared": told} if (told := self._undeclared()) else {}),
             "rows": {k: len(v) for k, v in self.stack.first.sets.items()},
+            "columns": {p: len(s.names) for p, s in self.stack.first.schema.items()},
             **{k: (v[r] if isinstance(v, list) else v) for k, v in epochs.items()},
         }
 
