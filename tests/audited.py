@@ -9,6 +9,7 @@ from typing import Any
 import engine_fakes
 import numpy as np
 
+from vflsec import registry
 from vflsec.audit.result import Audit
 from vflsec.cell import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
 from vflsec.data.source import PartyData, Source
@@ -66,7 +67,7 @@ class Planted:
         out.measures.append(Measure("train", "test", "auc", u, u - 0.02, u + 0.02, 250, 0.5))
         for i, a in enumerate(attacks):
             who = {"adversary": "+".join(a.adversary), "attack": a.label, "attack_key": a.key,
-                   "target": "label"}  # fmt: skip
+                   "target": registry.attacks.get(a.name).target}  # fmt: skip
             if a.name in self.fails:
                 out.measures.append(
                     Measure("train", "train", "", None, status="error", reason="it broke", **who)

@@ -231,6 +231,7 @@ def tune(
     high: Annotated[float, typer.Option(help="Strongest strength to try.")] = 100.0,
     rounds: Annotated[int, typer.Option(min=0, help="Halvings of the interval.")] = 5,
     confirm: Annotated[bool, typer.Option(help="Judge the choice on fresh seeds too.")] = True,
+    target: Annotated[str, typer.Option(help="Only attacks on this: label, feature, ...")] = "*",
     out: Annotated[
         Path | None,
         typer.Option(help="Results directory.", show_default="out/tune", parser=folder_name),
@@ -256,7 +257,7 @@ def tune(
     found = [
         search(
             scenario, name, leak=leak, drop=drop, low=low, high=high, rounds=rounds,
-            confirm=confirm, out=base / name, seeds=seeds, device=device,
+            confirm=confirm, target=target, out=base / name, seeds=seeds, device=device,
         )
         for name in defense
     ]  # fmt: skip

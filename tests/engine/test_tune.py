@@ -140,6 +140,31 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
     assert found.reason.endswith(" Without discrete, which the scenario has.")
 
 
+def test_attacks_on_what_no_gate_asks_about_do_not_stand_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Noise on gradients never stops what embeddings tell, so a strength was never found."""
+    from audited import SCENARIO, Planted
+
+    from vflsec.engine import run as engine
+
+    leaks = {"norm": 0.3, "model_completion": 0.3, "embedding_inversion": 0.3}
+    safe = Planted(leaks, leaks | {"norm": 0.0, "model_completion": 0.0})
+    monkeypatch.setattr(engine, "default_backend", safe.backend)
+    path = tmp_path / "case.toml"
+    other = '[[attack]]\nname = "embedding_inversion"\nadversary = "active"\naux_rows = 20\n'
+    path.write_text(SCENARIO + other)
+    how: dict[str, Any] = {"low": 1, "high": 8, "rounds": 0, "confirm": False, "leak": 0.1}
+    every = tune(path, "iso", out=tmp_path / "all", **how)
+    assert every.strength is None
+    assert {t.attack for t in every.trials if t.strength} == {"embedding_inversion"}
+    labels = tune(path, "iso", out=tmp_path / "labels", target="label", **how)
+    assert labels.strength == 1
+    assert max(t.leak_high for t in labels.trials if t.strength) < 0.1
+    with pytest.raises(ConfigError, match="tune: target must be one of '\\*', 'feature', 'label'"):
+        tune(path, "iso", out=tmp_path / "none", target="lable", **how)
+
+
 def test_the_command_says_what_to_try_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

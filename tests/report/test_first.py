@@ -130,7 +130,19 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     step = first.next_steps(none)[0]
     assert "no point that was tried passes" in step.text
     assert step.command.startswith("vflsec tune ")
-    assert "--defense iso --high 100" in step.command
+    assert step.command.endswith("--defense iso --high 100 --leak=0.1 --drop=0.1")
+    for verdict in none["gates"]:
+        verdict["gate"] |= {"target": "label"} if verdict["gate"]["metric"] == "advantage" else {}
+    assert first.next_steps(none)[0].command.endswith("--drop=0.1 --target label")
+
+
+def test_a_setting_that_was_given_twice_is_advised_once() -> None:
+    """`--seeds` of `--until-decided` came after the `--set` it had taken the place of."""
+    given = ["audit.seeds=3", "audit.dtype=bf16", "audit.seeds=[0, 1, 2]"]
+    about = {"command": {"scenario": "a.toml", "folder": "out", "set": given}}
+    assert first.command(about, "audit") == (
+        "vflsec audit a.toml --out out --set audit.dtype=bf16 --set 'audit.seeds=[0, 1, 2]'"
+    )
 
 
 def test_no_defense_is_the_cheapest_where_it_passes(tmp_path: Path) -> None:

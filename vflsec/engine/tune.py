@@ -68,6 +68,7 @@ def tune(
     high: float = 100.0,
     rounds: int = 5,
     confirm: bool = True,
+    target: str = "*",
     out: str | Path | None = None,
     **how: Any,
 ) -> Tuned:
@@ -82,12 +83,13 @@ def tune(
         low, high: strengths to search between, 0 < low < high.
         rounds: halvings after both ends were tried.
         confirm: whether to judge the choice on as many fresh seeds, the numbers after those used.
+        target: only attacks on this count, as in a gate (``label``, ``feature``, ...); ``*`` all.
         out: results directory; default ``out/tune-DEFENSE``.
         how: passed on to :func:`vflsec.engine.run.run_audit` (seeds, device, jobs, ...).
 
     Raises:
         ConfigError: the defense has no strength, the bounds make no sense, or the scenario has no
-            attack that can run.
+            attack on `target` that can run.
     """
     _check_bounds(leak, drop, low, high, rounds)
     loaded = load_scenario(scenario)
@@ -95,7 +97,7 @@ def tune(
     if not getattr(registry.defenses.get(name), "strengths", ""):
         raise ConfigError(f"tune: {name} has no strength to search over.")
     folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
-    search = _Search(loaded, _section(loaded, name), folder, how)
+    search = _Search(loaded, _section(loaded, name), folder, how, _targeted(loaded, target))
     tried = search.between(low, high, leak, rounds)
     found = tuple(tried[s] for s in sorted(tried))
     strength, reason = _choose(found, leak, drop)
@@ -141,9 +143,11 @@ class _Search:
     """Audits of one defense at strengths that are found on the way."""
 
     def __init__(
-        self, loaded: Scenario, section: Mapping[str, Any], folder: Path, how: Mapping[str, Any]
-    ) -> None:
+        self, loaded: Scenario, section: Mapping[str, Any], folder: Path, how: Mapping[str, Any],
+        target: str = "*",
+    ) -> None:  # fmt: skip
         self.loaded, self.section, self.folder, self.how = loaded, section, folder, how
+        self.target = target
         self.tried: dict[float, Trial] = {}
         self.silent: dict[str, str] = {}
         self.reads: dict[str, set[str]] = {}
@@ -163,15 +167,16 @@ class _Search:
         audit = run_audit(scenario, where, **{**self.how, **how})
         summary = getattr(audit, "summary", {})
         of = summary.get("attacks", {}).values()
+        of = [spec for spec in of if self.target in ("*", spec["target"])]
         self.reads |= {spec["label"]: reads(spec["needs"]) for spec in of}
-        self.silent = _silent(summary)
+        self.silent = _silent(summary, self.target)
         both = _claims(summary)
         both |= {s: pair for (_, s), pair in pairs(getattr(audit, "verdicts", ())).items()}
         return {
             t.strength: replace(t, claimed=both[t.strength][0], measured=both[t.strength][1])
             if t.strength in both
             else t
-            for t in trials(audit.results)
+            for t in trials(_on(audit.results, self.target))
         }
 
     def _is_free(self, gate: Gate) -> bool:
@@ -212,10 +217,31 @@ def _claims(
     return out
 
 
-def _silent(summary: Mapping[str, Any]) -> dict[str, str]:
+def _silent(summary: Mapping[str, Any], target: str) -> dict[str, str]:
     """Attacks that are not shown to work, on these data or on a planted leak, with the evidence."""
+    other = {a["label"] for a in summary.get("attacks", {}).values() if a["target"] != target}
     found = summary.get("alive", {}).items()
-    return {name: of["evidence"] for name, of in found if not of["alive"]}
+    skipped = other if target != "*" else ()
+    return {k: of["evidence"] for k, of in found if not of["alive"] and k not in skipped}
+
+
+def _targeted(loaded: Scenario, target: str) -> str:
+    """`target` where an attack of the scenario has it, or ``*``.
+
+    Raises:
+        ConfigError: no attack has it.
+    """
+    found = {str(registry.attacks.get(a.name).target) for a in loaded.root.attack}
+    if target != "*":
+        check.one_of("tune: target", target, ["*", *sorted(found)])
+    return target
+
+
+def _on(results: Any, target: str) -> Any:
+    """Rows of the main task and of attacks on `target`."""
+    if target == "*":
+        return results
+    return results[(results["attack"] == "") | (results["target"] == target)]
 
 
 def _fresh(given: int | Sequence[int] | None, listed: Sequence[int]) -> list[int]:

@@ -275,7 +275,11 @@ def command(summary: Mapping[str, Any], verb: str, *more: str) -> str:
     if verb in ("audit", "tune"):
         if not scenario:
             return ""
-        given = [x for s in about.get("set", ()) for x in ("--set", s)]
+        last: dict[str, str] = {}
+        for text in about.get("set", ()):  # the last of a key stands, in its place
+            last.pop(key := text.partition("=")[0].strip(), None)
+            last[key] = text
+        given = [x for s in last.values() for x in ("--set", s)]
         given = [] if verb == "tune" else given
         out = ["--out", folder] if verb == "audit" else []
         words = ["vflsec", verb, scenario, *out, *given, *more]
@@ -368,6 +372,19 @@ def _limit(gate: Mapping[str, Any]) -> list[str]:
     return out
 
 
+def _sought(dataset: str, summary: Mapping[str, Any]) -> list[str]:
+    """What the gates ask on a data set as options of `vflsec tune`, which has defaults."""
+    asked = [v["gate"] for v in summary["gates"] if v["dataset"] == dataset]
+    asked = [g for g in asked if g["max"] is not None]
+    leaks = [g for g in asked if g["metric"] == "advantage"]
+    drops = [g["max"] for g in asked if g["metric"] == "utility_drop"]
+    out = [f"--leak={min(g['max'] for g in leaks):g}"] if leaks else []
+    out += [f"--drop={min(drops):g}"] if drops else []
+    targets = {g["target"] for g in leaks}
+    one = len(targets) == 1 and targets != {"*"}
+    return [*out, "--target", *targets] if one else out
+
+
 def _cure(dataset: str, summary: Mapping[str, Any]) -> Step:
     """The point that passes where the deployed one does not, or how to look for one."""
     rows = [r for r in summary.get("grid") or [] if r["dataset"] == dataset]
@@ -401,7 +418,7 @@ def _cure(dataset: str, summary: Mapping[str, Any]) -> Step:
         return Step(f"{text} Add a [[defense]], or share less.", "vflsec list defenses")
     name = single[0]
     high = f"{max(10 * swept[name], 100.0):g}"
-    found = command(summary, "tune", "--defense", name, "--high", high)
+    found = command(summary, "tune", "--defense", name, "--high", high, *_sought(dataset, summary))
     return Step(
         f"{text} Look for a strength that does, try another defense, or share less.",
         found or "vflsec list defenses",
