@@ -49,6 +49,7 @@ EXIT_CODES = {
 }
 """What each exit code means, in the words of the README."""
 _INTERRUPTED = 130
+_COMPLETION = (["--show-completion"], ["--install-completion"])
 
 app = typer.Typer(
     name="vflsec",
@@ -409,6 +410,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: list[str], show_traceback: bool) -> int:
     command = typer.main.get_command(app)
+    completes = "_VFLSEC_COMPLETE" in os.environ or args[:1] in _COMPLETION
     try:
         code = command.main(args=args, prog_name="vflsec", standalone_mode=False)
         if code == _INTERRUPTED:  # the parser caught it, and said nothing
@@ -420,7 +422,9 @@ def _run(args: list[str], show_traceback: bool) -> int:
         return fail(f"error: {error}", 2, show_traceback)
     except (KeyboardInterrupt, typer.Abort):
         return fail("Interrupted.", _INTERRUPTED, False)
-    except SystemExit as stop:  # the parser raises none: code of the user's did
+    except SystemExit as stop:  # of the parser where it completes names; else of the user's code
+        if completes:
+            return stop.code if isinstance(stop.code, int) else 0
         where = last_place(stop)
         return fail(
             f"error: {where}: sys.exit({stop.code!r}) was called, which would have ended vflsec "
@@ -433,6 +437,8 @@ def _run(args: list[str], show_traceback: bool) -> int:
         return fail(f"error: {error.filename}: {error.strerror}.", 2, show_traceback)
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error of the parser
+            if isinstance(getattr(error, "message", None), str):
+                error.message = error.message.replace("Value error, ", "")  # type: ignore[attr-defined]
             error.show()
             return 2
         return defect(error, show_traceback)

@@ -114,10 +114,12 @@ def test_scenario_errors_are_two_without_a_traceback(vflsec: Cli, scenario: Path
         (["audit", "quikstart"], "Did you mean 'quickstart'?"),
         (["audit", "quickstart", "--seeds", "0"], "--seeds"),
         (["audit", "quickstart", "--device", "tpu"], "--device must be one of"),
+        (["audit", "quickstart", "--device", "gpu"], "got 'gpu'. Did you mean 'cuda'?"),
+        (["audit", "quickstart", "--attacker", "storng"], "error: --attacker must be one of"),
         (["audit", "quickstart", "--set", "audit"], "KEY.PATH=VALUE"),
         (["audit"], "Missing argument"),
         (["adit"], "No such command"),
-        (["list", "atacks"], "attacks"),
+        (["list", "atacks"], "Invalid value for 'kind': 'atacks' is not one of 'attacks'"),
         (["show", "nrom"], "Did you mean 'norm'?"),
         (["report", "nowhere"], "Name a folder that `vflsec audit` wrote"),
         (["gate", "nowhere"], "no results here"),
@@ -424,6 +426,26 @@ def test_listing_and_help_do_not_import_torch() -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "pressed", "text"),
+    [
+        (["--show-completion", "bash"], {}, "complete -o default -F _vflsec_completion vflsec"),
+        ([], {"_VFLSEC_COMPLETE": "complete_bash", "COMP_WORDS": "vflsec lis", "COMP_CWORD": "1"},
+         "list"),
+    ],
+)  # fmt: skip
+def test_completion_ends_without_an_error(
+    vflsec: Cli, args: list[str], pressed: dict[str, str], text: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Every press of Tab printed "sys.exit(0) was called", for the parser ends so."""
+    for key, value in pressed.items():
+        monkeypatch.setenv(key, value)
+    assert vflsec(*args) == 0
+    assert vflsec.out.rstrip().endswith(text)
+    assert vflsec.err == ""
 
 
 def test_python_dash_m_is_the_command_line(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -39,3 +41,13 @@ def test_one_class_alone_is_answered_without_a_fit() -> None:
     found = logistic_cv(x, Known(known.rows, torch.ones(6, dtype=torch.int64)), targets, 2, "l")
     assert (found.scores[:, 1] == 0).all()
     assert (found.scores[:, 0] == -30).all()
+
+
+def test_a_column_of_many_categories_is_no_warning_on_the_terminal() -> None:
+    """A few granted rows hold nearly as many categories; scikit-learn took them for a quantity."""
+    x, _, targets = world(30, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = logistic(x, np.arange(30) % 20, targets, 20, 1.0)
+    assert found.shape == (200, 20)
+    assert np.exp(found).sum(1) == pytest.approx(np.ones(200))

@@ -99,6 +99,7 @@ def run_audit(
         value = seeds if isinstance(seeds, int) else list(seeds)
         overrides.append(f"audit.seeds={value}")
     if attacker is not None:
+        check.one_of("--attacker", attacker, ("default", "strong"))
         overrides.append(f"audit.attacker={attacker}")
     where = _device(how.device)
     if out is not None and not str(out).strip():

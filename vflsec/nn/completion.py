@@ -190,6 +190,7 @@ def logistic(
     model = LogisticRegression(C=c, max_iter=200)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         model.fit(x, y)
     out[:, seen] = np.log(model.predict_proba(targets).clip(1e-13))
     return out

@@ -28,7 +28,11 @@ def pick_device(name: str) -> torch.device:
     given, name = name, name.removesuffix(GRAPHS)
     single = re.fullmatch(r"cuda:([0-9]{1,4})", name)
     if single is None and (name != "cuda" or given == name):
-        check.one_of("--device", given, ("auto", "cpu", "cuda", "cuda:N", f"cuda{GRAPHS}"))
+        names = ("auto", "cpu", "cuda", "cuda:N", f"cuda{GRAPHS}")
+        if given.casefold() == "gpu":  # which is nearest to cpu by its letters
+            allowed = ", ".join(map(repr, names))
+            raise check.fail("--device", f"one of {allowed}", given, "Did you mean 'cuda'?")
+        check.one_of("--device", given, names)
     many = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "cpu" or (name == "auto" and not many):
         torch.set_num_threads(1)
