@@ -306,27 +306,26 @@ def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> 
     """
     if any(not v.aux for v in views):
         return [[_zeros(v)] for v in views]
-    granted = [v.require_aux() for v in views]
+    rows, values = zip(*(v.require_aux() for v in views), strict=True)
     out: list[list[Control]] = []
-    fits: list[list[Regression]] = [[] for _ in views]
-    every: list[list[Regression]] = [[] for _ in views]
-    for v, (_, values) in zip(views, granted, strict=True):
-        means = values.mean(0).expand(len(v.target_rows), -1)
+    for v, of in zip(views, values, strict=True):
+        means = of.mean(0).expand(len(v.target_rows), -1)
         out.append([Control("mean", Guess("feature", v.target_rows, means), 0.0)])
     own = [_own_inputs(v) for v in views]
+    every: list[list[Regression]] = [[] for _ in views]
     for name in own[0]:
-        known = [mine[name][at] for mine, (at, _) in zip(own, granted, strict=True)]
+        known = [mine[name][at] for mine, at in zip(own, rows, strict=True)]
         asked = [mine[name][v.target_rows] for mine, v in zip(own, views, strict=True)]
-        values = [of for _, of in granted]
         net = "network" if name == "linear" else f"{name}, network"
-        networks = fit_regressors(net, known, values, asked, rngs)
-        for k in range(len(views)):
-            penalised = ridges(name, known[k], values[k], asked[k])
-            every[k] += [*penalised, networks[k]]
-            fits[k] += [max(penalised, key=lambda f: f.cv), networks[k]]
-    for v, mine, beside, (_, values), found in zip(views, fits, every, granted, out, strict=True):
-        mine += [best_of(beside, values)[0]] if beside else []
-        found += [Control(f.variant, Guess("feature", v.target_rows, f.values), f.cv) for f in mine]
+        for k, network in enumerate(fit_regressors(net, known, values, asked, rngs)):
+            every[k] += [*ridges(name, known[k], values[k], asked[k]), network]
+    for v, of, fits, found in zip(views, values, every, out, strict=True):
+        best = {f.variant: f for f in sorted(fits, key=lambda f: f.cv)}
+        shown = [*(best[name] for name in dict.fromkeys(f.variant for f in fits)),
+                 *([best_of(fits, of)[0]] if fits else [])]  # fmt: skip
+        found += [
+            Control(f.variant, Guess("feature", v.target_rows, f.values), f.cv) for f in shown
+        ]
     return out
 
 

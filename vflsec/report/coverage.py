@@ -199,7 +199,8 @@ def _columns(summary: Mapping[str, Any]) -> list[str]:
 
     One column of d that is told wholly adds 1/d to an R² over all of them.
     """
-    ran, whose = _ran(summary), defaultdict(set)
+    ran = _ran(summary)
+    whose: dict[str, set[str]] = defaultdict(set)
     for p in summary["points"]:
         if p["attack_key"] in ran and p["victim"]:
             whose[p["attack_key"]] |= set(p["victim"].split("+"))
@@ -209,7 +210,8 @@ def _columns(summary: Mapping[str, Any]) -> list[str]:
         if v["gate"]["metric"] == "advantage" and v["gate"]["max"] is not None
         and v["gate"].get("target", "*") in ("feature", "*")
     ]  # fmt: skip
-    limit, out = max(limits, default=USUAL), {}
+    limit = max(limits, default=USUAL)
+    out: dict[str, None] = {}
     for facts in summary["parties"].values():
         sizes = facts.get("columns") or {}
         most = max((sum(sizes.get(p, 0) for p in whose[k]) for k, of in asked.items()
