@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,13 @@ def test_a_trace_of_both_parties_of_two_gives_the_figures_of_the_audit(tmp_path:
     assert one["families"] == other["families"]
     assert trained(one) == trained(other)
     assert len(trained(other)) == 5
+    seal = hashlib.sha256((trace / "seal.json").read_bytes()).hexdigest()
+    assert other["data"] == {"control_gaussian, defense none, seed 0": seal}
+    said = (tmp_path / "o" / "statement.html").read_text()
+    assert "1 time from recordings of it" in said
+    assert "Traces that were recorded of trainings" in said
+    assert "random splits" not in said
+    assert "No table of a user" not in said
     unread = {m["kind"]: m["state"] for m in coverage.messages(other)}
     assert unread["gradient"] == coverage.RAN
     assert unread["embedding"] == coverage.NOT_RUN

@@ -170,8 +170,8 @@ def infer(
         progress(str(trace.folder), i / len(traces))
         answers.append(_answers(trace, asked, nonfinite, models))
         _no_copies(trace, traces[:i])
-        manifest = (trace.folder / "manifest.json").read_bytes()
-        digest = hashlib.sha256(manifest).hexdigest()
+        about = "seal.json" if trace.sealed else "manifest.json"  # a seal has a hash of each file
+        digest = hashlib.sha256((trace.folder / about).read_bytes()).hexdigest()
         crossed, unread = ledger(trace.crossed), sorted(trace.unread)
         sources.append(Source(trace.manifest, digest, (), trace.gaps, crossed, unread))
         trace.notes += [n for n in found.get("notes", ()) if n not in trace.notes]

@@ -16,7 +16,7 @@ from vflsec import check
 from vflsec.audit.answerable import unanswerable
 from vflsec.audit.gate import Gate
 from vflsec.audit.goals import SCORED
-from vflsec.audit.leakage import records, results_frame, rows_of
+from vflsec.audit.leakage import UNDEFENDED, defense_point, records, results_frame, rows_of
 from vflsec.audit.scoring import scored
 from vflsec.cell import CellResult, CellSpec, DefenseSpec, Measure, victims
 from vflsec.engine.folder import claim, only_ours
@@ -296,6 +296,13 @@ def _none(answer: Answer, m: Any) -> Measure:
     )  # fmt: skip
 
 
+def _recording(spec: CellSpec) -> str:
+    """A name for one trace among those of an audit."""
+    defense, strength = defense_point(spec.defenses)
+    at = "" if strength is None or defense == UNDEFENDED else f" {strength:g}"
+    return f"{spec.data['name']}, defense {defense}{at}, seed {spec.seed}"
+
+
 def _record(
     frozen: Frozen,
     results: Sequence[CellResult],
@@ -327,7 +334,7 @@ def _record(
         "looks": 1,
         "gate_lines": [],
         "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
-        "data": {r.spec.data["name"]: r.spec.data["digest"] for r in results},
+        "data": {_recording(r.spec): r.spec.data["digest"] for r in results},
         "classes": {r.spec.data["name"]: int(r.facts["classes"]) for r in results},
         "refused": [],
         "notes": list(notes),

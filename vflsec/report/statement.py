@@ -44,7 +44,10 @@ def paragraph(summary: Mapping[str, Any]) -> str:
     seeds = max((len(p["seeds"]) for p in summary["parties"].values()), default=0)
     parts = [
         f"The training described below ({data}) was audited{when}, {seeds} "
-        f"time{'s' if seeds != 1 else ''} with different random splits.",
+        f"time{'s' if seeds != 1 else ''} "
+        + (
+            "with different random splits." if summary.get("scenario") else "from recordings of it."
+        ),
         *_learns(summary),
         f"{_MEANS[found]}: {first.scope(summary)}",
     ]
