@@ -140,11 +140,24 @@ def _by(source: Source, spare: int) -> str:
              "# aux_rows: for how many rows it knows the other party's columns."]  # fmt: skip
     grants = {"adversary": source.active, "aux_rows": min(60, spare)}
     lines += _attack("embedding_inversion", **grants)
-    lines += ['# These look at one column of one party: the first, or `column = "NAME"`.']
+    lines += ["# These look at one column of one party; name the one that must not be told."]
     for name in _OF_ONE_COLUMN:
         for p in others:
-            lines += _attack(name, **grants, **({"victim": p} if len(others) > 1 else {}))
+            victim = {"victim": p} if len(others) > 1 else {}
+            one = _one_column(source, p)
+            lines += _attack(name, **grants, **victim, **({"column": one} if one else {}))
     return "\n" + "\n".join(lines)
+
+
+def _one_column(source: Source, party: str) -> str:
+    """The column of a party that attacks on one take by themselves, so that reports name it.
+
+    A name with marks that stand between settings in an attack's label is left to the attack ('').
+    """
+    victim = source.parties[party]
+    kinds = zip(victim.names, victim.categories, strict=True)
+    name = next((n for n, kind in kinds if kind is not None), victim.names[0])
+    return "" if set(name) & set("()=,+|") or not name.isprintable() else name
 
 
 def _shown(name: str) -> str:

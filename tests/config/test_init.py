@@ -112,7 +112,8 @@ def test_what_is_written_runs(
     attacked = {p["attack"] for p in summary["points"] if p["status"] == "ok"} - {""}
     assert attacked == {
         "model_completion", "norm", "direction", "similarity", "message_completion",
-        "gradient_completion", *BY_THE_LABEL_PARTY,
+        "gradient_completion", "embedding_inversion",
+        "attribute(column=region)", "property(column=region)",  # which column, in every report
     }  # fmt: skip
     (why,) = {p["reason"] for p in summary["points"] if p["attack"] == "zero_pattern"}
     assert why.startswith("every row is dense")
