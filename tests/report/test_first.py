@@ -136,6 +136,18 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     assert first.next_steps(none)[0].command.endswith("--drop=0.1 --target label")
 
 
+def test_the_level_of_a_gate_is_not_said_to_be_that_of_the_audit(summary: dict[str, Any]) -> None:
+    """Looks share the error, so a gate was judged at 98.3 % beside a sentence that said 95 %."""
+    usual = first.bounds(summary)
+    assert usual.endswith("each at 95 %, which stand beside it.")
+    shared = copy.deepcopy(summary)
+    shared["gates"][0]["gate"]["confidence"] = 1 - 0.05 / 3
+    assert first.bounds(shared) == usual + (
+        " A line that names another level is judged at that: it is the gate's own, or the looks of "
+        "--until-decided share the error."
+    )
+
+
 def test_a_setting_that_was_given_twice_is_advised_once() -> None:
     """`--seeds` of `--until-decided` came after the `--set` it had taken the place of."""
     given = ["audit.seeds=3", "audit.dtype=bf16", "audit.seeds=[0, 1, 2]"]

@@ -33,6 +33,10 @@ BOUNDS = (
     "passes on the upper and fails on the lower bound, each at {level:g} %, which stand beside it."
 )
 """What every pair of bounds means, said once in each report."""
+_OTHER_LEVEL = (
+    " A line that names another level is judged at that: it is the gate's own, or the looks of "
+    "--until-decided share the error."
+)
 
 CORRECTED = (
     "Whether it leaks, how much and to whom is corrected for the number of attacks tried (Holm)."
@@ -74,8 +78,10 @@ def attacker(summary: Mapping[str, Any]) -> str:
 
 
 def bounds(summary: Mapping[str, Any]) -> str:
-    """:data:`BOUNDS` at the confidence of this audit."""
-    return BOUNDS.format(level=100 * float(summary.get("confidence", 0.95)))
+    """:data:`BOUNDS` at the confidence of this audit, and that gates have another."""
+    level = float(summary.get("confidence", 0.95))
+    asked = {v["gate"].get("confidence", level) for v in summary.get("gates", ()) if v.get("gate")}
+    return BOUNDS.format(level=100 * level) + _OTHER_LEVEL * bool(asked - {level})
 
 
 def each(summary: Mapping[str, Any]) -> str:
