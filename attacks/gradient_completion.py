@@ -51,9 +51,10 @@ from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
-from vflsec.nn.completion import SHRINKAGE, Fit, logistic_cv
+from vflsec.nn.completion import Fit
 from vflsec.nn.history import History, em_scores, soft_logistic
 from vflsec.nn.orient import orientation
+from vflsec.nn.together import head
 from vflsec.view import Facts, Known, View
 
 ALIASES = ("fused_completion",)
@@ -153,10 +154,7 @@ class GradientCompletion(Attack):
     ) -> Fit:
         how = self.accumulate if self.epochs == "each" else "scaled"
         blocks = [history.mean(how), z, *([x] if self.columns else [])]
-        wide = torch.cat([_block(b) for b in blocks], dim=1)
-        return logistic_cv(
-            wide[fixed].cpu().numpy(), known, wide.cpu().numpy(), classes, "head", SHRINKAGE
-        )
+        return head(blocks, fixed, known, classes)
 
 
 def randomised(x: Tensor, em: Tensor, epsilon: float) -> Tensor:
@@ -177,11 +175,6 @@ def randomised(x: Tensor, em: Tensor, epsilon: float) -> Tensor:
         (keep * released + (1 - keep) * (1 - released))
         / ((1 - keep) * released + keep * (1 - released))
     )
-
-
-def _block(x: Tensor) -> Tensor:
-    centred = x - x.mean(0)
-    return centred / centred.square().mean(0).sum().sqrt().clamp_min(1e-12)
 
 
 def _standard(score: Tensor) -> Tensor:

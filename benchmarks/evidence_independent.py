@@ -231,6 +231,7 @@ LEFT_OUT = {
     "gradient_replacement, replay, villain": "their figure is the share of predictions that an act "
     "in training or at inference turns, so there are no recorded rows to score; the labels that "
     "villain uses are those of swap_probe.",
+    "joint_completion": "it is this package's own combination; its parts are compared above.",
     "linear_inversion": "it solves one linear system; a second solution of it would be the same.",
     "message_completion": "it is this package's own; nobody else has written down what it does.",
 }

@@ -53,6 +53,8 @@ class Attack:
     Class attributes:
         needs: what the view must hold, for example ``frozenset({"gradient:mean", "known_rows"})``;
             see :class:`vflsec.view.Need`. May be a property that depends on the parameters.
+        optional: messages in the same words that are kept for it if they pass, and that it can do
+            without.
         target: what is guessed: ``"label"``, ``"feature"``, ``"attribute"``, ``"integrity"``,
             ``"membership"`` (of records in the training; it asks the trained system), or
             ``"property"`` (the share of rows with an attribute).
@@ -80,6 +82,7 @@ class Attack:
 
     name: ClassVar[str] = ""
     needs: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
     target: ClassVar[str] = "label"
     binary_only: ClassVar[bool] = False
     splits: ClassVar[tuple[str, ...]] = ("train",)
@@ -135,6 +138,7 @@ class Attack:
         many, policy = (tuple, list, set, frozenset), self.policy()
         rules = {
             "needs": ("a set of needs", isinstance(self.needs, many)),
+            "optional": ("a set of needs", isinstance(self.optional, many)),
             "target": (f"one of {', '.join(TARGETS)}", self.target in TARGETS),
             "splits": (
                 "a tuple of names of rows",
@@ -192,6 +196,11 @@ class Attack:
     def policy(self) -> Policy | None:
         """The policy an active attacker puts on its own party, or None for a passive one."""
         return None
+
+    @property
+    def looks_at(self) -> frozenset[str]:
+        """Its needs, and what it reads beside them if it passes."""
+        return frozenset((*self.needs, *self.optional))
 
     @property
     def apart(self) -> bool:

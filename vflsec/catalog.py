@@ -27,7 +27,7 @@ _REGISTRIES = {
     "algorithms": registry.algorithms,
     "datasets": registry.datasets,
 }
-_SHOWN = ("needs", "target", "binary_only", "strengths", "sends", "covers", "owner")
+_SHOWN = ("needs", "optional", "target", "binary_only", "strengths", "sends", "covers", "owner")
 
 
 def listing(kind: str) -> list[dict[str, str]]:

@@ -384,7 +384,7 @@ def show(
             typer.echo(f"  {p['name']}: {p['type']}{default}")
             if p.get("meaning"):
                 typer.echo(f"      {p['meaning']}")
-        for key in ("needs", "target", "strengths"):
+        for key in ("needs", "optional", "target", "strengths"):
             if item.get(key):
                 typer.echo(f"{key}: {item[key]}")
         if item.get("aliases"):

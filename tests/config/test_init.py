@@ -16,7 +16,7 @@ from vflsec import cli, draft_text, load_scenario
 from vflsec.config.sections import Data
 from vflsec.data.load import load_source
 
-WHOLE = ["zero_pattern", "message_completion", "gradient_completion"]
+WHOLE = ["zero_pattern", "message_completion", "gradient_completion", "joint_completion"]
 BY_THE_LABEL_PARTY = ("embedding_inversion", "attribute", "property")
 
 
@@ -112,7 +112,7 @@ def test_what_is_written_runs(
     attacked = {p["attack"] for p in summary["points"] if p["status"] == "ok"} - {""}
     assert attacked == {
         "model_completion", "norm", "direction", "similarity", "message_completion",
-        "gradient_completion", "embedding_inversion",
+        "gradient_completion", "joint_completion", "embedding_inversion",
         "attribute(column=region)", "property(column=region)",  # which column, in every report
     }  # fmt: skip
     (why,) = {p["reason"] for p in summary["points"] if p["attack"] == "zero_pattern"}

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vflsec import cli, registry
+from vflsec.algorithms.splitnn import SplitNN
 from vflsec.federation import Federation
 
 HEAD = """name = "case"
@@ -205,6 +206,92 @@ def test_gradients_and_own_columns_together_fail_the_gate(classes: int, tmp_path
     assert (verdict["verdict"], verdict["attack"]) == ("FAIL", "gradient_completion")
     assert found["gradient_completion"] > 0.13
     assert max(v for k, v in found.items() if k != "gradient_completion") < 0.06
+
+
+def noisy_state(patch: pytest.MonkeyPatch) -> None:
+    """Six numbers for each row, noise that is drawn once; the first is 0.95 larger for class 1."""
+    drawn, once = torch.Generator().manual_seed(1), dict[int, Tensor]()
+    plain = SplitNN.step
+
+    def step(self: Any, fed: Federation, rows: Tensor) -> None:
+        n = len(fed.stack.first.y)
+        told = once.setdefault(n, torch.randn(n, 6, generator=drawn))[rows].clone()
+        told[..., 0] += 0.95 * (fed.stack.labels().gather(1, rows).float() - 0.5)
+        fed.send("state", fed.active.name, "shop", told, rows)
+        plain(self, fed, rows)
+
+    patch.setattr(SplitNN, "step", step)
+    patch.setattr(SplitNN, "sends", SplitNN.sends | {("state", "active", "passive")})
+
+
+def uneven_draws(patch: pytest.MonkeyPatch) -> None:
+    """Batches are drawn with replacement, of class 1 a third more often."""
+    drawn, plain = torch.Generator().manual_seed(1), Federation.batches
+
+    def batches(self: Federation, walk: Any) -> Iterator[Tensor]:
+        parts = list(plain(self, walk))
+        if len(parts) > 1:
+            whole = torch.cat(parts, dim=1)
+            odds = 1 + 0.165 * (2 * self.stack.labels().gather(1, whole).double() - 1)
+            at = torch.stack([
+                torch.multinomial(p, len(p), replacement=True, generator=drawn) for p in odds
+            ])  # fmt: skip
+            parts = list(whole.gather(1, at).split(parts[0].shape[1], dim=1))
+        yield from parts
+
+    patch.setattr(Federation, "batches", batches)
+
+
+def noisy_predictions(patch: pytest.MonkeyPatch) -> None:
+    """The share of class 1 comes back with noise of 0.43."""
+    drawn = torch.Generator().manual_seed(1)
+
+    def shares(answers: Tensor, classes: int) -> Tensor:
+        out = torch.softmax(answers, dim=-1)
+        noise = 0.43 * torch.randn(out.shape[:-1], generator=drawn).to(out) / 2
+        return torch.stack([out[..., 0] - noise, out[..., 1] + noise], dim=-1)
+
+    patch.setattr(SplitNN, "shares", staticmethod(shares))
+
+
+@pytest.mark.parametrize(
+    ("plant", "alone"),
+    [
+        (noisy_state, 'name = "message_completion"\nkind = "state"'),
+        pytest.param(uneven_draws, 'name = "zero_pattern"', marks=pytest.mark.slow),
+        pytest.param(noisy_predictions, 'name = "output"', marks=pytest.mark.slow),
+    ],
+)
+def test_what_messages_add_to_own_columns_fails_the_gate(
+    plant: Any, alone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attack that reads such messages alone is not surely above the limit, with own columns it
+    is; what else `vflsec init` writes finds nothing.
+    """
+    plant(monkeypatch)
+    back = plant is noisy_predictions
+    g, n, mine = np.random.default_rng(0), 2000 if back else 1200, 1.1 if back else 0.8
+    a, b = g.standard_normal((2, n, 5))
+    odds = mine * (b[:, 0] - b[:, 1]) + a[:, 0] - a[:, 1]
+    y = (odds + (1.2 if back else 1.4) * g.standard_normal(n) > 0).astype(int)
+    pd.DataFrame(a).add_prefix("a").assign(y=y).to_csv(tmp_path / "clinic.csv", index_label="id")
+    pd.DataFrame(b).add_prefix("b").to_csv(tmp_path / "shop.csv", index_label="id")
+    names = ["model_completion", "direction", "similarity", "message_completion",
+             "gradient_completion", "joint_completion"]  # fmt: skip
+    attacks = "".join(f'[[attack]]\nname = "{n}"\nknown_rows = 60\n' for n in names)
+    attacks += f"[[attack]]\n{alone}\nknown_rows = 60\n"
+    head = HEAD.replace("seeds = 3", "seeds = 5").replace("patience = 0", "patience = 0\n" + (
+        "returns_predictions = true" if back else ""))  # fmt: skip
+    monkeypatch.setattr(f"{__name__}.HEAD", head)
+    monkeypatch.setattr(f"{__name__}.GATE", '[[gate]]\nmax = 0.05\ndefense = "defended"\n')
+    summary = summary_of(tmp_path, attacks)
+    (verdict,) = summary["gates"]
+    assert (verdict["verdict"], verdict["attack"]) == ("FAIL", "joint_completion")
+    low = {p["attack"]: p["advantage_lower"] for p in summary["points"]
+           if p["attack"] and p["primary"] == p["metric"] and p["strength"] == 50
+           and p["advantage"] > 0}  # fmt: skip
+    assert low.pop("joint_completion") > 0.05
+    assert max(low.values(), default=0) < 0.05
 
 
 def test_under_much_noise_gradients_add_nothing_to_own_columns(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_family_reads_what_its_attacks_need() -> None:
     for family in FAMILIES:
         found: set[str] = set()
         for name in members()[family.name]:
-            found |= reads(str(n) for n in as_needs(registry.attacks.create(name).needs))
+            found |= reads(str(n) for n in as_needs(registry.attacks.create(name).looks_at))
         assert found == set(family.reads), family.name
 
 

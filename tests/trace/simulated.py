@@ -71,7 +71,7 @@ def simulate(
         key
         for s in specs
         for p in s.adversary
-        for need in as_needs(attack_of(s).needs)
+        for need in as_needs(attack_of(s).looks_at)
         if (key := Recorder.wants(p, need)) is not None
     }
     policies: dict[str, list[Any]] = {}

@@ -39,7 +39,8 @@ WORLDS: dict[str, tuple[list[AttackSpec], dict[str, Any]]] = {
         {},
     ),
     "own model": (
-        [spec(n) for n in ("model_completion", "spectral", "gradient_completion")],
+        [spec(n) for n in ("model_completion", "spectral", "gradient_completion",
+                           "joint_completion")],
         {"categorical": True},
     ),
     "features": (
@@ -54,7 +55,9 @@ WORLDS: dict[str, tuple[list[AttackSpec], dict[str, Any]]] = {
         [spec(n) for n in ("direct", "batch_inference", "zero_pattern", "message_completion")],
         {"params": SUMMED},
     ),
-    "predictions": ([spec("output")], {"params": {"returns_predictions": True}}),
+    "predictions": (
+        [spec("output"), spec("joint_completion")], {"params": {"returns_predictions": True}},
+    ),
     "a frozen split": ([spec("unsplit")], {"params": {"top": ()}}),
     "encrypted": (
         [AttackSpec("linear_inversion", {"use": u}, A) for u in ("output", "joint")],

@@ -236,7 +236,7 @@ def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
             "peer_model": spec.peer_model,
             "target": attack.target,
             "family": entry.family,
-            "needs": sorted(str(n) for n in as_needs(attack.needs)),
+            "needs": sorted(str(n) for n in as_needs(attack.looks_at)),
             "active": attack.policy() is not None,
             "summary": entry.summary,
             "source": entry.source,

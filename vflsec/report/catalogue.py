@@ -78,6 +78,8 @@ def page() -> str:
 def _row(entry: Entry) -> str:
     attack = registry.attacks.create(entry.name)
     needs = ", ".join(f"`{n}`" for n in sorted(attack.needs))
+    if attack.optional:
+        needs += f"; of {', '.join(f'`{n}`' for n in sorted(attack.optional))} what comes"
     active = "yes" if attack.policy() else "asks" if attack.apart else "no"
     summary = entry.summary.replace("|", "\\|")
     name = f"[{entry.name}](#{entry.name})"

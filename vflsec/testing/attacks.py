@@ -49,7 +49,7 @@ def _world(dataset: str, null: bool, params: tuple[tuple[str, Any], ...], name: 
     tasks = {s: make_task(sources[s], s, shuffle_labels=null) for s in SEEDS}
     stack = Stack.build(tasks, SEEDS)
     party = stack.first.passive[0]
-    wanted = {Recorder.wants(party, n) for n in as_needs(attack.needs)} - {None}
+    wanted = {Recorder.wants(party, n) for n in as_needs(attack.looks_at)} - {None}
     active = attack.policy()
     policies = {party: [(active, torch.ones(len(SEEDS)))]} if active is not None else {}
     algorithm = registry.algorithms.create("splitnn", {"epochs": 12, **dict(params)})

@@ -37,7 +37,7 @@ def wanted_keys(attacks: Iterable[tuple[AttackSpec, Attack]]) -> list[Key]:
         key
         for spec, attack in attacks
         for party in spec.adversary
-        for need in as_needs(attack.needs)
+        for need in as_needs(attack.looks_at)
         if (key := Recorder.wants(party, need)) is not None and key[1] != "own"
     }
     return sorted(found)
@@ -165,7 +165,9 @@ class Evidence:
             trace, self.observers, wanted_keys(attacks), self.phase, nonfinite, self._own
         )
         self._uses = {
-            spec.key: {("sent" if n.sent else "received", n.kind) for n in as_needs(attack.needs)}
+            spec.key: {
+                ("sent" if n.sent else "received", n.kind) for n in as_needs(attack.looks_at)
+            }
             for spec, attack in attacks
         }
         self._known = {p: o.known() for p, o in self.observers.items()}

@@ -20,7 +20,7 @@ class Demand:
 
     Attributes:
         adversary: party names.
-        needs: what its View must hold.
+        needs: what its View must hold, or holds if it passes.
         known_rows: how many labelled rows it was granted.
         over_time: whether every epoch's messages are wanted.
         policy: what an active attacker puts on its own parties, None for a passive one.
@@ -39,14 +39,14 @@ class Demand:
     def of(cls, spec: AttackSpec, attack: Attack) -> Demand:
         """What `attack` asks for when it is made as `spec` says."""
         return cls(
-            spec.adversary, as_needs(attack.needs), spec.known_rows, spec.over_time,
+            spec.adversary, as_needs(attack.looks_at), spec.known_rows, spec.over_time,
             attack.policy(), spec.aux_rows, spec.victim,
         )  # fmt: skip
 
     @property
     def returned(self) -> bool:
         """Whether it looks at predictions that are returned after training."""
-        return any(n.what == "prediction" and n.form == "last" for n in self.needs)
+        return any(n.what == "prediction" for n in self.needs)
 
     def _kept(self) -> Iterator[Key]:
         for party in self.adversary:

@@ -91,7 +91,7 @@ def kept_ways(more: Iterable[Any] = ()) -> frozenset[Way]:
     """
     found = set()
     for attack in (*_registered(), *more):
-        for need in as_needs(attack.needs):
+        for need in as_needs(attack.looks_at):
             if need.kind:
                 found.add(("sent" if need.sent else "received", need.kind))
     return frozenset(found)

@@ -1,0 +1,147 @@
+"""Joint completion: whatever messages say of a row beside own columns, and a few known labels.
+
+A message that is too noisy to beat own columns may still add to them. Own columns x, or x and the
+own embedding z where cross-validation is sure that it is better, give log-odds o_i by logistic
+regression of the known labels (blocks of equal variance, penalty by cross-validation), so shares
+p_i = softmax(o_i). Each reading R of messages is
+projected, in five folds, on what goes with the shares on the other rows,
+    q_i = R_i d / |d|,  d = sum_j (p_j - mean p) R_j ,
+and counts if q goes with p, and with the known labels, by more than 3 standard errors together.
+    score_i = o_i + w q_i ,  w the logistic regression of p on all q that count, known rows thrice,
+and p is made anew from it, three times. In the end w is multiplied by the factor, of 1/16 to 8,
+under which the known labels are likeliest. If none counts, the score is that of own columns.
+Readings: the figures of `message_completion` (mean, change, spread, sizes, ... of a row's
+messages) and the counts of `zero_pattern` (zeros, visits, order, ...), of gradients, embeddings and
+states alike, and predictions that came back, whose direction is known.
+
+Attacker: any passive party with columns that receives messages of rows; any number of classes.
+Needs: known rows of every class, its own columns and trained model; of the messages those that
+come.
+Known failure cases: where own columns tell next to nothing and few rows are known, shares are no
+labels, and other attacks are better; a message that only repeats own columns may count and then
+blurs them a little; what says nothing of the label itself, but corrects own columns, is not seen,
+nor what a logistic regression of own columns misses.
+
+Source: this package's own combination of published parts: Nigam, McCallum, Thrun, Mitchell, "Text
+classification from labeled and unlabeled documents using EM", Machine Learning 2000; two views of a
+row: Blum, Mitchell, "Combining labeled and unlabeled data with co-training", COLT 1998.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from vflsec import check, registry
+from vflsec.attack import Attack
+from vflsec.attacks.message_completion import figures
+from vflsec.attacks.zero_pattern import counts
+from vflsec.errors import ThreatModelError
+from vflsec.guess import Guess
+from vflsec.nn import arranged
+from vflsec.nn.completion import simplest_good
+from vflsec.nn.together import Reading, evidence, head, weight
+from vflsec.view import Facts, Known, Table, View
+
+ALIASES = ("beside_columns",)
+FAMILY = "Labels from any messages and own columns together"
+ROWWISE = ("gradient", "embedding", "state")
+LEAST = 1e-4  # share below which a prediction's logarithm says no more
+
+
+@registry.attack
+@dataclass(frozen=True)
+class JointCompletion(Attack):
+    """Hyper-parameters.
+
+    Attributes:
+        steps: how often shares are made anew.
+    """
+
+    steps: int = 3
+    needs = frozenset({"known_rows", "model"})
+    optional = frozenset({"prediction:all", *(f"{kind}:all+" for kind in ROWWISE)})
+    splits: ClassVar[tuple[str, ...]] = ("train", "test")
+    labelwise: ClassVar[bool] = True
+    seconds: ClassVar[float] = 0.3
+
+    def __post_init__(self) -> None:
+        check.integer("joint_completion.steps", self.steps)
+
+    def applicable(self, facts: Facts) -> str:
+        heard = {k for k, _, to in facts.sends if to != facts.active}
+        if facts.sends and not heard & {*ROWWISE, "prediction"}:
+            return f"{self.name} reads messages of rows, and no passive party receives any."
+        return ""
+
+    def declines(self, view: View) -> str:
+        """That no message of rows came, or ''."""
+        if any(len(table) and int(table.rows.max()) >= 0 for _, table in _tables(view)):
+            return ""
+        return "no message of rows was received, so there is nothing to put beside own columns."
+
+    def infer(self, view: View, rng: torch.Generator) -> Guess:
+        known, classes = view.require_known(), view.facts.classes
+        lacking = classes - len(known.labels.unique())
+        if lacking:
+            raise ThreatModelError(
+                f"joint_completion needs a known training row of every class, {lacking} of "
+                f"{classes} have none. Raise known_rows."
+            )
+        if not view.holders:
+            raise ThreatModelError("joint_completion needs own columns; this party has none.")
+        found = dict(_readings(view))
+        rows = torch.cat([view.target_rows, known.rows]).unique()
+        at = torch.searchsorted(rows, known.rows)
+        x, z = view.design(rows).double(), view.embed(rows).flatten(1).double()
+        x = x / x.std(0, correction=0).clamp_min(1e-9)  # as the controls see them
+        fits = [head(blocks, at, known, classes) for blocks in ([x], [z, x])]
+        held = [f.held for f in fits if f.held is not None]
+        fit = fits[simplest_good(held, known.labels.cpu().numpy()) if held else 0]
+        own = torch.from_numpy(fit.scores).to(z)
+        added, used = evidence(found, rows, own, known, self.steps)
+        told = 1.0
+        if used and fit.held is not None:
+            told = weight(torch.from_numpy(fit.held).to(z), added[at], known.labels)
+        score = own + told * added
+        score = score[:, 1] - score[:, 0] if classes == 2 else score
+        keep = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+        keep[at] = False
+        notes = {"cv": round(fit.cv, 4), "readings": used, "weight": told}
+        return Guess(self.target, rows[keep], score[keep], notes=notes)
+
+
+def _tables(view: View) -> Iterator[tuple[str, Table]]:
+    """Messages of rows that its parties received, with their kind, in a fixed order."""
+    for way, kind, form, party in sorted(view.tables):
+        if way == "received" and form == "all" and kind in (*ROWWISE, "prediction"):
+            yield kind, view.received(kind, "all" if kind == "prediction" else "all+", party)
+
+
+def _readings(view: View) -> Iterator[tuple[str, Reading]]:
+    for i, (kind, table) in enumerate(_tables(view)):
+        table = table.take(table.rows >= 0)
+        rows, made = figures(table, mean=True)
+        if kind == "prediction":
+            last = table.folded("last")
+            shares = last.tensor.flatten(1).double().nan_to_num().clamp(LEAST, 1)
+            yield f"{kind} {i}: log shares", Reading(rows, shares.log(), told=True)
+            made = {name: made[name] for name in ("mean",) if name in made}
+        else:
+            made |= _counted(view, table, rows)
+        for name, value in made.items():
+            yield f"{kind} {i}: {name}", Reading(rows, value)
+
+
+def _counted(view: View, table: Table, rows: Tensor) -> dict[str, Tensor]:
+    """What `zero_pattern` counts of messages, (n, k) by name."""
+    place = torch.searchsorted(rows, table.rows)
+    out = {c.name: c.value for c in counts(view, table, place, len(rows))}
+    known = view.require_known()
+    there = torch.isin(known.rows, rows)
+    grant = Known(known.rows[there], known.labels[there])
+    return out | dict(arranged.single_epochs(table, grant))
