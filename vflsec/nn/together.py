@@ -175,8 +175,8 @@ class _Placed:
         if len(self.at) < 2 * FOLDS or not self.value.shape[1]:
             return False
         found, p = self._found(share, c), share[self.at]
-        tests = [_goes_with(found[of], p[of]) for of in (~self.known, self.known)]
-        tests = [t for t in tests if t is not None]
+        every = (_goes_with(found[of], p[of]) for of in (~self.known, self.known))
+        tests = [t for t in every if t is not None]
         limit = RARE_TOLD if self.told else RARE
         return bool(tests) and sum(tests) / len(tests) ** 0.5 > limit
 
