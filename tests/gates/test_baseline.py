@@ -15,6 +15,7 @@ from scipy import stats
 
 from vflsec.audit.alive import Place
 from vflsec.audit.baseline import baseline_of, read_baseline, regressions
+from vflsec.audit.change import change
 from vflsec.audit.epsilon import contradictions, pairs
 from vflsec.audit.leakage import results_frame, summarise
 from vflsec.engine.previous import compare_folders
@@ -302,3 +303,14 @@ def test_a_fall_in_a_system_that_learned_nothing_warns(
     assert ("not shown to predict better than guessing (auc 0.50" in v.warning) == warns
     assert bool(v.warning) == warns
     assert (v.warning[1:] in v.reason) if warns else "guessing" not in v.reason
+
+
+def test_the_same_figures_are_no_change_where_one_audit_has_more_seeds() -> None:
+    """The least control of five seeds is not that of the two which both have."""
+    before = {"trees": {0: 0.3, 1: 0.36}, "linear": {0: 0.35, 1: 0.34}}
+    more = {"trees": {2: 0.4, 3: 0.4, 4: 0.4}, "linear": {2: 0.2, 3: 0.2, 4: 0.2}}
+    now = {k: {**of, **more[k]} for k, of in before.items()}
+    for found in (change(now, before), change(before, now)):
+        assert (found.before, found.after) == (pytest.approx(0.33), pytest.approx(0.33))
+        assert (found.mean, found.lower(0.025), found.upper(0.025)) == (0.0, 0.0, 0.0)
+        assert (found.seeds, found.paired) == (2, True)

@@ -124,11 +124,14 @@ def change(now: Mapping[str, Seeds], before: Mapping[str, Seeds]) -> Change:
     shared = set(now[first]) & set(before[last])
     if not all(s.paired for s in steps):
         shared = set()
-    means = [
-        float(np.mean([v for s, v in of.items() if not shared or s in shared]))
-        for of in (before[last], now[first])
-    ]
-    return Change(means[0], means[1], tuple(steps), tuple(back))
+    return Change(_least_of(before, shared), _least_of(now, shared), tuple(steps), tuple(back))
+
+
+def _least_of(of: Mapping[str, Seeds], shared: set[int]) -> float:
+    """Mean advantage over the least control, both on the shared seeds; on all where none is."""
+    here = {k: {s: x for s, x in v.items() if not shared or s in shared} for k, v in of.items()}
+    here = {k: v for k, v in here.items() if v}
+    return float(np.mean(list(here[least(here)].values())))
 
 
 def _step(now: Seeds, before: Seeds) -> Step:
