@@ -231,7 +231,8 @@ def _targeted(loaded: Scenario, target: str) -> str:
     Raises:
         ConfigError: no attack has it.
     """
-    found = {str(registry.attacks.get(a.name).target) for a in loaded.root.attack}
+    kinds: list[Any] = [registry.attacks.get(a.name) for a in loaded.root.attack]
+    found = {str(kind.target) for kind in kinds}
     if target != "*":
         check.one_of("tune: target", target, ["*", *sorted(found)])
     return target
