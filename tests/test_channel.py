@@ -320,3 +320,27 @@ def test_what_a_strength_gives_follows_it() -> None:
     own.strength = torch.tensor([3.0, 0.0], dtype=torch.float64)
     assert own.active == (True, False)
     assert own.choose(like + 1, like).sum((1, 2)).tolist() == [12.0, 0.0]
+
+
+def test_predictions_of_training_and_of_inference_are_one_table() -> None:
+    """They are of other rows: side by side nothing was left of either."""
+    keys = [("p", "received", "prediction", form) for form in ("all", "last", "mean")]
+    recorder = Recorder(keys, 1, 20)
+
+    def came(phase: str, rows: list[int], step: int, value: float) -> None:
+        ids = torch.tensor([rows])
+        shares = torch.full((1, len(rows), 2), value)
+        recorder.add(Message("prediction", "a", "p", shares, ids, phase=phase, step=step), None)
+
+    came("train", [0, 1, 2], 0, 0.1)
+    came("train", [0, 1, 2], 1, 0.3)
+    came("predict", [2, 10, 11], 0, 0.9)
+    found = recorder.tables(0, ("p",), "train")
+    told = {form: found["received", "prediction", form, "p"] for form in ("all", "last", "mean")}
+    assert told["last"].rows.tolist() == [0, 1, 2, 10, 11]
+    assert told["last"].tensor[:, 0].tolist() == pytest.approx([0.3, 0.3, 0.9, 0.9, 0.9])
+    assert told["mean"].tensor[:, 0].tolist() == pytest.approx([0.2, 0.2, 0.2, 0.9, 0.9])
+    assert told["all"].rows.tolist() == [0, 1, 2, 0, 1, 2, 2, 10, 11]
+    assert told["all"].step.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    other = recorder.tables(0, ("p",), "another")
+    assert other["received", "prediction", "last", "p"].rows.tolist() == [2, 10, 11]

@@ -14,7 +14,7 @@ from torch import Tensor
 from vflsec.binding import Binding
 from vflsec.counts import Counter, lent
 from vflsec.errors import PolicyError
-from vflsec.exchanges import EXCHANGES, Step, beside
+from vflsec.exchanges import EXCHANGES, Step, after, beside
 from vflsec.ledger import Ledger
 from vflsec.message import Message
 from vflsec.nn.chain import noted
@@ -203,22 +203,29 @@ class Recorder:
                 peer, _, name = end.partition("/")
                 key = (at, party, way, kind, form, peer)
                 heard.setdefault(key, []).append((name, store.table(r)))
-        found: dict[Key, list[Table]] = {}
-        apart: dict[Key, list[list[Table]]] = {}
-        for (_, party, way, kind, form, _), said in heard.items():
+        found: dict[tuple[bool, Key], list[Table]] = {}
+        apart: dict[tuple[bool, Key], list[list[Table]]] = {}
+        for (at, party, way, kind, form, _), said in heard.items():
+            late = at != phase
             bare = form.removesuffix("+")
             near, far = beside(said, bare)
             self.left_out |= {(kind, name) for name in far}
             alone = near if self.towers or kind == "gradient" else [said[0][1]]
-            found.setdefault((way, kind, bare, party), []).extend(alone)
+            found.setdefault((late, (way, kind, bare, party)), []).extend(alone)
             if form != bare:
-                found.setdefault((way, kind, form, party), []).extend(near)
-                apart.setdefault((way, kind, bare, party), []).append([t for _, t in said])
-        for (way, kind, bare, party), peers in apart.items():
+                found.setdefault((late, (way, kind, form, party)), []).extend(near)
+                each = apart.setdefault((late, (way, kind, bare, party)), [])
+                each.append([t for _, t in said])
+        for (late, (way, kind, bare, party)), peers in apart.items():
             for k in range(1, max(map(len, peers))):
-                each = [of[k] if k < len(of) else of[0] for of in peers]
-                found[way, kind, f"{bare}#{k + 1}", party] = each
-        return {k: t[0] if len(t) == 1 else side_by_side(t) for k, t in found.items()}
+                at_k = [of[k] if k < len(of) else of[0] for of in peers]
+                found[late, (way, kind, f"{bare}#{k + 1}", party)] = at_k
+        out: dict[Key, Table] = {}
+        for late, key_of in sorted(found, key=lambda of: of[0]):
+            t = found[late, key_of]
+            whole = t[0] if len(t) == 1 else side_by_side(t)
+            out[key_of] = after(out[key_of], whole, key_of[2]) if key_of in out else whole
+        return out
 
 
 class _Passed(NamedTuple):

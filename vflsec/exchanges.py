@@ -14,7 +14,7 @@ from torch import Tensor
 from vflsec.message import Message
 from vflsec.view import Table, as_large
 
-__all__ = ["EXCHANGES", "Exchanged", "Step", "beside", "exchange"]
+__all__ = ["EXCHANGES", "Exchanged", "Step", "after", "beside", "exchange"]
 
 EXCHANGES = 8
 """Messages about one row in one step that stand side by side; a table is as wide as all."""
@@ -120,6 +120,28 @@ def beside(said: Sequence[tuple[str, Table]], form: str) -> tuple[list[Table], l
     if every is not one:
         out.append(_first_of(every, [one, *(t for n, t in rest if n.startswith(f"{of}#"))], form))
     return out, far
+
+
+def after(one: Table, late: Table, form: str) -> Table:
+    """What came of a kind in a phase, and then what came when rows were predicted, as one table.
+
+    Of a row that came in both a folded form has what it has of the phase, ``last`` the later. Where
+    payloads have other shapes the later stands alone.
+    """
+    if one.tensor.shape[1:] != late.tensor.shape[1:]:
+        return late
+    bare = form.removesuffix("+")
+    if bare == "last":
+        one = one.take(~torch.isin(one.rows, late.rows))
+    elif bare != "all":
+        late = late.take(~torch.isin(late.rows, one.rows))
+    begin = int(one.step.max()) + 1 if len(one) else 0
+    epoch = int(one.epoch.max()) + 1 if len(one) else 0
+    late = Table(late.tensor, late.rows, late.epoch + epoch, late.step + begin)
+    pairs = zip((one.tensor, one.rows, one.epoch, one.step),
+                (late.tensor, late.rows, late.epoch, late.step), strict=True)  # fmt: skip
+    whole = Table(*(torch.cat(pair) for pair in pairs))
+    return whole if bare == "all" else whole.take(torch.argsort(whole.rows))
 
 
 def _in_order_of(one: Table, table: Table) -> Table | None:
