@@ -1,7 +1,8 @@
 """Returned predictions: where the passive party is told the result, the result is the label.
 
 Some deployments send the prediction p_i back to every party that took part in it. Score of class c
-is log p_ic; nothing has to be learnt, and the accuracy of the attack is that of the main task.
+is log p_ic; nothing has to be learnt, and the accuracy of the attack is that of the main task. What
+is no share, below 0 or above 1 as noise makes it, is taken as it is.
 
 Attacker: any passive party that receives predictions; any number of classes; no labelled row.
 Does not apply where predictions stay with the active party (the default of the algorithms here; set
@@ -41,5 +42,6 @@ class Output(Attack):
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         table = view.received("prediction", "last", view.party)
-        p = table.tensor.double().clamp_min(1e-30)
-        return Guess(self.target, table.rows, p.log())
+        p = table.tensor.double()
+        shares = bool(((p >= 0) & (p <= 1 + 1e-6)).all())
+        return Guess(self.target, table.rows, p.clamp_min(1e-30).log() if shares else p)
