@@ -39,6 +39,18 @@ def test_a_broken_attack_does_not_pass(plugin: Path, monkeypatch: pytest.MonkeyP
         finds("mean_embedding")
 
 
+def test_a_defense_that_does_nothing_does_not_pass(
+    plugin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hook that hands on what it got is the identity at every strength, and so at 0."""
+    monkeypatch.setattr(
+        registry.defenses.get("sign_only"), "outgoing", lambda self, message, own: message.tensor
+    )
+    trains = next(c for c in testing.defense_checks() if c.__name__ == "defense_trains")
+    with pytest.raises(AssertionError, match="sign_only: strength 1 is the undefended run"):
+        trains("sign_only")
+
+
 @pytest.mark.parametrize("kind", ["attack", "defense"])
 def test_a_template_left_as_it_is_does_not_pass(kind: str, tmp_path: Path) -> None:
     text = component_text(kind, "tail_score")

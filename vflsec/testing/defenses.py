@@ -144,13 +144,14 @@ def defense_promises_carefully(name: str) -> None:
 
 
 def defense_trains(name: str) -> None:
-    """In training, strength 0 equals the undefended run bit for bit beside a defended replica."""
+    """In training, strength 0 equals the undefended run bit for bit, and the largest tried not."""
     policy: Policy = registry.defenses.create(name)
     algorithm = registry.algorithms.create("splitnn", {"epochs": 3, "batch_size": 32})
     parties: tuple[str, ...] = ("active",) if policy.owner == "active" else ("passive1",)
     if policy.owner == "all":
         parties = ("active", "passive1")
-    strengths = torch.tensor([0.0, 0.5], dtype=torch.float64)
+    most = max(policy.trial)
+    strengths = torch.tensor([0.0, most], dtype=torch.float64)
     with_it = train(
         algorithm, small_stack([0, 0]), [0, 0], {p: [(policy, strengths)] for p in parties}
     )
@@ -160,6 +161,8 @@ def defense_trains(name: str) -> None:
     assert bool(torch.isfinite(a).all()), f"{name}: training diverged"
     if policy.strengths and not policy.overrides("model"):
         assert torch.equal(a[0], b[0]), f"{name}: strength 0 is not the undefended run"
+    if policy.strengths:
+        assert not torch.equal(a[1], b[1]), f"{name}: strength {most:g} is the undefended run"
 
 
 def defense_file_rules(name: str) -> None:
