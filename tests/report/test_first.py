@@ -148,6 +148,16 @@ def test_the_level_of_a_gate_is_not_said_to_be_that_of_the_audit(summary: dict[s
     )
 
 
+def test_without_attacks_no_limit_on_them_is_advised(summary: dict[str, Any]) -> None:
+    """`vflsec audit fedhssl_table4` advised a command that ended with "the audit makes none"."""
+    bare = {**summary, "gates": [], "attacks": {}}
+    (step,) = first.next_steps(bare)
+    assert step.text.startswith("Nothing was attacked: add an [[attack]]")
+    assert step.command == "vflsec list attacks"
+    (step,) = first.next_steps({**summary, "gates": []})
+    assert step.command.endswith(" --max 0.1")
+
+
 def test_a_setting_that_was_given_twice_is_advised_once() -> None:
     """`--seeds` of `--until-decided` came after the `--set` it had taken the place of."""
     given = ["audit.seeds=3", "audit.dtype=bf16", "audit.seeds=[0, 1, 2]"]

@@ -38,7 +38,8 @@ def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
     about_attacks = gate.metric not in (*TASK, "epsilon_lower")
     there = [r for r in rows if r["attack"]] if about_attacks else list(rows)
     if about_attacks and not there:
-        return [("metric", gate.metric, "is about attacks, but the audit makes none.")]
+        return [("metric", gate.metric, "is about attacks, but the audit makes none. "
+                 "Take utility, or add an [[attack]].")]  # fmt: skip
     found = []
     for key in ("dataset", "algorithm", "defense", *_OF_ATTACKS):
         named = [r for r in rows if r["attack"]] if key in _OF_ATTACKS else there

@@ -299,6 +299,11 @@ def command(summary: Mapping[str, Any], verb: str, *more: str) -> str:
 def next_steps(summary: Mapping[str, Any]) -> list[Step]:
     """What to do now, most urgent first."""
     found, _ = headline(summary)
+    if found == "NO GATE" and not summary["attacks"]:
+        return [
+            Step("Nothing was attacked: add an [[attack]] to see what leaks, and a [[gate]] with a "
+                 "limit.", "vflsec list attacks")
+        ]  # fmt: skip
     if found == "NO GATE":
         return [
             Step('Set a threshold: add [[gate]] with metric = "advantage" and max = 0.1; or try '
