@@ -22,6 +22,7 @@ from vflsec.report.junit import junit_xml
 from vflsec.report.markdown import markdown_summary
 from vflsec.report.sarif import sarif
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS
+from vflsec.report.statement import statement
 from vflsec.report.text import annotation, clean, markdown
 
 GATES = (
@@ -73,6 +74,14 @@ def test_every_report_is_written_and_cleared_with_the_rest(folder: Path) -> None
     assert names <= {p.name for p in folder.iterdir()}
     assert names <= set(OUR_FILES)
     assert not [p for p in folder.iterdir() if p.name.startswith(".")]
+
+
+def test_the_page_to_sign_names_row_sets_in_words(summary: dict[str, Any]) -> None:
+    """It said ``local:bank 248``, a key of the program."""
+    rows = {"rows": {"test": 250, "local:bank": 248}}
+    facts = {name: of | rows for name, of in summary["parties"].items()}
+    page = statement({**summary, "parties": facts})
+    assert "<dt>Rows</dt><dd>test 250, all training rows of bank 248</dd>" in page
 
 
 def test_verdicts_are_as_planted(summary: dict[str, Any]) -> None:

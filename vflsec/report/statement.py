@@ -90,10 +90,16 @@ def _systems(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "parties": facts.get("parties", []),
                 "classes": facts.get("classes"),
                 "labels": facts.get("labels", []),
-                "rows": facts.get("rows", {}),
+                "rows": {_rows_of(k): n for k, n in facts.get("rows", {}).items()},
                 "seeds": facts.get("seeds", []),
                 "trainings": list(dict.fromkeys(clean(p["algorithm"]) for p in here)),
                 "defenses": list(dict.fromkeys(place(p) for p in here)),
             }
         )
     return out
+
+
+def _rows_of(key: str) -> str:
+    """A row set's key in words."""
+    what, _, party = key.partition(":")
+    return f"all training rows of {party}" if what == "local" and party else key
