@@ -52,6 +52,7 @@ class Attribute(Attack):
     column: str = ""
     needs = frozenset({*(f"embedding:{form}+" for form in TIMES), "aux_rows"})
     target: ClassVar[str] = "attribute"
+    of_data: ClassVar[tuple[str, ...]] = ("column",)
     seconds: ClassVar[float] = 0.2
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

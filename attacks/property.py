@@ -54,6 +54,7 @@ class Property(Attack):
     value: int = 1
     needs = Attribute.needs
     target: ClassVar[str] = "property"
+    of_data: ClassVar[tuple[str, ...]] = ("column", "value")
     seconds: ClassVar[float] = 0.03
 
     def __post_init__(self) -> None:

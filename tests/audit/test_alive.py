@@ -105,6 +105,15 @@ def test_the_positive_control_is_of_the_same_grants() -> None:
     assert list(titles(found)) == ["direction", "direction [white]"]
 
 
+def test_an_attack_on_a_named_column_is_shown_to_work_on_another() -> None:
+    """No column of the planted world is called so: there it ended in an error, and never passed."""
+    own = rows(0.0, attack="attribute(column=zip)", attack_key="zip")
+    more = rows(0.3, attack="attribute", attack_key="any", dataset="planted", adversary="passive")
+    assert [v[0] for v in shown(own, *more).values()] == [False]
+    told = {"planted_as": {"zip": "attribute"}}
+    assert [v[0] for v in shown(own, *more, **told).values()] == [True]
+
+
 def test_places_are_named_by_what_tells_them_apart() -> None:
     records = [*rows(0.3), *rows(0.3, attack="norm"), *rows(0.3, attack="norm", algorithm="fedbcd")]
     assert list(titles(shown(records))) == [

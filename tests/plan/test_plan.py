@@ -209,6 +209,29 @@ def test_a_party_stands_for_its_role_on_the_control(tmp_path: Path) -> None:
     assert [a.adversary for a in control.attacks] == [("passive",)]
 
 
+def test_the_positive_control_is_not_asked_for_a_column_of_the_tables(tmp_path: Path) -> None:
+    def two_worlds(section: Any, seed: int, base: Path) -> Any:
+        found = source(section, seed, base)
+        name = "control_gaussian" if section["name"] == "control_gaussian" else found.name
+        return replace(found, name=name)
+
+    grant = {"adversary": "active", "aux_rows": 9, "column": "zip"}
+    sections = tomllib.loads(SCENARIO) | {
+        "attack": [{"name": "attribute"} | grant, {"name": "property", "value": 3} | grant],
+        "gate": [{"max": 0.1}],
+        "audit": {"positive_control": True},
+    }
+    scenario = load_scenario(sections)
+    found = make_plan(scenario, load=two_worlds, try_out=False)
+    by = {g.role: list(g.attacks) for g in found.groups}
+    assert [a.label for a in by["audit"]] == [
+        "attribute(column=zip)", "property(column=zip, value=3)",
+    ]  # fmt: skip
+    assert [a.label for a in by["control"]] == ["attribute", "property"]
+    told = record_of(scenario, found, "cpu", 1, tmp_path)["planted_as"]
+    assert [told.get(a.key) for a in by["audit"]] == ["attribute", "property"]
+
+
 def test_the_record_says_what_each_section_grants(tmp_path: Path) -> None:
     """Of the positive control too: an attack is shown to work section by section."""
 

@@ -63,6 +63,7 @@ def alive(
     active: Mapping[str, str] | None = None,
     grants: Grants | None = None,
     classes: Mapping[str, int] | None = None,
+    planted_as: Mapping[str, str] | None = None,
 ) -> dict[Place, tuple[bool, str]]:
     """What is shown to work at every place of the audit.
 
@@ -78,6 +79,8 @@ def alive(
         grants: of the sections of the audit and of the control; the usual ones if not told.
         classes: {data set: how many, 1 for a quantity and 0 for several labels}; where it is not
             told, labels count as classes.
+        planted_as: {section: the attack's name on the positive control}, where its settings name a
+            column that is not there.
     """
     if control is not None:
         confidence = 1 - (1 - confidence) / 2
@@ -85,7 +88,8 @@ def alive(
 
     def role(place: Place) -> tuple[Any, ...]:
         kind = min(kinds.get(place.dataset, 2), 2)
-        return kind, *_role(place, active or {}, given)
+        there = (planted_as or {}).get(place.section, place.attack)
+        return kind, *_role(place._replace(attack=there), active or {}, given)
 
     shown = _evidence(own, "on the undefended run", confidence, place_of)
     planted = {}

@@ -58,7 +58,8 @@ def evaluate(
     found_curves = curves(points) if len(points) else pd.DataFrame()
     grants = record.get("grants", {})
     sides, classes = _active(record, results), record.get("classes", {})
-    alive = alive_at(points, control, confidence, sides, grants, classes)
+    as_ = record.get("planted_as", {})
+    alive = alive_at(points, control, confidence, sides, grants, classes, as_)
     found = dosing.curve(leakage.summarise(doses, confidence), confidence) if len(doses) else []
     asked = [] if only else [_gate(g, confidence, looks) for g in record["gates"]]
     least = dosing.least_found(found)

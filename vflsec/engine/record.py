@@ -20,6 +20,7 @@ from vflsec.cell import QUESTIONS, AttackSpec
 from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.data.load import table_files
 from vflsec.errors import ConfigError, VflsecError
+from vflsec.plan.observe import elsewhere
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
@@ -47,6 +48,7 @@ def record_of(
     known_rows: dict[str, int] = {}
     of_label: dict[str, str] = {}
     grants: dict[str, dict[str, Any]] = {}
+    planted_as: dict[str, str] = {}
     datasets: dict[str, str] = {}
     algorithms: dict[str, str] = {}
     for group in plan.groups:
@@ -57,6 +59,8 @@ def record_of(
         known_rows.update({a.key: a.known_rows for a in group.attacks})
         of_label.update({a.key: a.of_label for a in group.attacks if a.of_label})
         grants.update({a.key: a.grants for a in group.attacks if a.grants})
+        like = {a.key: (a.label, elsewhere(a).label) for a in group.attacks}
+        planted_as.update({k: there for k, (here, there) in like.items() if here != there})
     for refused in plan.refused:
         known_rows[refused.attack.key] = refused.attack.known_rows
         for key in refused.cells:
@@ -73,6 +77,7 @@ def record_of(
         "known_rows": known_rows,
         "of_label": of_label,
         "grants": grants,
+        "planted_as": planted_as,
         "attacks": _threats(plan),
         "families": families({g.data.classes for g in plan.groups if g.role == "audit"}),
         "defenses": _defenses(plan),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo
 
-__all__ = ["divisible", "few_left", "few_tested", "labelled_rows", "refusal"]
+__all__ = ["divisible", "elsewhere", "few_left", "few_tested", "labelled_rows", "refusal"]
 
 
 def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) -> tuple[str, str]:
@@ -72,6 +72,12 @@ def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) ->
     except (NotImplementedError, VflsecError):
         reason = ""  # depends on facts that only the run knows
     return ("not-applicable", reason) if reason else ("", "")
+
+
+def elsewhere(spec: AttackSpec) -> AttackSpec:
+    """The attack on other data, where no column is called as its settings say."""
+    named = registry.attacks.get(spec.name).of_data  # type: ignore[attr-defined]
+    return replace(spec, params={k: v for k, v in spec.params.items() if k not in named})
 
 
 def labelled_rows(source: Source, split: Mapping[str, Any]) -> tuple[int, int]:

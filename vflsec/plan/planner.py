@@ -21,7 +21,7 @@ from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import undrawable, unfit_defenses, unknown_parties
 from vflsec.plan.gates import unanswered
-from vflsec.plan.observe import divisible, few_left, few_tested, labelled_rows, refusal
+from vflsec.plan.observe import divisible, elsewhere, few_left, few_tested, labelled_rows, refusal
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import contained, importable
@@ -209,6 +209,7 @@ class _Planner:
         for i, spec in self._written(info, like):
             for params in (spec.params, *self._added(i, title, dataset)):
                 one = replace(spec, params=params)
+                one = one if info is like else elsewhere(one)
                 out.setdefault(one.key, one)
         return list(out.values())
 
