@@ -150,6 +150,16 @@ def test_parties_that_are_not_there_are_refused(change: dict[str, Any], path: st
     assert problem.value == "bureau"
 
 
+def test_a_column_that_is_not_there_is_found_before_training() -> None:
+    attack = {"name": "attribute", "adversary": "active", "aux_rows": 9, "column": "B"}
+    with pytest.raises(ScenarioError) as caught:
+        plan({"attack": [attack]})
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.value) == ("attack.0.column", "B")
+    assert problem.rule == "must be a column, got 'B'. Did you mean 'b'? There are: a, b."
+    assert plan({"attack": [attack | {"column": "b"}]}).groups
+
+
 def test_settings_of_parties_reach_the_cells() -> None:
     found = plan({"parties": {"passive1": {"hidden": [8], "cut": 3}}})
     assert found.groups[0].cells[0].params["parties"] == {"passive1": {"hidden": [8], "cut": 3}}
@@ -215,7 +225,7 @@ def test_the_positive_control_is_not_asked_for_a_column_of_the_tables(tmp_path: 
         name = "control_gaussian" if section["name"] == "control_gaussian" else found.name
         return replace(found, name=name)
 
-    grant = {"adversary": "active", "aux_rows": 9, "column": "zip"}
+    grant = {"adversary": "active", "aux_rows": 9, "column": "b"}
     sections = tomllib.loads(SCENARIO) | {
         "attack": [{"name": "attribute"} | grant, {"name": "property", "value": 3} | grant],
         "gate": [{"max": 0.1}],
@@ -225,7 +235,7 @@ def test_the_positive_control_is_not_asked_for_a_column_of_the_tables(tmp_path: 
     found = make_plan(scenario, load=two_worlds, try_out=False)
     by = {g.role: list(g.attacks) for g in found.groups}
     assert [a.label for a in by["audit"]] == [
-        "attribute(column=zip)", "property(column=zip, value=3)",
+        "attribute(column=b)", "property(column=b, value=3)",
     ]  # fmt: skip
     assert [a.label for a in by["control"]] == ["attribute", "property"]
     told = record_of(scenario, found, "cpu", 1, tmp_path)["planted_as"]

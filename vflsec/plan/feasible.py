@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from vflsec import registry
+from vflsec.check import nearest
 from vflsec.config.components import natural_strengths
 from vflsec.config.problems import Problem
 from vflsec.errors import ConfigError
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
+    from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo
 
-__all__ = ["undrawable", "unfit_defenses", "unknown_parties"]
+__all__ = ["undrawable", "unfit_defenses", "unknown_columns", "unknown_parties"]
+
+_MOST_NAMED = 30
 
 
 def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Problem]:
@@ -56,6 +60,22 @@ def unfit_defenses(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Pr
             except ConfigError as error:
                 rule = f"cannot be put on data {info.name}: {error}"
                 yield scenario.error(("defense", i), rule, section.name)
+
+
+def unknown_columns(scenario: Scenario, sources: Iterable[Source]) -> Iterator[Problem]:
+    """Columns that attacks are after and no data set has; found here, and not after training."""
+    tables = [table for s in sources for table in s.parties.values()]
+    names = list(dict.fromkeys(n for table in tables for n in table.names))
+    for i, section in enumerate(scenario.root.attack):
+        for key in registry.attacks.get(section.name).of_data:  # type: ignore[attr-defined]
+            wanted = (section.model_extra or {}).get(key)
+            if isinstance(wanted, str) and wanted and names and wanted not in names:
+                listed = ", ".join(names[:_MOST_NAMED]) + (", ..." * (len(names) > _MOST_NAMED))
+                rule = (
+                    f"must be a column, got {wanted!r}. {nearest(wanted, names)} There are: "
+                    f"{listed}."
+                )
+                yield scenario.error(("attack", i, key), rule.replace(".  ", ". "), wanted)
 
 
 def undrawable(scenario: Scenario) -> Iterator[Problem]:

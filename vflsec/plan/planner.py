@@ -19,7 +19,7 @@ from vflsec.data.load import load_source
 from vflsec.data.remarks import missing_by_column, remarks
 from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate
-from vflsec.plan.feasible import undrawable, unfit_defenses, unknown_parties
+from vflsec.plan.feasible import undrawable, unfit_defenses, unknown_columns, unknown_parties
 from vflsec.plan.gates import unanswered
 from vflsec.plan.observe import divisible, elsewhere, few_left, few_tested, labelled_rows, refusal
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
@@ -114,6 +114,7 @@ class _Planner:
         self.problems += unknown_parties(self.scenario, infos)
         self.problems += unfit_defenses(self.scenario, infos)
         self.problems += undrawable(self.scenario)
+        self.problems += unknown_columns(self.scenario, self.sources.values())
         if self.problems:
             return
         seeds, self.grid = self.root.audit.seeds, self.cells.grid()
