@@ -14,12 +14,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hostile.corpus import GOOD, HUGE, TABLE, changed
+from sound import GOOD, TABLE, changed
 
 from vflsec import cli
 from vflsec.config.scenario import load_scenario
 
 N = 60
+HUGE = "9" * 5000
 
 
 def more(line: str) -> str:

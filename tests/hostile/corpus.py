@@ -10,28 +10,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-GOOD = """\
-[data]
-file = "t.csv"
-label = "y"
-id = "id"
-active = "a"
-[data.columns]
-a = ["x1"]
-b = ["x2"]
-[algorithm]
-name = "splitnn"
-epochs = 1
-[[attack]]
-name = "norm"
-[audit]
-seeds = 2
-references = []
-positive_control = false
-[[gate]]
-max = 0.1
-"""
-TABLE = "id,x1,x2,y\n" + "".join(f"{i},{i % 7},{i % 5},{i % 2}\n" for i in range(60))
+from sound import GOOD, TABLE, changed
+
 ISO = '[[defense]]\nname = "iso"\n'
 BIG = "9" * 400
 HUGE = "9" * 5000
@@ -56,12 +36,6 @@ class Case:
     words: str = ""
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
-
-
-def changed(old: str, new: str) -> str:
-    """The sound scenario with one change."""
-    assert GOOD.count(old) == 1, old
-    return GOOD.replace(old, new)
 
 
 # what the key `K` may not be -------------------------------------------------------------------

@@ -217,7 +217,7 @@ def _claims(
     return out
 
 
-def _silent(summary: Mapping[str, Any], target: str) -> dict[str, str]:
+def _silent(summary: Mapping[str, Any], target: str = "*") -> dict[str, str]:
     """Attacks that are not shown to work, on these data or on a planted leak, with the evidence."""
     other = {a["label"] for a in summary.get("attacks", {}).values() if a["target"] != target}
     found = summary.get("alive", {}).items()

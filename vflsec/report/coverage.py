@@ -202,7 +202,7 @@ def _columns(summary: Mapping[str, Any]) -> list[str]:
     ran = _ran(summary)
     whose: dict[str, set[str]] = defaultdict(set)
     for p in summary["points"]:
-        if p["attack_key"] in ran and p["victim"]:
+        if p["attack_key"] in ran and p.get("victim"):
             whose[p["attack_key"]] |= set(p["victim"].split("+"))
     asked = {k: ran[k]["target"] for k in whose}
     limits = [
