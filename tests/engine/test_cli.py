@@ -138,6 +138,18 @@ def test_mistakes_on_the_command_line_are_two(
     assert vflsec.out == ""
 
 
+def test_a_misspelt_scenario_file_is_told_from_the_files_beside_it(
+    vflsec: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only packaged scenarios were suggested, and all of them listed."""
+    (tmp_path / "privacy.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    for given, meant in (("privacy.tml", "privacy.toml"), ("./privcy.toml", "privacy.toml"),
+                         (tmp_path / "privacy", f"{tmp_path}/privacy.toml")):  # fmt: skip
+        assert vflsec("check", given) == 2
+        assert f"Did you mean '{meant}'?" in vflsec.err
+
+
 def test_an_output_that_cannot_be_written_is_two(
     vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer
 ) -> None:

@@ -34,6 +34,7 @@ __all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
 _FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 _LISTS = ("data", "algorithm")
 _DEPTH = 20  # of tables and lists in each other
+_MOST_BESIDE = 200  # files among which a misspelt name is looked for
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def find_scenario(name: str | Path) -> Path:
     packaged = packaged_scenarios()
     if shown in packaged:
         return packaged[shown]
-    hint = check.nearest(name, packaged)
+    hint = check.nearest(name, [*packaged, *_beside(path)])
     shown = shown if len(shown) < 200 else f"{shown[:200]}..."
     raise ScenarioError(
         [
@@ -118,6 +119,14 @@ def find_scenario(name: str | Path) -> Path:
             )
         ]
     )  # fmt: skip
+
+
+def _beside(path: Path) -> list[str]:
+    """Scenario files in the folder of a file that is not there."""
+    try:
+        return sorted(str(p) for p in path.parent.glob("*.toml"))[:_MOST_BESIDE]
+    except (OSError, ValueError):
+        return []
 
 
 def load_scenario(
