@@ -55,8 +55,8 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_new(path: Path, text: str, *, force: bool = False) -> None:
-    """Write a file that is not there yet; with `force`, replace it.
+def write_new(path: Path, text: str, *, force: bool | None = None) -> None:
+    """Write a file that is not there yet; with `force`, replace it; None has no such option.
 
     Raises:
         ConfigError: it exists, or cannot be written.
@@ -65,7 +65,9 @@ def write_new(path: Path, text: str, *, force: bool = False) -> None:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        hint = "Name another file, remove it, or say --force where there is such an option."
+        hint = "Name another file or remove it."
+        if force is not None:
+            hint = "Name another file, remove it, or add --force."
         raise ConfigError(f"{path}: exists already. {hint}") from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)

@@ -366,7 +366,7 @@ def test_a_new_attack_and_a_new_defense_register_and_work(
     assert torch.equal(sent[0], d[0])
     assert torch.equal(sent[1], 0.75 * d[1])
     assert vflsec("new", "attack", "tail_score") == 2
-    assert "exists already" in vflsec.err
+    assert "exists already. Name another file or remove it.\n" in vflsec.err
 
 
 def table(folder: Path, name: str, *columns: str) -> Path:
@@ -390,7 +390,7 @@ def test_init_writes_a_scenario_that_checks(vflsec: Cli, tmp_path: Path) -> None
     assert data.files == {"bureau": "bureau.csv", "bank_data": "bank-data.csv"}
     assert (data.id, data.label, data.active) == ("customer", "default", "bank_data")
     assert vflsec("init", bureau, bank, *args) == 2
-    assert "exists already" in vflsec.err
+    assert "exists already. Name another file, remove it, or add --force.\n" in vflsec.err
 
     wrong = ["init", bureau, bank, "--id", "customer", "--label", "defualt", "--out", out]
     assert vflsec(*wrong) == 2
