@@ -106,6 +106,7 @@ ROWS = (
     Row("zero_pattern"),
     Row("zero_pattern", algorithm="sum"),
     *(Row("gradient_completion", {"kind": k}) for k in ("head", "em", "average")),
+    Row("joint_completion"),
     Row("exploit"),
     Row("swap_probe"),
     Row("unsplit", algorithm="linear"),
