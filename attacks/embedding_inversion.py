@@ -10,13 +10,14 @@ of z the last, the first, and the mean over epochs: noise that is drawn anew in 
 out, and a penalty on embeddings has not acted yet when the first are sent. The network is fitted to
 the one of which ``linear`` tells most. The fit with the largest cross-validated R^2 on the
 auxiliary rows answers, but for columns that another one tells better by three standard errors.
-One-hot columns count as numbers.
+One-hot columns count as numbers. Beside the mean R^2 over columns stands that of the one column
+(``r2_column``) on which embeddings add most to own columns by cross-validation on auxiliary rows.
 
 Attacker: the party that receives embeddings (the active party), honest but curious. Needs
 ``aux_rows`` auxiliary rows; black box otherwise. Its controls are the same regressions without z.
 Known failure cases: an embedding narrower than the columns cannot hold them all, so look at R^2 by
 what it adds to the control; fewer auxiliary rows than embedding columns; epochs between the first
-and the last are seen in their mean alone; R^2 is a mean over columns, and of many one may be told.
+and the last are seen in their mean alone; in a mean R^2 over many columns one is lost.
 
 Source: He, Zhang, Lee, "Model inversion attacks against collaborative inference", ACSAC 2019,
 section on inverse networks; Li et al., "ResSFL: A resistance transfer framework for defending model
@@ -28,15 +29,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from vflsec import check, registry
 from vflsec.attack import Attack
+from vflsec.cell import NAMED
 from vflsec.guess import Guess
-from vflsec.nn.regression import Regression, best_of, by_entry, fit_regressors, ridges
+from vflsec.nn.regression import (
+    Regression,
+    best_of,
+    by_column,
+    by_entry,
+    fit_regressors,
+    ridges,
+)
 from vflsec.view import View
 
 ALIASES = ("decoder", "inversion", "model_inversion")
@@ -137,7 +146,7 @@ class EmbeddingInversion(Attack):
 
     def _answer(self, view: View, columns: Tensor, fits: Sequence[Regression]) -> Guess:
         found, names = best_of(fits, columns)
-        notes = {
+        notes: dict[str, Any] = {
             "variant": max(names, key=names.count),
             "victim": "+".join(view.victims),
             "cv": {
@@ -145,4 +154,13 @@ class EmbeddingInversion(Attack):
                 for v in dict.fromkeys(f.variant for f in fits)
             },
         }
+        if found.held is not None:
+            own = [by_column(f.held, columns) for f in fits
+                   if f.held is not None and f.variant.startswith("own")]  # fmt: skip
+            gain = by_column(found.held, columns)
+            if own:
+                gain = gain - torch.stack(own).amax(0).clamp_min(0)
+            place = int(gain.argmax())
+            titles = [n for p in view.aux or {} for n in view.schema[p].design_names()]
+            notes |= {NAMED: place, "column": titles[place]}
         return Guess(self.target, view.targets["train"], found.values, notes=notes)

@@ -9,8 +9,8 @@ passive parties' own. Where all rows of a batch coincide, or one class is alone,
 Hook: penalty. Owner: the active party (label form) or every passive party (feature form).
 Guarantee: none. In small batches the estimate is biased upwards (0.5 for independent data at b =
 32) and the penalty works against the bias. Does not stop: attacks on gradients (it targets
-embeddings); completion where the passive party is the only one with signal, except by ruining the
-task.
+embeddings); inversion of the embeddings of the first epoch, which are sent before the penalty has
+acted; completion where the passive party is the only one with signal, except by ruining the task.
 
 Source: Szekely, Rizzo, Bakirov, "Measuring and testing dependence by correlation of distances",
 Annals of Statistics 35 (2007); Vepakomma, Gupta, Dubey, Raskar, "NoPeek", ICDM workshops 2020,

@@ -228,7 +228,8 @@ strength = 5
 # A limit for that:
 # [[gate]]
 # metric = "advantage"
-# target = "feature"    # a mean over columns; "attribute" for the one that `attribute` looks at
+# target = "feature"
+# of = "r2_column"    # of the column that is told best; "r2" is the mean over columns
 # max = 0.1
 
 # A floor for the model itself ($label):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -62,6 +63,14 @@ class Schema:
             codes = x[:, i].long() % width
             parts.append(nn.functional.one_hot(codes, width).to(x.dtype))
         return torch.cat(parts, dim=1)
+
+    def design_names(self, *, most: int = 64) -> tuple[str, ...]:
+        """For every column of :meth:`design`, which column it is of; pixels have no name."""
+        if not self.cardinalities:
+            return ("",) * math.prod(self.shape)
+        codes = [self.names[i] for i in self.categorical
+                 for _ in range(min(self.cardinalities[i], most))]  # fmt: skip
+        return (*(self.names[i] for i in self.numeric), *codes)
 
     def attribute(self, x: Tensor, column: str = "") -> tuple[Tensor, int]:
         """One column as classes: (codes (n,) int64, their number).

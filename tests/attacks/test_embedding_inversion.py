@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from attack_views import feature_view, r2, rng
+from attack_views import PARTY, feature_view, r2, rng
 
 from vflsec import registry
 from vflsec.attack import Attack
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.audit.scoring import scored
+from vflsec.cell import NAMED, AttackSpec, CellSpec, DefenseSpec, Measure
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
+from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import feature_controls
+from vflsec.schema import Schema
 from vflsec.testing import small_task
 
 
@@ -84,8 +90,11 @@ def test_in_a_cohort_it_beats_its_control_and_names_the_victim() -> None:
     cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 4, "cut": 8})
     spec = AttackSpec("embedding_inversion", {}, ("active",), aux_rows=60)
     (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
-    (measure,) = result.measures
+    measure, best = result.measures
     assert (measure.target, measure.metric, measure.split) == ("feature", "r2", "train")
+    assert (best.target, best.metric, best.split, best.n) == ("feature", "r2_column", "train", 160)
+    assert best.value is not None
+    assert best.value > 0.6
     assert measure.n == 240 - 20 - 60
     assert measure.value is not None
     assert measure.value > 0.45
@@ -104,8 +113,12 @@ def test_two_victims_stand_side_by_side_and_one_can_be_named() -> None:
                    victim="passive2"),
     ]  # fmt: skip
     (result,) = run_cohort([cell], specs, tasks, device="cpu", main=False)
-    assert [m.notes["victim"] for m in result.measures] == ["passive1+passive2", "passive2"]
+    means = [m for m in result.measures if m.metric == "r2"]
+    assert [m.notes["victim"] for m in means] == ["passive1+passive2", "passive2"]
     assert all(m.value is not None and m.value > 0.6 for m in result.measures)
+    assert {m.notes["column"] for m in result.measures} <= {
+        *(f"passive1{k}" for k in range(3)), *(f"passive2{k}" for k in range(5)),
+    }  # fmt: skip
 
 
 def column_r2(guess: Guess, x: torch.Tensor, column: int) -> float:
@@ -171,3 +184,86 @@ def test_defenses_of_embeddings_are_read_over_all_epochs(defense: str, strength:
         r.measures[0].value for r in run_cohort(cells, [spec], tasks, device="cpu", main=False)
     ]
     assert all(v is not None and v > (0.4 if strength < 1 else 0.7) for v in values), values
+
+
+def named(guess: Guess) -> tuple[int, str]:
+    return guess.notes[NAMED], guess.notes["column"]
+
+
+@pytest.mark.parametrize("column", [0, 7])
+def test_it_names_the_column_that_is_told_beyond_own_columns(column: int) -> None:
+    """Own columns tell one of twelve nearly, embeddings that one too and plainly another."""
+    x = normal(400, 12)
+    own = x[:, 3:4] + 0.1 * normal(400, 1, seed=1)
+    z = torch.cat([x[:, column : column + 1], x[:, 3:4], normal(400, 6, seed=2)], 1)
+    guess = inversion(variants=("linear", "entry")).infer(feature_view(own, x, z, aux=60), rng())
+    assert named(guess) == (column, f"v{column}")
+    assert column_r2(guess, x, column) > 0.95
+
+
+def test_the_name_rests_on_auxiliary_rows_alone() -> None:
+    """Whatever the columns of all other rows are."""
+    x, own = normal(300, 5), normal(300, 2, seed=1)
+    z = normal(300, 6, seed=2)
+    view = feature_view(own, x, z, aux=40)
+    first = named(inversion().infer(view, rng()))
+    x[40:] = z[40:, :5]
+    assert named(inversion().infer(feature_view(own, x, z, aux=40), rng())) == first
+
+
+def test_codes_of_a_category_are_called_by_its_column() -> None:
+    schema = Schema(("age", "region", "pay"), (0, 3, 0), (3,))
+    x = torch.tensor([[0.5, 2.0, 1.5]])
+    assert schema.design(x).tolist() == [[0.5, 1.5, 0.0, 0.0, 1.0]]
+    assert schema.design_names() == ("age", "pay", "region", "region", "region")
+    assert Schema((), (), (1, 2, 2)).design_names() == ("",) * 4
+    wide = Schema(("city",), (100,), (1,))
+    assert len(wide.design_names()) == wide.design(torch.zeros(1, 1)).shape[1] == 64
+
+
+def of_one_column(z: Callable[[torch.Tensor], torch.Tensor], seed: int) -> dict[str, Measure]:
+    """Measures by metric of an attack on twelve columns of 500 rows behind embeddings `z`."""
+    g = rng(seed)
+    task = small_task(n=700)
+    x = torch.randn(len(task.x[PARTY]), 12, generator=g)
+    task = replace(task, x={**task.x, PARTY: x},
+                   schema={**task.schema, PARTY: Schema.numbers((12,))})  # fmt: skip
+    rows = task.sets["labelled"]
+    view = replace(
+        feature_view(task.x["active"].double(), x.double(), z(x).double(), aux=0),
+        aux={PARTY: (rows[:60], x[rows[:60]].double())}, targets={"train": rows[60:]},
+    )  # fmt: skip
+    attack = inversion(variants=("linear", "entry"))
+    spec = AttackSpec("embedding_inversion", {"variants": ("linear", "entry")}, ("active",),
+                      aux_rows=60)  # fmt: skip
+    guess = attack.infer(view, rng(seed))
+    (controls,) = feature_controls([view], [rng(seed)])
+    answer = Answer(Prepared(spec, attack), "train", view, guess, controls=lambda: controls)
+    return {m.metric: m for m in scored(answer, task)}
+
+
+def advantage(m: Measure) -> float:
+    """Over the strongest control."""
+    return float(m.value or 0) - max(c["value"] for c in m.controls.values())
+
+
+def test_one_plain_column_of_twelve_has_an_r2_of_its_own() -> None:
+    """The mean over columns stays within a limit of 0.1; the column that is named does not."""
+    found = of_one_column(lambda x: torch.cat([x[:, 5:6], torch.zeros(len(x), 7)], 1), 0)
+    assert set(found) >= {"r2", "r2_column"}
+    assert advantage(found["r2"]) < 0.12
+    assert found["r2_column"].value == pytest.approx(1.0, abs=0.01)
+    assert advantage(found["r2_column"]) > 0.9
+    assert found["r2_column"].n == found["r2"].n
+    assert found["r2_column"].controls.keys() == found["r2"].controls.keys()
+
+
+def test_where_nothing_is_told_the_named_column_is_not_either() -> None:
+    """Named by luck on 60 rows, it is told no better on the others than by own columns."""
+
+    def noise(x: torch.Tensor) -> torch.Tensor:
+        return torch.randn(len(x), 8, generator=rng(99))
+
+    gains = [advantage(of_one_column(noise, seed)["r2_column"]) for seed in range(8)]
+    assert np.mean(gains) < 0.02
+    assert max(gains) < 0.05

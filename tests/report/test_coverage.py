@@ -108,6 +108,9 @@ def test_what_no_attack_asks_of_columns_is_said(summary: dict[str, Any]) -> None
     assert "one column of 12 is told. That adds about 0.083 to an R²" in mean
     assert "within a limit of 0.1" in mean
     assert "in the other 11 of 12 columns" in rest
+    asked = copy.deepcopy(other)
+    asked["gates"].append({"gate": {"metric": "advantage", "max": 0.1, "of": "r2_column"}})
+    assert coverage.gaps(asked)[before:] == [rest]
     other["parties"][name]["columns"]["shop"] = 9
     (rest,) = coverage.gaps(other)[before:]
     assert "in the other 8 of 9 columns" in rest

@@ -27,6 +27,7 @@ Row = Mapping[str, Any]
 
 _NAMES = {
     "auc": "AUC", "leak_auc": "leak AUC", "f1": "F1", "r2": "R²", "accuracy": "accuracy",
+    "r2_column": "R² of the column told best",
     "balanced_accuracy": "balanced accuracy", "tpr_at_1pct_fpr": "hits at 1 % false alarms",
     "tpr_at_01pct_fpr": "hits at 0.1 % false alarms",
     "macro_auc": "macro AUC", "macro_accuracy": "macro accuracy", "log_loss": "log loss",

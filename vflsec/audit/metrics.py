@@ -315,6 +315,9 @@ _LIST = (
     ),
     Metric("r2", "1 − squared error / variance, mean over columns", _r2, lambda c, p: 0.0,
            targets=("feature", "value"), reach=(-math.inf, 1.0)),
+    Metric("r2_column", "the same of the one column that the attack names beforehand, from what it "
+           "was granted, as the one that it is told best", _r2, lambda c, p: 0.0,
+           targets=("feature",), reach=(-math.inf, 1.0)),
     Metric("relative_error", "norm of the error / norm of the truth; guessing 0 has 1",
            _relative_error, lambda c, p: 1.0, larger_is_better=False, targets=("feature",),
            reach=(0.0, math.inf)),
@@ -332,6 +335,7 @@ _LIST = (
 )  # fmt: skip
 
 METRICS: dict[str, Metric] = {m.name: m for m in _LIST}
+R2 = ("r2", "r2_column")
 
 
 def reach(metric: str, of: str = "") -> tuple[float, float]:
@@ -346,10 +350,10 @@ def reach(metric: str, of: str = "") -> tuple[float, float]:
         if of in ("log_loss", "relative_error", "mae"):
             return -math.inf, math.inf
         most = 0.5 if of in ("auc", "leak_auc", "concordance") else 1.0
-        return (-math.inf if of == "r2" else -1.0), most
+        return (-math.inf if of in R2 else -1.0), most
     if metric in ("log_loss", "relative_error", "mae", "epsilon_lower"):
         return 0.0, math.inf
-    return (-math.inf if metric == "r2" else 0.0), 1.0
+    return (-math.inf if metric in R2 else 0.0), 1.0
 
 
 def primary(classes: int, prior: ArrayLike | None = None, target: str = "label") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from vflsec.audit.goals import (
     with_columns,
 )
 from vflsec.audit.metrics import score
-from vflsec.cell import TURNED, Measure, victims
+from vflsec.cell import NAMED, TURNED, Measure, victims
 from vflsec.guess import Guess, Truth
 from vflsec.measure.attack import Answer
 from vflsec.task import Task
@@ -127,7 +127,26 @@ def _by_split(
     answer: Answer, guess: Guess, task: Task, base: Mapping[str, Any]
 ) -> Iterator[Measure]:
     goal = goal_of(answer.of.attack, answer.of.spec, task)
-    guess = replace(guess, target=goal.truth.target)
+    yield from _compared(answer, guess, goal, lambda g: g, task, base)
+    place = guess.notes.get(NAMED)
+    if goal.truth.target != "feature" or isinstance(place, bool) or not isinstance(place, int):
+        return
+    if 0 <= place < goal.truth.values.shape[1]:
+
+        def alone(of: Guess) -> Guess:
+            return replace(of, scores=of.scores[:, [place]])
+
+        truth = replace(goal.truth, values=goal.truth.values[:, [place]])
+        one = replace(goal, truth=truth, metrics=("r2_column",))
+        yield from _compared(answer, guess, one, alone, task, base)
+
+
+def _compared(
+    answer: Answer, guess: Guess, goal: Goal, part: Callable[[Guess], Guess], task: Task,
+    base: Mapping[str, Any],
+) -> Iterator[Measure]:  # fmt: skip
+    """The measures of an answer beside its controls, of the part of each that is compared."""
+    guess = replace(part(guess), target=goal.truth.target)
     common: dict[str, Any] = {"classes": goal.classes, "prior": goal.prior, "quota": True}
     for split in dict.fromkeys(answer.of.attack.splits):
         rows = answer.view.targets[split].cpu().numpy()
@@ -139,14 +158,14 @@ def _by_split(
         asked = _asked(goal, rows, names)
         for control in answer.controls():
             if asked not in control.figures:  # it stands beside many strengths and attacks
-                same = replace(control.guess, target=goal.truth.target)
+                same = replace(part(control.guess), target=goal.truth.target)
                 told = score(same, goal.truth, rows, metrics=names, **common)
                 control.figures[asked] = {s.metric: s.value for s in told}
             cv = control.cv if math.isfinite(control.cv) else None
             for name, value in control.figures[asked].items():
                 beside.setdefault(name, {})[control.name] = {"value": value, "cv": cv}
         notes = guess.notes
-        if answer.of.spec.pictures and goal.truth.target == "feature":
+        if answer.of.spec.pictures and goal.truth.target == "feature" and not goal.metrics:
             notes = {**notes, "pictures": _pictures(answer, guess, goal.truth, task, rows)}
         for s in found:
             yield Measure(

@@ -18,6 +18,7 @@ from vflsec.rng import as_global
 __all__ = [
     "Regression",
     "best_of",
+    "by_column",
     "by_entry",
     "fit_regressors",
     "folds",
@@ -49,6 +50,14 @@ class Regression:
     cv: float
     values: Tensor
     held: Tensor | None = None
+
+
+def by_column(guess: Tensor, truth: Tensor) -> Tensor:
+    """R^2 (d,) of each column of (n, d); 0 of one that does not vary."""
+    truth = truth.double()
+    spread = truth.var(0, correction=0)
+    off = ((guess.double() - truth) ** 2).mean(0)
+    return torch.where(spread > 0, 1 - off / spread.clamp_min(1e-300), torch.zeros_like(spread))
 
 
 def r_squared(guess: Tensor, truth: Tensor) -> float:

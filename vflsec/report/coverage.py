@@ -216,11 +216,12 @@ def _columns(summary: Mapping[str, Any]) -> list[str]:
         sizes = facts.get("columns") or {}
         most = max((sum(sizes.get(p, 0) for p in whose[k]) for k, of in asked.items()
                     if of == "feature"), default=0)  # fmt: skip
-        if most > 1 and limit >= 1 / most:
+        best = any(v["gate"].get("of") == "r2_column" for v in summary["gates"])
+        if most > 1 and limit >= 1 / most and not best:
             out[
                 f"Was not asked: whether one column of {most} is told. That adds about "
                 f"{1 / most:.2g} to an R² which is the mean over columns, within a limit of "
-                f"{limit:g} (attribute looks at one: `column` and `victim`)."
+                f'{limit:g} (a gate with of = "r2_column" asks about the one that is told best).'
             ] = None
         alone = sum(of == "attribute" for of in asked.values())
         looked = {p for k, of in asked.items() if of in ("feature", "attribute") for p in whose[k]}

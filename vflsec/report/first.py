@@ -47,7 +47,9 @@ EACH = (
 )
 """What findings are corrected for, said where they stand."""
 
-_NAMES = {"auc": "AUC", "leak_auc": "leak AUC", "r2": "R²"}
+_NAMES = {
+    "auc": "AUC", "leak_auc": "leak AUC", "r2": "R²", "r2_column": "R² of the column told best",
+}  # fmt: skip
 
 
 class Step(NamedTuple):
