@@ -204,7 +204,7 @@ def test_what_check_refuses_init_refuses_first(
     assert data_of(out).drop_classes == ["7", "8"]
     assert "left out: '7' 1, '8' 1." in capsys.readouterr().out
     assert init(table, "--label", "default", "--rare", "merge", "--out", out) == 2
-    assert "say --force" in capsys.readouterr().err
+    assert "add --force" in capsys.readouterr().err
     assert init(table, "--label", "default", "--rare", "merge", "--out", out, "--force") == 0
     counts = {c: world["default"].count(c) for c in (0, 1)}
     smaller = min(counts, key=lambda c: counts[c])
