@@ -19,8 +19,9 @@ Needs: known rows of every class, its own columns and trained model; of the mess
 come.
 Known failure cases: where own columns tell next to nothing and few rows are known, shares are no
 labels, and other attacks are better; a message that only repeats own columns may count and then
-blurs them a little; what says nothing of the label itself, but corrects own columns, is not seen,
-nor what a logistic regression of own columns misses.
+blurs them a little; randomised labels count as if they were true, so that it falls below own
+columns; of gradients alone, attacks made for them find more; what says nothing of the label itself,
+but corrects own columns, is not seen, nor what a logistic regression of own columns misses.
 
 Source: this package's own combination of published parts: Nigam, McCallum, Thrun, Mitchell, "Text
 classification from labeled and unlabeled documents using EM", Machine Learning 2000; two views of a
