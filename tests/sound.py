@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-GOOD = """\
+DATA = """\
 [data]
 file = "t.csv"
 label = "y"
@@ -11,6 +11,8 @@ active = "a"
 [data.columns]
 a = ["x1"]
 b = ["x2"]
+"""
+AUDIT = """\
 [algorithm]
 name = "splitnn"
 epochs = 1
@@ -23,6 +25,7 @@ positive_control = false
 [[gate]]
 max = 0.1
 """
+GOOD = DATA + AUDIT
 TABLE = "id,x1,x2,y\n" + "".join(f"{i},{i % 7},{i % 5},{i % 2}\n" for i in range(60))
 
 

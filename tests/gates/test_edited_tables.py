@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sound import AUDIT
 
 from vflsec import cli
 
@@ -16,18 +17,7 @@ CASE = """name = "case"
 files = { clinic = "tables/clinic.csv", shop = "tables/shop.csv" }
 id = "id"
 label = "y"
-[algorithm]
-name = "splitnn"
-epochs = 1
-[[attack]]
-name = "norm"
-[audit]
-seeds = 2
-references = []
-positive_control = false
-[[gate]]
-max = 0.4
-"""
+""" + AUDIT.replace("max = 0.1", "max = 0.4")
 
 
 @pytest.fixture

@@ -164,13 +164,14 @@ def _slopes(
         return by_graph
 
     mean, sd = (front.buffers[k].unsqueeze(1) for k in ("mean", "sd"))
-    by, still = share.neg().unsqueeze(2), (x - mean) / sd if frozen else None
+    still = (x - mean) / sd if frozen else None
+    down = x.new_zeros(*y.shape, head.plain[-1].weight.shape[1])  # of every step, by log shares
+    down.scatter_(2, at, share.neg().unsqueeze(2))
 
     def by_hand() -> Sequence[Tensor]:
         h = chain.scaled(chain.run(bottom, x), mean, sd) if still is None else still
         logits = chain.run(head, h)
         log_p = torch.log_softmax(logits.detach(), dim=-1)
-        down = torch.zeros_like(log_p).scatter_(2, at, by)
         return chain.slopes(
             logits, params, torch._log_softmax_backward_data(down, log_p, -1, log_p.dtype)
         )
