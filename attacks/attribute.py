@@ -5,8 +5,9 @@ mean), logistic regression is fitted to
     embedding:  standardised z_i = f(x_i) as received
     both:       z_i beside the attacker's own columns
     entry:      the one entry of z_i that tells the classes apart best
-of z_i the last, the mean over epochs, and the first, as in ``embedding_inversion``. It answers for
-all other rows; the variant is chosen by cross-validation on the auxiliary rows.
+of z_i the last, the mean over epochs, the first, and what is not shared with other rows, as in
+``embedding_inversion``. It answers for all other rows; the variant is chosen by cross-validation on
+the auxiliary rows.
 
 Attacker: the party that receives embeddings (the active party), honest but curious. Needs
 ``aux_rows`` auxiliary rows; black box otherwise. Its controls are the same as those of a label
@@ -31,7 +32,7 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.attack import Attack
-from vflsec.attacks.embedding_inversion import TIMES
+from vflsec.attacks.embedding_inversion import TIMES, embeddings
 from vflsec.guess import Guess
 from vflsec.nn.completion import logistic_by_one, logistic_cv
 from vflsec.view import View
@@ -78,11 +79,12 @@ def embedded(view: View, column: str) -> tuple[View, Tensor, dict[str, Tensor]]:
     """What tells an attribute: the view in which it is the label, row ids, their embeddings (m, d).
 
     The auxiliary rows come first, and then the training rows that are asked about. Embeddings are
-    the last (''), the mean over epochs (', mean') and the first (', first').
+    the last (''), the mean over epochs (', mean'), the first (', first'), and where rows share most
+    of what they are, the mean of what they do not share (', centred').
     """
     seen = view.for_attribute(column)
     rows = torch.cat([seen.require_known().rows, view.targets["train"]])
-    tables = {form: view.received("embedding", f"{form}+") for form in TIMES}
+    tables = embeddings(view, "embedding", TIMES)
     return seen, rows, {
         "" if form == TIMES[0] else f", {form}": table.of_rows(rows).flatten(1)
         for form, table in tables.items()

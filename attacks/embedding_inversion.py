@@ -7,9 +7,11 @@ knows (common customers, a leaked file), it fits decoders, and applies them to a
     network:  a multilayer perceptron from [z, own columns], squared error, Adam
     own:      ridge regression and such a network from own columns alone
 of z the last, the first, and the mean over epochs: noise that is drawn anew in every epoch averages
-out, and a penalty on embeddings has not acted yet when the first are sent. The network is fitted to
-the one of which ``linear`` tells most. The fit with the largest cross-validated R^2 on the
-auxiliary rows answers, but for columns that another one tells better by three standard errors.
+out, and a penalty on embeddings has not acted yet when the first are sent. Where embeddings of a
+batch, or those at one place in it, share most of what they are (noise drawn once for all of them),
+also the mean of what they do not share. The network is fitted to the one of which ``linear`` tells
+most. The fit with the largest cross-validated R^2 on the auxiliary rows answers, but for columns
+that another one tells better by three standard errors.
 One-hot columns count as numbers. Beside the mean R^2 over columns stands that of the one column
 (``r2_column``) on which embeddings add most to own columns by cross-validation on auxiliary rows.
 
@@ -37,6 +39,7 @@ from torch import Tensor
 from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.cell import NAMED
+from vflsec.centring import shared
 from vflsec.guess import Guess
 from vflsec.nn.regression import (
     Regression,
@@ -46,12 +49,12 @@ from vflsec.nn.regression import (
     fit_regressors,
     ridges,
 )
-from vflsec.view import View
+from vflsec.view import Table, View
 
 ALIASES = ("decoder", "inversion", "model_inversion")
 FAMILY = "Features of another party"
 VARIANTS = ("linear", "entry", "network")
-TIMES = ("last", "mean", "first")
+TIMES = ("last", "mean", "first", "centred")
 
 
 @registry.attack
@@ -112,8 +115,7 @@ class EmbeddingInversion(Attack):
             if own.shape[1]:
                 mine += ridges("own", own, columns, rest)
             tried = []
-            for form in times:
-                table = view.received(self.on, f"{form}+")
+            for form, table in embeddings(view, self.on, times).items():
                 z, there = (table.of_rows(rows).flatten(1) for rows in (aux, target))
                 both = (torch.cat([z, own], dim=1), torch.cat([there, rest], dim=1))
                 of = "" if form == times[0] else f", {form}"
@@ -164,3 +166,11 @@ class EmbeddingInversion(Attack):
             titles = [n for p in view.aux or {} for n in view.schema[p].design_names()]
             notes |= {NAMED: place, "column": titles[place]}
         return Guess(self.target, view.targets["train"], found.values, notes=notes)
+
+
+def embeddings(view: View, kind: str, times: Sequence[str]) -> dict[str, Table]:
+    """Received embeddings by form, of :data:`TIMES`; centred ones only where rows share much."""
+    tables = {form: view.received(kind, f"{form}+") for form in times}
+    if "centred" in tables and not shared(tables["mean"].tensor, tables["centred"].tensor):
+        del tables["centred"]
+    return tables

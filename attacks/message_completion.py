@@ -8,6 +8,9 @@ Of the messages g_1 .. g_v that were received for a row, in the order in which t
     spread:  standard deviation over the visits
     sizes:   mean of |g_t|, and of its length
     odd:     share of visits that are not finite, by entry
+    centred: mean of what g_t do not share with the other messages of their batch, or with those at
+             their place in batches, where they share most of what they are (noise that is drawn
+             once for a batch, or begins anew with each)
 Each is tried whole, standardised, in a logistic regression of the known labels, and by the one
 entry whose class means differ most, in standard deviations within classes. Cross-validation on the
 known rows chooses among all of these; the first of equals is taken. Figures that are the same for
@@ -32,7 +35,7 @@ section 3, where it is used for values that do not change only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -43,6 +46,7 @@ from torch import Tensor
 from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.cell import QUESTIONS
+from vflsec.centring import shared
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn.completion import SHRINKAGE, Fit, logistic_by_one, logistic_cv
@@ -178,6 +182,11 @@ def figures(table: Table, *, mean: bool = False) -> tuple[Tensor, dict[str, Tens
         "sizes": average(torch.cat([g.abs(), g.norm(dim=1, keepdim=True)], 1), place, many),
         "odd": average((~finite).double(), place, many),
     }
+    whole = table.take(table.rows >= 0)  # in the order of places
+    centred = replace(whole, tensor=whole.tensor.flatten(1).double().nan_to_num(0, 0, 0))
+    centred = centred.folded("centred")
+    if shared(average(g, place, many), centred.tensor):
+        made["centred"] = centred.tensor
     if mean:
         made = {"mean": average(g, place, many), **made}
     out = {}

@@ -34,11 +34,24 @@ def tables(
     way: str = "received",
     batch: int = 64,
     party: str = PARTY,
+    shuffled: bool = False,
 ) -> dict[tuple[str, str, str, str], Table]:
-    """Messages (n, d) of rows 0..n-1 in several epochs, in every recorded form."""
+    """Messages (n, d) of rows 0..n-1 in several epochs, in every recorded form.
+
+    In batches of their order, or `shuffled` as :func:`turns` says.
+    """
     n = len(epochs[0])
     rows = torch.arange(n)
     per_epoch = -(-n // batch)
+    if shuffled:
+        by_turn = [turns(n, e).argsort() for e in range(len(epochs))]
+        kept = tables([x[i] for x, i in zip(epochs, by_turn, strict=True)], kind, way, batch, party)
+        whole = kept[way, kind, "all", party]
+        whole = Table(whole.tensor, torch.cat(by_turn), whole.epoch, whole.step)
+        forms = ("mean", "scaled", "centred", "first", "last")
+        return {(way, kind, form, party): whole.folded(form) for form in forms} | {
+            (way, kind, "all", party): whole
+        }
     step = [rows // batch + e * per_epoch for e in range(len(epochs))]
     epoch = [torch.full((n,), e) for e in range(len(epochs))]
     whole = Table(
@@ -47,11 +60,17 @@ def tables(
     found = {
         "mean": Table(torch.stack(list(epochs)).mean(0), rows, epoch[-1], step[-1]),
         "scaled": whole.folded("scaled"),
+        "centred": whole.folded("centred"),
         "first": Table(epochs[0], rows, epoch[0], step[0]),
         "last": Table(epochs[-1], rows, epoch[-1], step[-1]),
         "all": whole,
     }
     return {(way, kind, form, party): t for form, t in found.items()}
+
+
+def turns(n: int, epoch: int) -> Tensor:
+    """Which turn each of n rows has in an epoch of shuffled batches, (n,)."""
+    return torch.randperm(n, generator=rng(70 + epoch))
 
 
 def make_view(
@@ -63,6 +82,7 @@ def make_view(
     known: int = 0,
     test: int = 0,
     batch: int = 64,
+    shuffled: bool = False,
     extra: Mapping[tuple[str, str, str, str], Table] | None = None,
     facts: Mapping[str, Any] | None = None,
     aux: Mapping[str, tuple[Tensor, Tensor]] | None = None,
@@ -75,7 +95,8 @@ def make_view(
     classes = int(y.max()) + 1
     held = dict(extra or {})
     if gradients is not None:
-        held |= tables([gradients] if isinstance(gradients, Tensor) else gradients, batch=batch)
+        each = [gradients] if isinstance(gradients, Tensor) else gradients
+        held |= tables(each, batch=batch, shuffled=shuffled)
     if columns is None:
         columns = torch.zeros(len(y), 1)
     rows = alternating(y[:train], known)
@@ -146,6 +167,26 @@ def iso(g: Tensor, strength: float, seed: int = 0, batch: int | None = None) -> 
     return torch.cat(parts)
 
 
+def with_shared_noise(plain: Tensor, whose: str, epochs: int = 6, batch: int = 64) -> list[Tensor]:
+    """Messages (n, d) of each epoch under noise of eight times their size.
+
+    Batches are shuffled. It is drawn once for a ``batch``, by a generator that begins anew with
+    every batch and so is the same at each ``place``, growing over epochs, or as it should be, for
+    each ``row``.
+    """
+    draw, size = rng(11), 8 * float(plain.std())
+    same, out = torch.randn(batch, plain.shape[1], generator=draw, dtype=plain.dtype), []
+    for e in range(epochs):
+        noise = torch.randn(plain.shape, generator=draw, dtype=plain.dtype)
+        turn = turns(len(plain), e)
+        if whose == "batch":
+            noise = noise[turn // batch]
+        elif whose == "place":
+            noise = same[turn % batch] * (1 + e)
+        out.append(plain + size * noise)
+    return out
+
+
 def binary_gradients(
     n: int = 4096, d: int = 128, positive_rate: float = 0.25, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
@@ -167,6 +208,7 @@ def feature_view(
     models: Mapping[str, Mapping[str, nn.Module]] | None = None,
     cardinalities: tuple[int, ...] | None = None,
     facts: Mapping[str, Any] | None = None,
+    shuffled: bool = False,
 ) -> View:
     """The view of the active party: own columns (n, p), received embeddings (n, d), of each epoch.
 
@@ -175,7 +217,7 @@ def feature_view(
     n, d = victim.shape
     rows = torch.arange(n)
     epochs = [embedding] if isinstance(embedding, Tensor) else embedding
-    held = tables(epochs, "embedding", party="active")
+    held = tables(epochs, "embedding", party="active", shuffled=shuffled)
     names = tuple(f"v{i}" for i in range(d))
     schema = {
         "active": Schema(tuple(f"o{i}" for i in range(own.shape[1])), (0,) * own.shape[1],

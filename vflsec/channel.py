@@ -18,7 +18,7 @@ from vflsec.exchanges import EXCHANGES, Step, after, beside
 from vflsec.ledger import Ledger
 from vflsec.message import Message
 from vflsec.nn.chain import noted
-from vflsec.stores import All, Dense
+from vflsec.stores import All, Centred, Dense
 from vflsec.view import Need, Table, Update, side_by_side
 
 __all__ = ["Channel", "Recorder", "Tap"]
@@ -68,7 +68,7 @@ class Recorder:
         self.replicas, self.n = replicas, rows
         self.taps: list[Tap] = []
         self.expected: Mapping[tuple[str, str, str, str], int] = {}
-        self.stores: dict[tuple[str, str, str, str, str, str], Dense | All] = {}
+        self.stores: dict[tuple[str, str, str, str, str, str], Dense | Centred | All] = {}
         self._names: dict[tuple[str, str, str, str, str, str], str] = {}
         self._by: dict[tuple[str, str, str], list[str]] = {}
         self._steps: dict[tuple[str, ...], Step] = {}
@@ -135,7 +135,10 @@ class Recorder:
                     bare = form.removesuffix("+")
                     dense = bare != "all" and message.rows is not None
                     most = self.expected.get((message.phase, way, message.kind, peer), 0)
-                    self.stores[key] = Dense(bare, self.replicas, self.n) if dense else All(most)
+                    self.stores[key] = (
+                        All(most) if not dense else Centred(self.replicas, self.n)
+                        if bare == "centred" else Dense(bare, self.replicas, self.n)
+                    )  # fmt: skip
                 self.stores[key].add(message, alive)
 
     def _parts(

@@ -9,7 +9,7 @@ from vflsec.errors import ThreatModelError
 
 __all__ = ["FORMS", "GRANTS", "Need", "as_needs"]
 
-FORMS = ("mean", "scaled", "first", "last", "all")
+FORMS = ("mean", "scaled", "centred", "first", "last", "all")
 GRANTS = ("known_rows", "prior", "aux_rows", "peer_model")
 
 
@@ -22,10 +22,11 @@ class Need:
     ``labels`` (of the label party, where it guesses something else), or a grant (:data:`GRANTS`).
     ``form`` says how much of a message kind is kept: ``mean`` (per-row mean over epochs, folded as
     it passes), ``scaled`` (the same of rows divided by the root mean square row norm of their
-    batch), ``first``, ``last`` or ``all`` epochs. A plus (``last+``) asks for what comes again for
-    rows of a step too, under whatever name: beside the first, for an attack that takes payloads of
-    any width, and each by itself (:meth:`vflsec.view.View.exchanges`); gradients stand beside each
-    other in every form.
+    batch), ``centred`` (the same of what a row's messages do not share with those of its batch, or
+    with those at its place in batches), ``first``, ``last`` or ``all`` epochs. A plus (``last+``)
+    asks for what comes again for rows of a step too, under whatever name: beside the first, for an
+    attack that takes payloads of any width, and each by itself
+    (:meth:`vflsec.view.View.exchanges`); gradients stand beside each other in every form.
     """
 
     what: str

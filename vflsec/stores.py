@@ -7,10 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from vflsec.centring import Centring
 from vflsec.message import Message
 from vflsec.view import Table
 
-__all__ = ["All", "Dense"]
+__all__ = ["All", "Centred", "Dense"]
 
 WAITING = 1 << 17
 """Rows of sums that wait for being counted."""
@@ -93,6 +94,31 @@ class Dense:
             epoch, step = (torch.full_like(rows, int(t[r])) for t in (self.epoch, self.step))
             return Table(value, rows, epoch, step)
         return Table(value, rows, self.epoch[part][rows].long(), self.step[part][rows].long())
+
+
+class Centred:
+    """One payload a row and replica: what its messages do not share with those of other rows."""
+
+    def __init__(self, replicas: int, rows: int) -> None:
+        self.kept = Centring(replicas, rows)
+        self.when = torch.zeros(2, replicas, dtype=torch.int64)
+
+    def add(self, message: Message, alive: Tensor | None) -> None:
+        """Fold a message in, of the replicas that still train (R,); None is all of them."""
+        assert message.rows is not None
+        x = message.tensor.detach()
+        x = x if x.is_floating_point() else x.double()
+        self.kept.add(x * message.scale if message.scale != 1.0 else x, message.rows, alive)
+        still = slice(None) if alive is None else alive.cpu()
+        self.when[:, still] = torch.tensor([[message.epoch], [message.step]])
+        self.shape = x.shape[2:]
+
+    def table(self, r: int) -> Table:
+        """What replica `r` got: each row once, ascending."""
+        value, came = self.kept.of(r)
+        rows = came.nonzero().squeeze(1)
+        epoch, step = (torch.full_like(rows, int(t)) for t in self.when[:, r])
+        return Table(value[rows].reshape(-1, *self.shape), rows, epoch, step)
 
 
 def _by_batch(x: Tensor) -> Tensor:

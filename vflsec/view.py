@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vflsec.centring import Centring
 from vflsec.errors import ThreatModelError
 from vflsec.needs import FORMS, GRANTS, Need, as_needs
 from vflsec.nn.rows import in_pieces
@@ -113,6 +114,14 @@ class Table:
         first = torch.zeros_like(rows).scatter_reduce_(0, place, turn, "amin", include_self=False)
         if form == "scaled":
             return self.scaled().folded("mean")
+        if form == "centred":
+            kept, x = Centring(1, len(rows)), self.tensor[order].unsqueeze(0)
+            x, many = x if x.is_floating_point() else x.double(), self.step[order]
+            sizes = many.unique_consecutive(return_counts=True)[1].tolist()
+            for part, at in zip(x.split(sizes, dim=1), place.split(sizes), strict=True):
+                kept.add(part, at.unsqueeze(0))
+            value = kept.of(0)[0].reshape(len(rows), *self.tensor.shape[1:])
+            return Table(value, rows, self.epoch[order][last], self.step[order][last])
         if form == "mean":
             total = torch.zeros((len(rows), *self.tensor.shape[1:])).to(self.tensor)
             total.index_add_(0, place, self.tensor[order])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attack_views import PARTY, feature_view, rng
+from attack_views import PARTY, feature_view, r2, rng, with_shared_noise
 
 from vflsec import registry
 from vflsec.cell import AttackSpec, CellSpec
@@ -84,6 +84,28 @@ def test_what_the_last_epoch_does_not_tell_another_or_all_do(told: str) -> None:
     assert (guess.scores.argmax(1) == truth).mean() > (0.9 if told == "first" else 0.77)
     share = registry.attacks.create("property", {"column": "v1"}).infer(view, rng())
     assert share.notes["lambda"] > 0.6
+
+
+@pytest.mark.parametrize("whose", ["batch", "place", "row"])
+def test_noise_that_rows_share_hides_nothing(whose: str) -> None:
+    """Noise of eight times the embeddings' size: 0.5 of the rows and an R^2 of 0 were told."""
+    x = normal(640, 3)
+    epochs = with_shared_noise(x @ normal(3, 6, seed=2), whose)
+    view = feature_view(normal(640, 2, seed=1), x, epochs, aux=80, shuffled=True)
+    guess = registry.attacks.create("attribute", {"column": "v1"}).infer(view, rng())
+    truth = (x[guess.rows, 1] > 0).long().numpy()
+    right = (guess.scores.argmax(1) == truth).mean()
+    share = registry.attacks.create("property", {"column": "v1"}).infer(view, rng())
+    decoded = r2(registry.attacks.create("embedding_inversion", {}).infer(view, rng()), x)
+    if whose == "row":  # as it should be drawn
+        assert "centred" not in guess.notes["variant"]
+        assert abs(right - 0.5) < 0.12
+        assert decoded < 0.1
+    else:
+        assert guess.notes["variant"].endswith(", centred")
+        assert right > 0.9
+        assert share.notes["lambda"] > 0.6
+        assert decoded > 0.8
 
 
 def test_one_entry_of_many_that_marks_a_category_is_found() -> None:

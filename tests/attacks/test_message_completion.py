@@ -8,7 +8,16 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, make_view, measure, null_band, rng, same, tables
+from attack_views import (
+    PARTY,
+    make_view,
+    measure,
+    null_band,
+    rng,
+    same,
+    tables,
+    with_shared_noise,
+)  # fmt: skip
 from torch import Tensor
 
 from vflsec import registry
@@ -39,8 +48,10 @@ def made(y: Tensor, leak: str) -> list[Tensor]:
     return out
 
 
-def answer(y: Tensor, messages: list[Tensor], known: int = 20) -> tuple[Guess, Tensor]:
-    view = make_view(y, gradients=messages, known=known)
+def answer(
+    y: Tensor, messages: list[Tensor], known: int = 20, *, shuffled: bool = False
+) -> tuple[Guess, Tensor]:
+    view = make_view(y, gradients=messages, known=known, shuffled=shuffled)
     guess = registry.attacks.create("message_completion", {}).infer(view, rng())
     assert not np.isin(guess.rows, view.require_known().rows.numpy()).any()
     assert len(guess.rows) == len(y) - known
@@ -64,6 +75,25 @@ def test_a_leak_that_a_mean_hides_is_read(leak: str, figures: set[str]) -> None:
         mean = registry.attacks.create("similarity", {}).infer(view, rng())
         low, high = null_band(y, rows)
         assert low < measure(mean, y, rows=rows) < high
+
+
+@pytest.mark.parametrize("whose", ["batch", "place", "row"])
+@pytest.mark.parametrize("planted", [True, False])
+def test_noise_that_rows_share_hides_no_label(whose: str, planted: bool) -> None:
+    """Drawn once for a batch, or anew from one seed: 0.5 before, with `joint_completion` too."""
+    y = (torch.rand(N, generator=rng(1)) < 0.4).long()
+    plain = 0.3 * torch.randn(N, WIDTH, generator=rng(2))
+    plain[:, 3] += 2.0 * y * planted
+    messages = with_shared_noise(plain, whose)
+    guess, rows = answer(y, messages, shuffled=True)
+    low, high = null_band(y, rows)
+    if planted and whose != "row":
+        assert guess.notes["figure"].startswith("centred")
+        assert measure(guess, y, rows=rows) > 0.95
+    elif not planted:
+        assert low < measure(guess, y, rows=rows) < high
+    else:
+        assert not guess.notes["figure"].startswith("centred")
 
 
 @pytest.mark.parametrize("leak", ["remembered", "alternating", "spread", "odd", "none"])
