@@ -3,96 +3,104 @@
 Noise protects a row only where it is drawn for that row alone. Noise that is drawn once for a
 batch (a tensor of one row that is broadcast), or from a generator that begins anew with every
 batch (so that it is the same at each place), is common to many messages: their differences are
-free of it. Over all batches the mean at a place is learned as they pass; from a batch that much of
-the means before it is taken away which leaves least (the noise may grow with the messages).
+free of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-__all__ = ["Centring", "shared"]
+__all__ = ["FIRST", "Centring", "shared"]
 
+FIRST = 16
+"""Batches that tell whether rows share something, and what each place has in common."""
 LEFT = 0.8
 """Below which share of the spread over rows what is left counts as freed of something shared."""
 
 
 class Centring:
-    """Messages less their batch's mean, and less the mean at their place, folded to one a row.
+    """Finds out from the first batches what rows share, by replica, and takes it away.
 
-    Args:
-        replicas, rows: how many there are.
+    That is nothing, the mean of their batch, or the mean at their place in the batches before, of
+    which as much is taken away as leaves least (noise may grow with the messages).
     """
 
-    def __init__(self, replicas: int, rows: int) -> None:
-        self.replicas, self.n = replicas, rows
-        self.ready = False
+    def __init__(self) -> None:
+        self.of_batch: Tensor | None = None
 
-    def _begin(self, x: Tensor) -> None:
-        flat, width = self.replicas * self.n, x.shape[2]
-        self.sums = x.new_zeros(2, flat, width)
-        self.visits = torch.zeros(2, flat, dtype=torch.int32, device=x.device)
-        self.scatter, self.count = torch.zeros(
-            2, 2, self.replicas, dtype=torch.float64, device=x.device
-        )
-        self.mean = x.new_zeros(self.replicas, 0, width)  # at each place, of the batches before
-        self.before = torch.zeros(self.replicas, 0, dtype=torch.int32, device=x.device)
-        self.offset = (torch.arange(self.replicas, device=x.device) * self.n).unsqueeze(1)
-        self.ready = True
+    def begin(self, batches: Sequence[tuple[Tensor, Tensor | None]]) -> None:
+        """Look at the first batches: (R, b, ...) each, and the replicas (R,) that sent it."""
+        first = batches[0][0]
+        many, width = len(first), max(x.shape[1] for x, _ in batches)
+        self.mean = first.new_zeros(many, width, first[0, 0].numel())
+        self.before = torch.zeros(many, width, dtype=torch.int32, device=first.device)
+        scatter, count = torch.zeros(2, 3, many, dtype=torch.float64, device=first.device)
+        middle = torch.zeros(many, self.mean.shape[2], dtype=torch.float64, device=first.device)
+        for message, alive in batches:
+            x = message.reshape(*message.shape[:2], -1)
+            b = x.shape[1]
+            on = torch.ones(many, device=x.device) if alive is None else alive.to(x)
+            k = self.before[:, :b].clone()
+            by_place = self._less_place(x) * (k > 0).unsqueeze(2)
+            by_place = by_place.square().sum(2).double() * k / (k + 1)
+            by_batch = (x - x.mean(1, keepdim=True)).square().sum((1, 2)) * (b / max(b - 1, 1))
+            square = torch.stack([x.square().sum((1, 2)).double(), by_batch, by_place.sum(1)])
+            scatter += square * on
+            count += torch.stack([on * b, on * b * (b > 1), on * (k > 0).sum(1)])
+            middle += x.sum(1) * on.unsqueeze(1)
+            self._learn(x, alive)
+        whole = count[0].clamp_min(1)
+        scatter[0] -= (middle / whole.unsqueeze(1)).square().sum(1) * whole
+        left = torch.where(count > 0, scatter / count.clamp_min(1), torch.inf)
+        told = left.argmin(0) * (left.amin(0) < LEFT * left[0])
+        self.of_batch, self.of_place = ((told == k).nonzero().squeeze(1) for k in (1, 2))
 
-    def add(self, x: Tensor, rows: Tensor, alive: Tensor | None = None) -> None:
-        """Take in one batch.
+    @property
+    def any(self) -> bool:
+        """Whether rows of any replica share something."""
+        return self.of_batch is not None and bool(len(self.of_batch) + len(self.of_place))
+
+    def freed(self, message: Tensor, alive: Tensor | None = None, *, learn: bool = True) -> Tensor:
+        """A message (R, b, ...) less what its rows share; itself where they share nothing.
 
         Args:
-            x: (R, b, ...) floating point.
-            rows: (R, b) in [0, rows).
-            alive: replicas (R,) that it counts for; None is all of them.
+            learn: whether it enters the means at places; those of `begin` have.
         """
-        x = x.reshape(*x.shape[:2], -1)
-        if not self.ready:
-            self._begin(x)
-        b = x.shape[1]
-        if b > self.mean.shape[1]:
-            more = b - self.mean.shape[1]
-            self.mean = torch.nn.functional.pad(self.mean, (0, 0, 0, more))
-            self.before = torch.nn.functional.pad(self.before, (0, more))
-        of = torch.arange(self.replicas, device=x.device)
-        of = of if alive is None else of[alive]
-        x, index = x[of], (rows + self.offset)[of].reshape(-1)
-        mean, before = self.mean[of, :b], self.before[of, :b]
-        seen = (before > 0).unsqueeze(2).to(x)
-        known = mean * seen
+        assert self.of_batch is not None
+        if not self.any:
+            return message
+        x = message.reshape(*message.shape[:2], -1)
+        out = x.clone()
+        if len(at := self.of_batch):
+            out[at] -= x[at].mean(1, keepdim=True)
+        if len(at := self.of_place):
+            out[at] = self._less_place(x)[at]
+            if learn:
+                self._learn(x, alive)
+        return out.reshape(message.shape)
+
+    def _less_place(self, x: Tensor) -> Tensor:
+        self._widen(x.shape[1])
+        known = self.mean[:, : x.shape[1]]
         size = known.square().sum((1, 2), keepdim=True)
         size = (x * known).sum((1, 2), keepdim=True) / torch.where(size > 0, size, size + 1)
-        by_batch, by_place = x - x.mean(1, keepdim=True), x - size * known
-        self._fold(0, of, by_batch, torch.full_like(before, b > 1), b / max(b - 1, 1), index)
-        k = before.unsqueeze(2).to(x)
-        self._fold(1, of, by_place * seen, before.clamp_max(1), k / (k + 1), index)
-        self.mean[of, :b] = mean + (x - mean) / (k + 1)
-        self.before[of, :b] = before + 1
+        return x - size * known
 
-    def _fold(
-        self, how: int, of: Tensor, left: Tensor, counts: Tensor, unbiased: Tensor | float,
-        index: Tensor,
-    ) -> None:  # fmt: skip
-        square = (left.square() * unbiased).sum((1, 2), dtype=torch.float64)
-        self.scatter[how, of] += square
-        self.count[how, of] += counts.sum(1)
-        self.sums[how].index_add_(0, index, left.reshape(len(index), -1))
-        self.visits[how].index_add_(0, index, counts.reshape(-1))
+    def _learn(self, x: Tensor, alive: Tensor | None) -> None:
+        b = x.shape[1]
+        on = torch.ones_like(self.before[:, :1]) if alive is None else alive.unsqueeze(1)
+        self.before[:, :b] += on.to(torch.int32)
+        step = on / self.before[:, :b].clamp_min(1)
+        self.mean[:, :b] += (x - self.mean[:, :b]) * step.unsqueeze(2).to(x)
 
-    def of(self, r: int) -> tuple[Tensor, Tensor]:
-        """Of replica `r` the mean of what is left of each row's messages (n, m), and who came (n,).
-
-        Freed of that, batch or place, without which less is left.
-        """
-        left = self.scatter[:, r] / self.count[:, r].clamp_min(1)
-        left = torch.where(self.count[:, r] > 0, left, torch.full_like(left, torch.inf))
-        how, part = int(left.argmin()), slice(r * self.n, (r + 1) * self.n)
-        visits = self.visits[:, part]
-        value = self.sums[how, part] / visits[how].clamp_min(1).unsqueeze(1)
-        return value, (visits > 0).any(0)
+    def _widen(self, b: int) -> None:
+        more = b - self.mean.shape[1]
+        if more > 0:
+            self.mean = torch.nn.functional.pad(self.mean, (0, 0, 0, more))
+            self.before = torch.nn.functional.pad(self.before, (0, more))
 
 
 def shared(mean: Tensor, centred: Tensor) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from vflsec.centring import Centring
+from vflsec.centring import FIRST, Centring
 from vflsec.message import Message
 from vflsec.view import Table
 
@@ -96,29 +96,42 @@ class Dense:
         return Table(value, rows, self.epoch[part][rows].long(), self.step[part][rows].long())
 
 
-class Centred:
-    """One payload a row and replica: what its messages do not share with those of other rows."""
+class Centred(Dense):
+    """The mean of what a row's messages do not share with those of other rows."""
 
     def __init__(self, replicas: int, rows: int) -> None:
-        self.kept = Centring(replicas, rows)
-        self.when = torch.zeros(2, replicas, dtype=torch.int64)
+        super().__init__("mean", replicas, rows)
+        self.centring = Centring()
+        self.first: list[tuple[Message, Tensor | None]] = []
 
     def add(self, message: Message, alive: Tensor | None) -> None:
-        """Fold a message in, of the replicas that still train (R,); None is all of them."""
-        assert message.rows is not None
-        x = message.tensor.detach()
-        x = x if x.is_floating_point() else x.double()
-        self.kept.add(x * message.scale if message.scale != 1.0 else x, message.rows, alive)
-        still = slice(None) if alive is None else alive.cpu()
-        self.when[:, still] = torch.tensor([[message.epoch], [message.step]])
-        self.shape = x.shape[2:]
+        """Fold a message in; the first :data:`~vflsec.centring.FIRST` wait for each other."""
+        message = replace(message, tensor=message.tensor.detach())
+        if self.centring.of_batch is not None:
+            self._fold(message, alive)
+            return
+        self.first.append((message, alive))
+        if len(self.first) == FIRST:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self.first[0][0].tensor.is_floating_point():
+            self.centring.begin([(m.tensor, alive) for m, alive in self.first])
+        for message, alive in self.first:
+            self._fold(message, alive, learn=False)
+        self.first = []
+
+    def _fold(self, message: Message, alive: Tensor | None, *, learn: bool = True) -> None:
+        if self.centring.any:
+            x = self.centring.freed(message.tensor, alive, learn=learn)
+            message = replace(message, tensor=x)
+        super().add(message, alive)
 
     def table(self, r: int) -> Table:
         """What replica `r` got: each row once, ascending."""
-        value, came = self.kept.of(r)
-        rows = came.nonzero().squeeze(1)
-        epoch, step = (torch.full_like(rows, int(t)) for t in self.when[:, r])
-        return Table(value[rows].reshape(-1, *self.shape), rows, epoch, step)
+        if self.first:
+            self._begin()
+        return super().table(r)
 
 
 def _by_batch(x: Tensor) -> Tensor:

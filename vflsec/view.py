@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vflsec.centring import Centring
+from vflsec.centring import FIRST, Centring
 from vflsec.errors import ThreatModelError
 from vflsec.needs import FORMS, GRANTS, Need, as_needs
 from vflsec.nn.rows import in_pieces
@@ -115,13 +115,7 @@ class Table:
         if form == "scaled":
             return self.scaled().folded("mean")
         if form == "centred":
-            kept, x = Centring(1, len(rows)), self.tensor[order].unsqueeze(0)
-            x, many = x if x.is_floating_point() else x.double(), self.step[order]
-            sizes = many.unique_consecutive(return_counts=True)[1].tolist()
-            for part, at in zip(x.split(sizes, dim=1), place.split(sizes), strict=True):
-                kept.add(part, at.unsqueeze(0))
-            value = kept.of(0)[0].reshape(len(rows), *self.tensor.shape[1:])
-            return Table(value, rows, self.epoch[order][last], self.step[order][last])
+            return self._freed(order).folded("mean")
         if form == "mean":
             total = torch.zeros((len(rows), *self.tensor.shape[1:])).to(self.tensor)
             total.index_add_(0, place, self.tensor[order])
@@ -129,6 +123,20 @@ class Table:
             return Table(value, rows, self.epoch[order][last], self.step[order][last])
         at = order[first if form == "first" else last]
         return Table(self.tensor[at], rows, self.epoch[at], self.step[at])
+
+    def _freed(self, order: Tensor) -> Table:
+        """The table in this order of steps, less what messages of a batch, or at a place, share."""
+        kept = self.take(order)
+        sizes = kept.step.unique_consecutive(return_counts=True)[1].tolist()
+        parts = [(x.unsqueeze(0), None) for x in kept.tensor.split(sizes)]
+        if not parts or not kept.tensor.is_floating_point():
+            return kept
+        centring = Centring()
+        centring.begin(parts[:FIRST])
+        if not centring.any:
+            return kept
+        freed = [centring.freed(x, learn=k >= FIRST)[0] for k, (x, _) in enumerate(parts)]
+        return Table(torch.cat(freed), kept.rows, kept.epoch, kept.step)
 
     def of_rows(self, rows: Tensor) -> Tensor:
         """Payload rows of the given sample ids, in their order; ids must be there once.
