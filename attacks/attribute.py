@@ -5,9 +5,9 @@ mean), logistic regression is fitted to
     embedding:  standardised z_i = f(x_i) as received
     both:       z_i beside the attacker's own columns
     entry:      the one entry of z_i that tells the classes apart best
-of z_i the last, the mean over epochs, the first, and what is not shared with other rows, as in
-``embedding_inversion``. It answers for all other rows; the variant is chosen by cross-validation on
-the auxiliary rows.
+of z_i the last, the mean over epochs, the first, what is not shared with other rows, and what a
+factor by row does not change, as in ``embedding_inversion``. It answers for all other rows; the
+variant is chosen by cross-validation on the auxiliary rows.
 
 Attacker: the party that receives embeddings (the active party), honest but curious. Needs
 ``aux_rows`` auxiliary rows; black box otherwise. Its controls are the same as those of a label
@@ -79,8 +79,7 @@ def embedded(view: View, column: str) -> tuple[View, Tensor, dict[str, Tensor]]:
     """What tells an attribute: the view in which it is the label, row ids, their embeddings (m, d).
 
     The auxiliary rows come first, and then the training rows that are asked about. Embeddings are
-    the last (''), the mean over epochs (', mean'), the first (', first'), and where rows share most
-    of what they are, the mean of what they do not share (', centred').
+    the last (''), and those that ``embedding_inversion`` reads beside them (', mean' and so on).
     """
     seen = view.for_attribute(column)
     rows = torch.cat([seen.require_known().rows, view.targets["train"]])

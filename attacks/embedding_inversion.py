@@ -9,9 +9,10 @@ knows (common customers, a leaked file), it fits decoders, and applies them to a
 of z the last, the first, and the mean over epochs: noise that is drawn anew in every epoch averages
 out, and a penalty on embeddings has not acted yet when the first are sent. Where embeddings of a
 batch, or those at one place in it, share most of what they are (noise drawn once for all of them),
-also the mean of what they do not share. The network is fitted to the one of which ``linear`` tells
-most. The fit with the largest cross-validated R^2 on the auxiliary rows answers, but for columns
-that another one tells better by three standard errors.
+also the mean of what they do not share. Where a factor was drawn for each row, lengths and signs
+say nothing: so also z / |z|, and the products of two entries of it. The network is fitted to the
+one of which ``linear`` tells most. The fit with the largest cross-validated R^2 on the auxiliary
+rows answers, but for columns that another one tells better by three standard errors.
 One-hot columns count as numbers. Beside the mean R^2 over columns stands that of the one column
 (``r2_column``) on which embeddings add most to own columns by cross-validation on auxiliary rows.
 
@@ -55,6 +56,7 @@ ALIASES = ("decoder", "inversion", "model_inversion")
 FAMILY = "Features of another party"
 VARIANTS = ("linear", "entry", "network")
 TIMES = ("last", "mean", "first", "centred")
+MULTIPLIED = 8
 
 
 @registry.attack
@@ -169,8 +171,26 @@ class EmbeddingInversion(Attack):
 
 
 def embeddings(view: View, kind: str, times: Sequence[str]) -> dict[str, Table]:
-    """Received embeddings by form, of :data:`TIMES`; centred ones only where rows share much."""
+    """Received embeddings by how they are read, the usual one first.
+
+    Those of `times`, of :data:`TIMES`, centred ones only where rows share much; beside several also
+    the first of them freed of a factor by row: each divided by its length (``unit``), and the
+    products of two entries of that (``products``), which are the same for z and -z.
+    """
     tables = {form: view.received(kind, f"{form}+") for form in times}
     if "centred" in tables and not shared(tables["mean"].tensor, tables["centred"].tensor):
         del tables["centred"]
+    if len(times) > 1:
+        usual = tables[times[0]]
+        unit = torch.nn.functional.normalize(usual.tensor.flatten(1).double(), dim=1)
+        tables["unit"] = replace(usual, tensor=unit)
+        tables["products"] = replace(usual, tensor=products(unit))
     return tables
+
+
+def products(x: Tensor) -> Tensor:
+    """Products of any two of the :data:`MULTIPLIED` largest principal coordinates of x (n, d)."""
+    if x.shape[1] > MULTIPLIED:
+        x = x @ torch.linalg.eigh(x.T @ x).eigenvectors[:, -MULTIPLIED:]
+    a, b = torch.triu_indices(x.shape[1], x.shape[1], device=x.device)
+    return x[:, a] * x[:, b]

@@ -108,6 +108,28 @@ def test_noise_that_rows_share_hides_nothing(whose: str) -> None:
         assert decoded > 0.8
 
 
+@pytest.mark.parametrize("factor", ["positive", "sign", "both", "row"])
+def test_a_factor_drawn_for_each_row_hides_little(factor: str) -> None:
+    """Multiplicative blinding: behind a factor of any sign 0.5 of the rows were told."""
+    x, sign = normal(900, 3), normal(900, 1, seed=5).sign()
+    z = x @ normal(3, 6, seed=2) + 2
+    size = torch.exp(2 * normal(900, 1, seed=6))
+    epochs = [z * {"positive": size, "sign": sign, "both": size * sign, "row": 0}[factor]]
+    if factor == "row":
+        epochs = [normal(900, 6, seed=7)]  # nothing of the columns is left
+    view = feature_view(normal(900, 2, seed=1), x, epochs, aux=100)
+    guess = registry.attacks.create("attribute", {"column": "v1"}).infer(view, rng())
+    truth = (x[guess.rows, 1] > 0).long().numpy()
+    right = (guess.scores.argmax(1) == truth).mean()
+    decoded = r2(registry.attacks.create("embedding_inversion", {}).infer(view, rng()), x)
+    if factor == "row":
+        assert abs(right - 0.5) < 4 * (0.25 / 800) ** 0.5
+        assert decoded < 0.05
+    else:
+        assert right > 0.8
+        assert decoded > 0.4
+
+
 def test_one_entry_of_many_that_marks_a_category_is_found() -> None:
     """Beside a regression on all 64 entries of 80 rows."""
     x, z = normal(600, 1), normal(600, 64, seed=2)
