@@ -20,6 +20,7 @@ from vflsec.trace.crossed import Crossed
 from vflsec.trace.gaps import Prints, Unread, not_whole
 from vflsec.trace.manifest import Moment
 from vflsec.trace.observer import Observer
+from vflsec.trace.passes import Steps, numbered
 from vflsec.trace.reader import Trace
 from vflsec.view import Known, Table, Update, View, as_needs
 from vflsec.visible import looked_at
@@ -67,7 +68,7 @@ def recorded(
         recorder.expected = observer.expected()
         moment = observer.moment(phase)
         unread, sent = Unread(name, moment.phase), Sent(name, moment.phase)
-        prints, crossed = Prints(name), Crossed()
+        prints, crossed, steps = Prints(name), Crossed(), Steps()
         for i, found in enumerate(observer.messages(nonfinite)):
             if i >= moment.messages:
                 break
@@ -82,7 +83,8 @@ def recorded(
                         continue
                     _one_shape(shapes, message, f"view/{name}: message {found.fields['msg']}")
                 ways = ("sent",) if message.sender == name else ("received",)
-                recorder.add(message, None, ways, timed=found.fields["step"] is not None)
+                timed = found.fields["step"] is not None
+                recorder.add(message if timed else steps.timed(message), None, ways, timed=timed)
         trace.lack(name, [*not_whole(observer.info, trace.manifest.status), *unread.clauses()])
         trace.lack(name, [] if ours else sent.clauses(own.get(name)))
         trace.prints[name], trace.crossed = prints, crossed.merge(trace.crossed)
@@ -253,6 +255,12 @@ class Evidence:
         every = torch.cat(ids) if ids else torch.empty(0, dtype=torch.int64)
         return every[every >= 0].unique()
 
+    def _made(self, tables: dict[Key, Table]) -> dict[Key, Table]:
+        """The tables; of somebody else's training with epochs, where it was not told which."""
+        if self.trace.manifest.adapter.name == OURS:
+            return tables
+        return {k: numbered(t) if k[2].startswith("all") else t for k, t in tables.items()}
+
     def _whole(self, spec: AttackSpec, rows: Tensor, tables: Mapping[Key, Table]) -> Tensor:
         """Which of `rows` have every kind of message that the attack of `spec` reads, (n,).
 
@@ -298,7 +306,7 @@ class Evidence:
         """
         mine = spec.adversary
         if mine not in self._tables:
-            self._tables[mine] = self.recorder.tables(0, mine, self.phase)
+            self._tables[mine] = self._made(self.recorder.tables(0, mine, self.phase))
             self.trace.unread |= self.recorder.left_out | self.recorder.passed
             left = [_unread(kind, n, self.phase) for kind, n in sorted(self.recorder.left_out)]
             for party in mine:
