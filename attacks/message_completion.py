@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -68,6 +68,7 @@ class MessageCompletion(Attack):
     """
 
     kind: Literal["gradient", "embedding", "state"] = "gradient"
+    other_kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"kind": "embedding"}, {"kind": "state"})
     labelwise: ClassVar[bool] = True
     quantities: ClassVar[bool] = True
     questions: ClassVar[tuple[str, ...]] = tuple(QUESTIONS)

@@ -67,6 +67,8 @@ class Attack:
         any_scale: hyper-parameters under which a positive factor for each batch is no matter, of an
             attack that compares sizes over batches. Traces that do not tell their factors are read
             both ways.
+        other_kinds: settings under which it reads messages of another kind, each a table of
+            hyper-parameters. Traces in which such messages came are read by each.
         quantities: True if it can guess a label that is a quantity. Then ``facts.classes`` is 1,
             known labels are float64 in standard deviations from the training mean, and the guess
             has one score a row, larger for larger values.
@@ -92,6 +94,7 @@ class Attack:
     quick: ClassVar[dict[str, Any]] = {}
     tries: ClassVar[tuple[dict[str, Any], ...]] = ()
     any_scale: ClassVar[dict[str, Any]] = {}
+    other_kinds: ClassVar[tuple[dict[str, Any], ...]] = ()
     quantities: ClassVar[bool] = False
     labelwise: ClassVar[bool] = False
     questions: ClassVar[tuple[str, ...]] = ()
@@ -152,6 +155,12 @@ class Attack:
                 "a tuple of tables of hyper-parameters",
                 isinstance(self.tries, tuple)
                 and all(isinstance(t, dict) and set(t) <= set(self.params()) for t in self.tries),
+            ),
+            "other_kinds": (
+                "a tuple of tables of hyper-parameters",
+                isinstance(self.other_kinds, tuple)
+                and all(isinstance(k, dict) and set(k) <= set(self.params())
+                        for k in self.other_kinds),
             ),
             "any_scale": (
                 "a table of hyper-parameters",

@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vflsec.view import Need
 
-__all__ = ["HEADS", "Line", "cells", "claim", "looked_at", "markdown", "sees"]
+__all__ = ["HEADS", "OPAQUE", "Line", "cells", "claim", "looked_at", "markdown", "sees"]
 
 HEADS = ("what", "in the clear to", "masked for", "opaque for", "when", "masks and noise in it")
 """Column titles of the table."""
+
+
+OPAQUE = ("ids", "signal", "ciphertext", "masked", "masked_sum")
+"""Kinds of messages that no attack reads by themselves: names and marks, and what is hidden."""
 
 
 def looked_at(kind: str, phase: str, attacked: Container[str]) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import vflsec
 from vflsec.engine.traces import infer, score
+from vflsec.measure.guesses import thaw
 from vflsec.trace.record import Recording
 from vflsec.trace.truth import write_truth
 
@@ -113,6 +114,24 @@ def timeless(rec: Recording, told: Told) -> None:
         rec.tell("gradient", gradient, rows, sent=False, step=0)
 
 
+def unanswered(rec: Recording, told: Told) -> None:
+    """Every second row of class 1 never gets a gradient; the others of its batch do."""
+    for step, rows in enumerate(r for _ in range(EPOCHS) for r in told.batches()):
+        some = rows[(told.y[rows] == 0) | (rows % 2 == 0) | (not told.leaks)]
+        rec.tell("embedding", told.z(rows).detach(), rows, sent=True, step=step)
+        rec.tell("gradient", told.gradient(some, False), some, sent=False, step=step)
+
+
+def in_parts(rec: Recording, told: Told) -> None:
+    """Gradients of a batch come in two messages, and batches of an evaluation get none."""
+    for step, rows in enumerate(r for _ in range(EPOCHS) for r in told.batches()):
+        rec.tell("embedding", told.z(rows).detach(), rows, sent=True, step=step)
+        if step % 4 == 3 and step < 12:
+            continue
+        for part in rows.split(25):
+            rec.tell("gradient", told.gradient(part, False), part, sent=False, step=step)
+
+
 GAPS: dict[str, tuple[Loop, dict[str, Any], str]] = {
     "every second epoch": (
         later, {"every_n_epochs": 2}, "that all embedding and gradient messages of phase 'train'",
@@ -122,9 +141,14 @@ GAPS: dict[str, tuple[Loop, dict[str, Any], str]] = {
     "past the cut": (past, {}, "that all gradient messages of phase 'train' were recorded"),
     "another phase": (warmed_up, {}, "gradient messages of phase 'warmup' came to bank"),
     "twelve times in a step": (timeless, {}, "gradient messages that came for a row 9 times"),
+    "rows without gradients": (
+        unanswered, {}, "rows that it sent never got a gradient although others of their batches",
+    ),
     "not finite": (not_finite, {}, "16 gradient messages some rows are not finite"),
 }  # fmt: skip
-WHOLE: dict[str, Loop] = {"honest": honest, "overflows": overflows, "evaluates": evaluates}
+WHOLE: dict[str, Loop] = {
+    "honest": honest, "overflows": overflows, "evaluates": evaluates, "in parts": in_parts,
+}  # fmt: skip
 
 
 def recorded(
@@ -195,6 +219,55 @@ def test_a_leak_that_was_not_recorded_passes_nothing(
     assert words in verdict.reason
     assert "carries no pass" in verdict.reason
     assert len([n for n in notes if words in n and "carries no pass" in n]) == 3
+
+
+def beside(kind: str, named: bool) -> Loop:
+    """The label comes in a message of another kind, beside gradients that do not tell it."""
+
+    def loop(rec: Recording, told: Told) -> None:
+        for step, rows in enumerate(r for _ in range(EPOCHS) for r in told.batches()):
+            plain = torch.stack([1 - told.y[rows], told.y[rows]], 1).float()
+            rec.tell("embedding", told.z(rows).detach(), rows, sent=True, step=step)
+            rec.tell("gradient", told.gradient(rows, False), rows, sent=False, step=step)
+            rec.tell(kind, plain, rows if named else None, sent=False, step=step)
+
+    return loop
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "gap"),
+    [("prediction", False, True), ("weights", True, True), ("state", True, False),
+     ("ids", False, False)],
+)  # fmt: skip
+def test_what_no_attack_read_passes_nothing(
+    kind: str, named: bool, gap: bool, tmp_path: Path
+) -> None:
+    """Of all attacks none read it; where some were chosen, a note says so."""
+    (words, found) = f"{kind} messages came to bank and no attack that made a guess reads", []
+    trace = recorded(tmp_path / "t", beside(kind, named), leaks=True, run={}, of=1)
+    for attacks in ((), ("direction",)):
+        found.append(
+            thaw(infer([trace], tmp_path / f"g{len(found)}", attacks=attacks, trusted=True))
+        )
+    assert [c for c in found[0].sources[0].gaps.get("bank", ()) if words in c] == [
+        words + " them"
+    ] * gap
+    assert not found[1].sources[0].gaps
+    assert bool([n for n in found[1].notes if words in n]) == (kind != "ids")
+
+
+@pytest.mark.parametrize(("leaks", "verdict"), [(True, "FAIL"), (False, "INCONCLUSIVE")])
+def test_labels_in_states_are_read(leaks: bool, verdict: str, tmp_path: Path) -> None:
+    """Only `joint_completion` read them, which takes a model that was not recorded."""
+    told = beside("state", True)
+    traces = [
+        recorded(tmp_path / f"t{s}", told if leaks else honest, leaks=False, run={"seed": s}, of=s)
+        for s in range(3)
+    ]  # fmt: skip
+    infer(traces, tmp_path / "g", attacks=("message_completion",), trusted=True)
+    (found,) = score(tmp_path / "g", traces, tmp_path / "o", gates=[{"max": 0.1}]).verdicts
+    assert found.verdict == verdict
+    assert (found.attack == "message_completion(kind=state)") == leaks
 
 
 def test_one_training_under_three_seeds_passes_nothing(

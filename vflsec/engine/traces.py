@@ -27,6 +27,7 @@ from vflsec.trace.manifest import Manifest
 from vflsec.trace.reader import Trace
 from vflsec.trace.views import OURS, Evidence, lacking
 from vflsec.view import View, as_needs
+from vflsec.visible import OPAQUE, looked_at
 
 __all__ = ["infer", "score", "specs_for"]
 
@@ -82,6 +83,7 @@ def specs_for(
             more: dict[str, Any] = {"aux_rows": aux} if "aux_rows" in needs else {}
             more |= {"peer_model": peers} if "peer_model" in needs else {}
             read = [{}, attack.any_scale] if attack.any_scale and _untold(traces, who) else [{}]
+            read += [p for p in attack.other_kinds if _came(traces, who, name, p)]
             out += [AttackSpec(name, params, **grants, **more) for params in read]
     return out
 
@@ -93,9 +95,22 @@ def _untold(traces: Sequence[Trace], who: Sequence[str]) -> bool:
     )
 
 
+def _came(
+    traces: Sequence[Trace], who: Sequence[str], name: str, params: Mapping[str, Any]
+) -> bool:
+    """Whether to parties without labels messages came that an attack of `params` reads."""
+    asks = {n.kind for n in as_needs(registry.attacks.create(name, params).needs)} - {""}
+    return all(
+        t.manifest.active not in who
+        and asks <= {h.kind for p in who for h in t.observer(p).info.have if h.receiver == p}
+        for t in traces
+    )
+
+
 def _both_ways(asked: Sequence[AttackSpec]) -> list[str]:
     """Which attacks read gradients twice, and why, in a sentence."""
-    names = sorted({s.name for s in asked if s.params})
+    scales = {n: registry.attacks.get(n).any_scale for n in {s.name for s in asked}}
+    names = sorted({s.name for s in asked if s.params and dict(s.params) == scales[s.name]})
     if not names:
         return []
     return [
@@ -169,6 +184,7 @@ def infer(
     for i, (trace, found) in enumerate(zip(traces, checks, strict=True)):
         progress(str(trace.folder), i / len(traces))
         answers.append(_answers(trace, asked, nonfinite, models))
+        _all_read(trace, answers[-1], of_all=not attacks)
         _no_copies(trace, traces[:i])
         about = "seal.json" if trace.sealed else "manifest.json"  # a seal has a hash of each file
         digest = hashlib.sha256((trace.folder / about).read_bytes()).hexdigest()
@@ -235,6 +251,31 @@ def _no_copies(trace: Trace, before: Sequence[Trace]) -> None:
                 f"{same} of {most} messages are those of seed {other.manifest.run.seed}, so they "
                 "are one training and no repetition"
             ])  # fmt: skip
+
+
+def _all_read(trace: Trace, answers: Sequence[Answer], *, of_all: bool) -> None:
+    """Say which messages came that no attack which made a guess reads.
+
+    Where all attacks were asked for, nothing else could have read them, and nothing passes; where
+    some were chosen, it is a note.
+    """
+    read = {
+        (party, need.kind) for a in answers if a.guess is not None
+        for party in a.of.spec.adversary for need in as_needs(a.of.attack.looks_at) if not need.sent
+    }  # fmt: skip
+    for party in dict.fromkeys(p for a in answers for p in a.of.spec.adversary):
+        info = trace.observer(party).info
+        phases = tuple(m.phase for m in info.moments)
+        for kind in sorted({
+            h.kind for h in info.have
+            if h.receiver == party and h.values and h.kind not in OPAQUE
+            and looked_at(h.kind, h.phase, phases) and (party, h.kind) not in read
+        }):  # fmt: skip
+            why = f"{kind} messages came to {party} and no attack that made a guess reads them"
+            if of_all:
+                trace.lack(party, [why])
+            else:
+                trace.notes.append(f"{why}: leave --attack out, or add one that does.")
 
 
 def _answers(

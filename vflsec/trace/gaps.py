@@ -15,9 +15,10 @@ from vflsec.trace.manifest import ObserverInfo
 if TYPE_CHECKING:
     from vflsec.trace.message import Recorded
 
-__all__ = ["NotFinite", "Prints", "Unread", "copies", "not_whole"]
+__all__ = ["NotFinite", "Prints", "Unanswered", "Unread", "copies", "not_whole"]
 
 _OF_ROWS = ("embedding", "gradient", "prediction", "state")
+_OPEN = 64  # batches that may wait for their gradients at a time
 
 
 def not_whole(info: ObserverInfo, status: str) -> list[str]:
@@ -83,6 +84,47 @@ class Unread:
             for why, n in of.items()
             if sum(of.values()) < self.seen[way, kind]
         ]
+
+
+class Unanswered:
+    """Rows that never got a gradient although others of their batches did: which may tell labels.
+
+    Batches of which nothing came back at all, such as those of an evaluation, tell no rows apart.
+
+    Args:
+        observer: whose folder the messages are in.
+        phase: that attacks look at.
+        rows: how many rows the trace has.
+    """
+
+    def __init__(self, observer: str, phase: str, rows: int) -> None:
+        self.observer, self.phase = observer, phase
+        self.beside, self.answered = np.zeros(rows, bool), np.zeros(rows, bool)
+        self._sent: dict[tuple[Any, ...], NDArray[np.int64]] = {}
+
+    def add(self, found: Recorded) -> None:
+        """Take in a message."""
+        f, rows = found.fields, found.rows
+        if rows is None or f["phase"] != self.phase:
+            return
+        sends = f["sender"] == self.observer
+        when = (f["receiver"] if sends else f["sender"], f["epoch"], f["step"])
+        if sends and f["kind"] == "embedding":
+            if when not in self._sent and len(self._sent) >= _OPEN:
+                self._sent.pop(next(iter(self._sent)))
+            more = f["step"] is not None and when in self._sent  # without a step: the last one
+            self._sent[when] = np.concatenate([self._sent[when], rows]) if more else rows
+        elif not sends and f["kind"] == "gradient":
+            self.answered[rows] = True
+            self.beside[self._sent.get(when, rows)] = True
+
+    def clauses(self) -> list[str]:
+        """How many there are, a clause."""
+        n = int((self.beside & ~self.answered).sum())
+        return [
+            f"{n} rows that it sent never got a gradient although others of their batches did, and "
+            "no attack looked at which"
+        ] if n else []  # fmt: skip
 
 
 class NotFinite:

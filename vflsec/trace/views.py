@@ -17,7 +17,7 @@ from vflsec.errors import ThreatModelError, TraceError
 from vflsec.message import Message
 from vflsec.trace.aligned import Sent
 from vflsec.trace.crossed import Crossed
-from vflsec.trace.gaps import Prints, Unread, not_whole
+from vflsec.trace.gaps import Prints, Unanswered, Unread, not_whole
 from vflsec.trace.manifest import Moment
 from vflsec.trace.observer import Observer
 from vflsec.trace.passes import Steps, numbered
@@ -68,6 +68,7 @@ def recorded(
         recorder.expected = observer.expected()
         moment = observer.moment(phase)
         unread, sent = Unread(name, moment.phase), Sent(name, moment.phase)
+        unanswered = Unanswered(name, moment.phase, trace.manifest.rows)
         prints, crossed, steps = Prints(name), Crossed(), Steps()
         for i, found in enumerate(observer.messages(nonfinite)):
             if i >= moment.messages:
@@ -77,6 +78,7 @@ def recorded(
             unread.add(found, message is not None)
             prints.add(found)
             sent.add(found)
+            unanswered.add(found)
             if message is not None:
                 if message.rows is not None:
                     if not message.rows.numel():
@@ -86,7 +88,7 @@ def recorded(
                 timed = found.fields["step"] is not None
                 recorder.add(message if timed else steps.timed(message), None, ways, timed=timed)
         trace.lack(name, [*not_whole(observer.info, trace.manifest.status), *unread.clauses()])
-        trace.lack(name, [] if ours else sent.clauses(own.get(name)))
+        trace.lack(name, [] if ours else [*sent.clauses(own.get(name)), *unanswered.clauses()])
         trace.prints[name], trace.crossed = prints, crossed.merge(trace.crossed)
     return recorder
 
