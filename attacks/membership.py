@@ -4,6 +4,8 @@ Of a record with label y and returned class shares p the signal is one of
     loss:        log p_y, higher for what was trained on
     gradient:    -||p - e_y||, the row's gradient at the cut of a plain sum top
     trajectory:  the mean of log p_y over the answers after each epoch
+    confidence:  max_c log p_c, which looks at no label: where labels were changed before training,
+                 what was trained on is answered surely and wrongly
 With ``references = 0`` the signal is the score (threshold form). With k references, systems that
 the attacker trains itself, each on a random half of the records, the score is a likelihood ratio:
     phi = log(p_y / (1 - p_y)) (the gradient: log of the norm; the trajectory: mean of phi)
@@ -17,14 +19,17 @@ rows by their ids and need no attack. The references also take both parties' col
 and the training's recipe, defenses included: a worst case. As many rows trained on as test rows are
 asked about, at most `queries` each. Cost: a training of its own, and k more for every cell.
 Known failure cases: a system that does not overfit answers alike for both (which is what the null
-shows); a label that was changed before training (label-DP) is not the one asked about; rows of
-people who appear on both sides; it sees single records and no distribution over many systems.
+shows); a label that was changed before training (label-DP) is not the one asked about, so that only
+``confidence`` tells; rows of people who appear on both sides; test rows that are of another kind
+than training rows (a split by time), which threshold forms tell apart by how hard they are and
+references do not; it sees single records and no distribution over many systems.
 
 Source: loss threshold: Yeom, Giacomelli, Fredrikson, Jha, "Privacy risk in machine learning", CSF
 2018, arXiv:1709.01604; likelihood ratio: Carlini, Chien, Nasr, Song, Terzis, Tramer, "Membership
 inference attacks from first principles", IEEE S&P 2022, arXiv:2112.03570, algorithm 1; gradient
 norms: Nasr, Shokri, Houmansadr, IEEE S&P 2019, arXiv:1812.00910; trajectories: Liu, Zhao, Backes,
-Zhang, "Membership inference attacks by exploiting loss trajectory", CCS 2022, arXiv:2208.14933.
+Zhang, "Membership inference attacks by exploiting loss trajectory", CCS 2022, arXiv:2208.14933;
+confidence: Salem, Zhang, Humbert, Berrang, Fritz, Backes, "ML-Leaks", NDSS 2019, arXiv:1806.01246.
 """
 
 from __future__ import annotations
@@ -51,12 +56,12 @@ class Membership(Attack):
     """Hyper-parameters.
 
     Attributes:
-        signal: ``loss``, ``gradient`` or ``trajectory``.
+        signal: ``loss``, ``gradient``, ``trajectory`` or ``confidence``.
         references: k systems to compare with, 0 (threshold form) or at least 4.
         queries: of either side, at most.
     """
 
-    signal: Literal["loss", "gradient", "trajectory"] = "loss"
+    signal: Literal["loss", "gradient", "trajectory", "confidence"] = "loss"
     references: int = 0
     queries: int = 1000
     needs = frozenset({"prediction:last"})
@@ -64,7 +69,9 @@ class Membership(Attack):
     world: ClassVar[dict[str, Any]] = {"returns_predictions": True}
 
     def __post_init__(self) -> None:
-        check.one_of("membership.signal", self.signal, ("loss", "gradient", "trajectory"))
+        check.one_of(
+            "membership.signal", self.signal, ("loss", "gradient", "trajectory", "confidence")
+        )
         check.integer("membership.references", self.references, low=0)
         if 0 < self.references < 4:
             raise check.fail("membership.references", "0 or at least 4", self.references)
@@ -102,6 +109,8 @@ class Membership(Attack):
     def _signal(self, shares: Tensor, y: Tensor, *, ratio: bool) -> Tensor:
         """The signal (n,) of log shares (T, n, C) at T moments; nearer to normal for a ratio."""
         own = torch.nn.functional.one_hot(y, shares.shape[-1]).bool()
+        if self.signal == "confidence":
+            own = torch.nn.functional.one_hot(shares[-1].argmax(1), shares.shape[-1]).bool()
         right = shares[:, own]
         if self.signal == "gradient":
             norm = (shares[-1].exp() - own.double()).norm(dim=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -65,6 +66,14 @@ def test_threshold_forms_rank_by_the_loss_of_the_label() -> None:
     slope = infer(Membership("gradient"), view(shares, y))
     assert slope == pytest.approx(-np.sqrt(2) / (1 + np.exp(phi.numpy())))
     assert np.array_equal(np.argsort(loss), np.argsort(slope))  # the same signal for two classes
+
+
+def test_confidence_reads_no_label() -> None:
+    y = torch.tensor([0, 1, 1, 0])
+    shares = answers(torch.tensor([3.0, -1.0, 0.5, 0.0], dtype=torch.float64), y)
+    sure = infer(Membership("confidence"), view(shares, y))
+    assert sure == pytest.approx(-np.log1p(np.exp(-np.array([3.0, 1.0, 0.5, 0.0]))))
+    assert sure == pytest.approx(infer(Membership("confidence"), view(shares, 1 - y)))
 
 
 def test_the_trajectory_is_a_mean_over_moments_whatever_their_order() -> None:
@@ -230,3 +239,38 @@ def test_label_dp_hides_the_label_that_was_trained_on_but_not_that_a_row_was() -
     dp = (DefenseSpec("label_dp", strength=2.0),)
     weak = audited({}, epochs=40, shuffle=True, defense=dp)
     assert np.mean(values(weak)) < np.mean(values(strong)) - 0.15
+
+
+def test_rows_trained_on_under_labels_that_tell_nothing_are_answered_more_surely() -> None:
+    """At epsilon 0.1 the loss of the true label is that of chance, and membership passed a gate."""
+    dp = (DefenseSpec("label_dp", strength=10.0),)
+    blind, sure = (
+        values(audited({"signal": s}, epochs=40, defense=dp)) for s in ("loss", "confidence")
+    )
+    assert abs(np.mean(blind) - 0.5) < 0.06
+    assert np.mean(sure) > 0.6
+    assert np.mean(sure) > np.mean(blind) + 0.1
+
+
+@pytest.mark.parametrize(("references", "said"), [(0, 1), (4, 0)])
+def test_a_split_by_a_column_and_changed_labels_are_said(
+    references: int, said: int, tmp_path: Path
+) -> None:
+    """Test rows with other labels (a later year) are harder: a threshold calls that membership."""
+    from vflsec.config.scenario import load_scenario
+    from vflsec.engine.rehearse import make_plan
+
+    part = ["train"] * 40 + ["test"] * 20
+    lines = [f"{i},{i % 7},{i % 5},{i % 2},{p}" for i, p in enumerate(part)]
+    (tmp_path / "t.csv").write_text("id,x1,x2,y,part\n" + "\n".join(lines) + "\n")
+    sections = {
+        "data": {"file": str(tmp_path / "t.csv"), "label": "y", "id": "id", "active": "a",
+                 "split": "part", "columns": {"a": ["x1"], "b": ["x2"]}},
+        "algorithm": {"name": "splitnn", "epochs": 1, "returns_predictions": True},
+        "defense": [{"name": "label_dp", "strength": [0, 1]}],
+        "attack": [{"name": "membership", "references": references}],
+        "audit": {"seeds": 2, "references": []},
+    }  # fmt: skip
+    notes = make_plan(load_scenario(sections, []), try_out=False).notes
+    assert len([n for n in notes if "give references, which compare each row" in n]) == said
+    assert len([n for n in notes if "label_dp changes labels before training" in n]) == 1

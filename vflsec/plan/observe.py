@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo
 
-__all__ = ["divisible", "elsewhere", "few_left", "few_tested", "labelled_rows", "refusal"]
+__all__ = ["divisible", "elsewhere", "few_left", "few_tested", "labelled_rows", "refusal",
+           "unlike"]  # fmt: skip
 
 
 def refusal(attack: Attack, spec: AttackSpec, info: DataInfo, cell: CellSpec) -> tuple[str, str]:
@@ -118,6 +119,34 @@ def few_left(attack: Attack, spec: AttackSpec, info: DataInfo) -> str:
         f"of the {info.rarest} training rows of the rarest class {left or 'none'} "
         f"{'is' if left < 2 else 'are'} left to guess: {so}. {cure} more rows of it."
     )
+
+
+def unlike(attack: Attack, source: Source, info: DataInfo, cells: Sequence[CellSpec]) -> list[str]:
+    """Why an attack on membership may say too much or too little, in words.
+
+    Too much, without references, where the table tells training and test rows apart: either may be
+    harder whatever was trained on. Too little where labels were changed before training.
+    """
+    if attack.target != "membership":
+        return []
+    found = []
+    if source.split is not None and not attack.trains:
+        found.append(
+            f"{info.name}: a column says which rows are for training. Where the others differ from "
+            f"them (later, harder), {attack.name} tells them apart whether or not training leaks: "
+            "give references, which compare each row with itself."
+        )
+    changed = dict.fromkeys(
+        d.name for c in cells for d in c.defenses
+        if d.strength != 0 and registry.defenses.create(d.name, d.params).overrides("labels")
+    )  # fmt: skip
+    if changed:
+        found.append(
+            f"{info.name}: {' and '.join(changed)} changes labels before training, and rows are "
+            "asked about with their true ones: a signal that reads the label may miss what one "
+            f"that does not would find (`vflsec show {attack.name}`)."
+        )
+    return found
 
 
 def few_tested(source: Source, name: str, split: Mapping[str, Any]) -> str:

@@ -21,7 +21,15 @@ from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate
 from vflsec.plan.feasible import undrawable, unfit_defenses, unknown_columns, unknown_parties
 from vflsec.plan.gates import unanswered
-from vflsec.plan.observe import divisible, elsewhere, few_left, few_tested, labelled_rows, refusal
+from vflsec.plan.observe import (
+    divisible,
+    elsewhere,
+    few_left,
+    few_tested,
+    labelled_rows,
+    refusal,
+    unlike,
+)
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
 from vflsec.plan.values import TUNING, DataInfo, Group, Plan, Refused, Setting
 from vflsec.plugins import contained, importable
@@ -188,6 +196,9 @@ class _Planner:
                 status, reason = refusal(attack, spec, info, members[0])
                 if role == "audit" and not status and (few := few_left(attack, spec, info)):
                     self.notes.append(few)
+                if role == "audit" and not status:
+                    for said in unlike(attack, self.sources[info.name], info, members):
+                        self.notes += [said] if said not in self.notes else []
                 if status:
                     keys = tuple(c.key for c in members)
                     whose = victims(attack.target, spec.adversary, info.parties, spec.victim)
