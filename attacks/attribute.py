@@ -1,10 +1,12 @@
 """Attribute inference: one sensitive column of another party, read from its embeddings.
 
 On auxiliary rows whose attribute a_i is known (a category, or whether a number lies above its
-mean), logistic regression is fitted to
+mean; on request whether it is far from the median or in a tenth, as the auxiliary rows tell what
+that is, or one category against the others), logistic regression is fitted to
     embedding:  standardised z_i = f(x_i) as received
     both:       z_i beside the attacker's own columns
     entry:      the one entry of z_i that tells the classes apart best
+    value:      of a question, what it makes of the column by ridge regression on either
 of z_i the last, the mean over epochs, the first, what is not shared with other rows, and what a
 factor by row does not change, as in ``embedding_inversion``. It answers for all other rows; the
 variant is chosen by cross-validation on the auxiliary rows.
@@ -14,7 +16,8 @@ Attacker: the party that receives embeddings (the active party), honest but curi
 attack, on its own columns, with the attribute in the label's place.
 Known failure cases: an attribute that the task does not need may not be in the embedding; an
 attribute that own columns predict anyway is no leak of the federation. One column of one party is
-looked at: `column`, and `victim` of the scenario where there are several.
+looked at: `column`, and `victim` of the scenario where there are several. A tenth of 60 auxiliary
+rows is six, and of a rare category there may be none.
 
 Source: Song and Shmatikov, "Overlearning reveals sensitive attributes", ICLR 2020,
 arXiv:1905.11742, section 3.
@@ -30,12 +33,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsec import registry
-from vflsec.attack import Attack
+from vflsec import check, registry
+from vflsec.attack import Attack, asked_of
 from vflsec.attacks.embedding_inversion import TIMES, embeddings
+from vflsec.cell import QUESTIONS
 from vflsec.guess import Guess
-from vflsec.nn.completion import logistic_by_one, logistic_cv
-from vflsec.view import View
+from vflsec.nn.completion import Fit, logistic_by_one, logistic_cv
+from vflsec.nn.regression import ridge
+from vflsec.questions import figure
+from vflsec.view import Known, View
 
 ALIASES = ("attribute_inference", "aia")
 FAMILY = "Attributes that were not shared"
@@ -48,22 +54,33 @@ class Attribute(Attack):
 
     Attributes:
         column: name of the victim's column; empty means its first categorical one, or the first.
+        ask: of a number: ``""`` whether it is above its mean, or ``far from the median``, ``largest
+            tenth``, ``smallest tenth``.
+        category: of a category: this code against all others; 0 asks which one.
     """
 
     column: str = ""
+    ask: str = ""
+    category: int = 0
     needs = frozenset({*(f"embedding:{form}+" for form in TIMES), "aux_rows"})
     target: ClassVar[str] = "attribute"
-    of_data: ClassVar[tuple[str, ...]] = ("column",)
+    of_data: ClassVar[tuple[str, ...]] = ("column", "category")
     seconds: ClassVar[float] = 0.2
 
+    def __post_init__(self) -> None:
+        check.one_of("attribute.ask", self.ask, ("", *QUESTIONS))
+        check.integer("attribute.category", self.category, low=0)
+
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        seen, rows, told = embedded(view, self.column)
+        seen, rows, told = embedded(view, self)
         known, classes = seen.require_known(), seen.facts.classes
         own, fits = view.design(rows), []
         for when, z in told.items():
             for variant, x in (("embedding", z), ("both", torch.cat([z, own], dim=1))):
                 mine, asked = standardised(x, len(known))
                 fits.append(logistic_cv(mine, known, asked, classes, variant + when))
+                if known.values is not None:
+                    fits.append(by_value(x, known, self.ask, variant + when))
             mine, asked = standardised(z, len(known))
             fits.append(logistic_by_one(mine, known, asked, classes, f"entry{when}"))
         best = max(fits, key=lambda f: f.cv)
@@ -75,13 +92,24 @@ class Attribute(Attack):
         return Guess(self.target, rows[len(known) :], best.scores, notes=notes)
 
 
-def embedded(view: View, column: str) -> tuple[View, Tensor, dict[str, Tensor]]:
+def by_value(x: Tensor, known: Known, ask: str, name: str) -> Fit:
+    """What the question makes of values by ridge regression; the known rows of `x` come first."""
+    assert known.values is not None
+    q, middle = len(known), known.values.median()
+    told = ridge("value", x[:q], known.values.unsqueeze(1), x[q:])
+    held = told.values.new_zeros(q, 1) if told.held is None else told.held
+    sure = torch.cat([figure(ask, v, middle) for v in (held, told.values)])
+    mine, asked = standardised(sure, q)
+    return logistic_cv(mine, known, asked, 2, f"value, {name}")
+
+
+def embedded(view: View, attack: Attack) -> tuple[View, Tensor, dict[str, Tensor]]:
     """What tells an attribute: the view in which it is the label, row ids, their embeddings (m, d).
 
     The auxiliary rows come first, and then the training rows that are asked about. Embeddings are
     the last (''), and those that ``embedding_inversion`` reads beside them (', mean' and so on).
     """
-    seen = view.for_attribute(column)
+    seen = view.for_attribute(*asked_of(attack))
     rows = torch.cat([seen.require_known().rows, view.targets["train"]])
     tables = embeddings(view, "embedding", TIMES)
     return seen, rows, {

@@ -61,7 +61,7 @@ class Property(Attack):
         check.integer("property.value", self.value, low=0)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        seen, rows, told = embedded(view, self.column)
+        seen, rows, told = embedded(view, self)
         known = seen.require_known()
         target = rows[len(known) :]
         a = (known.labels == self.value).double().cpu().numpy()

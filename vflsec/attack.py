@@ -229,3 +229,12 @@ class Attack:
         from dataclasses import fields
 
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+
+def asked_of(attack: Attack) -> tuple[str, str, int]:
+    """The column that an attack on one column looks at, and what it asks of it.
+
+    See :meth:`vflsec.schema.Schema.attribute`.
+    """
+    column, ask = (str(getattr(attack, key, "")) for key in ("column", "ask"))
+    return column, ask, int(getattr(attack, "category", 0))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.errors import ThreatModelError
+from vflsec.questions import answers
 
 __all__ = ["Schema"]
 
@@ -72,15 +73,44 @@ class Schema:
                  for _ in range(min(self.cardinalities[i], most))]  # fmt: skip
         return (*(self.names[i] for i in self.numeric), *codes)
 
-    def attribute(self, x: Tensor, column: str = "") -> tuple[Tensor, int]:
+    def attribute(
+        self, x: Tensor, column: str = "", ask: str = "", category: int = 0,
+        cut: Tensor | None = None,
+    ) -> tuple[Tensor, int]:  # fmt: skip
         """One column as classes: (codes (n,) int64, their number).
 
         A categorical column gives its codes; a numeric one whether it is above 0, its training
         mean. The empty name means the first categorical column, or else the first column.
 
+        Args:
+            x: prepared rows (n, d).
+            column: its name.
+            ask: of a number, one of :data:`vflsec.cell.QUESTIONS`; then 1 is yes.
+            category: of a category, the code that is 1, all others 0; 0 for all codes as they are.
+            cut: prepared rows (q, d) by which is told what is far or large; `x` if None.
+
         Raises:
-            ThreatModelError: there is no such column.
+            ThreatModelError: there is no such column, or it cannot be asked that.
         """
+        i = self._place(column)
+        codes, most = x[:, i], self.cardinalities[i]
+        if (ask and most) or (category and not 0 < category < most):
+            kind = f"categories 1 to {most - 1}" if most else "numbers"
+            wrong = f"ask = {ask!r}" if ask else f"category = {category}"
+            raise ThreatModelError(
+                f"{self.names[i]!r} holds {kind}, of which {wrong} is no question."
+            )
+        if ask:
+            return answers(ask, codes.double(), (x if cut is None else cut)[:, i].double()), 2
+        if most:
+            return ((codes.long() == category).long(), 2) if category else (codes.long(), most)
+        return (codes > 0).long(), 2
+
+    def column(self, x: Tensor, column: str = "") -> Tensor:
+        """One column (n,) of prepared rows (n, d), of the same name as for :meth:`attribute`."""
+        return x[:, self._place(column)]
+
+    def _place(self, column: str) -> int:
         if not column:
             i = self.categorical[0] if self.categorical else 0
         elif column in self.names:
@@ -91,6 +121,4 @@ class Schema:
             raise ThreatModelError(
                 f"there is no column {column!r} to infer; there are: {', '.join(self.names)}."
             )
-        if self.cardinalities[i]:
-            return x[:, i].long(), self.cardinalities[i]
-        return (x[:, i] > 0).long(), 2
+        return i

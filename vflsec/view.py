@@ -396,15 +396,22 @@ class View:
             tables[way, kind, form, party] = table
         return replace(self, tables=MappingProxyType(tables))
 
-    def for_attribute(self, column: str) -> View:
-        """The same view as if a victim's column were the label, known on the granted rows."""
+    def for_attribute(self, column: str, ask: str = "", category: int = 0) -> View:
+        """The same view as if a victim's column were the label, known on the granted rows.
+
+        `ask` and `category` are as for :meth:`vflsec.schema.Schema.attribute`, with the granted
+        rows for its `cut`.
+        """
         rows, _ = self.require_aux()
         assert self.aux is not None
         victim, (_, x) = next(iter(self.aux.items()))
-        codes, classes = self.schema[victim].attribute(x, column)
+        codes, classes = self.schema[victim].attribute(x, column, ask, category)
         shares = torch.bincount(codes, minlength=classes).double() / len(codes)
-        facts = replace(self.facts, classes=classes)
-        return replace(self, known=Known(rows, codes), prior=shares, facts=facts)
+        facts, values = replace(self.facts, classes=classes), None
+        if ask:
+            values = self.schema[victim].column(x, column).double()
+            facts = replace(facts, extra={**facts.extra, "question": ask})
+        return replace(self, known=Known(rows, codes, values), prior=shares, facts=facts)
 
     def with_known(self, known: Known | None) -> View:
         """The same view with another grant of labelled rows."""

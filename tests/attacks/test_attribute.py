@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from attack_views import PARTY, feature_view, r2, rng, with_shared_noise
+from sklearn.metrics import roc_auc_score
 
 from vflsec import registry
 from vflsec.cell import AttackSpec, CellSpec
 from vflsec.engine.cohort import run_cohort
-from vflsec.errors import ThreatModelError
+from vflsec.errors import ConfigError, ThreatModelError
+from vflsec.guess import Guess
+from vflsec.measure.controls import controls_for
 from vflsec.testing import small_task
 from vflsec.view import Schema
 
@@ -140,6 +143,99 @@ def test_one_entry_of_many_that_marks_a_category_is_found() -> None:
     assert guess.notes["variant"] == "entry"
     truth = x[guess.rows, 1].long().numpy()
     assert (guess.scores.argmax(1) == truth).mean() > 0.93
+
+
+TOLD = {
+    "far from the median": lambda v: v.abs() > 0.674,
+    "largest tenth": lambda v: v > 1.2816,
+    "smallest tenth": lambda v: v < -1.2816,
+}
+
+
+def auc(guess: Guess, truth: torch.Tensor) -> float:
+    return float(roc_auc_score(truth[torch.as_tensor(guess.rows)], guess.scores[:, 1]))
+
+
+def about(x: torch.Tensor, z: torch.Tensor, aux: int = 120, **params: object) -> Guess:
+    view = feature_view(normal(len(x), 2, seed=1), x, z, aux=aux)
+    return registry.attacks.create("attribute", {"column": "v1", **params}).infer(view, rng())
+
+
+@pytest.mark.parametrize("ask", TOLD)
+@pytest.mark.parametrize("plant", ["mark", "column", "nothing"])
+def test_what_is_asked_of_a_column_is_found(ask: str, plant: str) -> None:
+    """A mark on a tenth of the rows moves the side of the mean little, and |x| not at all."""
+    x, z = normal(1600, 3), normal(1600, 6, seed=2)
+    truth = TOLD[ask](x[:, 1])
+    if plant == "mark":
+        z[:, 4] = 6 * truth + normal(1600, seed=5)
+    elif plant == "column":
+        z = torch.cat([x, z], 1) @ normal(9, 9, seed=6)
+    found = auc(about(x, z, ask=ask), truth)
+    if plant == "nothing":
+        assert abs(found - 0.5) < 0.08
+        return
+    assert found > 0.95
+    if plant == "mark":
+        side = auc(about(x, z), x[:, 1] > 0)
+        assert side < (0.53 if ask.startswith("far") else 0.64)
+
+
+def test_one_category_of_many_is_asked_against_the_others() -> None:
+    """One in fifty: of the balanced accuracy over eight categories it moves a sixteenth."""
+    codes = torch.randint(2, 9, (3000,), generator=rng()).double()
+    codes[torch.rand(3000, generator=rng(3)) < 0.02] = 1
+    z = normal(3000, 6, seed=2)
+    z[:, 3] = 8 * (codes == 1) + normal(3000, seed=5)
+    x = torch.stack([normal(3000), codes], 1)
+    for shuffled in (False, True):
+        given = z[torch.randperm(3000, generator=rng(7))] if shuffled else z
+        view = feature_view(normal(3000, 2, seed=1), x, given, aux=400, cardinalities=(0, 9))
+        guess = registry.attacks.create("attribute", {"category": 1}).infer(view, rng())
+        found = auc(guess, codes == 1)
+        assert found > 0.95 if not shuffled else abs(found - 0.5) < 0.2
+
+
+@pytest.mark.parametrize("ask", TOLD)
+def test_what_own_columns_tell_of_a_question_is_no_leak(ask: str) -> None:
+    """They tell the value, and so do controls: an attack beside noise gains nothing on them."""
+    x = normal(1600, 3)
+    own = torch.stack([x[:, 1] + 0.3 * normal(1600, seed=8), normal(1600, seed=9)], 1)
+    view = feature_view(own, x, normal(1600, 6, seed=2), aux=120)
+    attack = registry.attacks.create("attribute", {"column": "v1", "ask": ask})
+    truth = TOLD[ask](x[:, 1])
+    (controls,) = controls_for(attack, [view], [rng()])
+    best = max(auc(c.guess, truth) if c.guess.scores.ndim > 1
+               else roc_auc_score(truth[torch.as_tensor(c.guess.rows)], c.guess.scores)
+               for c in controls)  # fmt: skip
+    assert auc(attack.infer(view, rng()), truth) > 0.85
+    assert auc(attack.infer(view, rng()), truth) < best + 0.02
+
+
+def test_what_cannot_be_asked_of_a_column_is_said() -> None:
+    schema = Schema(("age", "job"), (0, 3), (2,))
+    x = torch.tensor([[0.5, 1.0], [-1.0, 2.0]])
+    assert schema.attribute(x, "job", category=2) == (pytest.approx(torch.tensor([0, 1])), 2)
+    with pytest.raises(ThreatModelError, match="'job' holds categories 1 to 2, of which ask"):
+        schema.attribute(x, "job", "largest tenth")
+    with pytest.raises(ThreatModelError, match="categories 1 to 2, of which category = 3"):
+        schema.attribute(x, "job", category=3)
+    with pytest.raises(ThreatModelError, match="'age' holds numbers, of which category = 1"):
+        schema.attribute(x, "age", category=1)
+    with pytest.raises(ConfigError, match=r"attribute\.ask must be one of"):
+        registry.attacks.create("attribute", {"ask": "rich"})
+
+
+def test_in_an_audit_a_question_is_scored_by_the_cut_of_training_rows() -> None:
+    tasks = {0: small_task(0, n=600)}
+    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 4, "cut": 8})
+    spec = AttackSpec("attribute", {"ask": "largest tenth"}, ("active",), aux_rows=120)
+    (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
+    (found,) = [m for m in result.measures if m.metric == "auc"]
+    assert found.value is not None
+    assert found.value > 0.85
+    assert {"majority", "logistic", "value, linear"} <= set(found.controls)
+    assert found.controls["value, linear"]["value"] < 0.75  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(("victim", "whose"), [("", "passive1"), ("passive2", "passive2")])

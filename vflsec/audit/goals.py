@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vflsec.attack import Attack
+from vflsec.attack import Attack, asked_of
 from vflsec.cell import AttackSpec, victims
 from vflsec.guess import Truth
 from vflsec.task import Task
@@ -55,14 +55,14 @@ def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
     if attack.target in ONE_COLUMN:
         whose = victims("feature", spec.adversary, task.parties, spec.victim)
         victim = with_columns(whose, task)
-        column = str(getattr(attack, "column", ""))
-        codes, classes = task.schema[victim].attribute(task.x[victim], column)
+        x, labelled = task.x[victim], task.sets["labelled"]
+        codes, classes = task.schema[victim].attribute(x, *asked_of(attack), cut=x[labelled])
         if attack.target == "property":
             has = (codes == int(getattr(attack, "value", 1))).double()
-            share = float(has[task.sets["labelled"]].mean())
+            share = float(has[labelled].mean())
             truth = Truth("property", rows, has)
             return Goal(truth, 2, np.array([1 - share, share]), ("share_error",))
-        train = torch.bincount(codes[task.sets["labelled"]], minlength=classes).double()
+        train = torch.bincount(codes[labelled], minlength=classes).double()
         return Goal(Truth("label", rows, codes), classes, (train / train.sum()).numpy())
     if attack.target == "membership":
         inside = np.isin(rows, task.sets["labelled"].numpy()).astype(np.int64)

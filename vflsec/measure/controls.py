@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from vflsec import registry
-from vflsec.attack import Attack
+from vflsec.attack import Attack, asked_of
 from vflsec.guess import Guess
 from vflsec.measure.own_columns import from_randomised, learners
 from vflsec.measure.own_values import value_learners
@@ -83,8 +83,7 @@ def controls_for(
     if views and attack.target == "label" and views[0].facts.classes == 1:
         return value_controls(views, rngs)
     if attack.target == "attribute":
-        column = str(getattr(attack, "column", ""))
-        return controls([v.for_attribute(column) for v in views], rngs, alone)
+        views = [v.for_attribute(*asked_of(attack)) for v in views]
     found = controls(views, rngs, alone)
     if views and "question" in views[0].facts.extra:
         beside = of_values(views, rngs)
@@ -157,7 +156,7 @@ def majority(view: View) -> Control:
 def sample(view: View, attack: Attack) -> Control:
     """The share of an attribute among the auxiliary rows, for a property attack."""
     rows = view.target_rows.cpu().numpy()
-    seen = view.for_attribute(str(getattr(attack, "column", ""))).require_known().labels
+    seen = view.for_attribute(*asked_of(attack)).require_known().labels
     share = float((seen == int(getattr(attack, "value", 1))).double().mean())
     return Control("sample", Guess("property", rows, np.full(len(rows), share)), 0.0)
 

@@ -227,9 +227,13 @@ def _columns(summary: Mapping[str, Any]) -> list[str]:
         looked = {p for k, of in asked.items() if of in ("feature", "attribute") for p in whose[k]}
         every = sum(d for p, d in sizes.items() if p in looked)
         if alone and every > alone:
+            tails = any("ask=" in ran[k]["label"] or "category=" in ran[k]["label"]
+                        for k, of in asked.items() if of == "attribute")  # fmt: skip
+            what = "" if tails else ", and not at tails or one category alone (ask, category)"
             out[
                 f"Was not asked: which side of their mean or which category rows have in the "
-                f"other {every - alone} of {every} columns; each attribute attack looks at one."
+                f"other {every - alone} of {every} columns; each attribute attack looks at "
+                f"one{what}."
             ] = None
     return list(out)
 
