@@ -10,7 +10,9 @@ import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
 
 from vflsec.report import coverage
+from vflsec.report.github import workflow_commands
 from vflsec.report.html import html
+from vflsec.report.junit import junit_xml
 
 
 @pytest.fixture(scope="module")
@@ -131,3 +133,20 @@ def test_a_second_exchange_of_a_step_is_said_to_be_unread(summary: dict[str, Any
     assert told["gradient", "#2"] == coverage.NONE
     assert told["gradient", ""] == coverage.RAN
     assert any("gradient (#2) from" in line for line in coverage.gaps(other))
+
+
+def test_a_pipeline_is_told_of_messages_that_no_attack_reads(
+    summary: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A PASS stood in JUnit and in a job's annotations without a word of them."""
+    other = copy.deepcopy(summary)
+    for c in other["cost"]["points"]:
+        traffic = c["traffic"][:1]
+        c["traffic"] += [{**t, "kind": "state"} for t in traffic]
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    for of, count in ((summary, 0), (other, 1)):
+        found = [line for line in workflow_commands(of) if "No verdict speaks of this." in line]
+        assert len(found) == count
+        assert junit_xml(of).count("Messages that no attack that ran reads: state from") == count
+        assert len(coverage.unread(of)) == count
+    assert found[0].startswith("::notice title=vflsec::No verdict speaks of this. Messages that")

@@ -252,7 +252,7 @@ def test_annotations_cannot_be_forged(
     for line in workflow_commands(hostile):
         assert "\n" not in line
         assert "\r" not in line
-        assert line.startswith(("::error title=", "::warning title="))
+        assert line.startswith(("::error title=", "::warning title=", "::notice title=vflsec::"))
 
 
 @pytest.mark.parametrize(

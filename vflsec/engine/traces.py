@@ -109,7 +109,7 @@ def _came(
 
 def _both_ways(asked: Sequence[AttackSpec]) -> list[str]:
     """Which attacks read gradients twice, and why, in a sentence."""
-    scales = {n: registry.attacks.get(n).any_scale for n in {s.name for s in asked}}
+    scales = {s.name: registry.attacks.create(s.name).any_scale for s in asked}
     names = sorted({s.name for s in asked if s.params and dict(s.params) == scales[s.name]})
     if not names:
         return []

@@ -13,7 +13,8 @@ from vflsec.visible import looked_at
 USUAL = 0.1
 """The limit that drafts have, where no gate asks about columns."""
 
-__all__ = ["NONE", "NOT_RUN", "RAN", "UNSEEN", "families", "gaps", "messages", "uncovered"]
+__all__ = ["NONE", "NOT_RUN", "RAN", "UNSEEN", "families", "gaps", "messages", "uncovered",
+           "unread"]  # fmt: skip
 
 RAN, UNSEEN, NOT_RUN, NONE = (
     "tried", "not observable here", "was not run", "no attack exists"
@@ -127,7 +128,12 @@ def gaps(summary: Mapping[str, Any]) -> list[str]:
         if of:
             what = "No attack exists here" if state == NONE else state.capitalize()
             out.append(f"{what} ({len(of)} of {len(every)} families): {_list(of)}.")
-    crossed = messages(summary)
+    return [*out, *unread(summary), *_undeclared(summary), *_unasked(summary)]
+
+
+def unread(summary: Mapping[str, Any]) -> list[str]:
+    """Messages of which no verdict speaks, one line for each reason why."""
+    crossed, out = messages(summary), []
     for state in (NOT_RUN, NONE):
         said = _messages(m for m in crossed if m["state"] == state)
         if said:
@@ -135,7 +141,7 @@ def gaps(summary: Mapping[str, Any]) -> list[str]:
                 "Messages for which no attack exists here"
             )  # fmt: skip
             out.append(f"{what}: {_list(said)}.")
-    return [*out, *_undeclared(summary), *_unasked(summary)]
+    return out
 
 
 def _undeclared(summary: Mapping[str, Any]) -> list[str]:
