@@ -184,6 +184,24 @@ def test_a_failed_seed_blocks_pass_but_not_fail() -> None:
     assert one([*rows(0.0), *silent], gate).verdict == "INCONCLUSIVE"
 
 
+@pytest.mark.parametrize("of", [{"split": "test"}, {"phase": "train"}, {"split": "train"}])
+def test_an_attack_that_failed_blocks_gates_on_rows_or_stages(of: dict[str, str]) -> None:
+    """Its row names neither, and a gate with `split` passed over five attacks that had failed."""
+    kept = rows(0.0, phase="train", split=of.get("split", "test"))
+    (lost,) = rows(0, (0.0,), attack="norm", split="", phase="", status="error", reason="broke")
+    gate = Gate(max=0.05, **of)  # type: ignore[arg-type]
+    assert one(kept, gate).verdict == "PASS"
+    found = one([*kept, lost | {"metric": "", "value": None}], gate)
+    assert (found.verdict, found.reason) == (
+        "INCONCLUSIVE",
+        "Cannot pass: 1 seed of norm failed (broke).",
+    )
+    there = [*kept, lost | {"phase": "later", "metric": "", "value": None}]
+    assert one(there, gate).verdict == ("PASS" if "phase" in of else "INCONCLUSIVE")
+    aside = lost | {"status": "not-observable", "metric": "", "value": None}
+    assert one([*kept, aside], gate).verdict == "PASS"
+
+
 def test_several_attacks_are_judged_by_the_largest_with_holm() -> None:
     noise = (-0.02, 0.0, 0.02, 0.01, -0.01)
     sd = float(np.std(noise, ddof=1))

@@ -236,8 +236,8 @@ def _named(label: str, wanted: str) -> bool:
 def selected(row: Mapping[str, Any], gate: Gate) -> bool:
     """Whether a gate asks about a row of results.
 
-    One that is not ``ok`` needs no figure of the gate's metric; one that is only planned may name
-    neither phase nor split.
+    One that is not ``ok`` needs no figure of the gate's metric; one that is only planned, or that
+    failed, may name neither phase nor split.
     """
     bare = is_undefended(row)
     if gate.defense == "defended" and bare:
@@ -259,8 +259,9 @@ def selected(row: Mapping[str, Any], gate: Gate) -> bool:
         return not row["attack"] and row["metric"] == row["utility_metric"]
     if not row["attack"] or not _named(row["attack"], gate.attack):
         return False
+    unsplit = planned or row["status"] == "error"
     for key in ("adversary", "phase", "split", "target"):
-        if getattr(gate, key) not in ("*", row[key]) and not (planned and not row[key]):
+        if getattr(gate, key) not in ("*", row[key]) and not (unsplit and not row[key]):
             return False
     if row["status"] != "ok":
         return True
