@@ -10,7 +10,8 @@ Counted for each row over all its visits, from bit patterns and row ids alone:
              16.6, for a negative below -88.7; loss weights of 0 and met margins do the same
     sizes    mean number of entries that are not 0, so bytes after sparse coding; large rows are
              kept, and the rare class has them
-    visits   how often the row came; sampling that balances classes draws the rare class more often
+    visits   how often the row came, if ever; sampling that balances classes draws the rare class
+             more often
     epochs   how often it came in each epoch; rows of one class may come once more, or once less
     order    mean place of the row's batch in its epoch; batches may be sorted by label
     place    mean place of the row within its batch; one class may come first
@@ -118,6 +119,9 @@ def _read(view: View) -> tuple[Tensor, Tensor, str, list[str]]:
     if known is not None:
         known = Known(*(t[torch.isin(known.rows, rows)] for t in (known.rows, known.labels)))
         single = [Count(name, of, None) for name, of in arranged.single_epochs(table, known)]
+    never = view.targets["train"][~torch.isin(view.targets["train"], rows)]
+    if len(never):
+        rows, found, single, known = _with_never(view, rows, place, never, found, single)
     scores, name = torch.zeros(len(rows), view.facts.classes, dtype=torch.float64), ""
     if found + single and known is not None and len(known.labels.unique()) > 1:
         scores, name = _by_known(found, single, rows, known, view.facts.classes)
@@ -125,6 +129,40 @@ def _read(view: View) -> tuple[Tensor, Tensor, str, list[str]]:
         assert told[0].scores is not None
         scores, name = told[0].scores, told[0].name
     return rows, scores, name, list(dict.fromkeys(c.kind for c in found + single))
+
+
+def _with_never(
+    view: View, rows: Tensor, place: Tensor, never: Tensor, found: list[Count], single: list[Count]
+) -> tuple[Tensor, list[Count], list[Count], Known | None]:
+    """Rows that came and rows that are guessed and never did, with visits and all other counts.
+
+    Of what never came only its visits are known, which are none; other counts get their mean.
+    """
+    known = view.known
+    if known is not None:
+        never = torch.cat([never, known.rows[~torch.isin(known.rows, rows)]]).unique()
+    visits = torch.bincount(place, minlength=len(rows)).double().unsqueeze(1)
+    order = torch.argsort(torch.cat([rows, never]))
+
+    def filled(value: Tensor, rest: Tensor) -> Tensor:
+        return torch.cat([value, rest.expand(len(never), -1)])[order]
+
+    def whole(c: Count) -> Count:
+        scores = None if c.scores is None else filled(c.scores, c.scores.mean(0))
+        return Count(c.name, filled(c.value, c.value.mean(0)), scores)
+
+    came = filled(visits, visits.new_zeros(1))
+    rare = _rare(view)
+    made = [*(whole(c) for c in found if c.name != "visits"),
+            Count("visits", came, _as_class(came, rare))]  # fmt: skip
+    return torch.cat([rows, never])[order], made, [whole(c) for c in single], known
+
+
+def _rare(view: View) -> bool | None:
+    """Whether class 1 is the rare one of two; None if that is not known or there is no such."""
+    if view.prior is None or view.facts.classes != 2 or "question" in view.facts.extra:
+        return None
+    return float(view.prior[1]) <= 0.5
 
 
 def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
@@ -150,7 +188,7 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
             total.index_add_(0, at, mask(x).double())
         return total / visits.unsqueeze(1)
 
-    rare = None if view.prior is None or classes != 2 or value else float(view.prior[1]) <= 0.5
+    rare = _rare(view)
     made: list[tuple[str, Tensor, Tensor | None]] = []
     if any(bool((torch.signbit(x) & (x == 0)).any()) for _, x in parts):
         of = share(torch.signbit)

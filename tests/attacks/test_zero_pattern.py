@@ -118,10 +118,12 @@ def test_sampling_that_balances_classes_is_counted(
     seen = rows.unique()
     counts = torch.bincount(rows, minlength=n)[seen]
     exact = measure(replace(guess, rows=seen.numpy(), scores=counts.double().numpy()), y)
-    assert measure(guess, y) == pytest.approx(exact)
+    assert measure(guess, y, rows=seen) == pytest.approx(exact)
+    assert set(guess.rows.tolist()) == set(range(n))
     never = torch.bincount(rows, minlength=n).double()  # a row that never came is a count too
     whole = replace(guess, rows=np.arange(n), scores=never.numpy())
     assert measure(whole, y) == pytest.approx(expected, abs=0.01)
+    assert measure(guess, y) == pytest.approx(measure(whole, y))
 
 
 def test_batches_sorted_by_label_are_seen_with_known_rows_only() -> None:
@@ -382,3 +384,32 @@ def test_max_norm_leaves_zero_rows_zero_and_noise_does_not() -> None:
         own = Own("active", torch.tensor([1.0], dtype=torch.float64), Streams([0], name))
         out = policy.outgoing(Message("gradient", "active", PARTY, g.unsqueeze(0)), own)[0]
         assert measure(pattern().infer(make_view(y, gradients=out), rng()), y) == expected
+
+
+@pytest.mark.parametrize("known", [0, 40])
+@pytest.mark.parametrize("plant", ["class", "any"])
+def test_rows_that_never_came_are_guessed(plant: str, known: int) -> None:
+    """Half of class 1 is never drawn: every attack on gradients left those rows out and failed."""
+    n = 1000
+    y = torch.randint(2, (n,), generator=rng())
+    view = make_view(y, gradients=torch.randn(n, 3, generator=rng(1)), known=known)
+    half = torch.rand(n, generator=rng(2)) < 0.5
+    came = (~half | (y == 0) if plant == "class" else ~half).nonzero().squeeze(1)
+    passes = [came[torch.randperm(len(came), generator=rng(e))] for e in range(4)]
+    rows = torch.cat(passes)
+    found = recorded(view, rows, torch.randn(len(rows), 3, generator=rng(9)))
+    table = found.tables["received", "gradient", "all", PARTY]
+    epoch = torch.arange(4).repeat_interleave(len(came))
+    found = replace(found, tables=MappingProxyType({
+        ("received", "gradient", "all", PARTY): replace(table, epoch=epoch)}))  # fmt: skip
+    assert pattern().declines(found) == ""
+    guess = pattern().infer(found, rng())
+    assert guess.notes["reading"] == "visits"
+    assert set(guess.rows.tolist()) == set(view.targets["train"].tolist())
+    told = measure(guess, y)
+    if plant == "any":
+        low, high = null_band(y, view.targets["train"])
+        assert low < told < high
+    else:
+        assert max(told, 1 - told) == pytest.approx(0.75, abs=0.03)
+        assert known == 0 or told > 0.7
