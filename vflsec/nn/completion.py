@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsec.nn.logistic import ridge_logistic
+from vflsec.nn.logistic import MOST_COLUMNS, ridge_logistic, softmax_logistic
 from vflsec.view import Known
 
 __all__ = [
@@ -232,16 +232,19 @@ def logistic_by_one(
     """Logistic regression on the one column of `x` that tells the known rows apart best.
 
     Inputs and outputs as for :func:`logistic_cv`.
+
+    Raises:
+        ValueError: the known rows are not finite.
     """
-    y, fold = known.labels.cpu().numpy(), folds_of(known.labels).cpu().numpy()
+    y, keep = known.labels.cpu().numpy(), _rows_of_fits(known.labels)
+    _require_finite(x)
+    entries = [_entry(x[on], y[on]) for on in keep]
+    fitted = _Fits(np.stack([x[:, j] for j in entries]), y, classes, keep, (1.0,))
     held = np.zeros((len(y), classes))
-    for k in range(int(fold.max()) + 1):
-        fit = fold != k
-        j = _entry(x[fit], y[fit])
-        held[~fit] = logistic(x[fit][:, j], y[fit], x[~fit][:, j], classes)
-    cv = cv_score(held, y) if fold.max() > 0 else 0.0
-    j = _entry(x, y)
-    return Fit(name, cv, logistic(x[:, j], y, targets[:, j], classes))
+    for f, on in enumerate(keep[:-1]):
+        held[~on] = fitted.answer(0, f, x[~on][:, entries[f]])
+    cv = cv_score(held, y) if len(keep) > 1 else 0.0
+    return Fit(name, cv, fitted.answer(0, -1, targets[:, entries[-1]]))
 
 
 def _entry(x: NDArray[np.float64], y: NDArray[np.int64]) -> list[int]:
@@ -261,50 +264,83 @@ def logistic_chosen(
         known: the grant behind `x`.
         grid: penalties that compete in cross-validation, most shrunk first.
     """
-    y = known.labels.cpu().numpy()
-    fold = folds_of(known.labels).cpu().numpy()
+    y, keep = known.labels.cpu().numpy(), _rows_of_fits(known.labels)
     basis = None
     if x.shape[1] > len(x):  # the weights lie in the span of the known rows
         basis = np.linalg.svd(x, full_matrices=False)[2].T  # (p, q)
         x = x @ basis
     chance = 0.5 if classes == 2 else float(np.bincount(y, minlength=classes).max() / len(y))
-    whole = np.ones((1, len(y)), bool)
-    keep = np.stack([fold != f for f in range(fold.max() + 1)]) if fold.max() >= 1 else whole[:0]
-    fitted = _Fits(x, y, classes, np.concatenate([keep, whole]), grid)
+    fitted = _Fits(x, y, classes, keep, grid)
 
     def answer(k: int, targets: NDArray[np.float64]) -> NDArray[np.float64]:
         return fitted.answer(k, -1, targets if basis is None else targets @ basis)
 
-    if not len(keep):
+    if len(keep) == 1:
         return Chosen(chance, None, grid[0], partial(answer, 0))
     held = np.zeros((len(grid), len(y), classes))
-    for k, f in itertools.product(range(len(grid)), range(len(keep))):
+    for k, f in itertools.product(range(len(grid)), range(len(keep) - 1)):
         held[k, ~keep[f]] = fitted.answer(k, f, x[~keep[f]])
     best = simplest_good(list(held), y)
     return Chosen(cv_score(held[best], y), held[best], grid[best], partial(answer, best))
 
 
+def _rows_of_fits(labels: Tensor) -> NDArray[np.bool_]:
+    """Known rows (f + 1, q) of the fits without each fold and, last, of the fit to all.
+
+    Every fit has rows of every class that is known: a class has a row in two folds or more.
+    """
+    fold = folds_of(labels).cpu().numpy()
+    without = [fold != f for f in range(fold.max() + 1)]
+    return np.stack([*without, np.ones(len(fold), bool)])
+
+
+def _require_finite(x: NDArray[np.float64]) -> None:
+    """Weights that were never moved from 0 would look like an attack that finds nothing."""
+    if not np.isfinite(x).all():
+        raise ValueError("the known rows hold numbers that are not finite.")
+
+
 class _Fits:
-    """Logistic regressions under every penalty on every set of rows; two classes in one batch."""
+    """Logistic regressions under every penalty on every set of rows, in one batch.
+
+    The batch is that of one attacker on one training, so no result depends on another training's.
+    Beyond MOST_COLUMNS columns fits of more than two classes are made when asked for, one by one.
+    """
 
     def __init__(
         self, x: NDArray[np.float64], y: NDArray[np.int64], classes: int,
         keep: NDArray[np.bool_], grid: Sequence[float],
     ) -> None:  # fmt: skip
-        self.x, self.y, self.classes, self.keep, self.grid = x, y, classes, keep, grid
-        self.weights: dict[float, NDArray[np.float64]] = {}
-        penalties = [c for c in grid if c > 0]
-        both = all(len(np.unique(y[k])) == 2 for k in keep)
-        if classes == 2 and both and penalties:
-            wide = np.hstack([x, np.ones((len(x), 1))])
-            found = ridge_logistic(wide, y[None].astype(float), keep.astype(float), penalties)
-            self.weights = {c: w[:, 0] for c, w in zip(penalties, found, strict=True)}
+        """Rows x (q, p), or (f, q, p) those of each fit; `keep` (f, q) has rows of every class."""
+        self.x = np.broadcast_to(x, (len(keep), *x.shape[-2:]))
+        self.y, self.classes, self.keep, self.grid = y, classes, keep, grid
+        self.weights: dict[float, NDArray[np.float64]] = {}  # (f, 1 or classes seen, p + 1)
+        self.seen, place = np.unique(y, return_inverse=True)
+        penalties, rows = [c for c in grid if c > 0], keep.astype(float)
+        wide = np.concatenate([x, np.ones((*x.shape[:-1], 1))], axis=-1)
+        if len(self.seen) == 2 and penalties:
+            found = ridge_logistic(wide, place[None].astype(float), rows, penalties)
+        elif len(self.seen) > 2 and penalties and wide.shape[-1] <= MOST_COLUMNS:
+            _require_finite(x)
+            found = softmax_logistic(wide, place, rows, penalties)
+        else:
+            return
+        self.weights = dict(zip(penalties, found, strict=True))
 
     def answer(self, k: int, f: int, targets: NDArray[np.float64]) -> NDArray[np.float64]:
         """Log class shares (n, C) of `targets` by penalty `k` fitted on rows `f`."""
         c, on = self.grid[k], self.keep[f]
         if c not in self.weights:
-            return logistic(self.x[on], self.y[on], targets, self.classes, c)
-        margin = targets @ self.weights[c][f][:-1] + self.weights[c][f][-1]
-        shares = np.stack([-np.logaddexp(0, margin), -np.logaddexp(0, -margin)], axis=1)
-        return shares.clip(_LEAST)  # type: ignore[no-any-return]
+            return logistic(self.x[f][on], self.y[on], targets, self.classes, c)
+        w = self.weights[c][f]
+        if self.classes == 2:
+            margin = targets @ w[0, :-1] + w[0, -1]
+            shares = np.stack([-np.logaddexp(0, margin), -np.logaddexp(0, -margin)], axis=1)
+            return shares.clip(_LEAST)  # type: ignore[no-any-return]
+        margins = targets @ w[:, :-1].T + w[:, -1]
+        if len(w) == 1:  # the log odds of the second class that was seen
+            margins = np.hstack([np.zeros_like(margins), margins])
+        out = np.full((len(targets), self.classes), -30.0)
+        shares = margins - np.logaddexp.reduce(margins, axis=1, keepdims=True)
+        out[:, self.seen] = shares.clip(_LEAST)
+        return out
