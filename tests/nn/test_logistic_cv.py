@@ -203,12 +203,12 @@ def test_rows_that_are_not_finite_are_no_attack_that_found_nothing(
             assert np.isnan(logistic_cv(x, known, targets, classes, "l").scores).all()
 
 
-def test_many_columns_are_fitted_one_at_a_time_with_the_same_answer(
+def test_large_fits_are_made_one_at_a_time_with_the_same_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     x, known, targets = several(40, 6, 3, "plain")
     batch = logistic_cv(x, known, targets, 3, "l", SHRINKAGE[:5])
-    monkeypatch.setattr(completion, "MOST_COLUMNS", 6)
+    monkeypatch.setattr(completion, "BATCHED", 40 * 6 * 3 - 1)
     monkeypatch.setattr(completion, "softmax_logistic", None)
     single = logistic_cv(x, known, targets, 3, "l", SHRINKAGE[:5])
     assert single.penalty == batch.penalty

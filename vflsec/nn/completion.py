@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsec.nn.logistic import MOST_COLUMNS, ridge_logistic, softmax_logistic
+from vflsec.nn.logistic import BATCHED, ridge_logistic, softmax_logistic
 from vflsec.view import Known
 
 __all__ = [
@@ -304,7 +304,7 @@ class _Fits:
     """Logistic regressions under every penalty on every set of rows, in one batch.
 
     The batch is that of one attacker on one training, so no result depends on another training's.
-    Beyond MOST_COLUMNS columns fits of more than two classes are made when asked for, one by one.
+    Beyond BATCHED numbers fits of more than two classes are made when asked for, one by one.
     """
 
     def __init__(
@@ -317,10 +317,11 @@ class _Fits:
         self.weights: dict[float, NDArray[np.float64]] = {}  # (f, 1 or classes seen, p + 1)
         self.seen, place = np.unique(y, return_inverse=True)
         penalties, rows = [c for c in grid if c > 0], keep.astype(float)
+        small = math.prod(x.shape[-2:]) * len(self.seen) <= BATCHED
         wide = np.concatenate([x, np.ones((*x.shape[:-1], 1))], axis=-1)
         if len(self.seen) == 2 and penalties:
             found = ridge_logistic(wide, place[None].astype(float), rows, penalties)
-        elif len(self.seen) > 2 and penalties and wide.shape[-1] <= MOST_COLUMNS:
+        elif len(self.seen) > 2 and penalties and small:
             _require_finite(x)
             found = softmax_logistic(wide, place, rows, penalties)
         else:
