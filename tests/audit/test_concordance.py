@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from vflsec.audit import metrics
 from vflsec.audit.metrics import score
 from vflsec.guess import Guess, Truth
 
@@ -36,6 +39,39 @@ def test_it_is_the_share_of_pairs_ranked_rightly(ties: int) -> None:
     if ties:
         y, s = np.round(y), np.round(s + y)
     assert figures(s, y).value == pytest.approx(by_pairs(s, y), abs=1e-12)
+
+
+@pytest.mark.parametrize("held", [1 << 22, 50])
+def test_its_interval_is_of_the_rows_own_shares(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit, row by row; a tied row without a pair counts half; however many at once."""
+    monkeypatch.setattr(metrics, "PAIRS", held)
+    rng = np.random.default_rng(4)
+    y, s = np.round(rng.standard_normal((2, 80)), 1)
+    s = s + y
+    own = []
+    for i in metrics.shuffled_order(np.arange(80)).argsort():
+        there = y != y[i]
+        agree = np.sign(s[there] - s[i]) * np.sign(y[there] - y[i])
+        own.append(0.5 + agree.mean() / 2 if there.any() else 0.5)
+    half = metrics.normal_quantile(0.975) * 2 * float(np.std(own, ddof=1)) / math.sqrt(80)
+    found = figures(s, y)
+    assert (found.low, found.high) == (found.value - half, found.value + half)
+
+
+def test_one_pass_over_all_pairs_is_not_a_pass_for_each_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[int] = []
+    ranked = metrics._ranked
+
+    def counted(s: np.ndarray, y: np.ndarray, some: np.ndarray) -> np.ndarray:
+        calls.append(len(some))
+        return ranked(s, y, some)
+
+    monkeypatch.setattr(metrics, "_ranked", counted)
+    rng = np.random.default_rng(5)
+    figures(rng.standard_normal(400), rng.standard_normal(400))
+    assert calls == [400]
 
 
 def test_for_two_values_it_is_the_auc() -> None:

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflsec.nn.regression import WIDE, _turned, fit_regressors, r_squared
+from vflsec.nn import regression
+from vflsec.nn.regression import ALPHAS, WIDE, _turned, fit_regressors, folds, r_squared, ridges
 from vflsec.rng import generator
 
 KNOWN = 40
@@ -65,3 +66,37 @@ def test_a_replica_does_not_depend_on_its_company() -> None:
     for columns in (WIDE * KNOWN, WIDE * KNOWN + 1):
         both = fitted([0, 1], columns, slice(None))
         assert torch.equal(fitted([1], columns, slice(None))[0], both[1])
+
+
+@pytest.mark.parametrize(("q", "p", "d"), [(20, 5, 1), (30, 40, 7), (7, 1, 3)])
+def test_ridge_under_all_penalties_is_that_of_each(
+    q: int, p: int, d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the penalty does not change is computed once for each fold: six systems, not thirty."""
+    g = generator(0, "ridge")
+    x = torch.randn(q + 50, p, generator=g, dtype=torch.float64)
+    y = torch.randn(q, d, generator=g, dtype=torch.float64)
+    solve, solved = torch.linalg.solve, []
+
+    def counted(a: Tensor, b: Tensor) -> Tensor:
+        solved.append(len(a))
+        return solve(a, b)
+
+    monkeypatch.setattr(torch.linalg, "solve", counted)
+    found = ridges("ridge", x[:q], y, x[q:])
+    assert solved == [len(ALPHAS)] * 6
+    z, fold = regression._standard(x), folds(q)
+
+    def one(on: Tensor, asked: Tensor, alpha: float) -> Tensor:
+        centred, mean = z[:q][on] - z[:q][on].mean(0), y[on].mean(0)
+        gram = centred.T @ centred + alpha * torch.eye(p, dtype=torch.float64)
+        return (asked - z[:q][on].mean(0)) @ solve(gram, centred.T @ (y[on] - mean)) + mean
+
+    for alpha, fit in zip(ALPHAS, found, strict=True):
+        close = {"rtol": 1e-11, "atol": 1e-11}
+        torch.testing.assert_close(fit.values, one(fold >= 0, z[q:], alpha), **close)
+        assert fit.held is not None
+        for f in range(5):
+            told = one(fold != f, z[:q][fold == f], alpha)
+            torch.testing.assert_close(fit.held[fold == f], told, **close)
+        assert fit.cv == r_squared(fit.held, y)

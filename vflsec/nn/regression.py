@@ -111,11 +111,15 @@ def _standard(x: Tensor) -> Tensor:
     return (x - mean) / torch.where(sd > 1e-9, sd, torch.ones_like(sd))
 
 
-def _ridge(x: Tensor, y: Tensor, targets: Tensor, alpha: float) -> Tensor:
+def _ridge(x: Tensor, y: Tensor, targets: Tensor, alphas: Sequence[float]) -> list[Tensor]:
+    """Answers (n, d) under each penalty; what does not depend on it is computed once."""
     mean_x, mean_y = x.mean(0), y.mean(0)
-    centred = x - mean_x
-    gram = centred.T @ centred + alpha * torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
-    return (targets - mean_x) @ torch.linalg.solve(gram, centred.T @ (y - mean_y)) + mean_y
+    centred, asked = x - mean_x, targets - mean_x
+    gram, told = centred.T @ centred, centred.T @ (y - mean_y)
+    eye = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+    systems = torch.stack([gram + alpha * eye for alpha in alphas])
+    slopes = torch.linalg.solve(systems, told.expand(len(alphas), -1, -1))
+    return [asked @ slope + mean_y for slope in slopes]
 
 
 def ridge(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> Regression:
@@ -129,7 +133,7 @@ def ridge(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> Regression:
     """
     if len(x) < 4:
         both = _standard(torch.cat([x, targets]).double())
-        values = _ridge(both[: len(x)], y.double(), both[len(x) :], ALPHAS[-1])
+        (values,) = _ridge(both[: len(x)], y.double(), both[len(x) :], ALPHAS[-1:])
         return Regression(variant, -torch.inf, values)
     return max(ridges(variant, x, y, targets), key=lambda f: f.cv)
 
@@ -138,15 +142,16 @@ def ridges(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> list[Regressi
     """The same under every penalty of :data:`ALPHAS`; at least two known rows."""
     both = _standard(torch.cat([x, targets]).double())
     x, targets, y = both[: len(x)], both[len(x) :], y.double()
-    fold, fits = folds(len(x)).to(x.device), []
-    for alpha in ALPHAS:
-        held = torch.empty_like(y)
-        for f in range(int(fold.max()) + 1):
-            out = fold == f
-            held[out] = _ridge(x[~out], y[~out], x[out], alpha)
-        values = _ridge(x, y, targets, alpha)
-        fits.append(Regression(variant, r_squared(held, y), values, held))
-    return fits
+    fold = folds(len(x)).to(x.device)
+    held = y.new_empty((len(ALPHAS), *y.shape))
+    for f in range(int(fold.max()) + 1):
+        out = fold == f
+        for of, told in zip(held, _ridge(x[~out], y[~out], x[out], ALPHAS), strict=True):
+            of[out] = told
+    return [
+        Regression(variant, r_squared(of, y), values, of)
+        for of, values in zip(held, _ridge(x, y, targets, ALPHAS), strict=True)
+    ]
 
 
 def by_entry(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> Regression:
