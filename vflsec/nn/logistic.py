@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +93,7 @@ def softmax_logistic(
             share = np.exp(m - m.max(-2, keepdims=True))
             share /= share.sum(-2, keepdims=True)
             mean = c[:, :, 0] * (share * (1 - share)).sum(-2) / (len(t) - 1)
-            near = np.linalg.inv(_curve(x, mean, ridge))
+            near = np.asarray(np.linalg.inv(_curve(x, mean, ridge)), float)
 
             def bent(d: Floats) -> Floats:
                 m = share * (d @ xt)
@@ -128,7 +129,7 @@ def _newton(
     """Weights after steps that are halved where they fail, until none gains by another."""
     now = loss(w)
 
-    def of_weights(size: Floats) -> Floats:
+    def of_weights(size: NDArray[Any]) -> NDArray[Any]:
         return size.reshape(size.shape + (1,) * (w.ndim - size.ndim))
 
     for _ in range(_STEPS):
