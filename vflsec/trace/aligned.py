@@ -17,7 +17,6 @@ Data Analysis 20(6), 1995.
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,13 +70,40 @@ def _shape(k: Tensor, kk: float, n: int) -> tuple[float, float]:
     return beta, (n - 1) / ((n - 3) * rest) * inner if rest > 1e-9 else 0.0
 
 
+class _Kept:
+    """Sum, number and last of the embeddings of the first 1,024 rows that came."""
+
+    def __init__(self, width: int) -> None:
+        self.ids = np.empty(0, np.int64)
+        self.total, self.last = np.zeros((2, _ROWS, width))
+        self.count = np.zeros(_ROWS, np.int64)
+
+    def add(self, rows: NDArray[np.int64], values: NDArray[Any]) -> None:
+        room = _ROWS - len(self.ids)
+        if room:
+            fresh = rows[~np.isin(rows, self.ids)]
+            fresh = fresh[np.sort(np.unique(fresh, return_index=True)[1])][:room]
+            self.ids = np.concatenate([self.ids, fresh])
+        order = np.argsort(self.ids)
+        place = np.searchsorted(self.ids, rows, sorter=order).clip(max=len(order) - 1)
+        slot = order[place]
+        mine = self.ids[slot] == rows
+        slot, wide = slot[mine], values.reshape(len(values), -1)[mine]
+        np.add.at(self.total, slot, wide)
+        np.add.at(self.count, slot, 1)
+        self.last[slot] = wide
+
+
 class Sent:
-    """The last embeddings that an observer sent in a phase, of up to 1,024 rows of each name."""
+    """The embeddings that an observer sent in a phase, of up to 1,024 rows of each name.
+
+    Their mean over epochs is compared with own columns, and the last ones: noise that is drawn anew
+    in every epoch averages out, and what the last ones tell earlier ones may contradict.
+    """
 
     def __init__(self, observer: str, phase: str) -> None:
         self.observer, self.phase = observer, phase
-        self.last: dict[str, deque[tuple[NDArray[np.int64], NDArray[Any]]]] = {}
-        self._rows: dict[str, int] = defaultdict(int)
+        self.kept: dict[str, _Kept] = {}
 
     def add(self, found: Recorded) -> None:
         """Take in a message."""
@@ -86,11 +112,10 @@ class Sent:
             return
         if found.rows is None or found.values is None or not len(found.rows):
             return
-        held = self.last.setdefault(f["name"], deque())
-        held.append((found.rows[:_ROWS], found.values[:_ROWS]))
-        self._rows[f["name"]] += len(held[-1][0])
-        while self._rows[f["name"]] - len(held[0][0]) >= _ROWS:
-            self._rows[f["name"]] -= len(held.popleft()[0])
+        width = found.values[0].size
+        kept = self.kept.setdefault(f["name"], _Kept(width))
+        if kept.total.shape[1] == width:
+            kept.add(found.rows, found.values)
 
     def clauses(self, own: tuple[Tensor, Tensor] | None) -> list[str]:
         """That the embeddings of a name have nothing to do with own columns, a clause each.
@@ -99,15 +124,15 @@ class Sent:
             own: columns (N, ...) and which rows are held (N,); None if there are none.
         """
         out = []
-        for name, held in self.last.items() if own is not None else ():
+        for name, kept in self.kept.items() if own is not None else ():
             assert own is not None
-            rows = torch.from_numpy(np.concatenate([r for r, _ in held]))
-            z = torch.from_numpy(np.concatenate([v.reshape(len(v), -1) for _, v in held]))
-            last = {int(r): i for i, r in enumerate(rows)}  # of each row the last
-            at = torch.tensor([i for r, i in last.items() if bool(own[1][r])], dtype=torch.int64)
+            rows = torch.from_numpy(kept.ids)
+            at = own[1][rows].nonzero().squeeze(1)
             if len(at) < _LEAST:
                 continue
-            score = related(own[0][rows[at]], z[at])
+            mean = kept.total[: len(rows)] / kept.count[: len(rows), None]
+            tables = (torch.from_numpy(z)[at] for z in (mean, kept.last[: len(rows)]))
+            score = max(related(own[0][rows[at]], z) for z in tables)
             if score < _SURE:
                 out.append(
                     f"embeddings{f' named {name!r}' * bool(name)} that it sent have nothing to do "
