@@ -7,9 +7,9 @@ that is, or one category against the others), logistic regression is fitted to
     both:       z_i beside the attacker's own columns
     entry:      the one entry of z_i that tells the classes apart best
     value:      of a question, what it makes of the column by ridge regression on either
-of z_i the last, the mean over epochs, the first, what is not shared with other rows, and what a
-factor by row does not change, as in ``embedding_inversion``. It answers for all other rows; the
-variant is chosen by cross-validation on the auxiliary rows.
+of z_i the last, the mean over epochs, the first, what is not shared with other rows, the change,
+and what a factor by row does not touch, as in ``embedding_inversion``. It answers for all other
+rows; the variant is chosen by cross-validation on the auxiliary rows.
 
 Attacker: the party that receives embeddings (the active party), honest but curious. Needs
 ``aux_rows`` auxiliary rows; black box otherwise. Its controls are the same as those of a label

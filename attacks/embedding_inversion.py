@@ -9,10 +9,11 @@ knows (common customers, a leaked file), it fits decoders, and applies them to a
 of z the last, the first, and the mean over epochs: noise that is drawn anew in every epoch averages
 out, and a penalty on embeddings has not acted yet when the first are sent. Where embeddings of a
 batch, or those at one place in it, share most of what they are (noise drawn once for all of them),
-also the mean of what they do not share. Where a factor was drawn for each row, lengths and signs
-say nothing: so also z / |z|, and the products of two entries of it. The network is fitted to the
-one of which ``linear`` tells most. The fit with the largest cross-validated R^2 on the auxiliary
-rows answers, but for columns that another one tells better by three standard errors.
+also the mean of what they do not share. The last less the first are free of noise that is drawn
+once for a row. Where a factor was drawn for each row, lengths and signs say nothing: so also z /
+|z|, and the products of two entries of it. The network is fitted to the one of which ``linear``
+tells most. The fit with the largest cross-validated R^2 on the auxiliary rows answers, but for
+columns that another one tells better by three standard errors.
 One-hot columns count as numbers. Beside the mean R^2 over columns stands that of the one column
 (``r2_column``) on which embeddings add most to own columns by cross-validation on auxiliary rows.
 
@@ -40,7 +41,7 @@ from torch import Tensor
 from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.cell import NAMED
-from vflsec.centring import shared
+from vflsec.centring import LEFT, shared
 from vflsec.guess import Guess
 from vflsec.nn.regression import (
     Regression,
@@ -173,19 +174,34 @@ class EmbeddingInversion(Attack):
 def embeddings(view: View, kind: str, times: Sequence[str]) -> dict[str, Table]:
     """Received embeddings by how they are read, the usual one first.
 
-    Those of `times`, of :data:`TIMES`, centred ones only where rows share much; beside several also
-    the first of them freed of a factor by row: each divided by its length (``unit``), and the
+    Those of `times`, of :data:`TIMES`, centred ones only where rows share much. Beside several also
+    the last less what goes with the first (``change``), which noise that is remembered for each row
+    does not touch, and the last freed of a factor by row: divided by its length (``unit``), and the
     products of two entries of that (``products``), which are the same for z and -z.
     """
     tables = {form: view.received(kind, f"{form}+") for form in times}
     if "centred" in tables and not shared(tables["mean"].tensor, tables["centred"].tensor):
         del tables["centred"]
     if len(times) > 1:
-        usual = tables[times[0]]
-        unit = torch.nn.functional.normalize(usual.tensor.flatten(1).double(), dim=1)
+        usual, first = tables["last"], tables["first"].tensor.flatten(1).double()
+        last = usual.tensor.flatten(1).double()
+        tables["change"] = replace(usual, tensor=changed(last, first))
+        unit = torch.nn.functional.normalize(last, dim=1)
         tables["unit"] = replace(usual, tensor=unit)
         tables["products"] = replace(usual, tensor=products(unit))
     return tables
+
+
+def changed(last: Tensor, first: Tensor) -> Tensor:
+    """What of the last embeddings (n, d) does not go with the first; by row if that leaves less."""
+
+    def without(dim: tuple[int, ...]) -> Tensor:
+        size = first.square().sum(dim, keepdim=True).clamp_min(1e-300)
+        return last - (last * first).sum(dim, keepdim=True) / size * first
+
+    whole, by_row, d = without((0, 1)), without((1,)), last.shape[1]
+    left = d / (d - 1) * float(by_row.square().sum()) if d > 1 else torch.inf
+    return by_row if left < LEFT * float(whole.square().sum()) else whole
 
 
 def products(x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["FIRST", "Centring", "shared"]
+__all__ = ["FIRST", "LEFT", "Centring", "shared"]
 
 FIRST = 16
 """Batches that tell whether rows share something, and what each place has in common."""

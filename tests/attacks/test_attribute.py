@@ -111,6 +111,31 @@ def test_noise_that_rows_share_hides_nothing(whose: str) -> None:
         assert decoded > 0.8
 
 
+@pytest.mark.parametrize(
+    ("planted", "grows"), [(True, ""), (True, "all"), (True, "rows"), (False, ""), (False, "rows")]
+)
+def test_noise_that_is_remembered_for_each_row_is_gone_from_the_change(
+    planted: bool, grows: str
+) -> None:
+    """It does not average out, so all forms stood at chance, and gates passed."""
+    x, noise = normal(640, 3), 20 * normal(640, 6, seed=3)
+    plain = [x @ normal(3, 6, seed=s) * planted for s in (2, 4)]
+    more = {"": 1.0, "all": 3.0, "rows": 2 + normal(640, 1, seed=8).abs()}[grows]
+    epochs = [plain[0] + noise, plain[1] + more * noise]
+    view = feature_view(normal(640, 2, seed=1), x, epochs, aux=80)
+    guess = registry.attacks.create("attribute", {"column": "v1"}).infer(view, rng())
+    truth = (x[guess.rows, 1] > 0).long().numpy()
+    right = (guess.scores.argmax(1) == truth).mean()
+    decoded = r2(registry.attacks.create("embedding_inversion", {}).infer(view, rng()), x)
+    if planted:
+        assert guess.notes["variant"].endswith(", change")
+        assert right > (0.8 if grows == "rows" else 0.9)
+        assert decoded > (0.6 if grows == "rows" else 0.9)
+    else:
+        assert abs(right - 0.5) < 4 * (0.25 / 560) ** 0.5
+        assert decoded < 0.05
+
+
 @pytest.mark.parametrize("factor", ["positive", "sign", "both", "row"])
 def test_a_factor_drawn_for_each_row_hides_little(factor: str) -> None:
     """Multiplicative blinding: behind a factor of any sign 0.5 of the rows were told."""
