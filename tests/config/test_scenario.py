@@ -73,6 +73,8 @@ BAD = {  # text that replaces SCENARIO's first match of the left -> (line, path,
                            "neither"),
     "gate metric": ("[audit]", "[[gate]]\nmax = 1\nmetric = 'advantag'\n[audit]", 16,
                     "gate.0.metric", "advantag", "Did you mean 'advantage'?"),
+    "gate name twice": ("[audit]", "[[gate]]\nmax = 0.1\nname = 'leaks'\n[[gate]]\nmax = 0.2\n"
+                        "name = 'leaks'\n[audit]", 19, "gate.1.name", "leaks", "no other gate's"),
     "coalition": ("known_rows = 20", "adversary = ['a', 'a']", 13, "attack.1.adversary",
                   ["a", "a"], "once"),
     "own-table key": ('name = "breast_cancer"', 'name = "breast_cancer"\nid = "x"', 4, "data.id",

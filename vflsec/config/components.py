@@ -83,8 +83,17 @@ def _gates(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
     out: list[Problem] = []
     audit = normal.get("audit")
     default = audit.get("confidence") if isinstance(audit, Mapping) else None
+    named: set[str] = set()
     for i, section in _tables(normal, "gate"):
         here: Path = ("gate", i)
+        name = section.get("name")
+        if isinstance(name, str) and name and name in named:
+            rule = (
+                "must be no other gate's: a CI server shows two cases of one name as one. Give "
+                "each gate its own."
+            )
+            out.append(origin.problem((*here, "name"), rule, name))
+        named |= {name} if isinstance(name, str) else set()
         texts = ("metric", "of", "target")
         given = {k: section[k] for k in texts if isinstance(section.get(k), str)}
         wrong: list[Problem] = []
