@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vflsec.errors import PolicyError
+from vflsec.message import Message
 from vflsec.policy import Own, Policy
 
 __all__ = ["Binding"]
@@ -23,6 +24,7 @@ class Binding:
     own: Own
     seen_off: set[tuple[Any, ...]] = field(default_factory=set, repr=False)
     acted: bool = False
+    changes: dict[tuple[str, str, bool], bool] = field(default_factory=dict, repr=False)
 
     def treated(self, what: str, given: Tensor, change: Callable[[], Tensor], *when: Any) -> Tensor:
         """What a hook of the policy makes of a tensor that others still use.
@@ -48,6 +50,21 @@ class Binding:
         self.check_off(what, before, changed, *when)
         self.acted = self.acted or changed is not given
         return changed
+
+    def note(self, message: Message, changed: Tensor) -> None:
+        """Keep whether the policy changed any such message: of training, or of predicted rows."""
+        key = message.kind, message.receiver, message.phase == "predict"
+        if not self.changes.get(key) and any(self.own.active):
+            same = changed is message.tensor or torch.equal(changed, message.tensor)
+            self.changes[key] = not same
+
+    def bare(self) -> list[tuple[str, str]]:
+        """(kind, receiver) of messages that it changes in training but not of predicted rows."""
+        return sorted(
+            (kind, receiver)
+            for (kind, receiver, late), changed in self.changes.items()
+            if late and not changed and self.changes.get((kind, receiver, False))
+        )
 
     def check_off(self, what: str, before: Tensor, after: Tensor, *when: Any) -> None:
         """Refuse a policy that does something in replicas where its strength is 0.

@@ -352,6 +352,7 @@ class Channel:
                     partial(_sent, b, out), out.phase, out.epoch,
                 )  # fmt: skip
                 b.own.labels, b.own.context = None, {}
+                b.note(out, changed)
                 out = out.with_tensor(changed, b.policy.name)
                 if b.own.uses is not None and b.policy.counted == "outgoing":
                     done = (*done, b.own.uses)

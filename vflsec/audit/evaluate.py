@@ -100,7 +100,7 @@ def evaluate(
 def _with_gaps(
     record: Mapping[str, Any], results: Sequence[CellResult], points: pd.DataFrame
 ) -> pd.DataFrame:
-    """The points with why recordings of their adversary carry no pass, where so (``gap``)."""
+    """The points with why what their adversary was seen to get carries no pass (``gap``)."""
     found: dict[tuple[Any, ...], dict[str, set[int]]] = {}
     for r in results:
         dataset = record["datasets"].get(f"audit:{r.key}")

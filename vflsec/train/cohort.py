@@ -254,10 +254,26 @@ class Training:
             **({"labels": list(self.stack.first.labels)} if self.stack.first.labels else {}),
             **({"unread": unread} if unread else {}),
             **({"undeclared": told} if (told := self._undeclared()) else {}),
+            **({"gaps": found} if (found := self._bare(r)) else {}),
             "rows": {k: len(v) for k, v in self.stack.first.sets.items()},
             "columns": {p: len(s.names) for p, s in self.stack.first.schema.items()},
             **{k: (v[r] if isinstance(v, list) else v) for k, v in epochs.items()},
         }
+
+    def _bare(self, r: int) -> dict[str, list[str]]:
+        """By party, what reaches it of predicted rows as it is although a defense changes it in
+        the training of replica `r`; attacks are made on the messages of training.
+        """
+        out: dict[str, dict[str, None]] = {}
+        for b in (b for p in self.fed.parties.values() for b in p.bindings):
+            defends = any(b.policy is d for d in self.defenses) and b.own.active[r]
+            for kind, receiver in b.bare() if defends else ():
+                why = (
+                    f"{b.policy.name} changes {kind} messages of training, and those of rows that "
+                    "are predicted come as they are, which no attack reads"
+                )
+                out.setdefault(receiver, {})[why] = None
+        return {party: list(said) for party, said in out.items()}
 
     def _undeclared(self) -> list[list[str]]:
         """[kind, sender's role, receiver's role] of what crossed and no `sends` names, sorted."""
