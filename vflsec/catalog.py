@@ -15,6 +15,7 @@ from typing import Any
 
 from vflsec import check, registry
 from vflsec.errors import ConfigError
+from vflsec.plugins import parsed
 
 __all__ = ["KINDS", "SECTION_NAMES", "listing", "lookup", "scenario_summary"]
 
@@ -112,7 +113,7 @@ def _section(name: str) -> dict[str, Any]:
 
 
 def _details(kind: str, entry: registry.Entry) -> dict[str, Any]:
-    tree = ast.parse(entry.path.read_text(encoding="utf-8"))
+    tree = parsed(entry.path.read_text(encoding="utf-8"))
     found = _registered(tree, kind)
     facts = _facts(tree, found) if found is not None else {}
     return {
@@ -186,7 +187,7 @@ def _bases(tree: ast.Module, node: ast.ClassDef) -> Iterator[tuple[ast.Module, a
             module, original = imported[name]
             spec = importlib.util.find_spec(module) if module.startswith("vflsec.") else None
             if spec is not None and spec.origin is not None:
-                other = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+                other = parsed(Path(spec.origin).read_text(encoding="utf-8"))
                 for n in other.body:
                     if isinstance(n, ast.ClassDef) and n.name == original:
                         yield other, n

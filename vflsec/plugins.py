@@ -37,6 +37,7 @@ __all__ = [
     "guard",
     "importable",
     "last_place",
+    "parsed",
     "place_of",
     "said",
     "seal",
@@ -51,6 +52,7 @@ TIMEOUT = "took longer than its timeout"
 _LONGEST = 1e8  # seconds, three years; the system's clock takes no more than so many
 _EXIT = os._exit
 _FORKED = 70  # exit code of a process that user code forked and did not end
+_PARSING = threading.Lock()
 _bases: dict[str, None] = {}  # folders of scenarios, the last one told at the end
 _known: dict[
     str, str
@@ -187,10 +189,20 @@ def _find(name: str) -> ModuleSpec | None:
     return found
 
 
+def parsed(source: str | bytes, name: str = "<unknown>") -> ast.Module:
+    """The syntax tree of a source; one thread at a time, for CPython loses count among several.
+
+    Raises:
+        SyntaxError: it is not Python.
+    """
+    with _PARSING:
+        return ast.parse(source, name)
+
+
 def _imports(path: Path, package: str) -> list[str]:
     """Everything that a source file may import, absolute; more than it does, never less."""
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = parsed(path.read_bytes())
     except (SyntaxError, ValueError, RecursionError, OSError):
         return []  # importing it says why
     out: list[str] = []

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 from vflsec import check
 from vflsec.cell import digest
 from vflsec.errors import ConfigError, MissingDependencyError, VflsecError
-from vflsec.plugins import contained, said, source_key
+from vflsec.plugins import contained, parsed, said, source_key
 
 __all__ = [
     "Entry",
@@ -142,7 +142,7 @@ def _load(kind: str, name: str, module: str, path: str) -> type:
 def _read(path: Path, changed_ns: int) -> tuple[str, tuple[str, ...], str]:
     """Docstring, ``ALIASES`` and ``FAMILY`` of a file; one that is not Python stops no list."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        tree = parsed(path.read_text(encoding="utf-8"), str(path))
     except (SyntaxError, UnicodeDecodeError, ValueError) as error:
         return f"Broken: {path} is not Python ({error}).", (), ""
     aliases: tuple[str, ...] = ()
