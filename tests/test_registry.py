@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from vflsec import plugins, registry
+from vflsec import registry
 from vflsec.errors import ConfigError, MissingDependencyError
 from vflsec.message import Message
 from vflsec.policy import Own
@@ -492,22 +489,3 @@ def test_the_outside_data_set_loads(plugin: Path) -> None:
     assert np.abs(means[1] - means[0] - 2.0).max() < 5 * np.sqrt(2 / 200)
     again = blobs.load(3)
     assert np.array_equal(source.parties["active"].values, again.parties["active"].values)
-
-
-def test_sources_are_parsed_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CPython counts the depth of a tree for all threads: workers in threads met a SystemError."""
-    parse, now, most = ast.parse, list[int](), list[int]()
-
-    def slow(*given: Any) -> ast.AST:
-        now.append(1)
-        most.append(len(now))
-        time.sleep(0.01)
-        now.pop()
-        return parse(*given)
-
-    monkeypatch.setattr(ast, "parse", slow)
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: plugins._imports(Path(__file__), ""), range(8)))
-    assert max(most) == 1
-    assert found == [found[0]] * 8
-    assert "vflsec" in found[0]
