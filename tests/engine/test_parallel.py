@@ -399,3 +399,54 @@ def test_no_scheduler_is_one_clear_error() -> None:
     pytest.importorskip("distributed")
     with pytest.raises(ConfigError, match="no scheduler answers there"):
         pools.Dask("127.0.0.1:1")
+
+
+def test_workers_start_while_the_plan_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    class Early(pools.Processes):
+        def warm(self) -> None:
+            said.append(f"{self.workers} start")
+
+        def stop(self) -> None:
+            said.append("stopped")
+
+    def no_plan(*_: Any, **__: Any) -> None:
+        said.append("plan")
+        raise ConfigError("none")
+
+    monkeypatch.setattr(run, "Processes", Early)
+    monkeypatch.setattr(run, "make_plan", no_plan)
+
+    def begin(**how: Any) -> list[str]:
+        said.clear()
+        with pytest.raises(ConfigError, match="none"):
+            vflsec.run_audit(tomllib.loads(SCENARIO), tmp_path, device="cpu", **how)
+        return list(said)
+
+    assert begin(jobs=3) == ["3 start", "plan", "stopped"]
+    assert begin() == ["plan"]
+    ended = tmp_path / "summary.json"  # of an audit, which may have nothing left to do
+    ended.write_text('{"scenario_hash": ""}')
+    assert begin(jobs=3) == ["plan"]
+
+
+def test_workers_that_started_early_do_the_work() -> None:
+    workers = pools.Processes(2)
+    try:
+        workers.warm()
+        early = workers.executor()
+        names = {early.submit(os.getpid).result() for _ in range(20)}
+        assert os.getpid() not in names
+        assert workers.executor() is early
+        workers.warm()
+        modules = {early.submit(_has_trainer).result() for _ in range(4)}
+        assert modules == {True}
+    finally:
+        workers.stop()
+
+
+def _has_trainer() -> bool:
+    return "vflsec.engine.cohort" in sys.modules

@@ -74,6 +74,12 @@ class Processes(Pool):
         )
         return self._executor  # type: ignore[no-any-return]
 
+    def warm(self) -> None:
+        """Start the workers; they import what they need while this process does something else."""
+        executor = self.executor()
+        for _ in range(self.workers):
+            executor.submit(_imports)
+
     def stop(self) -> None:
         if self._executor is None:
             return
@@ -82,6 +88,11 @@ class Processes(Pool):
             while True:
                 self._executor._work_ids.get_nowait()
         self._executor.shutdown(wait=False, kill_workers=True)
+
+
+def _imports() -> None:
+    """What a worker needs for any work."""
+    import vflsec.engine.cohort  # noqa: F401
 
 
 class Dask(Pool):

@@ -128,10 +128,16 @@ def _run(
     probe(folder)
     backend = given or default_backend()
     views = KeptViews(folder)
-    plan = make_plan(
-        loaded, load=backend.load_source, try_out=given is None,
-        trained=(lambda _: ()) if how.fresh else views.phases,
-    )  # fmt: skip
+    early = _early(folder, how) if given is None else None
+    try:
+        plan = make_plan(
+            loaded, load=backend.load_source, try_out=given is None,
+            trained=(lambda _: ()) if how.fresh else views.phases,
+        )  # fmt: skip
+    except BaseException:
+        if early is not None:
+            early.stop()
+        raise
     if how.keep_views:
         from vflsec.train.export import no_quantity
 
@@ -161,6 +167,15 @@ def _run(
             finally:
                 reporter.close()
             return judge(store, record, seconds=time.monotonic() - started)
+
+
+def _early(folder: Path, how: Options) -> Processes | None:
+    """Workers that start while the plan is made, unless an audit ended in the folder."""
+    if how.jobs < 2 or how.cluster or ((folder / "summary.json").exists() and not how.fresh):
+        return None
+    workers = Processes(how.jobs)
+    workers.warm()
+    return workers
 
 
 def _device(name: str) -> str:
