@@ -351,6 +351,7 @@ def test_a_tiny_run_resumes(script: Any, tmp_path: Path, monkeypatch: pytest.Mon
     for module in (claims, run, part(script, "words"), script):
         monkeypatch.setitem(module.WORLDS, "imitation", world)
         monkeypatch.setitem(module.SYSTEMS, "jpl", systems)
+        monkeypatch.delitem(module.WORLDS, "imitation, own labels", raising=False)
     monkeypatch.setattr(run, "BUILD", tmp_path / "build")
     monkeypatch.setattr(run, "ATTACKS", [{"name": "direction", "known_rows": 20}])
     monkeypatch.setattr(run, "DEFENSES", [{"name": "iso", "strength": [0.0, 5.0],
