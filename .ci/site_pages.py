@@ -15,16 +15,10 @@ from typing import Any
 import typer
 
 import vflsec
-from vflsec import cli, registry
+from vflsec import cli
 from vflsec.audit.leakage import COLUMNS
 from vflsec.catalog import KINDS, SECTION_NAMES, listing, lookup
 
-_REGISTRIES = {
-    "attack": registry.attacks,
-    "defense": registry.defenses,
-    "algorithm": registry.algorithms,
-    "dataset": registry.datasets,
-}
 ROOT = Path(__file__).resolve().parent.parent
 BESIDE = {
     "security.md": "SECURITY.md",
@@ -142,33 +136,12 @@ def _kind(kind: str) -> str:
 def _parameters(found: Mapping[str, Any]) -> list[str]:
     if not found.get("parameters"):
         return ["No parameters."]
-    cls = _REGISTRIES[found["kind"]].get(found["name"])
-    meaning: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        meaning |= _attributes(base.__doc__ or "")
     lines = ["| parameter | type | default | meaning |", "|---|---|---|---|"]
     for p in found["parameters"]:
         default = _code(p["default"]) if p["default"] else "required"
-        told = _cell(meaning.get(p["name"], ""))
+        told = _cell(p["meaning"])
         lines.append(f"| `{p['name']}` | {_code(p['type'])} | {default} | {told} |")
     return lines
-
-
-def _attributes(doc: str) -> dict[str, str]:
-    """What an ``Attributes:`` block says of each name (several may share a line)."""
-    _, _, block = inspect.cleandoc(doc).partition("Attributes:\n")
-    out: dict[str, str] = {}
-    names: list[str] = []
-    for line in block.splitlines():
-        match = re.match(r"    (\w[\w, ]*): (.*)", line)
-        if match and not line.startswith("     "):
-            names = [n.strip() for n in match.group(1).split(",")]
-            out.update(dict.fromkeys(names, match.group(2)))
-        elif line.startswith("        "):
-            out.update({n: f"{out[n]} {line.strip()}" for n in names})
-        elif line.strip():
-            break
-    return out
 
 
 def _sections() -> str:
@@ -265,7 +238,7 @@ def _python() -> str:
 
 
 def _unquoted(signature: str) -> str:
-    return signature.replace("'", "")
+    return re.sub(r"<function <lambda> at 0x\w+>", "...", signature.replace("'", ""))
 
 
 def _cell(text: str) -> str:

@@ -20,7 +20,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
+from vflsec import registry
 from vflsec.message import Message
 from vflsec.policy import Own, Policy, batch
 
@@ -32,6 +32,7 @@ class GradientAverage(Policy):
 
     quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "share of the batch mean in each row, 0 to 1 (1 = published)"
+    largest: ClassVar[float] = 1.0
     covers = frozenset({"gradient"})
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
@@ -42,6 +43,3 @@ class GradientAverage(Policy):
             for one, mean, s in zip(g, means, own.strength.tolist(), strict=True)
         ]
         return own.choose(torch.stack(mixed).reshape(message.tensor.shape), message.tensor)
-
-    def check_strength(self, strength: float) -> None:
-        check.in_unit(f"{self.name}: strength", strength)

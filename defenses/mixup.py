@@ -21,7 +21,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
+from vflsec import registry
 from vflsec.hooks import cross_entropy
 from vflsec.policy import Own, Policy
 
@@ -32,6 +32,7 @@ class Mixup(Policy):
     """No hyper-parameters."""
 
     strengths: ClassVar[str] = "share of the other row, 0 to 0.5"
+    largest: ClassVar[float] = 0.5
     owner = "all"
 
     def columns(self, x: Tensor, own: Own) -> Tensor:
@@ -54,8 +55,3 @@ class Mixup(Policy):
 
     def carries(self, rows: Tensor) -> Tensor | None:
         return rows.flip(1).unsqueeze(2)
-
-    def check_strength(self, strength: float) -> None:
-        super().check_strength(strength)
-        if strength > 0.5:
-            raise check.fail(f"{self.name}: strength", "a number in [0, 0.5]", strength)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,11 +143,14 @@ def _registered(tree: ast.Module, kind: str) -> ast.ClassDef | None:
 def _facts(tree: ast.Module, node: ast.ClassDef) -> dict[str, Any]:
     """Class attributes and dataclass fields of a class and of its bases within reach."""
     out: dict[str, Any] = {"parameters": []}
+    meaning = _attributes(ast.get_docstring(node) or "")
     for base_tree, base in _bases(tree, node):
         inherited = _facts(base_tree, base)
         known = [p["name"] for p in out["parameters"]]
         out["parameters"] += [p for p in inherited.pop("parameters") if p["name"] not in known]
         out |= inherited
+    for p in out["parameters"]:
+        p["meaning"] = meaning.get(p["name"], p["meaning"])
     is_dataclass = any("dataclass" in ast.unparse(d) for d in node.decorator_list)
     for line in node.body:
         if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
@@ -159,9 +163,28 @@ def _facts(tree: ast.Module, node: ast.ClassDef) -> dict[str, Any]:
             else:
                 parameter = {"name": name, "type": kind, "default": _default(value)}
                 kept = [p for p in out["parameters"] if p["name"] != name]
+                before = [p["meaning"] for p in out["parameters"] if p["name"] == name]
+                parameter["meaning"] = meaning.get(name, "".join(before))
                 out["parameters"] = [*kept, parameter]
         elif isinstance(line, ast.FunctionDef) and line.name in _SHOWN:
             out[line.name] = "depends on the parameters"
+    return out
+
+
+def _attributes(doc: str) -> dict[str, str]:
+    """What an ``Attributes:`` block says of each name (several may share a line)."""
+    _, _, block = doc.partition("Attributes:\n")
+    out: dict[str, str] = {}
+    names: list[str] = []
+    for line in block.splitlines():
+        match = re.match(r"    (\w[\w, ]*): (.*)", line)
+        if match and not line.startswith("     "):
+            names = [n.strip() for n in match.group(1).split(",")]
+            out.update(dict.fromkeys(names, match.group(2)))
+        elif line.startswith("        "):
+            out.update({n: f"{out[n]} {line.strip()}" for n in names})
+        elif line.strip():
+            break
     return out
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -255,22 +256,22 @@ def tune(
     from vflsec.report.exports import plain
 
     base = out if out is not None else Path("out") / "tune"
-    found = [
-        search(
+    found = []
+    for name in defense:
+        f = search(
             scenario, name, leak=leak, drop=drop, low=low, high=high, rounds=rounds,
             confirm=confirm, target=target, out=base / name, seeds=seeds, device=device,
-        )
-        for name in defense
-    ]  # fmt: skip
-    front = pareto([t for f in found for t in f.trials])
-    if format_ is Format.json:
-        _json([plain(asdict(f)) for f in found])
-    else:
-        for f in found:
+        )  # fmt: skip
+        found.append(f)
+        if format_ is not Format.json:  # at once, for the next may be refused
             chosen = "none" if f.strength is None else f"{f.strength:g}"
             typer.echo(f"{f.defense}: strength {chosen}. {f.reason}")
             for line in f.next:
                 typer.echo(f"  Next: {line}")
+    front = pareto([t for f in found for t in f.trials])
+    if format_ is Format.json:
+        _json([plain(asdict(f)) for f in found])
+    else:
         typer.echo("Pareto front (utility, worst advantage):")
         for t in front:
             typer.echo(
@@ -385,10 +386,16 @@ def show(
             if p.get("meaning"):
                 typer.echo(f"      {p['meaning']}")
         for key in ("needs", "optional", "target", "strengths"):
-            if item.get(key):
-                typer.echo(f"{key}: {item[key]}")
+            if said := _words(item.get(key, "")):
+                typer.echo(f"{key}: {said}")
         if item.get("aliases"):
             typer.echo(f"also called: {', '.join(item['aliases'])}")
+
+
+def _words(source: str) -> str:
+    """A text or a set of texts as it is written in a source, without Python's marks."""
+    inner = re.fullmatch(r"frozenset\(\{?([^*]*?)\}?\)", source)
+    return (inner[1] if inner else source).strip("'\"").replace("', '", ", ")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -212,6 +212,7 @@ class Policy:
 
     Class attributes:
         strengths: what the swept number means, with its unit; ``""`` if there is nothing to sweep.
+        largest: the largest strength that has a meaning; :mod:`vflsec.engine.tune` looks up to it.
         natural: other numbers a scenario may sweep instead of the strength, by name, each with the
             function that turns it into a strength. ``{"epsilon": lambda e: 1 / e}`` lets a scenario
             write ``epsilon = [8, 2, 1]``; see :meth:`from_natural`.
@@ -239,6 +240,7 @@ class Policy:
 
     name: ClassVar[str] = ""
     strengths: ClassVar[str] = ""
+    largest: ClassVar[float] = math.inf
     trial: ClassVar[tuple[float, float, float]] = (0.0, 0.5, 2.0)
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {}
     covers: frozenset[str] = frozenset()
@@ -380,9 +382,13 @@ class Policy:
         """Refuse a strength that has no meaning.
 
         Raises:
-            ConfigError: it is no finite number of at least 0.
+            ConfigError: it is no finite number from 0 to `largest`.
         """
         check.non_negative(f"{self.name}: strength", strength)
+        if strength > self.largest:
+            raise check.fail(
+                f"{self.name}: strength", f"a number in [0, {self.largest:g}]", strength
+            )
 
     def check_label(self, classes: int) -> None:
         """Refuse labels that it cannot work on: a quantity (1 class), several labels (0), or others

@@ -306,6 +306,15 @@ def test_show_reads_parameters_and_needs_without_importing(vflsec: Cli) -> None:
     assert vflsec("show", "isotropic") == 0  # an alias
     assert "defense iso" in vflsec.out
     assert "on: Literal['gradient', 'embedding', 'state'] = 'gradient'" in vflsec.out
+    assert "\n      names of messages that pass as they are, and are not protected.\n" in vflsec.out
+    assert "strengths: noise norm /" in vflsec.out
+    assert vflsec("show", "model_completion") == 0
+    assert "\nneeds: model, known_rows\n" in vflsec.out
+    assert "\ntarget: label\n" in vflsec.out
+    assert "frozenset" not in vflsec.out
+    assert vflsec("show", "fedhssl", "--format", "json") == 0
+    (inherited,) = [p for p in json.loads(vflsec.out)[0]["parameters"] if p["name"] == "select_by"]
+    assert inherited["meaning"].startswith("what is best on validation rows")
     assert vflsec("show", "quickstart") == 0
     assert "[algorithm]" in vflsec.out
 

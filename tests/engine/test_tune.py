@@ -61,6 +61,8 @@ def test_what_to_try_where_nothing_stops_the_leak() -> None:
     assert "--defense compression --defense discrete" in weak[2]
     assert "iso" not in weak[2]
     assert len(weak) == 3
+    share = [trial(0, 0.4, 0), trial(0.1, 0.3, 0.0), trial(0.5, 0.2, 0.005)]
+    assert not any("--high" in line for line in next_of(share, "mixup"))
     flat = next_of([trial(0, 0.4, 0), trial(1, 0.5, 0.1), trial(8, 0.6, 0.2)])
     assert flat[0] == (
         "For a loss of at most 0.03 of utility nothing that was tried has a lower bound than no "
@@ -76,6 +78,8 @@ def test_what_to_try_where_it_costs_too_much() -> None:
         "Between strength 1, which is cheap enough, and 8 none was tried: --rounds 7."
     )
     assert "lowest bound is +0.220 (a) at strength 1:" in lines[1]
+    between = next_of([*dear[:2], trial(4, 0.1, 0.1), *dear[2:]])
+    assert not any("--rounds" in line for line in between)  # 4 was tried, and 4 to 8 costs more
     strong = next_of([trial(0, 0.4, 0), trial(1, 0.0, 0.2), trial(8, 0.0, 0.3)])
     assert strong[0].endswith("weaker ones may cost less: --low 0.1.")
 
@@ -204,6 +208,8 @@ def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert len(grids) == 7
     assert grids[0] == [0.0, 1.0, 100.0]
     assert set(grids[0]) < set(grids[1])  # earlier strengths stay in the store
+    tune("quickstart", "mixup", rounds=0, confirm=False, out=tmp_path)
+    assert grids[-1] == [0.0, 0.1, 0.5]  # --high 100 was refused
 
 
 @pytest.mark.parametrize(

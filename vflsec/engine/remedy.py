@@ -42,7 +42,7 @@ def remedies(
     best = min(meets or found, key=lambda t: t.drop_high if meets else t.leak_high)
     said = [
         _more_seeds(found, leak, drop, seeds),
-        _other_range(found, meets, cheap, rounds),
+        _other_range(defense, found, meets, cheap, rounds),
         _within(cheap, drop),
         *_others(defense, best if not meets else _in_the_way(cheap, best), reads),
     ]
@@ -62,18 +62,21 @@ def _more_seeds(found: Sequence[Trial], leak: float, drop: float, seeds: int) ->
 
 
 def _other_range(
-    found: Sequence[Trial], meets: Sequence[Trial], cheap: Sequence[Trial], rounds: int
-) -> str:
+    defense: str, found: Sequence[Trial], meets: Sequence[Trial], cheap: Sequence[Trial],
+    rounds: int,
+) -> str:  # fmt: skip
     """Where strengths were not tried that may do, as far as the trend says."""
     tried = [t for t in found if t.strength > 0]
     if not tried:
         return ""
     low, high = tried[0], tried[-1]
     if not meets:
-        falls = high.leak_high < min(t.leak_high for t in found if t is not high)
+        most: float = registry.defenses.get(defense).largest
+        others = min(t.leak_high for t in found if t is not high)
+        falls = high.leak_high < others and high.strength < most
         return (
             f"The bound still falls at the strongest that was tried, which costs at most "
-            f"{high.drop_high:.3f} of utility: --high {10 * high.strength:g}."
+            f"{high.drop_high:.3f} of utility: --high {min(10 * high.strength, most):g}."
         ) * (falls and high in cheap)
     first = min(meets, key=lambda t: t.strength)
     if first is low:
@@ -81,6 +84,9 @@ def _other_range(
             f"The weakest that was tried stops the leak already: weaker ones may cost less: "
             f"--low {low.strength / 10:g}."
         )
+    weaker = [t for t in found if t.strength < first.strength]
+    if weaker and weaker[-1] not in cheap:  # what is stronger still costs no less
+        return ""
     below = max((t.strength for t in cheap if t.strength < first.strength), default=0.0)
     return (
         f"Between strength {below:g}, which is cheap enough, and {first.strength:g} none was "

@@ -80,7 +80,8 @@ def tune(
         defense: registered name of one that has a strength.
         leak: largest upper bound of an advantage that is accepted.
         drop: largest upper bound of a utility drop that is accepted.
-        low, high: strengths to search between, 0 < low < high.
+        low, high: strengths to search between, 0 < low < high; none above the largest that has a
+            meaning for `defense` is tried.
         rounds: halvings after both ends were tried.
         confirm: whether to judge the choice on as many fresh seeds, the numbers after those used.
         target: only attacks on this count, as in a gate (``label``, ``feature``, ...); ``*`` all.
@@ -91,9 +92,10 @@ def tune(
         ConfigError: the defense has no strength, the bounds make no sense, or the scenario has no
             attack on `target` that can run.
     """
+    name = registry.defenses.entry(defense).name
+    high = min(check.positive("tune: high", high), registry.defenses.get(name).largest)
     _check_bounds(leak, drop, low, high, rounds)
     loaded = load_scenario(scenario)
-    name = registry.defenses.entry(defense).name
     if not getattr(registry.defenses.get(name), "strengths", ""):
         raise ConfigError(f"tune: {name} has no strength to search over.")
     folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
@@ -132,7 +134,7 @@ def tune(
 
 def _check_bounds(leak: float, drop: float, low: float, high: float, rounds: int) -> None:
     check.positive("tune: low", low)
-    if check.positive("tune: high", high) <= low:
+    if high <= low:
         raise check.fail("tune: high", f"above low ({low:g})", high)
     check.non_negative("tune: drop", drop)
     check.finite("tune: leak", leak)
