@@ -296,9 +296,15 @@ def report(
 
     Example: vflsec report out/quickstart --to public
     """
+    from vflsec.engine.store import STORE_NAME
     from vflsec.report.console import print_last, print_summary
     from vflsec.report.exports import stored_summary
 
+    if (folder / STORE_NAME).is_file() and not (folder / "summary.json").exists():
+        raise VflsecError(
+            f"{folder}: its audit has not ended, or is a shard, so there is nothing to report. Run "
+            "the same `vflsec audit` again, which goes on from what is stored, or merge the shards."
+        )
     with stored_summary(folder) as summary:
         if to is not None:
             from vflsec.engine.folder import only_ours

@@ -59,6 +59,7 @@ def init(
     Example: vflsec init bank.csv bureau.csv --id customer --label default --out credit.toml
     """
     from vflsec.draft import Wishes, draft_scenario
+    from vflsec.errors import ConfigError
     from vflsec.files import write_new
     from vflsec.report.tables import print_tables
 
@@ -66,6 +67,8 @@ def init(
         label[0] if len(label) == 1 else tuple(label), tuple(id_ or ()), tuple(separator or ()),
         tuple(decimal or ()), tuple(encoding or ()), rare, bins, regression, name,
     )  # fmt: skip
+    if not out.parent.is_dir():
+        raise ConfigError(f"{out}: cannot be written: there is no folder {out.parent}. Make it.")
     draft = draft_scenario(tables, wishes, out.parent)
     write_new(out, draft.text, force=force)
     print_tables(draft.facts, console_for())

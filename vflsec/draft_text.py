@@ -82,10 +82,12 @@ def _data(data: Mapping[str, Any], source: Source, found_id: bool) -> str:
     comments["drop"] = f"Left out: every value goes with one {label} only, as its twin would."
     if found_id:
         which = data["id"]
-        which = which if isinstance(which, str) else ", ".join(which.values())
-        comments["id"] = (
-            f"{_shown(str(which))} has another value in every row, so it is taken as the id."
-        )
+        if isinstance(which, str):
+            said = f"{which} has another value in every row, so it is taken as the id."
+        else:
+            names = ", ".join(which.values())
+            said = f"{names} have another value in every row, so they are taken as the ids."
+        comments["id"] = _shown(said)
     if "file" in data:
         head = "# One table. Say below which party holds which columns: this split is only a guess."
         lines = [head]

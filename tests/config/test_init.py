@@ -159,6 +159,10 @@ def test_ids_that_are_called_otherwise_are_suggested_and_then_read(
     out = tmp_path / "case.toml"
     assert init(*pair, "--label", "y", "--out", tmp_path / "found.toml") == 0
     assert data_of(tmp_path / "found.toml").id == {"bank": "customer_id", "shop": "Customer ID"}
+    said = (
+        "# customer_id, Customer ID have another value in every row, so they are taken as the ids."
+    )
+    assert said in (tmp_path / "found.toml").read_text(encoding="utf-8")
     capsys.readouterr()
     assert init(*pair, "--label", "y", "--id", "customer_id", "--out", out) == 2
     assert '--id bank=customer_id --id shop="Customer ID".' in capsys.readouterr().err
@@ -353,6 +357,14 @@ def test_wishes_that_make_no_sense(
     assert init(table, "--label", "default", "--out", out, *args) == 2
     assert said in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_folder_that_is_not_there_is_named_and_not_the_table(
+    pair: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Paths start from the scenario's folder, so the table was said to be missing."""
+    assert init(*pair, "--label", "y", "--out", tmp_path / "new" / "case.toml") == 2
+    assert f"there is no folder {tmp_path / 'new'}" in capsys.readouterr().err
 
 
 def test_a_spreadsheet_of_another_country(tmp_path: Path) -> None:

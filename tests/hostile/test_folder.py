@@ -37,7 +37,9 @@ def go(planted: Planted, *args: object) -> int:
         return cli.main([str(a) for a in args])
 
 
-def test_a_killed_audit_leaves_no_earlier_verdict(tmp_path: Path) -> None:
+def test_a_killed_audit_leaves_no_earlier_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A build that uploads reports whatever happened showed the PASS of the commit before."""
     said = ("summary.json", "report.html", "junit.xml", "results.sarif", "summary.md")
     out = tmp_path / "out"
@@ -54,9 +56,30 @@ def test_a_killed_audit_leaves_no_earlier_verdict(tmp_path: Path) -> None:
     assert go(Killed(LEAKS), "audit", edited, "--out", out) == 130
     assert not any((out / name).exists() for name in said)
     assert cli.main(["report", str(out)]) == 2
+    assert "its audit has not ended" in capsys.readouterr().err
     assert cli.main(["gate", str(out)]) in (1, 3)
     assert go(Planted(LEAKS), "audit", edited, "--out", out) == 1
     assert all((out / name).is_file() for name in said)
+
+
+def test_the_store_alone_goes_on_and_has_no_report_to_upload(tmp_path: Path) -> None:
+    """What docs/ci.md caches: a refused audit left the reports of the job before beside it."""
+
+    class Killed(Planted):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            raise KeyboardInterrupt
+
+    first = scenario(tmp_path, "case", LAX)
+    assert go(Planted(LEAKS), "audit", first, "--out", tmp_path / "out") == 0
+    cached = tmp_path / "cached"
+    cached.mkdir()
+    for path in (tmp_path / "out").glob("results.sqlite*"):
+        (cached / path.name).write_bytes(path.read_bytes())
+    store = sorted(p.name for p in cached.iterdir())
+    assert cli.main(["audit", str(tmp_path / "nowhere.toml"), "--out", str(cached)]) == 2
+    assert sorted(p.name for p in cached.iterdir()) == store
+    assert go(Killed(LEAKS), "audit", first, "--out", cached) == 0  # nothing is trained
+    assert (cached / "report.html").is_file()
 
 
 def test_killed_between_its_files_a_judgement_leaves_none_of_another(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from vflsec import registry
 from vflsec.audit.front import Trial
@@ -71,7 +72,8 @@ def _other_range(
         return ""
     low, high = tried[0], tried[-1]
     if not meets:
-        most: float = registry.defenses.get(defense).largest
+        kind: Any = registry.defenses.get(defense)
+        most: float = kind.largest
         others = min(t.leak_high for t in found if t is not high)
         falls = high.leak_high < others and high.strength < most
         return (

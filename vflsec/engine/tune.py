@@ -93,10 +93,11 @@ def tune(
             attack on `target` that can run.
     """
     name = registry.defenses.entry(defense).name
-    high = min(check.positive("tune: high", high), registry.defenses.get(name).largest)
+    kind: Any = registry.defenses.get(name)
+    high = min(check.positive("tune: high", high), kind.largest)
     _check_bounds(leak, drop, low, high, rounds)
     loaded = load_scenario(scenario)
-    if not getattr(registry.defenses.get(name), "strengths", ""):
+    if not kind.strengths:
         raise ConfigError(f"tune: {name} has no strength to search over.")
     folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
     search = _Search(loaded, _section(loaded, name), folder, how, _targeted(loaded, target))
