@@ -297,7 +297,7 @@ def report(
     Example: vflsec report out/quickstart --to public
     """
     from vflsec.engine.store import STORE_NAME
-    from vflsec.report.console import print_last, print_summary
+    from vflsec.report.console import print_last, print_results, print_summary
     from vflsec.report.exports import stored_summary
 
     if (folder / STORE_NAME).is_file() and not (folder / "summary.json").exists():
@@ -319,6 +319,8 @@ def report(
             from vflsec.report.tracking import log_audit
 
             typer.echo(f"MLflow run: {log_audit(folder, summary, mlflow)}")
+        if to is not None:
+            print_results(to, console_for())
         print_last(summary, console_for())
 
 

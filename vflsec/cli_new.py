@@ -24,7 +24,8 @@ def _new(kind: str, name: str) -> None:
     typer.echo(f"Wrote {path}. It runs as it is; change what it says and does.")
     if not is_registered(kind, path):
         typer.echo(
-            "To register it, name its module in your package's pyproject.toml:\n"
+            "To register it, name its module in your package's pyproject.toml, and run "
+            "`pip install -e .` there again:\n"
             f'  [project.entry-points."vflsec.{kind}s"]\n  {name} = "YOUR_PACKAGE.{name}"'
         )
 

@@ -288,7 +288,9 @@ def test_a_copied_folder_is_the_one_that_commands_name(
         ["gate", "elsewhere", "--report", "own"],
     ):
         cli.main(words)
-        text = capsys.readouterr().out + Path(words[-1], "summary.md").read_text(encoding="utf-8")
+        shown = capsys.readouterr().out
+        assert ("Results: public (open public/report.html" in shown) == (words[0] == "report")
+        text = shown + Path(words[-1], "summary.md").read_text(encoding="utf-8")
         assert "vflsec gate elsewhere --dataset" in text
         assert str(folder) not in text
 

@@ -110,13 +110,18 @@ def test_a_pass_does_not_hide_what_no_gate_judges(tmp_path: Path) -> None:
     one = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.1, defense="defended"))
     found = one.summary
     assert headline(found)[0] == "PASS"
-    assert judged(found) == ["advantage of any attack <= 0.1: breast_cancer, splitnn, iso 5"]
+    (v,) = found["gates"]
+    (said,) = judged(found)
+    assert said == (
+        "PASS: advantage of any attack <= 0.1: breast_cancer, splitnn, iso 5 "
+        f"({v['value']:.3f} by {v['attack']})"
+    )
     (line,) = beyond(found)
     low = max(p["advantage"] for p in found["points"] if p["attack"] == "norm")
     assert line == f"breast_cancer: splitnn without a defense ({low:+.2f} by norm)"
     hero = html(found).split('<section class="hero PASS"')[1].split("</section>")[0]
     assert line in hero
-    assert "Judged: advantage of any attack" in hero
+    assert "<li>PASS: advantage of any attack" in hero
     everything = copy.deepcopy(found)
     everything["gates"].append(everything["gates"][0] | {"strength": 0.0})
     assert beyond(everything) == []

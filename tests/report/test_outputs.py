@@ -16,7 +16,7 @@ from audited import Planted, audited, gate
 from rich.console import Console
 
 from vflsec.engine.folder import OUR_FILES
-from vflsec.report.console import WIDTH, print_summary
+from vflsec.report.console import WIDTH, print_summary, results_table
 from vflsec.report.github import workflow_commands, write_step_summary
 from vflsec.report.junit import junit_xml
 from vflsec.report.markdown import markdown_summary
@@ -193,6 +193,21 @@ def test_markdown_says_the_verdict_first(folder: Path) -> None:
     assert "1 failed, 1 inconclusive" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {len(re.split(r"(?<!\\)\|", r)) for r in rows} == {4, 8, 10, 11}
+
+
+def test_names_of_attacks_are_whole_on_a_terminal(summary: dict[str, Any]) -> None:
+    """Beside figures of two kinds and long names they were cut: `message_completio`."""
+    points = [
+        p | {"attack": "message_completion", "adversary": "Bank_Export", "attack_key": "k",
+             "metric": kind, "primary": kind, "control": "logistic(C=0.001)"}
+        for p in summary["points"] if p["attack"]
+        for kind in ("auc", "balanced_accuracy")
+    ]  # fmt: skip
+    out = io.StringIO()
+    Console(file=out, width=WIDTH).print(results_table(summary | {"points": points}))
+    rows = [line for line in out.getvalue().splitlines() if line.startswith("  message_")]
+    assert rows
+    assert all(line.startswith("  message_completion ") for line in rows)
 
 
 def test_cap_and_dcs_stand_in_every_report_with_what_they_mean(

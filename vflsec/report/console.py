@@ -83,7 +83,8 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> lis
         return []
     metrics = list(dict.fromkeys(p["primary"] for p in rows if p["status"] == "ok"))
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("attack", max_width=30, overflow="fold")
+    names = max(len(p["attack"].partition("(")[0]) + 2 for p in rows)  # whole, to be copied
+    table.add_column("attack", min_width=min(names, 24), max_width=30, overflow="fold")
     table.add_column("by", overflow="fold", max_width=14)
     table.add_column("rows")
     table.add_column(metrics[0] if len(metrics) == 1 else "figure", justify="right")

@@ -363,9 +363,10 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
     gaps = uncovered(summary) if summary.get("scenario") else []  # a trace was asked for all
     if gaps:
         out.append(
-            Step("Of families that were not run these could be, for they read what crossed: "
-                 f"{', '.join(gaps)}. Add an [[attack]] for each that a partner could make; what "
-                 "one needs:", shlex.join(["vflsec", "show", gaps[0]]))
+            Step("Of families that were not run these read what crossed: "
+                 f"{', '.join(gaps)}. Add an [[attack]] for each that a partner could make "
+                 "(`vflsec check` says which apply); what one needs:",
+                 shlex.join(["vflsec", "show", gaps[0]]))
         )  # fmt: skip
     return out
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vflsec.audit.wording import TASK
+from vflsec.report.numbers import against
 from vflsec.report.text import clean
 
 __all__ = [
@@ -81,11 +82,17 @@ _WORDS = (("FAIL", "failed"), ("INCONCLUSIVE", "inconclusive"), ("PASS", "passed
 
 
 def judged(summary: Mapping[str, Any]) -> list[str]:
-    """What the gates asked and where, one line for each gate: what the headline speaks of."""
-    where: dict[str, dict[str, None]] = {}
-    for v in summary["gates"]:
-        where.setdefault(clean(v["label"]), {})[point_of(v) or "nowhere"] = None
-    return [f"{label}: {_some(list(points), '; ')}" for label, points in where.items()]
+    """How each gate came out, where and by how much, the failed ones first: what the headline
+    speaks of."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for found, _ in _WORDS:
+        for v in summary["gates"]:
+            if v["verdict"] == found:
+                point = point_of(v) or "nowhere"
+                by = f" by {clean(v['attack'])}" if v["attack"] else ""
+                much = "" if v["value"] is None else f" ({against(v, 'value')}{by})"
+                where.setdefault((found, clean(v["label"])), []).append(point + much)
+    return [f"{f}: {label}: {_some(points, '; ')}" for (f, label), points in where.items()]
 
 
 def beyond(summary: Mapping[str, Any]) -> list[str]:
