@@ -50,6 +50,9 @@ class Dense:
         else:
             x = x.reshape(len(index), *x.shape[2:])
             x = x * message.scale if message.scale != 1.0 else x
+        if x.dtype != self.value.dtype:  # of somebody else's training; our own keep theirs
+            wide = torch.promote_types(x.dtype, self.value.dtype)
+            self.value, x = self.value.to(wide), x.to(wide)
         if self.sums:
             if alive is not self.alive:
                 self._settle()
