@@ -6,13 +6,15 @@ and every control then remember instead of guess, and all figures are too high.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.data.profile import holders
 from vflsec.data.source import Source
 
-__all__ = ["twins"]
+__all__ = ["telling", "twins"]
 
 SHARE = 0.01
 """Twins among the common rows from which on they are told."""
@@ -38,7 +40,7 @@ def twins(source: Source) -> tuple[int, int]:
     else:
         pairs = np.unique(np.stack([of, source.group[common]]), axis=1)
         found = int((np.bincount(pairs[0])[of] > 1).sum())
-    if found < max(2, SHARE * len(common)) or not any(_telling(p) for p in parts):
+    if found < max(2, SHARE * len(common)) or not any(telling(p) for p in parts):
         return 0, 0
     return found, len(common)
 
@@ -59,6 +61,8 @@ def _same(columns: list[NDArray[np.float64]], n: int) -> NDArray[np.int64]:
     return np.unique(mixed, return_inverse=True)[1].reshape(-1)
 
 
-def _telling(part: NDArray[np.float64]) -> bool:
-    """Whether one of its columns has more values than half the rows."""
-    return any(2 * len(np.unique(column)) > len(column) for column in part.T)
+def telling(part: NDArray[Any]) -> bool:
+    """Whether one of its columns (n, d) has as many values as half the rows, so that rows are not
+    equal by chance. It has as many where every row stands there twice.
+    """
+    return any(2 * len(np.unique(column)) >= len(column) for column in part.T)

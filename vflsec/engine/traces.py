@@ -22,6 +22,7 @@ from vflsec.measure.guesses import Source, freeze
 from vflsec.trace.apart import validate_apart
 from vflsec.trace.crossed import ledger
 from vflsec.trace.gaps import copies
+from vflsec.trace.known import granted
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Manifest
 from vflsec.trace.reader import Trace
@@ -66,14 +67,16 @@ def specs_for(
             raise check.fail("--together", "two different observers or more", "+".join(who))
     for who in [*((p,) for p in sorted(shared)), *map(tuple, together)]:
         sides = [[t.observer(p).info for p in who] for t in traces]
-        known = min(next((i.known for i in of if i.known), 0) for of in sides)
+        grants_of = [granted([t.observer(p) for p in who]) for t in traces]
+        known = min(0 if k is None else len(k) for k in grants_of)
         known = known if known_rows is None else min(known, known_rows)
         aux = min((_aux(t, who) for t in traces), default=0)
         peers = all(
             any(e.party not in who for m in of[0].moments for e in m.models) for of in sides
         )  # fmt: skip
         grants: dict[str, Any] = {
-            "adversary": who, "known_rows": known, "prior": all(of[0].prior for of in sides),
+            "adversary": who, "known_rows": known,
+            "prior": all(any(i.prior for i in of) for of in sides),
         }  # fmt: skip
         for name in names or registry.attacks.names():
             attack = registry.attacks.create(name)
@@ -129,6 +132,16 @@ def _unasked() -> list[str]:
     """What no finished training can be asked for, and why, in a sentence."""
     names = [n for n in registry.attacks.names() if _acts(registry.attacks.create(n))]
     return [f"not assessed: {', '.join(names)}, which {_ACTS}."] if names else []
+
+
+def _without(traces: Sequence[Trace], specs: Sequence[AttackSpec]) -> list[str]:
+    """Parties without labels that make no attack, and why, in a sentence."""
+    m = traces[0].manifest
+    who = {p for s in specs for p in s.adversary}
+    names = [p for p in m.names if p not in who and p != m.active]
+    return [
+        f"not assessed: what {', '.join(names)} can tell; not every trace holds what came there."
+    ] if names else []  # fmt: skip
 
 
 def _aux(trace: Trace, who: Sequence[str]) -> int:
@@ -191,7 +204,7 @@ def infer(
         crossed, unread = ledger(trace.crossed), sorted(trace.unread)
         sources.append(Source(trace.manifest, digest, (), trace.gaps, crossed, unread))
         trace.notes += [n for n in found.get("notes", ()) if n not in trace.notes]
-    notes = [*([] if attacks else _unasked()), *_both_ways(specs)]
+    notes = [*([] if attacks else _unasked()), *_both_ways(specs), *_without(traces, specs)]
     notes += [f"{t.folder.name}: {n}" for t in traces for n in dict.fromkeys(t.notes)]
     return freeze(out, sources, answers, notes)
 
@@ -216,7 +229,8 @@ def _one_system(traces: Sequence[Trace]) -> None:
         m = trace.manifest
         if m.classes == 1:
             raise ConfigError(
-                f"{trace.folder}: its label is a quantity; traces are audited for classes only."
+                f"{trace.folder}: its label is a quantity; traces are audited for classes only. "
+                "Cut it into classes, such as quarters of its values."
             )
         if (m.names, m.active, m.classes) != (first.names, first.active, first.classes):
             raise ConfigError(
@@ -282,7 +296,7 @@ def _answers(
     trace: Trace, asked: Sequence[Prepared], nonfinite: str, models: Mapping[str, Any] | None
 ) -> list[Answer]:
     out: list[Answer] = []
-    bench = Bench()
+    benches: dict[bytes, Bench] = {}
     parties = dict.fromkeys(p.spec.adversary for p in asked)
     phases = dict.fromkeys(m.phase for who in parties for m in trace.observer(who[0]).info.moments)
     for phase in phases:
@@ -293,13 +307,13 @@ def _answers(
                 and any(m.phase == phase for m in trace.observer(who[0]).info.moments)
             ]  # fmt: skip
             if here:
-                out += _of_party(trace, here, phase, bench, nonfinite, models)
+                out += _of_party(trace, here, phase, benches, nonfinite, models)
     return out
 
 
 def _of_party(
-    trace: Trace, here: Sequence[Prepared], phase: str, bench: Bench, nonfinite: str,
-    models: Mapping[str, Any] | None,
+    trace: Trace, here: Sequence[Prepared], phase: str, benches: dict[bytes, Bench],
+    nonfinite: str, models: Mapping[str, Any] | None,
 ) -> list[Answer]:  # fmt: skip
     """All attacks by one adversary after a phase; what it saw is let go of."""
     pairs = [(p.spec, p.attack) for p in here]
@@ -310,14 +324,18 @@ def _of_party(
             f"own columns of {', '.join(bare)} were not recorded, so the only control is the "
             "class majority: what those columns tell by themselves counts as leaked."
         )
-    for party in evidence.observers:
-        twins = evidence.twins(party)
-        if twins:
-            trace.notes.append(
-                f"{twins} rows have the very columns of a known row of {party}. If they are the "
-                "same samples under other ids, known rows are scored and the figures say too much."
+    who = here[0].spec.adversary
+    twins = len(evidence.twins(who))
+    if twins:
+        trace.notes.append(
+            f"{twins} rows have the very columns of a known row of {'+'.join(who)}. " + (
+                "If they are the same samples under other ids, known rows are scored."
+                if trace.manifest.adapter.name == OURS else
+                "They are taken for the same samples under other ids, and are neither guessed nor "
+                "scored."
             )
-    found = [a for p in here for a in _one(bench, evidence, p, trace.manifest.run.seed)]
+        )  # fmt: skip
+    found = [a for p in here for a in _one(benches, evidence, p, trace.manifest.run.seed)]
     return [_light(a) for a in found]
 
 
@@ -332,7 +350,20 @@ def _light(answer: Answer) -> Answer:
     return replace(answer, view=kept, controls=lambda: controls)
 
 
-def _one(bench: Bench, evidence: Evidence, p: Prepared, seed: int) -> list[Answer]:
+def _rows(view: View) -> bytes:
+    """A hash of the rows that an attack guesses and of those that it knows."""
+    known = [] if view.known is None else [view.known.rows]
+    made = hashlib.sha256()
+    for rows in (*(view.targets[s] for s in sorted(view.targets)), *known):
+        made.update(len(rows).to_bytes(8) + rows.numpy().tobytes())
+    return made.digest()
+
+
+def _one(benches: dict[bytes, Bench], evidence: Evidence, p: Prepared, seed: int) -> list[Answer]:
+    """One attack; attacks on the same rows share controls.
+
+    Which rows those are differs where messages of one kind came of other rows than of another.
+    """
     facts = evidence.observers[p.spec.adversary[0]].moment(evidence.phase).facts
     bare = View(
         p.spec.adversary, {}, {}, {}, {}, {},
@@ -345,4 +376,5 @@ def _one(bench: Bench, evidence: Evidence, p: Prepared, seed: int) -> list[Answe
         return [Answer(p, evidence.phase, bare, status="not-applicable", reason=str(refused))]
     if why:
         return [Answer(p, evidence.phase, view, status=status, reason=why)]
+    bench = benches.setdefault(_rows(view), Bench())
     return [a for found in bench.attack(p, [view], [seed], evidence.phase) for a in found]

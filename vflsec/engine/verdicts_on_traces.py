@@ -147,6 +147,7 @@ def _cell(
     y[truth.rows] = truth.values
     _same_rows(source, y, run.seed, notes)
     train = frozen.labelled[i]
+    train = train if (y[train] >= 0).any() else truth.rows  # of predictions alone, say
     sets = {"labelled": torch.from_numpy(train[y[train] >= 0])}
     task = Task(
         run.dataset, m.names, {}, {}, {}, torch.from_numpy(y), classes, sets, sets["labelled"]

@@ -284,11 +284,15 @@ class _Ask:
         return self.bench.controls(self.of, self.views, self.seeds, self.r)
 
 
-def _labelled(view: View) -> int:
-    """How many labelled training rows there are: those to guess and those that were granted."""
+def _labelled(of: Prepared, view: View) -> int:
+    """How many labelled rows there are: those to guess and those that were granted.
+
+    Of training, where the attack answers for it; of a trace all may be rows that were predicted.
+    """
+    splits = ("train",) if "train" in of.attack.splits else view.targets
     granted = 0 if view.known is None else len(view.known)
     granted += 0 if not view.aux else len(next(iter(view.aux.values()))[0])
-    return len(view.targets["train"]) + granted
+    return sum(len(view.targets[s]) for s in splits) + granted
 
 
 def _unseen(of: Prepared, view: View) -> str:
@@ -307,7 +311,7 @@ def _refusal(of: Prepared, view: View, phase: str) -> tuple[str, str]:
     if why:
         return "not-observable", f"{of.spec.name} needs {why} in phase {phase!r}."
     # the plan has asked too, unless these facts were not known yet
-    why = exhausted(of.spec, _labelled(view)) or of.attack.pointless(view.facts)
+    why = exhausted(of.spec, _labelled(of, view)) or of.attack.pointless(view.facts)
     return ("not-applicable", str(why)) if why else ("", "")
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.trace.manifest import ObserverInfo
+from vflsec.trace.manifest import Have, Moment, ObserverInfo
+from vflsec.trace.seal import have_of, note
 
 if TYPE_CHECKING:
     from vflsec.trace.message import Recorded
 
-__all__ = ["NotFinite", "Prints", "Unanswered", "Unread", "copies", "not_whole"]
+__all__ = ["Late", "NotFinite", "Prints", "Unanswered", "Unread", "copies", "miscounted",
+           "not_whole"]  # fmt: skip
 
 _OF_ROWS = ("embedding", "gradient", "prediction", "state")
 _OPEN = 64  # batches that may wait for their gradients at a time
@@ -47,6 +49,61 @@ def not_whole(info: ObserverInfo, status: str) -> list[str]:
         for phase, kinds in some.items() if kinds
     ]  # fmt: skip
     return found or ["nothing says that all that passed was recorded"]
+
+
+def miscounted(declared: Iterable[Have], there: Iterable[Have]) -> list[str]:
+    """Where messages that are there are not as many as an observer's description says.
+
+    Args:
+        declared: by the description; of what passed and was not recorded nothing is there.
+        there: as counted.
+    """
+
+    def by(have: Iterable[Have]) -> dict[tuple[str, ...], int]:
+        return {
+            (h.kind, h.sender, h.receiver, h.phase): h.messages for h in have if h.epochs != "none"
+        }
+
+    said, found = by(declared), by(there)
+    return [
+        f"{k[0]} from {k[1]} to {k[2]} in {k[3]}: declared {said.get(k, 0)} messages, "
+        f"{found.get(k, 0)} are there"
+        for k in {**said, **found} if said.get(k, 0) != found.get(k, 0)
+    ]  # fmt: skip
+
+
+class Late:
+    """Messages of a phase after the moment at which attacks look, where no other moment follows.
+
+    Args:
+        info: of the observer.
+        moment: at which attacks look.
+    """
+
+    def __init__(self, info: ObserverInfo, moment: Moment) -> None:
+        self.moment, self.last = moment, moment is info.moments[-1]
+        self.seen: dict[tuple[str, ...], dict[str, Any]] = {}
+        self.late = 0
+        self.have = info.have
+
+    def over(self, i: int) -> bool:
+        """Whether nothing is left to be read when the message number `i` comes."""
+        return i >= self.moment.messages and not self.last
+
+    def add(self, i: int, found: Recorded) -> bool:
+        """Count a message; whether attacks look at it."""
+        note(self.seen, found.fields)
+        self.late += i >= self.moment.messages and found.fields["phase"] == self.moment.phase
+        return i < self.moment.messages
+
+    def clauses(self, *, sealed: bool) -> list[str]:
+        """What of it no attack looked at, and what is not as declared, a clause each."""
+        phase = self.moment.phase
+        late = [
+            f"{self.late} messages of phase {phase!r} came after the moment at which attacks look"
+        ] if self.late else []  # fmt: skip
+        odd = miscounted(self.have, have_of(self.seen, ())) if sealed and self.last else []
+        return [*late, *odd]
 
 
 class Unread:

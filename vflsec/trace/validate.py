@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vflsec.trace.gaps import miscounted
 from vflsec.trace.limits import Limits
 from vflsec.trace.reader import Trace
 from vflsec.trace.seal import have_of, note
@@ -87,14 +88,8 @@ def _last(kinds: dict[tuple[str, Any, Any], set[tuple[str, str]]]) -> Any:
 def _agrees(trace: Trace, name: str, seen: dict[Any, dict[str, Any]], declared: Any) -> None:
     if not trace.sealed:
         return
-    counted = {(h.kind, h.sender, h.receiver, h.phase): h.messages for h in have_of(seen, [])}
-    for h in declared:
-        key = (h.kind, h.sender, h.receiver, h.phase)
-        if h.epochs != "none" and counted.get(key, 0) != h.messages:
-            trace.notes.append(
-                f"{name}: {h.kind} from {h.sender} to {h.receiver} in {h.phase}: declared "
-                f"{h.messages} messages, {counted.get(key, 0)} are there."
-            )
+    found = miscounted(declared, have_of(seen, []))
+    trace.notes += [f"{name}: {clause}." for clause in found]
 
 
 def info(folder: str | Path, limits: Limits | None = None) -> dict[str, Any]:

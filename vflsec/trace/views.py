@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +16,8 @@ from vflsec.errors import ThreatModelError, TraceError
 from vflsec.message import Message
 from vflsec.trace.aligned import Sent
 from vflsec.trace.crossed import Crossed
-from vflsec.trace.gaps import Prints, Unanswered, Unread, not_whole
+from vflsec.trace.gaps import Late, Prints, Unanswered, Unread, not_whole
+from vflsec.trace.known import granted, same_samples
 from vflsec.trace.manifest import Moment
 from vflsec.trace.observer import Observer
 from vflsec.trace.passes import Steps, numbered
@@ -70,9 +70,12 @@ def recorded(
         unread, sent = Unread(name, moment.phase), Sent(name, moment.phase)
         unanswered = Unanswered(name, moment.phase, trace.manifest.rows)
         prints, crossed, steps = Prints(name), Crossed(), Steps()
+        late = Late(observer.info, moment)
         for i, found in enumerate(observer.messages(nonfinite)):
-            if i >= moment.messages:
+            if late.over(i):
                 break
+            if not late.add(i, found):
+                continue
             message = found.message()
             crossed.add(found.fields)
             unread.add(found, message is not None)
@@ -88,6 +91,7 @@ def recorded(
                 timed = found.fields["step"] is not None
                 recorder.add(message if timed else steps.timed(message), None, ways, timed=timed)
         trace.lack(name, [*not_whole(observer.info, trace.manifest.status), *unread.clauses()])
+        trace.lack(name, late.clauses(sealed=trace.sealed))
         trace.lack(name, [] if ours else [*sent.clauses(own.get(name)), *unanswered.clauses()])
         trace.prints[name], trace.crossed = prints, crossed.merge(trace.crossed)
     return recorder
@@ -174,7 +178,13 @@ class Evidence:
             }
             for spec, attack in attacks
         }
-        self._known = {p: o.known() for p, o in self.observers.items()}
+        self._answers = {
+            spec.key for spec, attack in attacks
+            if any(n.kind == "prediction" for n in as_needs(attack.needs))
+        }  # fmt: skip
+        whos = dict.fromkeys(spec.adversary for spec, _ in attacks)
+        self._known = {who: granted([self.observers[p] for p in who]) for who in whos}
+        self._twins: dict[tuple[str, ...], Tensor] = {}
         self._tables: dict[tuple[str, ...], dict[Key, Table]] = {}
         self._models: dict[tuple[str, str, str], nn.Module] = {}
         self._updates: dict[str, list[Update]] = {}
@@ -197,14 +207,15 @@ class Evidence:
         return {k: m for k, m in found.items() if m is not None}
 
     def known(self, spec: AttackSpec) -> Known | None:
-        """The granted labelled rows of `spec`: the first of what the trace grants.
+        """The granted labelled rows of `spec`: the first of what the trace grants its parties.
 
         Raises:
             ThreatModelError: it grants fewer.
+            TraceError: two of its parties were granted different labels of a row.
         """
         if not spec.known_rows:
             return None
-        found = next((k for p in spec.adversary if (k := self._known[p]) is not None), None)
+        found = self._known[spec.adversary]
         if found is None or len(found) < spec.known_rows:
             there = 0 if found is None else len(found)
             raise ThreatModelError(
@@ -213,16 +224,13 @@ class Evidence:
             )
         return Known(found.rows[: spec.known_rows], found.labels[: spec.known_rows])
 
-    def twins(self, party: str) -> int:
-        """How many other rows have, number for number, the own columns of a known row."""
-        held, known = self._own[party], self._known[party]
-        if held is None or known is None:
-            return 0
-        x, there = held[0].flatten(1).numpy(), held[1].numpy()
-        granted = known.rows.numpy()
-        of = {x[i].tobytes() for i in granted if there[i]}
-        mine = set(granted.tolist())
-        return sum(x[i].tobytes() in of for i in np.nonzero(there)[0].tolist() if i not in mine)
+    def twins(self, who: tuple[str, ...]) -> Tensor:
+        """Ids of rows that have the very columns of a known row of `who`; of strangers' traces they
+        are no rows to guess.
+        """
+        if who not in self._twins:
+            self._twins[who] = same_samples(self._own, who, self._known[who])
+        return self._twins[who]
 
     def _aux(self, spec: AttackSpec) -> dict[str, tuple[Tensor, Tensor]] | None:
         if not spec.aux_rows:
@@ -250,6 +258,18 @@ class Evidence:
             if rows is not None:
                 return rows
         return None
+
+    def _tested(self, spec: AttackSpec, tables: Mapping[Key, Table], none: Tensor) -> Tensor:
+        """Rows that were evaluated only; for an attack that reads answers those that got one.
+
+        Of somebody else's training answers may come of rows that were trained on, of rows of which
+        nothing else was recorded, and of some of those that were evaluated.
+        """
+        if spec.key in self._answers and self.trace.manifest.adapter.name != OURS:
+            found = tables.get(("received", "prediction", "last", spec.adversary[0]))
+            return none if found is None else found.rows[found.rows >= 0].unique()
+        rows = self._targets(spec, "test")
+        return none if rows is None else rows
 
     def _seen(self, tables: Mapping[Key, Table]) -> Tensor:
         """Rows whose messages passed, ascending: what can be guessed if the trace names none."""
@@ -319,14 +339,19 @@ class Evidence:
         if labelled is None:
             labelled = self._seen(tables)
         labelled = labelled[self._whole(spec, labelled, tables)]
+        test = self._tested(spec, tables, labelled[:0])
+        told = [] if known is None else [known.rows]
+        told += [] if aux is None else [next(iter(aux.values()))[0]]
+        ours = self.trace.manifest.adapter.name == OURS  # of which views are those of a live run
+        if not ours:
+            told += [] if known is None else [self.twins(mine)]
+            test = test[~torch.isin(test, torch.cat([*told, test[:0]]))]
+            told.append(test)
+        labelled = labelled[~torch.isin(labelled, torch.cat([*told, labelled[:0]]))]
         if known is not None:
-            labelled = labelled[~torch.isin(labelled, known.rows)]
             some = self._whole(spec, known.rows, tables)
             if not bool(some.all()):
                 known = Known(known.rows[some], known.labels[some])
-        if aux is not None:
-            labelled = labelled[~torch.isin(labelled, next(iter(aux.values()))[0])]
-        test = self._targets(spec, "test")
         models = {p: self._parts(p, p) for p in mine}
         others = tuple(
             p for p in self.trace.manifest.names
@@ -344,7 +369,7 @@ class Evidence:
         if spec.aux_rows or spec.peer_model:
             schema |= {p: layouts[p].as_schema() for p in others if p in layouts}
         moment = self.observers[mine[0]].moment(self.phase)
-        prior = self.observers[mine[0]].info.prior
+        prior = next((s for p in mine if (s := self.observers[p].info.prior)), None)
         return View(
             adversary=mine,
             columns=MappingProxyType(columns),
@@ -353,9 +378,7 @@ class Evidence:
             tables=MappingProxyType(tables),
             models=MappingProxyType(models),
             facts=moment.facts.facts(self.trace.manifest, self.phase),
-            targets=MappingProxyType(
-                {"train": labelled, "test": labelled[:0] if test is None else test}
-            ),
+            targets=MappingProxyType({"train": labelled, "test": test}),
             known=known,
             prior=torch.tensor(prior, dtype=torch.float64) if spec.prior and prior else None,
             updates=MappingProxyType(self._steps(mine)),
