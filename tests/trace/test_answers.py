@@ -1,0 +1,186 @@
+"""Which rows of a trace are guessed: those that an answer came of, and never a known one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vflsec
+from vflsec.engine.traces import infer, score
+from vflsec.errors import TraceError
+from vflsec.measure.guesses import thaw
+from vflsec.trace.join import join
+from vflsec.trace.record import Recording
+from vflsec.trace.truth import write_truth
+
+N, SEEN, D = 160, 100, 3
+Y = np.arange(N) % 5 % 2
+G = torch.Generator().manual_seed(3)
+X = torch.randn(N, 2, generator=G)
+HALVES = [np.nonzero(Y[:SEEN] == c)[0][:10] for c in (0, 1)]
+KNOWN = np.concatenate(HALVES)
+
+
+def noise(rec: Recording, *, more: int = SEEN, model: bool = True) -> nn.Linear:
+    """Two epochs over the first 100 rows, whose gradients tell nothing; `more` get none."""
+    bottom = nn.Linear(2, D)
+    if model:
+        rec.model(bottom, bottom.state_dict())
+    for _ in range(2):
+        for rows in torch.randperm(SEEN, generator=G).split(25):
+            rec.cut(bottom(X[rows]), rows).backward(torch.randn(25, D, generator=G))
+        if more > SEEN:
+            rec.cut(bottom(X[SEEN:more]), torch.arange(SEEN, more))
+    return bottom
+
+
+def answer(rec: Recording, rows: Tensor, phase: str = "predict") -> None:
+    told = torch.from_numpy(Y)[rows].float() * 0.6 + 0.2
+    rec.tell("prediction", torch.stack([1 - told, told], 1), rows, sent=False, phase=phase)
+
+
+def new_rows(rec: Recording) -> None:
+    noise(rec)
+    answer(rec, torch.arange(SEEN, N))
+
+
+def some_of_the_evaluated(rec: Recording) -> None:
+    bottom = noise(rec)
+    with torch.no_grad():
+        rec.cut(bottom(X[SEEN:]), torch.arange(SEEN, N))
+    answer(rec, torch.arange(SEEN, SEEN + 30))
+
+
+def trained_rows(rec: Recording) -> None:
+    noise(rec)
+    answer(rec, torch.arange(SEEN), "train")
+
+
+def nothing_else(rec: Recording) -> None:
+    answer(rec, torch.arange(SEEN, N))
+
+
+def recorded(folder: Path, loop: Callable[[Recording], Any], known: Any = KNOWN) -> Any:
+    with vflsec.record(
+        folder / "t", party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
+        known=(known, Y[known]), prior=(0.6, 0.4), columns=X, grad_scale=1,
+    ) as rec:  # fmt: skip
+        loop(rec)
+    write_truth(folder / "y", np.arange(N), Y)
+    names = ("cluster", "direction", "joint_completion", "model_completion", "output", "spectral")
+    infer([folder / "t"], folder / "g", attacks=names, trusted=True)
+    return score(folder / "g", [folder / "y"], folder / "o").results.query("metric == 'auc'")
+
+
+@pytest.mark.parametrize(
+    ("loop", "rows"),
+    [(new_rows, 60), (some_of_the_evaluated, 30), (trained_rows, 80), (nothing_else, 60)],
+)
+def test_every_row_of_which_an_answer_came_is_guessed(
+    loop: Callable[[Recording], None], rows: int, tmp_path: Path
+) -> None:
+    """Answers that are the labels: nothing was scored, or there was no verdict at all."""
+    (found,) = recorded(tmp_path, loop).query("attack == 'output'").to_dict("records")
+    assert found["value"] == 1.0
+    assert found["n"] == rows
+
+
+def test_known_rows_among_those_that_were_evaluated_are_not_scored(tmp_path: Path) -> None:
+    """The guesses of such a trace could not be read, since they held a row twice."""
+
+    def loop(rec: Recording) -> None:
+        bottom = noise(rec)
+        with torch.no_grad():
+            rec.cut(bottom(X[SEEN:]), torch.arange(SEEN, N))
+        answer(rec, torch.arange(SEEN, N))
+
+    known = np.concatenate([KNOWN, np.arange(SEEN, SEEN + 25)])
+    found = recorded(tmp_path, loop, known)
+    assert set(found[found["split"] == "test"]["n"]) == {35}
+    assert set(found[found["split"] == "train"]["n"]) == {80}
+    assert {"output", "model_completion"} <= set(found[found["split"] == "test"]["attack"])
+
+
+def test_attacks_on_other_rows_have_controls_of_their_own(tmp_path: Path) -> None:
+    """Rows that never got a gradient, beside columns and a model: there was no verdict."""
+    found = recorded(tmp_path, lambda rec: noise(rec, more=N)).set_index("attack")
+    assert found.loc["direction", "n"] == 80
+    assert found.loc["model_completion", "n"] == 140
+
+
+PARTIES = {"lab": "active", "bank": "passive", "shop": "passive"}
+
+
+def side(folder: Path, party: str, known: Any, labels: Any) -> Path:
+    with vflsec.record(
+        folder / party, party=party, role="passive", peer="lab", parties=PARTIES, rows=N, classes=2,
+        loss_reduction="sum", known=(known, labels), grad_scale=1,
+        prior=(0.6, 0.4) if party == "shop" else None,
+    ) as rec:  # fmt: skip
+        noise(rec, model=False)
+    return folder / party
+
+
+def test_parties_together_know_what_each_was_granted(tmp_path: Path) -> None:
+    """They had the rows of the first alone; those of the second were scored."""
+    rows = {"bank": np.arange(4), "shop": np.arange(2, 40)}
+    both = join([side(tmp_path, p, k, Y[k]) for p, k in rows.items()], tmp_path / "j")
+    infer([both], tmp_path / "g", attacks=("direction",), together=[("bank", "shop")], trusted=True)
+    write_truth(tmp_path / "y", np.arange(N), Y)
+    found = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o").results
+    n = found.query("metric == 'auc'").set_index("adversary")["n"]
+    assert n.to_dict() == {"bank": 96, "shop": 62, "bank+shop": 60}
+    (of,) = thaw(tmp_path / "g").answers
+    (together,) = [a.of.spec for a in of if len(a.of.spec.adversary) == 2]
+    assert together.known_rows == 40
+    assert together.prior
+
+
+def test_labels_that_two_parties_were_granted_must_agree(tmp_path: Path) -> None:
+    """Rows in another order, or of another run, in one of the traces that were joined."""
+    rows = np.arange(20)
+    sides = [side(tmp_path, "bank", rows, Y[rows]), side(tmp_path, "shop", rows, Y[rows + 1])]
+    both = join(sides, tmp_path / "j")
+    with pytest.raises(TraceError, match="bank and shop were granted different labels of 16 rows"):
+        infer([both], tmp_path / "g", together=[("bank", "shop")], trusted=True)
+
+
+def test_a_party_whose_view_is_not_there_is_named(tmp_path: Path) -> None:
+    trace = side(tmp_path, "bank", KNOWN, Y[KNOWN])
+    notes = thaw(infer([trace], tmp_path / "g", attacks=("direction",), trusted=True)).notes
+    assert [n for n in notes if n.startswith("not assessed: what shop can tell")]
+
+
+@pytest.mark.parametrize("plant", ["twins", "few values"])
+def test_known_samples_under_other_ids_are_neither_guessed_nor_scored(
+    plant: str, tmp_path: Path
+) -> None:
+    """Controls remembered them: a leak of AUC 0.96 had an advantage of 0.03 over them."""
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(N, 2, generator=g), np.random.default_rng(0).integers(0, 2, N)
+    known, twins = np.arange(60), np.arange(60, 120)
+    x, y[twins] = (x > 0).float() if plant == "few values" else x, y[known]
+    if plant == "twins":
+        x[twins] = x[known]
+    with vflsec.record(
+        tmp_path / "t", party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
+        known=(known, y[known]), prior=(0.5, 0.5), columns=x, grad_scale=1,
+    ) as rec:  # fmt: skip
+        z = rec.cut(x.clone().requires_grad_() * 1, range(N))
+        told = (1 - 2.0 * torch.from_numpy(y)).unsqueeze(1)
+        z.backward(told + 1.2 * torch.randn(N, 2, generator=g))
+    write_truth(tmp_path / "y", np.arange(N), y)
+    infer([tmp_path / "t"], tmp_path / "g", attacks=("direction",), trusted=True)
+    said = [n for n in thaw(tmp_path / "g").notes if "60 rows have the very columns of a" in n]
+    result = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o").results
+    (found,) = result.query("metric == 'auc'").to_dict("records")
+    assert len(said) == (plant == "twins")
+    assert found["n"] == (40 if plant == "twins" else 100)
+    assert found["value"] > 0.9
+    assert found["advantage"] > 0.25
