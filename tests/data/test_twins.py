@@ -37,7 +37,7 @@ def table(copies: int, values: int = 0, parties: int = 2, missing: bool = False)
     return Source("drawn", made, "p0", y, ("no", "yes"))
 
 
-@pytest.mark.parametrize(("copies", "found"), [(0, 0), (1, 0), (2, 4), (20, 40)])
+@pytest.mark.parametrize(("copies", "found"), [(0, 0), (1, 0), (2, 4), (20, 40), (200, 400)])
 def test_equal_rows_are_counted_from_one_in_a_hundred_on(copies: int, found: int) -> None:
     assert twins(table(copies)) == ((found, N) if found else (0, 0))
 
