@@ -6,15 +6,14 @@ and every control then remember instead of guess, and all figures are too high.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.data.profile import holders
 from vflsec.data.source import Source
+from vflsec.telling import telling
 
-__all__ = ["telling", "twins"]
+__all__ = ["twins"]
 
 SHARE = 0.01
 """Twins among the common rows from which on they are told."""
@@ -59,10 +58,3 @@ def _same(columns: list[NDArray[np.float64]], n: int) -> NDArray[np.int64]:
         mixed = (mixed ^ bits) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
     return np.unique(mixed, return_inverse=True)[1].reshape(-1)
-
-
-def telling(part: NDArray[Any]) -> bool:
-    """Whether one of its columns (n, d) has as many values as half the rows, so that rows are not
-    equal by chance. It has as many where every row stands there twice.
-    """
-    return any(2 * len(np.unique(column)) >= len(column) for column in part.T)

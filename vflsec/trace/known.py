@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from vflsec.data.twins import telling
 from vflsec.errors import TraceError
+from vflsec.telling import telling
 from vflsec.trace.observer import Observer
 from vflsec.view import Known
 
