@@ -60,7 +60,7 @@ class Lea(Attack):
     """
 
     restarts: int = 8
-    needs = frozenset({"gradient:first"})
+    needs = frozenset({"gradient:first", "gradient:scaled"})
     seconds: ClassVar[float] = 0.02
 
     def __post_init__(self) -> None:
@@ -94,16 +94,21 @@ class Lea(Attack):
         why = self.declines(view)
         if why:
             raise ThreatModelError(why)
-        found, classes = points(view, "gradient", "first"), view.facts.classes
-        x = nn.functional.normalize(found.x, dim=1)
-        made = k_means(x, classes, rng, restarts=self.restarts)
+        classes = view.facts.classes
+        tried = []
+        for form in ("first", "scaled"):
+            found = points(view, "gradient", form)
+            x = nn.functional.normalize(found.x, dim=1)
+            made = k_means(x, classes, rng, restarts=self.restarts)
+            tried.append((made.spread, form, found, x, made))
+        _, form, found, x, made = min(tried, key=lambda of: of[0])
         worth = _worth(view, found, made.member)
         of_class = assign(worth)
         rest = Points(found.rows, -made.distances(x)[:, of_class])
         if view.known is not None:
             rest = rest.without(view.known.rows)
         sizes = torch.bincount(made.member, minlength=classes).tolist()
-        return Guess(self.target, rest.rows, rest.x, notes={"cluster_sizes": sizes})
+        return Guess(self.target, rest.rows, rest.x, notes={"cluster_sizes": sizes, "form": form})
 
 
 def _worth(view: View, found: Points, member: Tensor) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from vflsec.exchanges import EXCHANGES, Step, after, beside
 from vflsec.ledger import Ledger
 from vflsec.message import Message
 from vflsec.nn.chain import noted
+from vflsec.steps import Spread
 from vflsec.stores import All, Centred, Dense
 from vflsec.view import Need, Table, Update, side_by_side
 
@@ -74,6 +75,7 @@ class Recorder:
         self._steps: dict[tuple[str, ...], Step] = {}
         self.observed: dict[str, set[str]] = {}
         self._updates: dict[tuple[str, str], list[tuple[Update, Tensor | None]]] = {}
+        self._spread: dict[tuple[str, str], Spread] = {}
         for party, way, kind, form in sorted(self.wanted):
             if way == "own":
                 self.observed.setdefault(party, set()).add(form)
@@ -166,8 +168,11 @@ class Recorder:
         self, party: str, phase: str, epoch: int, step: int, rows: Tensor,
         gradients: Mapping[str, Tensor], weights: Mapping[str, Tensor], alive: Tensor | None,
     ) -> None:  # fmt: skip
-        """Keep an own optimisation step of an observed party: first epoch only unless all."""
-        if epoch > 0 and self.observed[party] == {"first"}:
+        """Keep an own optimisation step of an observed party, if some form has its epoch."""
+        held = [v[0] for of in (gradients, weights) for v in of.values()]
+        spread = self._spread.setdefault((phase, party), Spread()).takes(epoch, step, held)
+        forms = self.observed[party]
+        if epoch > 0 and "all" not in forms and not (spread and "spread" in forms):
             return
         update = Update(
             epoch, step, rows,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from vflsec.errors import ThreatModelError
 
-__all__ = ["FORMS", "GRANTS", "Need", "as_needs"]
+__all__ = ["FORMS", "GRANTS", "STEPS", "Need", "as_needs"]
 
 FORMS = ("mean", "scaled", "centred", "first", "last", "all")
+STEPS = ("first", "spread", "all")
 GRANTS = ("known_rows", "prior", "aux_rows", "peer_model")
 
 
@@ -27,6 +28,8 @@ class Need:
     asks for what comes again for rows of a step too, under whatever name: beside the first, for an
     attack that takes payloads of any width, and each by itself
     (:meth:`vflsec.view.View.exchanges`); gradients stand beside each other in every form.
+    Of ``parameter_gradient`` the ``first`` epoch is kept, ``all``, or a ``spread`` of bounded size
+    (:class:`vflsec.steps.Spread`).
     """
 
     what: str
@@ -40,9 +43,10 @@ class Need:
             ThreatModelError: there is no such form.
         """
         what, _, form = text.partition(":")
-        if form and form.removesuffix("+") not in FORMS:
+        forms = STEPS if what == "parameter_gradient" else FORMS
+        if form and form.removesuffix("+" if forms is FORMS else "") not in forms:
             raise ThreatModelError(
-                f"need {text!r}: form must be one of {', '.join(FORMS)}, got {form!r}."
+                f"need {text!r}: form must be one of {', '.join(forms)}, got {form!r}."
             )
         return cls(what, form)
 

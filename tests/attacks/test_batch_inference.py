@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -166,12 +167,12 @@ def test_steps_are_recorded_with_their_batches_only_where_asked() -> None:
                     "aggregation": "sum"}
     )  # fmt: skip
     key = Recorder.wants(PARTY, as_needs(bli().needs)[0])
-    assert key == (PARTY, "own", "parameter_gradient", "first")
+    assert key == (PARTY, "own", "parameter_gradient", "spread")
     run = train(algorithm, small_stack([0, 1]), [0, 1], wanted=[key])
     updates = run.fed.channel.recorder.updates(1, [PARTY], "train")[PARTY]
     task = run.fed.stack.tasks[1]
-    assert [u.epoch for u in updates] == [0, 0, 0]
-    seen = torch.cat([u.rows for u in updates]).sort().values
+    assert [u.epoch for u in updates] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    seen = torch.cat([u.rows for u in updates[:3]]).sort().values
     assert torch.equal(seen, task.sets["labelled"])
     first = run.initial[PARTY]
     assert torch.equal(updates[0].weights["bottom.1.weight"], first["1.weight"][1])
@@ -217,3 +218,140 @@ def test_fewer_equations_than_unknowns_are_never_determined() -> None:
     eye = torch.eye(8, dtype=torch.float64)
     assert System(eye, eye[0], zero_sum_basis(3), logits, 1.0, 8).determined
     assert not System(eye, eye[0], zero_sum_basis(3), logits, 1.0, 7).determined
+
+
+def epochs_of(
+    batch: int,
+    loud: Sequence[float],
+    columns: int = 8,
+    rows: int = 300,
+    *,
+    hidden: int = 0,
+    classes: int = 2,
+    jitter: float = 0.02,
+    drawn: bool = True,
+) -> tuple[View, Tensor]:
+    """Steps of as many epochs as `loud`, which is how large the noise of each row's gradient is.
+
+    Batches are `drawn` anew; own weights and the peer's logits move a little from step to step.
+    """
+    y = torch.arange(rows) % classes
+    y = y[torch.randperm(rows, generator=rng(1))]
+    x = torch.randn(rows, columns, generator=rng(2), dtype=torch.float64)
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [nn.Linear(columns, hidden or classes)]
+    if hidden:
+        layers += [nn.Tanh(), nn.Linear(hidden, classes)]
+    bottom = nn.Sequential(*layers).double()
+    peer = torch.randn(rows, classes, generator=rng(3), dtype=torch.float64)
+    g, updates = rng(5), []
+    for epoch, scale in enumerate(loud):
+        order = torch.randperm(rows, generator=g) if drawn else torch.arange(rows)
+        for at in order.split(batch):
+            with torch.no_grad():
+                for w in bottom.parameters():
+                    w += jitter * torch.randn(w.shape, generator=g, dtype=w.dtype)
+                peer += jitter * torch.randn(peer.shape, generator=g, dtype=peer.dtype)
+            z = bottom(x[at])
+            told = (z + peer[at]).softmax(1) - nn.functional.one_hot(y[at], classes)
+            told = told.detach() + scale * torch.randn(z.shape, generator=g, dtype=z.dtype)
+            found = torch.autograd.grad(z, list(bottom.parameters()), told / len(at))
+            named = [(f"bottom.{k}", p) for k, p in bottom.named_parameters()]
+            updates.append(
+                Update(
+                    epoch, len(updates), at,
+                    {k: s for (k, _), s in zip(named, found)},
+                    {k: p.detach().clone() for k, p in named},
+                )
+            )  # fmt: skip
+    view = make_view(y, columns=x, bottom=bottom, batch=batch)
+    return replace(view, updates=MappingProxyType({PARTY: updates})), y
+
+
+def first_epochs(view: View, epochs: int) -> View:
+    kept = [u for u in view.updates[PARTY] if u.epoch < epochs]
+    return replace(view, updates=MappingProxyType({PARTY: kept}))
+
+
+def test_equations_of_ten_epochs_determine_what_those_of_one_do_not() -> None:
+    """A linear layer of 9 parameters a class, batches of 48, no noise."""
+    view, y = epochs_of(48, [0.0] * 10)
+    assert measure(bli().infer(first_epochs(view, 1), rng()), y) < 0.75
+    guess = bli().infer(view, rng())
+    assert measure(guess, y) > 0.92
+    assert guess.notes == {"batches": 9 * 7, "closed_form": 0, "epochs": 9}
+
+
+@pytest.mark.parametrize(("loud", "most", "least"), [(1.0, 0.8, 0.9), (3.0, 0.62, 0.7)])
+def test_noise_that_is_drawn_anew_averages_out(loud: float, most: float, least: float) -> None:
+    view, y = epochs_of(30, [loud] * 10, hidden=32)
+    assert measure(bli().infer(first_epochs(view, 1), rng()), y) < most
+    assert measure(bli().infer(view, rng()), y) > least
+
+
+@pytest.mark.parametrize("quiet", [0, 3])
+@pytest.mark.parametrize("hidden", [0, 32])
+def test_an_epoch_without_noise_is_heard_among_loud_ones(quiet: int, hidden: int) -> None:
+    """Solved rows stand; of what is not determined, a loud epoch takes next to nothing."""
+    loud = [20.0] * 6
+    loud[quiet] = 0.0
+    view, y = epochs_of(30, loud, hidden=hidden)
+    only = [replace(u, epoch=0) for u in view.updates[PARTY] if u.epoch == quiet]
+    alone = bli().infer(replace(view, updates=MappingProxyType({PARTY: only})), rng())
+    assert measure(bli().infer(view, rng()), y) > measure(alone, y) - 0.03
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e6])
+def test_a_factor_of_all_epochs_hides_no_label(factor: float) -> None:
+    view, y = epochs_of(48, [0.0] * 10)
+    updates = [
+        replace(u, gradients={k: factor * g for k, g in u.gradients.items()})
+        for u in view.updates[PARTY]
+    ]
+    other = replace(view, updates=MappingProxyType({PARTY: updates}))
+    assert measure(bli().infer(other, rng()), y) > 0.92
+
+
+@pytest.mark.parametrize("hidden", [0, 32])
+def test_ten_epochs_of_noise_say_nothing(hidden: int) -> None:
+    view, y = epochs_of(30, [1e6] * 10, rows=900, hidden=hidden)
+    assert abs(measure(bli().infer(view, rng()), y) - 0.5) < 4 * 0.5774 / 900**0.5
+    still, y = epochs_of(30, [0.0] * 10, rows=900, hidden=hidden)
+    other = y[torch.randperm(900, generator=rng(8))]
+    assert abs(measure(bli().infer(still, rng()), other) - 0.5) < 4 * 0.5774 / 900**0.5
+
+
+def test_ten_classes_and_a_smaller_last_batch() -> None:
+    view, y = epochs_of(64, [0.0] * 10, columns=32, classes=10)
+    first = bli(method="closed").infer(first_epochs(view, 1), rng())
+    guess = bli().infer(view, rng())
+    assert measure(guess, y, "accuracy") > max(0.95, measure(first, y, "accuracy"))
+
+
+def test_of_several_epochs_too_the_last_stage_counts() -> None:
+    view, y = epochs_of(30, [0.0] * 4, hidden=32)
+    steps = view.updates[PARTY]
+    flipped = [
+        replace(u, gradients={k: -g for k, g in u.gradients.items()}) for u in steps
+    ]  # of the other class, for two classes
+    twice = replace(view, updates=MappingProxyType({PARTY: [*flipped, *steps]}))
+    once, guess = bli().infer(view, rng()), bli().infer(twice, rng())
+    assert np.array_equal(guess.rows, once.rows)
+    assert guess.scores == pytest.approx(once.scores)
+    assert measure(guess, y) > 0.99
+
+
+def test_rows_that_come_twice_are_guessed_once() -> None:
+    """In an epoch, and in a batch."""
+    view, y = epochs_of(30, [0.0] * 4, hidden=32)
+    steps = list(view.updates[PARTY])
+    again = [replace(u, step=u.step + 1000) for u in steps if u.epoch == 1]
+    at = steps.index(next(u for u in steps if u.epoch == 2))
+    late = [replace(u, step=u.step + 2000) for u in steps[at:]]
+    doubled = replace(
+        steps[0], epoch=3, step=9999, rows=steps[0].rows.repeat(2)
+    )  # its gradient is the mean over its rows, twice each
+    twice = [*steps[:at], *again, *late, doubled]
+    guess = bli().infer(replace(view, updates=MappingProxyType({PARTY: twice})), rng())
+    assert guess.rows.tolist() == list(range(300))
+    assert measure(guess, y) > 0.99
