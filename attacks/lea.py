@@ -1,15 +1,18 @@
-"""Label enumeration: clusters of the first gradients, and the map to classes that fits best.
+"""Label enumeration: clusters of gradients, and the map to classes that fits best.
 
 Gradients of the first epoch are alike for rows of one class, for the joint model predicts nearly
-the same for all: g_i = (p - e_{y_i}) W. Their directions are split into as many clusters as there
-are classes. Of all maps c(k) from clusters k to classes the one with the largest sum is taken:
+the same for all: g_i = (p - e_{y_i}) W. Later W turns and p differs by row, but noise that is drawn
+anew averages out, and a defense may begin or end with an epoch. So the directions of two gradients
+stand side by side: of the first one of a row, and of the mean of all, each divided by the root mean
+square row norm of its batch. They are split into as many clusters as there are classes. Of all maps
+c(k) from clusters k to classes the one with the largest sum is taken:
     sum_k  N n_k/n log P(c(k)) + log(9 (C - 1)) v_k,c(k) + N/n sum_{i in k} cos(g_i, G_i,c(k))
 with N = min(n, 100), n_k the rows of cluster k and P the class shares; v_kc the known rows of class
-c in cluster k, taken to lie in the cluster of their class in nine of ten cases; and G_ic the
-gradient of the granted top model as it was before training, at the own embedding before training,
-for class c. What is not granted is left out. The sum is over clusters, so the best of all C! maps
-is an assignment problem, and none is enumerated. Score of class c: minus the squared distance to
-the centre of its cluster.
+c in cluster k, taken to lie in the cluster of their class in nine of ten cases; and G_ic, compared
+with both, the gradient of the granted top model as it was before training, at the own embedding
+before training, for class c. What is not granted is left out. The sum is over clusters, so the best
+of all C! maps is an assignment problem, and none is enumerated. Score of class c: minus the squared
+distance to the centre of its cluster.
 Renaming the classes together with the output units of an unknown top model changes no gradient at
 all. So without a granted row or top model, and between classes whose shares are equal, all maps are
 equally good, and the attack declines rather than answer up to a permutation.
@@ -17,13 +20,14 @@ equally good, and the attack declines rather than answer up to a permutation.
 Attacker: any passive party that receives per-row gradients; any number of classes. Needs class
 shares that differ, or known rows of all classes but one, or the label party's model
 (``peer_model``).
-Known failure cases: clusters that are not the classes (noise as large as the gradients, several
+Known failure cases: clusters that are not the classes (noise far larger than the gradients, several
 kinds of rows in a class); randomised labels, of which it finds the released ones; a deep top model
 whose gradient depends on the peers' embeddings, for which zeros stand.
 
 Source: Jiang, Fu, Luo, Liu, "LEA: label enumeration attack in vertical federated learning",
-arXiv:2603.03777 (2026), which trains a simulated model for every map; the symmetry and the
-assignment are this package's own statement. Assignment: Kuhn, Naval Research Logistics 1955.
+arXiv:2603.03777 (2026), which trains a simulated model for every map and reads first gradients; the
+symmetry, the assignment and the mean are this package's own statement. Assignment: Kuhn, Naval
+Research Logistics 1955.
 """
 
 from __future__ import annotations
@@ -94,21 +98,22 @@ class Lea(Attack):
         why = self.declines(view)
         if why:
             raise ThreatModelError(why)
-        classes = view.facts.classes
-        tried = []
-        for form in ("first", "scaled"):
-            found = points(view, "gradient", form)
-            x = nn.functional.normalize(found.x, dim=1)
-            made = k_means(x, classes, rng, restarts=self.restarts)
-            tried.append((made.spread, form, found, x, made))
-        _, form, found, x, made = min(tried, key=lambda of: of[0])
+        found, classes = _directions(view), view.facts.classes
+        made = k_means(found.x, classes, rng, restarts=self.restarts)
         worth = _worth(view, found, made.member)
         of_class = assign(worth)
-        rest = Points(found.rows, -made.distances(x)[:, of_class])
+        rest = Points(found.rows, -made.distances(found.x)[:, of_class])
         if view.known is not None:
             rest = rest.without(view.known.rows)
         sizes = torch.bincount(made.member, minlength=classes).tolist()
-        return Guess(self.target, rest.rows, rest.x, notes={"cluster_sizes": sizes, "form": form})
+        return Guess(self.target, rest.rows, rest.x, notes={"cluster_sizes": sizes})
+
+
+def _directions(view: View) -> Points:
+    """The directions (n, 2 d) of each row's first gradient and of its mean one."""
+    first, mean = points(view, "gradient", "first"), points(view, "gradient", "scaled")
+    both = [nn.functional.normalize(x, dim=1) for x in (first.x, mean.of(first.rows))]
+    return Points(first.rows, torch.cat(both, dim=1))
 
 
 def _worth(view: View, found: Points, member: Tensor) -> NDArray[np.float64]:
@@ -129,7 +134,8 @@ def _worth(view: View, found: Points, member: Tensor) -> NDArray[np.float64]:
     top = _granted_top(view)
     if top is not None:
         for c in range(classes):
-            alike = nn.functional.cosine_similarity(found.x, _expected(view, top, rows, c))
+            told = nn.functional.normalize(_expected(view, top, rows, c), dim=1).repeat(1, 2)
+            alike = nn.functional.cosine_similarity(found.x, told)
             total = torch.zeros(classes, dtype=alike.dtype, device=alike.device)
             worth[:, c] += weight * total.index_add(0, member, alike).cpu().numpy()
     return worth

@@ -120,6 +120,22 @@ def test_clusters_that_are_not_the_classes_are_not_read() -> None:
     assert measure(lea().infer(loud, rng()), y, "accuracy") < 0.55
 
 
+@pytest.mark.parametrize("given", ["rows", "start"])
+def test_noise_that_is_drawn_anew_in_each_epoch_averages_out(given: str) -> None:
+    g, y, top = clustered([0.2] * 5)
+
+    def right(strengths: list[float]) -> float:
+        sent = [iso(g, s, seed=e) if s else g for e, s in enumerate(strengths)]
+        view = make_view(y, gradients=sent, columns=torch.zeros(len(y), 6), facts=SUM, known=10)
+        view = granted(view, top) if given == "start" else view
+        return measure(lea().infer(view, rng()), y, "accuracy")
+
+    assert right([3.0]) < 0.65
+    assert right([3.0] * 16) > 0.8
+    assert right([9.0] + [0.0] * 9) > 0.99  # a defense of the first epoch alone
+    assert right([0.0] + [9.0] * 9) > 0.99  # and of all others
+
+
 def test_in_an_audit_it_answers_with_a_grant_and_is_not_applicable_without() -> None:
     """Balanced classes of a trained system: known rows, the initial top model, or no answer."""
     size = {"rows": 400, "positive_rate": 0.5, "validation_rows": 100, "test_rows": 100}
