@@ -119,7 +119,10 @@ LEAKS = (
     "The strongest of the attacks on labels by a passive party with 80 known rows (on training "
     "rows; the largest of the means, so a little high), and what the active party learns of the "
     "others' columns with 50 known rows (R², over its own means): value and what lies above the "
-    "strongest control, over seeds. Bytes are those of training.",
+    "strongest control, over seeds. Bytes are those of training. `embedding_inversion` read the "
+    "last embeddings alone when these figures were made; with the first and the mean of all, which "
+    "it reads now, an undefended R² is as large or larger: 0.51 for 0.40 (FedSplitNN) and 0.47 for "
+    "0.25 (FedBCD) on credit, counted; 0.61 for 0.54 (VFL) on credit, 200 aligned.",
     "",
     "| where | system | protection | main task | labels to passive | above control | columns to "
     "active | above control | bytes |",
