@@ -169,10 +169,13 @@ class Recorder:
         gradients: Mapping[str, Tensor], weights: Mapping[str, Tensor], alive: Tensor | None,
     ) -> None:  # fmt: skip
         """Keep an own optimisation step of an observed party, if some form has its epoch."""
-        held = [v[0] for of in (gradients, weights) for v in of.values()]
-        spread = self._spread.setdefault((phase, party), Spread()).takes(epoch, step, held)
-        forms = self.observed[party]
-        if epoch > 0 and "all" not in forms and not (spread and "spread" in forms):
+        kept, forms = epoch == 0, self.observed[party]
+        if "all" in forms:
+            kept = True
+        elif "spread" in forms:
+            held = [v[0] for of in (gradients, weights) for v in of.values()]
+            kept = self._spread.setdefault((phase, party), Spread()).takes(epoch, step, held)
+        if not kept:
             return
         update = Update(
             epoch, step, rows,

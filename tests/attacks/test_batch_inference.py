@@ -25,6 +25,15 @@ def bli(**params: object) -> Attack:
     return registry.attacks.create("batch_inference", params)
 
 
+def bottom_of(columns: int, hidden: int, classes: int) -> nn.Sequential:
+    """What maps own columns to logits, linear without `hidden`."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [nn.Linear(columns, hidden or classes)]
+    if hidden:
+        layers += [nn.Tanh(), nn.Linear(hidden, classes)]
+    return nn.Sequential(*layers).double()
+
+
 def one_step(
     batch: int, columns: int, classes: int, hidden: int = 0, batches: int = 1, noise: float = 0.0
 ) -> tuple[View, Tensor]:
@@ -33,11 +42,7 @@ def one_step(
     y = torch.arange(n) % classes
     y = y[torch.randperm(n, generator=rng(1))]
     x = torch.randn(n, columns, generator=rng(2), dtype=torch.float64)
-    torch.manual_seed(0)
-    layers: list[nn.Module] = [nn.Linear(columns, hidden or classes)]
-    if hidden:
-        layers += [nn.Tanh(), nn.Linear(hidden, classes)]
-    bottom = nn.Sequential(*layers).double()
+    bottom = bottom_of(columns, hidden, classes)
     names = [k for k, _ in bottom.named_parameters()]
     peer = torch.randn(n, classes, generator=rng(3), dtype=torch.float64)
     updates = []
@@ -238,11 +243,7 @@ def epochs_of(
     y = torch.arange(rows) % classes
     y = y[torch.randperm(rows, generator=rng(1))]
     x = torch.randn(rows, columns, generator=rng(2), dtype=torch.float64)
-    torch.manual_seed(0)
-    layers: list[nn.Module] = [nn.Linear(columns, hidden or classes)]
-    if hidden:
-        layers += [nn.Tanh(), nn.Linear(hidden, classes)]
-    bottom = nn.Sequential(*layers).double()
+    bottom = bottom_of(columns, hidden, classes)
     peer = torch.randn(rows, classes, generator=rng(3), dtype=torch.float64)
     g, updates = rng(5), []
     for epoch, scale in enumerate(loud):
