@@ -17,10 +17,13 @@ Differs from the paper: what reaches a party may carry a factor that it is not t
 rate, the sum of a loss for its mean, mixed precision). Where the root mean square length of J over
 even labels, with p_i = softmax(z_i), is more than 4 times off, the search matches the direction of
 J alone, which is to fit one positive factor for each batch; the filter divides J by the median
-over epochs, if that length is off in all of them. A factor between that is not seen.
+over epochs, if that length is off in all of them. A factor between that is not seen. Where known
+rows were granted, the answer is turned round or its classes renamed if that fits them (soft labels
+and penalties of the label party do so, see `vflsec.nn.reading`).
 
-Attacker: any passive party, also under encryption of all messages; no labelled row; any number of
-classes. Needs its own gradients and weights in the first epoch, and better in more of them.
+Attacker: any passive party, also under encryption of all messages; no labelled row, but uses those
+it was granted; any number of classes. Needs its own gradients and weights in the first epoch, and
+better in more of them.
 Does not apply: behind a trainable top model (rows are then solved for, but not their labels).
 Known failure cases: batches far larger than the number of parameters, or the same in all epochs;
 noise far larger than the gradients; dropout, whose masks are not recorded.
@@ -47,11 +50,14 @@ from vflsec.guess import Guess
 from vflsec.nn import optim
 from vflsec.nn.batch_sums import System, linear_system, zero_sum_basis
 from vflsec.nn.kalman import Rows
+from vflsec.nn.reading import read
 from vflsec.steps import Spread
 from vflsec.view import Facts, Update, View
 
 ALIASES = ("bli", "batch_label_inference")
 FAMILY = "Labels from batch averages, also under encryption"
+Answer = tuple[Tensor, Tensor, dict[str, int]]
+"""Rows, what they say of each class (n, C), and notes."""
 AROUND = 4.0
 """How far the length of J may be from that of even labels, and be read without a factor."""
 
@@ -101,10 +107,14 @@ class BatchInference(Attack):
             )
         kept = Spread.of(updates)
         if self.method != "search" and any(u.epoch > updates[0].epoch for _, u in kept):
-            return self._filter(view, kept)
-        return self._first(view, [u for u in updates if u.epoch <= updates[0].epoch], rng)
+            rows, shares, notes = self._filter(view, kept)
+        else:
+            first = [u for u in updates if u.epoch <= updates[0].epoch]
+            rows, shares, notes = self._first(view, first, rng)
+        scores, reading = read(-shares, rows, view.known)
+        return Guess(self.target, rows, scores, notes={**notes, "reading": reading})
 
-    def _first(self, view: View, updates: Sequence[Update], rng: torch.Generator) -> Guess:
+    def _first(self, view: View, updates: Sequence[Update], rng: torch.Generator) -> Answer:
         """The answer of one epoch."""
         rows, scores, closed = [], [], 0
         for update in updates:
@@ -118,9 +128,9 @@ class BatchInference(Attack):
         notes = {"batches": len(rows), "closed_form": closed}
         every = torch.cat(rows)
         last = _last(every)
-        return Guess(self.target, every[last], torch.cat(scores)[last], notes=notes)
+        return every[last], torch.cat(scores)[last], notes
 
-    def _filter(self, view: View, kept: Sequence[tuple[int, Update]]) -> Guess:
+    def _filter(self, view: View, kept: Sequence[tuple[int, Update]]) -> Answer:
         """The answer of several epochs, each step with how often training had begun anew."""
         made = partial(linear_system, view.models[view.party], view.columns[view.party])
         heads = {u.epoch: u for _, u in reversed(kept)}.values()
@@ -140,7 +150,7 @@ class BatchInference(Attack):
             found.see(at, system.gram, system.right, system.size, system.equations,
                       prior=prior, noise=system.noise)  # fmt: skip
         notes = {"batches": len(kept), "closed_form": closed, "epochs": len(heads)}
-        return Guess(self.target, rows, found.mean @ basis.T, notes=notes)
+        return rows, found.mean @ basis.T, notes
 
 
 def one_factor(seen: Sequence[float]) -> float:

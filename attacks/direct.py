@@ -4,10 +4,8 @@ When the logits are the plain sum of the parties' embeddings, every party receiv
 g_i = (p_i - e_{y_i}) / b: all entries are positive except that of the label. Score of class c is
 -g_ic, so the guess is the smallest entry; this survives float saturation, where "the negative
 entry" may not exist. Rows that are zero throughout are declined. Soft labels turn this round (the
-true class becomes the *least* likely one, so its entry is the largest) or rename the classes; where
-known rows were granted, the attack therefore compares four readings on them: the smallest entry,
-the largest, and either with the class names that fit most known rows (each judged without itself).
-The smallest entry stands unless another agrees with more than sqrt(q) / 2 of the q rows more.
+true class becomes the *least* likely one, so its entry is the largest) or rename the classes: where
+known rows were granted, the reading that fits them is taken (`vflsec.nn.reading`).
 
 Of several labels at once the gradient of logit k is p_k - y_k, whose sign is label k.
 
@@ -24,22 +22,17 @@ federated learning", USENIX Security 2022, section 5.3.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from vflsec import registry
 from vflsec.attack import Accumulate, Attack, gradient_form
 from vflsec.guess import Guess
-from vflsec.nn.points import assign
-from vflsec.view import Facts, Known, View
+from vflsec.nn.reading import read
+from vflsec.view import Facts, View
 
-Ints = NDArray[np.int64]
 ALIASES = ("dli", "direct_label_inference")
 FAMILY = "Labels read off single gradients"
 
@@ -92,38 +85,3 @@ class Direct(Attack):
         scores, reading = read(g, rows, view.known)
         empty = (g == 0).all(dim=1)
         return Guess(self.target, rows, scores, abstain=empty, notes={"reading": reading})
-
-
-def read(g: Tensor, rows: Tensor, known: Known | None) -> tuple[Tensor, str]:
-    """Scores (n, C) of gradients (n, C) in the reading that fits the known rows, and its name."""
-    smallest = "smallest entry"
-    if known is None:
-        return -g, smallest
-    order = torch.argsort(rows)
-    held = rows[order]
-    there = torch.isin(known.rows, held)
-    mine = g[order[torch.searchsorted(held, known.rows[there])]]
-    labels = known.labels[there].cpu().numpy()
-    entries = {sign: (sign * mine).argmax(dim=1).cpu().numpy() for sign in (-1.0, 1.0)}
-    right = {sign: int((entry == labels).sum()) for sign, entry in entries.items()}
-    best, name, most = -g, smallest, right[-1.0] + math.sqrt(len(labels)) / 2
-    if right[1.0] > most:
-        best, name, most = g, "largest entry", right[1.0]
-    for sign, plain in ((-1.0, smallest), (1.0, "largest entry")):
-        votes = 1e-3 * np.eye(g.shape[1])  # entries that no known row names keep their class
-        np.add.at(votes, (entries[sign], labels), 1)
-        held_out = _held_out(votes, entries[sign], labels)
-        if held_out > most:
-            of = assign(votes)
-            best, name, most = sign * g[:, of], f"{plain}, classes renamed", held_out
-    return best, name
-
-
-def _held_out(votes: NDArray[np.float64], entry: Ints, labels: Ints) -> int:
-    """How many known rows the best naming of entries gets right when each is left out of it."""
-    right = 0
-    for k, c in set(zip(entry.tolist(), labels.tolist(), strict=True)):
-        fewer = votes.copy()
-        fewer[k, c] -= 1
-        right += int(votes[k, c]) * (assign(fewer)[c] == k)
-    return right

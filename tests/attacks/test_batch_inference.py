@@ -69,7 +69,7 @@ def test_closed_form_is_exact_while_the_batch_fits_the_width(
     view, y = one_step(batch, columns, classes)
     guess = bli().infer(view, rng())
     assert (guess.scores.argmax(1) == y.numpy()[guess.rows]).all()
-    assert guess.notes == {"batches": 1, "closed_form": 1}
+    assert guess.notes == {"batches": 1, "closed_form": 1, "reading": "smallest entry"}
 
 
 def test_trained_twice_on_labels_in_stages_each_row_is_guessed_once_by_its_last_release() -> None:
@@ -280,7 +280,9 @@ def test_equations_of_ten_epochs_determine_what_those_of_one_do_not() -> None:
     assert measure(bli().infer(first_epochs(view, 1), rng()), y) < 0.75
     guess = bli().infer(view, rng())
     assert measure(guess, y) > 0.92
-    assert guess.notes == {"batches": 9 * 7, "closed_form": 0, "epochs": 9}
+    assert guess.notes == {
+        "batches": 9 * 7, "closed_form": 0, "epochs": 9, "reading": "smallest entry",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("loud", "most", "least"), [(1.0, 0.8, 0.9), (3.0, 0.62, 0.7)])
@@ -356,3 +358,46 @@ def test_rows_that_come_twice_are_guessed_once() -> None:
     guess = bli().infer(replace(view, updates=MappingProxyType({PARTY: twice})), rng())
     assert guess.rows.tolist() == list(range(300))
     assert measure(guess, y) > 0.99
+
+
+def granted(view: View, y: Tensor, known: int) -> View:
+    """The view with the labels of so many rows."""
+    return view.with_known(make_view(y, known=known).known)
+
+
+@pytest.mark.parametrize("epochs", [1, 10])
+@pytest.mark.parametrize("known", [1, 2, 20])
+def test_an_answer_the_wrong_way_round_is_turned_where_a_row_is_known(
+    epochs: int, known: int
+) -> None:
+    """What is left of a loss that a penalty outweighs, or of labels that are swapped."""
+    view, y = epochs_of(16, [0.0] * epochs, hidden=32)
+    updates = [
+        replace(u, gradients={k: -g for k, g in u.gradients.items()}) for u in view.updates[PARTY]
+    ]
+    turned = replace(view, updates=MappingProxyType({PARTY: updates}))
+    assert measure(bli().infer(turned, rng()), y) < 0.05
+    guess = bli().infer(granted(turned, y, known), rng())
+    assert measure(guess, y) > 0.95
+    assert guess.notes["reading"] == "largest entry"
+    plain = bli().infer(granted(view, y, known), rng())
+    assert measure(plain, y) > 0.95
+    assert plain.notes["reading"] == "smallest entry"
+
+
+def test_renamed_classes_are_read_from_known_rows() -> None:
+    view, y = epochs_of(32, [0.0] * 10, columns=32, classes=5)
+    other = (y + 1) % 5
+    assert measure(bli().infer(view, rng()), other, "accuracy") < 0.05
+    guess = bli().infer(granted(view, other, 20), rng())
+    assert guess.notes["reading"] == "smallest entry, classes renamed"
+    assert measure(guess, other, "accuracy") > 0.95
+
+
+def test_known_rows_make_no_answer_out_of_noise() -> None:
+    view, y = epochs_of(30, [1e6] * 10, rows=900, hidden=32)
+    found = [
+        measure(bli().infer(granted(view, of, 20), rng()), of)
+        for of in (y.roll(k) for k in range(8))
+    ]
+    assert abs(sum(found) / 8 - 0.5) < 4 * 0.5774 / 900**0.5

@@ -151,7 +151,10 @@ def test_the_known_rows_own_labels_are_all_that_turns_the_answer() -> None:
     assert (order.numpy()[plain.scores.argmax(1)] == other.scores.argmax(1)).all()
 
 
-def test_confusing_soft_labels_of_a_trained_system_are_read_with_known_rows_only() -> None:
+@pytest.mark.parametrize("attack", ["direct", "batch_inference"])
+def test_confusing_soft_labels_of_a_trained_system_are_read_with_known_rows_only(
+    attack: str,
+) -> None:
     """CoAE at 0.1 without a top model: AUC 0 for who goes by theory, 1 with 20 known rows."""
     source = registry.datasets.create("control_gaussian", {"rows": 400})
     seeds = (0, 1)
@@ -164,7 +167,7 @@ def test_confusing_soft_labels_of_a_trained_system_are_read_with_known_rows_only
         for s in seeds
     ]  # fmt: skip
     passive = (tasks[0].passive[0],)
-    attacks = [AttackSpec("direct", {}, passive, known_rows=k) for k in (0, 20)]
+    attacks = [AttackSpec(attack, {}, passive, known_rows=k) for k in (0, 20)]
     for result in run_cohort(cells, attacks, tasks, device="cpu", main=False):
         auc = [m.value if m.value is not None else -1 for m in result.measures if m.metric == "auc"]
         assert -1 < auc[0] < 0.02
