@@ -209,9 +209,10 @@ def _csv(
         header = header_of(text, dialect.separator)
     except csv.Error as error:
         raise data_error(path, "table", f"be {what}", f"{error}") from None
-    if not any(header):
+    if not any(n.strip() for n in header):
         raise data_error(path, "table", "have a header and rows", "an empty file")
-    _check_names(path, [n.strip() for n in header])
+    held = len(header) - next(i for i, n in enumerate(reversed(header)) if n.strip())
+    _check_names(path, [n.strip() for n in header[:held]])
     rows = text.count("\n") or text.count("\r")  # line breaks within fields count too: no more
     check_size(path, rows, len(header), limits, "about ")
     try:
@@ -234,7 +235,22 @@ def _csv(
             "Quote fields that hold the separator or a line break, or name another separator "
             '(separator = ";" under [data]).',
         ) from None
-    return table, dialect, "\0" not in text
+    return _trimmed(path, table, held), dialect, "\0" not in text
+
+
+def _trimmed(path: Path, table: pa.Table, held: int) -> pa.Table:
+    """Without the nameless columns and the rows that spreadsheets write behind the last value.
+
+    Only `held` columns have names; those behind them must be empty.
+    """
+    for column in table.columns[held:]:
+        if pc.any(pc.not_equal(pc.utf8_trim_whitespace(column), "")).as_py():
+            _check_names(path, [n.strip() for n in table.schema.names])
+    table = table.select(range(held))
+    rows = table.num_rows
+    while rows and not any(column[rows - 1].as_py().strip() for column in table.columns):
+        rows -= 1
+    return table.slice(0, rows)
 
 
 _BINARY = {
