@@ -38,3 +38,26 @@ def test_audits_of_different_scenarios(tmp_path: Path, capsys: pytest.CaptureFix
     said = capsys.readouterr().out
     assert "gone: norm by shop (breast_cancer, splitnn, iso 5, train rows)" in said
     assert "new: norm by shop (breast_cancer, splitnn, noise 2, train rows)" in said
+
+
+def test_the_last_line_says_what_leaks_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Figures that are the same in every seed are counted, the others shown and summed up."""
+    folders = []
+    for name, norm in (("a", 0.1), ("b", 0.3)):
+        planted = Planted({"norm": norm, "model_completion": 0.2})
+        folders.append(str(audited(tmp_path / name, planted).folder))
+    assert cli.main(["compare", *folders]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "norm by shop train" in said
+    assert "model_completion by shop train" not in said
+    assert said.endswith(
+        "5 of 7 figures did not change. Beyond its 95 % interval leakage rose in 2 figures, most "
+        "by +0.200 (norm by shop, splitnn, iso 0, train rows)."
+    )
+    assert cli.main(["compare", *reversed(folders)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "leakage fell in 2 figures, most by -0.200" in said
+    assert cli.main(["compare", folders[0], folders[0]]) == 0
+    assert capsys.readouterr().out.split("\n")[-2] == "7 of 7 figures did not change."
