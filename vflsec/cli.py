@@ -314,7 +314,7 @@ def report(
             only_ours(to)
             make_folder(to)
             write_reports(to, summary)
-        print_summary(summary, console_for())
+        print_summary(summary, console_for(), whole=True)
         if mlflow:
             from vflsec.report.tracking import log_audit
 

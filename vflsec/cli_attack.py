@@ -42,4 +42,5 @@ def attack(
     if format_ is Format.json:
         typer.echo(json.dumps(plain(summary), indent=1, ensure_ascii=False, allow_nan=False))
     else:
-        console_for().print(results_table(summary))
+        console = console_for()
+        console.print(results_table(summary, console.width))

@@ -195,19 +195,52 @@ def test_markdown_says_the_verdict_first(folder: Path) -> None:
     assert {len(re.split(r"(?<!\\)\|", r)) for r in rows} == {4, 8, 10, 11}
 
 
-def test_names_of_attacks_are_whole_on_a_terminal(summary: dict[str, Any]) -> None:
-    """Beside figures of two kinds and long names they were cut: `message_completio`."""
+def wordy(summary: dict[str, Any]) -> dict[str, Any]:
+    """With figures of two kinds and long names."""
     points = [
         p | {"attack": "message_completion", "adversary": "Bank_Export", "attack_key": "k",
              "metric": kind, "primary": kind, "control": "logistic(C=0.001)"}
         for p in summary["points"] if p["attack"]
         for kind in ("auc", "balanced_accuracy")
     ]  # fmt: skip
+    return summary | {"points": points}
+
+
+def test_names_of_attacks_are_whole_on_a_terminal(summary: dict[str, Any]) -> None:
+    """Beside figures of two kinds and long names they were cut: `message_completio`."""
     out = io.StringIO()
-    Console(file=out, width=WIDTH).print(results_table(summary | {"points": points}))
+    Console(file=out, width=WIDTH).print(results_table(wordy(summary)))
     rows = [line for line in out.getvalue().splitlines() if line.startswith("  message_")]
     assert rows
     assert all(line.startswith("  message_completion ") for line in rows)
+
+
+@pytest.mark.parametrize("width", [72, 80, 99, 100, 120])
+def test_intervals_are_whole_at_every_width(summary: dict[str, Any], width: int) -> None:
+    """At 80 columns, where a table did not fit, the lower bounds were cut off: `+0.237 [+0`."""
+    for made in (summary, wordy(summary)):
+        out = io.StringIO()
+        Console(file=out, width=width).print(results_table(made, width))
+        lines = out.getvalue().splitlines()
+        assert max(map(len, lines)) <= width
+        points = [p for p in made["points"] if p["attack"] and p["status"] == "ok"]
+        ends = re.findall(r"[+-]\d\.\d{3}(?=[\],])", out.getvalue())
+        assert len(ends) >= 2 * len(points)
+        if width >= WIDTH:
+            assert len(re.findall(r"\[[+-]\d\.\d{3}, [+-]", out.getvalue())) >= len(points)
+
+
+def test_the_first_findings_are_printed_and_the_others_counted(summary: dict[str, Any]) -> None:
+    many = summary | {"findings": [f"finding {k}." for k in range(14)]}
+    said = {}
+    for whole in (False, True):
+        out = io.StringIO()
+        print_summary(many, Console(file=out, width=WIDTH), whole=whole)
+        said[whole] = out.getvalue()
+    assert "finding 9." in said[False]
+    assert "finding 10." not in said[False]
+    assert "and 4 more, in the report; `vflsec report` prints them too." in said[False]
+    assert "finding 13." in said[True]
 
 
 def test_cap_and_dcs_stand_in_every_report_with_what_they_mean(

@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 WIDTH = 100
+MOST = 10
+"""How many findings are printed."""
 _STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
 
 
@@ -46,13 +48,13 @@ def _strength(row: Mapping[str, Any]) -> str:
     return row["defense"] if row["strength"] is None else f"{row['defense']} {row['strength']:g}"
 
 
-def results_table(summary: Mapping[str, Any]) -> Group:
+def results_table(summary: Mapping[str, Any], width: int = WIDTH) -> Group:
     """Per data set and algorithm: utility by defense, then every attack in its primary metric."""
     parts: list[Any] = []
     points = sorted(summary["points"], key=_order)
     for dataset in dict.fromkeys(p["dataset"] for p in points):
         of = [p for p in points if p["dataset"] == dataset]
-        parts += [Text(f"\n{dataset}", style="bold"), _utility(of), *_attacks(of, summary)]
+        parts += [Text(f"\n{dataset}", style="bold"), _utility(of), *_attacks(of, summary, width)]
     return Group(*parts)
 
 
@@ -75,39 +77,40 @@ def _percent(points: list[Mapping[str, Any]]) -> str:
     return f"{100 * points[0].get('confidence', 0.95):g}" if points else "95"
 
 
-def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> list[Any]:
+def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any], width: int) -> list[Any]:
     rows = [
         p for p in points if p["attack"] and (p["status"] != "ok" or p["metric"] == p["primary"])
     ]
     if not rows:
         return []
     metrics = list(dict.fromkeys(p["primary"] for p in rows if p["status"] == "ok"))
+    several = len({p["phase"] for p in rows if p["phase"]}) > 1
+    lines: list[tuple[str, Sequence[Text]]] = []
+    for p in rows:
+        name = f"  {p['attack']}{after(p) if several and p['status'] == 'ok' else ''}"
+        if p["status"] != "ok":
+            made = [name, p["adversary"], "", "-", Text(p["status"], "yellow"), ""]
+        else:
+            value = number(p.get("value")) + (f" {p['primary']}" if len(metrics) > 1 else "")
+            control = f"{p['control']} {number(p.get('control_value'))}"
+            gained = Text(interval(p, "advantage", sign=True), _shade(p))
+            made = [name, p["adversary"], p["split"], value, control, gained]
+        texts = [c if isinstance(c, Text) else Text(c) for c in made]
+        lines.append((f"{p['algorithm']}, {_strength(p)}", texts))
+    heads = ("attack", "by", "rows", metrics[0] if len(metrics) == 1 else "figure",
+             "strongest control", "advantage")  # fmt: skip
     table = Table(box=None, pad_edge=False, header_style="dim")
     names = max(len(p["attack"].partition("(")[0]) + 2 for p in rows)  # whole, to be copied
-    table.add_column("attack", min_width=min(names, 24), max_width=30, overflow="fold")
-    table.add_column("by", overflow="fold", max_width=14)
-    table.add_column("rows")
-    table.add_column(metrics[0] if len(metrics) == 1 else "figure", justify="right")
-    table.add_column("strongest control")
-    table.add_column("advantage")
+    wanted = [max(cells[k].cell_len for _, cells in lines) for k in range(len(heads))]
+    for k, (head, most) in enumerate(zip(heads, _fitted(wanted, names, width), strict=True)):
+        table.add_column(head, width=most, overflow="fold", justify="right" if k == 3 else "left")
     previous = ""
-    several = len({p["phase"] for p in rows if p["phase"]}) > 1
-    for p in rows:
-        point = f"{p['algorithm']}, {_strength(p)}"
+    for point, cells in lines:
         if point != previous:
             table.add_row(Text(point, style="italic"))
             previous = point
-        if p["status"] != "ok":
-            table.add_row(f"  {p['attack']}", p["adversary"], "", "-", Text(p["status"], "yellow"))
-            continue
-        control = f"{p['control']} {number(p.get('control_value'))}"
-        name = f"  {p['attack']}{after(p) if several else ''}"
-        value = number(p.get("value")) + (f" {p['primary']}" if len(metrics) > 1 else "")
-        table.add_row(
-            name, p["adversary"], p["split"], value, control,
-            Text(interval(p, "advantage", sign=True), style=_shade(p)),
-        )  # fmt: skip
-    out: list[Any] = [Text(""), table, Text(""), _strongest(points, summary)]
+        table.add_row(*cells)
+    out: list[Any] = [Text(""), table, Text(""), _strongest(points, summary, width)]
     found = scores(summary, points[0]["dataset"])
     if found:
         out += [Text(""), _scores(found)]
@@ -116,14 +119,31 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> lis
     return out
 
 
-def _strongest(points: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> Table:
+def _fitted(wanted: Sequence[int], names: int, width: int) -> list[int]:
+    """Widths of the columns attack, by, rows, figure, control and advantage, two blanks between.
+
+    What folds first is a parameter of an attack, then the control; then the interval into its two
+    ends; then all that is left.
+    """
+    attack, by, _, figure, control, advantage = range(6)
+    out = [min(wanted[attack], max(30, names)), min(wanted[by], 14), *wanted[2:]]
+    for column, least in (
+        (attack, names), (control, 12), (figure, 11), (by, 8), (advantage, 15),
+        (control, 8), (figure, 8), (advantage, 8), (attack, 8), (by, 4),
+    ):  # fmt: skip
+        over = sum(out) + 2 * (len(out) - 1) - width
+        out[column] -= max(0, min(out[column] - least, over))
+    return out
+
+
+def _strongest(points: list[Mapping[str, Any]], summary: Mapping[str, Any], width: int) -> Table:
     """The strongest attacker of each target, with what choosing it costs."""
     from vflsec.audit import matrix
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("strongest attacker of", "training", "attack", "by"):
         table.add_column(name, overflow="fold", max_width=26)
-    table.add_column("advantage, Holm-corrected")
+    table.add_column("advantage, Holm-corrected", no_wrap=width >= WIDTH)
     for r in matrix.strongest(points, summary["confidence"]):
         shade = _shade(
             {"advantage": r["advantage"], "advantage_low": r["low"], "advantage_high": r["high"]}
@@ -154,9 +174,9 @@ def _scores(found: Sequence[Mapping[str, str]]) -> Table:
     return table
 
 
-def print_summary(summary: Mapping[str, Any], console: Console) -> None:
-    """Everything of an audit that fits a terminal."""
-    console.print(results_table(summary))
+def print_summary(summary: Mapping[str, Any], console: Console, *, whole: bool = False) -> None:
+    """Everything of an audit that fits a terminal; all findings, or the first, which weigh most."""
+    console.print(results_table(summary, console.width))
     print_verdicts(summary["gates"], console)
     hidden = [text for e in summary.get("visibility", []) for _, text in e["sentences"]]
     if hidden:
@@ -168,8 +188,12 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     if findings:
         console.print(Text("\nFindings", style="bold"))
         console.print(Text(first.each(summary), style="dim"))
-    for sentence in findings:
+    shown = len(findings) if whole or len(findings) <= MOST + 1 else MOST
+    for sentence in findings[:shown]:
         console.print(_item("- ", Text(sentence)))
+    if len(findings) > shown:
+        more = f"and {len(findings) - shown} more, in the report; `vflsec report` prints them too."
+        console.print(_item("- ", Text(more, "dim")))
     for title, said in (
         ("Does it leak, how much, to whom?", first.answers(summary)),
         ("What does it cost to stop?", first.cheapest(summary)),
@@ -351,7 +375,9 @@ def print_changes(found: Mapping[str, Any], console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("data", "training", "what", "rows", "before", "after"):
         table.add_column(name, overflow="fold")
-    table.add_column(f"change, {100 * found['confidence']:g} % interval")
+    table.add_column(
+        f"change, {100 * found['confidence']:g} % interval", no_wrap=console.width >= WIDTH
+    )
     table.add_column("seeds", justify="right")
     same = [r for r in found["rows"] if r["change"] == 0 and r["low"] in (0, None)]
     moved = [r for r in found["rows"] if r not in same]
