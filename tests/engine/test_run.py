@@ -69,7 +69,7 @@ def test_the_summary_says_what_was_run_and_what_it_cost(tmp_path: Path) -> None:
     assert summary["cells"] == {"planned": 9, "finished": 9}
     assert summary["complete"] is True
     assert summary["cost"]["training_seconds"] == pytest.approx(4.5)
-    assert set(summary["versions"]) == {"vflsec", "python", "torch", "numpy"}
+    assert set(summary["versions"]) == {"vflsec", "python", "torch", "numpy", "code"}
     assert list(summary["data"]) == ["breast_cancer"]
     traffic = summary["cost"]["points"][0]["traffic"]
     assert traffic[0]["bytes"] == 12800
@@ -88,7 +88,7 @@ def test_versions_and_device_are_those_that_trained(
     from vflsec.engine import cohort, record
 
     real = record.versions()
-    updated = {**real, "torch": "9.9.9"}
+    updated = {**real, "torch": "9.9.9", "code": "0" * 12}
 
     def trainer(now: dict[str, str]) -> Any:
         def train(*args: Any, **how: Any) -> list[Any]:
@@ -99,12 +99,27 @@ def test_versions_and_device_are_those_that_trained(
 
         return train
 
-    audit(tmp_path, trainer(real))
+    class Notes(Reporter):
+        def __init__(self) -> None:
+            self.said: list[str] = []
+
+        def note(self, text: str) -> None:
+            self.said.append(text)
+
+    first, second = Notes(), Notes()
+    audit(tmp_path, trainer(real), progress=first)
+    assert first.said == []
     for module in (record, cohort):
         monkeypatch.setattr(module, "versions", lambda: updated)
-    assert audit(tmp_path, trainer(updated)).summary["versions"] == real
+    assert audit(tmp_path, trainer(updated), progress=second).summary["versions"] == real
+    (said,) = second.said
+    assert (
+        f"was made with torch {real['torch']} (9.9.9 now), other code of vflsec, and stays" in said
+    )
+    assert "--fresh" in said
     more = audit(tmp_path, trainer(updated), seeds=4).summary
-    assert more["versions"] == {**real, "torch": f"{real['torch']}, 9.9.9"}
+    both = {k: ", ".join(sorted([real[k], updated[k]])) for k in ("torch", "code")}
+    assert more["versions"] == {**real, **both}
     assert more["device"] == "cpu"
     assert f"torch {real['torch']}, 9.9.9" in (tmp_path / "statement.html").read_text()
     monkeypatch.setattr(record, "versions", lambda: real)

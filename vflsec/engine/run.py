@@ -27,7 +27,7 @@ from vflsec.engine.judge import judge
 from vflsec.engine.options import Options
 from vflsec.engine.parallel import few, run_parallel
 from vflsec.engine.pools import Pool, Processes, cluster
-from vflsec.engine.record import record_of
+from vflsec.engine.record import other_versions, record_of
 from vflsec.engine.rehearse import make_plan
 from vflsec.engine.shard import divided
 from vflsec.engine.store import Store
@@ -159,6 +159,11 @@ def _run(
                     record["shard"] = str(how.part)
                     parts = divided(plan.groups, how.part.of)
                     plan = replace(plan, groups=parts[how.part.index - 1])
+                if was := other_versions(store.meta("audit") or {}, record["versions"]):
+                    reporter.note(
+                        f"What is stored in {folder} was made with {was}, and stays; --fresh "
+                        "trains it again."
+                    )
                 store.set_meta("audit", record)
                 _refuse(store, plan)
                 do(plan, record=record)
