@@ -26,7 +26,7 @@ from vflsec.testing import small_task
 from vflsec.testing.worlds import small_stack, train
 from vflsec.train.loop import predict
 from vflsec.train.views import make_view
-from vflsec.view import View
+from vflsec.view import View, as_needs
 
 SMALL: dict[str, Any] = {"hidden": (7,), "cut": 3, "top": (12, 9), "batch_size": 16, "lr": 1e-2}
 
@@ -116,12 +116,16 @@ def test_ledger_is_exact() -> None:
 def attacked(stacked: Stack, known: int) -> list[tuple[Guess, View, Task]]:
     """The attack by the party in the middle, on a U-shaped training in each world."""
     middle = stacked.first.passive[0]
-    wanted = [(middle, "received", "gradient", "last"), (middle, "sent", "embedding", "last")]
+    attack = registry.attacks.create("unsplit")
+    wanted = [
+        (middle, "sent" if need.sent else "received", need.kind, need.form)
+        for need in as_needs(attack.needs) if need.kind
+    ]  # fmt: skip
     settings = {"epochs": 12, "hidden": (16,), "cut": 6, "top": (12, 10), "batch_size": 64}
     made = train(UShaped(**settings), stacked, [0, 1], wanted=wanted)
     spec = AttackSpec("unsplit", adversary=(middle,), known_rows=known)
     views = [make_view(made.algorithm, made.fed, made.initial, spec, r) for r in (0, 1)]
-    guesses = registry.attacks.create("unsplit").infer_many(views, [generator(0, "a")] * 2)
+    guesses = attack.infer_many(views, [generator(0, "a")] * 2)
     return list(zip(guesses, views, stacked.tasks, strict=True))
 
 
@@ -139,7 +143,7 @@ def test_unsplit_reads_every_label_whatever_the_middle_is(classes: int) -> None:
     """Two hidden layers in the middle: its own, so the clone has one linear layer to copy."""
     stacked = small_stack([0, 1], torch.float32, n=600, classes=classes)
     for guess, view, task in attacked(stacked, 5 * classes):
-        assert view.received("gradient", "last").tensor.shape[1] == 10
+        assert view.received("gradient", "first").tensor.shape[1] == 10
         assert figure(guess, view, task, "accuracy") > 0.98
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attack_views import make_view, measure, null_band, rng, tables
+from attack_views import iso, make_view, measure, null_band, rng, tables
 from torch import nn
 
 from vflsec import registry
@@ -73,16 +73,52 @@ def test_the_factor_is_that_of_least_squares() -> None:
     assert float(misfit) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_gradients_without_a_label_in_them_stay_at_chance() -> None:
+@pytest.mark.parametrize("epochs", [1, 6])
+def test_gradients_without_a_label_in_them_stay_at_chance(epochs: int) -> None:
     y = (torch.rand(1000, generator=rng(1)) < 0.4).long()
     z = torch.randn(1000, 5, generator=rng(3))
-    view = make_view(
-        y, gradients=torch.randn(1000, 5, generator=rng(2)), known=10,
-        extra=tables([z], "embedding", "sent"),
-    )  # fmt: skip
+    noise = [torch.randn(1000, 5, generator=rng(2 + epochs + e)) for e in range(epochs)]
+    extra = tables([z] * epochs, "embedding", "sent")
+    view = make_view(y, gradients=noise, known=10, extra=extra)
     guess = registry.attacks.create("unsplit", {"steps": 30}).infer(view, rng())
     low, high = null_band(y, torch.from_numpy(guess.rows))
     assert low < measure(guess, y) < high
+
+
+def behind_noise(strengths: list[float], epoch: str = "best") -> tuple[float, str]:
+    """The AUC where each epoch's gradients had noise of such a strength, and which were read."""
+    y = torch.arange(400) % 2
+    z = torch.randn(400, 8, generator=rng())
+    w = torch.randn(2, 8, generator=rng(1))
+    p = torch.softmax(z @ w.T + torch.randn(400, 2, generator=rng(3)), 1)
+    g = (p - nn.functional.one_hot(y, 2)) @ w
+    sent = [iso(g, s, seed=e) if s else g for e, s in enumerate(strengths)]
+    extra = tables([z] * len(sent), "embedding", "sent")
+    view = make_view(y, gradients=sent, known=20, extra=extra)
+    guess = registry.attacks.create("unsplit", {"epoch": epoch}).infer(view, rng())
+    return measure(guess, y), guess.notes.get("epoch", "")
+
+
+def test_noise_that_is_drawn_anew_in_each_epoch_averages_out() -> None:
+    for epoch in ("first", "last"):
+        assert behind_noise([3.0] * 16, epoch)[0] < 0.8
+    assert behind_noise([3.0] * 16) == (behind_noise([3.0] * 16, "mean")[0], "mean")
+    assert behind_noise([3.0] * 16)[0] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("strengths", "reads"), [([0.0] + [20.0] * 9, "first"), ([20.0] + [0.0] * 9, "mean")]
+)
+def test_a_defense_may_begin_or_end_with_an_epoch(strengths: list[float], reads: str) -> None:
+    """Known rows tell which epochs to read; the first alone, or the last, would be at chance."""
+    assert behind_noise(strengths, "last" if reads == "first" else "first")[0] < 0.65
+    found, read = behind_noise(strengths)
+    assert read == reads
+    assert found > 0.99
+
+
+def test_where_one_epoch_was_recorded_it_is_the_first_one() -> None:
+    assert behind_noise([1.0]) == (behind_noise([1.0], "first")[0], "first")
 
 
 def test_it_applies_behind_one_linear_layer_only() -> None:

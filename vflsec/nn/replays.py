@@ -1,10 +1,11 @@
-"""Replaying what was received: which exchange it came in, and how well label logits do it."""
+"""Replaying what was received: of which epochs and exchange, and how well label logits do it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,11 +16,81 @@ from vflsec.guess import Guess
 from vflsec.nn.replicas import Replicas
 from vflsec.view import View
 
-__all__ = ["by_embedding", "by_exchange", "misfits", "slopes"]
+__all__ = [
+    "EPOCHS", "by_embedding", "by_epoch", "messages_of", "misfits", "slopes", "told",
+]  # fmt: skip
+
+EPOCHS = {"mean": ("scaled", "last"), "first": ("first", "first"), "last": ("last", "last")}
+"""In which forms gradients and embeddings are replayed, by name of the epochs."""
+BEST = ("mean", "first")
+"""Those that compete as ``best``: fresh noise averages out, and a penalty may not act at first."""
 
 
-def by_exchange(
-    attack: Attack, views: Sequence[View], rngs: Sequence[torch.Generator], form: str
+def messages_of(epoch: str) -> frozenset[str]:
+    """The needs of an attack that replays the gradients of `epoch`."""
+    pairs = [EPOCHS[e] for e in (BEST if epoch == "best" else (epoch,))]
+    return frozenset(n for g, z in pairs for n in (f"gradient:{g}", f"sent.embedding:{z}"))
+
+
+def by_epoch(
+    attack: Any, views: Sequence[View], rngs: Sequence[torch.Generator]
+) -> list[Guess] | None:
+    """Answers of an attack that is made of one epoch's messages at a time, of one exchange each.
+
+    With its ``epoch`` ``best`` each is from the better of :data:`BEST`: the one with which known
+    rows agree more (note ``known_rows``, see :func:`told`); without that note, or where they agree
+    alike, the one that is replayed better (``misfit``). Both are made from the same random draws,
+    and the first alone where no other one was recorded. With another ``epoch`` they are those of
+    its exchanges, and None where there is one.
+    """
+    if attack.epoch != "best":
+        return _by_exchange(attack, views, rngs, attack.epoch)
+    several = [_several(view) for view in views]
+    out: dict[int, Guess] = {}
+    for epoch in BEST:
+        of = [k for k, more in enumerate(several) if more or epoch == "first"]
+        if not of:
+            continue
+        found = replace(attack, epoch=epoch).infer_many(
+            [views[k] for k in of], [rngs[k].clone_state() for k in of]
+        )
+        for k, guess in zip(of, found, strict=True):
+            if k not in out or _rank(guess) < _rank(out[k]):
+                out[k] = replace(guess, notes={**guess.notes, "epoch": epoch})
+    return [out[k] for k in range(len(views))]
+
+
+def _rank(guess: Guess) -> tuple[float, float]:
+    """What is least for the answer that is given."""
+    return -float(guess.notes.get("known_rows", 0.0)), float(guess.notes["misfit"])
+
+
+def _several(view: View) -> bool:
+    """Whether gradients of more than one epoch were received."""
+    tables = [view.received("gradient", EPOCHS[epoch][0]) for epoch in BEST]
+    steps = [t.step[torch.argsort(t.rows)] for t in tables]
+    return not torch.equal(*steps)
+
+
+def told(scores: Tensor, labels: Tensor) -> float:
+    """How far scores (q, C) tell each class of labelled rows: areas under ROC curves, their mean.
+
+    Of a class's score less the largest other one. A class of which there is no row, or no other
+    one, is left out; 0.5 if all are.
+    """
+    areas = []
+    for c in range(scores.shape[1]):
+        others = torch.cat([scores[:, :c], scores[:, c + 1 :]], dim=1)
+        lead = scores[:, c] - others.amax(1)
+        ones, rest = lead[labels == c], lead[labels != c]
+        if len(ones) and len(rest):
+            above = ones.unsqueeze(1) - rest.unsqueeze(0)
+            areas.append(float((above > 0).double().mean() + (above == 0).double().mean() / 2))
+    return sum(areas) / len(areas) if areas else 0.5
+
+
+def _by_exchange(
+    attack: Attack, views: Sequence[View], rngs: Sequence[torch.Generator], epoch: str
 ) -> list[Guess] | None:
     """Answers where gradients come several times for one embedding, each made of one exchange.
 
@@ -28,9 +99,9 @@ def by_exchange(
 
     Args:
         attack: replays gradients (n, d) of embeddings (n, d).
-        form: of both messages.
+        epoch: of both messages, one of :data:`EPOCHS`.
     """
-    parts = [_exchanges(view, form) for view in views]
+    parts = [_exchanges(view, *EPOCHS[epoch]) for view in views]
     if all(len(some) == 1 for some in parts):
         return None
     return [
@@ -95,13 +166,14 @@ def _cuts(attack: Attack, view: View) -> dict[int, View]:
     return out
 
 
-def _exchanges(view: View, form: str) -> list[View]:
+def _exchanges(view: View, of_gradients: str, of_embeddings: str) -> list[View]:
     """The view with what came several times, gradients or embeddings, one exchange at a time.
 
     Itself where both came as often as each other.
     """
     keys = [
-        (("received", "gradient", form, p), ("sent", "embedding", form, p)) for p in view.adversary
+        (("received", "gradient", of_gradients, p), ("sent", "embedding", of_embeddings, p))
+        for p in view.adversary
     ]
     if not all(key in view.tables for pair in keys for key in pair):
         return [view]
