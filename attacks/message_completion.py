@@ -11,6 +11,9 @@ Of the messages g_1 .. g_v that were received for a row, in the order in which t
     centred: mean of what g_t do not share with the other messages of their batch, or with those at
              their place in batches, where they share most of what they are (noise that is drawn
              once for a batch, or begins anew with each)
+    batchwise: four leading eigenvectors of how rows of one batch stand to each other, added over
+             batches: what is left under a sign, a factor or a rotation that is drawn for a batch
+             (`vflsec.nn.batchwise`)
 Each is tried whole, standardised, in a logistic regression of the known labels, and by the one
 entry whose class means differ most, in standard deviations within classes. Cross-validation on the
 known rows chooses among all of these; the first of equals is taken. Figures that are the same for
@@ -49,6 +52,7 @@ from vflsec.cell import QUESTIONS
 from vflsec.centring import shared
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
+from vflsec.nn.batchwise import leading
 from vflsec.nn.completion import SHRINKAGE, Fit, logistic_by_one, logistic_cv
 from vflsec.nn.regression import Regression, folds, r_squared, ridge
 from vflsec.view import Known, Table, View
@@ -188,6 +192,9 @@ def figures(table: Table, *, mean: bool = False) -> tuple[Tensor, dict[str, Tens
     centred = centred.folded("centred")
     if shared(average(g, place, many), centred.tensor):
         made["centred"] = centred.tensor
+    beside = leading(g, place, table.epoch[mine], table.step[mine])
+    if beside is not None:
+        made["batchwise"] = beside
     if mean:
         made = {"mean": average(g, place, many), **made}
     out = {}
