@@ -7,6 +7,8 @@ Of the messages g_1 .. g_v that were received for a row, in the order in which t
     first, last
     spread:  standard deviation over the visits
     sizes:   mean of |g_t|, and of its length
+    sums:    mean of g_1 + .. + g_t, each over the rows of its batch, as a mean loss sends it: what
+             came is the difference to the message before, where a codec sends such
     odd:     share of visits that are not finite, by entry
     centred: mean of what g_t do not share with the other messages of their batch, or with those at
              their place in batches, where they share most of what they are (noise that is drawn
@@ -176,6 +178,8 @@ def figures(table: Table, *, mean: bool = False) -> tuple[Tensor, dict[str, Tens
         total = torch.zeros(len(rows), x.shape[1], dtype=x.dtype, device=x.device)
         return total.index_add_(0, at, x) / count
 
+    _, batch, size = table.step[mine].unique(return_inverse=True, return_counts=True)
+    later = (last[place] + 1 - torch.arange(len(g), device=g.device)) / size[batch]
     again = place[1:] == place[:-1]
     steps = (g[1:] - g[:-1])[again].abs()
     made = {
@@ -185,6 +189,7 @@ def figures(table: Table, *, mean: bool = False) -> tuple[Tensor, dict[str, Tens
         "last": g[last],
         "spread": average((g - average(g, place, many)[place]) ** 2, place, many).sqrt(),
         "sizes": average(torch.cat([g.abs(), g.norm(dim=1, keepdim=True)], 1), place, many),
+        "sums": average(g * later.unsqueeze(1), place, many),
         "odd": average((~finite).double(), place, many),
     }
     whole = table.take(table.rows >= 0)  # in the order of places
