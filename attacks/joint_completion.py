@@ -11,8 +11,9 @@ and counts if q goes with p, and with the known labels, by more than 3 standard 
 and p is made anew from it, three times. In the end w is multiplied by the factor, of 1/16 to 8,
 under which the known labels are likeliest. If none counts, the score is that of own columns.
 Readings: the figures of `message_completion` (mean, change, spread, sizes, ... of a row's
-messages) and the counts of `zero_pattern` (zeros, visits, order, ...), of gradients, embeddings and
-states alike, and predictions that came back, whose direction is known.
+messages; not ``batchwise``, which beside others blurred an answer) and the counts of `zero_pattern`
+(zeros, visits, order, ...), of gradients, embeddings and states alike, and predictions that came
+back, whose direction is known.
 
 Attacker: any passive party with columns that receives messages of rows; any number of classes.
 Needs: known rows of every class, its own columns and trained model; of the messages those that
@@ -126,7 +127,7 @@ def _tables(view: View) -> Iterator[tuple[str, Table]]:
 def _readings(view: View) -> Iterator[tuple[str, Reading]]:
     for i, (kind, table) in enumerate(_tables(view)):
         table = table.take(table.rows >= 0)
-        rows, made = figures(table, mean=True)
+        rows, made = figures(table, mean=True, turned=False)
         if kind == "prediction":
             last = table.folded("last")
             shares = last.tensor.flatten(1).double().nan_to_num().clamp(LEAST, 1)

@@ -157,12 +157,15 @@ def _steepest(x: Tensor, y: Tensor) -> list[int]:
     return [int(((centred * (y - y.mean(0))).sum(0) / size).abs().argmax())]
 
 
-def figures(table: Table, *, mean: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
+def figures(
+    table: Table, *, mean: bool = False, turned: bool = True
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Rows (n,), and by name figures (n, k) that differ between them, standardised.
 
     Args:
         table: messages of all epochs; what is of no row is left out.
         mean: whether the mean of a row's messages is one of the figures.
+        turned: whether ``batchwise`` is.
     """
     mine = (table.rows >= 0).nonzero().squeeze(1)
     mine = mine[torch.argsort(table.step[mine], stable=True)]
@@ -197,7 +200,7 @@ def figures(table: Table, *, mean: bool = False) -> tuple[Tensor, dict[str, Tens
     centred = centred.folded("centred")
     if shared(average(g, place, many), centred.tensor):
         made["centred"] = centred.tensor
-    beside = leading(g, place, table.epoch[mine], table.step[mine])
+    beside = leading(g, place, table.epoch[mine], table.step[mine]) if turned else None
     if beside is not None:
         made["batchwise"] = beside
     if mean:
