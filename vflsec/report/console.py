@@ -105,11 +105,11 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any], width:
     for k, (head, most) in enumerate(zip(heads, _fitted(wanted, names, width), strict=True)):
         table.add_column(head, width=most, overflow="fold", justify="right" if k == 3 else "left")
     previous = ""
-    for point, texts in lines:
+    for point, shown in lines:
         if point != previous:
             table.add_row(Text(point, style="italic"))
             previous = point
-        table.add_row(*texts)
+        table.add_row(*shown)
     out: list[Any] = [Text(""), table, Text(""), _strongest(points, summary, width)]
     found = scores(summary, points[0]["dataset"])
     if found:
