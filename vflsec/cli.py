@@ -12,8 +12,9 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,6 +38,9 @@ from vflsec.cli_trace import trace_app
 from vflsec.errors import VflsecError
 from vflsec.imports import importing, patient
 from vflsec.plugins import guard, last_place, seal
+
+if TYPE_CHECKING:
+    from vflsec.report.notebook import Audit
 
 __all__ = ["EXIT_CODES", "app", "main"]
 
@@ -136,39 +140,57 @@ def audit(
     Example: vflsec audit quickstart --seeds 3 --out out/first
     """
     _end_in_order()
+    how: dict[str, Any] = {
+        "seeds": seeds, "attacker": attacker, "device": device, "jobs": jobs,
+        "set": set_ or (), "fresh": fresh, "replicas": replicas, "keep_views": keep_views,
+        "views_mb": views_mb, "shard": shard, "cluster": cluster,
+    }  # fmt: skip
+    early: AbstractContextManager[None] = nullcontext()
+    if jobs > 1:  # they import what they need while this process does
+        from vflsec.engine.pools import warming
+
+        early = warming(out or Path("out") / Path(scenario).stem, jobs, cluster, fresh)
+    with early:
+        result = _audited(scenario, out, until_decided, quiet, how)
+    from vflsec.report.console import print_last, print_results, print_summary
+
+    console = console_for()
+    print_summary(result.summary, console)
+    print_results(result.folder, console)
+    tell_github(result.summary)
+    print_last(result.summary, console)
+    raise typer.Exit(result.exit_code)
+
+
+def _audited(
+    scenario: str, out: Path | None, most: int | None, quiet: bool, how: dict[str, Any]
+) -> Audit:
+    """Run an audit, with more seeds up to `most` if it is given.
+
+    Raises:
+        _Stopped: it was interrupted.
+    """
     with importing():
         from vflsec.engine.decide import run_until_decided
         from vflsec.engine.run import Interrupted, run_audit
-    from vflsec.report.console import print_last, print_results, print_summary
     from vflsec.report.progress import reporter_for
     from vflsec.reporter import Reporter
 
     console = console_for()
+
+    def progress() -> Reporter:
+        return Reporter() if quiet else reporter_for(console)
+
     try:
-        how: dict[str, Any] = {
-            "seeds": seeds, "attacker": attacker, "device": device, "jobs": jobs,
-            "set": set_ or (), "fresh": fresh, "replicas": replicas, "keep_views": keep_views,
-            "views_mb": views_mb, "shard": shard, "cluster": cluster,
-        }  # fmt: skip
-
-        def progress() -> Reporter:
-            return Reporter() if quiet else reporter_for(console)
-
-        if until_decided is None:
-            result = run_audit(scenario, out, progress=progress(), **how)
-        else:
-            result = run_until_decided(scenario, out, most=until_decided, progress=progress, **how)
+        if most is None:
+            return run_audit(scenario, out, progress=progress(), **how)
+        return run_until_decided(scenario, out, most=most, progress=progress, **how)
     except Interrupted as stop:
         again = shlex.join(["vflsec", *[a for a in sys.argv[1:] if a != "--fresh"]])
         raise _Stopped(
             f"Interrupted: {stop.done} of {stop.total} trainings are stored in {stop.folder}. "
             f"The same command goes on from there: {again}"
         ) from None
-    print_summary(result.summary, console)
-    print_results(result.folder, console)
-    tell_github(result.summary)
-    print_last(result.summary, console)
-    raise typer.Exit(result.exit_code)
 
 
 class _Stopped(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -417,7 +418,7 @@ def test_workers_start_while_the_plan_is_made(
         said.append("plan")
         raise ConfigError("none")
 
-    monkeypatch.setattr(run, "Processes", Early)
+    monkeypatch.setattr(pools, "Processes", Early)
     monkeypatch.setattr(run, "make_plan", no_plan)
 
     def begin(**how: Any) -> list[str]:
@@ -431,6 +432,42 @@ def test_workers_start_while_the_plan_is_made(
     ended = tmp_path / "summary.json"  # of an audit, which may have nothing left to do
     ended.write_text('{"scenario_hash": ""}')
     assert begin(jobs=3) == ["plan"]
+
+
+_EARLY = """
+import sys
+from vflsec import cli
+from vflsec.engine import pools
+
+class Early(pools.Processes):
+    def warm(self):
+        print(f"{self.workers} start", "torch" in sys.modules)
+
+    def stop(self):
+        print("stopped")
+
+pools.Processes = Early
+print(cli.main(sys.argv[1:]))
+"""
+
+
+def test_workers_start_before_this_process_imports_torch_and_end_with_a_bad_scenario(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "bad.toml").write_text("[data]\nnme = 1\n")
+
+    def said(*options: str) -> list[str]:
+        command = [sys.executable, "-c", _EARLY, "audit", "bad.toml", *options]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert "data.nme" in done.stderr, done.stderr
+        return done.stdout.split("\n")[:-1]
+
+    assert said("--jobs", "3") == ["3 start False", "stopped", "2"]
+    assert said() == ["2"]
+    (tmp_path / "out" / "bad").mkdir(parents=True)
+    (tmp_path / "out" / "bad" / "summary.json").write_text("{}")
+    assert said("--jobs", "3") == ["2"]
+    assert said("--jobs", "3", "--fresh") == ["3 start False", "stopped", "2"]
 
 
 def test_workers_that_started_early_do_the_work() -> None:

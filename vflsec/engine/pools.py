@@ -7,15 +7,16 @@ returns its results; only the parent writes them (:mod:`vflsec.engine.executor`)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from queue import Empty
 from typing import Any
 
 from vflsec.errors import ConfigError, VflsecError
 
-__all__ = ["Pool", "Processes", "cluster"]
+__all__ = ["Pool", "Processes", "cluster", "warming"]
 
 _INSTALL = "Install it with: pip install 'vflsec[cluster]'"
 _ADDRESS = re.compile(r"(?:tcp|tls)://\S+|[^\s:/]+:[0-9]+|\[[0-9a-fA-F:]+\]:[0-9]+")
@@ -93,6 +94,29 @@ class Processes(Pool):
 def _imports() -> None:
     """What a worker needs for any work."""
     import vflsec.engine.cohort  # noqa: F401
+
+
+@contextmanager
+def warming(folder: Path, jobs: int, cluster: str = "", fresh: bool = False) -> Iterator[None]:
+    """Workers start before they are needed, and end at once where what is done meanwhile fails.
+
+    Within another one they are the same workers. None start where an audit ended in `folder`, which
+    may leave nothing to do.
+
+    Args:
+        folder: where the audit will write.
+        jobs, cluster, fresh: of :class:`vflsec.engine.options.Options`.
+    """
+    if jobs < 2 or cluster or ((folder / "summary.json").exists() and not fresh):
+        yield
+        return
+    workers = Processes(jobs)
+    workers.warm()
+    try:
+        yield
+    except BaseException:
+        workers.stop()
+        raise
 
 
 class Dask(Pool):

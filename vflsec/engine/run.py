@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from vflsec.engine.folder import claim, clear, only_ours, probe, tidy, withdraw
 from vflsec.engine.judge import judge
 from vflsec.engine.options import Options
 from vflsec.engine.parallel import few, run_parallel
-from vflsec.engine.pools import Pool, Processes, cluster
+from vflsec.engine.pools import Pool, Processes, cluster, warming
 from vflsec.engine.record import other_versions, record_of
 from vflsec.engine.rehearse import make_plan
 from vflsec.engine.shard import divided
@@ -128,16 +128,12 @@ def _run(
     probe(folder)
     backend = given or default_backend()
     views = KeptViews(folder)
-    early = _early(folder, how) if given is None else None
-    try:
+    early = nullcontext() if given else warming(folder, how.jobs, how.cluster, how.fresh)
+    with early:
         plan = make_plan(
             loaded, load=backend.load_source, try_out=given is None,
             trained=(lambda _: ()) if how.fresh else views.phases,
         )  # fmt: skip
-    except BaseException:
-        if early is not None:
-            early.stop()
-        raise
     if how.keep_views:
         from vflsec.train.export import no_quantity
 
@@ -172,15 +168,6 @@ def _run(
             finally:
                 reporter.close()
             return judge(store, record, seconds=time.monotonic() - started)
-
-
-def _early(folder: Path, how: Options) -> Processes | None:
-    """Workers that start while the plan is made, unless an audit ended in the folder."""
-    if how.jobs < 2 or how.cluster or ((folder / "summary.json").exists() and not how.fresh):
-        return None
-    workers = Processes(how.jobs)
-    workers.warm()
-    return workers
 
 
 def _device(name: str) -> str:
