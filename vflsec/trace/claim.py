@@ -8,10 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-try:
-    from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
-except ImportError:  # not on this system: sealing beside a living recorder is not noticed
-    flock = None  # type: ignore[assignment]
+from vflsec.locks import LOCKS, lock, unlock
 
 __all__ = ["RAW", "Claim", "alone", "recording"]
 
@@ -19,22 +16,6 @@ RAW = re.compile(r"raw-([0-9]{4})-(d[0-9]+-f[248])\.arrows")
 """Names of segments: number of the process that wrote it, width and number type."""
 _HERE: set[Path] = set()  # claims of this process
 _CLAIM = re.compile(r"process-([0-9]{4})\.tmp")
-
-
-def _locked(file: int, how: int) -> None:
-    """Lock a file, where the file system knows locks.
-
-    Raises:
-        BlockingIOError: another process holds it.
-    """
-    if flock is None:
-        return
-    try:
-        flock(file, how)
-    except BlockingIOError:
-        raise
-    except OSError:  # some network file systems
-        return
 
 
 class Claim:
@@ -62,8 +43,7 @@ class Claim:
             os.close(self._file)  # one that came and went since the names were read
             self.path.unlink()
             self.number += 1
-        if flock is not None:
-            _locked(self._file, LOCK_EX)
+        lock(self._file)
         _HERE.add(self.path.absolute())
 
     def release(self) -> None:
@@ -73,8 +53,7 @@ class Claim:
             return
         self.path.unlink(missing_ok=True)
         _HERE.discard(self.path.absolute())
-        if flock is not None:
-            _locked(file, LOCK_UN)  # forks hold the file too
+        unlock(file)
         os.close(file)
 
 
@@ -89,13 +68,13 @@ def recording(folder: Path, *, here: bool = True) -> bool:
     for path in folder.iterdir():
         if path.absolute() in _HERE:
             alive |= here
-        elif _CLAIM.fullmatch(path.name) and flock is not None:
+        elif _CLAIM.fullmatch(path.name) and LOCKS:  # else a living one is not noticed
             try:
                 file = os.open(path, os.O_RDWR)
             except FileNotFoundError:
                 continue
             try:
-                _locked(file, LOCK_EX | LOCK_NB)
+                lock(file, wait=False)
                 path.unlink(missing_ok=True)
             except BlockingIOError:
                 alive = True
@@ -107,10 +86,10 @@ def recording(folder: Path, *, here: bool = True) -> bool:
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """One process at a time, for what several of one trace write at their ends."""
-    file = os.open(folder, os.O_RDONLY) if flock is not None else -1
+    file = os.open(folder, os.O_RDONLY) if LOCKS else -1
     try:
         if file >= 0:
-            _locked(file, LOCK_EX)
+            lock(file)
         yield
     finally:
         if file >= 0:
