@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -162,3 +163,30 @@ def test_as_global_restores_after_an_error() -> None:
     with pytest.raises(RuntimeError, match="stop"):
         fail()
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_two_threads_do_not_draw_from_each_others_streams() -> None:
+    """One global generator serves all threads of a process: audits in two threads were random."""
+
+    def drawn(seed: int) -> list[float]:
+        with as_global(generator(seed, "init")):
+            return [torch.rand(()).item() for _ in range(3)]
+
+    inside, done = threading.Event(), threading.Event()
+    found: list[list[float]] = []
+
+    def other() -> None:
+        with as_global(generator(2, "init")):
+            inside.set()
+            done.wait(1)
+            found.append([torch.rand(()).item() for _ in range(3)])
+
+    thread = threading.Thread(target=other)
+    with as_global(generator(1, "init")):
+        mine = [torch.rand(()).item()]
+        thread.start()
+        assert not inside.wait(0.2)  # it waits until this one is done
+        mine += [torch.rand(()).item() for _ in range(2)]
+        done.set()
+    thread.join()
+    assert [mine, *found] == [drawn(1), drawn(2)]

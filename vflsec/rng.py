@@ -8,6 +8,7 @@ therefore do not depend on which replicas share its batch.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Streams", "as_global", "derive", "generator", "numpy_generator"]
+__all__ = ["Streams", "as_global", "derive", "generator", "numpy_generator", "own_global"]
 
 
 def derive(seed: int, *names: object) -> int:
@@ -37,13 +38,26 @@ def numpy_generator(seed: int, *names: object) -> np.random.Generator:
     return np.random.default_rng(derive(seed, *names))
 
 
+_GLOBAL = threading.RLock()
+
+
+@contextmanager
+def own_global() -> Iterator[None]:
+    """The global CPU generator for one thread at a time, restored afterwards.
+
+    A process has one for all its threads: two trainings side by side would draw from each other's.
+    """
+    with _GLOBAL, torch.random.fork_rng(devices=[]):
+        yield
+
+
 @contextmanager
 def as_global(g: torch.Generator) -> Iterator[None]:
     """Make the global CPU generator start where `g` stands, and restore it afterwards.
 
     For code that knows no generator argument, such as the constructors of `torch.nn`.
     """
-    with torch.random.fork_rng(devices=[]):
+    with own_global():
         torch.random.set_rng_state(g.get_state())
         yield
         g.set_state(torch.random.get_rng_state())

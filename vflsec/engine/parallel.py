@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass
@@ -61,14 +62,17 @@ def _in_worker(order: _Order) -> list[Done]:
 
     from vflsec.train.device import in_turn
 
-    torch.set_num_threads(1)
-    importable(order.base)
-    if order.folder is None:
-        _same_here(order)
-    tasks, device = _tasks_here(order), in_turn(order.device, order.turn)
-    return [made(work, tasks, device, None, order.folder, order.keep) for work in order.works]
+    with _BUSY:
+        torch.set_num_threads(1)
+        importable(order.base)
+        if order.folder is None:
+            _same_here(order)
+        tasks, device = _tasks_here(order), in_turn(order.device, order.turn)
+        return [made(work, tasks, device, None, order.folder, order.keep) for work in order.works]
 
 
+_BUSY = threading.Lock()
+"""A worker does one task at a time, whatever its number of threads."""
 _here: dict[tuple[Path, int], Tasks] = {}
 
 

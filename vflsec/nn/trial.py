@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from vflsec.errors import ConfigError
 from vflsec.nn.replicas import DRAWS
 from vflsec.plugins import said
+from vflsec.rng import own_global
 from vflsec.schema import Schema
 
 __all__ = ["rows_of", "tried"]
@@ -46,7 +47,7 @@ def tried(made: nn.Module, rows: Tensor, what: str) -> object:
         ConfigError: it fails, changes its rows in place, or does not answer by them alone.
     """
     version = rows._version
-    with torch.random.fork_rng(devices=[]):
+    with own_global():
         with torch.no_grad():
             first = _run(made.eval(), rows, what)
             drawn, trained = _drawn(lambda: _run(copy.deepcopy(made).train(), rows, what))
@@ -135,7 +136,7 @@ def _run(module: nn.Module, rows: Tensor, what: str) -> object:
 
 def _drawn(run: Callable[[], object]) -> tuple[bool, object]:
     """Whether something drew from torch's generator, which starts alike each time; its answer."""
-    with torch.random.fork_rng(devices=[]):
+    with own_global():
         before = torch.random.get_rng_state()
         answer = run()
         return not torch.equal(before, torch.random.get_rng_state()), answer
