@@ -215,11 +215,14 @@ def test_tasks_hold_every_piece_once_and_none_is_too_long(works: list[Work], wor
 def test_a_cohort_is_cut_until_every_worker_has_some(works: list[Work]) -> None:
     cells = tuple(w.cells[0] for w in works[:12])
     whole = Work(works[0].data, cells, works[0].attacks, main=True)
-    assert few([whole], 32, 1) == 12
+    assert few([whole], 32, 1) == 32
     assert few([whole], 32, 2) == 6
     assert few([whole], 32, 8) == 4  # fewer are not worth it
     assert few([whole], 3, 2) == 3
     assert few([whole] * 4, 32, 2) == 32
+    small = [Work(works[0].data, cells[:1], works[0].attacks, main=True)] * 4
+    assert few([whole, *small], 32, 2) == 6  # of 16 trainings nobody takes 12
+    assert few([whole, *small * 3], 32, 2) == 32
 
 
 def test_processes_that_are_stopped_leave_no_broken_thread(
@@ -330,7 +333,7 @@ def test_a_hang_ends_where_no_signal_arrives(hang: str) -> None:
 REAL = """
 data = { name = "breast_cancer" }
 algorithm = { name = "splitnn", epochs = 2 }
-defense = [{ name = "iso", strength = [0, 1] }]
+defense = [{ name = "iso", strength = [0, 1] }, { name = "noise", strength = [1] }]
 attack = [{ name = "norm" }, { name = "model_completion", known_rows = 20 }]
 audit = { seeds = 4, references = ["local"], positive_control = false }
 """
@@ -347,7 +350,11 @@ def test_a_real_audit_divided_is_the_serial_one(tmp_path: Path, how: str) -> Non
             vflsec.run_audit(given, folder, device="cpu", shard=f"{i}/2")
         found = vflsec.merge(folders, tmp_path / "found")
     else:
+        left = tmp_path / "found" / ".controls.ab_12xyz"  # by an audit that was killed
+        left.mkdir(parents=True)
+        (left / "of.safetensors").write_bytes(b"anything")
         found = vflsec.run_audit(given, tmp_path / "found", device="cpu", jobs=2)
+        assert list((tmp_path / "found").glob(".controls*")) == []
     pd.testing.assert_frame_equal(found.results, serial.results, check_exact=True)
 
 

@@ -7,6 +7,7 @@ import tomllib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -320,10 +321,20 @@ def test_the_plan_is_plain_json() -> None:
     ("n", "size", "lengths"), [(10, 4, [3, 4, 3]), (8, 8, [8]), (3, 1, [1] * 3)]
 )
 def test_chunks_are_even_and_complete(n: int, size: int, lengths: list[int]) -> None:
-    cells: Any = list(range(n))
+    cells: Any = [SimpleNamespace(seed=i) for i in range(n)]
     parts = chunks(cells, size)
     assert sorted(len(p) for p in parts) == sorted(lengths)
     assert [c for p in parts for c in p] == cells
+
+
+def test_a_seed_is_in_as_few_chunks_as_can_be() -> None:
+    """Controls are made for each seed, by whoever has it."""
+    cells: Any = [SimpleNamespace(seed=s, strength=x) for x in range(4) for s in (7, 3, 5)]
+    assert [c.seed for p in chunks(cells, 12) for c in p] == [7, 3, 5] * 4
+    parts = chunks(cells, 4)
+    assert [[(c.seed, c.strength) for c in p] for p in parts] == [
+        [(seed, x) for x in range(4)] for seed in (7, 3, 5)
+    ]
 
 
 def test_a_defense_that_cannot_protect_a_data_set_is_an_error_before_anything_runs() -> None:

@@ -94,10 +94,15 @@ def missing_work(store: Store, group: Group, replicas: int, *, retry: bool = Tru
 
 
 class Tasks:
-    """Tasks of the data set that is being worked on, made once for each seed."""
+    """Tasks of the data set that is being worked on, made once for each seed.
 
-    def __init__(self, backend: Backend, base: Path) -> None:
-        self.backend, self.base = backend, base
+    Args:
+        backend, base: what makes them, of which relative paths.
+        controls: a folder in which the workers of one audit share controls, if they do.
+    """
+
+    def __init__(self, backend: Backend, base: Path, controls: Path | None = None) -> None:
+        self.backend, self.base, self.controls = backend, base, controls
         self._key: tuple[str, str] = ("", "")
         self._tasks: dict[int, Any] = {}
         self._shared: SharedControls | None = None
@@ -122,12 +127,12 @@ class Tasks:
     @property
     def shared(self) -> dict[str, Any]:
         """Controls that the cohorts of this data set share, as an argument of `run_cohort`."""
-        from vflsec.measure.shared import SharedControls
+        from vflsec.measure.shared import SharedControls, SharedFolder
 
         if not self.backend.shares:
             return {}
         if self._shared is None:
-            self._shared = SharedControls()
+            self._shared = SharedFolder(self.controls) if self.controls else SharedControls()
         return {"shared": self._shared}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import sqlite3
 import threading
@@ -12,14 +13,15 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from vflsec.engine.store import STORE_NAME
 from vflsec.engine.views import clear_views, tidy_views
 from vflsec.errors import ConfigError
 from vflsec.files import make_folder
 
-__all__ = ["LOCK_NAME", "OUR_FILES", "Lock", "claim", "clear", "only_ours", "probe", "tidy",
-           "withdraw"]  # fmt: skip
+__all__ = ["LOCK_NAME", "OUR_FILES", "Lock", "claim", "clear", "for_controls", "only_ours", "probe",
+           "tidy", "withdraw"]  # fmt: skip
 
 LOCK_NAME = "results.lock"
 
@@ -32,6 +34,7 @@ OUR_FILES = (
 """What an audit writes into a results directory; ``--fresh`` removes these and nothing else."""
 
 _TEMPORARY = re.compile(rf"\.({'|'.join(map(re.escape, OUR_FILES))})\.[a-z0-9_]{{8}}")
+_CONTROLS = ".controls."
 _MARK = b"vflsec"
 _held: dict[tuple[str, int], Lock] = {}
 
@@ -231,11 +234,20 @@ def withdraw(folder: Path) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Remove the half files that an export leaves when it is killed."""
+    """Remove what an audit leaves when it is killed: half files of exports, shared controls."""
     for path in folder.iterdir():
         if _TEMPORARY.fullmatch(path.name):
             _remove(path)
+        elif re.fullmatch(rf"{re.escape(_CONTROLS)}[a-z0-9_]{{8}}", path.name):
+            shutil.rmtree(path, ignore_errors=True)
     tidy_views(folder, _remove)
+
+
+@contextmanager
+def for_controls(folder: Path) -> Iterator[Path]:
+    """A folder in the results directory, for as long as workers share controls in it."""
+    with TemporaryDirectory(prefix=_CONTROLS, dir=folder, ignore_cleanup_errors=True) as name:
+        yield Path(name)
 
 
 def _remove(path: Path) -> None:

@@ -48,6 +48,7 @@ class _Order:
     backend: Backend | None
     versions: Mapping[str, str]
     folder: Path | None = None
+    controls: Path | None = None
     keep: Keep | None = None
     turn: int = 0
 
@@ -73,17 +74,17 @@ def _in_worker(order: _Order) -> list[Done]:
 
 _BUSY = threading.Lock()
 """A worker does one task at a time, whatever its number of threads."""
-_here: dict[tuple[Path, int], Tasks] = {}
+_here: dict[tuple[Path, Path | None, int], Tasks] = {}
 
 
 def _tasks_here(order: _Order) -> Tasks:
     """The tasks of this worker, which it need not make anew for every piece of work."""
     if order.backend is not None:
         return Tasks(order.backend, order.base)
-    key = (order.base, os.getpid())
+    key = (order.base, order.controls, os.getpid())
     if key not in _here:
         _here.clear()
-        _here[key] = Tasks(default_backend(), order.base)
+        _here[key] = Tasks(default_backend(), order.base, order.controls)
     return _here[key]
 
 
@@ -138,11 +139,15 @@ def batched(works: Sequence[Work], workers: int) -> list[list[Work]]:
 
 
 def few(works: Sequence[Work], replicas: int, workers: int) -> int:
-    """Most cells of one piece so that every worker has some: fewer than `replicas` if need be."""
-    if len(works) >= 2 * workers:
-        return replicas
-    largest = max(len(w.cells) for w in works)
-    return min(replicas, max(LEAST, math.ceil(largest / workers)))
+    """Most cells of one piece so that none costs more than a worker's share.
+
+    At most `replicas`; parts of fewer than four cells are not made.
+    """
+    costs = [weight(w) for w in works]
+    share = sum(costs) / workers
+    parts = [max(1, math.ceil(cost / share - 1e-9)) for cost in costs]
+    split = [math.ceil(len(w.cells) / k) for w, k in zip(works, parts, strict=True) if k > 1]
+    return min(replicas, max(LEAST, min(split, default=replicas)))
 
 
 def run_parallel(
@@ -156,6 +161,7 @@ def run_parallel(
     finished: Callable[[Work], None] = lambda _: None,
     note: Callable[[str], None] = lambda _: None,
     keep: Keep | None = None,
+    controls: Path | None = None,
 ) -> None:
     """Do all work by the workers of a pool; when one dies, do again what is not in the store.
 
@@ -166,6 +172,7 @@ def run_parallel(
         finished: called in this process after each piece.
         note: told what the user should know.
         keep: where views are kept, if they are.
+        controls: a folder that all workers see, in which they share controls.
 
     Raises:
         VflsecError: workers died in three rounds in a row without finishing anything.
@@ -173,7 +180,7 @@ def run_parallel(
     fruitless, first = 0, True
     folder = None if pool.remote else store.folder
     order = partial(_Order, base=base, device=device, backend=backend, versions=versions(),
-                    folder=folder, keep=keep)  # fmt: skip
+                    folder=folder, controls=controls, keep=keep)  # fmt: skip
     here = Tasks(backend or default_backend(), base)
     while works := list(todo(first)):
         done, first, lost = 0, False, False

@@ -22,7 +22,7 @@ from vflsec.engine.executor import (
     do_work,
     missing_work,
 )
-from vflsec.engine.folder import claim, clear, only_ours, probe, tidy, withdraw
+from vflsec.engine.folder import claim, clear, for_controls, only_ours, probe, tidy, withdraw
 from vflsec.engine.judge import judge
 from vflsec.engine.options import Options
 from vflsec.engine.parallel import few, run_parallel
@@ -228,9 +228,10 @@ def _work(
                 exports.maybe()
 
         if pool is not None:
+            here = None if pool.remote else stack.enter_context(for_controls(store.folder))
             run_parallel(
                 todo, store, plan.base, device=device, pool=pool, backend=given,
-                finished=finished, note=reporter.note, keep=keep,
+                finished=finished, note=reporter.note, keep=keep, controls=here,
             )  # fmt: skip
         else:
             tasks = Tasks(backend, plan.base)

@@ -7,7 +7,7 @@ trainer or a truth.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -242,16 +242,20 @@ class Bench:
                 (self._training, seed, rng.initial_seed(), made_of(view))
                 for seed, rng, view in zip(of_seeds, rngs, fresh, strict=True)
             ]
-            found = {k: c for k in keys if (c := kept.get(k)) is not None}
-            new = [i for i, k in enumerate(keys) if k not in found]
-            if new:
-                made = make(
-                    [fresh[i] for i in new], [rngs[i] for i in new], [of_seeds[i] for i in new]
-                )
-                for i, controls in zip(new, made, strict=True):
-                    found[keys[i]] = controls
-                    kept.put(keys[i], controls)
-            return [found[k] for k in keys]
+            found: dict[Hashable, list[Control]] = {}
+            while True:
+                found |= {k: c for k in keys if k not in found and (c := kept.get(k)) is not None}
+                rest = [k for k in keys if k not in found]
+                if not rest:
+                    return [found[k] for k in keys]
+                with kept.claim(rest) as mine:  # others may have made some since
+                    new = [keys.index(k) for k in mine if kept.get(k) is None]
+                    made = make(
+                        [fresh[i] for i in new], [rngs[i] for i in new], [of_seeds[i] for i in new]
+                    ) if new else []  # fmt: skip
+                    for i, controls in zip(new, made, strict=True):
+                        found[keys[i]] = controls
+                        kept.put(keys[i], controls)
 
         return sharing
 

@@ -8,17 +8,28 @@ adversary's own, say) finds nothing here and makes its own.
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
+from vflsec.errors import ConfigError, VflsecError
+from vflsec.files import write_atomic
+from vflsec.guess import Guess
+from vflsec.locks import lock
 from vflsec.measure.controls import Control
+from vflsec.nn.weights import parse, write_weights
 from vflsec.view import View
 
-__all__ = ["SharedControls", "made_of"]
+__all__ = ["SharedControls", "SharedFolder", "made_of"]
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 class SharedControls:
@@ -46,6 +57,115 @@ class SharedControls:
         while self.size > self.most and self._kept:
             _, gone = self._kept.popitem(last=False)
             self.size -= _bytes(gone)
+
+    @contextmanager
+    def claim(self, keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
+        """Those of `keys`, of which nothing is kept, that are to be made here and now."""
+        yield keys
+
+
+class SharedFolder(SharedControls):
+    """Controls that the workers of one machine share, beside those that are at hand.
+
+    What one makes lies in a folder for the others, and nobody makes what another is making. Of what
+    is missing a worker takes half, so that two who want the same make half of it each.
+
+    Args:
+        folder: which is there, and empty when the audit begins.
+        most: bytes of all answers at hand.
+        room: bytes of the folder; what does not fit is made by every worker who needs it.
+    """
+
+    def __init__(self, folder: Path, most: int = 2**29, room: int = 2**32) -> None:
+        super().__init__(most)
+        self.folder, self.room = folder, room
+
+    def get(self, key: Hashable) -> list[Control] | None:
+        found = super().get(key)
+        if found is None and (path := self._path(key)).exists():
+            found = _read(path)
+            super().put(key, found)
+        return found
+
+    def put(self, key: Hashable, controls: list[Control]) -> None:
+        super().put(key, controls)
+        used = sum(p.stat().st_size for p in self.folder.glob(f"*{_KEPT}"))
+        if used + _bytes(controls) > self.room or not _writable(controls):
+            return
+        with suppress(ConfigError):  # the disk is full, say
+            write_atomic(self._path(key), lambda path: _write(path, controls))
+
+    @contextmanager
+    def claim(self, keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
+        """Half of `keys`, as far as no other worker is at them; none once one of those is done."""
+        with ExitStack() as held:
+            mine: list[Key] = []
+            for key in keys:
+                if 2 * len(mine) < len(keys) and self._locked(key, held, wait=False):
+                    mine.append(key)
+            if not mine:
+                self._locked(keys[0], held, wait=True)
+            yield mine
+
+    def _locked(self, key: Hashable, held: ExitStack, *, wait: bool) -> bool:
+        file = os.open(self._path(key).with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        held.callback(os.close, file)  # which lets it go
+        try:
+            lock(file, wait=wait)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _path(self, key: Hashable) -> Path:
+        return self.folder / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}{_KEPT}"
+
+
+_KEPT = ".safetensors"
+_HEADER, _BODY = 1 << 26, 1 << 40  # most bytes of a file that this package wrote a moment ago
+
+
+def _told(controls: Sequence[Control]) -> str:
+    """What belongs to the numbers, in words."""
+    return json.dumps(
+        [
+            {"name": c.name, "cv": c.cv, "target": c.guess.target, "notes": c.guess.notes}
+            for c in controls
+        ]
+    )
+
+
+def _writable(controls: Sequence[Control]) -> bool:
+    """Whether they are read again as they are."""
+    if not all(np.isfinite(c.guess.scores).all() for c in controls):
+        return False
+    try:
+        return bool(_told(controls))
+    except (TypeError, ValueError):
+        return False
+
+
+def _write(path: Path, controls: Sequence[Control]) -> None:
+    tensors: dict[str, torch.Tensor] = {}
+    for i, c in enumerate(controls):
+        arrays = {k: getattr(c.guess, k) for k in ("rows", "scores", "group", "abstain")}
+        there = {k: torch.from_numpy(a) for k, a in arrays.items() if a is not None}
+        tensors |= {f"{i}.{k}": a for k, a in there.items()}
+    text = bytearray(_told(controls).encode())
+    write_weights(path, {**tensors, "told": torch.frombuffer(text, dtype=torch.uint8)})
+
+
+def _read(path: Path) -> list[Control]:
+    with path.open("rb") as file:
+        tensors = parse(file, path.name, _HEADER, _BODY, VflsecError)
+    told = json.loads(tensors.pop("told").numpy().tobytes())
+    parts: list[dict[str, torch.Tensor]] = [{} for _ in told]
+    for name, tensor in tensors.items():
+        i, _, what = name.partition(".")
+        parts[int(i)][what] = tensor
+    return [
+        Control(t["name"], Guess(t["target"], notes=t["notes"], **arrays), t["cv"])
+        for t, arrays in zip(told, parts, strict=True)
+    ]
 
 
 def _bytes(controls: Sequence[Control]) -> int:

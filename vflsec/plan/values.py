@@ -243,7 +243,13 @@ class Work:
 
 
 def chunks(cells: Sequence[CellSpec], size: int) -> list[tuple[CellSpec, ...]]:
-    """Cells in runs of at most `size`, of nearly equal length."""
+    """Cells in runs of at most `size`, of nearly equal length.
+
+    Of several runs each has all cells of its seeds, as far as it goes: controls are of a seed.
+    """
     count = max(1, math.ceil(len(cells) / size))
+    if count > 1:
+        turn = {seed: i for i, seed in enumerate(dict.fromkeys(c.seed for c in cells))}
+        cells = sorted(cells, key=lambda c: turn[c.seed])
     edges = [round(i * len(cells) / count) for i in range(count + 1)]
     return [tuple(cells[a:b]) for a, b in itertools.pairwise(edges) if b > a]
