@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,6 +46,7 @@ from vflsec.nn.completion import SHRINKAGE, Fit, Fitted, logistic_chosen, simple
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.mixmatch import MixMatch, fit_mixmatch
 from vflsec.nn.networks import Standardise, fit_networks, fronts
+from vflsec.nn.rows import in_pieces
 from vflsec.view import View
 
 ALIASES = ("pmc", "passive_model_completion")
@@ -215,6 +216,9 @@ class _Ground:
         def standard(r: int, z: Tensor) -> NDArray[np.float64]:
             return self.frozen_fronts[r](z).double().cpu().numpy()  # type: ignore[no-any-return]
 
+        def answer(r: int, z: Tensor) -> Tensor:
+            return torch.from_numpy(found[r].answer(standard(r, z)))
+
         classes = self.views[0].facts.classes
         found = [
             logistic_chosen(standard(r, z), known, classes, SHRINKAGE)
@@ -222,7 +226,7 @@ class _Ground:
         ]
         return Fitted(
             "logistic", [c.cv for c in found], [c.held for c in found], [c.penalty for c in found],
-            lambda some: [found[r].answer(standard(r, self.frozen[r])) for r in some],
+            lambda some: [in_pieces(partial(answer, r), self.frozen[r]).numpy() for r in some],
         )  # fmt: skip
 
 

@@ -241,9 +241,14 @@ def test_half_files_of_a_killed_export_are_removed(tmp_path: Path) -> None:
     run_audit(path, out, backend=Planted(LEAKS).backend())
     (out / ".results.csv.abcd1234").write_text("half")
     (out / ".results.csv.mine").write_text("mine")
+    for name in (".controls.abcd1234", ".controls.mine"):
+        (out / name).mkdir()
+        (out / name / "x.safetensors").write_text("half")
     run_audit(path, out, backend=Planted(LEAKS).backend())
     assert not (out / ".results.csv.abcd1234").exists()
+    assert not (out / ".controls.abcd1234").exists()
     assert (out / ".results.csv.mine").exists()
+    assert (out / ".controls.mine" / "x.safetensors").exists()
 
 
 def test_gate_says_whose_gates_it_judges_and_offers_the_edited_ones(
