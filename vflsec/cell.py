@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
@@ -27,6 +28,7 @@ __all__ = [
     "asked",
     "digest",
     "exhausted",
+    "told_apart",
     "victims",
 ]  # fmt: skip
 
@@ -77,6 +79,16 @@ class DefenseSpec:
     params: Mapping[str, Any] = field(default_factory=dict)
     party: str = ""
     strength: float | None = None
+
+
+def told_apart(names: Iterable[str]) -> list[str]:
+    """Names of the defenses of one stack, in their order; the second of a name is ``NAME #2``."""
+    seen: Counter[str] = Counter()
+    out = []
+    for name in names:
+        seen[name] += 1
+        out.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return out
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ judged by the binomial tail P(X >= k), X ~ Bin(n, alpha), corrected for the numb
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -60,11 +60,15 @@ def contradictions(
         if key[-1] in ("", claim.get("by") or key[-1])
     ]
     alpha = (1 - confidence) / (looks * max(len(judged), 1))
+    beside = Counter(tuple(c[k] for k in _POINT) for c in claims if c["epsilon"] is not None)
     found_idle = [_idle(c) for c in claims if c.get("idle")]
     return found_idle + [
-        _judged(key[:-1], of, float(c["epsilon"]), alpha, c.get("confidence", confidence), awake)
+        _judged(
+            key[:-1], of, float(c["epsilon"]), alpha, c.get("confidence", confidence), awake,
+            f" of {c['by']}" if beside[tuple(c[k] for k in _POINT)] > 1 else "",
+        )
         for key, of, c in judged
-    ]
+    ]  # fmt: skip
 
 
 def pairs(verdicts: Iterable[Verdict]) -> dict[tuple[str, float | None], tuple[float, float]]:
@@ -93,7 +97,7 @@ def _idle(claim: Mapping[str, Any]) -> Verdict:
 
 def _judged(
     key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], claimed: float, alpha: float,
-    confidence: float, awake: set[str],
+    confidence: float, awake: set[str], whose: str,
 ) -> Verdict:  # fmt: skip
     values = [float(r["value"]) for r in rows]
     beyond = sum(v > claimed for v in values)
@@ -115,5 +119,6 @@ def _judged(
     else:
         verdict = PASS
         reason = f"{said}: no contradiction over {len(values)} seeds, which proves no claim."
-    gate = Gate(metric=METRIC, max=claimed, name=f"{_CLAIM} {claimed:.4g} is not contradicted")
+    name = f"{_CLAIM} {claimed:.4g}{whose} is not contradicted"
+    gate = Gate(metric=METRIC, max=claimed, name=name)
     return Verdict(gate, verdict, top, min(values), None, claimed, len(values), reason, **where)

@@ -17,7 +17,7 @@ from vflsec.audit.evaluation import Evaluation, title_of
 from vflsec.audit.findings import sentences
 from vflsec.audit.grid import grid
 from vflsec.audit.labels import by_label, in_words
-from vflsec.cell import CellResult
+from vflsec.cell import CellResult, told_apart
 
 __all__ = ["evaluate"]
 
@@ -200,15 +200,15 @@ def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[di
         defense, strength = leakage.defense_point(result.spec.defenses)
         title = title_of(record, "audit", result)
         point = {"dataset": dataset, "algorithm": title, "defense": defense, "strength": strength}
-        for g in result.guarantees:
+        names = told_apart(g.get("defense", "") for g in result.guarantees)
+        for name, g in zip(names, result.guarantees, strict=True):
+            key = (*point.values(), name)
             if g.get("called") is False:
-                key = (*point.values(), g.get("defense", ""))
-                out[key] = point | {"epsilon": None, "idle": g.get("defense", "")}
+                out[key] = point | {"epsilon": None, "idle": name}
             if g.get("epsilon") is not None:
-                key = (*point.values(), g.get("defense", ""))
                 best = max(float(g["epsilon"]), out.get(key, {}).get("epsilon") or 0.0)
                 sure = {"confidence": g["confidence"]} if "confidence" in g else {}
-                out[key] = point | {"epsilon": best, "by": g.get("defense", "")} | sure
+                out[key] = point | {"epsilon": best, "by": name} | sure
     return list(out.values())
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.audit import canary
-from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure
+from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, told_apart
 from vflsec.engine.inserted import fits, pulls
 from vflsec.policy import Guarantee, Policy
 from vflsec.task import Task
@@ -50,13 +50,13 @@ def claims(training: Training) -> list[list[Measure]]:
             continue
         if policy.counted == "gradients":
             for r, found, how in _of_weights(training, i, made):
-                out[r].append(_measure(training, policy, found, how))
+                out[r].append(_measure(training, i, found, how))
             continue
         label = made[0].protects == "label" or any(g.protects == "label" for g in made)
         wanted["" if label else training.owners(i)[0]].append((i, policy))
     for party, policies in wanted.items():
         for r, (place, seen) in measured(training, party, policies):
-            out[r].append(_measure(training, policies[place][1], seen))
+            out[r].append(_measure(training, policies[place][0], seen))
     return out
 
 
@@ -122,8 +122,8 @@ def verified(
 ) -> list[Mapping[str, Any]]:
     """Guarantees with what was planned beside what was counted; withdrawn where it was exceeded."""
     out: list[Mapping[str, Any]] = []
-    for row in rows:
-        most = expected.get(row["defense"], 0)
+    for name, row in zip(told_apart(row["defense"] for row in rows), rows, strict=True):
+        most = expected.get(name, 0)
         if row["epsilon"] is None or not most:
             out.append(row)
             continue
@@ -145,24 +145,24 @@ def told(result: CellResult, found: Sequence[Measure]) -> list[Mapping[str, Any]
     done = {m.notes["defense"] for m in found}
     why = "[audit] canaries = false" if result.spec.untested else "too few rows to plant canaries"
     out: list[Mapping[str, Any]] = []
-    for row in result.guarantees:
+    names = told_apart(row["defense"] for row in result.guarantees)
+    for name, row in zip(names, result.guarantees, strict=True):
         more = {**row, "untested": ""}
-        if row["epsilon"] is not None and row["defense"] not in done:
+        if row["epsilon"] is not None and name not in done:
             more |= {"untested": why, "says": f"{row['says']} Not tested: {why}."}
         out.append(more)
     return out
 
 
-def _measure(
-    training: Training, policy: Policy, found: canary.Measured, how: str = "planted"
-) -> Measure:
+def _measure(training: Training, i: int, found: canary.Measured, how: str = "planted") -> Measure:
+    name = training.names[i]
     notes = {
-        "defense": policy.name, "guesses": found.guesses, "right": found.right,
+        "defense": name, "guesses": found.guesses, "right": found.right,
         "claimed": found.claimed, "says": found.sentence(), "canaries": how,
     }  # fmt: skip
     return Measure(
-        training.fed.phase, "", "epsilon_lower", found.epsilon, n=found.canaries, target="claim",
-        notes=notes,
+        training.fed.phase, "", "epsilon_lower", found.epsilon, n=found.canaries,
+        target=f"claim of {name}", notes=notes,
     )  # fmt: skip
 
 

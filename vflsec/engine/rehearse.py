@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
+from vflsec.cell import told_apart
 from vflsec.config.problems import Problem
 from vflsec.engine.machine import machine
 from vflsec.errors import VflsecError
@@ -156,7 +157,8 @@ def _obstacle(
         phases, found = first_step(cell, task, timed)
     except VflsecError as error:
         return (), str(error), []
-    strengths = {d.name: d.strength for d in cell.defenses}
+    names = told_apart(d.name for d in cell.defenses)
+    strengths = dict(zip(names, (d.strength for d in cell.defenses), strict=True))
     return (
         phases,
         "",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vflsec import check, registry
 from vflsec.algorithm import Algorithm
-from vflsec.cell import AttackSpec, CellSpec, LedgerRow
+from vflsec.cell import AttackSpec, CellSpec, LedgerRow, told_apart
 from vflsec.channel import Recorder, Tap
 from vflsec.errors import ThreatModelError
 from vflsec.federation import Federation, Phase
@@ -228,15 +228,22 @@ class Training:
         """
         phases, predicted = first_steps(self.algorithm, self.build(), timed)
         out = []
-        for spec, policy in zip(self.cells[0].defenses, self.defenses, strict=True):
+        for spec, policy, name in zip(
+            self.cells[0].defenses, self.defenses, self.names, strict=True
+        ):
             uses = predicted(policy) if policy.counted and spec.strength else None
             if uses is not None:
                 seen = uses_in(self.fed, policy, 0)
                 peers = {p: found and (found[0], uses) for p, found in seen.peers.items()}
                 uses = replace(uses, past=seen.past, peers=peers)
                 made = promised(policy, spec.strength or 0.0, {**self.facts, "uses": uses})
-                out.append((policy.name, made))
+                out.append((name, made))
         return phases, out
+
+    @property
+    def names(self) -> list[str]:
+        """Of the cells' defenses, each another one."""
+        return told_apart(d.name for d in self.cells[0].defenses)
 
     def owners(self, i: int) -> tuple[str, ...]:
         """The parties whose policy the cells' defense number `i` is."""
@@ -392,7 +399,7 @@ def first_step(
     Returns:
         Names of the phases after which attacks are made, empty where only training can tell; and
         what each defense that is made to claim something would claim of the uses that are
-        predicted, by name.
+        predicted, by name (`vflsec.cell.told_apart`).
 
     Raises:
         VflsecError: it cannot be trained.

@@ -1,0 +1,65 @@
+"""Claims of several defenses of one training: each is kept, measured and judged by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vflsec.cell import told_apart
+from vflsec.engine.claims import verified
+from vflsec.engine.run import run_audit
+
+STACKS: dict[str, tuple[list[dict[str, Any]], dict[str, float]]] = {
+    "a label's and a row's": (
+        [{"name": "label_dp", "strength": [0.25]}, {"name": "embedding_noise", "strength": [8.0]}],
+        {" of label_dp": 4.0, " of embedding_noise": 1.993},
+    ),
+    "one defense twice": (
+        [{"name": "label_dp", "strength": [0.25]}, {"name": "label_dp", "strength": [1.0]}],
+        {" of label_dp": 4.0, " of label_dp #2": 1.0},
+    ),
+    "one alone": ([{"name": "label_dp", "strength": [0.25]}], {"": 4.0}),
+}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_an_audit_of_several_claims_judges_each(tmp_path: Path, name: str) -> None:
+    """It ended in an internal error when the first cell was stored: two measures, one identity."""
+    defenses, claims = STACKS[name]
+    made = run_audit(
+        {
+            "data": {"name": "leaky"},
+            "algorithm": {"name": "splitnn", "epochs": 3},
+            "defense": defenses,
+            "attack": [{"name": "norm"}],
+            "gate": [{"metric": "epsilon_lower", "max": 1.5}],
+            "audit": {"seeds": 3, "references": []},
+        },
+        tmp_path,
+    )
+    (asked, *beside) = [v for v in made.verdicts if v.gate.metric == "epsilon_lower"]
+    assert {v.gate.name: round(v.threshold, 3) for v in beside} == {
+        f"claimed epsilon {epsilon:.4g}{whose} is not contradicted": epsilon
+        for whose, epsilon in claims.items()
+    }
+    assert {v.verdict for v in beside} == {"PASS"}
+    found = made.results[made.results.metric == "epsilon_lower"]
+    assert len(found) == 3 * len(claims)
+    assert found.target.nunique() == len(claims)
+    # 2.2 of the label and nothing of the row are no 1.1 of both
+    assert asked.verdict == ("PASS" if name == "one defense twice" else "FAIL")
+    if asked.verdict == "FAIL":
+        assert asked.value is not None
+        assert asked.value > 2
+
+
+def test_defenses_of_one_name_keep_their_own_plans() -> None:
+    """Both were held to what was planned of the last, and the smaller epsilon to the larger."""
+    assert told_apart(["noise", "mid", "noise"]) == ["noise", "mid", "noise #2"]
+    row = {"epsilon": 1.0, "releases": 4, "says": ""}
+    rows = [{"defense": "noise", **row}, {"defense": "noise", **row, "releases": 8}]
+    kept = verified(rows, {"noise": 4, "noise #2": 8})
+    assert [(r["epsilon"], r["planned"]) for r in kept] == [(1.0, 4), (1.0, 8)]
+    assert [r["epsilon"] for r in verified(rows, {"noise": 4, "noise #2": 4})] == [1.0, None]
