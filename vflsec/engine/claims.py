@@ -1,11 +1,13 @@
 """What canaries measure of the epsilons that the defenses of a cohort claim.
 
 Canaries are planted in a copy of the cohort's data and trained with it by the same algorithm under
-the same policies; they are guessed from what the adversary of the claim has in its View, and from
-what the trained system answers for them. What the claim is about decides which secret is planted:
-a label, a row of the party that owns the policy, or whether a row is there at all (DP-SGD, see
-:mod:`vflsec.engine.inserted`; where its steps do not fit into memory the policy's hook alone is
-measured, by :func:`vflsec.audit.canary.audit_rows`, and the notes say so).
+the same policies; they are guessed from what the adversary of the claim has in its View. A claim of
+all that is computed from labels is held to what the trained system answers for them, too; one of
+messages takes the models as known, so what they tell is no contradiction. What the claim is about
+decides which secret is planted: a label, a row of the party that owns the policy, or whether a row
+is there at all (DP-SGD, see :mod:`vflsec.engine.inserted`; where its steps do not fit into memory
+the policy's hook alone is measured, by :func:`vflsec.audit.canary.audit_rows`, and the notes say
+so).
 """
 
 from __future__ import annotations
@@ -55,8 +57,8 @@ def claims(training: Training) -> list[list[Measure]]:
         label = made[0].protects == "label" or any(g.protects == "label" for g in made)
         wanted["" if label else training.owners(i)[0]].append((i, policy))
     for party, policies in wanted.items():
-        for r, (place, seen) in measured(training, party, policies):
-            out[r].append(_measure(training, policies[place][0], seen))
+        for r, i, seen, more in measured(training, party, policies):
+            out[r].append(_measure(training, i, seen, **more))
     return out
 
 
@@ -142,7 +144,7 @@ def told(result: CellResult, found: Sequence[Measure]) -> list[Mapping[str, Any]
         result: with its guarantees.
         found: what canaries measured of them.
     """
-    done = {m.notes["defense"] for m in found}
+    done = {m.notes["defense"]: m.notes for m in found}
     why = "[audit] canaries = false" if result.spec.untested else "too few rows to plant canaries"
     out: list[Mapping[str, Any]] = []
     names = told_apart(row["defense"] for row in result.guarantees)
@@ -150,15 +152,22 @@ def told(result: CellResult, found: Sequence[Measure]) -> list[Mapping[str, Any]
         more = {**row, "untested": ""}
         if row["epsilon"] is not None and name not in done:
             more |= {"untested": why, "says": f"{row['says']} Not tested: {why}."}
+        elif (beside := done.get(name, {}).get("answers")) is not None:
+            more["says"] += (
+                f" What the trained system answers, which this does not cover, tells labels of its "
+                f"rows at an epsilon of {beside:.3g} or more (canaries)."
+            )
         out.append(more)
     return out
 
 
-def _measure(training: Training, i: int, found: canary.Measured, how: str = "planted") -> Measure:
+def _measure(
+    training: Training, i: int, found: canary.Measured, how: str = "planted", **more: float
+) -> Measure:
     name = training.names[i]
     notes = {
         "defense": name, "guesses": found.guesses, "right": found.right,
-        "claimed": found.claimed, "says": found.sentence(), "canaries": how,
+        "claimed": found.claimed, "says": found.sentence(), "canaries": how, **more,
     }  # fmt: skip
     return Measure(
         training.fed.phase, "", "epsilon_lower", found.epsilon, n=found.canaries,
@@ -168,47 +177,66 @@ def _measure(training: Training, i: int, found: canary.Measured, how: str = "pla
 
 def measured(
     training: Training, party: str, policies: Sequence[tuple[int, Policy]]
-) -> list[tuple[int, tuple[int, canary.Measured]]]:
-    """Train once more with canaries and guess them: (replica, (which policy, what was found)).
+) -> Iterator[tuple[int, int, canary.Measured, dict[str, float]]]:
+    """Train once more with canaries and guess them.
+
+    Yields (replica, place of the defense, what was found, further notes). ``answers`` of the notes
+    is the bound on what predictions tell of labels, where the claim covers messages alone and that
+    is more.
 
     Args:
         training: whose cells and data are used.
         party: whose rows carry the secret, ``""`` for labels.
         policies: (place among the cells' defenses, policy) of the claims to measure.
     """
-    twin, planted = _planted(training, party)
+    kinds = {i: _kinds(policy, party) for i, policy in policies}
+    every = sorted(frozenset().union(*kinds.values()))
+    twin, planted = _planted(training, party, every)
     spies = [twin.stack.first.active] if party else list(twin.stack.first.passive)
-    kind = "embedding" if party else "gradient"
-    seen: list[list[Tensor]] = [[] for _ in twin.cells]
+    seen: list[list[tuple[str, Tensor]]] = [[] for _ in twin.cells]
     for moment in twin.run(predictions=False):
         for spy in spies:
             spec = AttackSpec("canary", adversary=(spy,), known_rows=0)
             for r, view in enumerate(moment.views(spec)):
                 rows = planted[twin.seeds[r]].rows
-                tables = [
-                    view.tables[key]
+                seen[r] += [
+                    (kind, _of(view.tables[key], rows))
+                    for kind in every
                     for form in FORMS
                     if (key := ("received", kind, form, spy)) in view.tables
                 ]
-                seen[r] += [_of(t, rows) for t in tables]
     answers = _answers(twin, planted)
-    out = []
     for r, cell in enumerate(twin.cells):
         here = planted[twin.seeds[r]]
         if len(here.rows) < LEAST_CANARIES:
             continue
-        looks = [*seen[r], answers[r]] if not party else seen[r]
-        for place, (i, _) in enumerate(policies):
-            made = twin.guarantee(twin.defenses[i], cell.defenses[i].strength or 0.0, r)
-            if made.epsilon is None or not looks:
+        for i, policy in policies:
+            claim = twin.guarantee(twin.defenses[i], cell.defenses[i].strength or 0.0, r)
+            looks = [table for kind, table in seen[r] if kind in kinds[i]]
+            beside = [] if party else [answers[r]]
+            if policy.counted != "outgoing":
+                looks, beside = [*looks, *beside], []
+            if claim.epsilon is None or not looks:
                 continue
-            found = _audited(canary.summarised(looks, here.coins), here, made)
-            out.append((r, (place, found)))
-    return out
+            found = _audited(canary.summarised(looks, here.coins), here, claim)
+            more: dict[str, float] = {}
+            if beside:
+                told = _audited(canary.summarised(beside, here.coins), here, claim)
+                more = {"answers": told.epsilon} if told.contradicts else {}
+            yield r, i, found, more
 
 
-def _planted(training: Training, party: str) -> tuple[Training, dict[int, Planted]]:
-    """The same cohort on data with canaries."""
+def _kinds(policy: Policy, party: str) -> frozenset[str]:
+    """The messages that a claim is about: of one that counts messages those that it treats."""
+    if policy.counted == "outgoing":
+        return policy.covers
+    return frozenset({"embedding" if party else "gradient"})
+
+
+def _planted(
+    training: Training, party: str, kinds: Sequence[str]
+) -> tuple[Training, dict[int, Planted]]:
+    """The same cohort on data with canaries, its messages of some kinds recorded."""
     tasks: dict[int, Task] = {}
     planted: dict[int, Planted] = {}
     for r, seed in enumerate(training.seeds):
@@ -217,7 +245,7 @@ def _planted(training: Training, party: str) -> tuple[Training, dict[int, Plante
             made = plant_rows(task, party, seed) if party else plant_labels(task, seed)
             tasks[seed], planted[seed] = made
     first = training.stack.first
-    needs = tuple(Need("embedding" if party else "gradient", form) for form in FORMS)
+    needs = tuple(Need(kind, form) for kind in kinds for form in FORMS)
     spies = (first.active,) if party else first.passive
     own = [d for d in training.demands if d.policy is not None]  # active attackers stay
     demands = [*own, *(Demand((spy,), needs) for spy in spies)]

@@ -43,7 +43,9 @@ show the claim that all seeds keep: their largest epsilon, and none where one se
 claim says what it protects, under which change, against whom, composed over what, and under which
 conditions; the report prints it as one sentence and `summary.json` holds the parts. Beside it
 stands what canaries measure: training rows whose label (or columns) a coin decides go through a
-copy of the training and are guessed from what the adversary sees. For DP-SGD a coin decides whether
+copy of the training and are guessed from what the adversary sees. A claim of all that is computed
+from labels is held to predictions, too. One of messages takes the models as known: what predictions
+tell beyond it does not contradict it, and is said beside it. For DP-SGD a coin decides whether
 a row is there or zeroed out, and all parties' weights after every step are seen (where these do not
 fit into 2 GB, the hook alone is measured, and the result says so). Only a contradiction means
 something. `[audit] canaries = false` leaves the copies out, and the claim is said to be untested.
