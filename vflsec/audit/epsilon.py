@@ -4,6 +4,10 @@ broken promise.
 Every measured value is a lower bound that holds with some confidence in one seed; where the claim
 is true, a seed exceeds it with probability alpha at most. So k of n seeds beyond the claim are
 judged by the binomial tail P(X >= k), X ~ Bin(n, alpha), corrected for the number of claims.
+
+Silence is no evidence where the guesser finds nothing anywhere. It is alive if it finds something
+of the same defense on the same data under the same algorithm, at whatever strength, or of the same
+canaries without the defense.
 """
 
 from __future__ import annotations
@@ -37,7 +41,8 @@ def contradictions(
 
     Args:
         frame: of :func:`vflsec.audit.leakage.results_frame`, with rows of :data:`METRIC`; a column
-            ``claimant`` says whose claim a row measures, where a point has several.
+            ``claimant`` says whose claim a row measures, where a point has several, and
+            ``undefended`` what is measured without the defense, where that was looked at.
         claims: {dataset, algorithm, defense, strength, epsilon}, one for each point and, by `by`,
             claimant; `idle` names a defense whose hook was never called, which fails.
             `confidence`, if it is there, is
@@ -51,7 +56,7 @@ def contradictions(
     found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for r in rows:
         found[tuple(r.get(k, "") for k in (*_POINT, *_WHO, "claimant"))].append(r)
-    awake = {r["attack"] for r in rows if r["value"] > 0}
+    awake = {_place(r) for r in rows if r["value"] > 0 or (r.get("undefended") or 0) > 0}
     judged = [
         (key, of, claim)
         for key, of in found.items()
@@ -69,6 +74,11 @@ def contradictions(
         )
         for key, of, c in judged
     ]  # fmt: skip
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Where a guesser that finds something is alive."""
+    return row["dataset"], row["algorithm"], row["attack"], row.get("claimant", "")
 
 
 def pairs(verdicts: Iterable[Verdict]) -> dict[tuple[str, float | None], tuple[float, float]]:
@@ -97,7 +107,7 @@ def _idle(claim: Mapping[str, Any]) -> Verdict:
 
 def _judged(
     key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], claimed: float, alpha: float,
-    confidence: float, awake: set[str], whose: str,
+    confidence: float, awake: set[tuple[Any, ...]], whose: str,
 ) -> Verdict:  # fmt: skip
     values = [float(r["value"]) for r in rows]
     beyond = sum(v > claimed for v in values)
@@ -106,16 +116,23 @@ def _judged(
     top = max(values)
     who = where["attack"] or "a canary audit"
     measured, known = both(top, claimed, ".3g", ".4g")
-    said = f"{who} measures epsilon of at least {measured}, {known} is claimed"
+    bare = max(
+        (float(r["undefended"]) for r in rows if (r.get("undefended") or 0) > 0), default=0.0
+    )
+    without = f" ({bare:.3g} without the defense)" if bare and not top else ""
+    said = f"{who} measures epsilon of at least {measured}{without}, {known} is claimed"
     if beyond and p < alpha:
         verdict = FAIL
         reason = f"{said}; {beyond} of {len(values)} seeds contradict the claim."
     elif beyond:
         verdict = INCONCLUSIVE
         reason = f"{said}; {beyond} of {len(values)} seeds, which chance may do. Run more seeds."
-    elif where["attack"] not in awake:
+    elif _place(rows[0]) not in awake:
         verdict = INCONCLUSIVE
-        reason = f"Not shown to be alive: {who} measures nothing above 0 anywhere."
+        looked = any(r.get("undefended") == 0 for r in rows)
+        reason = f"Not shown to be alive: {who} measures nothing above 0 here" + (
+            ", nor without the defense." if looked else "."
+        )
     else:
         verdict = PASS
         reason = f"{said}: no contradiction over {len(values)} seeds, which proves no claim."

@@ -71,9 +71,12 @@ def evaluate(
     ]  # fmt: skip
     beside: list[gates.Verdict] = []
     if not partial and not only:
-        of = [str(made[i]["notes"].get("defense", "")) for i in own.index]
-        claims = _claims(record, results)
-        beside += epsilon.contradictions(own.assign(claimant=of), claims, confidence, looks)
+        notes = [made[i]["notes"] for i in own.index]
+        heard = own.assign(
+            claimant=[str(n.get("defense", "")) for n in notes],
+            undefended=[n.get("undefended") for n in notes],
+        )
+        beside += epsilon.contradictions(heard, _claims(record, results), confidence, looks)
     if before is not None:
         beside += regressions(own, before, alive, strict, points)
     verdicts += beside

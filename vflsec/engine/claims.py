@@ -13,7 +13,8 @@ so).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,8 +22,9 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.audit import canary
-from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure, told_apart
-from vflsec.engine.inserted import fits, pulls
+from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure, told_apart
+from vflsec.engine.inserted import QUIET, fits, pulls
+from vflsec.nn.replicas import LEAST
 from vflsec.policy import Guarantee, Policy
 from vflsec.task import Task
 from vflsec.train.claims import uses_in
@@ -40,14 +42,15 @@ CONFIDENCE = 0.99
 
 
 def claims(training: Training) -> list[list[Measure]]:
-    """Rows of metric ``epsilon_lower`` for the claims of every replica of a finished training."""
+    """Rows of metric ``epsilon_lower`` for the claims of every replica of a finished training.
+
+    Where nothing is found, ``undefended`` of the notes is the bound that the same canaries give
+    without the defense: silence is worth something only if they would have been heard.
+    """
     out: list[list[Measure]] = [[] for _ in training.cells]
     wanted: dict[str, list[tuple[int, Policy]]] = defaultdict(list)
     for i, policy in enumerate(training.defenses):
-        strengths = [cell.defenses[i].strength or 0.0 for cell in training.cells]
-        made = [
-            training.guarantee(policy, s, r) if s else Guarantee() for r, s in enumerate(strengths)
-        ]
+        made = [training.guarantee(policy, s, r) for r, s in enumerate(_strengths(training, i))]
         if all(g.epsilon is None for g in made):
             continue
         if policy.counted == "gradients":
@@ -57,37 +60,75 @@ def claims(training: Training) -> list[list[Measure]]:
         label = made[0].protects == "label" or any(g.protects == "label" for g in made)
         wanted["" if label else training.owners(i)[0]].append((i, policy))
     for party, policies in wanted.items():
-        for r, i, seen, more in measured(training, party, policies):
-            out[r].append(_measure(training, i, seen, **more))
+        for r, i, found, more in measured(training, party, policies):
+            out[r].append(_measure(training, i, found, {"canaries": "planted", **more}))
     return out
+
+
+def _strengths(training: Training, i: int) -> list[float]:
+    return [cell.defenses[i].strength or 0.0 for cell in training.cells]
+
+
+def _silenced(
+    training: Training, seeds: Iterable[int], change: Callable[[int, DefenseSpec], DefenseSpec]
+) -> list[CellSpec]:
+    """Cells of these seeds with other defenses, as many as can be trained together."""
+    of = {cell.seed: cell for cell in training.cells}
+    made = [
+        replace(of[s], defenses=tuple(change(i, d) for i, d in enumerate(of[s].defenses)))
+        for s in dict.fromkeys(seeds)
+    ]
+    return made * LEAST if len(made) < LEAST else made
 
 
 def _of_weights(
     training: Training, i: int, made: Sequence[Guarantee]
-) -> Iterator[tuple[int, canary.Measured, str]]:
-    """(replica, what was found, how) of the claims `made` by the cells' defense number `i`."""
-    policy = training.defenses[i]
-    strengths = [cell.defenses[i].strength or 0.0 for cell in training.cells]
-    if fits(training, policy):
-        twin, scores = pulls(training, i)
-        for r, (here, seen) in enumerate(scores):
-            claim = twin.guarantee(twin.defenses[i], strengths[r], r)
-            if claim.epsilon is not None and len(here.rows) >= LEAST_CANARIES:
-                found = canary.judged(
-                    seen, here.coins, claimed=claim.epsilon, delta=claim.delta,
-                    confidence=CONFIDENCE,
-                )  # fmt: skip
-                yield r, found, "inserted rows"
+) -> Iterator[tuple[int, canary.Measured, dict[str, Any]]]:
+    """(replica, what was found, notes) of the claims `made` by the cells' defense number `i`."""
+    policy, strengths = training.defenses[i], _strengths(training, i)
+    if not fits(training, policy):
+        for r, claim in enumerate(made):
+            if claim.epsilon is not None:
+                found = _at_the_hook(training, policy, strengths[r], claim, r)
+                how: dict[str, Any] = {"canaries": "at its hook alone"}
+                if not found.epsilon:
+                    bare = _at_the_hook(training, policy, QUIET, claim, r)
+                    how["undefended"] = bare.epsilon
+                yield r, found, how
         return
-    for r, claim in enumerate(made):
-        if claim.epsilon is not None:
-            yield r, _at_the_hook(training, policy, strengths[r], claim, r), "at its hook alone"
+    twin, scores = pulls(training, i)
+    kept = {r: twin.guarantee(twin.defenses[i], s, r) for r, s in enumerate(strengths)}
+    kept = {
+        r: claim for r, claim in kept.items()
+        if claim.epsilon is not None and len(scores[r][0].rows) >= LEAST_CANARIES
+    }  # fmt: skip
+    every = {r: _judged(scores[r], claim) for r, claim in kept.items()}
+    silent = [training.seeds[r] for r, found in every.items() if not found.epsilon]
+    bare_of: dict[int, tuple[Planted, Tensor]] = {}
+    if silent:  # the same without its noise
+        cells = _silenced(
+            training, silent, lambda k, d: replace(d, strength=QUIET) if k == i else d
+        )
+        bare_of = {c.seed: of for c, of in zip(cells, pulls(training, i, cells)[1], strict=True)}
+    for r, found in every.items():
+        how = {"canaries": "inserted rows"}
+        if not found.epsilon:
+            how["undefended"] = _judged(bare_of[training.seeds[r]], kept[r]).epsilon
+        yield r, found, how
 
 
-def _audited(seen: Tensor, planted: Planted, claim: Guarantee) -> canary.Measured:
-    return canary.audit(
-        seen, planted.coins, claimed=claim.epsilon, delta=claim.delta, confidence=CONFIDENCE
+def _judged(scored: tuple[Planted, Tensor], claim: Guarantee) -> canary.Measured:
+    here, seen = scored
+    return canary.judged(
+        seen, here.coins, claimed=claim.epsilon, delta=claim.delta, confidence=CONFIDENCE
     )
+
+
+def _audited(looks: Sequence[Tensor], planted: Planted, claim: Guarantee) -> canary.Measured:
+    return canary.audit(
+        canary.summarised(looks, planted.coins), planted.coins, claimed=claim.epsilon,
+        delta=claim.delta, confidence=CONFIDENCE,
+    )  # fmt: skip
 
 
 def _at_the_hook(
@@ -161,13 +202,11 @@ def told(result: CellResult, found: Sequence[Measure]) -> list[Mapping[str, Any]
     return out
 
 
-def _measure(
-    training: Training, i: int, found: canary.Measured, how: str = "planted", **more: float
-) -> Measure:
+def _measure(training: Training, i: int, found: canary.Measured, how: Mapping[str, Any]) -> Measure:
     name = training.names[i]
     notes = {
         "defense": name, "guesses": found.guesses, "right": found.right,
-        "claimed": found.claimed, "says": found.sentence(), "canaries": how, **more,
+        "claimed": found.claimed, "says": found.sentence(), **how,
     }  # fmt: skip
     return Measure(
         training.fed.phase, "", "epsilon_lower", found.epsilon, n=found.canaries,
@@ -180,9 +219,9 @@ def measured(
 ) -> Iterator[tuple[int, int, canary.Measured, dict[str, float]]]:
     """Train once more with canaries and guess them.
 
-    Yields (replica, place of the defense, what was found, further notes). ``answers`` of the notes
-    is the bound on what predictions tell of labels, where the claim covers messages alone and that
-    is more.
+    Yields (replica, place of the defense, what was found, notes). ``answers`` of the notes is the
+    bound on what predictions tell of labels, where the claim covers messages alone and that is
+    more; ``undefended`` is as in :func:`claims`.
 
     Args:
         training: whose cells and data are used.
@@ -191,39 +230,90 @@ def measured(
     """
     kinds = {i: _kinds(policy, party) for i, policy in policies}
     every = sorted(frozenset().union(*kinds.values()))
-    twin, planted = _planted(training, party, every)
+    seen = _seen(training, training.cells, party, every)
+    found: list[tuple[int, int, Guarantee, canary.Measured, dict[str, float]]] = []
+    for r, canaries in enumerate(seen):
+        for i, policy in policies:
+            claim, looks = canaries.claims[i], canaries.looks(policy, kinds[i])
+            if len(canaries.planted.rows) < LEAST_CANARIES or claim.epsilon is None or not looks:
+                continue
+            more: dict[str, float] = {}
+            if policy.counted == "outgoing" and not party:
+                told = _audited([canaries.answers], canaries.planted, claim)
+                more = {"answers": told.epsilon} if told.contradicts else {}
+            found.append((r, i, claim, _audited(looks, canaries.planted, claim), more))
+    bare = {
+        c.seed: s for c, s in zip(training.cells, seen) if not any(d.strength for d in c.defenses)
+    }
+    del seen
+    silent = [
+        (r, i) for r, i, _, of, _ in found if not of.epsilon and training.defenses[i].strengths
+    ]
+    if missing := [s for r, _ in silent if (s := training.seeds[r]) not in bare]:
+        off = _silenced(
+            training, missing, lambda _, d: d if d.strength is None else replace(d, strength=0.0)
+        )
+        bare |= {c.seed: s for c, s in zip(off, _seen(training, off, party, every))}
+    for r, i, claim, of, more in found:
+        if (r, i) in silent:
+            canaries = bare[training.seeds[r]]
+            looks = canaries.looks(training.defenses[i], kinds[i])
+            more["undefended"] = _audited(looks, canaries.planted, claim).epsilon if looks else 0.0
+        yield r, i, of, more
+
+
+@dataclass(frozen=True)
+class _Canaries:
+    """What there is to guess the canaries of one replica from.
+
+    Attributes:
+        planted: which rows, and their coins.
+        tables: payloads (m, d) of their messages, each with its kind.
+        answers: the trained system's log shares (m, C).
+        party: whose rows carry the secret, ``""`` for labels.
+        claims: of each defense.
+    """
+
+    planted: Planted
+    tables: Sequence[tuple[str, Tensor]]
+    answers: Tensor
+    party: str
+    claims: Sequence[Guarantee]
+
+    def looks(self, policy: Policy, kinds: frozenset[str]) -> list[Tensor]:
+        """Those that a claim of `policy` is about."""
+        looks = [table for kind, table in self.tables if kind in kinds]
+        return looks if self.party or policy.counted == "outgoing" else [*looks, self.answers]
+
+
+def _seen(
+    training: Training, cells: Sequence[CellSpec], party: str, kinds: Sequence[str]
+) -> list[_Canaries]:
+    """Train `cells` on data with canaries, and see what there is of these, by replica."""
+    twin, planted = _planted(training, cells, party, kinds)
     spies = [twin.stack.first.active] if party else list(twin.stack.first.passive)
-    seen: list[list[tuple[str, Tensor]]] = [[] for _ in twin.cells]
+    tables: list[list[tuple[str, Tensor]]] = [[] for _ in twin.cells]
     for moment in twin.run(predictions=False):
         for spy in spies:
             spec = AttackSpec("canary", adversary=(spy,), known_rows=0)
             for r, view in enumerate(moment.views(spec)):
                 rows = planted[twin.seeds[r]].rows
-                seen[r] += [
+                tables[r] += [
                     (kind, _of(view.tables[key], rows))
-                    for kind in every
+                    for kind in kinds
                     for form in FORMS
                     if (key := ("received", kind, form, spy)) in view.tables
                 ]
-    answers = _answers(twin, planted)
-    for r, cell in enumerate(twin.cells):
-        here = planted[twin.seeds[r]]
-        if len(here.rows) < LEAST_CANARIES:
-            continue
-        for i, policy in policies:
-            claim = twin.guarantee(twin.defenses[i], cell.defenses[i].strength or 0.0, r)
-            looks = [table for kind, table in seen[r] if kind in kinds[i]]
-            beside = [] if party else [answers[r]]
-            if policy.counted != "outgoing":
-                looks, beside = [*looks, *beside], []
-            if claim.epsilon is None or not looks:
-                continue
-            found = _audited(canary.summarised(looks, here.coins), here, claim)
-            more: dict[str, float] = {}
-            if beside:
-                told = _audited(canary.summarised(beside, here.coins), here, claim)
-                more = {"answers": told.epsilon} if told.contradicts else {}
-            yield r, i, found, more
+    return [
+        _Canaries(
+            planted[cell.seed], tables[r], answers, party,
+            [
+                twin.guarantee(policy, d.strength or 0.0, r)
+                for policy, d in zip(twin.defenses, cell.defenses, strict=True)
+            ],
+        )
+        for r, (cell, answers) in enumerate(zip(cells, _answers(twin, planted), strict=True))
+    ]  # fmt: skip
 
 
 def _kinds(policy: Policy, party: str) -> frozenset[str]:
@@ -234,22 +324,20 @@ def _kinds(policy: Policy, party: str) -> frozenset[str]:
 
 
 def _planted(
-    training: Training, party: str, kinds: Sequence[str]
+    training: Training, cells: Sequence[CellSpec], party: str, kinds: Sequence[str]
 ) -> tuple[Training, dict[int, Planted]]:
-    """The same cohort on data with canaries, its messages of some kinds recorded."""
+    """Cells of the cohort on data with canaries, their messages of some kinds recorded."""
     tasks: dict[int, Task] = {}
     planted: dict[int, Planted] = {}
-    for r, seed in enumerate(training.seeds):
-        if seed not in tasks:
-            task = training.task(r)
-            made = plant_rows(task, party, seed) if party else plant_labels(task, seed)
-            tasks[seed], planted[seed] = made
+    for seed, task in training.tasks(cells).items():
+        made = plant_rows(task, party, seed) if party else plant_labels(task, seed)
+        tasks[seed], planted[seed] = made
     first = training.stack.first
     needs = tuple(Need(kind, form) for kind in kinds for form in FORMS)
     spies = (first.active,) if party else first.passive
     own = [d for d in training.demands if d.policy is not None]  # active attackers stay
     demands = [*own, *(Demand((spy,), needs) for spy in spies)]
-    return Training(training.cells, demands, tasks, training.device), planted
+    return Training(cells, demands, tasks, training.device), planted
 
 
 def _of(table: Table, rows: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vflsec.cell import AttackSpec
+from vflsec.cell import AttackSpec, CellSpec
 from vflsec.policy import Own, Policy
 from vflsec.rng import Streams
 from vflsec.task import Stack, Task
@@ -76,7 +76,9 @@ class _Look:
     spread: float = 0.0
 
 
-def pulls(training: Training, i: int) -> tuple[Training, list[tuple[Planted, Tensor]]]:
+def pulls(
+    training: Training, i: int, cells: Sequence[CellSpec] = ()
+) -> tuple[Training, list[tuple[Planted, Tensor]]]:
     """The copy that was trained, and for each replica its canaries and their scores (m,).
 
     A score above 0 says that the canary is there; it is a log likelihood ratio up to a factor.
@@ -84,6 +86,7 @@ def pulls(training: Training, i: int) -> tuple[Training, list[tuple[Planted, Ten
     Args:
         training: whose cells and data are used.
         i: the number of the cells' defense whose claim is measured, a policy of gradients.
+        cells: of its cohort and seeds, instead of its own.
 
     Raises:
         PolicyError: the steps' gradients cannot be split into rows.
@@ -92,14 +95,13 @@ def pulls(training: Training, i: int) -> tuple[Training, list[tuple[Planted, Ten
     tasks: dict[int, Task] = {}
     whole: dict[int, Task] = {}
     planted: dict[int, Planted] = {}
-    for r, seed in enumerate(training.seeds):
-        if seed not in tasks:
-            made = plant_inserted(training.task(r), seed)
-            tasks[seed], whole[seed], planted[seed] = made
+    cells = cells or training.cells
+    for seed, task in training.tasks(cells).items():
+        tasks[seed], whole[seed], planted[seed] = plant_inserted(task, seed)
     parties = tuple(training.stack.first.parties)
     own = [d for d in training.demands if d.policy is not None]  # active attackers stay
     demands = [*own, Demand(parties, (STEPS,))]
-    twin = Training(training.cells, demands, tasks, training.device)
+    twin = Training(cells, demands, tasks, training.device)
     stack = Stack.build(whole, twin.seeds, twin.device, twin.stack.dtype, twin.stack.products)
     known = _Known(Directions(twin.algorithm, stack, twin.seeds), policy, twin.seeds)
     canaries = torch.stack([planted[s].rows for s in twin.seeds]).to(twin.device)

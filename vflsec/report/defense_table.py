@@ -48,7 +48,9 @@ from labels is held to predictions, too. One of messages takes the models as kno
 tell beyond it does not contradict it, and is said beside it. For DP-SGD a coin decides whether
 a row is there or zeroed out, and all parties' weights after every step are seen (where these do not
 fit into 2 GB, the hook alone is measured, and the result says so). Only a contradiction means
-something. `[audit] canaries = false` leaves the copies out, and the claim is said to be untested.
+something. Where nothing is found, the same canaries are trained without the defense: if nothing is
+found there either, the verdict is inconclusive. `[audit] canaries = false` leaves the copies out,
+and the claim is said to be untested.
 
 A defense does not work under every algorithm: `dcor` treats embeddings that the active party gets
 in a step, of which `oneshot` has none. One none of whose hooks changed anything is named in the

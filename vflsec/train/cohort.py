@@ -170,6 +170,10 @@ class Training:
         """The task of replica `r`."""
         return self.stack.tasks[int(self.stack.of[r])]
 
+    def tasks(self, cells: Sequence[CellSpec]) -> dict[int, Task]:
+        """The tasks of the seeds of some cells, of which it has replicas."""
+        return {c.seed: self.task(self.seeds.index(c.seed)) for c in cells}
+
     @property
     def facts(self) -> dict[str, Any]:
         """Public facts for policies and accountants."""
