@@ -57,6 +57,10 @@ class Discrete(Policy):
     def __post_init__(self) -> None:
         check.non_negative("discrete.bound", self.bound)
 
+    @property
+    def by_row(self) -> bool:  # type: ignore[override]
+        return self.bound > 0  # else it is told by all rows of the first batch
+
     def outgoing(self, message: Message, own: Own) -> Tensor:
         g = batch(self, message)  # (R, b, m)
         bound = self._bound(message, own, g)  # (R, 1, 1)

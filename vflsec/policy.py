@@ -226,9 +226,9 @@ class Policy:
         counted: the hook whose uses an epsilon composes over (``labels``, ``loss``, ``outgoing``
             or ``gradients``), for a policy that claims one; the engine counts them by row.
         poisson: True if batches must be Poisson samples.
-        by_row: True if `labels`, `outgoing` and `penalty` compute what they give for a row from
-            that row alone; otherwise claims of single rows beside it, by losses, gradients or later
-            messages, end.
+        by_row: True if `labels`, `loss`, `outgoing` and `penalty` compute what they give for a row
+            from that row alone, and `loss` draws nothing; otherwise claims of single rows beside
+            it, by losses, gradients or later messages, end.
         quantities: True if it has a meaning where the label is no class: a quantity, which comes as
             values (R, b, 1) with logits that are the answers, or several labels (R, b, L).
         reveals: kinds of the owner's row-wise messages that carry what it protects too, and that

@@ -293,6 +293,7 @@ def test_claims_of_labels_are_refused_where_the_label_is_a_quantity(name: str) -
 
 CARRIES = [
     ("gradient_average", {}, True), ("compression", {}, True), ("iso", {}, True),
+    ("discrete", {}, True), ("discrete", {"bound": 0.1}, False),
     ("marvell", {}, True), ("dcor", {}, True), ("mid", {}, False), ("label_dp", {}, False),
 ]  # fmt: skip
 

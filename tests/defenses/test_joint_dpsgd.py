@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from vflsec.errors import PolicyError
 from vflsec.federation import Federation
 from vflsec.testing import small_stack, small_task
 from vflsec.testing.broken import one_row
+from vflsec.train.claims import uses_in
 from vflsec.train.cohort import Training
 
 COLUMNS = 6  # of the passive party of `small_task`
@@ -85,9 +87,9 @@ def test_other_policies_that_couple_rows_end_it() -> None:
     on = torch.ones(2, dtype=torch.float64)
     policy = registry.defenses.create("dpsgd")
     from vflsec.testing import train
-    from vflsec.train.claims import uses_in
 
-    for name, owner in (("iso", "active"), ("max_norm", "active"), ("embedding_noise", "passive1")):
+    # what noise makes of the gradient of a row that adds nothing is no more nothing
+    for name, owner in ((n, "active") for n in ("iso", "max_norm", "discrete", "noise")):
         bound = {p: [(policy, on)] for p in ("active", "passive1")}
         bound[owner] = [*bound[owner], (registry.defenses.create(name), on)]
         made = train(
@@ -96,6 +98,55 @@ def test_other_policies_that_couple_rows_end_it() -> None:
         found = policy.guarantee(1.0, {"uses": uses_in(made.fed, policy, 0)})
         assert found.epsilon is None
         assert f"{name} beside it may couple" in found.reason
+
+
+BESIDE: dict[str, tuple[str, dict[str, Any], float, str]] = {
+    "nothing": ("label_dp", {}, 0.0, "active"),
+    "label_dp": ("label_dp", {}, 0.5, "active"),
+    "label_dp, corrected": ("label_dp", {"correct": True}, 0.5, "active"),
+    "alibi": ("alibi", {}, 0.5, "active"),
+    "embedding_noise": ("embedding_noise", {}, 1.0, "passive1"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_treats_each_row_by_itself_ends_no_claim(name: str) -> None:
+    """dpsgd beside embedding_noise, which advises it, or beside label_dp claimed nothing or was
+    refused. A row that adds nothing moves a step of either party by at most the clipping length,
+    with all other draws as they were, and by that where it is loud.
+    """
+    defense, params, strength, owner = BESIDE[name]
+    clip = 0.05
+    steps = []
+    for out in (False, True):
+        task = small_task(0)
+        row = int(task.sets["labelled"][0])
+        x = {p: v.clone() for p, v in task.x.items()}
+        for v in x.values():
+            v[row] = 0.0 if out else 3.0
+        silent = torch.zeros(len(task.y), dtype=torch.bool)
+        silent[row] = out
+        made = (
+            DefenseSpec(defense, params, owner, strength),
+            DefenseSpec("dpsgd", {"clip_norm": clip}, "all", 1e-12),
+        )
+        plain = {**TINY, "epochs": 1, "batch_size": 1000, "optimizer": "sgd", "lr": 1.0}
+        cell = CellSpec({"name": "small"}, "splitnn", plain, made, 0, "float64")
+        task = replace(task, x=x, silent=silent)
+        run = Training([cell, cell], (), {0: task}, torch.device("cpu"))
+        before = {p: [w.clone() for w in q.parameters()] for p, q in run.build().parties.items()}
+        for _ in run.run(predictions=False):
+            pass
+        b = len(task.sets["labelled"])
+        moves = {
+            p: [(w - o)[0].detach().flatten() for w, o in zip(q.parameters(), before[p])]
+            for p, q in run.fed.parties.items()
+        }
+        steps.append({p: torch.cat(of) * b for p, of in moves.items()})
+        uses = uses_in(run.fed, run.defenses[1], 0)
+        assert (uses.past, uses.most) == ((), 1)
+    moved = [float((step - steps[1][party]).norm()) for party, step in steps[0].items()]
+    assert moved == pytest.approx([clip, clip], rel=1e-9)
 
 
 def test_pre_training_without_it_ends_it() -> None:

@@ -246,7 +246,8 @@ class SplitNN(SplitSettings):
         active = fed.active
         for bound in active.bindings:
             policy = bound.policy
-            if policy.overrides("loss") or policy.overrides("penalty"):
+            coupled = policy.overrides("loss") and not policy.by_row
+            if coupled or policy.overrides("penalty"):
                 raise PolicyError(
                     f"{policy.name}: changes the loss of a batch, so gradients of single rows "
                     "cannot be limited beside it. Leave one of the two defenses out."

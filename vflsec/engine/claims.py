@@ -13,7 +13,7 @@ so).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,13 +69,18 @@ def _strengths(training: Training, i: int) -> list[float]:
     return [cell.defenses[i].strength or 0.0 for cell in training.cells]
 
 
-def _silenced(
-    training: Training, seeds: Iterable[int], change: Callable[[int, DefenseSpec], DefenseSpec]
-) -> list[CellSpec]:
-    """Cells of these seeds with other defenses, as many as can be trained together."""
+def _silenced(training: Training, seeds: Iterable[int], quiet: int = -1) -> list[CellSpec]:
+    """Cells of these seeds without their defenses, as many as can be trained together.
+
+    Defense number `quiet` works as ever, but all but without noise.
+    """
     of = {cell.seed: cell for cell in training.cells}
+
+    def off(i: int, d: DefenseSpec) -> DefenseSpec:
+        return d if d.strength is None else replace(d, strength=QUIET if i == quiet else 0.0)
+
     made = [
-        replace(of[s], defenses=tuple(change(i, d) for i, d in enumerate(of[s].defenses)))
+        replace(of[s], defenses=tuple(off(i, d) for i, d in enumerate(of[s].defenses)))
         for s in dict.fromkeys(seeds)
     ]
     return made * LEAST if len(made) < LEAST else made
@@ -105,10 +110,8 @@ def _of_weights(
     every = {r: _judged(scores[r], claim) for r, claim in kept.items()}
     silent = [training.seeds[r] for r, found in every.items() if not found.epsilon]
     bare_of: dict[int, tuple[Planted, Tensor]] = {}
-    if silent:  # the same without its noise
-        cells = _silenced(
-            training, silent, lambda k, d: replace(d, strength=QUIET) if k == i else d
-        )
+    if silent:
+        cells = _silenced(training, silent, quiet=i)
         bare_of = {c.seed: of for c, of in zip(cells, pulls(training, i, cells)[1], strict=True)}
     for r, found in every.items():
         how = {"canaries": "inserted rows"}
@@ -250,9 +253,7 @@ def measured(
         (r, i) for r, i, _, of, _ in found if not of.epsilon and training.defenses[i].strengths
     ]
     if missing := [s for r, _ in silent if (s := training.seeds[r]) not in bare]:
-        off = _silenced(
-            training, missing, lambda _, d: d if d.strength is None else replace(d, strength=0.0)
-        )
+        off = _silenced(training, missing)
         bare |= {c.seed: s for c, s in zip(off, _seen(training, off, party, every))}
     for r, i, claim, of, more in found:
         if (r, i) in silent:

@@ -16,9 +16,8 @@ from vflsec.policy import OFF, Guarantee, Policy, unclaimed
 
 __all__ = ["promised", "uses_in"]
 
-_COUPLES = (
-    "columns", "loss", "penalty", "model", "optimizer", "outgoing", "incoming", "link", "relabel",
-)  # fmt: skip
+_COUPLES = ("columns", "model", "optimizer", "incoming", "link", "relabel")
+_UNLESS_BY_ROW = ("loss", "penalty")
 
 
 def promised(policy: Policy, strength: float, facts: Mapping[str, Any]) -> Guarantee:
@@ -71,7 +70,7 @@ def uses_in(fed: Federation, policy: Policy, r: int) -> Uses:
         past += [
             f"{b.policy.name} beside it may couple the rows of a batch"
             for b in _others(fed, policy, r)
-            if any(b.policy.overrides(hook) for hook in _COUPLES)
+            if _couples(b.policy)
         ]
         past += [
             f"{p.name} has more than one policy of gradients, and the last decides"
@@ -116,6 +115,15 @@ def _others(fed: Federation, policy: Policy, r: int) -> Iterator[Binding]:
         for b in p.bindings:
             if b.policy is not policy and float(b.own.strength[r]) > 0:
                 yield b
+
+
+def _couples(policy: Policy) -> bool:
+    """True if what a policy does to a row may depend on the other rows of its batch, or to the
+    gradient of one that is zeroed out, which noise would make another than nothing.
+    """
+    hooks = _COUPLES if policy.by_row else (*_COUPLES, *_UNLESS_BY_ROW)
+    sends = policy.overrides("outgoing") and not (policy.by_row and "gradient" not in policy.covers)
+    return sends or any(policy.overrides(hook) for hook in hooks)
 
 
 def _before(party: Party, policy: Policy) -> Iterator[Binding]:
