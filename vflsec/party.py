@@ -156,7 +156,10 @@ class Party:
                 if b.own.uses is not None and ids is None:
                     b.own.uses.passed(f"{self.name} takes steps on rows that are not told")
                 elif b.own.uses is not None and ids is not None:
-                    b.own.uses.add(ids, on=b.own.sample and b.own.sample[0])
+                    on = b.own.sample and b.own.sample[0]
+                    b.own.uses.add(ids, on=on)
+                    why = f"a row stands twice in a step of {self.name}, and moves it twice as far"
+                    b.own.uses.passed(why, twice(ids, on))
                 gradients, b.acted = b.policy.gradients(list(gradients), rows, b.own), True
         if all(not b.policy.overrides("gradients") for b in self.bindings):
             self.bare("its steps")
@@ -173,6 +176,14 @@ class Party:
             named = zip(weights, gradients, strict=True)
             self.observer({k: g for k, g in named if g is not None}, weights)
         step(self.optimizer, self.parameters(parts), gradients)
+
+
+def twice(ids: Tensor, on: Tensor | None = None) -> list[bool]:
+    """By replica, whether some sample id of (R, b) stands there twice; of those `on` (R, b)."""
+    if on is not None:
+        ids = torch.where(on, ids, -1 - torch.arange(ids.shape[1], device=ids.device))
+    ordered = ids.sort(dim=1).values
+    return [bool(x) for x in (ordered[:, 1:] == ordered[:, :-1]).any(1).tolist()]
 
 
 def groups(params: Sequence[Tensor], **settings: Any) -> list[dict[str, Any]]:

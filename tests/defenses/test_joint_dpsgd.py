@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from vflsec import accounting, registry
+from vflsec.algorithms.splitnn import SplitNN
 from vflsec.audit import canary
 from vflsec.cell import CellSpec, DefenseSpec
 from vflsec.errors import PolicyError
 from vflsec.federation import Federation
-from vflsec.testing import small_stack, small_task
+from vflsec.testing import small_stack, small_task, train
 from vflsec.testing.broken import one_row
 from vflsec.train.claims import uses_in
 from vflsec.train.cohort import Training
@@ -86,8 +87,6 @@ def test_every_party_that_trains_has_to_run_it() -> None:
 def test_other_policies_that_couple_rows_end_it() -> None:
     on = torch.ones(2, dtype=torch.float64)
     policy = registry.defenses.create("dpsgd")
-    from vflsec.testing import train
-
     # what noise makes of the gradient of a row that adds nothing is no more nothing
     for name, owner in ((n, "active") for n in ("iso", "max_norm", "discrete", "noise")):
         bound = {p: [(policy, on)] for p in ("active", "passive1")}
@@ -147,6 +146,31 @@ def test_what_treats_each_row_by_itself_ends_no_claim(name: str) -> None:
         assert (uses.past, uses.most) == ((), 1)
     moved = [float((step - steps[1][party]).norm()) for party, step in steps[0].items()]
     assert moved == pytest.approx([clip, clip], rel=1e-9)
+
+
+@dataclass(frozen=True)
+class Oversampled(SplitNN):
+    """Every training row stands in an epoch so many times."""
+
+    times: int = 2
+
+    def phases(self, fed: Federation) -> list[Any]:
+        return [replace(p, rows=p.rows.repeat(1, self.times)) for p in super().phases(fed)]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("accountant", ["shuffled", "rdp"])
+def test_a_row_that_stands_twice_in_a_step_ends_it(times: int, accountant: str) -> None:
+    """It moves the step by two clipping lengths, which costs four uses; two were composed."""
+    if accountant == "rdp":
+        pytest.importorskip("opacus")
+    policy = registry.defenses.create("dpsgd", {"accountant": accountant})
+    both = {p: [(policy, torch.full((2,), 2.0).double())] for p in ("active", "passive1")}
+    algorithm = Oversampled(**{**TINY, "epochs": 1, "batch_size": 250, "times": times})
+    made = train(algorithm, small_stack([0, 0]), [0, 0], both)
+    said = policy.guarantee(2.0, {"uses": uses_in(made.fed, policy, 0)})
+    assert (said.epsilon is None) == (times == 2)
+    assert ("a row stands twice in a step of active" in said.reason) == (times == 2)
 
 
 def test_pre_training_without_it_ends_it() -> None:
