@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from vflsec import cli
 from vflsec.cell import told_apart
 from vflsec.engine.claims import verified
 from vflsec.engine.run import run_audit
@@ -63,3 +64,23 @@ def test_defenses_of_one_name_keep_their_own_plans() -> None:
     kept = verified(rows, {"noise": 4, "noise #2": 8})
     assert [(r["epsilon"], r["planned"]) for r in kept] == [(1.0, 4), (1.0, 8)]
     assert [r["epsilon"] for r in verified(rows, {"noise": 4, "noise #2": 4})] == [1.0, None]
+
+
+@pytest.mark.parametrize("later", ["alibi", "learned_prior", "coae"])
+def test_class_shares_made_of_a_first_stage_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], later: str
+) -> None:
+    """The second stage ended in an internal error, after the first was trained."""
+    path = tmp_path / "case.toml"
+    path.write_text(
+        f"""data.name = "leaky"
+algorithm.name = "splitnn"
+audit = {{seeds = 3, references = []}}
+attack = [{{name = "norm"}}]
+defense = [{{name = "lp_mst", strength = [0.25]}}, {{name = "{later}", strength = 0.5}}]
+""",
+        encoding="utf-8",
+    )
+    assert cli.main(["check", str(path)]) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert f"lp_mst: releases classes before each training, and {later} after it" in err

@@ -17,15 +17,27 @@ import torch
 from torch import Tensor
 
 from vflsec.binding import Binding
+from vflsec.errors import PolicyError
 from vflsec.federation import Federation, Phase
 
 __all__ = ["rehearse", "released", "staged"]
 
 
 def staged(fed: Federation) -> Binding | None:
-    """The active party's policy that asks for more than one training, if there is one."""
+    """The active party's policy that asks for more than one training, if there is one.
+
+    Raises:
+        PolicyError: another one made class shares of its labels, which it releases anew as classes.
+    """
     bindings = fed.active.bindings
     found = [b for b in bindings if b.policy.trainings > 1 and any(b.own.active)]
+    if found and fed.labels.dim() != 2:
+        after = bindings[bindings.index(found[0]) + 1 :]
+        others = ", ".join(b.policy.name for b in after if b.policy.overrides("labels"))
+        raise PolicyError(
+            f"{found[0].policy.name}: releases classes before each training, and {others} after it "
+            "makes class shares of the first ones alone. Leave one of them out."
+        )
     return found[0] if found else None
 
 
