@@ -14,7 +14,7 @@ from vflsec import registry
 from vflsec.cell import AttackSpec
 from vflsec.channel import Recorder
 from vflsec.errors import ConfigError, MissingDependencyError, PolicyError, ThreatModelError
-from vflsec.rng import generator
+from vflsec.rng import generator, numpy_generator
 from vflsec.testing import Trained, small_stack, train
 from vflsec.train.loop import predict
 from vflsec.train.views import make_view
@@ -352,3 +352,47 @@ def test_without_tenseal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run(name, mode="emulated", net={"epochs": 1})
     with pytest.raises(MissingDependencyError, match=r"pip install 'vflsec\[he\]'"):
         run(name, mode="real", net={"epochs": 1, "hidden": ()})
+
+
+@pytest.mark.parametrize(
+    ("defense", "params"),
+    [(HE, {"out": 4}), (HE, {"out": 4, "weights": "shared"}), ("he_gradient", {})],
+)
+def test_a_training_that_begins_anew_draws_anew(
+    defense: str, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`lp_mst` trains twice from scratch: masks and flooding of the first training came again, so
+    that two decrypted answers, one less the other, had neither in them. A replica in which it is
+    off draws what it would have drawn alone.
+    """
+    import vflsec.he.flood
+    import vflsec.he.interactive
+
+    begun: list[tuple[Any, ...]] = []
+
+    def spy(seed: int, *names: Any) -> np.random.Generator:
+        begun.append((seed, *names))
+        return numpy_generator(seed, *names)
+
+    for module in (vflsec.he.flood, vflsec.he.interactive):
+        monkeypatch.setattr(module, "numpy_generator", spy)
+    policy, staged = registry.defenses.create(defense, params), registry.defenses.create("lp_mst")
+    net = {**NET, "epochs": 2, "hidden": (), "top": ()}
+    states = {}
+    for strengths in ((0.5, 0.0), (0.0, 0.0)):
+        begun.clear()
+        on = torch.tensor(strengths, dtype=torch.float64)
+        bound = {"active": [(staged, on)], "passive1": [(policy, torch.ones(2).double())]}
+        made = train(registry.algorithms.create("splitnn", net), small_stack([0, 1]), [0, 1], bound)
+        states[strengths] = made.fed.state()
+        mine = [stream for stream in begun if stream[0] == 0]
+        assert len(set(mine)) == len(mine) > 5
+        link: Any = made.fed.link("passive1")
+        turns = ["passive1/training 2" if s else "passive1" for s in strengths]
+        assert link.answers.names("passive1") == turns
+        if defense == "he_gradient":
+            assert [of.names[1] for of in link.masks] == turns
+    for party, parts in states[0.5, 0.0].items():
+        for part, weights in parts.items():
+            for key, value in weights.items():
+                assert torch.equal(value[1], states[0.0, 0.0][party][part][key][1])

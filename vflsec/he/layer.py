@@ -124,16 +124,17 @@ class Emulated:
     Args:
         settings: of the layer.
         seeds: of the replicas.
-        party: the passive party.
+        names: of their streams; the passive party's, and another one for each further training.
     """
 
-    def __init__(self, settings: Settings, seeds: Sequence[int], party: str) -> None:
-        s = self.settings = settings
-        self.active = [ActiveDraws(seed, party, s.mask_bits) for seed in seeds]
+    def __init__(self, settings: Settings, seeds: Sequence[int], names: Sequence[str]) -> None:
+        s, every = settings, list(zip(seeds, names, strict=True))
+        self.settings = s
+        self.active = [ActiveDraws(seed, name, s.mask_bits) for seed, name in every]
         self.passive = [
-            PassiveDraws(seed, party, s.share_scale, s.share_noise) for seed in seeds
-        ]  # fmt: skip
-        self.floods = [Flood(seed, party, s.flood_bits) for seed in seeds]
+            PassiveDraws(seed, name, s.share_scale, s.share_noise) for seed, name in every
+        ]
+        self.floods = [Flood(seed, name, s.flood_bits) for seed, name in every]
 
     def share(self, layer: Layer, answers: Sequence[int]) -> Layer:
         """Turn the active party's U into shares that hide W_0 from both."""
@@ -193,7 +194,7 @@ class Real:
     """The layer under encryption, replica by replica; replicas that are equal are computed once.
 
     Args:
-        settings, seeds, party: as for :class:`Emulated`.
+        settings, seeds, names: as for :class:`Emulated`.
         spent: one dictionary a replica, to which seconds by operation are added: ``encrypt``,
             ``multiply``, ``decrypt``, and ``transfer`` of bytes between processes. Replicas that
             are not computed anew have those of the one that was.
@@ -203,10 +204,10 @@ class Real:
         self,
         settings: Settings,
         seeds: Sequence[int],
-        party: str,
+        names: Sequence[str],
         spent: Sequence[dict[str, float]] | None = None,
     ) -> None:
-        self.settings, self.seeds, self.party = settings, tuple(seeds), party
+        self.settings, self.seeds, self.names = settings, tuple(seeds), tuple(names)
         self.roles: dict[int, tuple[Any, Any]] = {}
         self.computed: set[int] = set()
         self.spent = [{} for _ in seeds] if spent is None else spent
@@ -216,7 +217,7 @@ class Real:
             s = self.settings
             mine: dict[str, Any] = {
                 "seed": self.seeds[r],
-                "party": self.party,
+                "party": self.names[r],
                 "threads": s.threads,
                 "mask_bits": s.mask_bits,
             }
@@ -360,7 +361,7 @@ def _same(layer: Layer, r: int, twin: int) -> bool:
 
 
 def backend(
-    mode: str, settings: Settings, seeds: Sequence[int], party: str,
+    mode: str, settings: Settings, seeds: Sequence[int], names: Sequence[str],
     spent: Sequence[dict[str, float]] | None = None,
 ) -> Emulated | Real:  # fmt: skip
     """The backend of a mode; ``clear`` computes as ``emulated`` does, ``real`` fills `spent`.
@@ -374,5 +375,5 @@ def backend(
             "Shares need encryption."
         )
     if mode == "real":
-        return Real(settings, seeds, party, spent)
-    return Emulated(settings, seeds, party)
+        return Real(settings, seeds, names, spent)
+    return Emulated(settings, seeds, names)

@@ -19,6 +19,7 @@ from vflsec.he.flood import Flood
 from vflsec.he.layer import Emulated, Layer, Real, Settings, backend
 from vflsec.link import Link, backward
 from vflsec.message import Kind, Message
+from vflsec.rng import Streams
 from vflsec.view import Table
 
 __all__ = ["InteractiveLink", "SummedGradientLink", "opaque"]
@@ -38,19 +39,37 @@ def seconds_spent(fed: Federation) -> list[dict[str, float]]:
 
 
 class Answers:
-    """Numbers of the answers of one key holder, by replica; none is used twice.
+    """Names of streams and numbers of answers of one link, by replica; nothing is drawn twice.
 
-    A replica that has stopped training does not count on, so that its numbers do not depend on
-    those beside it.
+    A replica that has stopped training does not count on, and one that took no part in an earlier
+    training starts as if there had been none, so that nothing depends on those beside it.
+
+    Args:
+        fed: the cohort when the link is built.
+        before: of the training before this one, whose replicas that took part draw anew.
     """
 
-    def __init__(self, fed: Federation) -> None:
+    def __init__(self, fed: Federation, before: Answers | None = None) -> None:
         self.counts = [0] * fed.replicas
+        self.training = [1] * fed.replicas
+        if before is not None:
+            self.training = [
+                n + int(on) for n, on in zip(before.training, self._going(fed), strict=True)
+            ]
 
-    def next(self, fed: Federation) -> list[int]:
-        """The numbers of one more answer."""
-        out, alive = list(self.counts), fed.channel.alive_mask
-        going = [True] * fed.replicas if alive is None else alive.tolist()
+    @staticmethod
+    def _going(fed: Federation) -> list[bool]:
+        alive = fed.channel.alive_mask
+        return [True] * fed.replicas if alive is None else alive.tolist()
+
+    def names(self, party: str) -> list[str]:
+        """Of the streams of a link of `party`."""
+        return [party if n == 1 else f"{party}/training {n}" for n in self.training]
+
+    def next(self, fed: Federation | None = None) -> list[int]:
+        """The numbers of one more answer; without `fed` of one that all get, whoever trains."""
+        out = list(self.counts)
+        going = [True] * len(out) if fed is None else self._going(fed)
         self.counts = [n + int(on) for n, on in zip(out, going, strict=True)]
         return out
 
@@ -86,6 +105,8 @@ class InteractiveLink(Link):
         self.replaces = frozenset(gone | {"gradient"} if settings.shared else gone)
         self._h: Tensor | None = None
         self.truth: Recorder | None = None
+        self.answers: Answers = None  # type: ignore[assignment]  # of `build`
+        self.backend: Emulated | Real = None  # type: ignore[assignment]
 
     def width(self, cut: int) -> int:
         return self.settings.out
@@ -93,10 +114,12 @@ class InteractiveLink(Link):
     def build(self, fed: Federation, cut: int) -> None:
         out = self.settings.out
         module = fed.add(fed.active.name, self.part, lambda: _frozen(nn.Linear(cut, out)))
-        self.answers = Answers(fed)
+        self.answers = Answers(fed, self.answers)
         spent = seconds_spent(fed) if self.mode == "real" else None
-        self.backend: Emulated | Real = backend(
-            self.mode, self.settings, fed.seeds, self.party, spent
+        if isinstance(self.backend, Real):
+            self.backend.close()
+        self.backend = backend(
+            self.mode, self.settings, fed.seeds, self.answers.names(self.party), spent
         )
         if not self.settings.shared:
             return
@@ -105,7 +128,7 @@ class InteractiveLink(Link):
         )
         share = fed.add(self.party, "share", lambda: _frozen(nn.Linear(cut, out, bias=False)))
         first = Layer(module.params["weight"], module.params["bias"])
-        made = self.backend.share(first, self.answers.next(fed))
+        made = self.backend.share(first, self.answers.next())
         assert made.share is not None
         module.params["weight"].copy_(made.weight)
         share.params["weight"].copy_(made.share)
@@ -243,13 +266,21 @@ class SummedGradientLink(Link):
     def __init__(self, party: str, mode: str, settings: Settings) -> None:
         super().__init__(party)
         self.mode, self.settings = mode, settings
-        self.summed: dict[int, object] = {}
+        self.answers: Answers = None  # type: ignore[assignment]  # of `build`
 
     def build(self, fed: Federation, cut: int) -> None:
         refuse_treatment(fed, "gradient", "he_gradient", "which leaves encrypted only")
-        self.answers = Answers(fed)
+        self.answers = Answers(fed, self.answers)
+        self.summed: dict[int, object] = {}
+        self.names = self.answers.names(self.party)
         bits = self.settings.flood_bits
-        self.floods = [Flood(seed, f"{self.party}/sum", bits) for seed in fed.seeds]
+        self.floods = [
+            Flood(seed, f"{name}/sum", bits) for seed, name in zip(fed.seeds, self.names)
+        ]
+        self.masks = [
+            Streams([seed], "he", name, "sum", dtype=torch.float64)
+            for seed, name in zip(fed.seeds, self.names)
+        ]
         self.linear = _linear(fed.parties[self.party].modules["bottom"].template)
         if self.mode == "real" and self.linear is None:
             raise ConfigError(
@@ -286,9 +317,8 @@ class SummedGradientLink(Link):
         scale = float(rows.shape[1])
         fed.derive("gradient", you, self.party, gradient, rows, scale=scale, own=True)
         wide = torch.cat([g.flatten(1) for g in sums], dim=1).double()
-        streams = self._masks(fed)
-        sigma = 2.0**self.settings.mask_bits
-        masked = wide + sigma * streams.normal(wide.shape[1:]).to(wide)
+        mask = torch.cat([of.normal(wide.shape[1:]) for of in self.masks])
+        masked = wide + 2.0**self.settings.mask_bits * mask.to(wide)
         fed.derive("masked_sum", self.party, you, masked)
         fed.send("masked_sum", you, self.party, masked, name="sum")
         party.update(sums)
@@ -309,14 +339,6 @@ class SummedGradientLink(Link):
         parts = out.split([g[0].numel() for g in sums], dim=1)
         return [part.reshape(g.shape) for part, g in zip(parts, sums, strict=True)]
 
-    def _masks(self, fed: Federation):  # type: ignore[no-untyped-def]
-        from vflsec.rng import Streams
-
-        key = f"he_gradient.{self.party}"
-        if key not in fed.extra:
-            fed.extra[key] = Streams(fed.seeds, "he", self.party, "sum", dtype=torch.float64)
-        return fed.extra[key]
-
     def _sizes(self, b: int, o: int, parameters: int) -> tuple[int, int]:
         p = self.settings.parameters
         c = cost.summed(min(b, p.rows), o, max(0, -(-parameters // o) - 1), parameters=p)
@@ -334,7 +356,7 @@ class SummedGradientLink(Link):
         out, sizes = [], (0, 0)
         for r, seed in enumerate(fed.seeds):
             if r not in self.summed:
-                self.summed[r] = SummedGradient(seed, self.party, self.settings)
+                self.summed[r] = SummedGradient(seed, self.names[r], self.settings)
             pair = self.summed[r]
             assert isinstance(pair, SummedGradient)
             design = x[r][:, columns].double().cpu().numpy()
