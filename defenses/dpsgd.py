@@ -66,6 +66,7 @@ class DPSGD(Policy):
     clip_norm: float = 1.0
     delta: float = 1e-5
     accountant: Literal["shuffled", "prv", "rdp"] = "shuffled"
+    quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "noise multiplier: noise standard deviation / clipping length"
 
     def __post_init__(self) -> None:
@@ -160,7 +161,10 @@ class DPSGD(Policy):
             accountant=made.accountant, what="a training row, columns of all parties and label,",
             neighbours="zeroing it out", against="whoever gets the weights of all parties",
             over=f"{over}, {len(everyone)} {'party' if len(everyone) == 1 else 'parties'}",
-            given="how columns were prepared (the row had its part in means and codes)",
+            given=(
+                f"how {'columns and values' if facts.get('classes') == 1 else 'columns'} were "
+                "prepared (the row had its part in means and codes)"
+            ),
             provided="nobody sees embeddings or gradients of single rows"
             + (" or which rows a batch has" if uses.batches else ""),
             leaves="messages in training, predictions for the row itself, validation rows",

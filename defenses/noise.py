@@ -35,7 +35,7 @@ from vflsec import accounting, check, registry
 from vflsec.accounting import Account
 from vflsec.counts import uses_of
 from vflsec.message import Message
-from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, batch, unclaimed
+from vflsec.policy import AGAIN, OFF, Guarantee, Own, Policy, batch, of_any_label, unclaimed
 
 RARE = 2.0**-30
 """How likely an exception from a pure epsilon may be."""
@@ -57,6 +57,7 @@ class Noise(Policy):
     distribution: Literal["laplace", "gaussian"] = "laplace"
     clip: float = 0.0
     delta: float = 1e-5
+    quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = (
         "noise scale: absolute, or in units of the clipping length if clipped"
     )
@@ -92,12 +93,13 @@ class Noise(Policy):
         none = unclaimed(uses, "outgoing", each.epsilon, made.epsilon)
         if none is not None:
             return none
+        neighbours, given = of_any_label(facts)
         return Guarantee(
             protects="label", epsilon=made.epsilon, delta=made.delta, releases=uses.most,
             accountant=made.accountant, what="the label of a row in its own gradient messages",
-            neighbours="its replacement by another class", against="the receivers of gradients",
+            neighbours=neighbours, against="the receivers of gradients",
             over=uses.sentence("gradient messages"),
-            given=f"{SPLIT} the models and the other messages",
+            given=f"{given} the models and the other messages",
             leaves=(
                 "the top model is trained on true labels, so its weights (and through them other "
                 "rows' gradients and all predictions) are a second way out; what a loss over the "

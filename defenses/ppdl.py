@@ -34,7 +34,7 @@ from torch import Tensor
 from vflsec import accounting, check, registry
 from vflsec.counts import uses_of
 from vflsec.message import Message
-from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, batch, unclaimed
+from vflsec.policy import AGAIN, OFF, Guarantee, Own, Policy, batch, of_any_label, unclaimed
 
 
 @registry.defense
@@ -53,6 +53,7 @@ class PPDL(Policy):
     limit: float = 1e-3
     threshold: float = 1e-4
     sensitivity: float = 0.0
+    quantities: ClassVar[bool] = True
     strengths: ClassVar[str] = "1 / epsilon of one message (0 = off)"
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
     covers = frozenset({"gradient"})
@@ -113,7 +114,7 @@ class PPDL(Policy):
             accountant="sparse vector, pure composition", what="the label of a row",
             neighbours="any change of the row's gradients", against="the receivers of gradients",
             over=uses.sentence("gradient messages"),
-            given=f"{SPLIT} the models and the other messages",
+            given=f"{of_any_label(facts)[1]} the models and the other messages",
             leaves=(
                 "the top model is trained on true labels and its weights are a second way out; "
                 f"predictions; validation labels used for early stopping, {AGAIN}"

@@ -26,13 +26,31 @@ if TYPE_CHECKING:
     from vflsec.visible import Line
 
 __all__ = [
-    "AGAIN", "OFF", "SPLIT", "Guarantee", "Own", "Policy", "StepCost", "batch", "unclaimed",
+    "AGAIN", "OFF", "SPLIT", "Guarantee", "Own", "Policy", "StepCost", "batch", "of_any_label",
+    "unclaimed",
 ]  # fmt: skip
 
 SPLIT = "the split of the rows, which is stratified by label,"
 """Given in every claim about labels: whoever knows all other labels reads the last off it."""
 AGAIN = "further trainings on these labels and figures that are scored with them"
 """Not covered by any claim about labels."""
+
+
+SCALED = "the mean and the spread by which values are scaled,"
+"""Given besides in claims about a quantity: whoever knows all other values reads the last off them.
+"""
+
+
+def of_any_label(facts: Mapping[str, Any]) -> tuple[str, str]:
+    """(the neighbouring relation, what is given) of a claim about a label of any kind, in words.
+
+    Args:
+        facts: whose ``classes`` is 1 for a quantity and 0 for several labels at once.
+    """
+    classes = facts.get("classes", 2)
+    if classes == 1:
+        return "its replacement by another value", f"{SPLIT} {SCALED}"
+    return f"its replacement by {'another class' if classes else 'other labels'}", SPLIT
 
 
 @dataclass(frozen=True)

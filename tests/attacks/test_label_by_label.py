@@ -257,9 +257,7 @@ def make_facts() -> Any:
     return algorithm.planned_facts("active", ("active", "passive"), 3)
 
 
-@pytest.mark.parametrize(
-    "name", ["label_dp", "marvell", "dpsgd", "mixup", "coae", "noise", "gradperturb"]
-)
+@pytest.mark.parametrize("name", ["label_dp", "marvell", "mixup", "coae", "gradperturb"])
 def test_a_defense_of_classes_is_refused(name: str) -> None:
     cells = [CellSpec({"name": "s"}, "splitnn", {}, (DefenseSpec(name, strength=0.1),))]
     with pytest.raises(ConfigError, match="several labels"):

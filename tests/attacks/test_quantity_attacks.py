@@ -196,7 +196,7 @@ def test_known_values_are_needed_and_classes_are_declined() -> None:
         assert "the label is a quantity" in reason
 
 
-@pytest.mark.parametrize("name", ["label_dp", "marvell", "dpsgd", "mixup", "coae"])
+@pytest.mark.parametrize("name", ["label_dp", "marvell", "mixup", "coae"])
 def test_a_defense_of_classes_is_refused(name: str) -> None:
     cells = [CellSpec({"name": "q"}, "splitnn", {}, (DefenseSpec(name, strength=0.1),))]
     with pytest.raises(ConfigError, match="a quantity"):

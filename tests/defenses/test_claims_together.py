@@ -273,19 +273,31 @@ def test_noise_of_dpsgd_is_drawn_in_53_bits_whatever_trains() -> None:
 # A quantity instead of a class
 
 
+CLIPPED_ANYWAY = {
+    "noise": {"clip": 1.0}, "ppdl": {}, "dpsgd": {}, "embedding_noise": {},
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", sorted(registry.defenses.entries()))
-def test_claims_of_labels_are_refused_where_the_label_is_a_quantity(name: str) -> None:
-    """Their formulas count classes; only what protects features stands beside a quantity."""
-    policy: Policy = registry.defenses.create(name)
+def test_claims_whose_formulas_count_classes_are_refused_where_there_are_none(name: str) -> None:
+    """What limits a message or a gradient does so whatever the label is, and claims as much."""
+    policy: Policy = registry.defenses.create(name, CLIPPED_ANYWAY.get(name))
     if not policy.counted:
         return
-    made = policy.guarantee(1.0, {"uses": Uses(1)})
-    if made.protects == "row" and policy.quantities:
-        policy.check_label(1)
-        assert made.what.startswith("a row's features")
+    if name not in CLIPPED_ANYWAY:
+        with pytest.raises(ConfigError, match=f"^{name}: the label must be a class, got 'a qua"):
+            policy.check_label(1)
         return
-    with pytest.raises(ConfigError, match=rf"^{name}: the label must be a class, got 'a quantity'"):
-        policy.check_label(1)
+    said = {}
+    for classes in (2, 1, 0):
+        policy.check_label(classes)
+        made = policy.guarantee(1.0, {"uses": Uses(1), "classes": classes})
+        said[classes] = made.sentence()
+        assert made.epsilon == policy.guarantee(1.0, {"uses": Uses(1)}).epsilon is not None
+    assert said[2] == policy.guarantee(1.0, {"uses": Uses(1)}).sentence()
+    assert ("spread by which values are scaled" in said[1]) == (name in ("noise", "ppdl"))
+    assert ("another value" in said[1]) == ("other labels" in said[0]) == (name == "noise")
+    assert ("columns and values were prepared" in said[1]) == (name == "dpsgd")
 
 
 # Messages of other rows of the batch

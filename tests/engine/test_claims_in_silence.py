@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from vflsec import registry
 from vflsec.cell import CellSpec, DefenseSpec, Measure
+from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.run import run_audit
 from vflsec.testing import small_task
@@ -89,3 +91,33 @@ def test_dpsgd_at_its_hook_alone_is_heard_without_noise(monkeypatch: pytest.Monk
         assert found.notes["canaries"] == "at its hook alone"
         assert found.value == 0
         assert found.notes["undefended"] > 4
+
+
+@pytest.mark.parametrize("kind", ["quantity_gaussian", "several_gaussian"])
+@pytest.mark.parametrize(
+    ("name", "params", "party", "strength"),
+    [
+        ("noise", {"clip": 1.0}, "", 500.0),
+        ("ppdl", {}, "", 500.0),
+        ("dpsgd", {}, "all", 500.0),
+        ("dpsgd", {"accountant": "rdp"}, "all", 500.0),
+    ],
+)
+def test_claims_about_other_labels_than_classes_are_tested(
+    kind: str, name: str, params: dict[str, Any], party: str, strength: float
+) -> None:
+    """A label owner with a quantity or several labels had no defense that claims anything.
+
+    Without the defense its canaries are told: values three deviations apart, all labels or none.
+    """
+    source = registry.datasets.create(kind, {"rows": 600, "test_rows": 50}).load(0)
+    tasks = {s: make_task(source, s) for s in (0, 1)}
+    made = (DefenseSpec(name, params, party, strength),)
+    cells = [CellSpec({"name": "w"}, "splitnn", QUICK, made, s) for s in tasks]
+    for result in run_cohort(cells, [], tasks, device="cpu"):
+        (claim,) = result.guarantees
+        (found,) = [m for m in result.measures if m.metric == "epsilon_lower"]
+        assert claim["epsilon"] is not None
+        assert found.value is not None
+        assert found.value <= claim["epsilon"]
+        assert found.value > 0 or found.notes["undefended"] > 0.3

@@ -355,7 +355,11 @@ def _of(table: Table, rows: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _answers(training: Training, planted: dict[int, Planted]) -> list[Tensor]:
-    """The trained system's log shares (m, C) for the canaries of each replica."""
+    """The trained system's log shares (m, C) for the canaries of each replica; of what is no class
+    its answers.
+    """
     rows = torch.stack([planted[s].rows for s in training.seeds]).to(training.device)
     logits = predict(training.algorithm, training.fed, rows)
-    return list(torch.log_softmax(logits.double(), dim=-1).cpu())
+    classes = training.stack.first.classes
+    told = torch.log_softmax(logits.double(), dim=-1) if classes > 1 else logits.double()
+    return list(told.cpu())

@@ -29,6 +29,7 @@ class _Looks(Policy):
     """Keeps the gradients of single rows of the first update of a step."""
 
     name: ClassVar[str] = "looks"
+    quantities: ClassVar[bool] = True
 
     def gradients(self, plain, rows, own: Own):  # type: ignore[no-untyped-def]
         if "parts" not in own.memory:
