@@ -180,8 +180,9 @@ class DPSGD(Policy):
             spent = 0.0
             for s, of in everyone:
                 spent += next(b.uses for b in of.batches if b.phase == batches.phase) / s**2
-            history.append((1 / math.sqrt(spent), batches.rate, batches.steps))
-            cut += batches.steps * batches.cut
+            if spent:  # else nobody took a step on them
+                history.append((1 / math.sqrt(spent), batches.rate, batches.steps))
+                cut += batches.steps * batches.cut
         named = {b.phase for b in first.batches}
         for s, of in everyone:  # phases whose batches hold all rows, every one a plain release
             whole = sum(n for phase, n in of.phases.items() if phase not in named)

@@ -13,6 +13,7 @@ from vflsec import accounting, registry
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.audit import canary
 from vflsec.cell import CellSpec, DefenseSpec
+from vflsec.counts import Batches, Uses
 from vflsec.errors import PolicyError
 from vflsec.federation import Federation
 from vflsec.testing import small_stack, small_task, train
@@ -210,6 +211,18 @@ def drawn(rate_rows: int = 32, seeds: tuple[int, ...] = (0, 1)) -> tuple[Federat
     fed.phase = phase.name
     own = fed.active.bindings[0].own
     return fed, [(b, own.sample) for b in fed.batches(phase)]
+
+
+def test_a_phase_that_looks_at_batches_and_takes_no_step_costs_nothing() -> None:
+    """Its noise multiplier was that of no step, one divided by 0, after all was trained."""
+    pytest.importorskip("opacus")
+    policy = registry.defenses.create("dpsgd", {"accountant": "rdp"})
+    trained = Batches("train", 0.1, 100, 1, 0.0)
+    made = [
+        policy.guarantee(2.0, {"uses": Uses(10, phases={"train": 10}, batches=batches)})
+        for batches in ((trained,), (trained, Batches("look", 0.1, 100, 0, 0.0)))
+    ]
+    assert made[0].epsilon == made[1].epsilon is not None
 
 
 def test_batches_are_poisson_samples() -> None:
