@@ -45,6 +45,19 @@ def test_a_leak() -> None:
     ]
 
 
+def test_a_leak_of_rows_that_were_trained_on_alone() -> None:
+    """Where test rows leak nothing: that the attack is not told from guessing was all that was
+    said.
+    """
+    train = rows(0.99, 0.55, "own columns", split="train")
+    assert told([*train, *rows(0.5)]) == [
+        "On toy, on train rows alone, the federation leaks to bank: direction reaches AUC 0.99 "
+        "against 0.55 for its own means (own columns) (+0.44, 95 % interval 0.43 to 0.45)."
+    ]
+    (usual,) = told([*train, *rows(0.8)])
+    assert usual.startswith("On toy, the federation leaks to bank: direction reaches AUC 0.80")
+
+
 def test_the_attackers_own_columns_tell_the_label() -> None:
     assert told(rows(0.97, 0.97, "own columns")) == [
         "On toy, what bank has already predicts the label (own columns: AUC 0.97); direction is "

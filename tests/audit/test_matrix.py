@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,40 @@ def test_the_interval_of_the_strongest_pays_for_having_chosen_it() -> None:
         for r in rows_of(summarise(results_frame([point()])))
     )
     assert (alone["low"], alone["high"], alone["p"]) == (None, None, None)
+
+
+def seeded(gains: Sequence[float], **changes: Any) -> list[dict[str, Any]]:
+    return [point(seed=s, value=0.5 + g, **changes) for s, g in enumerate(gains)]
+
+
+def test_what_leaks_of_rows_that_were_trained_on_leaks() -> None:
+    """An own model that remembers every label: AUC 1.00 on training rows, 0.52 on test rows. It was
+    said that no leak is shown, for test rows alone were looked at; and so of an earlier stage.
+    """
+    train, test = [0.49, 0.5, 0.5, 0.48, 0.5], [0.02, -0.03, 0.05, 0.04, 0.02]
+    (cell,) = found_in(*seeded(train, split="train"), *seeded(test))
+    assert (cell["split"], cell["at"], cell["tried"], cell["attacks"]) == (
+        "train", "on train rows", 2, 1,
+    )  # fmt: skip
+    half = stats.t.ppf(1 - 0.05 / 4, 4) * np.std(train, ddof=1) / 5**0.5
+    assert cell["advantage"] == pytest.approx(0.494)
+    assert cell["low"] == pytest.approx(0.494 - half)
+    early, late = seeded(train, phase="pretrain"), seeded(test, phase="tune")
+    (cell,) = found_in(*early, *late)
+    assert (cell["phase"], cell["at"]) == ("pretrain", "after pretrain")
+    (cell,) = found_in(*seeded(test))
+    assert (cell["at"], cell["tried"]) == ("", 1)
+
+
+def test_an_attack_that_varies_a_lot_hides_no_other() -> None:
+    """A mean of 0.20 that may be nothing stood for one of 0.15 that is sure."""
+    loud = seeded([0.6, -0.3, 0.5, -0.2, 0.4], attack="hints", attack_key="l")
+    sure = seeded([0.15, 0.16, 0.14, 0.15, 0.15])
+    (cell,) = found_in(*loud, *sure)
+    assert (cell["attack"], cell["tried"]) == ("norm", 2)
+    assert 0.13 < cell["low"] < cell["advantage"] == pytest.approx(0.15)
+    (cell,) = found_in(*loud, *seeded([0.01, -0.01, 0.02, 0.0, -0.02]))
+    assert (cell["attack"], cell["low"] < 0) == ("hints", True)
 
 
 def test_what_a_defense_lets_through_is_not_in_it() -> None:

@@ -1,8 +1,8 @@
 """One plain sentence for each finding, for the console and the reports.
 
 What a sentence says is decided by the intervals in the summary; without an interval it says so.
-Sentences speak of the primary metric, and of test rows where there are some; the largest leaks come
-first, with their size in people.
+Sentences speak of the primary metric, and of test rows where there are some, but of those on which
+an attack leaks alone; the largest leaks come first, with their size in people.
 """
 
 from __future__ import annotations
@@ -66,15 +66,25 @@ def sentences(summary: pd.DataFrame, verdicts: Iterable[Verdict], level: float =
     counted = {where: r for (metric, where), r in hits.items() if metric == _COUNTED}
     found: list[str] = []
     many = len({k[1] for k in groups}) > 1, len({k[2] for k in groups}) > 1
-    shown = []
-    for of in groups.values():
-        split = next(s for s in (*_SPLITS, of[0]["split"]) if any(r["split"] == s for r in of))
-        shown.append([r for r in of if r["split"] == split])
-    for of in sorted(shown, key=_size):
+    for of in sorted(map(_told, groups.values()), key=_size):
         found += _about(of, many, level, counted)
         found += _membership(of, many, hits)
     found += [f"{v.verdict}: {v.gate.label}{_at(v)}. {v.reason}" for v in verdicts]
     return [*found, *gaps]
+
+
+def _told(rows: Sequence[Row]) -> list[Row]:
+    """The rows of data that a sentence speaks of: test rows where there are some. Where nothing
+    leaks on those and something does on others, the largest leak, and ``alone`` says so.
+    """
+    by: dict[str, list[Row]] = {s: [] for s in _SPLITS}
+    for r in rows:
+        by.setdefault(r["split"], []).append(r)
+    usual, *others = [of for of in by.values() if of]
+    leaking = [of for of in others if any(map(_leaks, of))]
+    if not leaking or any(map(_leaks, usual)):
+        return usual
+    return [{**r, "alone": True} for r in min(leaking, key=_size)]
 
 
 def _size(rows: Sequence[Row]) -> tuple[bool, float]:
@@ -211,7 +221,8 @@ def _control(r: Row) -> str:
 def _place(r: Row, many: tuple[bool, bool]) -> str:
     """The data set, and the training and its phase where there are several."""
     start = f"On {r['dataset']}" + (f" trained by {r['algorithm']}" if many[0] else "")
-    return start + (f" after {r['phase']}" if many[1] and r["phase"] else "")
+    start += f" after {r['phase']}" if many[1] and r["phase"] else ""
+    return start + (f", on {r['split']} rows alone" if r.get("alone") else "")
 
 
 def _undefended(r: Row, many: tuple[bool, bool], level: float) -> str:

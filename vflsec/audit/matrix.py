@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from vflsec.audit import intervals
+from vflsec.audit import controls, intervals
 from vflsec.audit.controls import Leakage
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.metrics import reach
 
-__all__ = ["leaks", "secret", "shown", "strongest"]
+__all__ = ["leaks", "named", "secret", "shown", "strongest"]
 
 Row = Mapping[str, Any]
 
@@ -19,7 +19,7 @@ _SPLITS = ("test", "validation", "train")
 _IDENTITY = ("dataset", "algorithm", "defense", "strength", "adversary", "attack", "attack_key",
              "target")  # fmt: skip
 _CELL = ("dataset", "algorithm", "defense", "strength", "adversary", "victim", "target",
-         "attack", "metric", "split", "control", "advantage")  # fmt: skip
+         "attack", "metric", "phase", "split", "control", "advantage")  # fmt: skip
 _SECRETS = {
     "label": "labels", "feature": "columns", "attribute": "values of one column",
     "embedding": "embeddings", "integrity": "predictions (forced)", "membership": "training rows",
@@ -38,10 +38,18 @@ def shown(rows: Iterable[Row]) -> list[dict[str, Any]]:
         are some.
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for r in rows:
-        if r["attack"] and r["status"] == "ok" and r["metric"] == r["primary"]:
-            groups[tuple(r[k] for k in _IDENTITY)].append(dict(r))
+    for r in _judged(rows):
+        groups[_identity(r)].append(dict(r))
     return [_one(of) for of in groups.values()]
+
+
+def _judged(rows: Iterable[Row]) -> list[Row]:
+    """Points of attacks in the metric that verdicts rest on."""
+    return [r for r in rows if r["attack"] and r["status"] == "ok" and r["metric"] == r["primary"]]
+
+
+def _identity(r: Row) -> tuple[Any, ...]:
+    return tuple(r[k] for k in _IDENTITY)
 
 
 def _one(of: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -60,7 +68,8 @@ def secret(row: Row) -> str:
 def leaks(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]:
     """Who leaks to whom: for each data set, adversary, victim and target the strongest attack.
 
-    On the undefended training; where nothing of a data set is undefended, all points count.
+    On the undefended training; where nothing of a data set is undefended, all points count. Rows
+    that were trained on count as test rows do, and every stage of the training.
 
     Args:
         rows: points of :func:`vflsec.audit.leakage.summarise`, missing numbers None.
@@ -69,7 +78,7 @@ def leaks(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]
     Returns:
         as :func:`strongest`.
     """
-    points = shown(rows)
+    points = _judged(rows)
     bare = {r["dataset"] for r in points if is_undefended(r)}
     points = [r for r in points if r["dataset"] not in bare or is_undefended(r)]
     return _best(points, ("dataset", "adversary", "victim", "target"), confidence)
@@ -78,10 +87,11 @@ def leaks(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]
 def strongest(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]:
     """The strongest attacker of each target under each training, corrected for having chosen it.
 
-    Advantages are over all controls (:class:`vflsec.audit.controls.Leakage`). Taking the largest of
-    m is taking the best of m, so its t interval over seeds is made at confidence
-    1 - (1 - confidence) / m, and the one-sided p-value for an advantage above 0 is adjusted over
-    all m (Holm 1979).
+    Advantages are over all controls (:class:`vflsec.audit.controls.Leakage`). Every attack on every
+    set of rows after every stage is a try. Taking the best of m tries, each t interval over seeds
+    is made at confidence 1 - (1 - confidence) / m, and the one-sided p-value for an advantage above
+    0 is adjusted over all m (Holm 1979). What leaks at that level is stronger than what does not,
+    whatever its mean: one attack that varies a lot hides no other.
 
     Args:
         rows: points of :func:`vflsec.audit.leakage.summarise`, missing numbers None.
@@ -89,12 +99,13 @@ def strongest(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, A
 
     Returns:
         rows with dataset, algorithm, defense, strength, adversary, victim, target, attack, metric,
-        split, ``control`` (the one with the least advantage), ``advantage`` (mean over seeds) with
-        its corrected bounds ``low`` and ``high``, ``p``, and ``tried`` (m); numbers are None where
-        there is no advantage or only one seed.
+        phase, split, ``control`` (the one with the least advantage), ``advantage`` (mean over
+        seeds) with its corrected bounds ``low`` and ``high``, ``p``, ``tried`` (m), ``attacks`` (of
+        how many), and ``at``, which rows and stage in words where the attack has several; numbers
+        are None where there is no advantage or only one seed.
     """
     by = ("dataset", "algorithm", "defense", "strength", "victim", "target")
-    return _best(shown(rows), by, confidence)
+    return _best(_judged(rows), by, confidence)
 
 
 def _best(points: Iterable[Row], by: Sequence[str], confidence: float) -> list[dict[str, Any]]:
@@ -105,17 +116,33 @@ def _best(points: Iterable[Row], by: Sequence[str], confidence: float) -> list[d
     for of in groups.values():
         found = [Leakage.of(r) for r in of]
         adjusted = intervals.holm([1.0 if x is None else x.p_above(0.0) for x in found])
-        i = max(range(len(of)), key=lambda i: _gain(of[i]))
-        best, leak, tail = of[i], found[i], (1 - confidence) / (2 * len(of))
+        tail = (1 - confidence) / (2 * len(of))
+        lows = [None if x is None else x.lower(tail) for x in found]
+        sure = [controls.leaks(r["advantage"], low) for r, low in zip(of, lows, strict=True)]
+        i = max(range(len(of)), key=lambda i: (sure[i], _gain(of[i])))
+        best, leak = of[i], found[i]
         ends = reach("advantage", best["metric"])
-        low = intervals.within(leak.lower(tail), ends) if leak else None
         high = intervals.within(leak.upper(tail), ends) if leak else None
         out.append(
             {k: best.get(k) for k in _CELL}
-            | {"low": low, "high": high, "p": None if low is None else float(adjusted[i])}
-            | {"tried": len(of)}
+            | {"low": intervals.within(lows[i], ends), "high": high}
+            | {"p": None if lows[i] is None else float(adjusted[i]), "tried": len(of)}
+            | {"attacks": len({_identity(r) for r in of}), "at": _at(best, of)}
         )
     return out
+
+
+def _at(row: Row, points: Iterable[Row]) -> str:
+    """On which rows, and after which stage, where the same attack has several; else ''."""
+    same = [r for r in points if _identity(r) == _identity(row)]
+    words = [f"on {row['split']} rows"] if len({r["split"] for r in same}) > 1 else []
+    words += [f"after {row['phase']}"] if len({r["phase"] for r in same}) > 1 else []
+    return " ".join(words)
+
+
+def named(row: Row) -> str:
+    """The attack of a row of :func:`leaks` or :func:`strongest`, and where it was that strong."""
+    return " ".join(filter(None, (str(row["attack"]), row.get("at", ""))))
 
 
 def _gain(row: Row) -> float:

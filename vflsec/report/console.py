@@ -149,7 +149,7 @@ def _strongest(points: list[Mapping[str, Any]], summary: Mapping[str, Any], widt
             {"advantage": r["advantage"], "advantage_low": r["low"], "advantage_high": r["high"]}
         )
         table.add_row(
-            matrix.secret(r), f"{r['algorithm']}, {_strength(r)}", r["attack"], r["adversary"],
+            matrix.secret(r), f"{r['algorithm']}, {_strength(r)}", matrix.named(r), r["adversary"],
             Text(corrected(r), style=shade),
         )  # fmt: skip
     return table

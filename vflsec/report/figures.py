@@ -60,12 +60,17 @@ def points(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
     Raises:
         ConfigError: there is no such data set.
     """
+    return matrix.shown(_attacked(data, dataset))
+
+
+def _attacked(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
+    """Points of attacks that gave a figure, of all data sets or of one."""
     rows = [r for r in _rows(data) if r["attack"] and r["status"] == "ok"]
     names = list(dict.fromkeys(r["dataset"] for r in rows))
     if dataset is not None:
         check.one_of("figure: dataset", dataset, names)
         rows = [r for r in rows if r["dataset"] == dataset]
-    return matrix.shown(rows)
+    return rows
 
 
 def _rows(data: Data) -> list[dict[str, Any]]:
@@ -456,5 +461,6 @@ def reconstructions(
 
 def leaks(data: Data, dataset: str | None = None) -> dict[tuple[str, str], float | None]:
     """{(whose secret, who learns it): largest advantage} behind :func:`leak_matrix`."""
-    found = matrix.leaks(_chosen(data, dataset))
+    first = _chosen(data, dataset)[0]["dataset"]
+    found = matrix.leaks(_attacked(data, first))
     return {(matrix.secret(r), r["adversary"]): r["advantage"] for r in found}

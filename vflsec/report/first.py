@@ -39,7 +39,8 @@ _OTHER_LEVEL = (
 )
 
 CORRECTED = (
-    "Whether it leaks, how much and to whom is corrected for the number of attacks tried (Holm)."
+    "Whether it leaks, how much and to whom is corrected for the number of tries: attacks, rows "
+    "and stages (Holm)."
 )
 EACH = (
     "Each finding speaks of one attack at one place, at {level:g} % by itself: of many some come "
@@ -108,27 +109,36 @@ def answers(summary: Mapping[str, Any]) -> list[str]:
         for r in sure:
             out.append(
                 f"{_under(r, attacked)}, leaks: the {clean(matrix.secret(r))} to "
-                f"{clean(r['adversary'])}, {_gain(r)} above its own means ({clean(r['attack'])}, "
-                f"the strongest of {r['tried']})."
+                f"{clean(r['adversary'])}, {_gain(r)} above its own means ({_named(r)}, the "
+                f"strongest of {_attacks(r)})."
             )
         rest = [r for r in here if r not in sure and r["advantage"] is not None]
         if rest:
             most = max(rest, key=lambda r: r["advantage"])
-            tried = sum(r["tried"] for r in rest)
+            tried, attacks = sum(r["tried"] for r in rest), sum(map(_attacks, rest))
             alone = any(_alone(r, summary) for r in rest)
             what = f"outlasts the correction for {tried} tries" if alone else "is shown"
             which = "no other leak" if sure else f"no leak of the {clean(matrix.secret(most))}"
             out.append(
-                f"{_under(most)}: {which} {what}; the most that {tried} "
-                f"attack{'s' if tried > 1 else ''} gained is {_gain(most)} "
-                f"({clean(most['attack'])} by {clean(most['adversary'])})."
+                f"{_under(most)}: {which} {what}; the most that {_count(attacks, 'attack')} gained "
+                f"is {_gain(most)} ({_named(most)} by {clean(most['adversary'])})."
             )
     return out
 
 
+def _named(r: Mapping[str, Any]) -> str:
+    return clean(matrix.named(r))
+
+
+def _attacks(r: Mapping[str, Any]) -> int:
+    """How many were tried; in summaries of earlier versions one try was one attack."""
+    return int(r.get("attacks") or r["tried"])
+
+
 def _alone(r: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
     """Whether the attack would be called a leak had it been the only one."""
-    keys = ("dataset", "algorithm", "defense", "strength", "adversary", "attack", "metric", "split")
+    keys = ["dataset", "algorithm", "defense", "strength", "adversary", "attack", "metric", "split"]
+    keys += ["phase"] if "phase" in r else []
     return any(
         leaks(p["advantage"], p["advantage_low"])
         for p in summary["points"]

@@ -277,7 +277,7 @@ def _matrix(
             value = None if cell is None else cell["advantage"]
             level = 0 if value is None or value <= 0 else min(4, 1 + int(value * 10))
             text = number(value, sign=True) if cell else "its own" if own else "not attacked"
-            row.append({"text": text, "level": level, "attack": cell["attack"] if cell else ""})
+            row.append({"text": text, "level": level, "attack": matrix.named(cell) if cell else ""})
         down.append({"name": held, "cells": row})
     return {"across": across, "down": down}
 
@@ -289,7 +289,7 @@ def _strongest(
     return [
         {
             "secret": matrix.secret(r), "training": r["algorithm"], "defense": place(r),
-            "attack": r["attack"], "by": r["adversary"],
+            "attack": matrix.named(r), "by": r["adversary"],
             "advantage": corrected(r).partition(", of")[0], "tried": r["tried"],
             "leaks": leaks(r["advantage"], r["low"]),
         }

@@ -149,7 +149,7 @@ def _strongest(rows: Sequence[Mapping[str, Any]], level: float) -> list[str]:
     for r in rows[:_MOST]:
         line = (
             esc(matrix.secret(r)), esc(r["dataset"]), esc(r["algorithm"]), esc(place(r)),
-            esc(r["attack"]), esc(r["adversary"]), corrected(r).partition(", of")[0],
+            esc(matrix.named(r)), esc(r["adversary"]), corrected(r).partition(", of")[0],
             str(r["tried"]),
         )  # fmt: skip
         lines.append(f"| {' | '.join(line)} |")
@@ -184,7 +184,7 @@ def _matrix(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     table: dict[str, dict[str, str]] = {}
     for c in cells:
         where = matrix.secret(c) + (f" ({c['dataset']})" if several else "")
-        figure = f"{number(c['advantage'], sign=True)} {esc(c['attack'])}"
+        figure = f"{number(c['advantage'], sign=True)} {esc(matrix.named(c))}"
         table.setdefault(where, {})[c["adversary"]] = figure
     for where, row in table.items():
         lines.append(f"| {esc(where)} | {' | '.join(row.get(a, '') for a in across)} |")

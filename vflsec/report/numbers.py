@@ -43,7 +43,7 @@ def interval(row: Mapping[str, Any], name: str, sign: bool = False) -> str:
 
 
 def corrected(row: Mapping[str, Any]) -> str:
-    """Advantage, Holm-corrected interval and the number of attacks it was chosen from."""
+    """Advantage, Holm-corrected interval and the number of tries it was chosen from."""
     shown = interval({**row, "x": row["advantage"], "x_low": row["low"], "x_high": row["high"]},
                      "x", sign=True)  # fmt: skip
     return f"{shown}, of {row['tried']}"
