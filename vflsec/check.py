@@ -83,10 +83,18 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:
 
 
 def nearest(value: Any, options: Iterable[Any]) -> str:
-    """``Did you mean 'x'?`` or the empty string; what is written alike but for case comes first."""
+    """``Did you mean 'x'?`` or the empty string.
+
+    What is written alike but for case and marks comes first, then what is spelt nearly so, then the
+    only name of which `value` is a part.
+    """
     names = [o for o in options if isinstance(o, str)]
     alike = [n for n in names if _folded(n) == _folded(str(value)) != ""]
     match = alike or difflib.get_close_matches(str(value), names, n=1, cutoff=0.6)
+    part = _folded(str(value))
+    if not match and len(part) > 2:
+        holding = [n for n in names if part in _folded(n)]
+        match = holding if len(holding) == 1 else []
     return f"Did you mean {match[0]!r}?" if match else ""
 
 

@@ -64,13 +64,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Does this vertical federated learning system leak, how much, to whom, and what does it "
     "cost to stop it?\n\nExample: vflsec audit quickstart",
+    epilog="Your own tables: vflsec init bank.csv shop.csv --label COLUMN, then check and audit "
+    "what it wrote.",
 )
-app.add_typer(new_app, name="new")
-app.add_typer(trace_app, name="trace")
-app.command()(init)
-app.command("attack")(attack)
-app.command()(gate)
-app.command()(merge)
 
 
 def _json(value: Any) -> None:
@@ -95,7 +91,6 @@ def _root(
     pass
 
 
-@app.command()
 def audit(
     scenario: ScenarioArg,
     out: Annotated[
@@ -209,7 +204,6 @@ def _end_in_order() -> None:
             signal.signal(number, interrupt)
 
 
-@app.command("check")
 def check_(
     scenarios: Annotated[
         list[str], typer.Argument(help="Scenario files, or names of packaged ones.")
@@ -225,8 +219,8 @@ def check_(
 
     with importing():
         from vflsec.engine.rehearse import make_plan
-    from vflsec.report.console import print_plan
     from vflsec.report.exports import plain
+    from vflsec.report.planned import print_plan
 
     found = []
     for scenario in scenarios:
@@ -245,7 +239,6 @@ def check_(
         _json(found)
 
 
-@app.command()
 def tune(
     scenario: ScenarioArg,
     defense: Annotated[list[str], typer.Option(help="A defense with a strength; repeatable.")],
@@ -303,7 +296,6 @@ def tune(
     raise typer.Exit(3 if lost else 0)
 
 
-@app.command()
 def report(
     folder: FolderArg,
     to: Annotated[
@@ -346,7 +338,6 @@ def report(
         print_last(summary, console_for())
 
 
-@app.command()
 def compare(
     before: FolderArg,
     after: Annotated[Path, typer.Argument(help="The results directory to compare with it.")],
@@ -357,7 +348,7 @@ def compare(
     Example: vflsec compare out/before out/after
     """
     from vflsec.engine.previous import compare_folders
-    from vflsec.report.console import print_changes
+    from vflsec.report.changes import print_changes
 
     found = compare_folders(before, after)
     if format_ is Format.json:
@@ -366,7 +357,6 @@ def compare(
     print_changes(found, console_for())
 
 
-@app.command("list")
 def list_(
     kind: Annotated[Kind, typer.Argument(help="What to list.")],
     format_: FormatOption = Format.text,
@@ -386,7 +376,6 @@ def list_(
         typer.echo(f"{item['name']:<{width}}  {item['summary']}")
 
 
-@app.command()
 def show(
     name: Annotated[
         str, typer.Argument(help="A registered name, an alias, a scenario, or a section of one.")
@@ -426,6 +415,28 @@ def _words(source: str) -> str:
     """A text or a set of texts as it is written in a source, without Python's marks."""
     inner = re.fullmatch(r"frozenset\(\{?([^*]*?)\}?\)", source)
     return (inner[1] if inner else source).strip("'\"").replace("', '", ", ")
+
+
+_COMMANDS = (
+    ("init", init, "Write a scenario for your own tables."),
+    ("check", check_, "Say what would run, what cannot, and about how long it takes."),
+    ("audit", audit, "Train, attack, judge and report."),
+    ("report", report, "Print every figure of an audit; write its reports again."),
+    ("gate", gate, "Judge stored results again, or against a baseline."),
+    ("tune", tune, "Find the least strength of a defense that is enough."),
+    ("compare", compare, "Say what changed between two audits."),
+    ("attack", attack, "Try one more attack on an audit with kept views."),
+    ("merge", merge, "Put the shards of a divided audit together."),
+    ("list", list_, "List attacks, defenses, algorithms, datasets or scenarios."),
+    ("show", show, "Explain an attack, a defense or a section of a scenario."),
+)
+"""In the order in which they are used, which is that of the help."""
+for _name, _command, _short in _COMMANDS:
+    app.command(_name, short_help=_short)(_command)
+app.add_typer(new_app, name="new", short_help="Write the file of a new attack or defense.")
+app.add_typer(
+    trace_app, name="trace", short_help="Record and audit what one party of another system saw."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,13 +17,14 @@ _EACH = "TEXT | PARTY=TEXT"
 def init(
     tables: Annotated[list[Path], typer.Argument(help="One table, or one for each party.")],
     label: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
-            help="The column to predict; its table is active. Repeat it for several yes/no labels.",
+            help="The column to predict; its table is active. Repeat it for several yes/no labels. "
+            "Without it the columns are listed.",
             metavar="COLUMN",
         ),
-    ],
-    out: Annotated[Path, typer.Option(help="The scenario to write.")],
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The scenario to write.")] = Path("scenario.toml"),
     id_: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,7 +57,10 @@ def init(
 ) -> None:
     """Write a commented scenario for your own tables, and print what is in them.
 
-    Example: vflsec init bank.csv bureau.csv --id customer --label default --out credit.toml
+    The table that has the label is the active party's; ids, separators, dates and the like are
+    found, and said.
+
+    Example: vflsec init bank.csv bureau.csv --label default
     """
     from vflsec.draft import Wishes, draft_scenario
     from vflsec.errors import ConfigError
@@ -64,7 +68,8 @@ def init(
     from vflsec.report.tables import print_tables
 
     wishes = Wishes(
-        label[0] if len(label) == 1 else tuple(label), tuple(id_ or ()), tuple(separator or ()),
+        label[0] if label and len(label) == 1 else tuple(label or ()),
+        tuple(id_ or ()), tuple(separator or ()),
         tuple(decimal or ()), tuple(encoding or ()), rare, bins, regression, name,
     )  # fmt: skip
     if not out.parent.is_dir():

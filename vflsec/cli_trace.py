@@ -47,7 +47,7 @@ TauOption = Annotated[
 ]
 
 
-@trace_app.command()
+@trace_app.command(short_help="Train what a scenario audits and write traces.")
 def record(
     scenario: Annotated[str, typer.Argument(help="A scenario file, or a packaged one's name.")],
     out: Annotated[Path, typer.Option(help="A folder for the traces.", parser=folder_name)] = Path(
@@ -79,7 +79,7 @@ def record(
         typer.echo(f"Wrote {folder}")
 
 
-@trace_app.command()
+@trace_app.command(short_help="Seal what a killed recorder left.")
 def seal(
     folder: TraceArg,
     ended: Annotated[
@@ -101,7 +101,7 @@ def seal(
     typer.echo(f"Sealed {folder}{' (partial)' if notes else ''}.")
 
 
-@trace_app.command()
+@trace_app.command(short_help="Put the traces of several parties into one.")
 def join(folders: TracesArg, out: OutOption = Path("out/joined")) -> None:
     """Put the traces of several parties of one run into one, to audit what they know together.
 
@@ -114,7 +114,7 @@ def join(folders: TracesArg, out: OutOption = Path("out/joined")) -> None:
     typer.echo(f"Wrote {joined(folders, out)}")
 
 
-@trace_app.command()
+@trace_app.command(short_help="Show what a trace says about itself.")
 def info(folder: TraceArg, as_json: JsonOption = False) -> None:
     """Show what a trace says about itself; reads no tables.
 
@@ -154,7 +154,7 @@ def info(folder: TraceArg, as_json: JsonOption = False) -> None:
         typer.echo(f"note: {note}")
 
 
-@trace_app.command()
+@trace_app.command(short_help="Check a trace to the last row.")
 def validate(
     folder: TraceArg, allow_nonfinite: NonfiniteOption = False, as_json: JsonOption = False
 ) -> None:
@@ -179,7 +179,7 @@ def validate(
     typer.echo(f"{folder} is valid.")
 
 
-@trace_app.command()
+@trace_app.command(short_help="Make every attack that traces allow.")
 def audit(
     folders: TracesArg,
     out: OutOption = Path("out/trace"),
@@ -249,7 +249,7 @@ def audit(
     _score(guesses, truths, out, asked, confidence, claim, tau)
 
 
-@trace_app.command()
+@trace_app.command(short_help="Compare guesses with the truth and judge.")
 def score(
     guesses: Annotated[Path, typer.Argument(help="Guesses that `vflsec trace audit` wrote.")],
     truth: Annotated[

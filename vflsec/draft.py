@@ -22,6 +22,7 @@ from vflsec import check
 from vflsec.data import guess_roles
 from vflsec.data.classes import is_quantity
 from vflsec.data.layout import Reader
+from vflsec.data.profile import distinct
 from vflsec.data.reading import listed
 from vflsec.data.remarks import told
 from vflsec.data.split import LEAST, present_rows, row_sets
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Draft", "Wishes", "draft_scenario"]
 
+_LISTED = 60
+"""Columns of a table that a message lists."""
 _ENOUGH = sum(LEAST.values())
 _OTHER = "other"
 
@@ -122,6 +125,8 @@ def draft_scenario(
     reader = Reader(**reading)  # type: ignore[arg-type]
     single = len(tables) == 1
     frames = {parties[p]: reader.read(p, "" if single else parties[p]) for p in tables}
+    if not wishes.labels:
+        raise _which_label(frames, wishes)
     active = _holder(frames, wishes)
     notes: list[str] = []
     data: dict[str, Any] = {"name": wishes.called or ("" if single else "_".join(frames))}
@@ -227,6 +232,18 @@ def _by_party(key: str, wishes: Wishes, parties: Mapping[Path, str]) -> str | di
     if pairs and len(names) == 1:
         return next(iter(pairs.values()))
     return pairs or (texts[0] if texts else "")
+
+
+def _which_label(frames: Mapping[str, Frame], wishes: Wishes) -> ConfigError:
+    """What there is to predict, table by table, and which columns have two values."""
+    said, two = [], []
+    for frame in frames.values():
+        said.append(f"{frame.path} has {listed(frame.columns, _LISTED)}.")
+        two += [c for c, array in frame.columns.items() if distinct(array) == 2]
+    hint = f" Of two values, as many labels are: {listed(two)}." if two else ""
+    return ConfigError(
+        f"{wishes.name('label')} must be the column to predict, got none. {' '.join(said)}{hint}"
+    )
 
 
 def _holder(frames: Mapping[str, Frame], wishes: Wishes) -> str:

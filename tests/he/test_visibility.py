@@ -29,7 +29,7 @@ from vflsec.errors import ThreatModelError
 from vflsec.he.visibility import visibility
 from vflsec.plan.observe import refusal
 from vflsec.plan.values import DataInfo
-from vflsec.report.console import print_plan
+from vflsec.report.planned import print_plan
 from vflsec.testing import small_stack, train
 from vflsec.train.views import make_view
 from vflsec.view import Need

@@ -18,10 +18,11 @@ from rich.console import Console
 from vflsec import cli, registry
 from vflsec.engine.record import families as registered
 from vflsec.report import coverage, first
-from vflsec.report.console import WIDTH, print_summary, print_verdicts
+from vflsec.report.console import print_summary, print_verdicts
 from vflsec.report.github import workflow_commands
 from vflsec.report.html import html
 from vflsec.report.junit import junit_xml
+from vflsec.report.lines import WIDTH
 from vflsec.report.markdown import markdown_summary
 from vflsec.report.sarif import sarif
 from vflsec.report.statement import paragraph, statement

@@ -16,9 +16,10 @@ from audited import Planted, audited, gate
 from rich.console import Console
 
 from vflsec.engine.folder import OUR_FILES
-from vflsec.report.console import WIDTH, print_summary, results_table
+from vflsec.report.console import print_summary, results_table
 from vflsec.report.github import workflow_commands, write_step_summary
 from vflsec.report.junit import junit_xml
+from vflsec.report.lines import WIDTH
 from vflsec.report.markdown import markdown_summary
 from vflsec.report.sarif import sarif
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS

@@ -1,0 +1,86 @@
+"""What somebody sees who has two tables and has never read the manual."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from vflsec import cli, load_scenario
+
+COMMANDS = ["init", "check", "audit", "report", "gate", "tune", "compare", "attack", "merge",
+            "list", "show", "new", "trace"]  # fmt: skip
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A bank's table with the label, and a shop's."""
+    ids = [f"c{i}" for i in range(120)]
+    age = [i % 40 for i in range(120)]
+    late = [int(i % 3 == 0) for i in range(120)]
+    bank = {"customer": ids, "age": age, "sex": ["m", "f"] * 60, "late this month": late}
+    pd.DataFrame(bank).to_csv(tmp_path / "bank.csv", index=False)
+    pd.DataFrame({"customer": ids, "basket": [i % 7 for i in range(120)]}).to_csv(
+        tmp_path / "shop.csv", index=False
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    code = cli.main(list(args))
+    said: Any = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_help_names_commands_in_the_order_of_use_and_cuts_no_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """On 80 columns five of thirteen ended in "..."; `attack` came second."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    _, out, _ = run(capsys, "--help")
+    listed = out.split("Commands:")[1]
+    assert re.findall(r"^  (\w+)  ", listed, re.M) == COMMANDS
+    assert "..." not in listed
+    assert "vflsec init bank.csv shop.csv --label COLUMN" in " ".join(listed.split())
+    assert all(len(line) <= columns for line in out.splitlines())
+    _, out, _ = run(capsys, "trace", "--help")
+    assert "..." not in out.split("Commands:")[1]
+
+
+def test_without_a_label_the_columns_are_listed(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said "Missing option '--label'." to somebody who does not know the names by heart."""
+    code, _, err = run(capsys, "init", "bank.csv", "shop.csv")
+    assert code == 2
+    assert err == (
+        "error: init: --label must be the column to predict, got none. bank.csv has 'customer', "
+        "'age', 'sex', 'late this month'. shop.csv has 'customer', 'basket'. Of two values, as "
+        "many labels are: 'sex', 'late this month'.\n"
+    )
+
+
+def test_a_part_of_a_name_is_enough_to_be_told_it(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "init", "bank.csv", "shop.csv", "--label", "late")
+    assert code == 2
+    assert "Did you mean 'late this month'?" in err
+
+
+def test_the_scenario_has_a_name_by_default_and_is_not_replaced(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("init", "bank.csv", "shop.csv", "--label", "late this month")
+    code, out, _ = run(capsys, *words)
+    assert code == 0
+    assert out.endswith("Wrote scenario.toml. Next: vflsec check scenario.toml\n")
+    assert load_scenario("scenario.toml").root.data[0].label == "late this month"
+    code, _, err = run(capsys, *words)
+    assert code == 2
+    assert "scenario.toml: exists already" in err

@@ -1,0 +1,130 @@
+"""What `vflsec check` prints: tables, what will run, what cannot and why, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vflsec.report.lines import item
+from vflsec.report.tables import print_tables
+from vflsec.visible import HEADS, Line, cells, claim
+
+__all__ = ["print_plan", "print_visibility"]
+
+
+def print_plan(plan: Mapping[str, Any], console: Console) -> None:
+    """What is in the tables, what will run, what cannot and why, and the estimate."""
+    for data in plan["data"]:
+        print_tables(data, console, warn=False)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("what for", "data", "algorithm", "defenses", "cells", "attacks"):
+        table.add_column(name, overflow="fold")
+    for group in plan["groups"]:
+        defenses = _stack(group["defenses"])
+        strengths = [", ".join(f"{s:g}" for s in point) for point in group["strengths"] if point]
+        if strengths:
+            defenses += f" at {'; '.join(strengths)}"
+        table.add_row(
+            group["role"], group["dataset"], group["algorithm"], defenses,
+            str(len(group["cells"])), _names(group["attacks"]),
+        )  # fmt: skip
+    console.print(table)
+    under = {c: _stack(g["defenses"]) for g in plan["groups"] for c in g["cells"]}
+    for refused in plan["refused"]:
+        where = dict.fromkeys(under[c] for c in refused["cells"] if c in under)
+        console.print(
+            Text.assemble(
+                (f"{refused['status']}: ", "yellow"),
+                f"{refused['attack']['name']} on {refused['dataset']} ({refused['role']}; "
+                f"{', '.join(where)}): {refused['reason']}",
+            )
+        )
+    print_visibility(plan["visibility"], console)
+    for note in plan["notes"]:
+        console.print(Text(f"note: {note}", style="dim"))
+    cost = plan["cost"]
+    console.print(
+        f"\n{cost['trainings']:g} trainings, {cost['attacks']:g} attacks, about "
+        f"{cost['steps']:g} steps: roughly {_duration(cost['seconds'])} on one CPU thread, "
+        f"{_duration(cost['control_seconds'])} of it for controls, in about "
+        f"{_size(cost['memory_bytes'])} of memory (an estimate)."
+    )
+    if cost.get("views_bytes"):
+        console.print(
+            f"With --keep-views, about {cost['views_bytes'] / 1e6:.3g} MB of views are kept "
+            "(an estimate; --views-mb bounds them).", highlight=False,
+        )  # fmt: skip
+    if cost.get("ciphertext_bytes"):
+        _encryption(cost["encryption"], console)
+        steps = max(cost["steps"], 1)
+        sealed = cost["encryption_seconds"]
+        spent = f"{sealed / steps:.2g} s a step and {_duration(sealed)} in all"
+        console.print(
+            f"Encryption: about {cost['ciphertext_bytes'] / steps / 1e6:.3g} MB of ciphertexts a "
+            f"step (mean over all trainings), {cost['ciphertext_bytes'] / 1e9:.3g} GB in all; "
+            f"{spent if sealed else 'emulated, so they are counted and not computed'}."
+        )
+
+
+def print_visibility(entries: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Who sees what, for every protocol that hides something, and what that buys."""
+    shown: list[Any] = []
+    for entry in entries:
+        same = entry["defense"], entry["lines"], entry["hides"], entry["leaves"]
+        if same in shown and "sentences" not in entry:
+            continue  # another algorithm, the same protocol
+        shown.append(same)
+        console.print(Text(f"\nWhat stays visible: {entry['defense']}", style="bold"))
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in HEADS:
+            table.add_column(name, overflow="fold")
+        for line in entry["lines"]:
+            table.add_row(*map(Text, cells(Line(**line))))
+        console.print(table)
+        said = [text for _, text in entry.get("sentences", [])]
+        for text in said or [claim("It", entry["hides"], entry["leaves"])]:
+            console.print(Text(text))
+
+
+def _encryption(entries: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Seconds by operation and bytes of one batch, an epoch and the whole run."""
+    console.print(Text("\nWhat encryption costs, by estimate", style="bold"))
+    for e in entries:
+        seconds = sum(e["seconds"].values())
+        parts = ", ".join(f"{k} {v:.2g} s" for k, v in e["seconds"].items())
+        more = [
+            f"{what} {_duration(seconds * e[n])} and {_size(e['bytes'] * e[n])}"
+            for what, n in (("an epoch", "per_epoch"), ("the whole run", "in_all"))
+        ]
+        body = f"{e['algorithm']} with {e['defense']} on {e['dataset']}" + (
+            "" if e["computed"] else ", if it were real"
+        )
+        body += f": a batch {seconds:.2g} s ({parts}) and {_size(e['bytes'])}; {'; '.join(more)}."
+        console.print(item("- ", Text(body)))
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e6:.3g} MB" if count < 1e9 else f"{count / 1e9:.3g} GB"
+
+
+def _stack(defenses: Sequence[Mapping[str, Any]]) -> str:
+    """Names and parameters, without strengths."""
+    shown = []
+    for d in defenses:
+        inner = ", ".join(f"{k}={v}" for k, v in sorted(d["params"].items()))
+        shown.append(f"{d['name']}({inner})" if inner else d["name"])
+    return " + ".join(shown) or "none"
+
+
+def _names(attacks: Iterable[Mapping[str, Any]]) -> str:
+    return ", ".join(dict.fromkeys(a["name"] for a in attacks)) or "none"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
