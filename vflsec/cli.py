@@ -235,8 +235,13 @@ def check_(
             found.append(about | {"plan": plan})
         else:
             print_plan(plan, console_for())
+            typer.echo(f"Next: {shlex.join(['vflsec', 'audit', scenario, *_given(set_)])}")
     if format_ is Format.json:
         _json(found)
+
+
+def _given(set_: Sequence[str] | None) -> list[str]:
+    return [word for text in set_ or () for word in ("--set", text)]
 
 
 def tune(

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from vflsec import cli, load_scenario
+from vflsec.report import planned
 
 COMMANDS = ["init", "check", "audit", "report", "gate", "tune", "compare", "attack", "merge",
             "list", "show", "new", "trace"]  # fmt: skip
@@ -84,3 +85,34 @@ def test_the_scenario_has_a_name_by_default_and_is_not_replaced(
     code, _, err = run(capsys, *words)
     assert code == 2
     assert "scenario.toml: exists already" in err
+
+
+def test_check_says_each_thing_once_and_what_comes_next(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The columns were listed as by init, eleven attacks three times, in one narrow column."""
+    run(capsys, "init", "bank.csv", "shop.csv", "--label", "late this month")
+    code, out, _ = run(capsys, "check", "scenario.toml", "--set", "audit.seeds=3")
+    assert code == 0
+    assert out.count("message_completion") == 1
+    assert "  numbers: age; categories: sex\n" in out
+    assert "  id: customer; label: late this month (2 classes)\n" in out
+    assert "control: a leak that is planted, on which each attack has to show" in out
+    assert out.splitlines()[-1] == "Next: vflsec audit scenario.toml --set audit.seeds=3"
+    assert len(out.splitlines()) < 40
+
+
+def test_attacks_that_differ_by_training_are_told_apart() -> None:
+    def group(role: str, algorithm: str, *names: str) -> dict[str, Any]:
+        attacks = [{"name": n} for n in names]
+        return {"role": role, "dataset": "d", "algorithm": algorithm, "attacks": attacks}
+
+    one, other = group("audit", "splitnn", "norm", "norm"), group("control", "splitnn", "norm")
+    assert planned.attacks_of([one, other]) == ["attacks: norm"]
+    two = [group("audit", "splitnn", "norm"), group("audit", "fedbcd", "direct"),
+           group("control", "splitnn", "output")]  # fmt: skip
+    assert planned.attacks_of(two) == [
+        "attacks (audit of d by splitnn): norm", "attacks (audit of d by fedbcd): direct",
+        "attacks (control): output",
+    ]  # fmt: skip
+    assert planned.attacks_of([group("reference", "local")]) == ["attacks: none"]

@@ -13,16 +13,17 @@ from vflsec.report.lines import item
 from vflsec.report.tables import print_tables
 from vflsec.visible import HEADS, Line, cells, claim
 
-__all__ = ["print_plan", "print_visibility"]
+__all__ = ["attacks_of", "print_plan", "print_visibility"]
 
 
 def print_plan(plan: Mapping[str, Any], console: Console) -> None:
     """What is in the tables, what will run, what cannot and why, and the estimate."""
     for data in plan["data"]:
-        print_tables(data, console, warn=False)
+        print_tables(data, console, brief=True)
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("what for", "data", "algorithm", "defenses", "cells", "attacks"):
+    for name in ("what for", "data", "algorithm", "defenses"):
         table.add_column(name, overflow="fold")
+    table.add_column("trainings", justify="right")
     for group in plan["groups"]:
         defenses = _stack(group["defenses"])
         strengths = [", ".join(f"{s:g}" for s in point) for point in group["strengths"] if point]
@@ -30,9 +31,12 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
             defenses += f" at {'; '.join(strengths)}"
         table.add_row(
             group["role"], group["dataset"], group["algorithm"], defenses,
-            str(len(group["cells"])), _names(group["attacks"]),
+            str(len(group["cells"])),
         )  # fmt: skip
     console.print(table)
+    roles = dict.fromkeys(g["role"] for g in plan["groups"])
+    for line in [*attacks_of(plan["groups"]), *(_ROLES[r] for r in roles if r in _ROLES)]:
+        console.print(item("  ", Text(line)))
     under = {c: _stack(g["defenses"]) for g in plan["groups"] for c in g["cells"]}
     for refused in plan["refused"]:
         where = dict.fromkeys(under[c] for c in refused["cells"] if c in under)
@@ -48,14 +52,14 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
         console.print(Text(f"note: {note}", style="dim"))
     cost = plan["cost"]
     console.print(
-        f"\n{cost['trainings']:g} trainings, {cost['attacks']:g} attacks, about "
-        f"{cost['steps']:g} steps: roughly {_duration(cost['seconds'])} on one CPU thread, "
+        f"\n{cost['trainings']:,.0f} trainings, {cost['attacks']:,.0f} attacks, about "
+        f"{cost['steps']:,.0f} steps: roughly {_duration(cost['seconds'])} on one CPU thread, "
         f"{_duration(cost['control_seconds'])} of it for controls, in about "
         f"{_size(cost['memory_bytes'])} of memory (an estimate)."
     )
     if cost.get("views_bytes"):
         console.print(
-            f"With --keep-views, about {cost['views_bytes'] / 1e6:.3g} MB of views are kept "
+            f"With --keep-views, about {_size(cost['views_bytes'])} of views are kept "
             "(an estimate; --views-mb bounds them).", highlight=False,
         )  # fmt: skip
     if cost.get("ciphertext_bytes"):
@@ -120,8 +124,39 @@ def _stack(defenses: Sequence[Mapping[str, Any]]) -> str:
     return " + ".join(shown) or "none"
 
 
+_ROLES = {
+    "reference": "reference: what is reached without the federation, or with all columns in one "
+    "place; nobody attacks it.",
+    "control": "control: a leak that is planted, on which each attack has to show that it works.",
+    "tuning": "tuning: drawn worlds on which settings of a strong attacker are tried.",
+}
+
+
+def attacks_of(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which attacks are made on what, each list once."""
+    made: dict[str, list[Mapping[str, Any]]] = {}
+    for g in groups:
+        if g["attacks"]:
+            made.setdefault(_names(g["attacks"]), []).append(g)
+    out = []
+    for names, of in made.items():
+        others = [g for other, theirs in made.items() if other != names for g in theirs]
+        told = dict.fromkeys(_told_from(g, others) for g in of)
+        where = f" ({', '.join(told)})" if others else ""
+        out.append(f"attacks{where}: {names}")
+    return out or ["attacks: none"]
+
+
+def _told_from(group: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
+    """A group in words that do not fit the others: its role, then its data and algorithm."""
+    role = str(group["role"])
+    if all(o["role"] != role for o in others):
+        return role
+    return f"{role} of {group['dataset']} by {group['algorithm']}"
+
+
 def _names(attacks: Iterable[Mapping[str, Any]]) -> str:
-    return ", ".join(dict.fromkeys(a["name"] for a in attacks)) or "none"
+    return ", ".join(dict.fromkeys(a["name"] for a in attacks))
 
 
 def _duration(seconds: float) -> str:

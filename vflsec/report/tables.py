@@ -9,11 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vflsec.report.lines import item
 from vflsec.report.text import clean
 
 __all__ = ["MATCHING", "matched", "print_tables"]
 
 _MOST = 60
+_PLURAL = {"number": "numbers", "category": "categories", "date": "dates"}
 
 MATCHING = "What matching the rows tells by itself"
 PSI = (
@@ -22,24 +24,28 @@ PSI = (
 )
 
 
-def print_tables(data: Mapping[str, Any], console: Console, *, warn: bool = True) -> None:
+def print_tables(data: Mapping[str, Any], console: Console, *, brief: bool = False) -> None:
     """Tables and overlap of one data set; nothing for a registered one.
 
     Args:
         data: with ``tables`` and ``overlap``, see :mod:`vflsec.data.profile`.
         console: where to print.
-        warn: whether to print what is doubtful; where it is printed anyway, not.
+        brief: names of columns by kind, and not what is doubtful, which is printed anyway.
     """
     for table in data.get("tables") or ():
         how = f", {table['read_as']}" if table["read_as"] not in ("", "Parquet") else ""
         whose = " and ".join(table["parties"])
         console.print(Text(f"{table['file']} ({whose}): {table['rows']} rows{how}", style="bold"))
+        if brief:
+            for line in _kinds(table):
+                console.print(item("  ", Text(line)))
+            continue
         console.print(_columns(table, len(table["parties"]) > 1))
         more = len(table["columns"]) - _MOST
         if more > 0:
             console.print(f"and {more} more columns (--format json lists all).")
         for column in table["columns"]:
-            if warn and column["warning"]:
+            if column["warning"]:
                 line = f"  {column['name']}: {column['warning']}."
                 console.print(Text(line, style="yellow"))
     overlap = data.get("overlap") or {}
@@ -77,6 +83,31 @@ def _columns(table: Mapping[str, Any], several: bool) -> Table:
             row.insert(1, c["party"])
         out.add_row(*map(Text, row))
     return out
+
+
+def _kinds(table: Mapping[str, Any]) -> list[str]:
+    """What each party has in a table: names of columns by kind, then those of another role."""
+    out = []
+    several = len(table["parties"]) > 1
+    for party in table["parties"]:
+        mine = [c for c in table["columns"] if c["role"] == "feature" and c["party"] == party]
+        said = []
+        for kind in dict.fromkeys(c["kind"] for c in mine):
+            names = [c["name"] for c in mine if c["kind"] == kind]
+            more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+            said.append(f"{_PLURAL.get(kind, kind)}: {', '.join(names[:_MOST])}{more}")
+        out.append((f"{party}: " if several else "") + ("; ".join(said) or "no columns"))
+    others = [c for c in table["columns"] if c["role"] != "feature"]
+    roles = [
+        f"{c['role']}: {c['name']}{_of(c)}" for c in others if c["role"] != "unused"
+    ]  # fmt: skip
+    unused = [c["name"] for c in others if c["role"] == "unused"]
+    roles += [f"unused: {', '.join(unused[:_MOST])}"] if unused else []
+    return [clean(line) for line in [*out, *(["; ".join(roles)] if roles else [])]]
+
+
+def _of(column: Mapping[str, Any]) -> str:
+    return f" ({column['kind']})" if column["role"] == "label" else ""
 
 
 def _overlap(overlap: Mapping[str, Mapping[str, int]]) -> Table:
