@@ -14,11 +14,12 @@ import pytest
 from audited import Planted, audited, gate
 
 from vflsec.report import figures
+from vflsec.report.beyond import beyond
 from vflsec.report.coverage import families
 from vflsec.report.families import FAMILIES
 from vflsec.report.html import html
 from vflsec.report.placing import WORDS, assumed, threats
-from vflsec.report.verdicts import beyond, headline, judged
+from vflsec.report.verdicts import headline, judged
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
 SEALED = {"norm": 0.0, "model_completion": 0.02}
@@ -118,7 +119,9 @@ def test_a_pass_does_not_hide_what_no_gate_judges(tmp_path: Path) -> None:
     )
     (line,) = beyond(found)
     low = max(p["advantage"] for p in found["points"] if p["attack"] == "norm")
-    assert line == f"breast_cancer: splitnn without a defense ({low:+.2f} by norm)"
+    assert line == (
+        f"breast_cancer: the labels of bank to shop, {low:+.2f} without a defense (norm)"
+    )
     hero = html(found).split('<section class="hero PASS"')[1].split("</section>")[0]
     assert line in hero
     assert "<li>PASS: advantage of any attack" in hero
@@ -130,7 +133,7 @@ def test_a_pass_does_not_hide_what_no_gate_judges(tmp_path: Path) -> None:
         for v in other["gates"]:
             v["gate"] |= judges
         (more,) = beyond(other)
-        assert more.startswith(line), judges
+        assert "without a defense, which is judged" in more, judges
 
 
 def test_the_attackers_means_stand_beside_what_was_not_tried(

@@ -19,6 +19,7 @@ from vflsec._version import __version__
 from vflsec.cell import QUESTIONS, AttackSpec
 from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.data.load import table_files
+from vflsec.engine.remedy import treating
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.observe import elsewhere
 
@@ -81,6 +82,7 @@ def record_of(
         "attacks": _threats(plan),
         "families": families({g.data.classes for g in plan.groups if g.role == "audit"}),
         "defenses": _defenses(plan),
+        "treats": treating(),
         "scenario_file": _shown(scenario.origin.file),
         "scenario_source": _source(scenario, folder),
         "looks": looks,

@@ -10,7 +10,7 @@ from vflsec.audit.front import Trial
 from vflsec.errors import VflsecError
 from vflsec.policy import Policy
 
-__all__ = ["remedies"]
+__all__ = ["remedies", "treating"]
 
 _MOST_NAMED = 6
 
@@ -119,22 +119,31 @@ def _in_the_way(cheap: Sequence[Trial], best: Trial) -> Trial:
 def _others(defense: str, at: Trial, reads: Mapping[str, Collection[str]]) -> list[str]:
     """What else treats the messages that the attack in the way reads."""
     kinds = set(reads.get(at.attack, ()))
-    made = {n: _made(n) for n in registry.defenses.names()}
-    covers = {n: set[str](p.covers) for n, p in made.items() if p is not None}
+    own = _made(defense)
+    covers = set[str](own.covers) if own is not None else set()
     what = " and ".join(sorted(kinds))
     out = []
-    if kinds and covers.get(defense) and not kinds & covers[defense]:
+    if kinds and covers and not kinds & covers:
         out.append(
             f"{at.attack} reads {what} messages, and {defense} treats "
-            f"{' and '.join(sorted(covers[defense]))} messages only."
+            f"{' and '.join(sorted(covers))} messages only."
         )
-    swept = {n for n, p in made.items() if p is not None and p.strengths}
-    others = sorted(n for n in swept - {defense} if kinds & covers[n])
+    others = sorted({n for kind in kinds for n in treating().get(kind, ())} - {defense})
     if others:
         options = " ".join(f"--defense {n}" for n in others[:_MOST_NAMED])
         out.append(f"{at.attack} reads {what} messages, which other defenses treat too: {options}.")
     elif kinds:
         out.append(f"No other defense with a strength treats {what} messages.")
+    return out
+
+
+def treating() -> dict[str, list[str]]:
+    """The registered defenses that have a strength, by the kinds of messages that they treat."""
+    out: dict[str, list[str]] = {}
+    for name in registry.defenses.names():
+        policy = _made(name)
+        for kind in sorted(policy.covers) if policy is not None and policy.strengths else ():
+            out.setdefault(kind, []).append(name)
     return out
 
 

@@ -11,12 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from vflsec.report import first
+from vflsec.report.beyond import beyond
 from vflsec.report.coverage import gaps
 from vflsec.report.lines import WIDTH, item, strength_of
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
 from vflsec.report.text import clean
-from vflsec.report.verdicts import beyond, headline, point_of, unfinished
+from vflsec.report.verdicts import headline, point_of, unfinished
 
 __all__ = [
     "judged_line",

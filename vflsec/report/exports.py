@@ -105,6 +105,7 @@ def summary_of(
             "attacks": record.get("attacks", {}),
             "families": record.get("families"),
             "defenses": record.get("defenses", {}),
+            "treats": record.get("treats", {}),
             "confidence": record["confidence"],
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
             "curves": _rows(evaluation.curves),

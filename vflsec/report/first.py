@@ -17,7 +17,9 @@ from vflsec.audit.leakage import is_undefended
 from vflsec.audit.wording import TASK
 from vflsec.cell import QUESTIONS
 from vflsec.cell import asked as asked_of
+from vflsec.report.beyond import deployed, parts, unstopped
 from vflsec.report.coverage import families, uncovered
+from vflsec.report.families import reads
 from vflsec.report.numbers import number
 from vflsec.report.text import clean
 from vflsec.report.verdicts import asks, headline, place
@@ -186,6 +188,8 @@ def scope(summary: Mapping[str, Any]) -> str:
         text += f" for the main task, at {where}"
     if found == "FAIL":
         text += _questions(judged, summary)
+    bare = deployed(summary) if found != "FAIL" else []
+    text += f"; no gate limits {parts(bare)} there" if bare else ""
     least = [(x, v) for v in asked for x in (v.get("detectable") or {}).values()]
     warned = [v for v in asked if v.get("warning")]
     if warned and found == "PASS":
@@ -245,13 +249,17 @@ def cheapest(summary: Mapping[str, Any]) -> list[str]:
         elif is_undefended(best):
             out.append(f"{where}: {several} pass{_es(several)} without a defense.")
         else:
-            low, high = best["utility_drop_low"], best["utility_drop_high"]
-            sure = "" if low is None or high is None else f" [{number(low)}, {number(high)}]"
-            out.append(
-                f"{where}: {place(best)} already passes {several}, costs "
-                f"{number(best['utility_drop'])}{sure} of utility."
-            )
-    return out
+            out.append(f"{where}: {place(best)} already passes {several}, costs {_price(best)}.")
+    return [*out, *unstopped(summary)]
+
+
+def _price(r: Mapping[str, Any]) -> str:
+    """``0.002 [-0.007, 0.012] of utility``; a loss that may be none is said to be none shown."""
+    low, high = r["utility_drop_low"], r["utility_drop_high"]
+    text = number(r["utility_drop"])
+    text += "" if low is None or high is None else f" [{number(low)}, {number(high)}]"
+    none = low is not None and low <= 0
+    return f"no utility that is shown ({text})" if none else f"{text} of utility"
 
 
 def _where(dataset: str, algorithm: str, rows: Iterable[Mapping[str, Any]]) -> str:
@@ -365,6 +373,7 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
                  "a [[gate]] only an audit passes that would have found so much.",
                  command(summary, "audit", *seeds) if more else "vflsec show gate")
         )  # fmt: skip
+    out += _limits(summary)
     if found == "PASS":
         out.append(
             Step("Keep these results as the baseline, so that a later rise fails.",
@@ -379,6 +388,29 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
                  shlex.join(["vflsec", "show", gaps[0]]))
         )  # fmt: skip
     return out
+
+
+def _limits(summary: Mapping[str, Any]) -> list[Step]:
+    """What leaks where the system is judged and no gate limits: a gate, and what may stop it."""
+    found = deployed(summary)
+    if not found:
+        return []
+    p = found[0]
+    kinds = reads((summary["attacks"].get(p["attack_key"]) or {}).get("needs", ()))
+    treats = [n for k in kinds for n in (summary.get("treats") or {}).get(k, ())]
+    text = (
+        f"No gate limits {parts(found)} at {place(p)}. If it must not be told, add a [[gate]] with "
+        f'target = "{clean(p["target"])}"'
+    )
+    if not treats:
+        return [Step(f"{text}, and look for a defense.", "vflsec list defenses")]
+    asked = _sought(p["dataset"], summary)
+    asked = [w for w in asked if w.startswith("--") and w != "--target"]
+    words = ["--defense", treats[0], *asked, "--target", clean(p["target"])]
+    return [
+        Step(f"{text}, and a defense of what is read ({' and '.join(sorted(kinds))}) beside the "
+             "others. How strong it has to be:", command(summary, "tune", *words))
+    ]  # fmt: skip
 
 
 def _attack(title: str) -> str:
@@ -419,10 +451,9 @@ def _cure(dataset: str, summary: Mapping[str, Any]) -> Step:
         asked = next(v["gate"] for v in failed if v["dataset"] == dataset)
         more = ["--dataset", dataset, "--defense", best["defense"],
                 "--strength", f"{best['strength']:g}", *_limit(asked)]  # fmt: skip
-        cost = number(best["utility_drop"])
         return Step(
-            f"On {where} use {place(best)} with {clean(best['algorithm'])}: it passes every gate, "
-            f"at a loss of {cost} of utility. Judge it alone, or set its strength in the scenario.",
+            f"On {where} use {place(best)} with {clean(best['algorithm'])}: it passes every gate "
+            f"and costs {_price(best)}. Judge it alone, or set its strength in the scenario.",
             command(summary, "gate", *more),
         )
     good = [r for r in rows if r["passed"] == r["gates"]]

@@ -9,6 +9,7 @@ from typing import Any
 
 from vflsec.errors import ConfigError
 from vflsec.files import append_text
+from vflsec.report.beyond import unjudged
 from vflsec.report.coverage import unread
 from vflsec.report.markdown import markdown_summary
 from vflsec.report.text import annotation, clean
@@ -38,8 +39,8 @@ def write_step_summary(summary: Mapping[str, Any]) -> bool:
 
 
 def workflow_commands(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Workflow commands for gates that failed, are open or warn, and for messages that no attack
-    reads; nothing outside a GitHub job.
+    """Workflow commands for gates that failed, are open or warn, and for what no verdict speaks of:
+    messages that no attack reads, leaks that no gate limits; nothing outside a GitHub job.
     """
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
@@ -51,5 +52,5 @@ def workflow_commands(summary: Mapping[str, Any]) -> Iterator[str]:
             if file:
                 where += f",file={annotation(file, field=True)},line={int(v.get('line') or 1)}"
             yield f"::{command} {where}::{annotation(title(v))}. {annotation(v['reason'])}"
-    for said in unread(summary):
+    for said in [*unread(summary), *unjudged(summary)]:
         yield f"::notice title=vflsec::No verdict speaks of this. {annotation(said)}"

@@ -17,11 +17,12 @@ from vflsec.audit import matrix
 from vflsec.audit.controls import leaks
 from vflsec.audit.leakage import is_undefended
 from vflsec.report import coverage, figures, first, placing
+from vflsec.report.beyond import beyond
 from vflsec.report.numbers import against, corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
 from vflsec.report.tables import MATCHING, matched
 from vflsec.report.text import clean
-from vflsec.report.verdicts import beyond, headline, judged, place, point_of
+from vflsec.report.verdicts import headline, judged, place, point_of
 from vflsec.visible import HEADS, Line, cells
 
 __all__ = ["html", "render", "svg"]

@@ -2,8 +2,8 @@
 
 FAIL is a ``failure``; INCONCLUSIVE is an ``error``, because a server shows what is skipped as
 harmless. A PASS that warns does so in the suite's output, for a case has no place for it, and so do
-messages that no attack reads. Elements stand in the order of the Apache Ant schema, which every
-reader accepts.
+leaks that no gate limits and messages that no attack reads. Elements stand in the order of the
+Apache Ant schema, which every reader accepts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
+from vflsec.report.beyond import unjudged
 from vflsec.report.coverage import unread
 from vflsec.report.first import attacker
 from vflsec.report.numbers import against
@@ -73,7 +74,8 @@ def junit_xml(summary: Mapping[str, Any]) -> str:
         case = ElementTree.SubElement(suite, "testcase", whole)
         ElementTree.SubElement(case, "error", {"message": why, "type": "UNFINISHED"}).text = why
     warned = [f"warning: {title(v)}: {v['warning']}" for v in verdicts if v.get("warning")]
-    said = [clean(line) for line in [*warned, *unread(summary), *summary["findings"]]]
+    unsaid = [*unjudged(summary), *unread(summary)]
+    said = [clean(line) for line in [*warned, *unsaid, *summary["findings"]]]
     ElementTree.SubElement(suite, "system-out").text = "\n".join(said)
     ElementTree.SubElement(suite, "system-err").text = ""
     ElementTree.indent(root)

@@ -8,13 +8,14 @@ from typing import Any
 
 from vflsec.audit import matrix
 from vflsec.report import first
+from vflsec.report.beyond import beyond
 from vflsec.report.coverage import gaps
 from vflsec.report.figures import points
 from vflsec.report.numbers import against, corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
 from vflsec.report.tables import MATCHING, matched
 from vflsec.report.text import markdown as esc
-from vflsec.report.verdicts import beyond, headline, place, point_of
+from vflsec.report.verdicts import headline, place, point_of
 from vflsec.visible import Line, markdown
 
 __all__ = ["markdown_summary"]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec.audit import result
 from vflsec.report import first
+from vflsec.report.beyond import beyond
 from vflsec.report.coverage import gaps
 from vflsec.report.numbers import against, interval, number
 from vflsec.report.text import clean
-from vflsec.report.verdicts import beyond, headline, place, point_of
+from vflsec.report.verdicts import headline, place, point_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

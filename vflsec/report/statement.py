@@ -8,6 +8,7 @@ from typing import Any
 from vflsec.audit import matrix
 from vflsec.audit.controls import leaks
 from vflsec.report import first
+from vflsec.report.beyond import unjudged
 from vflsec.report.coverage import RAN, families, messages
 from vflsec.report.html import render
 from vflsec.report.text import clean
@@ -50,6 +51,7 @@ def paragraph(summary: Mapping[str, Any]) -> str:
         ),
         *_learns(summary),
         f"{_MEANS[found]}: {first.scope(summary)}",
+        *(unjudged(summary) if found == "FAIL" else ()),  # else it is part of the scope
     ]
     every, crossed = families(summary), messages(summary)
     left = sum(not f["tried"] for f in every)

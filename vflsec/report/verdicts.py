@@ -11,7 +11,7 @@ from vflsec.report.numbers import against
 from vflsec.report.text import clean
 
 __all__ = [
-    "asks", "beyond", "counts", "headline", "identity", "judged", "place", "point_of", "title",
+    "asks", "counts", "headline", "identity", "judged", "place", "point_of", "some", "title",
     "unfinished",
 ]  # fmt: skip
 
@@ -92,42 +92,7 @@ def judged(summary: Mapping[str, Any]) -> list[str]:
                 by = f" by {clean(v['attack'])}" if v["attack"] else ""
                 much = "" if v["value"] is None else f" ({against(v, 'value')}{by})"
                 where.setdefault((found, clean(v["label"])), []).append(point + much)
-    return [f"{f}: {label}: {_some(points, '; ')}" for (f, label), points in where.items()]
-
-
-def beyond(summary: Mapping[str, Any]) -> list[str]:
-    """What surely gains and no gate judges there, the worst of each point, a line for a data set.
-
-    A headline speaks only of what is judged: a passing audit may hold a leak at a strength that
-    nobody means to deploy, or of columns where gates limit labels, and its reader should not have
-    to look for it.
-    """
-    from vflsec.audit.controls import leaks
-    from vflsec.audit.leakage import is_undefended
-
-    keys = ("dataset", "algorithm", "defense", "strength")
-    judging: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for v in summary["gates"]:
-        judging.setdefault(tuple(v[k] for k in keys), []).append(v["gate"])
-    worst: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for p in summary["points"]:
-        sure = leaks(p.get("advantage"), p.get("advantage_low"))
-        if p["attack"] and p["metric"] == p["primary"] and sure:
-            if is_undefended(p):
-                name = "without a defense"
-            else:
-                name = f"with {place(p)}"
-            here = judging.get(tuple(p[k] for k in keys), ())
-            if not any(asks(gate, p) for gate in here):
-                of = worst.setdefault(p["dataset"], {})
-                name = f"{clean(p['algorithm'])} {name}"
-                if name not in of or p["advantage"] > of[name]["advantage"]:
-                    of[name] = p
-    out = []
-    for dataset, of in worst.items():
-        said = [f"{n} ({p['advantage']:+z.2f} by {clean(p['attack'])})" for n, p in of.items()]
-        out.append(f"{clean(dataset)}: {_some(said, ', ')}")
-    return out
+    return [f"{f}: {label}: {some(points, '; ')}" for (f, label), points in where.items()]
 
 
 def asks(gate: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
@@ -138,6 +103,7 @@ def asks(gate: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
     return named and all(gate[k] in ("*", p[k]) for k in ("adversary", "phase", "split", "target"))
 
 
-def _some(parts: Sequence[str], comma: str, most: int = 4) -> str:
+def some(parts: Sequence[str], comma: str, most: int = 4) -> str:
+    """The first of `parts` and how many more there are."""
     more = len(parts) - most
     return comma.join(parts[:most]) + (f" and {more} more" if more > 0 else "")

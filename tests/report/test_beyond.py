@@ -1,0 +1,122 @@
+"""What leaks where the system is judged although no gate limits it is said beside every PASS."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import LEAKY, SEALED, Planted, audited, gate
+
+from vflsec.report import first
+from vflsec.report.beyond import beyond, deployed, unjudged, unstopped
+from vflsec.report.github import workflow_commands
+from vflsec.report.html import html
+from vflsec.report.junit import junit_xml
+from vflsec.report.markdown import markdown_summary
+from vflsec.report.statement import paragraph
+from vflsec.report.verdicts import headline
+
+COLUMNS = """
+[[attack]]
+name = "attribute"
+adversary = "active"
+known_rows = 0
+aux_rows = 30
+column = "a"
+"""
+LIMITS = gate(max=0.1, target="label", defense="defended") + gate(
+    metric="utility_drop", max=0.1, defense="defended"
+)
+SECRET = "the values of one column of shop to bank"
+
+
+def summary_of(folder: Path, defended: float) -> dict[str, Any]:
+    """Noise hides the labels, and one column of the shop is told as it is without any."""
+    planted = Planted({**LEAKY, "attribute": 0.25}, {**SEALED, "attribute": defended})
+    return audited(folder, planted, COLUMNS + LIMITS).summary
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return summary_of(tmp_path_factory.mktemp("told"), 0.25)
+
+
+def test_a_pass_says_what_it_does_not_limit_where_it_judges(told: dict[str, Any]) -> None:
+    """The verdict, the page to sign and the next step said nothing of it: columns that are told at
+    the strength that is deployed stood in a list of what leaks at other strengths.
+    """
+    assert headline(told)[0] == "PASS"
+    (p,) = deployed(told)
+    assert (p["attack"], p["strength"], p["judged"]) == ("attribute(column=a)", 5.0, True)
+    gain = f"{p['advantage']:+.2f}"
+    clause = f"at iso 5; no gate limits {SECRET} ({gain}) there"
+    assert clause in first.scope(told)
+    assert clause in paragraph(told)
+    assert clause in markdown_summary(told)
+    assert clause in html(told)
+    assert unjudged(told) == [f"Leaks at iso 5, and no gate limits it: {SECRET} ({gain})."]
+    assert unjudged(told)[0] in junit_xml(told)
+
+
+def test_a_gain_within_the_limits_of_other_gates_is_no_headline(tmp_path: Path) -> None:
+    """A sure +0.03 beside gates of 0.1 stays in the list."""
+    planted = Planted({**LEAKY, "attribute": 0.25}, {**SEALED, "attribute": 0.04})
+    small = audited(tmp_path, planted, COLUMNS + LIMITS).summary
+    assert deployed(small) == unjudged(small) == []
+    assert f"{SECRET}, +0.03 with iso 5, which is judged" in beyond(small)[0]
+    assert "no gate limits" not in first.scope(small)
+
+
+def test_a_build_is_told(told: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    (notice,) = [x for x in workflow_commands(told) if "no gate limits it" in x]
+    assert notice.startswith("::notice title=vflsec::No verdict speaks of this. Leaks at iso 5")
+
+
+def test_a_failed_audit_says_it_on_the_page_to_sign(told: dict[str, Any]) -> None:
+    lost = copy.deepcopy(told)
+    lost["gates"][0]["verdict"] = "FAIL"
+    assert "no gate limits" not in first.scope(lost)
+    assert unjudged(told)[0] in paragraph(lost)
+
+
+def test_what_nothing_stops_is_part_of_the_price(told: dict[str, Any], tmp_path: Path) -> None:
+    """It said "iso 5 already passes both gates", as if that stopped what the first screen names."""
+    low = told["points"]
+    gain = next(p["advantage"] for p in low if p["target"] == "attribute" and p["strength"] == 5)
+    said = (
+        f"breast_cancer: nothing that was tried stops {SECRET}, {gain:+.2f} with iso 5, and no "
+        "gate limits it."
+    )
+    assert unstopped(told) == [said]
+    assert first.cheapest(told)[-1] == said
+    stopped = summary_of(tmp_path, 0.0)
+    assert unstopped(stopped) == deployed(stopped) == []
+    assert "no gate limits" not in first.scope(stopped)
+
+
+def test_the_next_step_leads_to_a_defense_of_what_is_read(told: dict[str, Any]) -> None:
+    step = next(s for s in first.next_steps(told) if s.text.startswith("No gate limits"))
+    assert 'add a [[gate]] with target = "attribute"' in step.text
+    assert "a defense of what is read (embedding)" in step.text
+    words = step.command.split()
+    assert words[:2] == ["vflsec", "tune"]
+    assert words[3:] == [
+        "--defense", "embedding_noise", "--leak=0.1", "--drop=0.1", "--target", "attribute",
+    ]  # fmt: skip
+    unknown = {**told, "treats": {}}
+    step = next(s for s in first.next_steps(unknown) if s.text.startswith("No gate limits"))
+    assert step.command == "vflsec list defenses"
+
+
+def test_lines_name_each_secret_once_and_judged_points_first(told: dict[str, Any]) -> None:
+    columns, labels = beyond(told)
+    of = {p["strength"]: p["advantage"] for p in told["points"] if p["target"] == "attribute"}
+    assert columns == (
+        f"breast_cancer: {SECRET}, {of[5.0]:+.2f} with iso 5, which is judged, {of[0.0]:+.2f} "
+        "without a defense (attribute(column=a))"
+    )
+    assert labels.startswith("breast_cancer: the labels of bank to shop, +0.29")
+    assert labels.endswith(" without a defense (norm)")
