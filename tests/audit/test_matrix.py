@@ -209,7 +209,7 @@ def test_an_audit_says_who_leaks_to_whom_everywhere(tmp_path: Path) -> None:
     assert best["label", "active"]["attack"] == "norm"
     assert best["attribute", "passive"]["tried"] == 1
     printed = Console(record=True, width=200, file=io.StringIO())
-    print_summary(summary | {"complete": True}, printed)
+    print_summary(summary | {"complete": True}, printed, whole=True)
     for words in (page, text, printed.export_text()):
         assert "Holm-corrected" in words
         assert "trongest attacker of" in words

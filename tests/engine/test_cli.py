@@ -77,15 +77,19 @@ def test_gates_set_the_exit_code(
 
 def test_an_audit_prints_what_was_found(vflsec: Cli, scenario: Path, tmp_path: Path) -> None:
     assert vflsec("audit", scenario, "--out", tmp_path / "out") == 0
-    for text in ("9 trainings into", "[2/2]", "breast_cancer", "norm", "passive1", "scratch",
-                 "advantage", "CAP", "9 of 9 trainings", str(tmp_path / "out")):  # fmt: skip
+    for text in ("9 trainings into", "[2/2]", "breast_cancer", "norm", "passive1", "none   iso 5",
+                 "9 of 9 trainings", f"vflsec report {tmp_path / 'out'}"):  # fmt: skip
         assert text in vflsec.out
+    assert "scratch" not in vflsec.out
     assert max(len(line) for line in vflsec.out.splitlines() if str(tmp_path) not in line) <= 100
     assert "\x1b" not in vflsec.out
     assert vflsec("audit", scenario, "--out", tmp_path / "out", "--quiet") == 0
     assert "nothing to train" not in vflsec.out
     assert vflsec("audit", scenario, "--out", tmp_path / "out") == 0
     assert "nothing to train" in vflsec.out
+    assert vflsec("report", tmp_path / "out") == 0
+    for text in ("scratch", "advantage", "CAP"):
+        assert text in vflsec.out
 
 
 def test_the_default_folder_is_named_like_the_scenario(

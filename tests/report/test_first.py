@@ -59,7 +59,7 @@ def test_it_says_whether_how_much_and_to_whom(summary: dict[str, Any]) -> None:
 def test_what_findings_are_corrected_for_is_said_where_they_stand(summary: dict[str, Any]) -> None:
     """The first screen is corrected for the number of attacks, and findings are not."""
     out = io.StringIO()
-    print_summary(summary, Console(file=out, width=400))
+    print_summary(summary, Console(file=out, width=400), whole=True)
     told = first.each(summary)
     assert "at 95 % by itself" in told
     assert told.endswith(first.CORRECTED)

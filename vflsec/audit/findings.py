@@ -21,7 +21,7 @@ from vflsec.audit.leakage import is_undefended, rows_of
 from vflsec.audit.metrics import METRICS
 from vflsec.cell import QUESTIONS, asked
 
-__all__ = ["metric_name", "sentences"]
+__all__ = ["COUNTED", "in_people", "metric_name", "sentences"]
 
 Row = Mapping[str, Any]
 
@@ -34,8 +34,9 @@ _NAMES = {
     "share_error": "error of the share",
 }  # fmt: skip
 _UNSCORED = "has no {}, so nothing is concluded; rows that are all of one class give none"
-_COUNTED = "tpr_at_1pct_fpr"
-_HITS = {_COUNTED: "1 %", "tpr_at_01pct_fpr": "0.1 %"}
+COUNTED = "tpr_at_1pct_fpr"
+"""Hits at one false alarm among a hundred, which tell the size of a leak in people."""
+_HITS = {COUNTED: "1 %", "tpr_at_01pct_fpr": "0.1 %"}
 _SPLITS = ("test", "validation", "train")
 _ATTACK = ("dataset", "algorithm", "phase", "adversary", "attack", "attack_key", "target")
 
@@ -63,7 +64,7 @@ def sentences(summary: pd.DataFrame, verdicts: Iterable[Verdict], level: float =
         if r["status"] == "ok" and r["metric"] == r["primary"]:
             groups[tuple(r[k] for k in _ATTACK)].append(r)
     hits = {(r["metric"], _where(r)): r for r in rows_of(summary) if r["metric"] in _HITS}
-    counted = {where: r for (metric, where), r in hits.items() if metric == _COUNTED}
+    counted = {where: r for (metric, where), r in hits.items() if metric == COUNTED}
     found: list[str] = []
     many = len({k[1] for k in groups}) > 1, len({k[2] for k in groups}) > 1
     for of in sorted(map(_told, groups.values()), key=_size):
@@ -109,7 +110,8 @@ def _about(
     reference = bare[0] if bare else None
     out = []
     if reference:
-        people = _people(reference, counted) if _leaks(reference) else ""
+        hits = counted.get(_where(reference))
+        people = in_people(reference, hits) if _leaks(reference) else ""
         out.append(_undefended(reference, many, level) + people)
     by_defense: dict[str, list[Row]] = defaultdict(list)
     for r in rows:
@@ -150,9 +152,17 @@ def _turned(r: Row) -> str:
     )
 
 
-def _people(r: Row, counted: Mapping[tuple[Any, ...], Row]) -> str:
-    """The size of a leak as a count of rows out of a hundred, beside what the control counts."""
-    found = counted.get(_where(r), r)
+def in_people(r: Row, hits: Row | None) -> str:
+    """The size of a leak as a count of rows out of a hundred, beside what the control counts.
+
+    Args:
+        r: the attack's point in the metric that verdicts rest on.
+        hits: its point in :data:`COUNTED`, if there is one.
+
+    Returns:
+        a sentence with a blank before it, or ''.
+    """
+    found = r if hits is None else hits
     own, value = found["control_value"], found["value"]
     if not _known(own) or not _known(value):
         return ""
@@ -160,7 +170,7 @@ def _people(r: Row, counted: Mapping[tuple[Any, ...], Row]) -> str:
     who = r["adversary"] or "the adversary"
     if r["target"] == "membership":
         return ""
-    if found["metric"] == _COUNTED:
+    if found["metric"] == COUNTED:
         question = r.get("of_label", "")
         which = asked(question) if question in QUESTIONS else "of class 1"
         return (

@@ -11,7 +11,7 @@ from vflsec.audit.controls import Leakage
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.metrics import reach
 
-__all__ = ["leaks", "named", "secret", "shown", "strongest"]
+__all__ = ["by_training", "leaks", "named", "secret", "shown", "strongest"]
 
 Row = Mapping[str, Any]
 
@@ -20,6 +20,7 @@ _IDENTITY = ("dataset", "algorithm", "defense", "strength", "adversary", "attack
              "target")  # fmt: skip
 _CELL = ("dataset", "algorithm", "defense", "strength", "adversary", "victim", "target",
          "attack", "metric", "phase", "split", "control", "advantage")  # fmt: skip
+_TRAINING = ("dataset", "algorithm", "defense", "strength")
 _SECRETS = {
     "label": "labels", "feature": "columns", "attribute": "values of one column",
     "embedding": "embeddings", "integrity": "predictions (forced)", "membership": "training rows",
@@ -104,8 +105,12 @@ def strongest(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, A
         how many), and ``at``, which rows and stage in words where the attack has several; numbers
         are None where there is no advantage or only one seed.
     """
-    by = ("dataset", "algorithm", "defense", "strength", "victim", "target")
-    return _best(_judged(rows), by, confidence)
+    return _best(_judged(rows), (*_TRAINING, "victim", "target"), confidence)
+
+
+def by_training(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]:
+    """As :func:`strongest`, for each adversary by itself: who learns what under each training."""
+    return _best(_judged(rows), (*_TRAINING, "adversary", "victim", "target"), confidence)
 
 
 def _best(points: Iterable[Row], by: Sequence[str], confidence: float) -> list[dict[str, Any]]:

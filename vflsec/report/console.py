@@ -13,6 +13,7 @@ from rich.text import Text
 from vflsec.report import first
 from vflsec.report.beyond import beyond
 from vflsec.report.coverage import gaps
+from vflsec.report.curve import print_curves
 from vflsec.report.lines import WIDTH, item, strength_of
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
@@ -28,8 +29,6 @@ __all__ = [
     "results_table",
 ]
 
-MOST = 10
-"""How many findings are printed."""
 _STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
 
 
@@ -166,35 +165,29 @@ def _scores(found: Sequence[Mapping[str, str]]) -> Table:
 
 
 def print_summary(summary: Mapping[str, Any], console: Console, *, whole: bool = False) -> None:
-    """Everything of an audit that fits a terminal; all findings, or the first, which weigh most."""
-    console.print(results_table(summary, console.width))
+    """The answers of an audit, in the order of the report's first screen.
+
+    Args:
+        summary: of the audit.
+        console: where to print.
+        whole: with every figure and finding, which else `vflsec report` is named for.
+    """
+    more = first.command(summary, "report")
+    whole = whole or not more
+    if whole:
+        console.print(results_table(summary, console.width))
+    print_curves(summary, console)
+    _say("Does it leak, how much, to whom?", first.answers(summary), console)
     print_verdicts(summary["gates"], console)
     hidden = [text for e in summary.get("visibility", []) for _, text in e["sentences"]]
-    if hidden:
-        console.print(Text("\nWhat encryption hides, and what not", style="bold"))
-    for sentence in hidden:
-        console.print(item("- ", Text(sentence)))
-    findings = [f for f in summary["findings"] if f.partition(":")[0] not in _STYLE]
+    _say("What encryption hides, and what not", hidden, console)
     console.print(Text(f"\n{first.bounds(summary)}", style="dim"))
-    if findings:
-        console.print(Text("\nFindings", style="bold"))
-        console.print(Text(first.each(summary), style="dim"))
-    shown = len(findings) if whole or len(findings) <= MOST + 1 else MOST
-    for sentence in findings[:shown]:
-        console.print(item("- ", Text(sentence)))
-    if len(findings) > shown:
-        more = f"and {len(findings) - shown} more, in the report; `vflsec report` prints them too."
-        console.print(item("- ", Text(more, "dim")))
-    for title, said in (
-        ("Does it leak, how much, to whom?", first.answers(summary)),
-        ("What does it cost to stop?", first.cheapest(summary)),
-        ("Not judged by any gate, and leaking", beyond(summary)),
-        ("No attack exists, or was not run", gaps(summary)),
-    ):
-        if said:
-            console.print(Text(f"\n{title}", style="bold"))
-        for sentence in said:
-            console.print(item("- ", Text(sentence)))
+    if whole:
+        _findings(summary, console)
+    _say("What does it cost to stop?", first.cheapest(summary), console)
+    if whole:
+        _say("Not judged by any gate, and leaking", beyond(summary), console)
+    _say("No attack exists, or was not run", gaps(summary), console)
     steps = first.next_steps(summary)
     if steps:
         console.print(Text("\nNext", style="bold"))
@@ -206,6 +199,26 @@ def print_summary(summary: Mapping[str, Any], console: Console, *, whole: bool =
         console.print(Text(unfinished(summary), "yellow"))
     console.print(f"\n{first.attacker(summary)}", markup=False, highlight=False)
     console.print(f"{clean(first.work(summary))}.", markup=False, highlight=False)
+    if not whole:
+        console.print(
+            Text(f"Every attack beside its controls, and the findings: {more}"), soft_wrap=True
+        )
+
+
+def _say(title: str, lines: Sequence[str], console: Console) -> None:
+    if lines:
+        console.print(Text(f"\n{title}", style="bold"))
+    for line in lines:
+        console.print(item("- ", Text(line)))
+
+
+def _findings(summary: Mapping[str, Any], console: Console) -> None:
+    found = [f for f in summary["findings"] if f.partition(":")[0] not in _STYLE]
+    if found:
+        console.print(Text("\nFindings", style="bold"))
+        console.print(Text(first.each(summary), style="dim"))
+    for sentence in found:
+        console.print(item("- ", Text(sentence)))
 
 
 def print_results(folder: Path, console: Console) -> None:

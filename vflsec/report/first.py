@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from vflsec.audit import matrix
 from vflsec.audit.beside import beside
 from vflsec.audit.controls import leaks
+from vflsec.audit.findings import COUNTED, in_people
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.wording import TASK
 from vflsec.cell import QUESTIONS
@@ -109,10 +110,11 @@ def answers(summary: Mapping[str, Any]) -> list[str]:
         if not here:
             out.append(f"{clean(dataset)}: no attack gave a figure, so nothing is known.")
         for r in sure:
+            of = f", the strongest of {_attacks(r)}" if _attacks(r) > 1 else ""
             out.append(
                 f"{_under(r, attacked)}, leaks: the {clean(matrix.secret(r))} to "
-                f"{clean(r['adversary'])}, {_gain(r)} above its own means ({_named(r)}, the "
-                f"strongest of {_attacks(r)})."
+                f"{clean(r['adversary'])}, {_gain(r)} above its own means ({_named(r)}{of})."
+                f"{_in_people(r, attacked)}"
             )
         rest = [r for r in here if r not in sure and r["advantage"] is not None]
         if rest:
@@ -126,6 +128,15 @@ def answers(summary: Mapping[str, Any]) -> list[str]:
                 f"is {_gain(most)} ({_named(most)} by {clean(most['adversary'])})."
             )
     return out
+
+
+def _in_people(r: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> str:
+    """A leak as a count of rows out of a hundred, where that was measured."""
+    keys = ("dataset", "algorithm", "defense", "strength", "adversary", "attack", "phase", "split")
+    here = [p for p in points if all(p[k] == r.get(k, p[k]) for k in keys)]
+    (point,) = [p for p in here if p["metric"] == r["metric"]][:1] or [None]
+    hits = next((p for p in here if p["metric"] == COUNTED), None)
+    return "" if point is None else clean(in_people(point, hits))
 
 
 def _named(r: Mapping[str, Any]) -> str:
