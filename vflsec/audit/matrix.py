@@ -11,13 +11,13 @@ from vflsec.audit.controls import Leakage
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.metrics import reach
 
-__all__ = ["by_training", "leaks", "named", "secret", "shown", "strongest"]
+__all__ = ["by_training", "leaks", "named", "secret", "shown", "strongest", "told"]
 
 Row = Mapping[str, Any]
 
 _SPLITS = ("test", "validation", "train")
-_IDENTITY = ("dataset", "algorithm", "defense", "strength", "adversary", "attack", "attack_key",
-             "target")  # fmt: skip
+_WHO = ("dataset", "algorithm", "adversary", "attack", "attack_key", "target")
+_IDENTITY = (*_WHO, "defense", "strength")
 _CELL = ("dataset", "algorithm", "defense", "strength", "adversary", "victim", "target",
          "attack", "metric", "phase", "split", "control", "advantage")  # fmt: skip
 _TRAINING = ("dataset", "algorithm", "defense", "strength")
@@ -28,35 +28,58 @@ _SECRETS = {
 }  # fmt: skip
 
 
+def told(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Every answer of every attack in the metric that verdicts rest on, as gates judge them.
+
+    An attack that guesses training and test rows, or is made after several stages, has several.
+
+    Args:
+        rows: points of :func:`vflsec.audit.leakage.summarise`, missing numbers None.
+    """
+    return [
+        dict(r) for r in rows
+        if r["attack"] and r["status"] == "ok" and r["metric"] == r["primary"]
+    ]  # fmt: skip
+
+
 def shown(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """One point for each (data, algorithm, defense, strength, adversary, attack).
+    """One answer for each (data, algorithm, defense, strength, adversary, attack), for figures.
 
     Args:
         rows: points of :func:`vflsec.audit.leakage.summarise`, missing numbers None.
 
     Returns:
-        those of the metric that verdicts rest on, after the last phase, on test rows where there
-        are some.
+        of :func:`told` those after the last phase, on the rows (test or training) on which the
+        attack gains most without a defense, the same ones at every strength.
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for r in _judged(rows):
-        groups[_identity(r)].append(dict(r))
-    return [_one(of) for of in groups.values()]
-
-
-def _judged(rows: Iterable[Row]) -> list[Row]:
-    """Points of attacks in the metric that verdicts rest on."""
-    return [r for r in rows if r["attack"] and r["status"] == "ok" and r["metric"] == r["primary"]]
+    for r in told(rows):
+        groups[_identity(r)].append(r)
+    last = [[r for r in of if r["phase"] == of[-1]["phase"]] for of in groups.values()]
+    bare = {_who(of[0]) for of in last if is_undefended(of[0])}
+    gained: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
+    for of in last:
+        for r in of if _who(of[0]) not in bare or is_undefended(of[0]) else ():
+            most = gained[_who(r)]
+            most[r["split"]] = max(most.get(r["split"], -float("inf")), _gain(r))
+    return [_one(of, gained[_who(of[0])]) for of in last]
 
 
 def _identity(r: Row) -> tuple[Any, ...]:
     return tuple(r[k] for k in _IDENTITY)
 
 
-def _one(of: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    last = [r for r in of if r["phase"] == of[-1]["phase"]]
+def _who(r: Row) -> tuple[Any, ...]:
+    return tuple(r[k] for k in _WHO)
+
+
+def _one(of: Sequence[dict[str, Any]], gained: Mapping[str, float]) -> dict[str, Any]:
     rank = {s: i for i, s in enumerate(_SPLITS)}
-    return min(last, key=lambda r: rank.get(r["split"], len(rank)))
+
+    def order(r: Row) -> tuple[float, int]:
+        return -gained.get(r["split"], -float("inf")), rank.get(r["split"], len(rank))
+
+    return min(of, key=order)
 
 
 def secret(row: Row) -> str:
@@ -79,7 +102,7 @@ def leaks(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]
     Returns:
         as :func:`strongest`.
     """
-    points = _judged(rows)
+    points = told(rows)
     bare = {r["dataset"] for r in points if is_undefended(r)}
     points = [r for r in points if r["dataset"] not in bare or is_undefended(r)]
     return _best(points, ("dataset", "adversary", "victim", "target"), confidence)
@@ -105,12 +128,12 @@ def strongest(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, A
         how many), and ``at``, which rows and stage in words where the attack has several; numbers
         are None where there is no advantage or only one seed.
     """
-    return _best(_judged(rows), (*_TRAINING, "victim", "target"), confidence)
+    return _best(told(rows), (*_TRAINING, "victim", "target"), confidence)
 
 
 def by_training(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]:
     """As :func:`strongest`, for each adversary by itself: who learns what under each training."""
-    return _best(_judged(rows), (*_TRAINING, "adversary", "victim", "target"), confidence)
+    return _best(told(rows), (*_TRAINING, "adversary", "victim", "target"), confidence)
 
 
 def _best(points: Iterable[Row], by: Sequence[str], confidence: float) -> list[dict[str, Any]]:

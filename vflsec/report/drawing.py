@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vflsec.report.text import clean
@@ -10,7 +11,7 @@ from vflsec.report.text import clean
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["INK", "PAPER", "axes", "heat", "short", "size_of"]
+__all__ = ["INK", "PAPER", "axes", "dress", "heat", "legend", "mark", "short", "size_of"]
 
 PAPER, INK = "#ffffff", "#16181d"
 
@@ -76,6 +77,38 @@ def heat(cells: Mapping[tuple[str, str], float | None], ax: Axes, title: str) ->
     ax.spines[:].set_visible(False)
     ax.set_title(short(title), fontsize="medium", loc="left")
     return ax
+
+
+def dress(ax: Axes) -> Axes:
+    """Axes with a faint grid and no frame above and to the right."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", linewidth=0.5, alpha=0.35)
+    ax.set_axisbelow(True)
+    return ax
+
+
+def mark(ax: Axes, marks: Sequence[tuple[str, float, float, Any]], away: float) -> None:
+    """Write `(text, x, y, colour)` beside points, `away` points from them and on no other text."""
+    ax.autoscale_view()
+    taken: list[tuple[float, float, float]] = []
+    for text, x, y, color in marks:
+        here = ax.transData.transform((x, y)) * 72 / ax.figure.dpi
+        wide, high = 4.5 * len(text), 8.0
+        for row, left in itertools.product((0, -1, 1, -2, 2, -3, 3, -4, 4), (False, True)):
+            dx, dy = -away - wide if left else away, away + row * (high + away)
+            a, b = here[0] + dx, here[1] + dy
+            if all(a + wide < c or c + w < a or abs(b - d) > high for c, d, w in taken):
+                break
+        taken.append((a, b, wide))
+        ax.annotate(text, (x, y), xytext=(dx, dy), textcoords="offset points",
+                    fontsize="x-small", color=color)  # fmt: skip
+
+
+def legend(ax: Axes, count: int) -> None:
+    """What each line is, below the axes; nothing where there are none."""
+    if count:  # below, where no line runs
+        ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.2),
+                  ncols=2)  # fmt: skip
 
 
 def _rgb(color: Any) -> Any:

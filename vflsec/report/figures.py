@@ -2,8 +2,9 @@
 
 All of them take the results of an audit (`Audit.results`), a frame of
 :func:`vflsec.audit.leakage.summarise`, or the summary that ``summary.json`` holds. Attacks appear
-in their primary metric, on test rows where there are some. Colours reach a contrast of 3 : 1 on
-white and on near-black paper, and every line has its own marker.
+in their primary metric, on the rows (test or training) on which they gain most. Colours reach a
+contrast of 3 : 1 on white and on near-black paper, and no two lines have both the same colour and
+the same marker.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ from vflsec import check
 from vflsec.audit import matrix
 from vflsec.audit.leakage import is_undefended, rows_of
 from vflsec.errors import ConfigError
-from vflsec.report.drawing import axes, heat, short, size_of
+from vflsec.report.drawing import axes, dress, heat, legend, mark, short, size_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = [
     "COLORS",
+    "LINES",
     "advantage_by_strength",
     "attack_by_defense",
     "cost_utility_leakage",
+    "drawn",
     "leak_matrix",
     "leakage_over_epochs",
     "leaks",
@@ -41,6 +44,8 @@ __all__ = [
 
 COLORS = ("#1f78c8", "#d1580b", "#0f8f6a", "#b0529e", "#8f7000", "#6a6fe0", "#cf4055", "#4c8291")
 _MARKERS = "osD^vPX*"
+LINES = 8
+"""Most lines of a figure; beyond, each line is the strongest attack on one secret."""
 
 Data: TypeAlias = pd.DataFrame | Mapping[str, Any]
 Point: TypeAlias = Mapping[str, Any]
@@ -55,7 +60,8 @@ def points(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
 
     Returns:
         rows as :func:`vflsec.audit.leakage.summarise` makes them, missing numbers None; of the
-        metric that verdicts rest on, after the last phase, on test rows where there are some.
+        metric that verdicts rest on, after the last phase, on the rows (test or training) on which
+        the attack gains most without a defense.
 
     Raises:
         ConfigError: there is no such data set.
@@ -126,6 +132,36 @@ def series(rows: Sequence[Point]) -> dict[str, list[Point]]:
     return out
 
 
+def drawn(rows: Sequence[Point]) -> list[dict[str, Any]]:
+    """Points to draw as lines: of every attack, or where these are many, of every secret.
+
+    A line of a secret has at each strength the attack that gains most there, and is called by
+    whose secret it is ("labels of bank").
+    """
+    if len(series(rows)) <= LINES:
+        return [dict(p) for p in rows]
+    best: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for p in rows:
+        secret = matrix.secret(p)
+        key = (p["algorithm"], p["defense"], p["strength"], p["adversary"], secret)
+        if p["advantage"] is not None and (
+            key not in best or p["advantage"] > best[key]["advantage"]
+        ):
+            best[key] = {**p, "attack": secret, "attack_key": secret}
+    return list(best.values())
+
+
+def _style(i: int) -> dict[str, Any]:
+    """Colour and marker of the i-th line; no two of 64 share both."""
+    marker = _MARKERS[(i + i // len(COLORS)) % len(_MARKERS)]
+    return {"color": COLORS[i % len(COLORS)], "marker": marker}
+
+
+def _measured(rows: Sequence[Point]) -> str:
+    """The metrics of some points: ``AUC``, or ``AUC, R²`` where an axis has several."""
+    return ", ".join(_metric(m) for m in dict.fromkeys(r["primary"] for r in rows))
+
+
 def _error(p: Point, name: str) -> tuple[float, float]:
     value, low, high = p[name], p.get(f"{name}_low"), p.get(f"{name}_high")
     if low is None or high is None:
@@ -137,43 +173,14 @@ def _level(p: Point) -> float:
     return 0.0 if p["defense"] == "none" else float(p["strength"] or 0.0)
 
 
-def _dress(ax: Axes) -> Axes:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", linewidth=0.5, alpha=0.35)
-    ax.set_axisbelow(True)
-    return ax
-
-
-def _mark(ax: Axes, marks: Sequence[tuple[str, float, float, Any]], away: float) -> None:
-    """Write `(text, x, y, colour)` beside points, `away` points from them and on no other text."""
-    ax.autoscale_view()
-    taken: list[tuple[float, float, float]] = []
-    for text, x, y, color in marks:
-        here = ax.transData.transform((x, y)) * 72 / ax.figure.dpi
-        wide, high = 4.5 * len(text), 8.0
-        for row, left in itertools.product((0, -1, 1, -2, 2, -3, 3, -4, 4), (False, True)):
-            dx, dy = -away - wide if left else away, away + row * (high + away)
-            a, b = here[0] + dx, here[1] + dy
-            if all(a + wide < c or c + w < a or abs(b - d) > high for c, d, w in taken):
-                break
-        taken.append((a, b, wide))
-        ax.annotate(text, (x, y), xytext=(dx, dy), textcoords="offset points",
-                    fontsize="x-small", color=color)  # fmt: skip
-
-
-def _legend(ax: Axes, count: int) -> None:
-    if count:  # below, where no line runs
-        ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.16),
-                  ncols=2)  # fmt: skip
-
-
 def advantage_by_strength(
     data: Data, *, dataset: str | None = None, ax: Axes | None = None
 ) -> Axes:
     """What each attack gains over its strongest control, as the defense grows.
 
     Intervals are the t intervals over seeds; the dashed line at 0 is the control. Strengths are
-    spaced evenly, in order.
+    spaced evenly, in order. Of many attacks each line is the strongest on one secret
+    (:func:`drawn`).
 
     Args:
         data: results, means over seeds, or a summary.
@@ -187,7 +194,7 @@ def advantage_by_strength(
     ax = axes(ax, (6.4, 3.8))
     grid = sorted({_level(p) for p in rows})
     place = {s: float(i) for i, s in enumerate(grid)}
-    lines = series(rows)
+    lines = series(drawn(rows))
     shift = 0.06 if len(grid) > 1 else 0.12
     for i, (label, of) in enumerate(lines.items()):
         seen = [p for p in of if p["advantage"] is not None]
@@ -197,17 +204,16 @@ def advantage_by_strength(
             [place[_level(p)] + offset for p in seen],
             [p["advantage"] for p in seen],
             yerr=[[e[0] for e in errors], [e[1] for e in errors]],
-            label=short(label), color=COLORS[i % len(COLORS)], marker=_MARKERS[i % len(_MARKERS)],
-            markersize=5, linewidth=1.6, capsize=3, elinewidth=1.0,
+            label=short(label), markersize=5, linewidth=1.6, capsize=3, elinewidth=1.0, **_style(i),
         )  # fmt: skip
     ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
     ax.set_xticks(list(place.values()), ["none" if s == 0 else f"{s:g}" for s in grid])
     ax.set_xlim(-0.5, max(len(grid) - 0.5, 0.5))
     ax.set_xlabel(_strength_name(rows))
-    ax.set_ylabel(f"advantage in {_metric(rows[0]['primary'])}")
+    ax.set_ylabel(f"advantage in {_measured(rows)}")
     ax.set_title(short(rows[0]["dataset"]), fontsize="medium", loc="left")
-    _legend(ax, len(lines))
-    return _dress(ax)
+    legend(ax, len(lines))
+    return dress(ax)
 
 
 def leakage_over_epochs(
@@ -240,19 +246,19 @@ def leakage_over_epochs(
     for i, (label, of) in enumerate(lines.items()):
         of.sort(key=lambda pair: pair[0])
         at = [epoch for epoch, _ in of]
-        color = COLORS[i % len(COLORS)]
-        ax.plot(at, [r["advantage"] for _, r in of], label=short(label, 80), color=color,
-                marker=_MARKERS[i % len(_MARKERS)], markersize=4, linewidth=1.6)  # fmt: skip
+        style = _style(i)
+        ax.plot(at, [r["advantage"] for _, r in of], label=short(label, 80), markersize=4,
+                linewidth=1.6, **style)  # fmt: skip
         if all(r["advantage_low"] is not None for _, r in of):
             ax.fill_between(at, [r["advantage_low"] for _, r in of],
-                            [r["advantage_high"] for _, r in of], color=color, alpha=0.15,
-                            linewidth=0)  # fmt: skip
+                            [r["advantage_high"] for _, r in of], color=style["color"],
+                            alpha=0.15, linewidth=0)  # fmt: skip
     ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
     ax.set_xlabel("epochs seen")
-    ax.set_ylabel(f"advantage in {_metric(rows[0]['primary'])}")
+    ax.set_ylabel(f"advantage in {_measured(rows)}")
     ax.set_title(short(rows[0]["dataset"]), fontsize="medium", loc="left")
-    _legend(ax, len(lines))
-    return _dress(ax)
+    legend(ax, len(lines))
+    return dress(ax)
 
 
 def _strength_name(rows: Sequence[Point]) -> str:
@@ -270,7 +276,9 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
     """How well each attack does against what the main task keeps, over the strengths.
 
     Down and to the right is better. Numbers at the markers are strengths; bars are t intervals
-    over seeds; a dashed line is the strongest control of an attack.
+    over seeds; a dashed line is the strongest control of an attack. Attacks in different metrics
+    are drawn by what they gain over their controls, and of many attacks the strongest on each
+    secret (:func:`drawn`).
 
     Args:
         data: results, means over seeds, or a summary.
@@ -281,30 +289,32 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
         ConfigError: no attack ran, or there is no such data set.
     """
     rows = [p for p in _chosen(data, dataset) if p["utility"] is not None]
+    gained = len({p["primary"] for p in rows}) > 1
+    name = "advantage" if gained else "value"
     ax = axes(ax, (6.4, 4.2))
-    lines, marks = series(rows), []
+    lines, marks = series(drawn(rows)), []
     for i, (label, of) in enumerate(lines.items()):
-        seen = [p for p in of if p["value"] is not None]
-        x, y = [_error(p, "utility") for p in seen], [_error(p, "value") for p in seen]
-        color = COLORS[i % len(COLORS)]
+        seen = [p for p in of if p[name] is not None]
+        x, y = [_error(p, "utility") for p in seen], [_error(p, name) for p in seen]
+        style = _style(i)
         ax.errorbar(
-            [p["utility"] for p in seen], [p["value"] for p in seen],
+            [p["utility"] for p in seen], [p[name] for p in seen],
             xerr=[[e[0] for e in x], [e[1] for e in x]],
             yerr=[[e[0] for e in y], [e[1] for e in y]],
-            label=short(label), color=color, marker=_MARKERS[i % len(_MARKERS)], markersize=5,
-            linewidth=1.4, capsize=2, elinewidth=0.8,
+            label=short(label), markersize=5, linewidth=1.4, capsize=2, elinewidth=0.8, **style,
         )  # fmt: skip
-        marks += [(f"{_level(p):g}", p["utility"], p["value"], color) for p in seen]
-    for (control, value), style in zip(_controls(rows), itertools.cycle(("--", ":", "-."))):
-        label = f"control: {short(control)} {value:.2f}"
-        ax.axhline(value, linestyle=style, linewidth=1.1, color="#808080", label=label)
-    _mark(ax, marks, 4.0)
+        marks += [(f"{_level(p):g}", p["utility"], p[name], style["color"]) for p in seen]
+    controls = [("strongest control", 0.0)] if gained else _controls(rows)
+    for (control, value), dashes in zip(controls, itertools.cycle(("--", ":", "-."))):
+        label = control if gained else f"control: {short(control)} {value:.2f}"
+        ax.axhline(value, linestyle=dashes, linewidth=1.1, color="#808080", label=label)
+    mark(ax, marks, 4.0)
     if rows:
         ax.set_xlabel(f"utility: {_metric(rows[0]['utility_metric'])} of the main task")
-        ax.set_ylabel(f"attack: {_metric(rows[0]['primary'])}")
+        ax.set_ylabel(f"{'advantage in' if gained else 'attack:'} {_measured(rows)}")
         ax.set_title(short(rows[0]["dataset"]), fontsize="medium", loc="left")
-    _legend(ax, len(lines))
-    return _dress(ax)
+    legend(ax, len(lines))
+    return dress(ax)
 
 
 def trade_offs(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
@@ -320,7 +330,8 @@ def trade_offs(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
         ``adversary``, ``advantage`` with bounds. What sent nothing or was not attacked is left out.
     """
     best: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for p in _chosen(data, dataset):
+    name = _chosen(data, dataset)[0]["dataset"]
+    for p in matrix.told(_attacked(data, name)):
         if p["advantage"] is None or p["utility"] is None or not p.get("bytes"):
             continue
         key = p["algorithm"], p["defense"], p["strength"]
@@ -351,25 +362,25 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
         label = p["algorithm"]
         if several and p["defense"] != "none":
             label += f", {p['defense']} {_level(p):g}"
-        color, marker = COLORS[i % len(COLORS)], _MARKERS[i % len(_MARKERS)]
+        style = _style(i)
         ax.errorbar(
-            [p["bytes"] / 1e6], [p["utility"]], yerr=[[down], [up]], color=color, marker=marker,
+            [p["bytes"] / 1e6], [p["utility"]], yerr=[[down], [up]], **style,
             linestyle="", markersize=4 + 16 * max(0.0, p["advantage"]) ** 0.5, capsize=2,
             elinewidth=0.8,
         )  # fmt: skip
-        ax.plot([], [], marker, markersize=5, color=color, label=short(label, 60))
+        ax.plot([], [], linestyle="", markersize=5, label=short(label, 60), **style)
         marks.append((f"{p['advantage']:+.2f}", p["bytes"] / 1e6, p["utility"], None))
     if rows:
         sent = [p["bytes"] for p in rows]
         if max(sent) > 10 * min(sent):
             ax.set_xscale("log")
         ax.margins(x=0.12, y=0.12)
-        _mark(ax, marks, 9.0)
+        mark(ax, marks, 9.0)
         ax.set_xlabel("sent in training, MB (number and size of a marker: largest advantage)")
         ax.set_ylabel(f"utility: {_metric(rows[0]['utility_metric'])} of the main task")
         ax.set_title(short(rows[0]["dataset"]), fontsize="medium", loc="left")
-    _legend(ax, 4 if rows else 0)
-    return _dress(ax)
+    legend(ax, 4 if rows else 0)
+    return dress(ax)
 
 
 def _controls(rows: Sequence[Point]) -> list[tuple[str, float]]:

@@ -19,7 +19,7 @@ from vflsec.audit.leakage import is_undefended
 from vflsec.report import coverage, figures, first, placing
 from vflsec.report.beyond import beyond
 from vflsec.report.numbers import against, corrected, interval, number
-from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
+from vflsec.report.scores import CAP_MEANS, DCS_MEANS, after, scores
 from vflsec.report.tables import MATCHING, matched
 from vflsec.report.text import clean
 from vflsec.report.verdicts import headline, judged, place, point_of
@@ -122,6 +122,8 @@ def _datasets(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     out = []
     for i, name in enumerate(names):
         rows = figures.points(summary, name) if _has(summary, name) else []
+        every = [p for p in matrix.told(summary["points"]) if p["dataset"] == name]
+        several = len({p["phase"] for p in every}) > 1
         out.append(
             {
                 "name": name,
@@ -129,8 +131,8 @@ def _datasets(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "facts": {"parties": [], "classes": None, "labels": [], "seeds": []}
                 | summary["parties"].get(name, {}),
                 "figures": _figures(summary, name, rows, f"d{i}"),
-                "matrix": _matrix(summary, name, rows),
-                "strongest": _strongest(summary, rows),
+                "matrix": _matrix(summary, name, every),
+                "strongest": _strongest(summary, every),
                 "dosing": [_dose(r) for r in summary.get("dosing", []) if r["dataset"] == name],
                 "labels": [
                     _label(r)
@@ -138,7 +140,7 @@ def _datasets(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                     if r["dataset"] == name and r.get("most")
                 ],
                 "utility": _utility(summary, name),
-                "attacks": [_attack(p) for p in rows],
+                "attacks": [_attack(p, several) for p in every],
                 "phases": _phases(summary, name),
                 "gaps": _gaps(summary, name),
                 "scores": scores(summary, name),
@@ -187,9 +189,9 @@ def _figures(
 def _alt(rows: Sequence[Mapping[str, Any]], draw: Callable[..., Any]) -> str:
     """The figure in words: the first and the last value of each line."""
     said = []
-    for label, line in figures.series(rows).items():
+    for label, line in figures.series(figures.drawn(rows)).items():
         a, b = line[0], line[-1]
-        if draw is figures.privacy_utility:
+        if draw is figures.privacy_utility and len({r["primary"] for r in rows}) == 1:
             text = f"{label}: {number(a['value'])} at a utility of {number(a['utility'])}"
             text += f", {number(b['value'])} at {number(b['utility'])}" if b is not a else ""
         else:
@@ -321,11 +323,11 @@ def _utility(summary: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return list(seen.values())
 
 
-def _attack(p: Mapping[str, Any]) -> dict[str, Any]:
+def _attack(p: Mapping[str, Any], several: bool = False) -> dict[str, Any]:
     return {
         "training": p["algorithm"],
         "defense": place(p),
-        "attack": p["attack"],
+        "attack": p["attack"] + (after(p) if several else ""),
         "adversary": p["adversary"],
         "split": p["split"],
         "metric": p["primary"],

@@ -10,9 +10,8 @@ from vflsec.audit import matrix
 from vflsec.report import first
 from vflsec.report.beyond import beyond
 from vflsec.report.coverage import gaps
-from vflsec.report.figures import points
 from vflsec.report.numbers import against, corrected, interval, number
-from vflsec.report.scores import CAP_MEANS, DCS_MEANS, scores
+from vflsec.report.scores import CAP_MEANS, DCS_MEANS, after, scores
 from vflsec.report.tables import MATCHING, matched
 from vflsec.report.text import markdown as esc
 from vflsec.report.verdicts import headline, place, point_of
@@ -58,7 +57,8 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     lines += [esc(first.bounds(summary)), ""]
-    rows = points(summary)
+    rows = matrix.told(summary["points"])
+    several = len({p["phase"] for p in rows}) > 1
     if rows:
         lines += ["### Attacks beside their strongest control", "",
                   "| data | training | defense | attack | by | rows | attack | control | "
@@ -66,8 +66,9 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
                   "|---|---|---|---|---|---|---:|---:|---|"]  # fmt: skip
         for p in rows[:_MOST]:
             line = (
-                esc(p["dataset"]), esc(p["algorithm"]), esc(place(p)), esc(p["attack"]),
-                esc(p["adversary"]), esc(p["split"]), number(p["value"]),
+                esc(p["dataset"]), esc(p["algorithm"]), esc(place(p)),
+                esc(p["attack"] + after(p) * several), esc(p["adversary"]), esc(p["split"]),
+                number(p["value"]),
                 f"{number(p['control_value'])} {esc(p['control'])}",
                 interval(p, "advantage", sign=True),
             )  # fmt: skip

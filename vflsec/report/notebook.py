@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from vflsec.audit import result
+from vflsec.audit import matrix, result
 from vflsec.report import first
 from vflsec.report.beyond import beyond
 from vflsec.report.coverage import gaps
@@ -72,10 +72,8 @@ class Audit(result.Audit):
 
 def html_of(summary: Mapping[str, Any]) -> str:
     """The summary as a fragment of HTML; every text in it is escaped, nothing in it is loaded."""
-    from vflsec.report.figures import points
-
     found, _ = headline(summary)
-    shown = points(summary)
+    shown = matrix.told(summary["points"])
     parts = [
         f"<h3>{_text(summary['name'])}: {_text(found)}</h3><p>{_text(first.scope(summary))}</p>"
     ]
@@ -101,11 +99,11 @@ def html_of(summary: Mapping[str, Any]) -> str:
         parts.append(_curve(summary, shown))
         parts.append(
             _table(
-                ("data", "training", "defense", "attack", "by", "attack's figure", "control",
-                 "advantage"),
+                ("data", "training", "defense", "attack", "by", "rows", "attack's figure",
+                 "control", "advantage"),
                 [
                     (p["dataset"], p["algorithm"], place(p), p["attack"], p["adversary"],
-                     f"{p['metric']} {number(p['value'])}",
+                     p["split"], f"{p['metric']} {number(p['value'])}",
                      f"{number(p['control_value'])} {p['control']}",
                      interval(p, "advantage", sign=True))
                     for p in shown[:_MOST]

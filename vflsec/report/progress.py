@@ -77,7 +77,7 @@ class Lines(Reporter):
         self.cells += len(work.cells)
         seconds = time.monotonic() - self.start
         self._say(
-            f"[{self.done}/{self.total}] {work.title}: {len(work.cells)} cells, "
+            f"[{self.done}/{self.total}] {work.title}: {len(work.cells)} trainings, "
             f"{len(work.attacks)} attacks ({seconds:.0f} s{self._remains()})"
         )
 
