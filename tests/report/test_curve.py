@@ -13,7 +13,10 @@ from audited import LEAKY, SEALED, Planted, audited, gate
 from rich.console import Console
 
 from vflsec.report.console import print_summary
-from vflsec.report.curve import print_curves, trainings
+from vflsec.report.curve import curves, print_curves
+from vflsec.report.html import html
+from vflsec.report.markdown import markdown_summary
+from vflsec.report.statement import statement
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +63,8 @@ def test_many_trainings_are_set_below_each_other(summary: dict[str, Any], width:
     for k in range(6, 30):
         many["points"] += [{**p, "strength": float(k)} for p in strong]
     out = printed(many, width)
-    assert len(trainings(many["points"])) == 26
+    (curve,) = curves(many)
+    assert len(curve.trainings) == 26
     assert max(map(len, out.splitlines())) <= width
     assert sorted(map(int, re.findall(r"iso (\d+)", out))) == list(range(5, 30))
     assert out.count("utility (AUC)") == out.count("labels of bank to shop (AUC)") > 1
@@ -100,3 +104,28 @@ def test_hostile_names_print_as_text(summary: dict[str, Any]) -> None:
     out = printed(odd)
     assert "\x1b" not in out
     assert "[red]" in out
+
+
+def test_every_report_has_the_table(summary: dict[str, Any]) -> None:
+    best = {r["strength"]: r for r in summary["strongest"]}
+    bare, defended = (f"{best[s]['advantage']:+.2f}" for s in (0.0, 5.0))
+    text = markdown_summary(summary)
+    assert f"| labels of bank to shop (AUC) | {bare}\\* | {defended}\\* |" in text
+    for page in (html(summary), statement(summary)):
+        cells = page.split("What the strongest attack gains, training by training")[1]
+        cells = cells.split("</table>")[0]
+        assert f'<td class="n l2">{bare}*</td>' in cells
+        assert "surely above 0" in page
+    nothing = {**summary, "points": [p for p in summary["points"] if not p["attack"]]}
+    assert "training by training" not in html(nothing)
+
+
+def test_a_secret_in_two_metrics_is_one_line(summary: dict[str, Any]) -> None:
+    two = copy.deepcopy(summary)
+    for p in two["points"]:
+        if p["attack"] and p["strength"] == 5:
+            p |= {"metric": "accuracy", "primary": "accuracy"}
+    (curve,) = curves(two)
+    ((name, cells),) = curve.lines
+    assert name == "labels of bank to shop (AUC, accuracy)"
+    assert None not in cells

@@ -1,8 +1,12 @@
-"""An audit in one table: what each party learns of whom under each training, and the utility."""
+"""An audit in one table: what each party learns of whom under each training, and the utility.
+
+The terminal, the first screen of the HTML report and the Markdown summary show it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -17,7 +21,7 @@ from vflsec.report.numbers import number
 from vflsec.report.text import clean
 from vflsec.report.verdicts import place
 
-__all__ = ["print_curves", "trainings"]
+__all__ = ["Curve", "curves", "means", "print_curves"]
 
 Row = Mapping[str, Any]
 Training = tuple[str, str, float | None]
@@ -26,13 +30,75 @@ _LABEL = 46
 """Most columns of the terminal for whose secret it is and who learns it."""
 
 
-def trainings(points: Sequence[Row]) -> dict[Training, Row]:
-    """(algorithm, defense, strength) of what was attacked, undefended and weakest first."""
-    found: dict[Training, Row] = {}
+@dataclass(frozen=True)
+class Curve:
+    """The table of one data set.
+
+    Attributes:
+        dataset: its name.
+        trainings: what was attacked, as (algorithm, defense and strength); undefended and weakest
+            first, the algorithm empty where there is one.
+        lines: (whose secret, who learns it and the metric; by training the largest advantage and
+            whether it is surely above 0, None where nothing was measured).
+        utility: the metric's name, and its mean by training.
+        others: trainings that nobody attacks, with their utility, in words.
+    """
+
+    dataset: str
+    trainings: tuple[tuple[str, str], ...]
+    lines: tuple[tuple[str, tuple[tuple[str, bool] | None, ...]], ...]
+    utility: tuple[str, tuple[str, ...]]
+    others: str
+
+    @property
+    def heads(self) -> list[str]:
+        """What a column is called, on one line."""
+        return [", ".join(filter(None, training)) for training in self.trainings]
+
+
+def curves(summary: Mapping[str, Any]) -> list[Curve]:
+    """The table of each data set of a summary."""
+    level = float(summary.get("confidence", 0.95))
+    names = dict.fromkeys(p["dataset"] for p in summary["points"])
+    return [
+        _curve(name, [p for p in summary["points"] if p["dataset"] == name], level)
+        for name in names
+    ]
+
+
+def means(summary: Mapping[str, Any]) -> str:
+    """What the figures of :func:`curves` are, in a sentence."""
+    level = float(summary.get("confidence", 0.95))
+    return (
+        "What the strongest attack gains above its own means, a mean over seeds; * is surely "
+        f"above 0, at {100 * level:g} % and corrected for the number of tries."
+    )
+
+
+def _curve(dataset: str, points: Sequence[Row], level: float) -> Curve:
+    made: dict[Training, Row] = {}
     for p in sorted(points, key=_order):
         if p["attack"]:
-            found.setdefault(_training(p), p)
-    return found
+            made.setdefault(_training(p), p)
+    best: dict[str, dict[Training, Row]] = {}
+    for r in matrix.by_training(points, level):
+        name = f"{clean(matrix.secret(r))} to {clean(r['adversary'])}"
+        best.setdefault(name, {})[_training(r)] = r
+    metric = next((p["utility_metric"] for p in points if p["utility_metric"]), "")
+    several = len({algorithm for algorithm, *_ in made}) > 1
+    others = {_training(p): p for p in points if _training(p) not in made}
+    return Curve(
+        clean(dataset),
+        tuple((clean(p["algorithm"]) * several, _point(p)) for p in made.values()),
+        tuple((_in(name, of), tuple(_cell(of.get(t)) for t in made)) for name, of in best.items()),
+        (f"utility ({metric_name(metric)})", tuple(number(p["utility"]) for p in made.values())),
+        "; ".join(f"{_name(p)} {number(p['utility'])}" for p in others.values()),
+    )
+
+
+def _in(name: str, of: Mapping[Training, Row]) -> str:
+    """The name with the metrics of its figures."""
+    return f"{name} ({', '.join(dict.fromkeys(metric_name(r['metric']) for r in of.values()))})"
 
 
 def _order(p: Row) -> tuple[Any, ...]:
@@ -43,34 +109,8 @@ def _training(p: Row) -> Training:
     return p["algorithm"], p["defense"], p["strength"]
 
 
-def print_curves(summary: Mapping[str, Any], console: Console) -> None:
-    """A table for each data set: secrets down, trainings across, utility at the foot."""
-    level = float(summary.get("confidence", 0.95))
-    shown = False
-    for dataset in dict.fromkeys(p["dataset"] for p in summary["points"]):
-        points = [p for p in summary["points"] if p["dataset"] == dataset]
-        made = trainings(points)
-        console.print(Text(f"\n{clean(dataset)}", style="bold"))
-        if made:
-            shown = True
-            for table in _tables(points, made, level, console.width):
-                console.print(table)
-        others = {_training(p): p for p in points if _training(p) not in made}
-        if others:
-            said = "; ".join(f"{_name(p)} {number(p['utility'])}" for p in others.values())
-            console.print(Text(f"Not attacked, utility: {said}.", style="dim"))
-        for reason in sorted({_why(p) for p in points if p["reason"]}):
-            console.print(Text(reason, style="yellow"))
-    if shown:
-        note = (
-            "What the strongest attack gains above its own means, a mean over seeds; * is surely "
-            f"above 0, at {100 * level:g} % and corrected for the number of tries."
-        )
-        console.print(Text(note, style="dim"))
-
-
-def _why(p: Row) -> str:
-    return clean(f"{p['attack']} by {p['adversary']}: {p['reason']}")
+def _point(p: Row) -> str:
+    return "none" if is_undefended(p) else place(p)
 
 
 def _name(p: Row) -> str:
@@ -78,54 +118,70 @@ def _name(p: Row) -> str:
     return clean(p["algorithm"]) if bare else f"{clean(p['algorithm'])}, {place(p)}"
 
 
-def _tables(
-    points: Sequence[Row], made: Mapping[Training, Row], level: float, width: int
-) -> Iterator[Table]:
+def _cell(r: Row | None) -> tuple[str, bool] | None:
+    if r is None or r["advantage"] is None:
+        return None
+    return f"{r['advantage']:+z.2f}", leaks(r["advantage"], r["low"])
+
+
+def print_curves(summary: Mapping[str, Any], console: Console) -> None:
+    """A table for each data set: secrets down, trainings across, utility at the foot."""
+    found = curves(summary)
+    for curve in found:
+        console.print(Text(f"\n{curve.dataset}", style="bold"))
+        for table in _tables(curve, console.width):
+            console.print(table)
+        if curve.others:
+            console.print(Text(f"Not attacked, utility: {curve.others}.", style="dim"))
+        for why in _reasons(curve.dataset, summary):
+            console.print(Text(why, style="yellow"))
+    if any(curve.lines for curve in found):
+        console.print(Text(means(summary), style="dim"))
+
+
+def _reasons(dataset: str, summary: Mapping[str, Any]) -> list[str]:
+    """Why attacks have no figure, each reason once."""
+    here = [p for p in summary["points"] if clean(p["dataset"]) == dataset and p["reason"]]
+    return sorted({clean(f"{p['attack']} by {p['adversary']}: {p['reason']}") for p in here})
+
+
+def _tables(curve: Curve, width: int) -> Iterator[Table]:
     """As many trainings side by side as the terminal is wide."""
-    best: dict[str, dict[Training, Row]] = {}
-    for r in matrix.by_training(points, level):
-        name = f"{clean(matrix.secret(r))} to {clean(r['adversary'])} ({metric_name(r['metric'])})"
-        best.setdefault(name, {})[_training(r)] = r
-    metric = next((p["utility_metric"] for p in points if p["utility_metric"]), "")
-    utility = f"utility ({metric_name(metric)})"
-    several = len({algorithm for algorithm, *_ in made}) > 1
-    heads = {t: _head(p, several) for t, p in made.items()}
-    label = min(max(map(len, [*best, utility])), _LABEL)
-    across: list[Training] = []
+    label = min(max(len(name) for name in (*dict(curve.lines), curve.utility[0])), _LABEL)
+    heads = [_head(*training) for training in curve.trainings]
+    across: list[int] = []
     left = width - label
-    for t, head in heads.items():
+    for i, head in enumerate(heads):
         wide = max(6, *map(len, head.split("\n"))) + 2
         if across and wide > left:
-            yield _table(best, utility, made, {t: heads[t] for t in across}, label)
+            yield _table(curve, heads, across, label)
             across, left = [], width - label
-        across.append(t)
+        across.append(i)
         left -= wide
-    yield _table(best, utility, made, {t: heads[t] for t in across}, label)
+    if across:
+        yield _table(curve, heads, across, label)
 
 
-def _head(p: Row, several: bool) -> str:
-    point = "none" if is_undefended(p) else place(p)
+def _head(algorithm: str, point: str) -> str:
     words = point.replace(" + ", " +\n").rsplit(" ", 1)
     name = "\n".join(words) if len(point) > 10 else point
-    return f"{clean(p['algorithm'])}\n{name}" if several else name
+    return f"{algorithm}\n{name}" if algorithm else name
 
 
-def _table(
-    best: Mapping[str, Mapping[Training, Row]], utility: str, made: Mapping[Training, Row],
-    heads: Mapping[Training, str], label: int,
-) -> Table:  # fmt: skip
+def _table(curve: Curve, heads: Sequence[str], across: Sequence[int], label: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("", width=label, overflow="fold")
-    for head in heads.values():
-        table.add_column(head, justify="right", no_wrap=True)
-    for name, of in best.items():
-        table.add_row(Text(name), *(_cell(of.get(t)) for t in heads))
-    table.add_row(Text(utility), *(f"{number(made[t]['utility'])} " for t in heads))
+    for i in across:
+        table.add_column(Text(heads[i]), justify="right", no_wrap=True)
+    for name, cells in curve.lines:
+        table.add_row(Text(name), *(_shown(cells[i]) for i in across))
+    name, values = curve.utility
+    table.add_row(Text(name), *(f"{values[i]} " for i in across))
     return table
 
 
-def _cell(r: Row | None) -> Text:
-    if r is None or r["advantage"] is None:
+def _shown(cell: tuple[str, bool] | None) -> Text:
+    if cell is None:
         return Text("- ")
-    sure = leaks(r["advantage"], r["low"])
-    return Text(f"{r['advantage']:+z.2f}{'*' if sure else ' '}", style="red" if sure else "")
+    text, sure = cell
+    return Text(f"{text}{'*' if sure else ' '}", style="red" if sure else "")

@@ -18,6 +18,7 @@ from vflsec.audit.controls import leaks
 from vflsec.audit.leakage import is_undefended
 from vflsec.report import coverage, figures, first, placing
 from vflsec.report.beyond import beyond
+from vflsec.report.curve import curves, means
 from vflsec.report.numbers import against, corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, after, scores
 from vflsec.report.tables import MATCHING, matched
@@ -89,6 +90,7 @@ def render(template: str, summary: Mapping[str, Any], **more: Any) -> str:
         "answers": first.answers(summary), "cheapest": first.cheapest(summary),
         "gaps": coverage.gaps(summary), "families_": coverage.families(summary),
         "messages_": coverage.messages(summary), "bounds": first.bounds(summary),
+        "curves": curves(summary), "curve_means": means(summary),
         "each": first.each(summary), "corrected": first.CORRECTED,
         "work": first.work(summary), "attacker": first.attacker(summary),
         "outside": placing.OUTSIDE,

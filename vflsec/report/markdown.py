@@ -10,6 +10,7 @@ from vflsec.audit import matrix
 from vflsec.report import first
 from vflsec.report.beyond import beyond
 from vflsec.report.coverage import gaps
+from vflsec.report.curve import curves, means
 from vflsec.report.numbers import against, corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, after, scores
 from vflsec.report.tables import MATCHING, matched
@@ -31,13 +32,13 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         f"## {_MARK.get(found, '')} vflsec: {found} ({esc(summary['name'])})".replace("  ", " ")
     ]
     lines += ["", esc(first.scope(summary)), ""]
+    lines += _said("Does it leak, how much, to whom?", first.answers(summary))
+    lines += _curves(summary)
     for title, said in (
-        ("Does it leak, how much, to whom?", first.answers(summary)),
         ("What does it cost to stop?", first.cheapest(summary)),
         ("No attack exists, or was not run", gaps(summary)),
     ):
-        if said:
-            lines += [f"**{title}**", "", *(f"- {esc(line)}" for line in said), ""]
+        lines += _said(title, said)
     steps = first.next_steps(summary)
     if steps:
         lines += ["**Next**", "", *(line for step in steps for line in _step(step)), ""]
@@ -103,6 +104,24 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         "Details: report.html; to sign: statement.html."
     )
     return "\n".join(lines) + "\n"
+
+
+def _said(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"**{title}**", "", *(f"- {esc(line)}" for line in lines), ""] if lines else []
+
+
+def _curves(summary: Mapping[str, Any]) -> list[str]:
+    """What each party learns of whom under each training, and the utility."""
+    lines = []
+    found = [c for c in curves(summary) if c.lines]
+    for c in found:
+        lines += [f"| {esc(c.dataset)} | {' | '.join(esc(h) for h in c.heads)} |",
+                  f"|---|{'---:|' * len(c.heads)}"]  # fmt: skip
+        for name, cells in c.lines:
+            texts = ("-" if x is None else x[0] + (esc("*") if x[1] else "") for x in cells)
+            lines.append(f"| {esc(name)} | {' | '.join(texts)} |")
+        lines += [f"| {esc(c.utility[0])} | {' | '.join(c.utility[1])} |", ""]
+    return [*lines, esc(means(summary)), ""] if found else []
 
 
 def _step(step: first.Step) -> list[str]:
