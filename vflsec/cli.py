@@ -288,6 +288,8 @@ def tune(
             typer.echo(f"{f.defense}: strength {chosen}. {f.reason}")
             for line in f.next:
                 typer.echo(f"  Next: {line}")
+            if f.deploy:
+                typer.echo(f"  In the scenario: {f.deploy}")
     front = pareto([t for f in found for t in f.trials])
     if format_ is Format.json:
         _json([plain(asdict(f)) for f in found])

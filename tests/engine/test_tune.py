@@ -137,11 +137,29 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
     assert [t.strength for t in found.trials] == [0, 1, 8]
     assert found.strength == 1
     assert found.next == ()
+    assert found.deploy == (
+        "strength = [0, 1] under iso; in its gates defense = 'iso' and strength = 1."
+    )
     assert "Without" not in found.reason
     stack = SCENARIO + '[[defense]]\nname = "discrete"\nstrength = 1\n'
     path.write_text(stack + gate(metric="epsilon_lower", max=9.0))  # of which iso claims none
     found = tune(path, "iso", low=1, high=8, rounds=0, confirm=False, out=tmp_path / "out")
     assert found.reason.endswith(" Without discrete, which the scenario has.")
+    both = tmp_path / "both.toml"
+    both.write_text(
+        SCENARIO.replace('name = "iso"\nstrength = [0, 5]', 'name = "discrete"\nstrength = [0, 2]')
+        + '[[defense]]\nname = "iso"\nstrength = [0, 1]\n'
+        + gate(max=0.1, defense="discrete + iso(strength=1.0)", strength=2)
+    )
+    assert found.deploy == (
+        "add [[defense]] iso with strength = [0, 1] behind discrete, which was left out of the "
+        "search; in its gates defense = 'discrete + iso(strength=1.0)', and strength is that of "
+        "discrete."
+    )
+    judged = engine.run_audit(both, tmp_path / "both", backend=safe.backend())
+    assert [(v.defense, v.strength, v.verdict) for v in judged.verdicts] == [
+        ("discrete + iso(strength=1.0)", 2.0, "PASS")
+    ]
 
 
 def test_attacks_on_what_no_gate_asks_about_do_not_stand_in_the_way(

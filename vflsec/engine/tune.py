@@ -47,6 +47,7 @@ class Tuned:
         confirmed: whether `fresh` meets the target and the floor; None without it.
         next: where there is no strength, or fresh seeds do not confirm it, what to try, one
             sentence each, with the options to set.
+        deploy: what to write into the scenario for the chosen strength; '' if there is none.
     """
 
     defense: str
@@ -56,6 +57,7 @@ class Tuned:
     fresh: Trial | None = None
     confirmed: bool | None = None
     next: tuple[str, ...] = ()
+    deploy: str = ""
 
 
 def tune(
@@ -116,8 +118,9 @@ def tune(
         count = given if isinstance(given, int) else len(given)
         more = remedies(name, found, leak, drop, seeds=count, rounds=rounds, reads=search.reads)
         return Tuned(name, None, reason, found, next=more)
+    deploy = _deploy(name, strength, search.others)
     if not confirm:
-        return Tuned(name, strength, reason, found)
+        return Tuned(name, strength, reason, found, deploy=deploy)
     seeds = _fresh(how.get("seeds"), loaded.root.audit.seeds)
     fresh = search.audited([strength], folder / "confirm", seeds=seeds)[strength]
     met = fresh.meets(leak) and fresh.drop_high <= drop
@@ -130,7 +133,20 @@ def tune(
         f"Its bounds were within by luck: more seeds choose more surely (--seeds {2 * len(seeds)}) "
         "and a lower --leak leaves room.",
     )  # fmt: skip
-    return Tuned(name, strength, reason, found, fresh, met, more)
+    return Tuned(name, strength, reason, found, fresh, met, more, deploy)
+
+
+def _deploy(name: str, strength: float, others: Sequence[str]) -> str:
+    """How a scenario says it, and how its gates name the point; beside others both apply."""
+    value = float(f"{strength:.4g}")
+    grid = f"strength = [0, {value:g}]"
+    if not others:
+        return f"{grid} under {name}; in its gates defense = {name!r} and strength = {value:g}."
+    stack = " + ".join([*others, f"{name}(strength={value})"])
+    return (
+        f"add [[defense]] {name} with {grid} behind {' and '.join(others)}, which was left out of "
+        f"the search; in its gates defense = {stack!r}, and strength is that of {others[0]}."
+    )
 
 
 def _check_bounds(leak: float, drop: float, low: float, high: float, rounds: int) -> None:
@@ -158,6 +174,7 @@ class _Search:
         others.pop(str(section["name"]), None)
         claims = getattr(registry.defenses.get(str(section["name"])), "counted", "")
         self.claims = bool(claims) and loaded.root.audit.canaries
+        self.others = tuple(others)
         self.alone = f" Without {', '.join(others)}, which the scenario has." if others else ""
 
     def audited(self, strengths: Sequence[float], where: Path, **how: Any) -> dict[float, Trial]:

@@ -31,6 +31,8 @@ def ungated(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     judging: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for v in summary["gates"]:
+        if v["gate"]["metric"] == "epsilon_lower":
+            continue  # a claim is judged wherever it is made
         judging.setdefault(tuple(v[k] for k in _POINT), []).append(v["gate"])
     worst: dict[tuple[Any, ...], dict[str, Any]] = {}
     for p in summary["points"]:

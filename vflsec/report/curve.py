@@ -163,9 +163,10 @@ def _tables(curve: Curve, width: int) -> Iterator[Table]:
 
 
 def _head(algorithm: str, point: str) -> str:
-    words = point.replace(" + ", " +\n").rsplit(" ", 1)
-    name = "\n".join(words) if len(point) > 10 else point
-    return f"{algorithm}\n{name}" if algorithm else name
+    """A training over its column; long names in lines: names, parameters, the swept strength."""
+    if len(point) > 10:
+        point = "\n".join(point.replace(" + ", " +\n").replace("(", "\n(").rsplit(" ", 1))
+    return f"{algorithm}\n{point}" if algorithm else point
 
 
 def _table(curve: Curve, heads: Sequence[str], across: Sequence[int], label: int) -> Table:

@@ -186,7 +186,8 @@ def scope(summary: Mapping[str, Any]) -> str:
     other = (*TASK, "epsilon_lower")
     asked = [v for v in judged if v["attack"] or v["gate"]["metric"] not in other]
     names = {n for v in asked for n in attacks_of(v, summary)}
-    points = list(dict.fromkeys(place(v) for v in judged))
+    limited = [v for v in judged if v["gate"]["metric"] != "epsilon_lower"]  # a claim is anywhere
+    points = list(dict.fromkeys(place(v) for v in limited or judged))
     where = ", ".join(points[:4]) + (f" and {len(points) - 4} more" if len(points) > 4 else "")
     text = found
     if asked:
