@@ -18,16 +18,25 @@ new_app = typer.Typer(
 
 
 def _new(kind: str, name: str) -> None:
-    from vflsec.templates import is_registered, write_component
+    from vflsec.templates import is_registered, project_text, write_component
 
     path = write_component(kind, name, Path.cwd())
     typer.echo(f"Wrote {path}. It runs as it is; change what it says and does.")
-    if not is_registered(kind, path):
+    if is_registered(kind, path):
+        typer.echo(f"Next: vflsec show {name}")
+        return
+    here = path.parent
+    if (here / "pyproject.toml").exists() or (here / "__init__.py").exists():
         typer.echo(
             "To register it, name its module in your package's pyproject.toml, and run "
             "`pip install -e .` there again:\n"
             f'  [project.entry-points."vflsec.{kind}s"]\n  {name} = "YOUR_PACKAGE.{name}"'
         )
+        return
+    typer.echo(
+        "To register it, write these lines to pyproject.toml beside it, run `pip install -e .`, "
+        f"and `vflsec show {name}` knows it:\n\n{project_text(kind, name)}"
+    )
 
 
 NewName = Annotated[str, typer.Argument(help="Its registered name, in snake_case.")]

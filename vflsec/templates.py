@@ -11,7 +11,7 @@ from vflsec import check, registry
 from vflsec.errors import ConfigError
 from vflsec.files import write_new
 
-__all__ = ["component_text", "is_registered", "write_component"]
+__all__ = ["component_text", "is_registered", "project_text", "write_component"]
 
 _ATTACK = '''"""ONE SENTENCE: what the attack does, in plain words.
 
@@ -110,6 +110,27 @@ class $cls(Policy):
         scale = 1 - own.column(d).clamp(0, 1) ** self.power  # (R, 1, 1); 1 at strength 0
         return d * scale
 '''
+
+
+_PROJECT = """[build-system]
+requires = ["setuptools>=68"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "my-vflsec"
+version = "0.1"
+
+[tool.setuptools]
+py-modules = ["$name"]
+
+[project.entry-points."vflsec.${kind}s"]
+$name = "$name"
+"""
+
+
+def project_text(kind: str, name: str) -> str:
+    """A pyproject.toml that registers a module which lies beside it."""
+    return Template(_PROJECT).substitute(kind=kind, name=name)
 
 
 def component_text(kind: str, name: str) -> str:

@@ -236,7 +236,7 @@ def test_parquet_dates_and_text_dates_agree(tmp_path: Path) -> None:
 
 
 def test_dates_that_cannot_be_told_apart_are_said(tmp_path: Path) -> None:
-    rows = "\n".join(f"{i % 9 + 1}/{i % 7 + 1}/2020,{i},{i % 2}" for i in range(40))
+    rows = "\n".join(f"{i % 9 + 1}/{i % 7 + 1}/2020,{i % 30},{i % 2}" for i in range(40))
     write(tmp_path / "t.csv", f"d,x,y\n{rows}\n")
     source = load_tables(tmp_path / "t.csv", label="y", columns={"a": ["d"], "b": ["x"]})
     assert source.parties["a"].categories[0] is not None

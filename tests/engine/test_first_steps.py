@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,44 @@ def test_attacks_that_differ_by_training_are_told_apart() -> None:
         "attacks (control): output",
     ]  # fmt: skip
     assert planned.attacks_of([group("reference", "local")]) == ["attacks: none"]
+
+
+@pytest.mark.parametrize("verb", ["audit", "check"])
+def test_a_table_in_place_of_a_scenario_is_called_one(
+    tables: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    """It was invalid TOML: "Expected '=' after a key"."""
+    code, _, err = run(capsys, verb, "bank.csv")
+    assert code == 2
+    assert err == (
+        "error: bank.csv: is a table, not a scenario. `vflsec init` with all tables writes one.\n"
+    )
+
+
+def test_a_row_number_of_an_export_is_doubted(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """pandas writes its index into Parquet; it was a feature without a word, and so is any id."""
+    shop = pd.read_csv("shop.csv").assign(__index_level_0__=range(500, 620), half=0.5)
+    shop.assign(some=[*range(119), 118]).to_parquet("shop.parquet")
+    code, out, _ = run(capsys, "init", "bank.csv", "shop.parquet", "--label", "late this month")
+    assert code == 0
+    said = "another whole number in every row: an id, or a row number of the export?"
+    assert out.count(said) == 1
+    assert f"__index_level_0__: {said} Leave it out with drop." in " ".join(out.split())
+
+
+def test_a_new_attack_outside_of_a_package_can_be_registered_as_it_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It told of YOUR_PACKAGE to somebody who has none."""
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run(capsys, "new", "attack", "tail_score")
+    assert code == 0
+    project = tomllib.loads(out[out.index("[build-system]") :])
+    assert project["tool"]["setuptools"] == {"py-modules": ["tail_score"]}
+    points = project["project"]["entry-points"]
+    assert points == {"vflsec.attacks": {"tail_score": "tail_score"}}
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    _, out, _ = run(capsys, "new", "defense", "fade_out")
+    assert 'fade_out = "YOUR_PACKAGE.fade_out"' in out

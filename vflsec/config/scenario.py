@@ -33,6 +33,7 @@ __all__ = ["Scenario", "find_scenario", "load_scenario", "packaged_scenarios"]
 
 _FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 _LISTS = ("data", "algorithm")
+_TABLES = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq", ".xls", ".xlsx")  # no scenario ends so
 _DEPTH = 20  # of tables and lists in each other
 _MOST_BESIDE = 200  # files among which a misspelt name is looked for
 
@@ -101,6 +102,9 @@ def find_scenario(name: str | Path) -> Path:
     path, shown = Path(name), str(name)
     try:
         if path.is_file():
+            if shown.lower().endswith(_TABLES):
+                said = "is a table, not a scenario. `vflsec init` with all tables writes one."
+                raise ScenarioError([Problem(shown, 0, "", None, said)])
             return path
         what = "is a folder, not a scenario file" if path.is_dir() else "is not a file"
     except OSError as error:  # for example a name that is too long

@@ -47,6 +47,12 @@ class Features:
     doubtful: dict[str, str]
 
 
+_COUNTER = (
+    "another whole number in every row: an id, or a row number of the export? Leave it out with "
+    "drop"
+)
+
+
 def features(
     frame: Frame, names: Sequence[str], categorical: Collection[str], numeric: Collection[str]
 ) -> Features:
@@ -102,8 +108,10 @@ def _measured(frame: Frame, name: str, declared: bool) -> tuple[str, NDArray[np.
         if pa.types.is_temporal(array.type):
             return "date", found, ""
         zeros = is_text and pc.any(pc.match_substring_regex(array[:_SOME], _CODE)).as_py()
-        doubt = "numbers that begin with 0, such as codes do; declare it categorical if so"
-        return "number", found, doubt if zeros else ""
+        if zeros:
+            doubt = "numbers that begin with 0, such as codes do; declare it categorical if so"
+            return "number", found, doubt
+        return "number", found, _COUNTER if _counts(array, found) else ""
     there = frame.rows - array.null_count
     if not len(bad) and there:
         return "", found, "numbers that the file types as text; declare it numeric if they are"
@@ -130,6 +138,13 @@ def _measured(frame: Frame, name: str, declared: bool) -> tuple[str, NDArray[np.
         hint = 'add decimal = "," under [data] if they are decimal marks'
         return "", found, f"numbers with commas; {hint}"
     return "", found, ""
+
+
+def _counts(array: pa.Array, found: NDArray[np.float64]) -> bool:
+    """Whether whole numbers, of which every row has another, look like an id or a row number."""
+    if array.null_count or len(found) <= _FEW or not np.array_equal(found, np.trunc(found)):
+        return False
+    return len(np.unique(found)) == len(found)
 
 
 def _some(array: pa.Array) -> list[str | None]:

@@ -19,7 +19,6 @@ from vflsec._version import __version__
 from vflsec.cell import QUESTIONS, AttackSpec
 from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.data.load import table_files
-from vflsec.engine.remedy import treating
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.observe import elsewhere
 
@@ -45,6 +44,8 @@ def record_of(
         looks: how often the gates are judged before they must be decided.
         folder: the results directory.
     """
+    from vflsec.engine.remedy import treating
+
     wanted: dict[str, dict[str, None]] = {}
     known_rows: dict[str, int] = {}
     of_label: dict[str, str] = {}
