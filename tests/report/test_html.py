@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from audited import Planted, audited, gate
 
+from vflsec import registry
 from vflsec.report import figures
 from vflsec.report.beyond import beyond
 from vflsec.report.coverage import families
@@ -134,6 +135,14 @@ def test_a_pass_does_not_hide_what_no_gate_judges(tmp_path: Path) -> None:
             v["gate"] |= judges
         (more,) = beyond(other)
         assert "without a defense, which is judged" in more, judges
+
+
+def test_what_an_attack_tries_is_not_said_to_be_audited_by_none(page: str) -> None:
+    """Every page to sign said that no attack hijacks an encoder, as `fsha` does."""
+    for name in ("feature-space hijacking", "steer a client"):
+        assert name not in page
+    assert "fsha" in registry.attacks.names()
+    assert "departs from the protocol otherwise than the attacks above" in page
 
 
 def test_the_attackers_means_stand_beside_what_was_not_tried(

@@ -11,7 +11,7 @@ __all__ = ["OUTSIDE", "POINTERS", "WORDS", "assumed", "threats"]
 
 OUTSIDE = (
     "side channels such as timing",
-    "a server that sends false gradients to steer a client's encoder (feature-space hijacking)",
+    "a party that departs from the protocol otherwise than the attacks above say of theirs",
 )
 """What no attack here tries."""
 
@@ -109,6 +109,10 @@ WORDS = {
     "concordance": "the AUC of a quantity: of two rows with different values, how often the larger "
     "one has the larger score",
     "macro AUC": "of several labels: the mean of the AUC of each",
+    "R²": "of a column, how much of its variance an answer explains: 1 is the column itself, 0 its "
+    "mean",
+    "error of the share": "how far the share of rows that was answered is from the true one",
+    "family": "published attacks on one secret by one means",
     "utility": "how well the trained system does its own task",
     "strength": "how strong a defense is set; 0 is no defense",
     "seed": "one whole run; each has its own split of the rows, its own training and known rows",
