@@ -35,11 +35,16 @@ TUTORIALS = {
         "A spreadsheet with semicolons",
         "`loans.csv` is an export of a spreadsheet: semicolons, decimal commas, dates, empty "
         "cells, 3,000 loans, and a column that says which were not paid. Two commands lead to a "
-        "verdict.",
+        "verdict, the third to the strength that passes.",
         (("What is in the table, and a scenario for it:",
           "vflsec init loans.csv --label SeriousDelinquency --out loans.toml"),
-         ("The audit:", "vflsec audit loans.toml")),
-        "One table has no parties yet: `init` gave half of the columns to each. Say under "
+         ("The audit:", "vflsec audit loans.toml"),
+         ("It fails at strength 5, where drafts begin, and names one that passes. Judged alone, "
+          "without training:",
+          "vflsec gate out/loans --defense iso --strength 25 --max 0.1 --target label")),
+        "Noise on gradients stops what they tell of the labels. It does not stop what embeddings "
+        "tell of columns, as the audit says; [Start](../start.md#from-fail-to-pass) goes on from "
+        "here. One table has no parties yet: `init` gave half of the columns to each. Say under "
         "`[data.columns]` in `loans.toml` who holds what, and run the second command again.",
     ),
     "customers": Tutorial(
@@ -96,13 +101,11 @@ def page(name: str) -> str:
 
 
 def shown(text: str, folder: str) -> list[str]:
-    """Output as it is printed on a page: tables and progress cut, the first screen whole."""
+    """Output as it is printed on a page: progress cut, the answers whole."""
     rows = [re.sub(r"\s+$", "", r).replace(folder, ".") for r in text.splitlines()]
-    start = next((i for i, r in enumerate(rows) if r.startswith("Gates")), None)
-    end = next((i for i, r in enumerate(rows) if r.startswith("Does it leak")), None)
-    if start is None or end is None:
+    if not any(r.startswith("Does it leak") for r in rows):
         return rows
-    return ["[...]", *rows[start : start + 12], "[...]", *rows[end:]]
+    return ["[...]", *rows[rows.index("") + 1 :]]
 
 
 def _run(command: str, folder: Path) -> str:

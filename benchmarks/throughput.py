@@ -9,9 +9,9 @@ all in one run and interleaved, so that the ratios hold even where the machine's
 * engine, quiet: the same without noise and recording;
 * one: the engine with a single replica at a time (the bare loop with R = 1 for comparison).
 
-Run ``python benchmarks/throughput.py``: it prints the README's table. With ``--device cuda`` it
-prints steps per second of the clock on a GPU instead, and with ``--graphs`` also those of steps
-that are taken as CUDA graphs.
+Run ``python benchmarks/throughput.py``: it prints the table of docs/performance.md. With ``--device
+cuda`` it prints steps per second of the clock on a GPU instead, and with ``--graphs`` also those of
+steps that are taken as CUDA graphs.
 """
 
 from __future__ import annotations

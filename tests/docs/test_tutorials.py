@@ -61,7 +61,9 @@ def test_init_prints_what_the_page_shows(
 ) -> None:
     load(DOCS / "make_tables.py").make(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for command, shown in fences(name)[:-1]:
+    for command, shown in fences(name):
+        if not command.startswith("vflsec init"):
+            continue
         code = cli.main(shlex.split(command)[1:])
         said = capsys.readouterr()
         assert code == (2 if shown.startswith("error:") else 0)

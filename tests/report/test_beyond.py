@@ -120,3 +120,14 @@ def test_lines_name_each_secret_once_and_judged_points_first(told: dict[str, Any
     )
     assert labels.startswith("breast_cancer: the labels of bank to shop, +0.29")
     assert labels.endswith(" without a defense (norm)")
+
+
+def test_a_verdict_on_attacks_is_not_said_of_points_where_a_claim_alone_was_judged(
+    told: dict[str, Any],
+) -> None:
+    """ "PASS for 8 attacks at X 25, X 0", of which the second was judged by its epsilon only."""
+    claim = copy.deepcopy(told["gates"][0])
+    claim |= {"strength": 99.0, "verdict": "PASS", "attack": "", "detectable": {}}
+    claim["gate"] |= {"metric": "epsilon_lower", "max": 9.0}
+    said = first.scope({**told, "gates": [*told["gates"], claim]})
+    assert "at iso 5; no gate" in said

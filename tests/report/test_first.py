@@ -105,17 +105,6 @@ def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, A
     assert 0 < least < 0.1
 
 
-def test_a_verdict_on_attacks_is_not_said_of_points_where_a_claim_alone_was_judged(
-    summary: dict[str, Any],
-) -> None:
-    """ "PASS for 8 attacks at X 25, X 0", of which the second was judged by its epsilon only."""
-    claim = copy.deepcopy(summary["gates"][0])
-    claim |= {"strength": 99.0, "verdict": "PASS", "attack": "", "detectable": {}}
-    claim["gate"] |= {"metric": "epsilon_lower", "max": 9.0}
-    said = first.scope({**summary, "gates": [*summary["gates"], claim]})
-    assert "at iso 0, iso 5. 4 judgements" in said
-
-
 def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[str, Any]) -> None:
     """The gate asks about strength 0 alone, which fails; 5 would pass both."""
     rows = {(r["defense"], r["strength"]): r for r in summary["grid"]}
