@@ -107,7 +107,9 @@ def parse(words: list[str]) -> None:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results directory with planted figures."""
-    return audited(tmp_path_factory.mktemp("finished"), PLANTED, gate(max=0.1)).folder
+    grid = ("defense.0.strength=[0, 1, 5, 25]",)  # of a draft
+    folder = tmp_path_factory.mktemp("finished")
+    return audited(folder, PLANTED, gate(max=0.1), set=grid).folder
 
 
 @pytest.fixture
