@@ -70,12 +70,24 @@ def test_many_trainings_are_set_below_each_other(summary: dict[str, Any], width:
     assert out.count("utility (AUC)") == out.count("labels of bank to shop (AUC)") > 1
 
 
-def test_algorithms_stand_above_their_strengths(summary: dict[str, Any]) -> None:
+def test_an_algorithm_and_a_long_defense_are_named_once(summary: dict[str, Any]) -> None:
     two = copy.deepcopy(summary)
     two["points"] += [{**p, "algorithm": "fedbcd"} for p in summary["points"]]
-    names, strengths = printed(two).splitlines()[2:4]
-    assert names.split() == ["fedbcd", "fedbcd", "splitnn", "splitnn"]
-    assert re.split(r"\s{2,}", strengths.strip()) == ["none", "iso 5"] * 2
+    heads = [re.split(r"\s{2,}", line.strip()) for line in printed(two).splitlines()]
+    assert [h for h in heads if h[-1:] == ["5"]] == [
+        ["fedbcd, iso at", "none", "5"], ["splitnn, iso at", "none", "5"],
+    ]  # fmt: skip
+    long = copy.deepcopy(summary)
+    for p in long["points"]:
+        if p["strength"] == 5:
+            p["defense"] = "iso(phase=finetune)"
+    assert re.split(r"\s{2,}", printed(long).splitlines()[2].strip()) == [
+        "iso(phase=finetune) at", "none", "5",
+    ]  # fmt: skip
+    other = [p for p in long["points"] if p["strength"] == 5]
+    long["points"] += [{**p, "defense": "iso + noise(strength=2.0)"} for p in other]
+    assert "(strength=2.0)" in printed(long)
+    assert "at" not in printed(long).splitlines()[2].split()
 
 
 def test_an_audit_prints_its_answers_and_a_report_every_figure(

@@ -28,6 +28,9 @@ Training = tuple[str, str, float | None]
 
 _LABEL = 46
 """Most columns of the terminal for whose secret it is and who learns it."""
+_BARE = "none"
+_SHORT = 7
+"""Letters of a defense's name that stands over each of its strengths."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def means(summary: Mapping[str, Any]) -> str:
     level = float(summary.get("confidence", 0.95))
     return (
         "What the strongest attack gains above its own means, a mean over seeds; * is surely "
-        f"above 0, at {100 * level:g} % and corrected for the number of tries."
+        f"above 0, at {100 * level:g} % and corrected for the tries under that training."
     )
 
 
@@ -110,7 +113,7 @@ def _training(p: Row) -> Training:
 
 
 def _point(p: Row) -> str:
-    return "none" if is_undefended(p) else place(p)
+    return _BARE if is_undefended(p) else place(p)
 
 
 def _name(p: Row) -> str:
@@ -146,34 +149,49 @@ def _reasons(dataset: str, summary: Mapping[str, Any]) -> list[str]:
 
 
 def _tables(curve: Curve, width: int) -> Iterator[Table]:
-    """As many trainings side by side as the terminal is wide."""
+    """One for each algorithm, and as many as it takes to set all trainings side by side."""
     label = min(max(len(name) for name in (*dict(curve.lines), curve.utility[0])), _LABEL)
-    heads = [_head(*training) for training in curve.trainings]
-    across: list[int] = []
-    left = width - label
-    for i, head in enumerate(heads):
-        wide = max(6, *map(len, head.split("\n"))) + 2
-        if across and wide > left:
-            yield _table(curve, heads, across, label)
-            across, left = [], width - label
-        across.append(i)
-        left -= wide
-    if across:
-        yield _table(curve, heads, across, label)
+    for algorithm in dict.fromkeys(a for a, _ in curve.trainings):
+        mine = [i for i, (a, _) in enumerate(curve.trainings) if a == algorithm]
+        head, heads = _heads(algorithm, [curve.trainings[i][1] for i in mine])
+        across: dict[int, str] = {}
+        left = width - label
+        for i, name in zip(mine, heads, strict=True):
+            wide = max(6, *map(len, name.split("\n"))) + 2
+            if across and wide > left:
+                yield _table(curve, head, across, label)
+                across, left = {}, width - label
+            across[i] = name
+            left -= wide
+        yield _table(curve, head, across, label)
 
 
-def _head(algorithm: str, point: str) -> str:
-    """A training over its column; long names in lines: names, parameters, the swept strength."""
-    if len(point) > 10:
-        point = "\n".join(point.replace(" + ", " +\n").replace("(", "\n(").rsplit(" ", 1))
-    return f"{algorithm}\n{point}" if algorithm else point
+def _heads(algorithm: str, points: Sequence[str]) -> tuple[str, list[str]]:
+    """What stands over the secrets, and over each training.
+
+    Strengths of one defense whose name is long, or under one of several algorithms, are told by
+    their numbers, and the defense once.
+    """
+    names = {p.rsplit(" ", 1)[0] for p in points if p != _BARE}
+    swept = all(p == _BARE or p.rsplit(" ", 1)[-1].replace(".", "").isdigit() for p in points)
+    if len(names) == 1 and swept and (algorithm or len(*names) > _SHORT):
+        head = ", ".join(filter(None, (algorithm, *names)))
+        return f"{head} at", [p.rsplit(" ", 1)[-1] for p in points]
+    return algorithm, [_broken(p) for p in points]
 
 
-def _table(curve: Curve, heads: Sequence[str], across: Sequence[int], label: int) -> Table:
+def _broken(point: str) -> str:
+    """A long point in lines: names, parameters, the swept strength."""
+    if len(point) <= _SHORT + 3:
+        return point
+    return "\n".join(point.replace(" + ", " +\n").replace("(", "\n(").rsplit(" ", 1))
+
+
+def _table(curve: Curve, head: str, across: Mapping[int, str], label: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("", width=label, overflow="fold")
-    for i in across:
-        table.add_column(Text(heads[i]), justify="right", no_wrap=True)
+    table.add_column(Text(head), width=label, overflow="fold")
+    for name in across.values():
+        table.add_column(Text(name), justify="right", no_wrap=True)
     for name, cells in curve.lines:
         table.add_row(Text(name), *(_shown(cells[i]) for i in across))
     name, values = curve.utility

@@ -269,7 +269,7 @@ def _price(r: Mapping[str, Any]) -> str:
     """``0.002 [-0.007, 0.012] of utility``; a loss that may be none is said to be none shown."""
     low, high = r["utility_drop_low"], r["utility_drop_high"]
     text = number(r["utility_drop"])
-    text += "" if low is None or high is None else f" [{number(low)}, {number(high)}]"
+    text += "" if low is None or high is None else f" [{number(low, limit=0.0)}, {number(high)}]"
     none = low is not None and low <= 0
     return f"no utility that is shown ({text})" if none else f"{text} of utility"
 
@@ -411,8 +411,8 @@ def _limits(summary: Mapping[str, Any]) -> list[Step]:
     kinds = reads((summary["attacks"].get(p["attack_key"]) or {}).get("needs", ()))
     treats = [n for k in kinds for n in (summary.get("treats") or {}).get(k, ())]
     text = (
-        f"No gate limits {parts(found)} at {place(p)}. If it must not be told, add a [[gate]] with "
-        f'target = "{clean(p["target"])}"'
+        f"No gate limits {parts(found)} at {place(p)}. If that must not be told, add a [[gate]] "
+        f'with target = "{clean(p["target"])}"'
     )
     if not treats:
         return [Step(f"{text}, and look for a defense.", "vflsec list defenses")]
