@@ -134,7 +134,7 @@ def _in_people(r: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> str
     """A leak as a count of rows out of a hundred, where that was measured."""
     keys = ("dataset", "algorithm", "defense", "strength", "adversary", "attack", "phase", "split")
     here = [p for p in points if all(p[k] == r.get(k, p[k]) for k in keys)]
-    (point,) = [p for p in here if p["metric"] == r["metric"]][:1] or [None]
+    point = next((p for p in here if p["metric"] == r["metric"]), None)
     hits = next((p for p in here if p["metric"] == COUNTED), None)
     return "" if point is None else clean(in_people(point, hits))
 
