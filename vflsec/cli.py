@@ -5,7 +5,6 @@ Nothing here imports torch before a command needs it.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -33,8 +32,9 @@ from vflsec.cli_gate import gate, tell_github
 from vflsec.cli_init import init
 from vflsec.cli_merge import merge
 from vflsec.cli_new import new_app
-from vflsec.cli_streams import console_for, defect, fail, heard
+from vflsec.cli_streams import console_for, defect, fail, heard, print_json
 from vflsec.cli_trace import trace_app
+from vflsec.cli_tune import tune
 from vflsec.errors import VflsecError
 from vflsec.imports import importing, patient
 from vflsec.plugins import guard, last_place, seal
@@ -67,10 +67,6 @@ app = typer.Typer(
     epilog="Your own tables: vflsec init bank.csv shop.csv --label COLUMN, then check and audit "
     "what it wrote.",
 )
-
-
-def _json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
 
 
 def _version(show: bool) -> None:
@@ -237,70 +233,11 @@ def check_(
             print_plan(plan, console_for())
             typer.echo(f"Next: {shlex.join(['vflsec', 'audit', scenario, *_given(set_)])}")
     if format_ is Format.json:
-        _json(found)
+        print_json(found)
 
 
 def _given(set_: Sequence[str] | None) -> list[str]:
     return [word for text in set_ or () for word in ("--set", text)]
-
-
-def tune(
-    scenario: ScenarioArg,
-    defense: Annotated[list[str], typer.Option(help="A defense with a strength; repeatable.")],
-    leak: Annotated[float, typer.Option(help="Largest accepted upper bound of advantage.")] = 0.05,
-    drop: Annotated[float, typer.Option(help="Largest accepted loss of utility.")] = 0.03,
-    low: Annotated[float, typer.Option(help="Weakest strength to try.")] = 0.1,
-    high: Annotated[float, typer.Option(help="Strongest strength to try.")] = 100.0,
-    rounds: Annotated[int, typer.Option(min=0, help="Halvings of the interval.")] = 5,
-    confirm: Annotated[bool, typer.Option(help="Judge the choice on fresh seeds too.")] = True,
-    target: Annotated[str, typer.Option(help="Only attacks on this: label, feature, ...")] = "*",
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Results directory.", show_default="out/tune", parser=folder_name),
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda+graphs.")] = "auto",
-    format_: FormatOption = Format.text,
-) -> None:
-    """Find the least strength of a defense that meets a leakage target at a utility floor.
-
-    The choice is judged once more on seeds that had no part in it. Exits with 3 if some defense
-    has no such strength, or fresh seeds do not confirm it.
-
-    Example: vflsec tune quickstart --defense iso --leak 0.05 --drop 0.03
-    """
-    from dataclasses import asdict
-
-    from vflsec.audit.front import pareto
-    from vflsec.engine.tune import tune as search
-    from vflsec.report.exports import plain
-
-    base = out if out is not None else Path("out") / "tune"
-    found = []
-    for name in defense:
-        f = search(
-            scenario, name, leak=leak, drop=drop, low=low, high=high, rounds=rounds,
-            confirm=confirm, target=target, out=base / name, seeds=seeds, device=device,
-        )  # fmt: skip
-        found.append(f)
-        if format_ is not Format.json:  # at once, for the next may be refused
-            chosen = "none" if f.strength is None else f"{f.strength:g}"
-            typer.echo(f"{f.defense}: strength {chosen}. {f.reason}")
-            for line in f.next:
-                typer.echo(f"  Next: {line}")
-            if f.deploy:
-                typer.echo(f"  In the scenario: {f.deploy}")
-    front = pareto([t for f in found for t in f.trials])
-    if format_ is Format.json:
-        _json([plain(asdict(f)) for f in found])
-    else:
-        typer.echo("Pareto front (utility, worst advantage):")
-        for t in front:
-            typer.echo(
-                f"  {t.defense} {t.strength:g}: {t.utility:.3f}, {t.leak:+.3f}.{t.epsilons()}"
-            )
-    lost = any(f.strength is None or f.confirmed is False for f in found)
-    raise typer.Exit(3 if lost else 0)
 
 
 def report(
@@ -359,7 +296,7 @@ def compare(
 
     found = compare_folders(before, after)
     if format_ is Format.json:
-        _json(found)
+        print_json(found)
         return
     print_changes(found, console_for())
 
@@ -376,7 +313,7 @@ def list_(
 
     items = listing(kind.value)
     if format_ is Format.json:
-        _json(items)
+        print_json(items)
         return
     width = max((len(i["name"]) for i in items), default=0)
     for item in items:
@@ -399,7 +336,7 @@ def show(
 
     found = lookup(name)
     if format_ is Format.json:
-        _json(found)
+        print_json(found)
         return
     for item in found:
         typer.echo(f"{item['kind']} {item['name']}\n\n{item['doc'].strip()}\n")

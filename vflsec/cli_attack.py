@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from vflsec.cli_args import FolderArg, Format, FormatOption
-from vflsec.cli_streams import console_for
+from vflsec.cli_streams import console_for, print_json
 
 __all__ = ["attack"]
 
@@ -40,7 +39,7 @@ def attack(
 
     summary = attempt(folder, name, set_ or (), device=device, progress=told)
     if format_ is Format.json:
-        typer.echo(json.dumps(plain(summary), indent=1, ensure_ascii=False, allow_nan=False))
+        print_json(plain(summary))
     else:
         console = console_for()
         console.print(results_table(summary, console.width))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-__all__ = ["Lost", "console_for", "defect", "fail", "heard"]
+__all__ = ["Lost", "console_for", "defect", "fail", "heard", "print_json"]
 
 
 _CLOSED = (ValueError, AttributeError)  # of a stream that somebody closed or took away
@@ -99,6 +100,11 @@ def console_for(stderr: bool = False) -> Console:
     if not console.is_terminal or console.width > WIDTH:
         console.width = WIDTH
     return console
+
+
+def print_json(value: Any) -> None:
+    """Print plain values as JSON."""
+    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
 
 
 def defect(error: Exception, show_traceback: bool) -> int:

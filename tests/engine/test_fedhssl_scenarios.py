@@ -31,6 +31,8 @@ def test_tables_name_algorithm_and_phase_of_every_figure(
     table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert audit(table, tmp_path) == 0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["complete"]

@@ -346,7 +346,7 @@ TABLES: dict[str, tuple[str | bytes, str]] = {
 COMMANDS: dict[str, tuple[str, str]] = {
     "no such scenario": ("audit {}/nowhere.toml", "nowhere.toml"),
     "a folder as scenario": ("audit {}", "is a folder"),
-    "a table as scenario": ("audit {}/t.csv", "not valid TOML"),
+    "a table as scenario": ("audit {}/t.csv", "is a table, not a scenario"),
     "a scenario of 5000 characters": (f"audit {'x' * 5000}", "is not a file"),
     "check of 5000 characters": (f"check {'x' * 5000}", "is not a file"),
     "out is a file": ("audit {}/case.toml --out {}/t.csv", "is a file"),
