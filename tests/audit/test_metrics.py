@@ -46,7 +46,7 @@ def test_binary_numbers_equal_sklearn() -> None:
         assert s.low < s.value < s.high
         assert s.n == 300
     assert [got[m].chance for m in ("auc", "accuracy", "f1", "tpr_at_1pct_fpr")] == pytest.approx(
-        [0.5, 0.5, 2 / 3, 0.01]
+        [0.5, 0.5, 2 / 3, 2 / (1 + (y == 0).sum())]
     )
 
 
@@ -308,6 +308,30 @@ def test_quota_leaves_more_than_two_classes_to_the_largest_score() -> None:
     kw: dict[str, Any] = {"classes": 3, "prior": [1 / 3] * 3, "metrics": ["accuracy"]}
     guess, truth = Guess("label", ids, s), Truth("label", ids, y)
     assert score(guess, truth, ids, quota=True, **kw) == score(guess, truth, ids, **kw)
+
+
+@pytest.mark.parametrize("metric", ["tpr_at_1pct_fpr", "tpr_at_01pct_fpr"])
+@pytest.mark.parametrize(("positives", "negatives"), [(40, 75), (30, 250), (10, 20)])
+def test_random_orders_hit_as_often_as_chance_says(
+    metric: str, positives: int, negatives: int
+) -> None:
+    """Of 75 negatives none may be a false alarm, and 1 / 76 of the positives lie above them all.
+
+    Chance was said to be the rate of false alarms, so that orders of nothing had an advantage.
+    """
+    rng = np.random.default_rng(1)
+    y = np.arange(positives + negatives) < positives
+    rows = np.arange(len(y))
+    truth, drawn, said = Truth("label", rows, y.astype(int)), [], set()
+    for _ in range(2000):
+        guess = Guess("label", rows, rng.normal(size=len(y)))
+        (one,) = score(guess, truth, rows, classes=2, prior=[0.5, 0.5], metrics=[metric])
+        drawn.append(one.value)
+        said.add(one.chance)
+    (chance,) = said
+    allowed = int((0.01 if metric == "tpr_at_1pct_fpr" else 0.001) * negatives)
+    assert chance == (allowed + 1) / (negatives + 1)
+    assert abs(np.mean(drawn) - chance) < 4 * np.std(drawn) / 2000**0.5
 
 
 @pytest.mark.parametrize("metric", ["tpr_at_1pct_fpr", "tpr_at_01pct_fpr"])

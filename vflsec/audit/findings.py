@@ -191,21 +191,20 @@ def _membership(
     """
     if rows[0]["target"] != "membership":
         return []
-    parts = []
+    parts, guessed = [], ""
     for r in rows:
         there = [(rate, hits.get((m, _where(r)))) for m, rate in _HITS.items()]
-        said = [
-            f"{100 * h['value']:.1f} % at {rate} false alarms"
-            for rate, h in there if h is not None and _known(h["value"])
-        ]  # fmt: skip
+        of = [(rate, h) for rate, h in there if h is not None and _known(h["value"])]
+        said = [f"{100 * h['value']:.1f} % at {rate} false alarms" for rate, h in of]
         if said:
+            guessed = guessed or " and ".join(f"{100 * h['chance']:.1f} %" for _, h in of)
             under = "" if is_undefended(r) else f"under {r['defense']}{_grid([r])}: "
             parts.append(under + " and ".join(said))
     if not parts:
         return []
     return [
         f"{_place(rows[0], many)}, of the rows that were trained on {_who(rows[0])} names "
-        f"{'; '.join(parts)}; guessing names as many as there are false alarms."
+        f"{'; '.join(parts)}; guessing would name {guessed}."
     ]
 
 

@@ -42,7 +42,8 @@ class Score:
         value: the figure, None where it has no meaning (a ranking of rows of one class).
         low, high: two-sided interval over rows within the cell.
         n: rows scored.
-        chance: what knowing nothing but the class shares gives.
+        chance: what knowing nothing but the class shares gives; of hits at few false alarms, the
+            mean over all orders of the rows.
         turned: the figure of the answer turned round, of a metric that does not tell it by itself
             (of an AUC it is 1 less the value); else None.
     """
@@ -89,7 +90,7 @@ class Metric:
     Attributes:
         summary: one line.
         measure: (value, low, high) of a case.
-        chance: from classes and prior (C,).
+        chance: of a case, from its classes, its prior (C,) and how many rows of a class there are.
         larger_is_better: for the attacker, or for the main task.
         binary_only: True if it has no meaning beyond two classes.
         targets: of guesses it has a meaning for: ``label``, ``value`` (a label that is a quantity),
@@ -101,7 +102,7 @@ class Metric:
     name: str
     summary: str
     measure: Callable[[_Case], Figure]
-    chance: Callable[[int, Floats], float]
+    chance: Callable[[_Case], float]
     larger_is_better: bool = True
     binary_only: bool = False
     targets: tuple[str, ...] = ("label",)
@@ -196,10 +197,24 @@ def _tpr(case: _Case, rate: float = 0.01, *, turned: bool = False) -> Figure:
     s, pos = -case.margin if turned else case.margin, case.y == 1
     if pos.all() or not pos.any():
         return None, None, None
-    allowed = int(rate * int((~pos).sum()) + 1e-9)
+    allowed = _allowed(int((~pos).sum()), rate)
     order = case.order[::-1] if turned else case.order
     bar = s[order[np.flatnonzero(~pos[order])[-1 - allowed]]]
     return _proportion(int(((s > bar) & pos).sum()), int(pos.sum()), case.confidence)
+
+
+def _allowed(negatives: int, rate: float) -> int:
+    """How many false alarms there may be."""
+    return int(rate * negatives + 1e-9)
+
+
+def _hits_by_chance(case: _Case, rate: float = 0.01) -> float:
+    """Mean over all orders of the rows, of which a threshold between two negatives has its share.
+
+    With so few negatives that none may be a false alarm it is far above the rate: of 75, 1 / 76.
+    """
+    negatives = int((case.y != 1).sum())
+    return (_allowed(negatives, rate) + 1) / (negatives + 1)
 
 
 def _normal(per_row: Floats, confidence: float) -> Figure:
@@ -295,55 +310,55 @@ def _mae(case: _Case) -> Figure:
 
 
 _LIST = (
-    Metric("accuracy", "share of rows labelled rightly", _accuracy, lambda c, p: float(p.max())),
+    Metric("accuracy", "share of rows labelled rightly", _accuracy, lambda k: float(k.prior.max())),
     Metric(
         "balanced_accuracy", "mean recall over the classes present", _balanced_accuracy,
-        lambda c, p: 1 / c,
+        lambda k: 1 / k.classes,
     ),
     Metric(
         "auc", "area under the ROC curve; macro one-versus-rest beyond two classes", _auc,
-        lambda c, p: 0.5,
+        lambda k: 0.5,
     ),
     Metric(
         "leak_auc", "AUC within a batch, averaged over batches with both classes (Li et al. 2022)",
-        _leak_auc, lambda c, p: 0.5, binary_only=True,
+        _leak_auc, lambda k: 0.5, binary_only=True,
     ),
     Metric(
         "f1", "F1 of class 1; chance calls every row positive", _f1,
-        lambda c, p: float(2 * p[1] / (1 + p[1])), binary_only=True,
+        lambda k: float(2 * k.prior[1] / (1 + k.prior[1])), binary_only=True,
     ),
     Metric(
         "tpr_at_1pct_fpr", "share of positives found at one false alarm in a hundred", _tpr,
-        lambda c, p: 0.01, binary_only=True, turned=partial(_tpr, turned=True),
+        _hits_by_chance, binary_only=True, turned=partial(_tpr, turned=True),
     ),
     Metric(
         "tpr_at_01pct_fpr", "share of positives found at one false alarm in a thousand",
-        partial(_tpr, rate=0.001), lambda c, p: 0.001, binary_only=True,
+        partial(_tpr, rate=0.001), partial(_hits_by_chance, rate=0.001), binary_only=True,
         turned=partial(_tpr, rate=0.001, turned=True),
     ),
     Metric(
         "log_loss", "mean −log probability of the truth (nats), from probabilities or logits",
-        _log_loss, lambda c, p: entropy(p), larger_is_better=False, reach=(0.0, math.inf),
+        _log_loss, lambda k: entropy(k.prior), larger_is_better=False, reach=(0.0, math.inf),
     ),
-    Metric("r2", "1 − squared error / variance, mean over columns", _r2, lambda c, p: 0.0,
+    Metric("r2", "1 − squared error / variance, mean over columns", _r2, lambda k: 0.0,
            targets=("feature", "value"), reach=(-math.inf, 1.0)),
     Metric("r2_column", "the same of the one column that the attack names beforehand, from what it "
-           "was granted, as the one that it is told best", _r2, lambda c, p: 0.0,
+           "was granted, as the one that it is told best", _r2, lambda k: 0.0,
            targets=("feature",), reach=(-math.inf, 1.0)),
     Metric("relative_error", "norm of the error / norm of the truth; guessing 0 has 1",
-           _relative_error, lambda c, p: 1.0, larger_is_better=False, targets=("feature",),
+           _relative_error, lambda k: 1.0, larger_is_better=False, targets=("feature",),
            reach=(0.0, math.inf)),
     Metric("share_error", "distance of the estimated share of rows from the true one; chance says "
-           "one half", _share_error, lambda c, p: abs(0.5 - float(p[1])), larger_is_better=False,
+           "one half", _share_error, lambda k: abs(0.5 - float(k.prior[1])), larger_is_better=False,
            targets=("property",)),
     Metric("concordance", "share of pairs ranked rightly; the AUC of a quantity (Harrell 1982)",
-           _concordance, lambda c, p: 0.5, targets=("value",)),
+           _concordance, lambda k: 0.5, targets=("value",)),
     Metric("macro_auc", "mean over several labels of the AUC of each", _macro_auc,
-           lambda c, p: 0.5, targets=("labels",)),
+           lambda k: 0.5, targets=("labels",)),
     Metric("macro_accuracy", "mean over several labels of the share of rows labelled rightly",
-           _macro_accuracy, lambda c, p: float(np.maximum(p, 1 - p).mean()), targets=("labels",)),
+           _macro_accuracy, lambda k: float(np.maximum(k.prior, 1 - k.prior).mean()), targets=("labels",)),
     Metric("mae", "mean absolute error, in standard deviations of the training labels", _mae,
-           lambda c, p: 0.8, larger_is_better=False, targets=("value",), reach=(0.0, math.inf)),
+           lambda k: 0.8, larger_is_better=False, targets=("value",), reach=(0.0, math.inf)),
 )  # fmt: skip
 
 METRICS: dict[str, Metric] = {m.name: m for m in _LIST}
@@ -461,7 +476,7 @@ def _one(name: str, case: _Case, target: str) -> Score:
     if metric.binary_only and case.classes != 2:
         raise check.fail("score: metrics", f"meant for {case.classes} classes", name)
     value, low, high = metric.measure(case)
-    chance = metric.chance(case.classes, case.prior)
+    chance = metric.chance(case)
     turned = None if metric.turned is None else metric.turned(case)[0]
     return Score(name, value, low, high, len(case.joined.rows), chance, turned)
 
