@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from vflsec.audit.join import shuffled_order
-
 
 def join(guess: Any, truth: Any, rows: Any) -> dict[str, Any]:
     """Every field of a `Joined`, by sorting, searching and adding up."""
@@ -59,9 +57,13 @@ def components(s: np.ndarray, y: np.ndarray) -> np.ndarray:
     return out
 
 
-def top(scores: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
-    """Places of the `count` largest, ties by the hash of the id."""
-    return np.lexsort((shuffled_order(rows), -scores))[:count]
+def called(scores: np.ndarray, of: np.ndarray, count: int) -> float:
+    """How many of some rows are among the `count` largest, over every way to break ties."""
+    total = 0.0
+    for s in scores[of]:
+        above, level = int((scores > s).sum()), int((scores == s).sum())
+        total += min(max(count - above, 0), level) / level
+    return total
 
 
 def by_row(rows: list[np.ndarray], values: list[np.ndarray]) -> tuple[np.ndarray, int]:

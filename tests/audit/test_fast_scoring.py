@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from by_the_book import bar, by_row, components, join, top
+from by_the_book import bar, by_row, called, components, join
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -69,15 +69,19 @@ def test_ranks_quotas_and_sums(seed: int) -> None:
     rows = np.sort(rng.choice(1000, n, replace=False))
     same(tails.midranks(np.sort(s)), stats.rankdata(np.sort(s)))
     same(intervals._components(s, y), components(s, y))
-    for count in (0, 1, n // 2, n - 1, n, n + 3):
-        assert set(fast._largest(s, rows, count)) == set(top(s, rows, count))
+    truth = Truth("label", rows, y.astype(int))
+    joined = fast.join(Guess("label", rows, s), truth, rows)
+    for count in (0, 1, n // 2, n - 1, n):
+        decided = fast.decide(joined, np.array([1 - count / n, count / n]))
+        for of in (y, ~y):
+            assert decided.called(1, of) == pytest.approx(called(s, of, count))
+            assert decided.called(0, of) == pytest.approx(of.sum() - called(s, of, count))
     values = [rng.normal(size=n) for _ in range(3)]
     for r in ([rows], [rows, rows, rows], [rows, rng.permutation(rows), rows[::-1].copy()]):
         summed, repeats = intervals._by_row(r, values[: len(r)])
         plain, again = by_row(r, values[: len(r)])
         same(summed, plain)
         assert repeats == again
-    truth = Truth("label", rows, y.astype(int))
     (tpr,) = score(Guess("label", rows, s), truth, rows, classes=2, prior=[0.5, 0.5],
                    metrics=["tpr_at_1pct_fpr"])  # fmt: skip
     assert tpr.value == (s[y] > bar(s, y)).mean()

@@ -191,11 +191,7 @@ def _filled(scores: Floats, silent: NDArray[np.bool_]) -> Floats:
 
 
 def shuffled_order(rows: Ints) -> Ints:
-    """A fixed pseudo-random order of row ids, (n,) uint64, the same for every attack.
-
-    Breaking ties by the id itself would leak where a table is sorted by label; its hash
-    (splitmix64) cannot.
-    """
+    """A fixed pseudo-random order of row ids, (n,) uint64: their hashes (splitmix64)."""
     with np.errstate(over="ignore"):
         z = rows.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -203,39 +199,64 @@ def shuffled_order(rows: Ints) -> Ints:
         return z ^ (z >> np.uint64(31))
 
 
-def _largest(scores: Floats, rows: Ints, count: int) -> Ints:
-    """Places of the `count` largest scores; of equal ones those whose hash of the id is least."""
-    n = len(scores)
-    if count <= 0 or count >= n:
-        return np.arange(n if count > 0 else 0)
-    bar = np.partition(scores, n - count)[n - count]
-    above, level = np.flatnonzero(scores > bar), np.flatnonzero(scores == bar)
-    tied = np.argsort(shuffled_order(rows[level]))
-    return np.concatenate((above, level[tied[: count - len(above)]]))
+@dataclass(frozen=True)
+class Decided:
+    """Hard decisions.
+
+    Attributes:
+        labels: (n,) int64, -1 where the attack abstained, :data:`TIED` where scores do not say
+            which of equal rows are called 1 and which 0.
+        share: of the tied rows, of which as many are called 1.
+    """
+
+    labels: Ints
+    share: float = 0.0
+
+    def called(self, label: int, of: NDArray[np.bool_]) -> float:
+        """How many of some rows (n,) get a label, the mean over all ways to call tied ones."""
+        return self.right(np.where(of, label, _NONE))
+
+    def right(self, y: Ints) -> float:
+        """How many rows get their label of `y` (n,), in the same sense."""
+        found = int((self.labels == y).sum())
+        if not self.share:
+            return found
+        ones, zeros = (int((y[self.labels == TIED] == c).sum()) for c in (1, 0))
+        return found + ones * self.share + zeros * (1 - self.share)
 
 
-def decide(joined: Joined, prior: Floats, quota: bool = False) -> Ints:
-    """Hard decisions (n,), -1 where the attack abstained.
+TIED, _NONE = -2, -3
+
+
+def decide(joined: Joined, prior: Floats, quota: bool = False) -> Decided:
+    """Hard decisions of (n,) or (n, C) scores.
 
     Scalar scores: the top ceil(prior[1]·n) of the n answered rows are class 1, a rule the attacker
-    can follow; ties by a fixed hash of the row id. Scores by class: the largest, ties to the class
-    with the larger prior. With `quota`, scores of two classes are decided like scalar ones, by
-    their difference, so that attack and control stand under one rule; scores that rank nothing
-    then go to the class with the larger prior.
+    can follow. Where equal scores stand on both sides of that, any of them may be class 1: an order
+    of theirs that is the same in every seed would make a gain of nothing look sure. Scores by
+    class: the largest, ties to the class with the larger prior. With `quota`, scores of two classes
+    are decided like scalar ones, by their difference, so that attack and control stand under one
+    rule; scores that rank nothing then go to the class with the larger prior.
     """
     out = np.full(len(joined.rows), -1, np.int64)
     spoke = np.flatnonzero(joined.answered)
     scores = joined.scores[spoke]
-    if quota and scores.ndim == 2 and scores.shape[1] == 2 and len(spoke):
+    if quota and scores.ndim == 2 and scores.shape[1] == 2:
         scores = scores[:, 1] - scores[:, 0]
-        if scores.min() == scores.max():
-            out[spoke] = int(prior[1] > prior[0])
-            return out
-    if scores.ndim == 1:
-        count = math.ceil(prior[1] * len(spoke) - 1e-9)
-        out[spoke] = 0
-        out[spoke[_largest(scores, joined.rows[spoke], count)]] = 1
-    else:
+    if scores.ndim == 2:
         favour = np.argsort(-prior, kind="stable")
         out[spoke] = favour[np.argmax(scores[:, favour], axis=1)]
-    return out
+        return Decided(out)
+    if quota and len(spoke) and scores.min() == scores.max():
+        out[spoke] = int(prior[1] > prior[0])
+        return Decided(out)
+    n = len(scores)
+    count = math.ceil(prior[1] * n - 1e-9)
+    if not 0 < count < n:
+        out[spoke] = int(count > 0)
+        return Decided(out)
+    bar = np.partition(scores, n - count)[n - count]
+    above, level = scores > bar, scores == bar
+    left, many = count - int(above.sum()), int(level.sum())
+    out[spoke] = np.where(above | (level & (left == many)), 1, np.where(level, TIED, 0))
+    return Decided(out, left / many)

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vflsec import check
 from vflsec.audit import intervals
-from vflsec.audit.join import Floats, Ints, Joined, decide, join, shuffled_order
+from vflsec.audit.join import Decided, Floats, Ints, Joined, decide, join, shuffled_order
 from vflsec.audit.tails import entropy, normal_quantile
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Score:
 @dataclass(frozen=True)
 class _Case:
     joined: Joined
-    decided: Ints
+    decided: Decided
     classes: int
     prior: Floats
     confidence: float
@@ -114,14 +114,15 @@ def _margin(scores: Floats) -> Floats:
     return scores if scores.ndim == 1 else scores[:, 1] - scores[:, 0]
 
 
-def _proportion(k: int, n: int, confidence: float) -> Figure:
+def _proportion(k: float, n: int, confidence: float) -> Figure:
+    """k / n, with the exact interval of the nearest whole number."""
     if n == 0:
         return None, None, None
-    return (k / n, *intervals.clopper_pearson(k, n, confidence))
+    return (k / n, *intervals.clopper_pearson(round(k), n, confidence))
 
 
 def _accuracy(case: _Case) -> Figure:
-    return _proportion(int((case.decided == case.y).sum()), len(case.y), case.confidence)
+    return _proportion(case.decided.right(case.y), len(case.y), case.confidence)
 
 
 def _balanced_accuracy(case: _Case) -> Figure:
@@ -129,7 +130,7 @@ def _balanced_accuracy(case: _Case) -> Figure:
     recalls = []
     for c in np.flatnonzero(np.bincount(case.y)):
         of = case.y == c
-        right = int(((case.decided == c) & of).sum())
+        right = case.decided.called(c, of)
         recalls.append(_proportion(right, int(of.sum()), case.confidence))
     p, low, high = np.array(recalls, float).T
     mean, m = float(p.mean()), len(p)
@@ -181,11 +182,12 @@ def _leak_auc(case: _Case) -> Figure:
 
 def _f1(case: _Case) -> Figure:
     """F1 = 2J/(1+J) with J = TP/(TP+FP+FN); J is binomial given its denominator, hence exact."""
-    hit = int(((case.decided == 1) & (case.y == 1)).sum())
-    union = int(((case.decided == 1) | (case.y == 1)).sum())
-    j = _proportion(hit, union, case.confidence)
-    v, low, high = (None if x is None else 2 * x / (1 + x) for x in j)
-    return v, low, high
+    positive = case.y == 1
+    hit, wrong = case.decided.called(1, positive), case.decided.called(1, ~positive)
+    both = int(positive.sum()) + round(hit + wrong)
+    j = _proportion(round(hit), both - round(hit), case.confidence)
+    low, high = (None if x is None else 2 * x / (1 + x) for x in j[1:])
+    return 2 * hit / both if both else None, low, high
 
 
 def _tpr(case: _Case, rate: float = 0.01, *, turned: bool = False) -> Figure:
@@ -356,7 +358,8 @@ _LIST = (
     Metric("macro_auc", "mean over several labels of the AUC of each", _macro_auc,
            lambda k: 0.5, targets=("labels",)),
     Metric("macro_accuracy", "mean over several labels of the share of rows labelled rightly",
-           _macro_accuracy, lambda k: float(np.maximum(k.prior, 1 - k.prior).mean()), targets=("labels",)),
+           _macro_accuracy, lambda k: float(np.maximum(k.prior, 1 - k.prior).mean()),
+           targets=("labels",)),
     Metric("mae", "mean absolute error, in standard deviations of the training labels", _mae,
            lambda k: 0.8, larger_is_better=False, targets=("value",), reach=(0.0, math.inf)),
 )  # fmt: skip
@@ -460,7 +463,7 @@ def score(
     joined = join(guess, truth, rows)
     shares = np.asarray(prior, float)
     label = guess.target == "label"
-    decided = np.empty(0, np.int64)
+    decided = Decided(np.empty(0, np.int64))
     if label:
         _check_labels(joined, shares, classes)
         decided = decide(joined, shares, quota)
