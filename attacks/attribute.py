@@ -4,7 +4,7 @@ On auxiliary rows whose attribute a_i is known (a category, or whether a number 
 mean; on request whether it is far from the median or in a tenth, as the auxiliary rows tell what
 that is, or one category against the others), logistic regression is fitted to
     embedding:  standardised z_i = f(x_i) as received
-    both:       z_i beside the attacker's own columns
+    both:       z_i beside the attacker's own columns, and the label party's own labels
     entry:      the one entry of z_i that tells the classes apart best
     value:      of a question, what it makes of the column by ridge regression on either
 of z_i the last, the mean over epochs, the first, what is not shared with other rows, the change,
@@ -13,7 +13,7 @@ rows; the variant is chosen by cross-validation on the auxiliary rows.
 
 Attacker: the party that receives embeddings (the active party), honest but curious. Needs
 ``aux_rows`` auxiliary rows; black box otherwise. Its controls are the same as those of a label
-attack, on its own columns, with the attribute in the label's place.
+attack, on its own columns and beside its own labels, with the attribute in the label's place.
 Known failure cases: an attribute that the task does not need may not be in the embedding; an
 attribute that own columns predict anyway is no leak of the federation. One column of one party is
 looked at: `column`, and `victim` of the scenario where there are several. A tenth of 60 auxiliary
@@ -28,9 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec import check, registry
@@ -38,6 +36,7 @@ from vflsec.attack import Attack, asked_of
 from vflsec.attacks.embedding_inversion import TIMES, embeddings
 from vflsec.cell import QUESTIONS
 from vflsec.guess import Guess
+from vflsec.nn.columns import standardised
 from vflsec.nn.completion import Fit, logistic_by_one, logistic_cv
 from vflsec.nn.regression import ridge
 from vflsec.questions import figure
@@ -74,7 +73,7 @@ class Attribute(Attack):
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         seen, rows, told = embedded(view, self)
         known, classes = seen.require_known(), seen.facts.classes
-        own, fits = view.design(rows), []
+        own, fits = seen.own(rows), []
         for when, z in told.items():
             for variant, x in (("embedding", z), ("both", torch.cat([z, own], dim=1))):
                 mine, asked = standardised(x, len(known))
@@ -116,10 +115,3 @@ def embedded(view: View, attack: Attack) -> tuple[View, Tensor, dict[str, Tensor
         "" if form == TIMES[0] else f", {form}": table.of_rows(rows).flatten(1)
         for form, table in tables.items()
     }  # fmt: skip
-
-
-def standardised(x: Tensor, q: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The first `q` rows of x (m, d) and the others, columns standardised over all."""
-    sd, mean = torch.std_mean(x, dim=0, correction=0)
-    scaled = ((x - mean) / sd.clamp_min(1e-6)).double().cpu().numpy()
-    return scaled[:q], scaled[q:]

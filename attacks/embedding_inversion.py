@@ -6,19 +6,21 @@ knows (common customers, a leaked file), it fits decoders, and applies them to a
     entry:    a line through the one entry of z that goes with a column most
     network:  a multilayer perceptron from [z, own columns], squared error, Adam
     own:      ridge regression and such a network from own columns alone
-of z the last, the first, and the mean over epochs: noise that is drawn anew in every epoch averages
-out, and a penalty on embeddings has not acted yet when the first are sent. Where embeddings of a
-batch, or those at one place in it, share most of what they are (noise drawn once for all of them),
-also the mean of what they do not share. The last less the first are free of noise that is drawn
-once for a row. Where a factor was drawn for each row, lengths and signs say nothing: so also z /
-|z|, and the products of two entries of it. The network is fitted to the one of which ``linear``
-tells most. The fit with the largest cross-validated R^2 on the auxiliary rows answers, but for
-columns that another one tells better by three standard errors.
+The label party's own labels count among its own columns. Of z the last, the first, and the mean
+over epochs are read: noise that is drawn anew in every epoch averages out, and a penalty on
+embeddings has not acted yet when the first are sent. Where embeddings of a batch, or those at one
+place in it, share most of what they are (noise drawn once for all of them), also the mean of what
+they do not share. The last less the first are free of noise that is drawn once for a row. Where a
+factor was drawn for each row, lengths and signs say nothing: so also z / |z|, and the products of
+two entries of it. The network is fitted to the one of which ``linear`` tells most. The fit with the
+largest cross-validated R^2 on the auxiliary rows answers, but for columns that another one tells
+better by three standard errors.
 One-hot columns count as numbers. Beside the mean R^2 over columns stands that of the one column
 (``r2_column``) on which embeddings add most to own columns by cross-validation on auxiliary rows.
 
 Attacker: the party that receives embeddings (the active party), honest but curious. Needs
-``aux_rows`` auxiliary rows; black box otherwise. Its controls are the same regressions without z.
+``aux_rows`` auxiliary rows; black box otherwise. Its controls are the same regressions without z,
+with own labels and without.
 Known failure cases: an embedding narrower than the columns cannot hold them all, so look at R^2 by
 what it adds to the control; fewer auxiliary rows than embedding columns; epochs between the first
 and the last are seen in their mean alone; in a mean R^2 over many columns one is lost.
@@ -114,7 +116,7 @@ class EmbeddingInversion(Attack):
         for view, mine in zip(views, fits, strict=True):
             target = view.targets["train"]
             aux, columns = view.require_aux()
-            own, rest = view.design(aux), view.design(target)
+            own, rest = view.own(aux), view.own(target)
             if own.shape[1]:
                 mine += ridges("own", own, columns, rest)
             tried = []

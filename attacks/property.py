@@ -1,17 +1,18 @@
 """Property: the share of rows at another party that have an attribute, told by its embeddings.
 
 On q auxiliary rows whose attribute a_i is known, logistic regression is fitted to standardised
-embeddings z_i = f(x_i): the last, their mean over epochs, or the first, as cross-validation says.
-With its shares p_i for all n other rows, and shares h_i for the auxiliary
-rows from folds that left them out,
+embeddings z_i = f(x_i), alone or beside own columns and own labels: the last, their mean over
+epochs, or the first, as cross-validation says. With its shares p_i for all n other rows, and shares
+h_i for the auxiliary rows from folds that left them out,
     estimate = lambda mean(p) + mean(a - lambda h),
     lambda = cov(a, h) / (var(h) (1 + q / n)), cut to [0, 1].
 The second mean takes out what the regression gets wrong on average; lambda near 0 leaves the share
-among the auxiliary rows, which is what the embeddings are compared with. The figure is the error of
-the share, |estimate - its value|; smaller is a leak.
+among the auxiliary rows. The figure is the error of the share, |estimate - its value|; smaller is a
+leak.
 
 Attacker: the party that receives embeddings (the active party), honest but curious. Needs
-``aux_rows``, drawn like the rows it asks about. Its control is the share among them alone.
+``aux_rows``, drawn like the rows it asks about. Its controls are the share among them
+alone, and the same estimate from own columns, with own labels and without.
 Known failure cases: with many auxiliary rows there is nothing left to learn; an attribute that
 the embedding does not hold; auxiliary rows from another population (the estimate follows them).
 
@@ -27,13 +28,12 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from vflsec import check, registry
 from vflsec.attack import Attack
-from vflsec.attacks.attribute import Attribute, embedded, standardised
+from vflsec.attacks.attribute import Attribute, embedded
 from vflsec.guess import Guess
-from vflsec.nn.completion import logistic_cv
+from vflsec.nn.shares import estimated
 from vflsec.view import View
 
 ALIASES = ("property_inference",)
@@ -64,32 +64,9 @@ class Property(Attack):
         seen, rows, told = embedded(view, self)
         known = seen.require_known()
         target = rows[len(known) :]
-        a = (known.labels == self.value).double().cpu().numpy()
-        estimate, weight = float(a.mean()), 0.0
-        if 0 < a.sum() < len(a):
-            fits = []
-            for z in told.values():
-                mine, asked = standardised(z, len(known))
-                fits.append(logistic_cv(mine, known, asked, seen.facts.classes, "embedding"))
-            fit = max(fits, key=lambda f: f.cv)
-            if fit.held is not None:
-                held, p = np.exp(fit.held[:, self.value]), np.exp(fit.scores[:, self.value])
-                estimate, weight = share(a, held, p)
-        notes = {"lambda": round(weight, 4), "victim": view.victims[0]}
-        return Guess(self.target, target, np.full(len(target), estimate), notes=notes)
-
-
-def share(
-    a: NDArray[np.float64], held: NDArray[np.float64], p: NDArray[np.float64]
-) -> tuple[float, float]:
-    """The estimated share, and lambda.
-
-    Args:
-        a, held: attribute (0 or 1) and held-out shares of the auxiliary rows, (q,).
-        p: shares of the other rows, (n,).
-    """
-    spread = float(held.var()) * (1 + len(a) / len(p))
-    weight = float(((a - a.mean()) * (held - held.mean())).mean()) / spread if spread > 0 else 0.0
-    weight = min(max(weight, 0.0), 1.0)
-    found = weight * float(p.mean()) + float((a - weight * held).mean())
-    return min(max(found, 0.0), 1.0), weight
+        inputs = list(told.values())
+        if all(p in view.columns for p in view.adversary):
+            inputs += [torch.cat([z, seen.own(rows).to(z)], dim=1) for z in told.values()]
+        found = estimated(known, inputs, seen.facts.classes, self.value)
+        notes = {"lambda": round(found.weight, 4), "victim": view.victims[0]}
+        return Guess(self.target, target, np.full(len(target), found.share), notes=notes)

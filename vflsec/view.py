@@ -219,8 +219,9 @@ class View:
         encoders: own rows -> own embedding by party, where that is more than ``bottom``.
         updates: own recorded optimisation steps by party, in order (need ``parameter_gradient``).
         references: systems that the adversary trained to compare with, or None.
-        labels: own labels (N,) int64 by sample id, -1 where there is none, of the label party, for
-            an attack that needs them; else None.
+        labels: own labels by sample id, of the label party where it guesses something else: (N,)
+            int64 classes, -1 where there is none, or numbers (N,) or (N, k), NaN where there is
+            none; else None.
     """
 
     adversary: tuple[str, ...]
@@ -322,12 +323,12 @@ class View:
         return rows, torch.cat(parts, dim=1)
 
     def require_labels(self) -> Tensor:
-        """Own labels, (N,).
+        """Own labels, (N,) int64 classes.
 
         Raises:
             ThreatModelError: it has none.
         """
-        if self.labels is None:
+        if self.labels is None or self.labels.is_floating_point():
             raise ThreatModelError(
                 "this attack needs labels of its own, which only the label party of a "
                 "classification has, and no trace."
@@ -381,6 +382,14 @@ class View:
         parts = [self.schema[p].design(self.columns[p][rows]) for p in self.adversary]
         return torch.cat(parts, dim=1)
 
+    def own(self, rows: Tensor) -> Tensor:
+        """All that the adversary has of `rows` by itself as numbers (n, p): columns, own labels."""
+        columns = self.design(rows)
+        if self.labels is None:
+            return columns
+        told = _as_numbers(self.labels, self.facts.classes)[rows.to(self.labels.device)]
+        return torch.cat([columns, told.to(columns)], dim=1)
+
     def until(self, epoch: int) -> View:
         """The same view as it was after `epoch`, as far as messages were recorded in form ``all``.
 
@@ -411,11 +420,23 @@ class View:
         if ask:
             values = self.schema[victim].column(x, column).double()
             facts = replace(facts, extra={**facts.extra, "question": ask})
-        return replace(self, known=Known(rows, codes, values), prior=shares, facts=facts)
+        told = self.labels
+        return replace(
+            self, known=Known(rows, codes, values), prior=shares, facts=facts,
+            labels=None if told is None else _as_numbers(told, self.facts.classes),
+        )  # fmt: skip
 
     def with_known(self, known: Known | None) -> View:
         """The same view with another grant of labelled rows."""
         return replace(self, known=known)
+
+
+def _as_numbers(labels: Tensor, classes: int) -> Tensor:
+    """Own labels (N,) or (N, k) as numbers (N, k): classes one-hot, zeros where there is none."""
+    if labels.is_floating_point():
+        return labels.reshape(len(labels), -1).nan_to_num(0.0)
+    hot = torch.nn.functional.one_hot(labels.clamp_min(0), classes)
+    return torch.where(labels.unsqueeze(1) < 0, 0, hot).double()
 
 
 def as_large(table: Table, like: Table) -> Table:

@@ -98,7 +98,9 @@ def test_in_a_cohort_it_beats_its_control_and_names_the_victim() -> None:
     assert measure.n == 240 - 20 - 60
     assert measure.value is not None
     assert measure.value > 0.45
-    assert set(measure.controls) == {"mean", "linear", "network", "chosen"}
+    assert set(measure.controls) == {
+        "mean", "linear", "network", "labelled", "labelled, network", "chosen"
+    }  # fmt: skip
     assert max(c["value"] for c in measure.controls.values()) < 0.1  # type: ignore[type-var]
     assert measure.notes["victim"] == "passive1"
     assert measure.adversary == "active"

@@ -130,7 +130,7 @@ def _balanced_accuracy(case: _Case) -> Figure:
     recalls = []
     for c in np.flatnonzero(np.bincount(case.y)):
         of = case.y == c
-        right = case.decided.called(c, of)
+        right = case.decided.called(int(c), of)
         recalls.append(_proportion(right, int(of.sum()), case.confidence))
     p, low, high = np.array(recalls, float).T
     mean, m = float(p.mean()), len(p)

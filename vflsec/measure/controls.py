@@ -13,7 +13,7 @@ no message at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -30,11 +30,18 @@ from vflsec.nn.completion import Fit
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.networks import fit_networks
 from vflsec.nn.regression import Regression, best_of, fit_regressors, ridges
+from vflsec.nn.shares import estimated
 from vflsec.questions import figure
 from vflsec.view import Known, View, as_needs
 
 __all__ = ["Control", "controls", "controls_for", "feature_controls", "randomised",
-           "reassigned", "untrained"]  # fmt: skip
+           "reassigned", "shares", "untrained"]  # fmt: skip
+
+Way = Callable[[torch.Tensor], torch.Tensor]
+"""Numbers (m, p) of rows (m,)."""
+
+LABELLED = "labelled, "
+"""Before the names of learners that start from own columns and own labels."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +51,10 @@ class Control:
     Attributes:
         name: ``majority``, ``logistic`` (C = 1, others in brackets), ``principal``, ``trees``,
             ``boosting``, ``scratch``, ``untrained``, ``reassigned``, ``randomised`` or ``alone``;
-            ``mean``, ``linear``, ``network``, the last two with own labels beside (``labelled``,
-            ``labelled, network``) or ``chosen`` among these for features; ``mean``, ``linear``,
-            ``network``, ``trees`` or ``principal`` for a quantity, and these after ``value, `` for
-            a question about it; ``sample`` for a share.
+            ``mean``, ``linear``, ``network`` or ``chosen`` among these for features; ``mean``,
+            ``linear``, ``network``, ``trees`` or ``principal`` for a quantity, and these after
+            ``value, `` for a question about it; ``sample`` or ``logistic`` for a share. After
+            ``labelled, `` the same beside own labels (``labelled`` alone is linear).
         guess: log class shares (n, C) of all target rows, or features (n, d).
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
             which one control is named beforehand, without the truth of the target rows; NaN where
@@ -77,7 +84,7 @@ def controls_for(
         sides = [replace(v, facts=replace(v.facts, classes=2)) for v in views]
         return [[majority(v)] for v in sides]
     if attack.target == "property":
-        return [[sample(v, attack)] for v in views]
+        return [shares(v, attack) for v in views]
     if attack.target == "feature":
         return feature_controls(views, rngs)
     if views and attack.target == "label" and views[0].facts.classes == 1:
@@ -126,21 +133,34 @@ def controls(
     out = [[majority(v)] for v in views]
     if not views or views[0].known is None or len(views[0].known) < 2:
         return out
-    if any(p not in v.columns for v in views for p in v.adversary) or not views[0].holders:
+    ways = [_ways(v) for v in views]
+    if not ways[0]:
         return out
     for view, mine, fit in zip(views, out, _scratch(views, rngs), strict=False):
         mine.append(_control(view, fit))
-    for view, mine, rng in zip(views, out, rngs, strict=True):
-        mine += [_control(view, fit) for fit in learners(view, rng)]
+    for view, mine, of, rng in zip(views, out, ways, rngs, strict=True):
+        for way, inputs in of.items():
+            mine += [_control(view, fit, way) for fit in learners(view, rng, inputs)]
     if alone:
         for mine, control in zip(out, _alone(views, rngs, alone), strict=True):
             mine.append(control)
     return out
 
 
-def _control(view: View, fit: Fit) -> Control:
+def _control(view: View, fit: Fit, way: str = "") -> Control:
     rows = view.target_rows.cpu().numpy()
-    return Control(fit.variant, Guess("label", rows, fit.scores), fit.cv)
+    return Control(way + fit.variant, Guess("label", rows, fit.scores), fit.cv)
+
+
+def _ways(view: View) -> dict[str, Way]:
+    """What of rows a learner may start from, as numbers: own columns, and with own labels beside.
+
+    By what stands before the learner's name. None where own columns were not recorded.
+    """
+    if any(p not in view.columns for p in view.adversary):
+        return {}
+    out: dict[str, Way] = {"": view.design} if view.holders else {}
+    return out if view.labels is None else out | {LABELLED: view.own}
 
 
 def majority(view: View) -> Control:
@@ -153,12 +173,22 @@ def majority(view: View) -> Control:
     return Control("majority", Guess("label", rows, scores.copy()), cv)
 
 
-def sample(view: View, attack: Attack) -> Control:
-    """The share of an attribute among the auxiliary rows, for a property attack."""
-    rows = view.target_rows.cpu().numpy()
-    seen = view.for_attribute(*asked_of(attack)).require_known().labels
-    share = float((seen == int(getattr(attack, "value", 1))).double().mean())
-    return Control("sample", Guess("property", rows, np.full(len(rows), share)), 0.0)
+def shares(view: View, attack: Attack) -> list[Control]:
+    """The share of an attribute by the auxiliary rows alone, and by what they say of own columns.
+
+    The one of the least standard error is named beforehand.
+    """
+    seen, rows = view.for_attribute(*asked_of(attack)), view.targets["train"]
+    known, value = seen.require_known(), int(getattr(attack, "value", 1))
+    every = torch.cat([known.rows, rows])
+    told: dict[str, list[torch.Tensor]] = {"sample": []}
+    told |= {f"{way}logistic": [of(every)] for way, of in _ways(seen).items()}
+    out = []
+    for name, inputs in told.items():
+        found = estimated(known, inputs, seen.facts.classes, value)
+        guess = Guess("property", rows.cpu().numpy(), np.full(len(rows), found.share))
+        out.append(Control(name, guess, found.error))
+    return out
 
 
 def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Fit]:
@@ -281,17 +311,18 @@ def of_values(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[li
     """
     if not views or views[0].known is None or len(views[0].known) < 2:
         return [[] for _ in views]
-    if any(p not in v.columns for v in views for p in v.adversary) or not views[0].holders:
-        return [[] for _ in views]
     knowns = [v.require_known() for v in views]
     asked = [
         v if k.values is None else replace(v, known=Known(k.rows, k.values))
         for v, k in zip(views, knowns, strict=True)
     ]
-    return [
-        [Control(f.variant, Guess("label", v.target_rows, f.values.squeeze(1)), f.cv) for f in mine]
-        for v, mine in zip(views, value_learners(asked, rngs), strict=True)
-    ]
+    ways, out = [_ways(v) for v in views], [list[Control]() for _ in views]
+    for way in ways[0]:
+        told = value_learners(asked, rngs, [of[way] for of in ways])
+        for v, mine, fits in zip(views, out, told, strict=True):
+            guesses = [Guess("label", v.target_rows, f.values.squeeze(1)) for f in fits]
+            mine += [Control(way + f.variant, g, f.cv) for f, g in zip(fits, guesses, strict=True)]
+    return out
 
 
 def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[list[Control]]:
@@ -310,13 +341,13 @@ def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> 
     for v, of in zip(views, values, strict=True):
         means = of.mean(0).expand(len(v.target_rows), -1)
         out.append([Control("mean", Guess("feature", v.target_rows, means), 0.0)])
-    own = [_own_inputs(v) for v in views]
+    ways = [_ways(v) for v in views]
     every: list[list[Regression]] = [[] for _ in views]
-    for name in own[0]:
-        known = [mine[name][at] for mine, at in zip(own, rows, strict=True)]
-        asked = [mine[name][v.target_rows] for mine, v in zip(own, views, strict=True)]
-        net = "network" if name == "linear" else f"{name}, network"
-        for k, network in enumerate(fit_regressors(net, known, values, asked, rngs)):
+    for way in ways[0]:
+        known = [of[way](at) for of, at in zip(ways, rows, strict=True)]
+        asked = [of[way](v.target_rows) for of, v in zip(ways, views, strict=True)]
+        name = "labelled" if way else "linear"
+        for k, network in enumerate(fit_regressors(f"{way}network", known, values, asked, rngs)):
             every[k] += [*ridges(name, known[k], values[k], asked[k]), network]
     for v, of, fits, found in zip(views, values, every, out, strict=True):
         best = {f.variant: f for f in sorted(fits, key=lambda f: f.cv)}
@@ -335,17 +366,3 @@ def _zeros(view: View) -> Control:
     )
     rows = view.target_rows
     return Control("mean", Guess("feature", rows, torch.zeros(len(rows), width)), 0.0)
-
-
-def _own_inputs(view: View) -> dict[str, torch.Tensor]:
-    """What regression on one's own starts from, (N, p): columns, if any, and beside own labels."""
-    out: dict[str, torch.Tensor] = {}
-    if view.holders:
-        n = len(next(iter(view.columns.values())))
-        out["linear"] = view.design(torch.arange(n, device=view.target_rows.device))
-    if view.labels is not None:
-        hot = torch.nn.functional.one_hot(view.labels.clamp_min(0), view.facts.classes)
-        hot = torch.where(view.labels.unsqueeze(1) < 0, 0, hot).to(view.target_rows.device)
-        own = out.get("linear")
-        out["labelled"] = hot.float() if own is None else torch.cat([own, hot.to(own)], dim=1)
-    return out

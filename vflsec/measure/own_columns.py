@@ -10,7 +10,7 @@ among them, for a leak has to beat each.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -41,7 +41,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def learners(view: View, rng: torch.Generator) -> Iterator[Fit]:
+def learners(
+    view: View, rng: torch.Generator, inputs: Callable[[Tensor], Tensor] | None = None
+) -> Iterator[Fit]:
     """Each learner's cross-validated score and log class shares (n, C) of the target rows.
 
     Boosting is not cross-validated (its score is NaN).
@@ -49,9 +51,10 @@ def learners(view: View, rng: torch.Generator) -> Iterator[Fit]:
     Args:
         view: with two known rows or more.
         rng: for the trees.
+        inputs: numbers (m, p) of rows (m,), standardised here; own columns if None.
     """
     known, rows, classes = view.require_known(), view.target_rows, view.facts.classes
-    own = view.design(torch.cat([known.rows, rows])).double().cpu().numpy()
+    own = (inputs or view.design)(torch.cat([known.rows, rows])).double().cpu().numpy()
     own = (own - own.mean(0)) / np.maximum(own.std(0), 1e-9)
     q, y = len(known), known.labels.cpu().numpy()
     fold = folds_of(known.labels).cpu().numpy()

@@ -7,7 +7,7 @@ see the known rows and own columns alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -23,16 +23,19 @@ TREES = 50
 
 
 def value_learners(
-    views: Sequence[View], rngs: Sequence[torch.Generator]
+    views: Sequence[View],
+    rngs: Sequence[torch.Generator],
+    inputs: Sequence[Callable[[Tensor], Tensor]],
 ) -> list[list[Regression]]:
     """Each learner's answer (n, 1) for the target rows of each view, and its R^2 on held-out rows.
 
     Args:
         views: with two known rows or more, of equal number.
         rngs: for the networks and the trees.
+        inputs: of each view, numbers (m, p) of rows (m,), such as own columns.
     """
-    known = [v.design(v.require_known().rows).double() for v in views]
-    asked = [v.design(v.target_rows).double() for v in views]
+    known = [of(v.require_known().rows).double() for v, of in zip(views, inputs, strict=True)]
+    asked = [of(v.target_rows).double() for v, of in zip(views, inputs, strict=True)]
     values = [v.require_known().labels.double().unsqueeze(1) for v in views]
     networks = fit_regressors("network", known, values, asked, rngs)
     out = []

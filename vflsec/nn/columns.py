@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["spread"]
+__all__ = ["spread", "standardised"]
 
 
 def spread(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -17,3 +20,10 @@ def spread(x: Tensor) -> tuple[Tensor, Tensor]:
     shifted = x - first
     mean = shifted.mean(0)
     return (shifted - mean).square_().mean(0).sqrt_(), first.sum(0) + mean
+
+
+def standardised(x: Tensor, q: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The first `q` rows of x (m, d) and the others, columns standardised over all."""
+    sd, mean = torch.std_mean(x, dim=0, correction=0)
+    scaled = ((x - mean) / sd.clamp_min(1e-6)).double().cpu().numpy()
+    return scaled[:q], scaled[q:]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.algorithm import Algorithm
-from vflsec.cell import AttackSpec
+from vflsec.cell import OF_THE_LABELS, AttackSpec
 from vflsec.cell import victims as whose
 from vflsec.federation import Federation
 from vflsec.questions import turns, unclear
@@ -148,16 +148,17 @@ def _of_label(table: Table, k: int) -> Table:
 
 
 def _own_labels(task: Task, spec: AttackSpec, device: torch.device) -> Tensor | None:
-    """The label party's own labels (N,), test rows -1, for an attack that needs them."""
-    if task.active not in spec.adversary or task.values is not None:
+    """The label party's own labels but those of test rows, where it guesses something else."""
+    if task.active not in spec.adversary:
         return None
     if spec.name and (
         spec.name not in registry.attacks.names()
-        or "labels" not in registry.attacks.create(spec.name, spec.params).needs
+        or registry.attacks.create(spec.name, spec.params).target in OF_THE_LABELS
     ):
         return None
-    labels = (task.y if task.given is None else task.given).clone()
-    labels[task.sets["test"]] = -1
+    whole = task.y if task.values is None else task.values
+    labels = (whole if task.given is None else task.given).clone()
+    labels[task.sets["test"]] = -1 if task.values is None else torch.nan
     return labels.to(device)
 
 
