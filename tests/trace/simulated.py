@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,8 @@ def simulate(
             continue
         export.moment(method, fed, initial)
         for i, spec in enumerate(specs):
-            view = make_view(method, fed, initial, spec, 0)
+            # a trace holds no labels, which a live view of the label party does
+            view = replace(make_view(method, fed, initial, spec, 0), labels=None)
             live.views[i, phase.name] = view
             live.guesses[i, phase.name] = _live(spec, view, phase.name, seed)
     live.notes = export.close()
