@@ -82,7 +82,7 @@ class JointCompletion(Attack):
 
     def declines(self, view: View) -> str:
         """That no message of rows came, or ''."""
-        if any(len(table) and int(table.rows.max()) >= 0 for _, table in _tables(view)):
+        if any(True for _ in _tables(view)):
             return ""
         return "no message of rows was received, so there is nothing to put beside own columns."
 
@@ -121,12 +121,14 @@ def _tables(view: View) -> Iterator[tuple[str, Table]]:
     """Messages of rows that its parties received, with their kind, in a fixed order."""
     for way, kind, form, party in sorted(view.tables):
         if way == "received" and form == "all" and kind in (*ROWWISE, "prediction"):
-            yield kind, view.received(kind, "all" if kind == "prediction" else "all+", party)
+            table = view.received(kind, "all" if kind == "prediction" else "all+", party)
+            table = table.take(table.rows >= 0)  # parameters are of no row
+            if len(table):
+                yield kind, table
 
 
 def _readings(view: View) -> Iterator[tuple[str, Reading]]:
     for i, (kind, table) in enumerate(_tables(view)):
-        table = table.take(table.rows >= 0)
         rows, made = figures(table, mean=True, turned=False)
         if kind == "prediction":
             last = table.folded("last")

@@ -87,6 +87,12 @@ class MessageCompletion(Attack):
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({f"{self.kind}:all+", "known_rows"})
 
+    def declines(self, view: View) -> str:
+        """That no message of a row came, or ''."""
+        if bool((view.received(self.kind, "all+").rows >= 0).any()):
+            return ""
+        return f"no {self.kind} message that was received is of a row."
+
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         known, classes = view.require_known(), view.facts.classes
         table = view.received(self.kind, "all+")

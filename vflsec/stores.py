@@ -198,7 +198,10 @@ class All:
         self.kept.append((replace(message, tensor=message.tensor.detach()), alive))
 
     def table(self, r: int) -> Table:
-        """What replica `r` got, message after message."""
+        """What replica `r` got, message after message.
+
+        Of messages of several shapes, as parameters are, flat rows with zeros up to the widest.
+        """
         if self.block is not None and not self.kept:
             return self.block.table()
         before = [] if self.block is None else [self.block.table()]
@@ -217,4 +220,8 @@ class All:
             rows.append(ids)
             epochs.append(torch.full_like(ids, m.epoch))
             steps.append(torch.full_like(ids, m.step))
+        if len({t.shape[1:] for t in tensors}) > 1:
+            flat = [t.flatten(1) for t in tensors]
+            most = max(t.shape[1] for t in flat)
+            tensors = [torch.nn.functional.pad(t, (0, most - t.shape[1])) for t in flat]
         return Table(torch.cat(tensors), torch.cat(rows), torch.cat(epochs), torch.cat(steps))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,12 @@ from torch import Tensor
 
 from vflsec import registry
 from vflsec.attack import Attack
+from vflsec.cell import AttackSpec, CellSpec
+from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.measure.controls import controls
 from vflsec.nn.together import Reading, evidence, weight
+from vflsec.testing import small_task
 from vflsec.view import Known, Table, View
 
 
@@ -227,3 +231,20 @@ def test_the_weight_is_what_makes_the_known_labels_likeliest() -> None:
     assert weight(good, noise, y) < 0.3
     assert weight(noise, good, y) > 3
     assert weight(good, torch.zeros_like(noise), y) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "status"),
+    [("joint_completion", {}, "ok"), ("message_completion", {"kind": "state"}, "not-applicable")],
+)
+def test_parameters_that_are_aggregated_are_messages_of_no_row(
+    name: str, params: dict[str, Any], status: str
+) -> None:
+    """Of several shapes in one table they ended every audit of fedhssl with joint_completion."""
+    settings = {"hidden": (8,), "cut": 8, "pretrain_iterations": 1}
+    cell = CellSpec({"name": "s"}, "fedhssl", settings)
+    spec = AttackSpec(name, params, ("passive1",))
+    tasks = {0: small_task(0, n=120, unaligned=20)}
+    (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
+    found = {m.status for m in result.measures if m.phase.startswith("pretrain")}
+    assert found == {status}
