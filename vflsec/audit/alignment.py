@@ -47,7 +47,8 @@ def alignment(source: Source, confidence: float = 0.95) -> list[dict[str, Any]]:
 
     Args:
         source: with the rows of each party.
-        confidence: of the intervals.
+        confidence: with which all intervals hold together (Bonferroni over the figures): of parties
+            whose rows are missing at random one pair in many would look telling.
 
     Returns:
         for each ordered pair: ``party`` (who learns), ``about``, ``rows`` (its own), ``theirs``,
@@ -60,15 +61,19 @@ def alignment(source: Source, confidence: float = 0.95) -> list[dict[str, Any]]:
 
 
 def _pairs(source: Source, rows: Mapping[str, Ints], confidence: float) -> Iterator[dict[str, Any]]:
-    for party, about in itertools.permutations(rows, 2):
-        there = np.isin(rows[party], rows[about])
+    design = {p: _design(source, p) for p in rows}
+    held = {(p, q): np.isin(rows[p], rows[q]) for p, q in itertools.permutations(rows, 2)}
+    asked = [p for (p, _), at in held.items() if min(at.sum(), (~at).sum()) >= LEAST]
+    looks = sum(design[p] is not None for p in asked) + asked.count(source.active)
+    confidence = 1 - (1 - confidence) / max(looks, 1)
+    for (party, about), there in held.items():
         found: dict[str, Any] = {
             "party": party, "about": about, "rows": len(there), "theirs": len(rows[about]),
             "common": int(there.sum()), "columns": None, "control": None, "label": None,
         }  # fmt: skip
         if min(there.sum(), (~there).sum()) >= LEAST:
             names = (source.name, party, about)
-            own = _design(source, party)
+            own = design[party]
             if own is not None:
                 found["columns"] = _predicted(own, there, names, confidence)
                 mixed = numpy_generator(0, "alignment", *names, "permuted").permutation(there)
