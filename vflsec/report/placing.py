@@ -103,8 +103,9 @@ WORDS = {
     "rows), untrained (the same attack on its network before training), reassigned (and on one "
     "trained on another task), randomised (its own columns, trained on the "
     "randomised labels of all other rows), alone (an encoder it could have "
-    "pre-trained by itself), mean, linear and labelled (for features; the last from own labels "
-    "too), value (of a question about a quantity: what a learner of its values answers)",
+    "pre-trained by itself), mean, linear and network (for features), sample (of a share: that "
+    "among the rows it knows), labelled (of columns: from own labels too), value (of a question "
+    "about a quantity: what a learner of its values answers)",
     "AUC": "how well scores rank: 0.5 is guessing, 1 is without error",
     "concordance": "the AUC of a quantity: of two rows with different values, how often the larger "
     "one has the larger score",
