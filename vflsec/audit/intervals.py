@@ -37,6 +37,7 @@ __all__ = [
     "holm",
     "mcnemar",
     "mean_auc",
+    "of_few",
     "t_half_width",
     "t_interval",
     "wilson",
@@ -46,6 +47,10 @@ __all__ = [
 Side = Literal["two", "lower", "upper"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+FEW = 30
+"""Rows of a class below which the spread over them says little of an AUC's standard error."""
 
 
 class Interval(NamedTuple):
@@ -236,6 +241,17 @@ def _by_row(rows: Sequence[NDArray[Any]], values: Sequence[Floats]) -> tuple[Flo
     names, place = np.unique(np.concatenate(rows), return_inverse=True)
     summed = np.bincount(place, np.concatenate(values), minlength=len(names))
     return summed.astype(float), int(np.bincount(place).max())
+
+
+def of_few(auc: Auc, positives: int, negatives: int) -> Auc:
+    """The same with a standard error that few rows of a class do not understate.
+
+    DeLong's is spread by a handful of rows: intervals of 95 % of an AUC of 0.97 by 5 positives held
+    it in 73 %. Below :data:`FEW` it is at least that of Hanley and McNeil 1982.
+    """
+    if auc.se is None or min(positives, negatives) >= FEW:
+        return auc
+    return Auc(auc.value, max(auc.se, hanley_mcneil_se(auc.value, positives, negatives)))
 
 
 def auc_interval(auc: Auc, pairs: int, confidence: float = 0.95) -> Interval:

@@ -149,6 +149,9 @@ def _mean_auc(
     if not kept:
         return None, None, None
     auc, pairs = intervals.mean_auc(kept, orders)
+    if len(kept) == 1:
+        positive = int(kept[0][2].sum())
+        auc = intervals.of_few(auc, positive, len(kept[0][2]) - positive)
     if weakest:
         pairs = min(int(min(y.sum(), (~y).sum())) for _, _, y in kept)
     return (auc.value, *intervals.auc_interval(auc, pairs, confidence))
