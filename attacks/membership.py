@@ -22,7 +22,9 @@ Known failure cases: a system that does not overfit answers alike for both (whic
 shows); a label that was changed before training (label-DP) is not the one asked about, so that only
 ``confidence`` tells; rows of people who appear on both sides; test rows that are of another kind
 than training rows (a split by time), which threshold forms tell apart by how hard they are and
-references do not; it sees single records and no distribution over many systems.
+references do not (where a column says which rows are for training, two to five more trainings for
+each leave out the rows asked about, and what is told there is no membership: control ``left out``);
+it sees single records and no distribution over many systems.
 
 Source: loss threshold: Yeom, Giacomelli, Fredrikson, Jha, "Privacy risk in machine learning", CSF
 2018, arXiv:1709.01604; likelihood ratio: Carlini, Chien, Nasr, Song, Terzis, Tramer, "Membership

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -28,6 +29,7 @@ __all__ = [
     "asked",
     "digest",
     "exhausted",
+    "left_out",
     "told_apart",
     "victims",
 ]  # fmt: skip
@@ -182,6 +184,15 @@ def exhausted(spec: AttackSpec, labelled: int) -> str:
         f"{spec.name}: {of} must be < {labelled}, the number of labelled training rows, got "
         f"{granted}: no row would be left to guess. Grant fewer."
     )
+
+
+def left_out(asked: int, trained: int) -> int:
+    """In how many parts the rows that membership asks about are left out of a training, one each.
+
+    A part is a fifth of the `trained` rows at most: with much less to learn from, a system answers
+    rows that it does not know worse than the audited one would.
+    """
+    return min(5, max(2, math.ceil(5 * asked / max(trained, 1))))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from vflsec.audit.goals import goal_of
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec, Measure
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.membership import asked_rows, reference_task
+from vflsec.engine.membership import asked_rows, reference_task, tasks_without
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.references import References
 from vflsec.rng import generator
@@ -158,9 +158,13 @@ def test_records_are_as_many_of_each_side_and_references_hold_another_half() -> 
 
 def audited(
     params: dict[str, Any], *, epochs: int, shuffle: bool = False, returns: bool = True,
-    seeds: int = 3, defense: tuple[DefenseSpec, ...] = (), rows: int = 160,
+    seeds: int = 3, defense: tuple[DefenseSpec, ...] = (), rows: int = 160, column: str = "",
+    harder: float = 0.0,
 ) -> list[list[Measure]]:  # fmt: skip
-    """Measures of `membership` on a world of noise labels or of a plain rule, by seed."""
+    """Measures of `membership` on a world of noise labels or of a plain rule, by seed.
+
+    A `column` says which rows are for training; labels of a share of test rows are `harder`: wrong.
+    """
     world = registry.datasets.create(
         "control_gaussian", {"rows": rows, "test_rows": 160, "validation_rows": 60}
     )
@@ -169,7 +173,11 @@ def audited(
         "epochs": epochs, "patience": 0, "select": False, "lr": 0.01, "batch_size": 32,
         "returns_predictions": returns,
     }  # fmt: skip
-    cells = [CellSpec({"name": "w"}, "splitnn", training, defense, s) for s in range(seeds)]
+    for s, task in tasks.items():
+        wrong = task.sets["test"][torch.rand(160, generator=generator(s, "wrong")) < harder]
+        task.y[wrong] = 1 - task.y[wrong]
+    data = {"name": "w", **({"split": column} if column else {})}
+    cells = [CellSpec(data, "splitnn", training, defense, s) for s in range(seeds)]
     spec = AttackSpec("membership", params, adversary=("passive",))
     spec = replace(spec, adversary=(tasks[0].passive[0],))
     return [r.measures for r in run_cohort(cells, [spec], tasks, device="cpu", main=False)]
@@ -191,6 +199,49 @@ def test_memorised_labels_are_found_and_an_untrained_system_tells_nothing() -> N
     assert (one.target, one.split, one.n) == ("membership", "train", 320)
     quiet = [m for one in audited({}, epochs=0) for m in one if m.metric == "auc"]
     assert sum(not (m.low or 0) <= 0.5 <= (m.high or 1) for m in quiet) <= 1
+
+
+def gains(found: list[list[Measure]]) -> list[float]:
+    """AUC above that of the best control, by seed."""
+    return [
+        float(m.value or 0.0) - max(float(c["value"] or 0.0) for c in m.controls.values())
+        for one in found for m in one if m.metric == "auc"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("signal", ["loss", "trajectory"])
+def test_test_rows_of_another_kind_are_no_membership(signal: str) -> None:
+    """Four in ten labels of test rows are wrong: an AUC of 0.7 that training has no part in.
+
+    What it learns of rows by heart is found all the same, and no more of it than without.
+    """
+    plain: dict[str, Any] = {"epochs": 4, "rows": 1200, "column": "year"}
+    said = audited({"signal": signal}, **plain | {"harder": 0.4, "column": ""})
+    found = audited({"signal": signal}, **plain | {"harder": 0.4})
+    assert values(found) == values(said)
+    assert set(found[0][0].controls) == {"majority", "left out"}
+    known = np.mean(gains(audited({"signal": signal}, **plain)))
+    assert np.mean(gains(said)) > known + 0.15
+    assert known - 0.05 < np.mean(gains(found)) < known + 0.02
+    loud = audited({"signal": signal}, epochs=40, shuffle=True, column="year")
+    assert min(gains(loud)) > 0.25
+
+
+@pytest.mark.parametrize(("most", "parts", "size"), [(100, 3, 34), (35, 2, 18), (240, 3, 34)])
+def test_every_row_is_answered_by_a_system_that_leaves_it_out(
+    most: int, parts: int, size: int
+) -> None:
+    task = small_task(0, n=400)  # 240 to train on, 100 to test
+    rows = asked_rows(task, 5, most)
+    inside = torch.isin(rows, task.sets["labelled"])
+    made, asked = tasks_without(task, rows)
+    assert len(made) == parts
+    for k, one in enumerate(made):
+        assert not torch.isin(rows[inside & (asked == k)], one.sets["labelled"]).any()
+        assert len(one.sets["labelled"]) == 240 - size
+        assert torch.equal(one.sets["test"], task.sets["test"])
+        assert torch.isin(one.active_labelled, task.active_labelled).all()
+    assert int(asked[~inside].bincount().min()) > 0.5 * inside.sum() / parts
 
 
 def test_references_and_trajectories_find_it_too() -> None:
@@ -272,5 +323,5 @@ def test_a_split_by_a_column_and_changed_labels_are_said(
         "audit": {"seeds": 2, "references": []},
     }  # fmt: skip
     notes = make_plan(load_scenario(sections, []), try_out=False).notes
-    assert len([n for n in notes if "give references, which compare each row" in n]) == said
+    assert len([n for n in notes if "which leave out the rows asked about" in n]) == said
     assert len([n for n in notes if "label_dp changes labels before training" in n]) == 1

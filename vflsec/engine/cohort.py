@@ -190,6 +190,7 @@ def _attack(
     for answers in bench.attack(p, views, training.seeds, phase.name, phase.epochs):
         fit = [r for r in fit if answers[r].status != "error"]
         for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
+            answer = answer if asking is None else asking.beside(answer, r)
             task = training.task(r)
             sent = moment.embeddings(p.spec, r) if p.attack.target == "embedding" else None
             measures, why = attempted(

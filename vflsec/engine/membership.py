@@ -3,19 +3,25 @@
 The one who asks has the records' columns and labels, and is not told which were in the training:
 its View holds the answers and, if the attack trains references, theirs. Asking changes what
 policies draw and count, so such an attack has a training of its own.
+
+Where a column of the table says which rows are for training, the same rows are asked about on every
+seed, and those that were not trained on may be of another kind. So the same attack also reads
+systems that were not trained on the rows that it asks about: what it tells there is no membership.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from vflsec.cell import CellSpec
-from vflsec.measure.attack import Prepared
+from vflsec.cell import CellSpec, left_out
+from vflsec.measure.attack import Answer, Prepared
+from vflsec.measure.controls import Control
 from vflsec.references import References
 from vflsec.rng import derive, generator
 from vflsec.task import Task
@@ -23,7 +29,7 @@ from vflsec.train.cohort import Moment, Training
 from vflsec.train.loop import predict
 from vflsec.view import Known, Table, View
 
-__all__ = ["Asking", "asked_rows", "reference_task"]
+__all__ = ["Asking", "asked_rows", "reference_task", "tasks_without"]
 
 
 def asked_rows(task: Task, seed: int, most: int) -> Tensor:
@@ -59,6 +65,35 @@ def reference_task(task: Task, rows: Tensor, seed: int) -> tuple[Task, Tensor]:
     return changed, chosen
 
 
+def tasks_without(task: Task, rows: Tensor) -> tuple[list[Task], Tensor]:
+    """`task` without a part of the `rows` that it trains on, for each of a few parts.
+
+    Rows stand in a random order. Nothing is trained on in their place, and test rows stay what they
+    are.
+
+    Returns:
+        the tasks, and which of them answers for each row (2 m,): one that leaves it out, and for
+            test rows any.
+    """
+    inside = torch.isin(rows, task.sets["labelled"])
+    trained = rows[inside]
+    k = left_out(len(trained), len(task.sets["labelled"]))
+    size = math.ceil(len(trained) / k)  # the same for every part, so the last may overlap
+    asked = torch.arange(len(rows)) % k
+    asked[inside] = (torch.arange(len(trained)) // size).clamp_max(k - 1)
+    made = []
+    for i in range(k):
+        out = trained[i * size :][:size] if i < k - 1 else trained[-size:]
+
+        def without(of: Tensor, out: Tensor = out) -> Tensor:
+            return of[~torch.isin(of, out)]
+
+        sets = {name: of if name in ("test", "validation") else without(of)
+                for name, of in task.sets.items()}  # fmt: skip
+        made.append(replace(task, sets=sets, active_labelled=without(task.active_labelled)))
+    return made, asked
+
+
 class Asking:
     """Questions to the replicas of one training; make it before the training runs.
 
@@ -76,6 +111,35 @@ class Asking:
         ]
         self._heard = _Heard(training, torch.stack(self.rows), self.every)
         self._made: dict[str, References] = {}
+        self._without: dict[str, Tensor] = {}
+
+    def beside(self, answer: Answer, r: int) -> Answer:
+        """An answer with what the attack makes of systems without the rows among its controls.
+
+        Of tables that say themselves which rows are for training, where nothing else compares each
+        row with itself.
+        """
+        cell = self.training.cells[r]
+        if answer.guess is None or self.of.attack.trains or not cell.data.get("split"):
+            return answer
+
+        def controls() -> list[Control]:
+            phase = answer.phase.partition("@")[0]
+            blind = self._view(answer.view, self._answered(cell, r, phase), r)
+            rng = generator(cell.seed, "membership", "left out")
+            guess = self.of.attack.infer(blind, rng)
+            return [*answer.controls(), Control("left out", guess, math.nan)]
+
+        return replace(answer, controls=controls)
+
+    def _answered(self, cell: CellSpec, r: int, phase: str) -> Tensor:
+        """Answers (T, n, C) about each row of a system like replica `r` that leaves it out."""
+        key = f"{cell.key} {phase}"
+        if key not in self._without:
+            made, asked = tasks_without(self.training.task(r), self.rows[r])
+            heard = self._trained(cell, r, made, phase, "left out")  # (k, T, n, C)
+            self._without[key] = heard[asked, :, torch.arange(len(asked))].transpose(0, 1)
+        return self._without[key]
 
     def views(self, moment: Moment) -> list[View]:
         """What the one who asks has of each replica after a phase."""
@@ -85,9 +149,12 @@ class Asking:
         if not (phase.predicts and "received" in told):
             return [replace(v, tables=MappingProxyType({})) for v in views]
         answers = self._heard.after(phase.name)
-        return [self._view(v, answers[r], r, phase.name) for r, v in enumerate(views)]
+        return [
+            replace(self._view(v, answers[r], r), references=self._references(r, phase.name))
+            for r, v in enumerate(views)
+        ]
 
-    def _view(self, view: View, answers: Tensor, r: int, phase: str) -> View:
+    def _view(self, view: View, answers: Tensor, r: int) -> View:
         """Answers (T, n, C) about the records, and nothing that the party had in the training."""
         rows, training = self.rows[r], self.training
         t, n = answers.shape[:2]
@@ -103,7 +170,7 @@ class Asking:
             columns=MappingProxyType({}), present=MappingProxyType({}), models=MappingProxyType({}),
             encoders=MappingProxyType({}), updates=MappingProxyType({}), prior=None, aux=None,
             tables=MappingProxyType(tables), targets=MappingProxyType({"train": rows}),
-            known=Known(rows, y), references=self._references(r, phase),
+            known=Known(rows, y), references=None,
         )  # fmt: skip
 
     def _references(self, r: int, phase: str) -> References | None:
@@ -119,15 +186,22 @@ class Asking:
     def _train(self, cell: CellSpec, r: int, k: int, phase: str) -> References:
         task, rows = self.training.task(r), self.rows[r]
         seeds = [derive(cell.seed, "membership", i) % 2**31 for i in range(k)]
-        made = {s: reference_task(task, rows, s) for s in seeds}
-        tasks: Mapping[int, Task] = {s: t for s, (t, _) in made.items()}
-        twin = Training([replace(cell, seed=s) for s in seeds], (), tasks, self.training.device)
-        heard = _Heard(twin, rows.expand(k, -1), self.every)
+        made = [reference_task(task, rows, s) for s in seeds]
+        heard = self._trained(cell, r, [t for t, _ in made], phase)
+        return References(rows, heard, torch.stack([chosen for _, chosen in made]))
+
+    def _trained(
+        self, cell: CellSpec, r: int, made: Sequence[Task], phase: str, *names: str
+    ) -> Tensor:
+        """Answers (k, T, n, C) of systems trained like replica `r` on other tasks."""
+        seeds = [derive(cell.seed, "membership", *names, i) % 2**31 for i in range(len(made))]
+        cells = [replace(cell, seed=s) for s in seeds]
+        twin = Training(cells, (), dict(zip(seeds, made, strict=True)), self.training.device)
+        heard = _Heard(twin, self.rows[r].expand(len(made), -1), self.every)
         for moment in twin.run(predictions=False):
             if moment.phase.name == phase:
                 break
-        trained = torch.stack([chosen for _, chosen in made.values()])
-        return References(rows, heard.after(phase), trained)
+        return heard.after(phase)
 
 
 class _Heard:

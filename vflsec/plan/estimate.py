@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec import registry
 from vflsec.audit.leakage import defense_point
+from vflsec.cell import left_out
 from vflsec.needs import as_needs
 from vflsec.plan.cells import claimants
 from vflsec.plan.values import chunks
 
 if TYPE_CHECKING:
+    from vflsec.cell import AttackSpec
     from vflsec.plan.values import Group, Work
 
 __all__ = ["Machine", "Timed", "Tried", "estimate", "weight"]
@@ -70,6 +72,16 @@ def _steps(group: Group | Work) -> int:
     if not epochs or not isinstance(batch, int) or batch < 1:
         return 0
     return int(epochs * math.ceil(_labelled(group) / batch))
+
+
+def _trained_beside(spec: AttackSpec, group: Group) -> int:
+    """Trainings that an attack takes for each one that it attacks, its controls' among them."""
+    attack = registry.attacks.create(spec.name, spec.params)
+    if attack.trains or attack.target != "membership" or not group.data.section.get("split"):
+        return attack.trains
+    trained, rest = group.data.labelled, group.data.rows - group.data.labelled
+    asked = min(trained, rest, int(getattr(attack, "queries", rest)))
+    return left_out(asked, trained)
 
 
 def _labelled(group: Group | Work) -> float:
@@ -186,7 +198,7 @@ def estimate(
             continue
         more = int(epochs * math.ceil(labelled / batch)) * len(group.cells)
         tested = group.role == "audit" and group.main and not group.cells[0].untested
-        own = sum(registry.attacks.create(a.name, a.params).trains for a in group.attacks)
+        own = sum(_trained_beside(a, group) for a in group.attacks)
         steps += more * own + more * (2 if tested and claimants(group.cells[0].defenses) else 1)
         if keeps and group.role != "reference" and group.main:
             width = given.get("embedding") or given.get("cut") or 0

@@ -124,17 +124,25 @@ def few_left(attack: Attack, spec: AttackSpec, info: DataInfo) -> str:
 def unlike(attack: Attack, source: Source, info: DataInfo, cells: Sequence[CellSpec]) -> list[str]:
     """Why an attack on membership may say too much or too little, in words.
 
-    Too much, without references, where the table tells training and test rows apart: either may be
-    harder whatever was trained on. Too little where labels were changed before training.
+    Too much, without references, where the data set tells training and test rows apart: either may
+    be harder whatever was trained on, which of own tables a control measures. Too little where
+    labels were changed before training.
     """
     if attack.target != "membership":
         return []
     found = []
-    if source.split is not None and not attack.trains:
+    if source.split is not None and not attack.trains and not info.section.get("split"):
         found.append(
-            f"{info.name}: a column says which rows are for training. Where the others differ from "
+            f"{info.name}: which rows are for training is fixed. Where the others differ from "
             f"them (later, harder), {attack.name} tells them apart whether or not training leaks: "
             "give references, which compare each row with itself."
+        )
+    elif source.split is not None and not attack.trains:
+        found.append(
+            f"{info.name}: a column says which rows are for training. Where the others differ from "
+            f"them (later, harder), {attack.name} tells them apart whether or not training leaks, "
+            "so each training has a few more, which leave out the rows asked about: what is told "
+            "there is no membership (control left out)."
         )
     changed = dict.fromkeys(
         d.name for c in cells for d in c.defenses

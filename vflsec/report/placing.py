@@ -105,7 +105,8 @@ WORDS = {
     "randomised labels of all other rows), alone (an encoder it could have "
     "pre-trained by itself), mean, linear and network (for features), sample (of a share: that "
     "among the rows it knows), labelled (of columns: from own labels too), value (of a question "
-    "about a quantity: what a learner of its values answers)",
+    "about a quantity: what a learner of its values answers), left out (of membership: what the "
+    "same signal says of systems that were not trained on the rows)",
     "AUC": "how well scores rank: 0.5 is guessing, 1 is without error",
     "concordance": "the AUC of a quantity: of two rows with different values, how often the larger "
     "one has the larger score",
