@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from gate_rows import one, rows
 
+from vflsec.audit.alive import place_of
+from vflsec.audit.baseline import advantages, regressions
+from vflsec.audit.findings import sentences
+from vflsec.audit.front import trials
 from vflsec.audit.gate import Gate
+from vflsec.audit.leakage import results_frame, rows_of, summarise
 from vflsec.audit.metrics import score
 from vflsec.guess import Guess, Truth
 
@@ -81,3 +86,83 @@ def test_looking_at_both_ends_accuses_no_guesses() -> None:
     assert abs(both["value"] - both["turned"]) < 4 * np.sqrt(2) * error
     # 4 of 420 are allowed: the k-th largest of m is beaten by 5/421 of others
     assert both["value"] == pytest.approx(5 / 421, abs=4 * error + 5e-4)
+
+
+CLASSES = 5
+
+
+def classes(draw: np.random.Generator, seed: int, shift: int | None, **point: Any) -> Any:
+    """Accuracy and AUC of scores by class, as rows of results: at `shift` classes from the truth,
+    least where the truth is (-1), or of nothing (None).
+    """
+    y = draw.integers(0, CLASSES, 400)
+    scores = draw.normal(size=(400, CLASSES))
+    if shift == -1:
+        scores[np.arange(400), y] -= 2
+    elif shift is not None:
+        scores[np.arange(400), (y + shift) % CLASSES] += 4
+    n = np.arange(400)
+    found = score(
+        Guess("label", n, scores), Truth("label", n, y), n, classes=CLASSES,
+        prior=np.full(CLASSES, 1 / CLASSES),
+    )  # fmt: skip
+    return [
+        r | {"cell": f"{seed}", "seed": seed, "metric": f.metric, "primary": "accuracy",
+             "value": f.value, "chance": f.chance, "n": 400,
+             "controls": {"majority": {"value": f.chance, "cv": None}}} | point
+        for f in found
+        for r in rows(0.0, (0.0,))
+    ]  # fmt: skip
+
+
+def of_classes(shift: int | None, seed: int = 0, **point: Any) -> list[dict[str, Any]]:
+    draw = np.random.default_rng(seed)
+    return [r for s in range(5) for r in classes(draw, s, shift, **point)]
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_several_classes_in_reverse_or_under_each_others_names_are_never_a_pass(shift: int) -> None:
+    """The true class is the least likely one, or each goes by the name of the next: the accuracy is
+    below chance, and it passed. One look at which is which opens every label.
+    """
+    records = of_classes(shift)
+    share = [r["value"] for r in records if r["metric"] == "accuracy"]
+    rank = [r["value"] for r in records if r["metric"] == "auc"]
+    assert max(share) < 0.1
+    assert max(rank) < 0.45
+    for gate in (Gate(max=0.1), Gate("accuracy", max=0.3), Gate(max=0.1, of="balanced_accuracy")):
+        found = one(records, gate)
+        assert found.verdict == "INCONCLUSIVE", found.reason
+        assert "ranks in reverse: turned round its advantage in auc is 0." in found.reason
+        assert f"its {gate.of or 'accuracy'} was not measured" in found.reason
+    assert one(of_classes(0), Gate(max=0.1)).verdict == "FAIL"
+
+
+def test_guesses_of_several_classes_are_not_said_to_be_in_reverse() -> None:
+    found = [one(of_classes(None, seed), Gate(max=0.1)) for seed in range(100)]
+    assert sum(v.verdict != "PASS" for v in found) <= 10  # 5 % by chance, beside a control of 0.5
+
+
+def test_a_strength_that_turns_classes_round_meets_no_target() -> None:
+    """It was advised: its worst upper bound is below chance."""
+    open_ = of_classes(0, defense="coae", strength=0.0)
+    records = [*open_, *of_classes(-1, defense="coae", strength=1.0)]
+    found = {t.strength: t for t in trials(results_frame(records))}
+    assert found[1.0].leak_high < 0
+    assert not found[1.0].meets(0.05)
+    assert found[1.0].failed.startswith("direction ranks in reverse (turned round +0.")
+    assert found[0.0].failed == ""
+    (said,) = [s for s in sentences(summarise(results_frame(records)), ()) if "coae" in s]
+    assert "under coae at strength 1 direction by bank ranks in reverse (AUC 0." in said
+
+
+def test_no_baseline_passes_on_classes_in_reverse() -> None:
+    """It looked like a fall by 0.9."""
+    before = advantages(results_frame(of_classes(0)))
+    now = results_frame(of_classes(-1))
+    alive = {place_of(r): (True, "planted") for r in rows_of(summarise(now))}
+    (v,) = regressions(now, before, alive)
+    assert v.verdict == "PASS"  # the rise is measured against a leak of all labels
+    harmless = advantages(results_frame(of_classes(None)))
+    (v,) = regressions(now, harmless, alive)
+    assert (v.verdict, "ranks in reverse" in v.reason) == ("INCONCLUSIVE", True)

@@ -30,7 +30,7 @@ from vflsec.audit.beside import both
 from vflsec.audit.change import Change, Seeds, change, least
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_ROWS, MIN_SEEDS, PASS, Gate, Verdict
 from vflsec.audit.leakage import TRAINING, rows_of
-from vflsec.audit.reverse import reversible
+from vflsec.audit.reverse import ranking
 from vflsec.errors import ConfigError
 from vflsec.files import read_text, write_atomic
 
@@ -46,6 +46,7 @@ LEAST = 0.03
 SPREAD = 2.5
 _KEY = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack", "known_rows",
         "target", "split", "metric", "attack_key")  # fmt: skip
+_ANSWER = tuple(k for k in _KEY if k != "metric")
 _MADE = (*TRAINING, "phase", "adversary", "attack", "attack_key")
 
 Key = tuple[Any, ...]
@@ -93,6 +94,17 @@ def _points(frame: pd.DataFrame) -> dict[Key, list[dict[str, Any]]]:
     return found
 
 
+def _rankings(frame: pd.DataFrame) -> dict[Key, float]:
+    """Mean advantage of the answers turned round, by point without its metric."""
+    found: dict[Key, list[float]] = defaultdict(list)
+    for r in _audited(frame):
+        if r["attack"] and ranking(r) and r["status"] == "ok":
+            gain = 1 - r["value"] - r["control_value"]
+            if gain == gain:
+                found[_of(r, _ANSWER)].append(gain)
+    return {key: float(np.mean(of)) for key, of in found.items()}
+
+
 def _audited(frame: pd.DataFrame) -> list[dict[str, Any]]:
     if "role" in frame.columns:
         frame = frame[frame["role"] != "control"]
@@ -116,16 +128,6 @@ def _same(now: Iterable[Key], before: Iterable[Key]) -> dict[Key, Key]:
             if k not in out:
                 left[k[:-1]][side].append(k)
     return out | {old[0]: new[0] for old, new in left.values() if len(old) == len(new) == 1}
-
-
-def _mirrored(rows: Iterable[Mapping[str, Any]]) -> float:
-    """Mean advantage of the answers turned round; minus infinity where there is no such thing."""
-    turned = [
-        1 - r["value"] - r["control_value"]
-        for r in rows
-        if reversible(r) and r["value"] == r["value"] and r["control_value"] == r["control_value"]
-    ]
-    return float(np.mean(turned)) if turned else -math.inf
 
 
 def read_baseline(path: Path) -> Values:
@@ -203,7 +205,7 @@ def regressions(
     for r in _audited(frame):
         planned[_of(r, TRAINING)].add(int(r["seed"]))
     lost = _lost(frame)
-    worth = _worth(points)
+    worth, reverse = _worth(points), _rankings(frame)
     same = _same(now, before)
     changes = {k: change(now[other], before[k]) for k, other in same.items()}
     p = intervals.holm([c.p_above_zero() for c in changes.values()])
@@ -213,7 +215,7 @@ def regressions(
         of = rows[same[k]]
         training = _of(of[0], TRAINING)
         thin = _thin(of, len(planned[training])) or lost.get(_of(of[0], _MADE), "")
-        allowed, turned = _allowed(before[k]), _mirrored(of)
+        allowed, turned = _allowed(before[k]), reverse.get(_of(of[0], _ANSWER), -math.inf)
         warning = worth.get(training, "")
         shown = alive.get(place_of(of[0]), (False, "no evidence was given"))
         out.append(_judged(k, c, allowed, turned, x < alpha, shown, alpha, thin, warning))

@@ -19,6 +19,7 @@ from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, leaks
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import is_undefended, rows_of
 from vflsec.audit.metrics import METRICS
+from vflsec.audit.reverse import ranking
 from vflsec.cell import QUESTIONS, asked
 
 __all__ = ["COUNTED", "in_people", "metric_name", "sentences"]
@@ -56,13 +57,15 @@ def sentences(summary: pd.DataFrame, verdicts: Iterable[Verdict], level: float =
     """
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     gaps: dict[str, None] = {}
+    ranks = {_where(r): r for r in rows_of(summary) if r["attack"] and ranking(r)}
     for r in rows_of(summary):
         if not r["attack"]:
             continue
         if r["status"] != "ok" or r["failed"]:
             gaps[_gap(r)] = None
         if r["status"] == "ok" and r["metric"] == r["primary"]:
-            groups[tuple(r[k] for k in _ATTACK)].append(r)
+            ranked = {"ranked": ranks.get(_where(r), r)}
+            groups[tuple(r[k] for k in _ATTACK)].append(r | ranked)
     hits = {(r["metric"], _where(r)): r for r in rows_of(summary) if r["metric"] in _HITS}
     counted = {where: r for (metric, where), r in hits.items() if metric == COUNTED}
     found: list[str] = []
@@ -141,10 +144,12 @@ def _ahead(r: Row, what: str) -> bool:
 
 def _reversed(r: Row) -> bool:
     """Whether the answer turned round leaks, so that its silence stops nothing."""
+    r = r["ranked"]
     return _known(r.get("mirrored_low")) and leaks(r["mirrored"], r["mirrored_low"])
 
 
 def _turned(r: Row) -> str:
+    r = r["ranked"]
     return (
         f"{_who(r)} ranks in reverse ({metric_name(r['metric'])} {_plain(r['value'])}): turned "
         f"round it is {_plain(1 - r['value'])} against {_plain(r['control_value'])} {_control(r)}, "

@@ -10,6 +10,8 @@ from typing import Any, cast
 import pandas as pd
 
 from vflsec.audit import leakage
+from vflsec.audit.controls import leaks
+from vflsec.audit.reverse import ranking
 from vflsec.errors import ConfigError
 
 __all__ = ["Trial", "pareto", "trials"]
@@ -28,7 +30,8 @@ class Trial:
         drop, drop_high: mean loss of utility against strength 0, and its upper bound.
         claimed, measured: the epsilon that is claimed, and the largest lower bound that canaries
             measure of it; None where nothing is claimed, or tested.
-        failed: an attack or training that failed on some seed there, in words; '' if none.
+        failed: an attack or training that failed on some seed there, or an attack on several
+            classes that ranks them in reverse, in words; '' if none.
         turned: whether `leak_high` is that of an answer turned round.
     """
 
@@ -99,13 +102,21 @@ def trials(results: pd.DataFrame) -> list[Trial]:
 
 
 def _broken(points: pd.DataFrame) -> dict[tuple[str, float], str]:
-    """What has no figure on some seed, with the reason, by defense and strength."""
+    """What has no figure on some seed, with the reason, or ranks classes in reverse, by defense and
+    strength.
+    """
     out: dict[tuple[str, float], str] = {}
     for r in leakage.rows_of(points[points["failed"] > 0]):
         what = r["attack"] or "the training"
         seeds = f"{r['failed']} seed{'s' if r['failed'] > 1 else ''}"
         said = f"{what} failed on {seeds}" + (f" ({r['reason']})" if r["reason"] else "")
         out.setdefault((r["defense"], r["strength"]), said)
+    ranked = [r for r in leakage.rows_of(points) if r["attack"] and ranking(r)]
+    for r in ranked:
+        if r["metric"] != r["primary"] and leaks(r["mirrored"], r["mirrored_low"]):
+            gain = f"turned round {r['mirrored']:+.3f} of {r['metric']}"
+            said = f"{r['attack']} ranks in reverse ({gain})"
+            out.setdefault((r["defense"], r["strength"]), said)
     return out
 
 

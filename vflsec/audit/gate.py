@@ -31,7 +31,7 @@ from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses
 from vflsec.audit.leakage import POINT, UNDEFENDED, is_undefended, rows_of
 from vflsec.audit.metrics import METRICS, reach
-from vflsec.audit.reverse import reversible
+from vflsec.audit.reverse import ranking
 from vflsec.audit.unsettled import in_words as open_questions
 from vflsec.audit.unsettled import settled
 from vflsec.audit.wording import TASK
@@ -300,7 +300,9 @@ def _judge(
 ) -> list[Verdict]:
     points: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     guessing = wording.Guessing.by_training(rows)
-    mains = {_answer(r): r for r in rows if r["attack"] and r["metric"] == r["primary"]}
+    attacks = [r for r in rows if r["attack"]]
+    mains = {_answer(r): r for r in attacks if r["metric"] == r["primary"]}
+    rankings = {_answer(r): r for r in attacks if ranking(r)}
     for r in rows:
         if selected(r, gate):
             strength = None if r["strength"] != r["strength"] else r["strength"]
@@ -309,7 +311,7 @@ def _judge(
         reason = f"Nothing that was measured answers the gate '{gate.label}'."
         return [Verdict(gate, INCONCLUSIVE, None, None, None, gate.threshold, 0, reason)]
     return [
-        _point(key, of, gate, alive, doses, mains, guessing.get(key[:2]))
+        _point(key, of, gate, alive, doses, (mains, rankings), guessing.get(key[:2]))
         for key, of in points.items()
     ]
 
@@ -333,8 +335,8 @@ def _candidate(
     shown, why = alive.get(missing, (False, "no evidence was given"))
     asked = gate.needs_alive
     own = int(row.get("turned_seeds") or 0) > 0
-    ranking = None if own or not row["attack"] else rankings.get(_answer(row))
-    turned = (row, column) if own else (ranking, "advantage") if ranking is not None else None
+    ranks = None if own or not row["attack"] else rankings.get(_answer(row))
+    turned = (row, column) if own else (ranks, "advantage") if ranks is not None else None
     return Candidate(
         row=row,
         leak=leak,
@@ -347,7 +349,7 @@ def _candidate(
         if gate.metric in TASK
         else "",
         mirror=mirror(*turned) if asked and turned is not None else None,
-        ranking="" if ranking is None else ranking["metric"],
+        ranking="" if ranks is None else ranks["metric"],
     )
 
 
@@ -357,10 +359,10 @@ def _point(
     gate: Gate,
     alive: Alive,
     doses: Doses,
-    mains: Mapping[Any, Mapping[str, Any]],
+    beside: tuple[Mapping[Any, Mapping[str, Any]], Mapping[Any, Mapping[str, Any]]],
     guessing: wording.Guessing | None = None,
 ) -> Verdict:
-    rankings = {key: r for key, r in mains.items() if reversible(r)}
+    mains, rankings = beside
     pairs = [(r, _candidate(r, gate, alive, rankings)) for r in rows]
     found = [c for _, c in pairs if c is not None]
     missing = [r for r, c in pairs if c is None]
@@ -431,11 +433,11 @@ def _point(
             lead, verdict = blind.lead, INCONCLUSIVE
             reason = f"Too little to pass on: {blind.says}."
     if verdict == PASS:
-        beside = ((c, mains.get(_answer(c.row))) for c in found)
+        primary = ((c, mains.get(_answer(c.row))) for c in found)
         idle = (
             open_questions(left),
             wording.worthless(found[0].row, gate, guessing),
-            wording.cramped(beside, gate),
+            wording.cramped(primary, gate),
         )
         warned += filter(None, idle)
         more = max([more or 0, *(u.takes - u.seeds for u in left if u.takes)]) or None

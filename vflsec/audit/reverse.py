@@ -7,15 +7,29 @@ from typing import Any
 
 from vflsec.audit.controls import Leakage, Paired
 
-__all__ = ["mirrored", "reversible", "turned"]
+__all__ = ["mirrored", "ranking", "reversible", "turned"]
 
 _RANKINGS = ("auc", "leak_auc", "concordance")
-_REVERSIBLE = (*_RANKINGS, "accuracy", "balanced_accuracy")
+_SHARES = ("accuracy", "balanced_accuracy")
 
 
 def reversible(row: Mapping[str, Any]) -> bool:
-    """Whether an answer turned round would have 1 less this figure: two classes, no threshold."""
-    return row["metric"] in _REVERSIBLE and row["primary"] in _RANKINGS
+    """Whether an answer turned round would have 1 less this figure.
+
+    So has a ranking, of each of several classes too, and with two classes a share of right answers.
+    """
+    two = row["primary"] in _RANKINGS
+    return row["metric"] in _RANKINGS or (row["metric"] in _SHARES and two)
+
+
+def ranking(row: Mapping[str, Any]) -> bool:
+    """Whether it is by this figure that an answer is looked at turned round, where its own figure
+    does not tell it: the one that verdicts rest on, or with several classes the AUC of each against
+    the rest.
+    """
+    return reversible(row) and row["metric"] == (
+        "auc" if row["primary"] in _SHARES else row["primary"]
+    )
 
 
 def turned(

@@ -266,7 +266,7 @@ def reversed_(lead: Candidate, gate: Gate) -> str:
     if lead.ranking:
         text = (
             f"{_figure(lead, gate)}, but it ranks in reverse: turned round its advantage in "
-            f"{lead.ranking} is {lead.mirrored:.3f}, and its {gate.of or gate.metric} was not "
+            f"{lead.ranking} is {lead.mirrored:.3f}, and its {lead.row['metric']} was not "
             "measured. "
         )
     text += "Whoever knows which way round it is has the labels."
