@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gate_rows import one, rows
+from scipy import stats
 
 from vflsec.audit.alive import place_of
 from vflsec.audit.baseline import advantages, regressions
@@ -166,3 +167,58 @@ def test_no_baseline_passes_on_classes_in_reverse() -> None:
     harmless = advantages(results_frame(of_classes(None)))
     (v,) = regressions(now, harmless, alive)
     assert (v.verdict, "ranks in reverse" in v.reason) == ("INCONCLUSIVE", True)
+
+
+def noisy(value: Any, control: Any, n: int = 3) -> list[dict[str, Any]]:
+    """An attack beside a control that was named beforehand, both around 0.5, on small tables."""
+    beside = [
+        {"majority": {"value": 0.5, "cv": None}, "scratch": {"value": control[s], "cv": 0.6}}
+        for s in range(n)
+    ]
+    return [
+        r | {"value": value[s], "controls": beside[s]} for s, r in enumerate(rows(0.0, (0.0,) * n))
+    ]
+
+
+def test_noise_of_few_seeds_is_not_said_to_rank_in_reverse_and_seeds_are_its_cure() -> None:
+    """Of 300 harmless audits at 3 seeds of some 200 rows 73 ended so, some with -0.01 turned round,
+    and `--until-decided` gave up: it had no seeds to add.
+    """
+    draw = np.random.default_rng(0)
+    found = []
+    for _ in range(300):
+        value, control = draw.normal(0.5, 0.04, 3), draw.normal(0.5, 0.04 / 1.5, 3)
+        found.append(one(noisy(value, control), Gate(max=0.1)))
+    sure = [v for v in found if "ranks in reverse" in v.reason]
+    turned = [v for v in found if "and turned round " in v.reason]
+    assert len(sure) <= 15  # 5 %
+    assert len(turned) > 40
+    assert all(v.verdict == "INCONCLUSIVE" and v.more_seeds for v in turned)
+    assert all("has the labels" not in v.reason for v in turned)
+    v = turned[0]
+    assert v.reason.endswith(
+        "does not show to be within 0.1; about "
+        f"{v.more_seeds} more seed{'s' * (v.more_seeds > 1)} would tell."
+    )
+
+
+def test_the_seeds_that_would_tell_do() -> None:
+    """At the spread seen the answer turned round is within the limit from that number on."""
+    value, control = [0.53, 0.42, 0.50], [0.50, 0.50, 0.50]
+    v = one(noisy(value, control), Gate(max=0.1))
+    assert (v.verdict, v.value) == ("INCONCLUSIVE", pytest.approx(-0.05 / 3))
+    assert "turned round 0.017" in v.reason
+    n = 3 + v.more_seeds
+    half = {k: stats.t.ppf(0.95, k - 1) * np.std(value, ddof=1) / k**0.5 for k in (n - 1, n)}
+    assert 0.05 / 3 + half[n] < 0.1 <= 0.05 / 3 + half[n - 1]
+
+
+def test_a_reversal_that_is_sure_and_small_asks_for_seeds_and_a_large_one_does_not() -> None:
+    control = [0.50, 0.50, 0.50]
+    small = one(noisy([0.42, 0.47, 0.41], control), Gate(max=0.1))
+    assert "it ranks in reverse: turned round it would be 0.067" in small.reason
+    assert small.more_seeds is not None
+    assert f"(about {small.more_seeds} more seed" in small.reason
+    large = one(noisy([0.24, 0.28, 0.23], control), Gate(max=0.1))
+    assert "it ranks in reverse: turned round it would be 0.250" in large.reason
+    assert large.more_seeds is None

@@ -82,6 +82,26 @@ class Candidate:
         high = None if self.mirror is None else self.mirror.bound("upper", alpha)
         return high is not None and high > self.limit
 
+    def in_reverse(self, alpha: float) -> bool:
+        """Whether the answer turned round surely leaks; else it may be noise of few seeds."""
+        if self.mirror is None:
+            return False
+        return leaks(self.mirror.mean, self.mirror.bound("lower", alpha))
+
+    def seeds_until(self, alpha: float, level: float) -> int | None:
+        """Seeds to add until it is decided, turned round too; None if too many would be.
+
+        Args:
+            alpha: level of the bound that passes it.
+            level: of the test that fails it.
+        """
+        levels = (alpha, level) if self.sign > 0 else (level, alpha)
+        asked = [self.leak]
+        if self.mirror is not None and self.turned(alpha):
+            asked.append(Leakage((self.mirror,), ""))
+        found = [x.seeds_until(self.limit, *levels) for x in asked]
+        return None if None in found else max(x for x in found if x is not None)
+
 
 def single(row: Mapping[str, Any], column: str) -> Leakage:
     """A plain figure of a point, as a leakage over no control but itself."""

@@ -397,20 +397,25 @@ def _point(
     elif failed or blocked:
         lead = max(found, key=lambda c: c.value)
         verdict, reason = INCONCLUSIVE, wording.broken(failed, blocked)
-    elif turned:
-        lead = max(turned, key=lambda c: c.mirrored)
-        verdict, reason = INCONCLUSIVE, wording.reversed_(lead, gate)
+    elif sure := [c for c in turned if c.in_reverse(alpha)]:
+        lead = max(sure, key=lambda c: c.mirrored)
+        far = lead.ranking or lead.mirrored > lead.limit
+        verdict, more = INCONCLUSIVE, None if far else wording.seeds_to_add(sure, alpha, level)
+        reason = wording.reversed_(lead, more, gate)
     elif any(c.dead for c in found):
         lead = max((c for c in found if c.dead), key=lambda c: c.value)
         verdict = INCONCLUSIVE
         names = ", ".join(sorted({c.name for c in found if c.dead}))
         reason = f"Not shown to be alive, so silence proves nothing: {names} ({lead.dead})."
-    elif len(within) < len(found):
-        verdict = INCONCLUSIVE
-        open_ = [c for c in found if c not in within]
-        lead = max(open_, key=lambda c: c.value)
-        more = wording.seeds_to_add(open_, alpha, level)
-        reason = wording.between(lead, more, gate, level if lead.value > lead.most else alpha)
+    elif len(within) < len(found) or turned:
+        verdict, open_ = INCONCLUSIVE, [c for c in found if c not in within]
+        more = wording.seeds_to_add([*open_, *turned], alpha, level)
+        if open_:
+            lead = max(open_, key=lambda c: c.value)
+            reason = wording.between(lead, more, gate, level if lead.value > lead.most else alpha)
+        else:
+            lead = max(turned, key=lambda c: c.mirrored)
+            reason = wording.either_way(lead, more, gate)
     elif any(c.thin for c in found):
         lead = next(c for c in found if c.thin)
         verdict = INCONCLUSIVE

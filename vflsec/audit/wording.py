@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from vflsec.audit.gate import Gate
 
 __all__ = [
-    "TASK", "Blind", "between", "broken", "detectable", "dosed", "fails", "nothing", "passes",
-    "reversed_", "seeds_to_add", "thin", "would_have_found",
+    "TASK", "Blind", "between", "broken", "detectable", "dosed", "either_way", "fails", "nothing",
+    "passes", "reversed_", "seeds_to_add", "thin", "would_have_found",
 ]  # fmt: skip
 
 TASK = ("utility", "utility_drop")
@@ -248,20 +248,31 @@ def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int 
         alpha: level of the bound that passes an attack.
         level: of the test that fails one, which is stricter where there are several.
     """
-    levels = (alpha, level) if open_[0].sign > 0 else (level, alpha)
     past = [c for c in open_ if c.value > c.most]
-    more = [c.leak.seeds_until(c.limit, *levels) for c in past or open_]
+    more = [c.seeds_until(alpha, level) for c in past or open_]
     found = [m for m in more if m is not None]
     if past:
         return min(found, default=None)
     return max(found) if len(found) == len(more) else None
 
 
-def reversed_(lead: Candidate, gate: Gate) -> str:
-    """Why an answer that ranks in reverse cannot pass."""
+def either_way(lead: Candidate, more: int | None, gate: Gate) -> str:
+    """That an answer turned round is not shown to be within the limit, nor to leak."""
+    cure = "even 1000 seeds would not tell" if more is None else f"about {_seeds(more)} would tell"
+    turned = beside(lead.mirrored, gate.threshold)
+    text = (
+        f"{_figure(lead, gate)}, and turned round {turned}, which the spread over seeds does not "
+        f"show to be within {gate.threshold:g}; {cure}."
+    )
+    return text[0].upper() + text[1:]
+
+
+def reversed_(lead: Candidate, more: int | None, gate: Gate) -> str:
+    """Why an answer that ranks in reverse cannot pass, or not yet."""
+    cure = "" if more is None else f" (about {_seeds(more)} would tell)"
     text = (
         f"{_figure(lead, gate)}, but it ranks in reverse: turned round it would be "
-        f"{lead.mirrored:.3f}, which is not shown to be within {gate.threshold:g}. "
+        f"{lead.mirrored:.3f}, which is not shown to be within {gate.threshold:g}{cure}. "
     )
     if lead.ranking:
         text = (
