@@ -325,6 +325,22 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     assert (tenth.verdict, "on all 3 seeds" in tenth.reason) == ("INCONCLUSIVE", True)
 
 
+def test_where_own_columns_tell_every_label_equal_figures_are_no_riddle() -> None:
+    """A control at 1.000 on every seed leaves nothing to gain: no spread is needed to know it, and
+    no number of seeds gave one.
+    """
+    own = {"majority": {"value": 0.5, "cv": None}, "logistic": {"value": 1.0, "cv": 1.0}}
+    full = one(rows(0.5, (0.0,) * 5, controls=own), Gate(max=0.1))
+    assert full.verdict == "PASS"
+    assert "reaches 1.000 without the federation, so that no more than 0.000" in full.reason
+    error = {"mean": {"value": 0.0, "cv": 0.0}}
+    inverted = {"metric": "relative_error", "primary": "relative_error", "chance": 1.0}
+    exact = rows(-0.5, (0.0,) * 5, controls=error, **inverted)
+    assert one(exact, Gate(max=0.1)).verdict == "PASS"
+    nearly = {**own, "logistic": {"value": 0.999, "cv": 1.0}}
+    assert one(rows(0.499, (0.0,) * 5, controls=nearly), Gate(max=0.1)).verdict == "INCONCLUSIVE"
+
+
 def test_a_pass_rests_on_a_control_with_every_seed() -> None:
     """The bound of a PASS is taken against the named control, which stands on two seeds only."""
     least = {"majority": {"value": 0.68, "cv": None}}

@@ -49,11 +49,22 @@ def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
         return f"{name} has {n} seeds, and a pass takes at least {seeds}"
     if int(row["n"]) < rows:
         return f"{name} was scored on {int(row['n'])} rows, and a pass takes at least {rows}"
-    if leak.ahead.sd is not None and leak.ahead.sd <= _ROUNDING * abs(leak.ahead.mean):
+    same = leak.ahead.sd is not None and leak.ahead.sd <= _ROUNDING * abs(leak.ahead.mean)
+    if same and not _full(row, leak):
         return f"{name} has the same figure on all {n} seeds, so their spread says nothing"
     if row.get("value_sd") == 0 and row.get("value") == row.get("chance"):
         return f"{name} tells no two rows apart on any of {n} seeds, as a broken attack would"
     return ""
+
+
+def _full(row: Mapping[str, Any], leak: Leakage) -> bool:
+    """Whether the control that was named beforehand has all that the figure can have, on every
+    seed: then nothing can be gained, and no spread is needed to know it.
+    """
+    own, metric = leak.ahead.control, str(row["metric"])
+    if own is None or metric not in METRICS:
+        return False
+    return own == reach(metric)[METRICS[metric].larger_is_better]
 
 
 def gaps(name: str, row: Mapping[str, Any], leak: Leakage) -> str:
