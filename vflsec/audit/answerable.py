@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vflsec import check
-from vflsec.audit.gate import PLANNED, Gate, selected
+from vflsec.audit.gate import Gate
 from vflsec.audit.leakage import UNDEFENDED, is_undefended
 from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.selection import PLANNED, selected
 from vflsec.audit.wording import TASK
 
 __all__ = ["Found", "unanswerable"]

@@ -308,8 +308,10 @@ def _gone(key: Key) -> str:
     )
 
 
-def _gate(allowed: float, who: str = "") -> Gate:
-    return Gate(max=min(allowed, 0.99), name=f"advantage{who} does not rise against the baseline")
+def _gate(allowed: float, who: str = "", **asked: Any) -> Gate:
+    """What a verdict asks, and of which attack by whom, on which rows and after which phase."""
+    name = f"advantage{who} does not rise against the baseline"
+    return Gate(max=min(allowed, 0.99), name=name, **{k: v for k, v in asked.items() if v})
 
 
 def _verdict(
@@ -322,6 +324,7 @@ def _verdict(
     rows = f" on {p['split']} rows" if p["split"] else ""
     known = f" with {p['known_rows']:g} known rows" if p["known_rows"] else ""
     who = f" of {p['attack']} by {p['adversary']}{rows}{known}"
+    gate = _gate(allowed, who, **{k: p[k] for k in ("attack", "adversary", "phase", "split")})
     return Verdict(
-        _gate(allowed, who), verdict, value, low, high, allowed, n, reason, more_seeds=more, **where
-    )
+        gate, verdict, value, low, high, allowed, n, reason, more_seeds=more, **where
+    )  # fmt: skip

@@ -29,20 +29,19 @@ from vflsec.audit.alive import Alive, Place, place_of
 from vflsec.audit.candidate import Candidate, mirror, single
 from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses
-from vflsec.audit.leakage import POINT, UNDEFENDED, is_undefended, rows_of
+from vflsec.audit.leakage import rows_of
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.reverse import ranking
+from vflsec.audit.selection import answer, left_out, named, selected
 from vflsec.audit.unsettled import in_words as open_questions
 from vflsec.audit.unsettled import settled
 from vflsec.audit.wording import TASK
 from vflsec.cell import QUESTIONS
 
-__all__ = ["LEAST_CONFIDENCE", "MIN_ROWS", "MIN_SEEDS", "Gate", "Verdict", "exit_code", "judge",
-           "selected"]  # fmt: skip
+__all__ = ["LEAST_CONFIDENCE", "MIN_ROWS", "MIN_SEEDS", "Gate", "Verdict", "exit_code", "judge"]
 
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
 REPORTED = ("cap", "dcs")
-PLANNED = "planned"
 MIN_SEEDS, MIN_ROWS = 3, 20
 """The least evidence that a PASS on an attack's figure rests on."""
 LEAST_CONFIDENCE = 0.8
@@ -203,7 +202,7 @@ class Verdict:
             without the attacks that were not dosed.
         warning: of a PASS, why it says little: this audit would only have found a leak above the
             limit, the system (or for its cost the undefended one) is not shown to beat guessing,
-            the figure is a lower bound, or it cannot rise by the limit.
+            the figure is a lower bound, it cannot rise by the limit, or attacks have none.
     """
 
     gate: Gate
@@ -226,47 +225,6 @@ class Verdict:
     detectable: Mapping[str, float] = field(default_factory=dict)
     dosed: Mapping[str, float | None] = field(default_factory=dict)
     warning: str = ""
-
-
-def _named(label: str, wanted: str) -> bool:
-    """Whether a label is wanted, by itself or by the bare names, as ``iso + noise`` for a stack."""
-    return wanted in ("*", label, " + ".join(one.split("(")[0] for one in label.split(" + ")))
-
-
-def selected(row: Mapping[str, Any], gate: Gate) -> bool:
-    """Whether a gate asks about a row of results.
-
-    One that is not ``ok`` needs no figure of the gate's metric; one that is only planned, or that
-    failed, may name neither phase nor split.
-    """
-    bare = is_undefended(row)
-    if gate.defense == "defended" and bare:
-        return False
-    if gate.defense == UNDEFENDED and not bare:
-        return False
-    if gate.defense not in ("defended", UNDEFENDED) and not _named(row["defense"], gate.defense):
-        return False
-    if gate.strength is not None and row["strength"] != gate.strength:
-        return False
-    if any(getattr(gate, k) not in ("*", row[k]) for k in ("dataset", "algorithm")):
-        return False
-    planned = row["status"] == PLANNED
-    if planned and gate.metric in (*TASK, "epsilon_lower"):
-        return True
-    if gate.metric == "epsilon_lower":
-        return bool(row["metric"] == gate.metric)
-    if gate.metric in TASK:
-        return not row["attack"] and row["metric"] == row["utility_metric"]
-    if not row["attack"] or not _named(row["attack"], gate.attack):
-        return False
-    unsplit = planned or row["status"] == "error"
-    for key in ("adversary", "phase", "split", "target"):
-        if getattr(gate, key) not in ("*", row[key]) and not (unsplit and not row[key]):
-            return False
-    if row["status"] != "ok":
-        return True
-    wanted = gate.metric if gate.metric != "advantage" else gate.of or row["primary"]
-    return bool(row["metric"] == wanted)
 
 
 def judge(
@@ -301,8 +259,8 @@ def _judge(
     points: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     guessing = wording.Guessing.by_training(rows)
     attacks = [r for r in rows if r["attack"]]
-    mains = {_answer(r): r for r in attacks if r["metric"] == r["primary"]}
-    rankings = {_answer(r): r for r in attacks if ranking(r)}
+    mains = {answer(r): r for r in attacks if r["metric"] == r["primary"]}
+    rankings = {answer(r): r for r in attacks if ranking(r)}
     for r in rows:
         if selected(r, gate):
             strength = None if r["strength"] != r["strength"] else r["strength"]
@@ -310,15 +268,14 @@ def _judge(
     if not points:
         reason = f"Nothing that was measured answers the gate '{gate.label}'."
         return [Verdict(gate, INCONCLUSIVE, None, None, None, gate.threshold, 0, reason)]
+    unasked = left_out(attacks, gate)
     return [
-        _point(key, of, gate, alive, doses, (mains, rankings), guessing.get(key[:2]))
+        _point(
+            key, of, gate, alive, doses, (mains, rankings), guessing.get(key[:2]),
+            unasked.get(key, ()),
+        )
         for key, of in points.items()
-    ]
-
-
-def _answer(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What identifies the guesses behind a point, whatever they are scored by."""
-    return tuple(None if row[k] != row[k] else row[k] for k in POINT if k != "metric")
+    ]  # fmt: skip
 
 
 def _candidate(
@@ -335,7 +292,7 @@ def _candidate(
     shown, why = alive.get(missing, (False, "no evidence was given"))
     asked = gate.needs_alive
     own = int(row.get("turned_seeds") or 0) > 0
-    ranks = None if own or not row["attack"] else rankings.get(_answer(row))
+    ranks = None if own or not row["attack"] else rankings.get(answer(row))
     turned = (row, column) if own else (ranks, "advantage") if ranks is not None else None
     return Candidate(
         row=row,
@@ -361,6 +318,7 @@ def _point(
     doses: Doses,
     beside: tuple[Mapping[Any, Mapping[str, Any]], Mapping[Any, Mapping[str, Any]]],
     guessing: wording.Guessing | None = None,
+    unasked: Sequence[str] = (),
 ) -> Verdict:
     mains, rankings = beside
     pairs = [(r, _candidate(r, gate, alive, rankings)) for r in rows]
@@ -438,11 +396,12 @@ def _point(
             lead, verdict = blind.lead, INCONCLUSIVE
             reason = f"Too little to pass on: {blind.says}."
     if verdict == PASS:
-        primary = ((c, mains.get(_answer(c.row))) for c in found)
+        primary = ((c, mains.get(answer(c.row))) for c in found)
         idle = (
             open_questions(left),
             wording.worthless(found[0].row, gate, guessing),
             wording.cramped(primary, gate),
+            wording.unasked(unasked, gate),
         )
         warned += filter(None, idle)
         more = max([more or 0, *(u.takes - u.seeds for u in left if u.takes)]) or None
@@ -477,7 +436,7 @@ def _blocks(row: Mapping[str, Any], gate: Gate, judged: set[str]) -> bool:
     if row["status"] in ("ok", "error"):
         return True
     if row.get("of_label") in QUESTIONS:
-        return gate.attack != "*" and not any(_named(name, gate.attack) for name in judged)
+        return gate.attack != "*" and not any(named(name, gate.attack) for name in judged)
     return gate.attack != "*" and row["attack"] not in judged
 
 

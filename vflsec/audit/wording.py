@@ -215,6 +215,15 @@ def cramped(found: Iterable[tuple[Candidate, Mapping[str, Any] | None]], gate: G
     return ""
 
 
+def unasked(names: Sequence[str], gate: Gate) -> str:
+    """Attacks that have no figure of the metric which a gate on all attacks asks for; or ''."""
+    shown = ", ".join(names[:_MOST_NAMED])
+    shown += f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    has, it = ("has", "it") if len(names) == 1 else ("have", "them")
+    what = gate.of or gate.metric
+    return f"{shown} {has} no {what}, so this says nothing of {it}" if names else ""
+
+
 def _beside(main: Mapping[str, Any]) -> float:
     """The figure of the control that leaves the least, beside a point of an attack."""
     return float(main["value"]) - float(main["advantage"])

@@ -13,9 +13,10 @@ from typing import Any
 from vflsec.audit import matrix
 from vflsec.audit.controls import leaks
 from vflsec.audit.leakage import is_undefended
+from vflsec.audit.selection import answer
 from vflsec.report.coverage import USUAL
 from vflsec.report.text import clean
-from vflsec.report.verdicts import asks, place, some
+from vflsec.report.verdicts import place, some, weighed
 
 __all__ = ["beyond", "deployed", "parts", "ungated", "unjudged", "unstopped"]
 
@@ -29,22 +30,25 @@ def ungated(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         points of the summary with ``judged``: whether some gate judges the system there. Those
         first, then the largest.
     """
-    judging: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    at: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for p in summary["points"]:
+        at.setdefault(tuple(p[k] for k in _POINT), []).append(p)
+    judging, asked = set(), set()
     for v in summary["gates"]:
         if v["gate"]["metric"] == "epsilon_lower":
             continue  # a claim is judged wherever it is made
-        judging.setdefault(tuple(v[k] for k in _POINT), []).append(v["gate"])
+        point = tuple(v[k] for k in _POINT)
+        judging.add(point)
+        asked |= {answer(p) for p in weighed(v, at.get(point, ()))}
     worst: dict[tuple[Any, ...], dict[str, Any]] = {}
     for p in summary["points"]:
         if not p["attack"] or p["metric"] != p["primary"]:
             continue
-        gates = judging.get(tuple(p[k] for k in _POINT), ())
-        sure = leaks(p.get("advantage"), p.get("advantage_low"))
-        if not sure or any(asks(gate, p) for gate in gates):
+        if not leaks(p.get("advantage"), p.get("advantage_low")) or answer(p) in asked:
             continue
         key = (*(p[k] for k in _POINT), p["adversary"], matrix.secret(p))
         if key not in worst or p["advantage"] > worst[key]["advantage"]:
-            worst[key] = {**p, "judged": bool(gates)}
+            worst[key] = {**p, "judged": tuple(p[k] for k in _POINT) in judging}
     return sorted(worst.values(), key=lambda p: (not p["judged"], -p["advantage"]))
 
 

@@ -23,7 +23,7 @@ from vflsec.report.coverage import families, uncovered
 from vflsec.report.families import reads
 from vflsec.report.numbers import number
 from vflsec.report.text import clean
-from vflsec.report.verdicts import asks, headline, place
+from vflsec.report.verdicts import headline, place, weighed
 
 __all__ = [
     "BOUNDS", "CORRECTED", "EACH", "Step", "answers", "attacker", "attacks_of", "bounds",
@@ -228,9 +228,7 @@ def attacks_of(v: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
     known = list(v.get("detectable") or {})
     if known or not v["attack"]:
         return known
-    keys = ("dataset", "algorithm", "defense", "strength")
-    here = [p for p in summary["points"] if p["attack"] and all(p[k] == v[k] for k in keys)]
-    return sorted({p["attack"] for p in here if p["status"] == "ok" and asks(v["gate"], p)})
+    return sorted({p["attack"] for p in weighed(v, summary["points"]) if p["status"] == "ok"})
 
 
 def _count(n: int, what: str) -> str:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
-from vflsec.audit.wording import TASK
 from vflsec.report.numbers import against
 from vflsec.report.text import clean
 
 __all__ = [
-    "asks", "counts", "headline", "identity", "judged", "place", "point_of", "some", "title",
-    "unfinished",
+    "counts", "headline", "identity", "judged", "place", "point_of", "some", "title",
+    "unfinished", "weighed",
 ]  # fmt: skip
 
 Verdict = Mapping[str, Any]
+_TRAINING = ("dataset", "algorithm", "defense", "strength")
 
 
 def place(row: Mapping[str, Any]) -> str:
@@ -95,12 +97,18 @@ def judged(summary: Mapping[str, Any]) -> list[str]:
     return [f"{f}: {label}: {some(points, '; ')}" for (f, label), points in where.items()]
 
 
-def asks(gate: Mapping[str, Any], p: Mapping[str, Any]) -> bool:
-    """Whether a gate that judges a point asks about this attack there."""
-    if gate["metric"] in (*TASK, "epsilon_lower"):
-        return False
-    named = gate["attack"] in ("*", p["attack"], p["attack"].split("(")[0])
-    return named and all(gate[k] in ("*", p[k]) for k in ("adversary", "phase", "split", "target"))
+def weighed(v: Verdict, points: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The points of attacks that a verdict speaks of."""
+    from vflsec.audit.gate import Gate
+    from vflsec.audit.selection import weighs
+
+    usual = {f.name: f.default for f in fields(Gate)}  # of a gate of an earlier version
+    gate: Any = SimpleNamespace(**usual | v["gate"])
+    here = {k: v[k] for k in _TRAINING}
+    return [
+        p for p in points
+        if p["attack"] and all(p[k] == x for k, x in here.items()) and weighs(p, gate)
+    ]  # fmt: skip
 
 
 def some(parts: Sequence[str], comma: str, most: int = 4) -> str:

@@ -1,0 +1,106 @@
+"""What a gate asks about is the same in plans, verdicts and reports."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from gate_rows import LIVE, at, one, rows
+
+from vflsec.audit.alive import place_of
+from vflsec.audit.baseline import advantages, regressions
+from vflsec.audit.gate import Gate, Verdict, judge
+from vflsec.audit.leakage import results_frame, rows_of, summarise
+from vflsec.audit.selection import named
+from vflsec.report.first import attacks_of
+from vflsec.report.verdicts import beyond
+
+
+@pytest.mark.parametrize(
+    ("label", "wanted", "found"),
+    [
+        ("direction(positives=5)", "direction", True),
+        ("direction(label=fraud + default, positives=5)", "direction", True),
+        ("attribute(column=income (net) + bonus)", "attribute", True),
+        ("direction(label=fraud + default)", "direction(label=fraud + default)", True),
+        ("iso(on=embedding) + noise(strength=1)", "iso + noise", True),
+        ("iso(on=embedding) + noise(strength=1)", "iso", False),
+        ("iso", "noise", False),
+        ("iso", "*", True),
+    ],
+)
+def test_a_bare_name_is_what_stands_before_the_brackets(
+    label: str, wanted: str, found: bool
+) -> None:
+    assert named(label, wanted) == found
+
+
+def test_a_label_column_with_a_plus_does_not_hide_from_the_gate_on_its_attack() -> None:
+    """Of two labels the harmless one alone was weighed, and the gate passed over a leak of 0.4."""
+    records = [
+        *rows(0.4, attack="direction(label=fraud + default)", attack_key="a", of_label="f"),
+        *rows(0.0, attack="direction(label=other)", attack_key="b", of_label="other"),
+    ]
+    live = {r["attack"]: (True, "planted leak found") for r in records}
+    found = one(records, Gate(max=0.1, attack="direction"), live)
+    assert (found.verdict, found.attack) == ("FAIL", "direction(label=fraud + default)")
+
+
+def of_columns(gain: float) -> list[dict[str, Any]]:
+    return rows(gain, attack="hints", attack_key="c", target="feature", metric="r2",
+                primary="r2", chance=0.0, adversary="shop")  # fmt: skip
+
+
+def summary_of(records: list[dict[str, Any]], verdicts: list[Verdict]) -> dict[str, Any]:
+    points = [
+        {k: None if v != v else v for k, v in r.items()}
+        for r in rows_of(summarise(results_frame(records)))
+    ]
+    return {"points": points, "gates": [asdict(v) | {"label": v.gate.label} for v in verdicts]}
+
+
+def judged(records: list[dict[str, Any]], gate: Gate) -> Verdict:
+    summary = summarise(results_frame(records))
+    (found,) = judge(summary, [gate], at(summary, {**LIVE, "hints": (True, "planted")}))
+    return found
+
+
+def test_a_gate_on_one_metric_says_which_attacks_have_none() -> None:
+    """'advantage in auc of any attack' passed over columns that leak, and no report named them."""
+    records = [*rows(0.0, primary="auc"), *of_columns(0.3)]
+    v = judged(records, Gate(max=0.1, of="auc"))
+    assert v.verdict == "PASS"
+    assert v.warning == "hints (r2) has no auc, so this says nothing of it"
+    assert v.reason.endswith(" Hints (r2) has no auc, so this says nothing of it.")
+    found = summary_of(records, [v])
+    (line,) = beyond(found)
+    assert line == "toy: splitnn without a defense (+0.30 by hints)"
+    assert attacks_of(found["gates"][0] | {"detectable": {}}, found) == ["direction"]
+    for gate in (Gate(max=0.1, of="auc", target="label"), Gate(max=0.1, of="auc", attack="norm"),
+                 Gate(max=0.1, of="auc", attack="direction")):  # fmt: skip
+        assert "no auc" not in judged(records, gate).reason  # that is what was asked
+    whole = judged(records, Gate(max=0.1))
+    assert whole.verdict == "FAIL"
+    assert beyond(summary_of(records, [whole])) == []
+
+
+def test_a_gate_on_another_metric_of_the_same_answer_judges_it() -> None:
+    auc = rows(0.3, primary="auc")
+    share = rows(0.0, primary="auc", metric="accuracy")
+    v = judged([*auc, *share], Gate(max=0.1, of="accuracy"))
+    assert "has no accuracy" not in v.reason
+    assert beyond(summary_of([*auc, *share], [v])) == []
+
+
+def test_a_baseline_judges_what_it_compares_alone() -> None:
+    """Beside one attack that is compared every other at that point counted as judged."""
+    old, new = rows(0.1), rows(0.3, attack="norm", attack_key="n")
+    before = advantages(results_frame(old))
+    frame = results_frame([*old, *new])
+    alive = {place_of(r): (True, "") for r in rows_of(summarise(frame))}
+    (v,) = regressions(frame, before, alive)
+    assert v.verdict == "PASS"
+    found = summary_of([*old, *new], [v])
+    assert beyond(found) == ["toy: splitnn without a defense (+0.30 by norm)"]
+    assert attacks_of(found["gates"][0], found) == ["direction"]
