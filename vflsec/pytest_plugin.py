@@ -61,8 +61,11 @@ def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Add one test for every verdict; the audits run here, for only they know the verdicts."""
-    for scenario in config.getoption("--vflsec"):
-        items.extend(_Scenario.of(session, scenario).collect())
+    scenarios = list(dict.fromkeys(config.getoption("--vflsec")))
+    names = [Path(scenario).name for scenario in scenarios]
+    for scenario, name in zip(scenarios, names, strict=True):
+        shown = name if names.count(name) == 1 else scenario
+        items.extend(_Scenario.of(session, scenario, shown).collect())
 
 
 class _Scenario(pytest.Collector):
@@ -71,23 +74,18 @@ class _Scenario(pytest.Collector):
     scenario: str
 
     @classmethod
-    def of(cls, session: pytest.Session, scenario: str) -> _Scenario:
-        """The collector of one scenario."""
-        name = Path(scenario).name
+    def of(cls, session: pytest.Session, scenario: str, name: str) -> _Scenario:
+        """The collector of one scenario, whose tests are called by `name`."""
         made = cls.from_parent(session, name=name, nodeid=name)
         made.scenario = scenario
         return made
 
     def collect(self) -> Iterator[pytest.Item]:
         audit = _run(self.config, self.scenario, {})
-        titles: dict[str, int] = {}
-        for verdict in audit.summary["gates"]:
-            from vflsec.report.verdicts import title
+        from vflsec.report.verdicts import titles
 
-            name = title(verdict)
-            titles[name] = titles.get(name, 0) + 1
-            if titles[name] > 1:
-                name += f" ({titles[name]})"
+        verdicts = audit.summary["gates"]
+        for verdict, name in zip(verdicts, titles(verdicts), strict=True):
             item = _Gate.from_parent(self, name=name)
             item.verdict = verdict
             yield item

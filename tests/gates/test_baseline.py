@@ -13,12 +13,13 @@ import pytest
 from audited import Planted, audited
 from scipy import stats
 
+from vflsec import cli
 from vflsec.audit.alive import Place
-from vflsec.audit.baseline import baseline_of, read_baseline, regressions
+from vflsec.audit.baseline import baseline_of, granted, read_baseline, regressions
 from vflsec.audit.change import change
 from vflsec.audit.epsilon import contradictions, pairs
 from vflsec.audit.leakage import results_frame, summarise
-from vflsec.engine.previous import compare_folders
+from vflsec.engine.previous import compare_folders, read_any, read_audit
 from vflsec.errors import ConfigError
 
 
@@ -314,3 +315,71 @@ def test_the_same_figures_are_no_change_where_one_audit_has_more_seeds() -> None
         assert (found.before, found.after) == (pytest.approx(0.33), pytest.approx(0.33))
         assert (found.mean, found.lower(0.025), found.upper(0.025)) == (0.0, 0.0, 0.0)
         assert (found.seeds, found.paired) == (2, True)
+
+
+SPEC = {"aux_rows": 0, "peer_model": False, "prior": True}
+
+
+def of_grants(values: list[float], key: str, **spec: Any) -> pd.DataFrame:
+    columns = {"target": "feature", "victim": "shop", "attack_key": key}
+    return granted(frame({"a0": values}, **columns), {key: SPEC | spec})
+
+
+def test_an_attack_with_other_grants_is_not_the_one_of_the_baseline(tmp_path: Path) -> None:
+    """60 rows of the victim's columns became 20: the attack works still, finds less, and passed."""
+    path = tmp_path / "baseline.json"
+    old = of_grants([0.5, 0.51, 0.49, 0.5, 0.52], "a", aux_rows=60)
+    path.write_text(json.dumps(baseline_of(old, "", "")))
+    before, shown = read_baseline(path), live("a0", sections="ab")
+    weak = [0.31, 0.3, 0.29, 0.3, 0.3]
+    (v,) = regressions(of_grants(weak, "b", aux_rows=20), before, shown)
+    assert v.verdict == "INCONCLUSIVE"
+    assert v.reason.startswith(
+        "a0 was granted 60 auxiliary rows, against shop beside known rows in the baseline and "
+        "20 auxiliary rows, against shop now, which does not compare."
+    )
+    assert "on test rows (60 auxiliary rows, against shop)" in v.gate.label
+    (v,) = regressions(of_grants(weak, "b", aux_rows=60), before, shown)
+    assert v.verdict == "PASS"  # the key of an attack changes with its source, too
+    path.write_text(path.read_text().replace('"grants"', '"other"'))  # of an earlier version
+    (v,) = regressions(of_grants(weak, "b", aux_rows=20), read_baseline(path), shown)
+    assert (v.verdict, "auxiliary" in v.gate.label) == ("PASS", False)
+
+
+def test_grants_that_were_taken_away_are_noticed_on_the_command_line(tmp_path: Path) -> None:
+    found = {"norm": 0.3, "model_completion": 0.2}
+    less = {"norm": 0.3, "model_completion": 0.1}
+    old = audited(tmp_path / "a", Planted(found)).folder
+    now = audited(tmp_path / "b", Planted(less, found), set=["attack.1.prior=false"]).folder
+    path = tmp_path / "baseline.json"
+    assert cli.main(["gate", str(old), "--baseline", str(path), "--update-baseline"]) == 0
+    for against in (path, old):
+        before = read_any(against)
+        (v, *more) = [
+            v for v in read_audit(now, before=before, only=True).verdicts
+            if v.attack == "model_completion"
+        ]  # fmt: skip
+        assert {w.verdict for w in (v, *more)} == {"INCONCLUSIVE"}
+        assert "nothing beside known rows in the baseline and no class shares now" in v.reason
+
+
+def test_a_baseline_of_two_seeds_passes_nothing(tmp_path: Path) -> None:
+    """Their spread tolerated a rise by 0.3."""
+    before = stored({"a0": [0.1, 0.34]}, tmp_path)
+    (v,) = regressions(frame({"a0": [x + 0.3 for x in OLD]}), before, LIVE)
+    assert v.threshold == pytest.approx(2.5 * 0.24 / 2)
+    assert v.verdict == "INCONCLUSIVE"
+    assert "the baseline has 2 seeds of it, and a pass takes at least 3" in v.reason
+
+
+def test_phases_of_one_training_are_called_otherwise(tmp_path: Path) -> None:
+    """A FAIL after one phase and a PASS after another were one case to a CI server."""
+    both = pd.concat([frame({"a0": OLD}, phase=p) for p in ("pretrain", "tune")])
+    path = tmp_path / "baseline.json"
+    path.write_text(json.dumps(baseline_of(both, "", "")))
+    up = pd.concat([frame({"a0": [x + by for x in OLD]}, phase=p)
+                    for p, by in (("pretrain", 0.2), ("tune", 0.0))])  # fmt: skip
+    first, second = regressions(up, read_baseline(path), LIVE)
+    assert (first.verdict, second.verdict) == ("FAIL", "PASS")
+    assert "on test rows after pretrain does not rise" in first.gate.label
+    assert "on test rows after tune does not rise" in second.gate.label

@@ -67,6 +67,11 @@ def test_each_verdict_is_a_test_and_marks_judge(tmp_path: Path) -> None:
     assert "FAILED case.toml::tight [breast_cancer, splitnn, iso 0]" in text
     assert "Traceback" not in text
     assert len([p for p in (tmp_path / "kept").iterdir() if (p / "junit.xml").is_file()]) == 2
+    (tmp_path / "other").mkdir()  # a file of the same name
+    (tmp_path / "other" / "case.toml").write_text(SCENARIO + gate(max=0.1, defense="defended"))
+    both = pytest_in(tmp_path, *args, "--vflsec", "other/case.toml").stdout
+    assert f"PASSED other/{name.format(5)}" in both
+    assert f"PASSED {name.format(5)}" in both
     skipped = pytest_in(tmp_path, *args, "--vflsec-inconclusive=skip", "-k", "tight or 5")
     assert skipped.returncode == 0, skipped.stdout
     assert "1 skipped" in skipped.stdout

@@ -108,6 +108,22 @@ def test_junit_counts_and_reads_back(folder: Path, summary: dict[str, Any]) -> N
     assert len(names) == len(set(names))
 
 
+def test_gates_that_are_called_alike_are_two_cases(summary: dict[str, Any]) -> None:
+    """One may be named like another's rule, or with a mark that is not shown: to a CI server a FAIL
+    and a PASS of one name are one case, and a code scanner drops what has one fingerprint.
+    """
+    first = summary["gates"][0]
+    alike = [first, first | {"verdict": "PASS"}, first | {"label": first["label"] + "\u200b"}]
+    twice = summary | {"gates": alike}
+    cases = ElementTree.fromstring(junit_xml(twice)).findall(".//testcase")
+    name = f"{first['label']} [breast_cancer, splitnn, iso 0]"
+    assert [c.attrib["name"] for c in cases] == [name, f"{name} (2)", f"{name} (3)"]
+    found = [r["partialFingerprints"]["vflsecGate/v1"] for r in sarif(twice)["runs"][0]["results"]]
+    alone = sarif(summary)["runs"][0]["results"][0]["partialFingerprints"]["vflsecGate/v1"]
+    assert len(found) == len(set(found)) == 2
+    assert found[0] == alone  # the first keeps the one that it had
+
+
 def test_junit_holds_to_the_ant_schema(summary: dict[str, Any], hostile: dict[str, Any]) -> None:
     etree = pytest.importorskip("lxml.etree")
     xsd = etree.XMLSchema(etree.parse(str(Path(__file__).parent / "junit.xsd")))

@@ -90,7 +90,7 @@ def test_every_attack_has_the_tags_of_its_aim(name: str) -> None:
     """A gate on one registered attack alone, with its settings in its label, as SARIF tells it."""
     label = f"{name}(known=1)"
     verdict = {
-        "label": "g", "verdict": "PASS", "attack": label, "detectable": {label: 0.1},
+        "label": "g", "defense": "", "verdict": "PASS", "attack": label, "detectable": {label: 0.1},
         "gate": {"attack": name}, "warning": "",
     }  # fmt: skip
     summary = {

@@ -2,9 +2,10 @@
 
 A baseline holds the advantage of every attack over every control by seed. The same point (data,
 algorithm, defense, strength, phase, adversary, attack, rows, metric) is compared, paired by seed
-where both have the seed; attacks that only their grants tell apart are never taken together. A rise
-is beyond what is tolerated if it exceeds max(0.03, 2.5 sd / sqrt(n)) with the baseline's spread
-over seeds: libraries drift, and the noise of a few seeds is no change.
+where both have the seed; attacks that only their grants tell apart are never taken together, and
+one that has other grants now than in the baseline is not the same. A rise is beyond what is
+tolerated if it exceeds max(0.03, 2.5 sd / sqrt(n)) with the baseline's spread over seeds: libraries
+drift, and the noise of a few seeds is no change.
 
 FAIL: beyond that, and above 0 for sure over all controls (:mod:`vflsec.audit.change`, Holm over all
 points). INCONCLUSIVE: beyond that but not for sure, or the attack is gone, failed, is no longer
@@ -31,21 +32,22 @@ from vflsec.audit.change import Change, Seeds, change, least
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_ROWS, MIN_SEEDS, PASS, Gate, Verdict
 from vflsec.audit.leakage import TRAINING, rows_of
 from vflsec.audit.reverse import ranking
+from vflsec.cell import OF_THE_LABELS
 from vflsec.errors import ConfigError
 from vflsec.files import read_text, write_atomic
 
 if TYPE_CHECKING:
     from vflsec.audit.result import Audit
 
-__all__ = ["BASELINE_VERSION", "LEAST", "advantages", "baseline_of", "read_baseline", "regressions",
-           "write_baseline"]  # fmt: skip
+__all__ = ["BASELINE_VERSION", "LEAST", "advantages", "baseline_of", "granted", "read_baseline",
+           "regressions", "write_baseline"]  # fmt: skip
 
 BASELINE_VERSION = 2
 _READABLE = (1, 2)
 LEAST = 0.03
 SPREAD = 2.5
 _KEY = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack", "known_rows",
-        "target", "split", "metric", "attack_key")  # fmt: skip
+        "target", "split", "metric", "grants", "attack_key")  # fmt: skip
 _ANSWER = tuple(k for k in _KEY if k != "metric")
 _MADE = (*TRAINING, "phase", "adversary", "attack", "attack_key")
 
@@ -58,7 +60,7 @@ def baseline_of(frame: pd.DataFrame, scenario_hash: str, version: str) -> dict[s
     """What ``baseline.json`` holds: the advantage of every attack, by point and seed.
 
     Args:
-        frame: of :func:`vflsec.audit.leakage.results_frame`.
+        frame: of :func:`vflsec.audit.leakage.results_frame`, with :func:`granted` if that is known.
         scenario_hash, version: to say in a report what the baseline was made from.
 
     Raises:
@@ -78,6 +80,27 @@ def baseline_of(frame: pd.DataFrame, scenario_hash: str, version: str) -> dict[s
         "scenario_hash": scenario_hash,
         "points": points,
     }
+
+
+def granted(frame: pd.DataFrame, attacks: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """Results with what each attack was granted beside known rows, in words (``grants``).
+
+    Args:
+        frame: of :func:`vflsec.audit.leakage.results_frame`.
+        attacks: what attacks are, by key, as a summary has it; of others nothing is known (None).
+    """
+    words = [_grants(r, attacks.get(r["attack_key"])) for r in rows_of(frame)]
+    return frame.assign(grants=pd.Series(words, index=frame.index, dtype=object))
+
+
+def _grants(row: Mapping[str, Any], spec: Mapping[str, Any] | None) -> str | None:
+    if spec is None:
+        return None
+    words = [f"{spec['aux_rows']} auxiliary rows"] * bool(spec["aux_rows"])
+    words += ["the others' models"] * bool(spec["peer_model"])
+    words += ["no class shares"] * (not spec["prior"])
+    aimed = bool(row["victim"]) and row["target"] not in OF_THE_LABELS
+    return ", ".join([*words, *([f"against {row['victim']}"] if aimed else [])])
 
 
 def advantages(frame: pd.DataFrame) -> dict[Key, dict[str, dict[int, float]]]:
@@ -112,22 +135,25 @@ def _audited(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _of(row: Mapping[str, Any], names: Iterable[str]) -> Key:
-    return tuple(None if row[k] != row[k] else row[k] for k in names)
+    return tuple(None if (x := row.get(k)) != x else x for k in names)
 
 
 def _same(now: Iterable[Key], before: Iterable[Key]) -> dict[Key, Key]:
     """Points of the baseline with their like now: by the attack's key, else if it is the only one.
 
     A key also changes with what changes no figure (dosing, an attack's source), and baselines of
-    earlier versions have none.
+    earlier versions have none, or say nothing of grants.
     """
     out = {k: k for k in before if k in set(now)}
-    left: dict[Key, list[list[Key]]] = defaultdict(lambda: [[], []])
-    for side, keys in enumerate((before, now)):
-        for k in keys:
-            if k not in out:
-                left[k[:-1]][side].append(k)
-    return out | {old[0]: new[0] for old, new in left.values() if len(old) == len(new) == 1}
+    for known in (1, 2):  # by all but the key, and by all but the grants where one side lacks them
+        left: dict[Key, list[list[Key]]] = defaultdict(lambda: [[], []])
+        for side, keys in enumerate((before, now)):
+            for k in keys:
+                if k not in (out.values() if side else out):
+                    left[k[:-known]][side].append(k)
+        pairs = [(old[0], new[0]) for old, new in left.values() if len(old) == len(new) == 1]
+        out |= {old: new for old, new in pairs if known == 1 or None in (old[-2], new[-2])}
+    return out
 
 
 def read_baseline(path: Path) -> Values:
@@ -159,7 +185,11 @@ def read_baseline(path: Path) -> Values:
             figures = [v for by_seed in of.values() for v in by_seed.values()]
             if not of or not all(of.values()) or not all(map(math.isfinite, figures)):
                 raise ValueError
-            out[tuple(p[k] for k in _KEY[:-1]) + (str(p.get(_KEY[-1], "")),)] = of
+            grants = p.get("grants")
+            if grants is not None and not isinstance(grants, str):
+                raise ValueError
+            key = tuple(p[k] for k in _KEY[:-2])
+            out[(*key, grants, str(p.get("attack_key", "")))] = of
         return out
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ConfigError(f"{path}: a point of this baseline is malformed. {advice}") from None
@@ -179,7 +209,8 @@ def write_baseline(path: Path, audit: Audit) -> None:
     if path.exists():
         read_baseline(path)  # nothing else is overwritten
     version = audit.summary["versions"]["vflsec"]
-    found = baseline_of(audit.results, audit.summary["scenario_hash"], version)
+    frame = granted(audit.results, audit.summary.get("attacks", {}))
+    found = baseline_of(frame, audit.summary["scenario_hash"], version)
     text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))
 
@@ -194,7 +225,8 @@ def regressions(
     """One verdict for every point of the baseline.
 
     Args:
-        frame: results as they are now, of :func:`vflsec.audit.leakage.results_frame`.
+        frame: results as they are now, of :func:`vflsec.audit.leakage.results_frame`, with
+            :func:`granted` if that is known.
         before: of :func:`read_baseline`.
         alive: of :func:`vflsec.audit.alive.alive`.
         confidence: of the one-sided bounds.
@@ -206,7 +238,7 @@ def regressions(
         planned[_of(r, TRAINING)].add(int(r["seed"]))
     lost = _lost(frame)
     worth, reverse = _worth(points), _rankings(frame)
-    same = _same(now, before)
+    same, names = _same(now, before), _names(before)
     changes = {k: change(now[other], before[k]) for k, other in same.items()}
     p = intervals.holm([c.p_above_zero() for c in changes.values()])
     alpha = 1 - confidence
@@ -214,12 +246,15 @@ def regressions(
     for (k, c), x in zip(changes.items(), p, strict=True):
         of = rows[same[k]]
         training = _of(of[0], TRAINING)
-        thin = _thin(of, len(planned[training])) or lost.get(_of(of[0], _MADE), "")
+        thin = _thin(of, len(planned[training]), len(before[k][least(before[k])]))
+        thin = thin or lost.get(_of(of[0], _MADE), "")
         allowed, turned = _allowed(before[k]), reverse.get(_of(of[0], _ANSWER), -math.inf)
         warning = worth.get(training, "")
         shown = alive.get(place_of(of[0]), (False, "no evidence was given"))
-        out.append(_judged(k, c, allowed, turned, x < alpha, shown, alpha, thin, warning))
-    gone = [_verdict(k, LEAST, INCONCLUSIVE, _gone(k)) for k in before if k not in same]
+        judged = _judged(k, c, allowed, turned, x < alpha, shown, alpha, thin, warning, names[k])
+        out.append(judged)
+    lacking = [k for k in before if k not in same]
+    gone = [_verdict(k, LEAST, INCONCLUSIVE, _gone(k, now), names[k]) for k in lacking]
     if not before:
         reason = "The baseline holds no point, so nothing was compared."
         gone = [Verdict(_gate(LEAST), INCONCLUSIVE, None, None, None, LEAST, 0, reason)]
@@ -257,20 +292,25 @@ def _allowed(before: Mapping[str, Seeds]) -> float:
     return max(LEAST, SPREAD * spread / math.sqrt(len(old)))
 
 
-def _thin(rows: Sequence[Mapping[str, Any]], planned: int) -> str:
-    """What is missing from the least evidence for a PASS, in words; '' if nothing is."""
+def _thin(rows: Sequence[Mapping[str, Any]], planned: int, before: int) -> str:
+    """What is missing from the least evidence for a PASS, in words; '' if nothing is.
+
+    A baseline of two seeds tolerates whatever their spread happens to be.
+    """
     with_figure = [r for r in rows if r["value"] == r["value"]]
     seeds, most = len({r["seed"] for r in with_figure}), max(int(r["n"]) for r in rows)
     if seeds < planned:
         return f"it has a figure on {seeds} of {planned} seeds"
     if seeds < MIN_SEEDS:
         return f"it has {seeds} seeds, and a pass takes at least {MIN_SEEDS}"
+    if before < MIN_SEEDS:
+        return f"the baseline has {before} seeds of it, and a pass takes at least {MIN_SEEDS}"
     return "" if most >= MIN_ROWS else f"it was scored on {most} rows, not {MIN_ROWS} at least"
 
 
 def _judged(
     key: Key, c: Change, allowed: float, mirrored: float, sure: bool, alive: tuple[bool, str],
-    alpha: float, thin: str, warning: str = "",
+    alpha: float, thin: str, warning: str, who: str,
 ) -> Verdict:  # fmt: skip
     point = dict(zip(_KEY, key, strict=True))
     name = point["attack"]
@@ -296,12 +336,19 @@ def _judged(
         verdict, reason = PASS, f"{said}, within the tolerated {most}."
         reason += f" {warning[0].upper()}{warning[1:]}." if warning else ""
     low, high = c.lower(alpha), c.upper(alpha)
-    made = _verdict(key, allowed, verdict, reason, c.mean, low, high, c.seeds, more)
+    made = _verdict(key, allowed, verdict, reason, who, c.mean, low, high, c.seeds, more)
     return replace(made, warning=warning if verdict == PASS else "")
 
 
-def _gone(key: Key) -> str:
+def _gone(key: Key, now: Iterable[Key]) -> str:
     name = dict(zip(_KEY, key, strict=True))["attack"]
+    other = [k[-2] for k in now if k[:-2] == key[:-2] and k[-2] is not None]
+    if key[-2] is not None and other:
+        here, there = other[0] or "nothing", key[-2] or "nothing"
+        return (
+            f"{name} was granted {there} beside known rows in the baseline and {here} now, which "
+            "does not compare. If that is meant, renew the baseline with --update-baseline."
+        )
     return (
         f"{name} has a figure in the baseline and none here, so a rise would go unseen. If that is "
         "meant, renew the baseline with --update-baseline."
@@ -314,16 +361,29 @@ def _gate(allowed: float, who: str = "", **asked: Any) -> Gate:
     return Gate(max=min(allowed, 0.99), name=name, **{k: v for k, v in asked.items() if v})
 
 
+def _names(before: Iterable[Key]) -> dict[Key, str]:
+    """What each point is of, in words: unlike for all points of one training."""
+    phases: dict[Key, set[str]] = defaultdict(set)
+    for key in before:
+        phases[key[: len(TRAINING)]].add(key[_KEY.index("phase")])
+    out = {}
+    for key in before:
+        p = dict(zip(_KEY, key, strict=True))
+        who = f" of {p['attack']} by {p['adversary']}"
+        who += f" on {p['split']} rows" if p["split"] else ""
+        who += f" after {p['phase']}" if len(phases[key[: len(TRAINING)]]) > 1 else ""
+        who += f" with {p['known_rows']:g} known rows" if p["known_rows"] else ""
+        out[key] = who + (f" ({p['grants']})" if p["grants"] else "")
+    return out
+
+
 def _verdict(
-    key: Key, allowed: float, verdict: str, reason: str, value: float | None = None,
+    key: Key, allowed: float, verdict: str, reason: str, who: str, value: float | None = None,
     low: float | None = None, high: float | None = None, n: int = 0, more: int | None = None,
 ) -> Verdict:  # fmt: skip
     p = dict(zip(_KEY, key, strict=True))
     where = {k: p[k] for k in ("dataset", "algorithm", "defense", "strength", "attack",
                                "adversary", "phase", "split")}  # fmt: skip
-    rows = f" on {p['split']} rows" if p["split"] else ""
-    known = f" with {p['known_rows']:g} known rows" if p["known_rows"] else ""
-    who = f" of {p['attack']} by {p['adversary']}{rows}{known}"
     gate = _gate(allowed, who, **{k: p[k] for k in ("attack", "adversary", "phase", "split")})
     return Verdict(
         gate, verdict, value, low, high, allowed, n, reason, more_seeds=more, **where

@@ -11,7 +11,7 @@ import pandas as pd
 from vflsec.audit import dosing, epsilon, leakage
 from vflsec.audit import gate as gates
 from vflsec.audit.alive import alive as alive_at
-from vflsec.audit.baseline import Values, regressions
+from vflsec.audit.baseline import Values, granted, regressions
 from vflsec.audit.curves import curves
 from vflsec.audit.evaluation import Evaluation, title_of
 from vflsec.audit.findings import sentences
@@ -78,7 +78,8 @@ def evaluate(
         )
         beside += epsilon.contradictions(heard, _claims(record, results), confidence, looks)
     if before is not None:
-        beside += regressions(own, before, alive, strict, points)
+        now = granted(own, record.get("attacks", {}))
+        beside += regressions(now, before, alive, strict, points)
     verdicts += beside
     told = by_label(own, record.get("attacks", {}), confidence) if len(own) else []
     said = [] if partial else [*in_words(told), *_findings(points, verdicts, confidence)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vflsec.audit.baseline import Values, advantages, read_baseline
+from vflsec.audit.baseline import Values, advantages, granted, read_baseline
 from vflsec.audit.compare import compare
 from vflsec.engine.judge import judge
 from vflsec.engine.store import Store
@@ -36,7 +36,8 @@ def read_any(path: Path) -> Values:
     """
     if not path.is_dir():
         return read_baseline(path)
-    return advantages(read_audit(path, partial=True).results)
+    audit = read_audit(path, partial=True)
+    return advantages(granted(audit.results, audit.summary.get("attacks", {})))
 
 
 def compare_folders(before: Path, after: Path, confidence: float | None = None) -> dict[str, Any]:

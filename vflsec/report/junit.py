@@ -17,7 +17,7 @@ from vflsec.report.coverage import unread
 from vflsec.report.first import attacker
 from vflsec.report.numbers import against
 from vflsec.report.text import clean
-from vflsec.report.verdicts import counts, headline, title
+from vflsec.report.verdicts import counts, headline, titles
 
 __all__ = ["junit_xml"]
 
@@ -54,10 +54,11 @@ def junit_xml(summary: Mapping[str, Any]) -> str:
     for name, value in facts.items():
         pair = {"name": clean(name), "value": clean(value)}
         ElementTree.SubElement(properties, "property", pair)
-    for v in verdicts:
+    names = titles(verdicts)
+    for v, name in zip(verdicts, names, strict=True):
         case = ElementTree.SubElement(
             suite, "testcase",
-            {"name": title(v), "classname": clean(f"vflsec.{summary['name']}"), "time": "0"},
+            {"name": name, "classname": clean(f"vflsec.{summary['name']}"), "time": "0"},
         )  # fmt: skip
         if v["verdict"] != "PASS":
             kind = "failure" if v["verdict"] == "FAIL" else "error"
@@ -73,7 +74,8 @@ def junit_xml(summary: Mapping[str, Any]) -> str:
         _, why = headline({**summary, "gates": []})
         case = ElementTree.SubElement(suite, "testcase", whole)
         ElementTree.SubElement(case, "error", {"message": why, "type": "UNFINISHED"}).text = why
-    warned = [f"warning: {title(v)}: {v['warning']}" for v in verdicts if v.get("warning")]
+    named = zip(verdicts, names, strict=True)
+    warned = [f"warning: {name}: {v['warning']}" for v, name in named if v.get("warning")]
     unsaid = [*unjudged(summary), *unread(summary)]
     said = [clean(line) for line in [*warned, *unsaid, *summary["findings"]]]
     ElementTree.SubElement(suite, "system-out").text = "\n".join(said)

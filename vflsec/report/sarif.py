@@ -15,7 +15,7 @@ from vflsec.report.families import FAMILIES, members
 from vflsec.report.first import attacker, attacks_of
 from vflsec.report.taxonomies import extensions, references
 from vflsec.report.text import clean
-from vflsec.report.verdicts import identity, title
+from vflsec.report.verdicts import identity, titles
 
 __all__ = ["SCHEMA", "sarif"]
 
@@ -30,8 +30,8 @@ def sarif(summary: Mapping[str, Any]) -> dict[str, Any]:
     rules = [_rule(label) | _related(tags[label]) for label in labels]
     named = {tag for of in tags.values() for tag in of}
     results = [
-        _result(v, labels.index(clean(v["label"])), summary)
-        for v in summary["gates"]
+        _result(v, name, labels.index(clean(v["label"])), summary)
+        for v, name in zip(summary["gates"], titles(summary["gates"]), strict=True)
         if v["verdict"] in _LEVEL or v.get("warning")
     ]
     driver = {
@@ -94,14 +94,16 @@ def _rule_id(label: str) -> str:
     return "vflsec/" + hashlib.blake2b(label.encode(), digest_size=6).hexdigest()
 
 
-def _result(v: Mapping[str, Any], index: int, summary: Mapping[str, Any]) -> dict[str, Any]:
+def _result(
+    v: Mapping[str, Any], name: str, index: int, summary: Mapping[str, Any]
+) -> dict[str, Any]:
     label = clean(v["label"])
     file = summary.get("scenario_file") or "scenario.resolved.toml"
     return {
         "ruleId": _rule_id(label),
         "ruleIndex": index,
         "level": _LEVEL.get(v["verdict"], "note"),
-        "message": {"text": f"{v['verdict']}: {title(v)}. {clean(v['reason'])}"},
+        "message": {"text": f"{v['verdict']}: {name}. {clean(v['reason'])}"},
         "locations": [
             {
                 "physicalLocation": {
@@ -110,7 +112,7 @@ def _result(v: Mapping[str, Any], index: int, summary: Mapping[str, Any]) -> dic
                 }
             }
         ],
-        "partialFingerprints": {"vflsecGate/v1": identity(v)},
+        "partialFingerprints": {"vflsecGate/v1": identity(v, name)},
         "properties": {
             k: clean(v[k]) if isinstance(v[k], str) else v[k]
             for k in ("value", "low", "high", "threshold", "n", "attack", "adversary", "split")

@@ -12,7 +12,7 @@ from vflsec.report.numbers import against
 from vflsec.report.text import clean
 
 __all__ = [
-    "counts", "headline", "identity", "judged", "place", "point_of", "some", "title",
+    "counts", "headline", "identity", "judged", "place", "point_of", "some", "title", "titles",
     "unfinished", "weighed",
 ]  # fmt: skip
 
@@ -40,16 +40,40 @@ def point_of(verdict: Verdict) -> str:
 
 
 def title(verdict: Verdict) -> str:
-    """The gate and the point: unique within one audit."""
+    """The gate and the point."""
     point = point_of(verdict)
     return clean(verdict["label"]) + (f" [{point}]" if point else "")
 
 
-def identity(verdict: Verdict) -> str:
-    """A short hash of what was asked and where: the same in every run of the same audit."""
+def titles(verdicts: Sequence[Verdict]) -> list[str]:
+    """The title of each, unlike all others: a server shows two cases of one name as one.
+
+    Two gates may be called alike as they are shown: a name may be that of another's rule, or differ
+    from another in marks that cannot be seen.
+    """
+    seen: dict[str, int] = {}
+    out = []
+    for verdict in verdicts:
+        name = title(verdict)
+        while name in seen:
+            seen[name] += 1
+            name = f"{name} ({seen[name]})"
+        seen[name] = 1
+        out.append(name)
+    return out
+
+
+def identity(verdict: Verdict, shown: str = "") -> str:
+    """A short hash of what was asked and where: the same in every run of the same audit.
+
+    Args:
+        verdict: one.
+        shown: its name of :func:`titles`, where that is not its title alone.
+    """
     text = "\x1f".join(
         str(verdict[k]) for k in ("label", "dataset", "algorithm", "defense", "strength")
     )
+    text += f"\x1f{shown}" if shown not in ("", title(verdict)) else ""
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
