@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vflsec import registry
-from vflsec.cell import CellSpec
+from vflsec.cell import AttackSpec, CellSpec
 from vflsec.engine.executor import Backend, Done, Tasks, commit, default_backend, do_work, made
 from vflsec.engine.pools import Pool
 from vflsec.engine.record import versions
@@ -57,7 +57,8 @@ def _in_worker(order: _Order) -> list[Done]:
     """Do the work; refuse to where this machine would not give the figures of the one that asks.
 
     Raises:
-        ConfigError: versions, tables or the source of plug-ins differ.
+        ConfigError: versions, tables or the source of plug-ins differ; of a process beside the one
+            that asks, the source alone can, where a file was edited before it was imported.
     """
     import torch
 
@@ -67,7 +68,8 @@ def _in_worker(order: _Order) -> list[Done]:
         torch.set_num_threads(1)
         importable(order.base)
         if order.folder is None:
-            _same_here(order)
+            _same_versions(order)
+        _same_code(order)
         tasks, device = _tasks_here(order), in_turn(order.device, order.turn)
         return [made(work, tasks, device, None, order.folder, order.keep) for work in order.works]
 
@@ -88,7 +90,7 @@ def _tasks_here(order: _Order) -> Tasks:
     return _here[key]
 
 
-def _same_here(order: _Order) -> None:
+def _same_versions(order: _Order) -> None:
     mine = versions()
     where = f"worker {socket.gethostname()}"
     for name, asked in order.versions.items():
@@ -97,20 +99,45 @@ def _same_here(order: _Order) -> None:
                 f"{where}: has {name} {mine[name]}, the audit runs with {asked}. Install the same "
                 "on every machine: results of different versions are not those of one audit."
             )
+
+
+_seen: set[tuple[str, str]] = set()  # what runs and its source, as this process has imported it
+
+
+def _same_code(order: _Order) -> None:
+    """Of a process on this machine once: what it has imported it keeps, whatever is edited then."""
     for work in order.works:
-        asked_for = [(work.title, c.code, _code_here(work, c)) for c in work.cells[:1]]
-        entries = [(a.label, a.code, registry.attacks.entry(a.name).code) for a in work.attacks]
-        for what, asked, found in (*asked_for, *entries):
-            if asked != found:
-                raise ConfigError(
-                    f"{where}: the source that {what} runs differs from that of the audit. Install "
-                    "the same plug-ins, and lay the scenario's modules, on every machine, and have "
-                    "vflsec in a checkout on all of them or on none."
-                )
+        asked: list[tuple[str, str, Callable[[], str]]] = [
+            (work.title, c.code, partial(_code_here, work, c)) for c in work.cells[:1]
+        ]
+        asked += [(a.label, a.code, partial(_code_of_attack, a)) for a in work.attacks]
+        for what, code, here in asked:
+            if order.folder is not None and (what, code) in _seen:
+                continue
+            if here() != code:
+                raise _other_code(what, order.folder is None)
+            _seen.add((what, code))
+
+
+def _other_code(what: str, remote: bool) -> ConfigError:
+    if not remote:
+        return ConfigError(
+            f"the source that {what} runs was changed after the audit began, before a worker had "
+            "read it. Run the same command again: what is finished is kept."
+        )
+    return ConfigError(
+        f"worker {socket.gethostname()}: the source that {what} runs differs from that of the "
+        "audit. Install the same plug-ins, and lay the scenario's modules, on every machine, and "
+        "have vflsec in a checkout on all of them or on none."
+    )
 
 
 def _code_here(work: Work, cell: CellSpec) -> str:
     return code_of(work.data.section, cell.algorithm, cell.params, cell.defenses)
+
+
+def _code_of_attack(attack: AttackSpec) -> str:
+    return registry.attacks.entry(attack.name).code
 
 
 def batched(works: Sequence[Work], workers: int) -> list[list[Work]]:
