@@ -23,6 +23,8 @@ from vflsec.engine import run
 from vflsec.engine.folder import OUR_FILES
 from vflsec.engine.run import Interrupted
 from vflsec.errors import ConfigError, VflsecError
+from vflsec.report.github import workflow_commands
+from vflsec.report.junit import junit_xml
 from vflsec.reporter import Reporter
 
 CONTRACT = {
@@ -69,7 +71,9 @@ def test_the_summary_says_what_was_run_and_what_it_cost(tmp_path: Path) -> None:
     assert summary["cells"] == {"planned": 9, "finished": 9}
     assert summary["complete"] is True
     assert summary["cost"]["training_seconds"] == pytest.approx(4.5)
-    assert set(summary["versions"]) == {"vflsec", "python", "torch", "numpy", "code"}
+    assert set(summary["versions"]) == {
+        "vflsec", "python", "torch", "numpy", "scikit-learn", "code",
+    }  # fmt: skip
     assert list(summary["data"]) == ["breast_cancer"]
     traffic = summary["cost"]["points"][0]["traffic"]
     assert traffic[0]["bytes"] == 12800
@@ -117,6 +121,18 @@ def test_versions_and_device_are_those_that_trained(
         f"was made with torch {real['torch']} (9.9.9 now), other code of vflsec, and stays" in said
     )
     assert "--fresh" in said
+    third = Notes()  # a job that goes on from a cache is not the first to do so
+    again = audit(tmp_path, trainer(updated), progress=third).summary
+    assert third.said == second.said
+    made = f"torch {real['torch']} (9.9.9 now), other code of vflsec"
+    assert again["made_before"] == made
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    kept = f"Trainings made with {made} were kept and are judged; --fresh trains them again."
+    assert kept in junit_xml(again)
+    assert any("::notice title=vflsec::Trainings made with torch" in c
+               for c in workflow_commands(again))  # fmt: skip
+    assert "Kept from before: torch" in (tmp_path / "report.html").read_text()
+    assert "other code of vflsec were kept" in (tmp_path / "summary.md").read_text()
     more = audit(tmp_path, trainer(updated), seeds=4).summary
     both = {k: ", ".join(sorted([real[k], updated[k]])) for k in ("torch", "code")}
     assert more["versions"] == {**real, **both}

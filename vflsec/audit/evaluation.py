@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vflsec.audit.alive import Alive
     from vflsec.audit.gate import Gate, Verdict
 
-__all__ = ["Evaluation", "costs", "title_of"]
+__all__ = ["Evaluation", "costs", "made_before", "title_of"]
 
 
 @dataclass
@@ -52,6 +52,22 @@ class Evaluation:
     dosing: Sequence[Mapping[str, Any]] = ()
     labels: Sequence[Mapping[str, Any]] = ()
     grid: Sequence[Mapping[str, Any]] = ()
+
+
+def made_before(made: Iterable[Mapping[str, str]], now: Mapping[str, str]) -> str:
+    """What trainings were made with, where that is not what runs now; or ''.
+
+    Args:
+        made: versions by name, of each training.
+        now: the same of the audit.
+    """
+    found: dict[str, dict[str, None]] = {k: {} for k in now}
+    for of in made:
+        for name in now:
+            if of.get(name, now[name]) != now[name]:
+                found[name][of[name]] = None
+    said = [f"{k} {', '.join(v)} ({now[k]} now)" for k, v in found.items() if v and k != "code"]
+    return ", ".join([*said, *(["other code of vflsec"] if found.get("code") else [])])
 
 
 def title_of(record: Mapping[str, Any], role: str, result: CellResult) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache, partial
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 AUDITOR = "VFLSEC_AUDITOR"
 """The environment variable with the name of whoever runs the audit, for the signed page."""
 
-__all__ = ["AUDITOR", "edited", "edited_tables", "families", "other_versions", "record_of",
-           "regated", "source", "threats", "versions"]  # fmt: skip
+__all__ = ["AUDITOR", "edited", "edited_tables", "families", "record_of", "regated", "source",
+           "threats", "versions"]  # fmt: skip
 
 
 def record_of(
@@ -297,6 +298,7 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "numpy": numpy.__version__,
+        "scikit-learn": metadata.version("scikit-learn"),
         "code": source(),
     }
 
@@ -319,13 +321,3 @@ def source() -> str:
         if path.is_file():  # editors leave links to nothing
             whole.update(f"{name}\0".encode() + path.read_bytes() + b"\0")
     return whole.hexdigest()[:12]
-
-
-def other_versions(before: Mapping[str, Any], now: Mapping[str, str]) -> str:
-    """What a stored audit was made with, where that is not what runs now; or ''."""
-    old = before.get("versions")
-    if not isinstance(old, Mapping):
-        return ""
-    there = [k for k in now if k in old and old[k] != now[k]]
-    said = [f"{k} {old[k]} ({now[k]} now)" for k in there if k != "code"]
-    return ", ".join([*said, *(["other code of vflsec"] if "code" in there else [])])

@@ -27,7 +27,7 @@ from vflsec.engine.judge import judge
 from vflsec.engine.options import Options
 from vflsec.engine.parallel import few, run_parallel
 from vflsec.engine.pools import Pool, Processes, cluster, warming
-from vflsec.engine.record import other_versions, record_of
+from vflsec.engine.record import record_of
 from vflsec.engine.rehearse import make_plan
 from vflsec.engine.shard import divided
 from vflsec.engine.store import Store
@@ -125,6 +125,8 @@ def _run(
     loaded: Scenario, folder: Path, where: str, how: Options, reporter: Reporter,
     given: Backend | None,
 ) -> Audit:  # fmt: skip
+    from vflsec.audit.evaluation import made_before
+
     probe(folder)
     backend = given or default_backend()
     views = KeptViews(folder)
@@ -155,7 +157,7 @@ def _run(
                     record["shard"] = str(how.part)
                     parts = divided(plan.groups, how.part.of)
                     plan = replace(plan, groups=parts[how.part.index - 1])
-                if was := other_versions(store.meta("audit") or {}, record["versions"]):
+                if was := made_before(store.made_with(record["wanted"]), record["versions"]):
                     reporter.note(
                         f"What is stored in {folder} was made with {was}, and stays; --fresh "
                         "trains it again."

@@ -246,6 +246,11 @@ class Store(SealedFile):
             out.append(Measure(**values))
         return out
 
+    def made_with(self, cells: Iterable[str]) -> list[dict[str, str]]:
+        """The versions that these cells were trained with, of those that are finished."""
+        facts = [self._load(row[7]) for key in cells for row in self._rows(_CELL, (key,))]
+        return [dict(f["versions"]) for f in facts if isinstance(f, dict) and "versions" in f]
+
     def unfinished(self, wanted: Mapping[str, Iterable[str]]) -> int:
         """How many wanted (cell, attack) pairs, the main task counted as one, are missing."""
         trained = self._trained()

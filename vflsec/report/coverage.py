@@ -13,8 +13,8 @@ from vflsec.visible import looked_at
 USUAL = 0.1
 """The limit that drafts have, where no gate asks about columns."""
 
-__all__ = ["NONE", "NOT_RUN", "RAN", "UNSEEN", "families", "gaps", "messages", "uncovered",
-           "unread"]  # fmt: skip
+__all__ = ["NONE", "NOT_RUN", "RAN", "UNSEEN", "families", "gaps", "messages", "older",
+           "uncovered", "unread"]  # fmt: skip
 
 RAN, UNSEEN, NOT_RUN, NONE = (
     "tried", "not observable here", "was not run", "no attack exists"
@@ -142,6 +142,14 @@ def unread(summary: Mapping[str, Any]) -> list[str]:
             )  # fmt: skip
             out.append(f"{what}: {_list(said)}.")
     return out
+
+
+def older(summary: Mapping[str, Any]) -> list[str]:
+    """That trainings are those of other code or versions, a line; or none."""
+    made = clean(summary.get("made_before") or "")
+    if not made:
+        return []
+    return [f"Trainings made with {made} were kept and are judged; --fresh trains them again."]
 
 
 def _undeclared(summary: Mapping[str, Any]) -> list[str]:

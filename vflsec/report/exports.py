@@ -17,7 +17,7 @@ import pandas as pd
 
 from vflsec.audit import matrix, pictures
 from vflsec.audit.alive import titles
-from vflsec.audit.evaluation import Evaluation, costs
+from vflsec.audit.evaluation import Evaluation, costs, made_before
 from vflsec.audit.exposure import outcomes
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import POINT, rows_of
@@ -94,6 +94,7 @@ def summary_of(
                 name: _several(r.facts["versions"].get(name, now) for r in told) or now
                 for name, now in record["versions"].items()
             },
+            "made_before": made_before((r.facts["versions"] for r in told), record["versions"]),
             "device": _several(r.device for r in told) or record["device"],
             "when": record.get("when", ""),
             "who": record.get("who", ""),

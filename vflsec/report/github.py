@@ -10,7 +10,7 @@ from typing import Any
 from vflsec.errors import ConfigError
 from vflsec.files import append_text
 from vflsec.report.beyond import unjudged
-from vflsec.report.coverage import unread
+from vflsec.report.coverage import older, unread
 from vflsec.report.markdown import markdown_summary
 from vflsec.report.text import annotation, clean
 from vflsec.report.verdicts import title
@@ -52,5 +52,7 @@ def workflow_commands(summary: Mapping[str, Any]) -> Iterator[str]:
             if file:
                 where += f",file={annotation(file, field=True)},line={int(v.get('line') or 1)}"
             yield f"::{command} {where}::{annotation(title(v))}. {annotation(v['reason'])}"
+    for said in older(summary):
+        yield f"::notice title=vflsec::{annotation(said)}"
     for said in [*unread(summary), *unjudged(summary)]:
         yield f"::notice title=vflsec::No verdict speaks of this. {annotation(said)}"

@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from vflsec.report.beyond import unjudged
-from vflsec.report.coverage import unread
+from vflsec.report.coverage import older, unread
 from vflsec.report.first import attacker
 from vflsec.report.numbers import against
 from vflsec.report.text import clean
@@ -76,7 +76,7 @@ def junit_xml(summary: Mapping[str, Any]) -> str:
         ElementTree.SubElement(case, "error", {"message": why, "type": "UNFINISHED"}).text = why
     named = zip(verdicts, names, strict=True)
     warned = [f"warning: {name}: {v['warning']}" for v, name in named if v.get("warning")]
-    unsaid = [*unjudged(summary), *unread(summary)]
+    unsaid = [*older(summary), *unjudged(summary), *unread(summary)]
     said = [clean(line) for line in [*warned, *unsaid, *summary["findings"]]]
     ElementTree.SubElement(suite, "system-out").text = "\n".join(said)
     ElementTree.SubElement(suite, "system-err").text = ""

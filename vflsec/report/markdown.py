@@ -9,7 +9,7 @@ from typing import Any
 from vflsec.audit import matrix
 from vflsec.report import first
 from vflsec.report.beyond import beyond
-from vflsec.report.coverage import gaps
+from vflsec.report.coverage import gaps, older
 from vflsec.report.curve import curves, means
 from vflsec.report.numbers import against, corrected, interval, number
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS, after, scores
@@ -97,7 +97,7 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         ]
     lines += _visibility(summary.get("visibility", []))
     lines += _tables(summary.get("tables") or {})
-    lines += [esc(first.attacker(summary)), ""]
+    lines += [esc(first.attacker(summary)), *map(esc, older(summary)), ""]
     lines.append(
         f"{esc(first.work(summary))}; vflsec {esc(summary['versions']['vflsec'])}, "
         f"scenario {esc(summary['scenario_hash'])}. "
