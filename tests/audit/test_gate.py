@@ -307,6 +307,10 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     assert one(rows(0.0, (0.001, 0.0, -0.001)), gate).verdict == "PASS"
     few = one(rows(0.0, n=19), gate)
     assert (few.verdict, "on 19 rows" in few.reason) == ("INCONCLUSIVE", True)
+    groups = [r | {"n": n} for r, n in zip(rows(0.0), (900, 6, 900, 900, 900), strict=True)]
+    one_few = one(groups, gate)  # as where a group of rows stays on one side of the split
+    assert one_few.verdict == "INCONCLUSIVE"
+    assert "direction was scored on 6 rows on a seed, and a pass takes" in one_few.reason
     tied = one(rows(0.0, (0.0,) * 5), gate)
     assert (tied.verdict, "the same figure on all 5 seeds" in tied.reason) == ("INCONCLUSIVE", True)
     weak = ({"majority": {"value": 0.6 + e, "cv": None}} for e in (0.0, 0.01, -0.01, 0.02, 0.0))

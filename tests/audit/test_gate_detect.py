@@ -97,3 +97,22 @@ def test_planted_leaks_are_asked_before_the_spread() -> None:
         "add seeds or known rows"
     )
     assert said[None].startswith("this audit would have found none of the leaks that were planted")
+
+
+def test_a_dose_speaks_of_its_own_section_alone() -> None:
+    """Of two sections of one attack that only grants tell apart one was dosed, and the other, whose
+    figures would have hidden a leak of 0.11, passed a gate that must find 0.05.
+    """
+    dosed = rows(0.0, attack_key="a")
+    records = [*dosed, *rows(0.0, WIDE, attack_key="b")]
+    summary = summarise(results_frame(records))
+    key = place_key(next(r for r in rows_of(summary) if r["attack_key"] == "a"))
+    gate = Gate(max=0.1, detect=0.05)
+    (found,) = judge(summary, [gate], at(summary, LIVE), {key: 0.01})
+    assert (found.verdict, found.dosed) == ("INCONCLUSIVE", {})
+    assert "would only have found a leak of 0.11 (direction), above its detect = 0.05" in (
+        found.reason
+    )
+    alone = summarise(results_frame(dosed))
+    (found,) = judge(alone, [gate], at(alone, LIVE), {key: 0.01})
+    assert (found.verdict, found.dosed) == ("PASS", {"direction": 0.01})

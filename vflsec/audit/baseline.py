@@ -298,14 +298,14 @@ def _thin(rows: Sequence[Mapping[str, Any]], planned: int, before: int) -> str:
     A baseline of two seeds tolerates whatever their spread happens to be.
     """
     with_figure = [r for r in rows if r["value"] == r["value"]]
-    seeds, most = len({r["seed"] for r in with_figure}), max(int(r["n"]) for r in rows)
+    seeds, fewest = len({r["seed"] for r in with_figure}), min(int(r["n"]) for r in rows)
     if seeds < planned:
         return f"it has a figure on {seeds} of {planned} seeds"
     if seeds < MIN_SEEDS:
         return f"it has {seeds} seeds, and a pass takes at least {MIN_SEEDS}"
     if before < MIN_SEEDS:
         return f"the baseline has {before} seeds of it, and a pass takes at least {MIN_SEEDS}"
-    return "" if most >= MIN_ROWS else f"it was scored on {most} rows, not {MIN_ROWS} at least"
+    return "" if fewest >= MIN_ROWS else f"it was scored on {fewest} rows, not {MIN_ROWS} at least"
 
 
 def _judged(

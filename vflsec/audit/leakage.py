@@ -324,7 +324,8 @@ def summarise(
         utility: main-task metric; None takes the primary one.
 
     Returns:
-        columns :data:`POINT`, ``primary``, ``n``, ``chance``, ``control`` (the one with the least
+        columns :data:`POINT`, ``primary``, ``n`` and ``n_least`` (the most and the fewest rows that
+        were scored on a seed), ``chance``, ``control`` (the one with the least
         mean advantage), ``named`` (the one named beforehand), ``controls`` (figures of all, see
         :class:`vflsec.audit.controls.Leakage`), ``planned`` (seeds of this training), ``seeds``
         (with a figure), ``failed`` (seeds that ended in an error), ``failed_trainings`` (seeds on
@@ -366,6 +367,7 @@ def summarise(
             | {
                 "primary": first["primary"],
                 "n": max(r["n"] for r in of),
+                "n_least": min((r["n"] for r in ok), default=0),
                 "chance": next((r["chance"] for r in ok if r["chance"] is not None), None),
                 "control": control,
                 "named": leak.ahead.name if leak else "",

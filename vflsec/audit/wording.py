@@ -47,8 +47,10 @@ def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
         )
     if n < seeds:
         return f"{name} has {n} seeds, and a pass takes at least {seeds}"
-    if int(row["n"]) < rows:
-        return f"{name} was scored on {int(row['n'])} rows, and a pass takes at least {rows}"
+    scored = int(row.get("n_least") or row["n"])  # an earlier version has the most alone
+    if scored < rows:
+        seed = "" if scored == int(row["n"]) else " on a seed"
+        return f"{name} was scored on {scored} rows{seed}, and a pass takes at least {rows}"
     same = leak.ahead.sd is not None and leak.ahead.sd <= _ROUNDING * abs(leak.ahead.mean)
     if same and not _full(row, leak):
         return f"{name} has the same figure on all {n} seeds, so their spread says nothing"
@@ -316,12 +318,15 @@ def detectable(found: Sequence[Candidate], alpha: float) -> dict[str, float]:
 
 
 def dosed(found: Sequence[Candidate], doses: Doses) -> dict[str, float | None]:
-    """By attack the least planted leak that was found; None where none was, on some rows."""
+    """By attack the least planted leak that was found; None where none was, on some rows.
+
+    An attack of which a section, or a set of rows, was not dosed is left out.
+    """
     out: dict[str, float | None] = {}
+    bare = {c.name for c in found if place_key(c.row) not in doses}
     for c in found:
-        key = place_key(c.row)
-        if key in doses:
-            least, before = doses[key], out.get(c.name, 0.0)
+        if c.name not in bare:
+            least, before = doses[place_key(c.row)], out.get(c.name, 0.0)
             out[c.name] = None if least is None or before is None else max(least, before)
     return out
 
