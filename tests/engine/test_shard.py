@@ -236,9 +236,15 @@ def test_an_edited_gate_is_another_scenario(made: Path, tmp_path: Path) -> None:
         vflsec.merge([tmp_path / "lax", made / "two"], tmp_path / "merged")
 
 
-def test_two_truths_about_one_cell_are_refused(made: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    ["value = 0.5", """controls = '{"majority": {"value": 0.99, "cv": null}}'"""],
+    ids=["figure", "control"],
+)
+def test_two_truths_about_one_cell_are_refused(made: Path, tmp_path: Path, change: str) -> None:
+    """Of a control too: the advantage is what is left over it."""
     with unsealed(made / "one") as db:
-        db.execute("update measures set value = 0.5 where attack = 'norm'")
+        db.execute(f"update measures set {change} where attack = 'norm'")
     with pytest.raises(ConfigError, match=r"other figures for norm of cell [0-9a-f]{24} \(seed "):
         vflsec.merge([made / "one", made / "whole"], tmp_path / "merged")
 

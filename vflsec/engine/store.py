@@ -13,7 +13,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, LedgerRow, Measure
+from vflsec.cell import TURNED, AttackSpec, CellResult, CellSpec, DefenseSpec, LedgerRow, Measure
 from vflsec.engine.sealed_file import STORE_NAME, SealedFile, dumped
 from vflsec.errors import ConfigError
 
@@ -265,9 +265,15 @@ class Store(SealedFile):
         return sum(bool(self._rows(query, (c,))) for c in cells)
 
 
+_FIGURES = (
+    "phase", "split", "metric", "target", "adversary", "status", "value", "low", "high", "n",
+)  # fmt: skip
+
+
 def _figures(measures: Iterable[Measure]) -> set[tuple[Any, ...]]:
+    """What tells results apart: the controls too, for the advantage is what is left over them."""
     return {
-        (m.phase, m.split, m.metric, m.target, m.adversary, m.status, m.value, m.low, m.high, m.n)
+        (*(getattr(m, name) for name in _FIGURES), dumped(m.controls), m.notes.get(TURNED))
         for m in measures
     }
 
