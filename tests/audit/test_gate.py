@@ -329,6 +329,21 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     assert (tenth.verdict, "on all 3 seeds" in tenth.reason) == ("INCONCLUSIVE", True)
 
 
+def test_a_gate_that_can_neither_fail_nor_pass_says_why() -> None:
+    """Beside a control that no known row names (own columns and the randomised labels of all others
+    reach 0.91) an attack that tells all labels gains 0.09, at a limit of 0.1.
+    """
+    beside = {"majority": {"value": 0.5, "cv": None}, "logistic": {"value": 0.62, "cv": 0.6},
+              "randomised": {"value": 0.91, "cv": None}}  # fmt: skip
+    found = one(rows(0.495, (0.003, 0.0, -0.003, 0.001, 0.0), controls=beside), Gate(max=0.1))
+    assert found.verdict == "INCONCLUSIVE"
+    assert found.reason.endswith(
+        "no number of seeds decides it, for against logistic, the control that was named "
+        "beforehand, it is 0.375: nor can it fail, for randomised reaches 0.910, which leaves no "
+        "more than 0.090 to gain; ask for a figure that has room (of)."
+    )
+
+
 def test_where_own_columns_tell_every_label_equal_figures_are_no_riddle() -> None:
     """A control at 1.000 on every seed leaves nothing to gain: no spread is needed to know it, and
     no number of seeds gave one.

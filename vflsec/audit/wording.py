@@ -432,7 +432,7 @@ def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
     if more is None and lead.value <= lead.most < lead.sign * named.mean:
         cure = (
             f"no number of seeds decides it, for against {named.name}, the control that was named "
-            f"beforehand, it is {named.mean:.3f}: more known rows name a better one"
+            f"beforehand, it is {named.mean:.3f}: {_better(lead, gate)}"
         )
     elif more is None:
         cure = "even 1000 seeds would not decide it"
@@ -441,6 +441,17 @@ def between(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
         cure += _rows_instead(lead, level)
     text = f"{_figure(lead, gate)}, and its interval holds {gate.threshold:g}; {cure}."
     return text[0].upper() + text[1:]
+
+
+def _better(lead: Candidate, gate: Gate) -> str:
+    """What may decide a gate that the control named beforehand keeps open."""
+    if not gate.limits_leaks or _room(lead) >= gate.threshold:
+        return "more known rows name a better one"
+    least = lead.leak.least
+    return (
+        f"nor can it fail, for {least.name} reaches {_beside(lead.row):.3f}, which leaves no more "
+        f"than {max(_room(lead), 0.0):.3f} to gain; ask for a figure that has room (of)"
+    )
 
 
 def _rows_instead(c: Candidate, alpha: float) -> str:
