@@ -131,7 +131,7 @@ audit = vflsec.score_traces(guesses, [truth], folder / "verdict", gates=[limit])
 audit
 
 # %%
-own = audit.results[(audit.results.split == "train") & (audit.results.metric == "auc")]
+own = audit.results.query("split == 'train' and metric == 'auc' and role == 'audit'")
 means = own.groupby("attack")[["value", "control_value", "advantage"]].mean()
 print(means.round(3).to_string())
 print("verdict:", audit.verdict, *(v["reason"] for v in audit.summary["gates"]))
@@ -154,7 +154,7 @@ both = traces + [trace for trace, _ in noisy]
 guesses = vflsec.guess_traces(both, folder / "guesses-both", attacks=attacks)
 limit["defense"] = "noise"
 audit = vflsec.score_traces(guesses, [truth], folder / "verdict-both", gates=[limit])
-own = audit.results[(audit.results.split == "train") & (audit.results.metric == "auc")]
+own = audit.results.query("split == 'train' and metric == 'auc' and role == 'audit'")
 means = own.groupby(["attack", "strength"])[["value", "control_value", "advantage"]].mean()
 print(means.round(3).to_string())
 print("verdict:", audit.verdict, *(v["reason"] for v in audit.summary["gates"]))

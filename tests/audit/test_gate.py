@@ -360,6 +360,27 @@ def test_where_own_columns_tell_every_label_equal_figures_are_no_riddle() -> Non
     assert one(rows(0.499, (0.0,) * 5, controls=nearly), Gate(max=0.1)).verdict == "INCONCLUSIVE"
 
 
+def test_equal_figures_are_no_accident_where_no_message_changed_an_answer() -> None:
+    """Of recorded runs rows and known rows are the same, and so is what own columns alone tell."""
+
+    def beside(untrained: tuple[float, ...]) -> list[dict[str, Any]]:
+        tied = [r | {"value": 0.56} for r in rows(0.0, (0.0,) * 5)]
+        own = {"logistic": {"value": 0.57, "cv": 0.6}}
+        return [
+            r | {"controls": own | {"untrained": {"value": v, "cv": None}}}
+            for r, v in zip(tied, untrained, strict=True)
+        ]
+
+    gate = Gate(max=0.1)
+    without = one(beside((0.56,) * 5), gate)
+    assert (without.verdict, without.value) == ("PASS", pytest.approx(-0.01))
+    assert "direction answered as it does without any message on every seed" in without.reason
+    once = one(beside((0.56,) * 4 + (0.55,)), gate)
+    assert (once.verdict, "the same figure on all 5" in once.reason) == ("INCONCLUSIVE", True)
+    lost = one(beside((0.56,) * 4 + (None,)), gate)  # type: ignore[arg-type]
+    assert lost.verdict == "INCONCLUSIVE"
+
+
 def test_a_pass_rests_on_a_control_with_every_seed() -> None:
     """The bound of a PASS is taken against the named control, which stands on two seeds only."""
     least = {"majority": {"value": 0.68, "cv": None}}

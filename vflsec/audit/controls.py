@@ -29,11 +29,14 @@ from scipy import special
 from vflsec.audit import intervals
 from vflsec.audit.metrics import METRICS
 
-__all__ = ["CHANCE", "FALLBACK", "Against", "Leakage", "advantages", "control_set", "figures",
-           "leaks", "named_by_set", "strongest", "worst"]  # fmt: skip
+__all__ = ["CHANCE", "FALLBACK", "UNTRAINED", "Against", "Leakage", "advantages", "control_set",
+           "figures", "leaks", "named_by_set", "strongest", "worst"]  # fmt: skip
 
 FALLBACK = "majority"
 """The control that needs no known row; named where no control could be cross-validated."""
+
+UNTRAINED = "untrained"
+"""The control that is the attack itself, without messages and on the model before training."""
 
 CHANCE = "chance"
 """The level of chance of the metric, which is a control of every attack."""
@@ -142,6 +145,14 @@ class Leakage:
     def ahead(self) -> Against:
         """The control named beforehand; the least where it is not among them."""
         return next((a for a in self.against if a.name == self.named), self.least)
+
+    def without(self, seeds: int) -> bool:
+        """Whether the attack's figure is on all of so many seeds that of itself without messages.
+
+        Then they changed nothing of its answer, and equal figures are no accident.
+        """
+        own = next((a for a in self.against if a.name == UNTRAINED), None)
+        return own is not None and own.n >= seeds and own.mean == 0 and own.sd == 0
 
     def lower(self, alpha: float) -> float | None:
         """Lower bound: the least over controls; None for one seed."""

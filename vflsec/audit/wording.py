@@ -52,7 +52,7 @@ def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
         seed = "" if scored == int(row["n"]) else " on a seed"
         return f"{name} was scored on {scored} rows{seed}, and a pass takes at least {rows}"
     same = leak.ahead.sd is not None and leak.ahead.sd <= _ROUNDING * abs(leak.ahead.mean)
-    if same and not _full(row, leak):
+    if same and not _full(row, leak) and not leak.without(planned):
         return f"{name} has the same figure on all {n} seeds, so their spread says nothing"
     if row.get("value_sd") == 0 and row.get("value") == row.get("chance"):
         return f"{name} tells no two rows apart on any of {n} seeds, as a broken attack would"
@@ -129,10 +129,18 @@ def passes(
     text = f"{_figure(lead, gate)}, its {side} bound {shown} within {gate.threshold:g}"
     if len({c.name for c in found}) > 1:
         text += f" (the worst of {len({c.name for c in found})} attacks)"
-    text += _of_one_seed(found, gate) + _little_room(found, gate)
+    text += _of_one_seed(found, gate) + _little_room(found, gate) + _unmoved(found)
     aside = sorted({f"{r['attack']} ({r['status']})" for r in missing})
     text += f"; set aside: {', '.join(aside)}" if aside else ""
     return text[0].upper() + text[1:] + "."
+
+
+def _unmoved(found: Sequence[Candidate]) -> str:
+    """Which attacks no message moved, so that their figures are the same on all seeds."""
+    names = dict.fromkeys(c.name for c in found if c.row["attack"] and c.leak.without(c.n))
+    if not names:
+        return ""
+    return f"; {', '.join(names)} answered as it does without any message on every seed"
 
 
 _BOUNDS_NOTHING = (

@@ -12,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.cell import AttackSpec
+from vflsec.engine import planted
 from vflsec.engine.verdicts_on_traces import score
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
@@ -193,10 +196,13 @@ def infer(
     _one_system(traces)
     specs = specs_for(traces, attacks, known_rows, together)
     asked = prepared(specs)
-    answers, sources = [], []
+    answers, sources, plants = [], [], {}
     for i, (trace, found) in enumerate(zip(traces, checks, strict=True)):
         progress(str(trace.folder), i / len(traces))
-        answers.append(_answers(trace, asked, nonfinite, models))
+        made = _Made(trace, nonfinite, models or {})
+        answers.append(made.answers(asked))
+        if made.planted is not None and (of := planted.joined(made.found, made.planted)):
+            plants[i] = of
         _all_read(trace, answers[-1], of_all=not attacks)
         _no_copies(trace, traces[:i])
         about = "seal.json" if trace.sealed else "manifest.json"  # a seal has a hash of each file
@@ -206,7 +212,7 @@ def infer(
         trace.notes += [n for n in found.get("notes", ()) if n not in trace.notes]
     notes = [*([] if attacks else _unasked()), *_both_ways(specs), *_without(traces, specs)]
     notes += [f"{t.folder.name}: {n}" for t in traces for n in dict.fromkeys(t.notes)]
-    return freeze(out, sources, answers, notes)
+    return freeze(out, sources, answers, notes, plants)
 
 
 def _with_classes(trace: Trace, classes: int) -> Manifest:
@@ -292,51 +298,79 @@ def _all_read(trace: Trace, answers: Sequence[Answer], *, of_all: bool) -> None:
                 trace.notes.append(f"{why}: leave --attack out, or add one that does.")
 
 
-def _answers(
-    trace: Trace, asked: Sequence[Prepared], nonfinite: str, models: Mapping[str, Any] | None
-) -> list[Answer]:
-    out: list[Answer] = []
-    benches: dict[bytes, Bench] = {}
-    parties = dict.fromkeys(p.spec.adversary for p in asked)
-    phases = dict.fromkeys(m.phase for who in parties for m in trace.observer(who[0]).info.moments)
-    for phase in phases:
-        for who in parties:  # one after the other, since each one's messages fill memory
-            here = [
-                p for p in asked
-                if p.spec.adversary == who
-                and any(m.phase == phase for m in trace.observer(who[0]).info.moments)
-            ]  # fmt: skip
-            if here:
-                out += _of_party(trace, here, phase, benches, nonfinite, models)
-    return out
+class _Made:
+    """What attacks make of one trace, and of a leak that is planted over it.
 
+    Attributes:
+        planted: labels (N,) of the leak that is planted, None where none is.
+        found: answers to the planted leak.
+    """
 
-def _of_party(
-    trace: Trace, here: Sequence[Prepared], phase: str, benches: dict[bytes, Bench],
-    nonfinite: str, models: Mapping[str, Any] | None,
-) -> list[Answer]:  # fmt: skip
-    """All attacks by one adversary after a phase; what it saw is let go of."""
-    pairs = [(p.spec, p.attack) for p in here]
-    evidence = Evidence(trace, pairs, phase, models=models, nonfinite=nonfinite)
-    bare = [n for n, o in evidence.observers.items() if o.info.own == "none"]
-    if bare:
-        trace.notes.append(
-            f"own columns of {', '.join(bare)} were not recorded, so the only control is the "
-            "class majority: what those columns tell by themselves counts as leaked."
-        )
-    who = here[0].spec.adversary
-    twins = len(evidence.twins(who))
-    if twins:
-        trace.notes.append(
-            f"{twins} rows have the very columns of a known row of {'+'.join(who)}. " + (
-                "If they are the same samples under other ids, known rows are scored."
-                if trace.manifest.adapter.name == OURS else
-                "They are taken for the same samples under other ids, and are neither guessed nor "
-                "scored."
+    def __init__(self, trace: Trace, nonfinite: str, models: Mapping[str, Any]) -> None:
+        self.trace, self.nonfinite, self.models = trace, nonfinite, models
+        m = trace.manifest
+        self.benches: dict[bytes, Bench] = {}
+        self.found: list[Answer] = []
+        self.planted: Tensor | None = None
+        if m.classes is not None and planted.fits(m):
+            self.planted = planted.drawn(m.rows, m.classes, m.run.seed)
+
+    def answers(self, asked: Sequence[Prepared]) -> list[Answer]:
+        """Of all attacks by every adversary after every phase."""
+        out: list[Answer] = []
+        parties = dict.fromkeys(p.spec.adversary for p in asked)
+        moments = {who: self.trace.observer(who[0]).info.moments for who in parties}
+        for phase in dict.fromkeys(m.phase for of in moments.values() for m in of):
+            for who in parties:  # one after the other, since each one's messages fill memory
+                here = [
+                    p for p in asked
+                    if p.spec.adversary == who and any(m.phase == phase for m in moments[who])
+                ]  # fmt: skip
+                if here:
+                    out += self._of_party(here, phase)
+        return out
+
+    def _of_party(self, here: Sequence[Prepared], phase: str) -> list[Answer]:
+        """All attacks by one adversary after a phase; what it saw is let go of."""
+        trace = self.trace
+        pairs = [(p.spec, p.attack) for p in here]
+        evidence = Evidence(trace, pairs, phase, models=self.models, nonfinite=self.nonfinite)
+        bare = [n for n, o in evidence.observers.items() if o.info.own == "none"]
+        if bare:
+            trace.notes.append(
+                f"own columns of {', '.join(bare)} were not recorded, so the only control is the "
+                "class majority: what those columns tell by themselves counts as leaked."
             )
-        )  # fmt: skip
-    found = [a for p in here for a in _one(benches, evidence, p, trace.manifest.run.seed)]
-    return [_light(a) for a in found]
+        who = here[0].spec.adversary
+        twins = len(evidence.twins(who))
+        if twins:
+            trace.notes.append(
+                f"{twins} rows have the very columns of a known row of {'+'.join(who)}. " + (
+                    "If they are the same samples under other ids, known rows are scored."
+                    if trace.manifest.adapter.name == OURS else
+                    "They are taken for the same samples under other ids, and are neither guessed "
+                    "nor scored."
+                )
+            )  # fmt: skip
+        found: list[Answer] = []
+        for p in here:
+            made = [_light(a) for a in _one(self.benches, evidence, p, trace.manifest.run.seed)]
+            found += made
+            if any(a.guess is not None for a in made):
+                self._plant(evidence, p)
+        return found
+
+    def _plant(self, evidence: Evidence, p: Prepared) -> None:
+        """Make an attack that found something to read on the planted leak, too.
+
+        The labels are drawn, so no control on own columns tells them: chance stands for all.
+        """
+        if self.planted is None or not planted.reads(p.attack):
+            return
+        seed = self.trace.manifest.run.seed
+        view = planted.laid(evidence.view(p.spec), self.planted, seed)
+        for found in Bench().attack(p, [view], [seed], evidence.phase):
+            self.found += [_light(replace(a, controls=tuple)) for a in found]
 
 
 def _light(answer: Answer) -> Answer:

@@ -19,6 +19,7 @@ from vflsec.audit.goals import SCORED
 from vflsec.audit.leakage import UNDEFENDED, defense_point, records, results_frame, rows_of
 from vflsec.audit.scoring import scored
 from vflsec.cell import CellResult, CellSpec, DefenseSpec, Measure, victims
+from vflsec.engine import planted
 from vflsec.engine.folder import claim, only_ours
 from vflsec.engine.judge import judge
 from vflsec.engine.observation import guarantee, measured
@@ -88,13 +89,62 @@ def score(
     results = [_cell(frozen, i, truth, notes, claimed, tau) for i, truth in enumerate(found)]
     attacks = [[a.of for a in of] for of in frozen.answers]
     _answerable(results, gates)
+    controls = _controls(frozen, results, confidence)
+    record = _record(frozen, results, attacks, gates, confidence, notes)
     with claim(Path(out)), Store(Path(out)) as store:
         if store.meta("audit") is not None:
             raise ConfigError(f"{out}: holds an audit already. Give a new folder.")
-        store.set_meta("audit", _record(frozen, results, attacks, gates, confidence, notes))
-        for result, of in zip(results, attacks, strict=True):
+        store.set_meta("audit", _with_controls(record, controls))
+        for result, of in [*zip(results, attacks, strict=True), *controls]:
             store.commit(result, list({p.spec.key: p.spec for p in of}.values()))
         return judge(store)
+
+
+def _controls(
+    frozen: Frozen, results: Sequence[CellResult], confidence: float
+) -> list[tuple[CellResult, list[Prepared]]]:
+    """What attacks found of leaks that were planted, where that says something."""
+    every = [r for result in results for r in records(result)]
+    asked = [a.of for of in frozen.answers for a in of]
+    shown = planted.counted(every, asked, confidence)
+    out = []
+    for i, of in frozen.planted.items():
+        kept = [a for a in of.answers if "+".join(a.of.spec.adversary) in shown]
+        if not kept:
+            continue
+        source = frozen.sources[i]
+        m, truth = source.manifest, of.truth
+        spec = CellSpec(
+            {"name": planted.NAME, "digest": source.digest}, results[i].spec.algorithm,
+            seed=m.run.seed,
+        )  # fmt: skip
+        classes = int(results[i].facts["classes"])
+        if truth.rows.min(initial=0) < 0 or truth.rows.max(initial=0) >= m.rows:
+            raise TraceError(f"answers.json: a planted row is none of the {m.rows} of its trace.")
+        if truth.values.min(initial=0) < 0 or truth.values.max(initial=0) >= classes:
+            raise TraceError(f"answers.json: a planted label is none of {classes} classes.")
+        held = np.full(int(truth.rows.max(initial=-1)) + 1, -1, np.int64)
+        held[truth.rows] = truth.values
+        y, rows = torch.from_numpy(held), torch.from_numpy(truth.rows.copy())
+        task = Task(planted.NAME, m.names, {}, {}, {}, y, classes, {"labelled": rows}, rows)
+        facts = {"parties": list(m.names), "classes": classes}
+        result = CellResult(spec.key, spec, ledger=[], facts=facts)
+        for answer in kept:
+            result.measures += scored(answer, task)
+        out.append((result, [a.of for a in kept]))
+    return out
+
+
+def _with_controls(
+    record: dict[str, Any], controls: Sequence[tuple[CellResult, Sequence[Prepared]]]
+) -> dict[str, Any]:
+    """An audit's record, which says that it has a positive control."""
+    for r, of in controls:
+        record["datasets"][f"control:{r.key}"] = planted.NAME
+        record["algorithms"][f"control:{r.key}"] = r.spec.algorithm
+        record["wanted"][r.key] = list(dict.fromkeys(p.spec.key for p in of))
+        record["classes"][planted.NAME] = int(r.facts["classes"])
+    return record
 
 
 def _answerable(results: Sequence[CellResult], gates: Sequence[Mapping[str, Any]]) -> None:

@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from vflsec import registry
 from vflsec.cell import AttackSpec, LedgerRow
 from vflsec.errors import ConfigError, TraceError, VflsecError
-from vflsec.guess import Guess
+from vflsec.guess import Guess, Truth
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control
-from vflsec.trace.columns import ROWS, Stored, batches, values, write_table
+from vflsec.trace.columns import LABELS, ROWS, Stored, batches, values, write_table
 from vflsec.trace.limits import Limits, files_of, read_bytes
 from vflsec.trace.manifest import Manifest, load
 from vflsec.view import Facts, View
 
-__all__ = ["Frozen", "Source", "freeze", "grant_of", "thaw"]
+__all__ = ["Frozen", "Planted", "Source", "freeze", "grant_of", "thaw"]
 
 _FORMAT, _VERSION = "vflsec-guesses", "1.0"
 
@@ -58,6 +58,19 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Planted:
+    """Answers to a leak that was planted over what a trace holds.
+
+    Attributes:
+        answers: of the attacks to which it can be planted.
+        truth: the labels that were planted, of rows to guess; they were drawn, and tell nothing.
+    """
+
+    answers: Sequence[Answer]
+    truth: Truth
+
+
+@dataclass(frozen=True)
 class Frozen:
     """Answers as they are read back.
 
@@ -66,12 +79,14 @@ class Frozen:
         answers: for each source, its answers; their views hold rows to guess and nothing else.
         labelled: for each source, rows of training whose class shares are the level of chance.
         notes: what whoever made the guesses was told.
+        planted: by source, its answers to a planted leak.
     """
 
     sources: Sequence[Source]
     answers: Sequence[Sequence[Answer]]
     labelled: Sequence[NDArray[np.int64]]
     notes: Sequence[str] = ()
+    planted: Mapping[int, Planted] = field(default_factory=dict)
 
 
 def grant_of(rows: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
@@ -97,6 +112,11 @@ class _Out:
 
     def rows(self, rows: NDArray[np.int64]) -> str:
         return self._once("rows", rows.tobytes(), lambda p: write_table(p, ROWS, {"row": rows}))
+
+    def labels(self, truth: Truth) -> str:
+        columns = {"row": truth.rows, "y": truth.values}
+        key = truth.rows.tobytes() + truth.values.tobytes()
+        return self._once("labels", key, lambda p: write_table(p, LABELS, columns))
 
     def guess(self, guess: Guess) -> str:
         flat = guess.scores.reshape(len(guess.rows), -1)
@@ -136,8 +156,12 @@ def freeze(
     sources: Sequence[Source],
     answers: Sequence[Sequence[Answer]],
     notes: Sequence[str] = (),
+    planted: Mapping[int, Planted] | None = None,
 ) -> Path:
     """Write answers and those of their controls; the folder must be new or empty.
+
+    Args:
+        planted: by source, answers to a planted leak.
 
     Raises:
         ConfigError: something is there.
@@ -148,8 +172,8 @@ def freeze(
     folder.mkdir(parents=True, exist_ok=True)
     out = _Out(folder)
     entries = []
-    for i, (source, found) in enumerate(zip(sources, answers, strict=True)):
-        entries += [_entry(out, i, source, a) for a in found]
+    for i, (_, found) in enumerate(zip(sources, answers, strict=True)):
+        entries += [_entry(out, i, a) for a in found]
     index = {
         "format": _FORMAT, "version": _VERSION, "notes": list(notes),
         "sources": [
@@ -158,7 +182,13 @@ def freeze(
              "unread": [list(u) for u in s.unread]}
             for s, of in zip(sources, answers, strict=True)
         ],
-        "answers": entries, "files": out.files,
+        "answers": entries,
+        "planted": [
+            {"source": i, "labels": out.labels(of.truth),
+             "answers": [_entry(out, i, a) for a in of.answers]}
+            for i, of in (planted or {}).items()
+        ],
+        "files": out.files,
     }  # fmt: skip
     (folder / "answers.json").write_text(json.dumps(index, indent=1, default=_plain) + "\n")
     return folder
@@ -168,7 +198,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else list(value)
 
 
-def _entry(out: _Out, i: int, source: Source, a: Answer) -> dict[str, Any]:
+def _entry(out: _Out, i: int, a: Answer) -> dict[str, Any]:
     view = a.view
     labelled = [view.targets["train"].cpu().numpy()] if "train" in view.targets else []
     if view.known is not None:
@@ -234,6 +264,14 @@ class _In:
                 raise TraceError(f"{name}: row ids repeat; every row is guessed once.")
         return self._rows[name]
 
+    def labels(self, name: str) -> Truth:
+        self.listed(name)
+        found = list(batches(self.folder, name, LABELS, self.limits, 32))
+        table = pa.Table.from_batches(found, schema=LABELS)
+        if any(c.null_count for c in table.columns):
+            raise TraceError(f"{name}: must hold no nulls.")
+        return Truth("label", table.column("row").to_numpy(), table.column("y").to_numpy())
+
     def guess(self, entry: dict[str, Any], notes: dict[str, Any]) -> Guess:
         name = str(entry["guess"])
         stored = Stored.parse("-".join(name.split("-")[1:3]))
@@ -284,26 +322,49 @@ def thaw(folder: str | Path, limits: Limits | None = None) -> Frozen:
         if not (isinstance(said, list) and all(isinstance(n, str) for n in said)):
             raise ValueError("notes are sentences")
         answers: list[list[Answer]] = [[] for _ in sources]
-        asked: set[tuple[int, str, str]] = set()
         labelled: list[list[NDArray[np.int64]]] = [[] for _ in sources]
-        for entry in read.index["answers"]:
-            i = entry["source"]
-            if type(i) is not int or not 0 <= i < len(sources):
-                raise ValueError(f"there is no source {i!r}")
-            answer = _answer(read, entry, sources[i])
-            which = (i, answer.of.spec.key, answer.phase)
-            if which in asked:
-                raise ValueError(f"{answer.of.spec.label} answers twice")
-            asked.add(which)
+        for i, answer in _answers(read, read.index["answers"], sources):
             answers[i].append(answer)
+        for entry in read.index["answers"]:
             if entry["labelled"]:
-                labelled[i].append(read.rows(entry["labelled"]))
+                labelled[entry["source"]].append(read.rows(entry["labelled"]))
+        planted = {}
+        for of in read.index.get("planted", ()):
+            mine = _answers(read, of["answers"], sources)
+            planted[_place(of, sources)] = Planted([a for _, a in mine], read.labels(of["labels"]))
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as why:
         if isinstance(why, VflsecError):
             raise
         raise TraceError(f"answers.json: is damaged ({type(why).__name__}: {why}).") from None
     every = [np.unique(np.concatenate([*x, np.empty(0, np.int64)])) for x in labelled]
-    return Frozen(sources, answers, every, said)
+    return Frozen(sources, answers, every, said, planted)
+
+
+def _place(entry: Mapping[str, Any], sources: Sequence[Source]) -> int:
+    i = entry["source"]
+    if type(i) is not int or not 0 <= i < len(sources):
+        raise ValueError(f"there is no source {i!r}")
+    return i
+
+
+def _answers(
+    read: _In, entries: Sequence[dict[str, Any]], sources: Sequence[Source]
+) -> list[tuple[int, Answer]]:
+    """Answers and the source of each.
+
+    Raises:
+        ValueError: one attack answers twice.
+    """
+    out, asked = [], set()
+    for entry in entries:
+        i = _place(entry, sources)
+        answer = _answer(read, entry, sources[i])
+        which = (i, answer.of.spec.key, answer.phase)
+        if which in asked:
+            raise ValueError(f"{answer.of.spec.label} answers twice")
+        asked.add(which)
+        out.append((i, answer))
+    return out
 
 
 def _ledger_row(row: Sequence[Any]) -> LedgerRow:

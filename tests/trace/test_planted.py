@@ -1,0 +1,176 @@
+"""The positive control of recorded traces: what would find a planted leak may pass, by grounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vflsec
+from vflsec.engine import planted
+from vflsec.engine.traces import infer, score
+from vflsec.errors import TraceError
+from vflsec.measure.guesses import thaw
+from vflsec.report.notebook import Audit
+from vflsec.trace.truth import write_truth
+
+N, D = 240, 4
+Y = np.random.default_rng(1).permutation(N) % 2
+X = torch.from_numpy(np.random.default_rng(0).normal(size=(N, 3)).astype("float32"))
+KNOWN = np.concatenate([np.nonzero(c == Y)[0][:10] for c in (0, 1)])
+REST = np.setdiff1d(np.arange(N), KNOWN)
+ATTACKS = ("direction", "norm", "model_completion", "joint_completion")
+Names = Callable[[Tensor], Tensor]
+
+
+def as_they_are(rows: Tensor) -> Tensor:
+    return rows
+
+
+def of_others(rows: Tensor) -> Tensor:
+    """The ids of a batch beside the rows of another."""
+    return (rows * 7 + 3) % N
+
+
+def recorded(
+    base: Path, seed: int, leaks: bool, *, defense: str = "none", names: Names = as_they_are,
+    initial: bool = True,
+) -> Path:  # fmt: skip
+    """Gradients of one length whatever the class, along a direction or against it if `leaks`."""
+    g = torch.Generator().manual_seed(seed + 50 * (defense != "none"))
+    bottom, before = nn.Linear(3, D), nn.Linear(3, D)
+    for p in [*bottom.parameters(), *before.parameters()]:
+        p.data = torch.randn(p.shape, generator=g)
+    folder = base / f"{defense}-{seed}"
+    way = torch.randn(D, generator=g)
+    with vflsec.record(
+        folder, party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
+        grad_scale=1, known=(KNOWN, Y[KNOWN]), prior=(0.5, 0.5), columns=X,
+        run={"seed": seed, "defense": defense, "strength": float(defense != "none")},
+    ) as rec:  # fmt: skip
+        for epoch in range(3):
+            rec.epoch(epoch)
+            for rows in torch.randperm(N, generator=g).split(40):
+                z = rec.cut(bottom(X[rows]), names(rows))
+                sign = torch.from_numpy(2.0 * Y[rows] - 1).float().unsqueeze(1)
+                noise = torch.randn(len(rows), D, generator=g)
+                told = sign * way + 0.1 * noise
+                z.backward(told / told.norm(dim=1, keepdim=True) if leaks else noise)
+        rec.model(bottom, before.state_dict())
+    return folder
+
+
+def judged(base: Path, leaks: tuple[bool, bool], limit: float = 0.2, **how: Any) -> Audit:
+    """Of three runs without a defense and three with one."""
+    traces = [
+        recorded(base, seed, tells, defense=defense, **how)
+        for defense, tells in zip(("none", "noise"), leaks, strict=True) for seed in range(3)
+    ]  # fmt: skip
+    infer(traces, base / "g", attacks=ATTACKS, trusted=True)
+    write_truth(base / "y", np.arange(N), Y)
+    gate = {"max": limit, "defense": "defended"}
+    return score(base / "g", [base / "y"], base / "o", gates=[gate])
+
+
+def test_a_system_without_a_leak_passes_every_attack(tmp_path: Path) -> None:
+    """Lengths and the bottom tell nothing even without a defense, so that nothing ever passed."""
+    result = judged(tmp_path, (True, False))
+    (verdict,) = result.verdicts
+    assert verdict.verdict == "PASS", verdict.reason
+    shown = result.summary["alive"]
+    assert all(shown[a]["alive"] for a in ATTACKS)
+    for name in ("norm", "model_completion"):
+        assert "in the positive control" in shown[name]["evidence"]
+    here = result.results[result.results.metric == "auc"]
+    bare = here[(here.defense == "none") & (here.role == "audit")].groupby("attack").value.mean()
+    assert bare["direction"] == 1.0
+    assert max(bare["norm"], bare["model_completion"]) < 0.6
+    control = here[here.role == "control"].groupby("attack").value.mean()
+    assert control.drop("joint_completion").min() == 1.0
+    assert control["joint_completion"] > 0.75
+    assert set(here[here.role == "control"].dataset) == {planted.NAME}
+
+
+def test_without_it_what_finds_nothing_anywhere_kept_every_gate_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planted, "reads", lambda _: False)
+    (verdict,) = judged(tmp_path, (True, False)).verdicts
+    assert verdict.verdict == "INCONCLUSIVE"
+    assert "Not shown to be alive" in verdict.reason
+    assert "norm" in verdict.reason
+
+
+def test_a_leak_that_is_left_fails(tmp_path: Path) -> None:
+    (verdict,) = judged(tmp_path, (True, True)).verdicts
+    assert (verdict.verdict, verdict.attack) == ("FAIL", "direction")
+
+
+def test_gradients_of_other_rows_pass_nothing(tmp_path: Path) -> None:
+    """The planted leak is found there too: it stands at the rows that the trace names."""
+    result = judged(tmp_path, (True, True), names=of_others)
+    (verdict,) = result.verdicts
+    assert verdict.verdict == "INCONCLUSIVE", verdict.reason
+    assert "Not shown to be alive" in verdict.reason
+    assert not any(of["alive"] for of in result.summary["alive"].values())
+    assert "control" not in set(result.results.role)
+
+
+def test_it_counts_for_whoever_finds_the_leak_by_gradients_alone() -> None:
+    def row(attack: str, key: str, who: str, value: float, seed: int) -> dict[str, Any]:
+        return {
+            "cell": f"{seed}", "dataset": "d", "algorithm": "a", "seed": seed, "metric": "auc",
+            "value": value, "chance": 0.5, "attack": attack, "attack_key": key, "adversary": who,
+            "target": "label", "split": "train", "n": 100, "defense": "none",
+        }  # fmt: skip
+
+    specs = [
+        planted.Prepared(
+            vflsec.cell.AttackSpec(name, adversary=("bank",)),
+            vflsec.registry.attacks.create(name),
+        )
+        for name in ("direction", "gradient_completion")
+    ]
+    (direction, beside) = (p.spec.key for p in specs)
+    finds = [row("direction", direction, "bank", 0.9 + s / 100, s) for s in range(3)]
+    misses = [row("direction", direction, "bank", 0.5 + s / 100, s) for s in range(3)]
+    both = [row("gradient_completion", beside, "bank", 0.9 + s / 100, s) for s in range(3)]
+    assert planted.counted(finds, specs, 0.95) == {"bank"}
+    assert planted.counted([*misses, *both], specs, 0.95) == set()
+    assert planted.counted([], specs, 0.95) == set()
+
+
+def test_labels_that_are_planted_are_drawn_anew(tmp_path: Path) -> None:
+    """Nothing in the guesses tells a label; class 1 of the drawn ones is rare."""
+    trace = recorded(tmp_path, 0, True)
+    frozen = thaw(infer([trace], tmp_path / "g", attacks=("direction",), trusted=True))
+    truth = frozen.planted[0].truth
+    assert np.array_equal(truth.rows, REST)
+    assert abs(truth.values.mean() - 0.15) < 0.07
+    assert abs(np.corrcoef(truth.values, Y[REST])[0, 1]) < 0.15
+    other = recorded(tmp_path, 1, True, defense="noise")
+    assert thaw(infer([other], tmp_path / "h", attacks=("direction",), trusted=True)).planted == {}
+
+
+@pytest.mark.parametrize(("rows", "y"), [([N], [0]), ([200], [2]), ([200], [-1])])
+def test_planted_labels_that_cannot_be_are_refused(
+    rows: list[int], y: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = [recorded(tmp_path, s, True) for s in range(3)]
+    made = planted.joined
+
+    def edited(*how: Any) -> Any:
+        of = made(*how)
+        assert of is not None
+        return planted.Planted(of.answers, vflsec.guess.Truth("label", rows, y))
+
+    monkeypatch.setattr(planted, "joined", edited)
+    infer(traces, tmp_path / "g", attacks=("direction",), trusted=True)
+    write_truth(tmp_path / "y", np.arange(N), Y)
+    with pytest.raises(TraceError, match="planted"):
+        score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o")
