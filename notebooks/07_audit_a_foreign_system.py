@@ -71,12 +71,11 @@ def their_training(seed, noise=0.0):
     trace = folder / f"contractor-{noise:g}-{seed}"
     with vflsec.record(
         trace, party="contractor", role="passive", peer="office", rows=letters, classes=2,
-        loss_reduction="mean", columns=right,
+        loss_reduction="mean", columns=right, model=contractor,
         known=([letters[i] for i in known], eight[known]),
         run={"dataset": "letters", "algorithm": "their loop", "seed": seed,
              "defense": "noise" if noise else "none", "strength": noise},
     ) as rec:  # fmt: skip
-        initial = {k: v.clone() for k, v in contractor.state_dict().items()}
         for epoch in range(8):
             rec.epoch(epoch)
             for start in range(0, len(train), 60):
@@ -95,7 +94,6 @@ def their_training(seed, noise=0.0):
                 sent.backward(back)
                 theirs.step()
                 ours.step()
-        rec.model(contractor.body, {k.removeprefix("body."): v for k, v in initial.items()})
     with torch.no_grad():
         mine = office(torch.from_numpy(left[test]))
         logit = top(torch.cat([mine, contractor(torch.from_numpy(right[test]))], 1)).squeeze(1)

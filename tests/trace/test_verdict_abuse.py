@@ -129,9 +129,9 @@ def test_the_same_guesses_untouched(guesses: Path, tmp_path: Path) -> None:
     path.write_text(json.dumps(index))
     write_truth(tmp_path / "y", np.arange(N), Y)
     result = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o")
-    values = result.results.query(
-        "metric == 'auc' and attack == 'direction' and role == 'audit'"
-    )["value"]
+    values = result.results.query("metric == 'auc' and attack == 'direction' and role == 'audit'")[
+        "value"
+    ]
     assert values.tolist() == [1.0, 1.0]
 
 

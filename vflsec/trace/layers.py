@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from vflsec.errors import TraceError
 from vflsec.nn.encoders import POOLINGS, Towers
 from vflsec.nn.models import TabularInput
+from vflsec.trace.chain import chain, nested, unwrapped
 from vflsec.view import Schema
 
 __all__ = ["build", "describe"]
@@ -46,15 +47,39 @@ _MOST = 1 << 28  # weights of one layer
 def describe(module: nn.Module, schema: Schema | None = None) -> dict[str, Any] | None:
     """What :func:`build` needs, as plain JSON values; None if some layer is not known here.
 
+    A class of one's own is described if it is a chain of known layers (:mod:`vflsec.trace.chain`).
+
     Args:
         module: to describe.
         schema: of the party's rows, for the layers that embed its categorical columns.
     """
+    module = unwrapped(module)
+    found = _described(module, schema)
+    if found is not None:
+        return found
+    links = chain(module)
+    made = None if links is None else nested(links, lambda layer: _described(layer, schema))
+    if made is None or _named(made) != set(module.state_dict()):
+        return None  # or weights that its forward pass does not use
+    return made
+
+
+def _named(layers: Mapping[str, Any]) -> set[str]:
+    """Names of the weights of described layers."""
+    if layers["layer"] == "Sequential":
+        return {
+            f"{name}.{key}" for name, child in layers["children"].items() for key in _named(child)
+        }
+    return set(_BY_NAME[layers["layer"]](**layers["arguments"]).state_dict())
+
+
+def _described(module: nn.Module, schema: Schema | None) -> dict[str, Any] | None:
+    """A module of the kinds that are known by name."""
     kind = type(module)
     if kind in (nn.Sequential, Towers):
         children = {}
         for name, child in module.named_children():
-            found = describe(child, schema)
+            found = _described(child, schema)
             if found is None:
                 return None
             children[name] = found
@@ -74,12 +99,15 @@ def describe(module: nn.Module, schema: Schema | None = None) -> dict[str, Any] 
     if "bias" in arguments:
         arguments["bias"] = arguments["bias"] is not None
     plain = {k: list(v) if isinstance(v, tuple) else v for k, v in arguments.items()}
-    made = kind(**arguments)
-    if {k: v.shape for k, v in made.state_dict().items()} != {
-        k: v.shape for k, v in module.state_dict().items()
-    }:
+    if _settings(kind(**arguments)) != _settings(module):
         return None  # built with arguments that are not kept here
     return {"layer": kind.__name__, "arguments": plain}
+
+
+def _settings(layer: nn.Module) -> dict[str, Any]:
+    """All that a layer computes by but its weights, of which shapes count."""
+    how = {k: v for k, v in vars(layer).items() if k[0] != "_" and k not in ("training", "inplace")}
+    return how | {f"shape of {k}": v.shape for k, v in layer.state_dict().items()}
 
 
 def build(

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflsec import check
 from vflsec._version import __version__
@@ -52,6 +52,7 @@ def record(
     accumulation: int = 1,
     columns: ArrayLike | Tensor | None = None,
     schema: Schema | None = None,
+    model: nn.Module | None = None,
     known: tuple[Any, Any] | None = None,
     prior: Sequence[float] | None = None,
     aux: Mapping[str, tuple[Any, Any]] | None = None,
@@ -81,6 +82,8 @@ def record(
             number; 1 if they are not.
         columns: (N, ...) own input rows in the order of `rows`, as the model takes them.
         schema: their layout; numeric columns by default.
+        model: own module, from rows of `columns` to the embedding; kept as it is when recording
+            begins and when it ends.
         known: (ids, labels) of rows whose labels this party was given; class numbers from 0.
         prior: class shares, if this party knows them.
         aux: {other party: (ids, its columns (q, ...))} of rows whose columns this party was given;
@@ -113,6 +116,8 @@ def record(
         raise check.fail(
             "record: parties", f"the roles of {party!r} ({role}) and of its peer {other!r}", roles
         )
+    if model is not None and columns is None:
+        raise ConfigError("record: model: it is kept with the rows it takes; give columns too.")
     ids = Ids(rows)
     try:
         manifest = Manifest(
@@ -138,5 +143,5 @@ def record(
         accumulation=accumulation, every=every_n_epochs, max_bytes=max_bytes, behind=behind,
         own=None if columns is None else own_columns(columns, schema, len(ids)),
         known=known_rows(known, ids, classes), prior=shares(prior, classes),
-        aux=aux_columns(aux or {}, ids, roles, party),
+        aux=aux_columns(aux or {}, ids, roles, party), model=model,
     )  # fmt: skip

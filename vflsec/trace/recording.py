@@ -21,19 +21,17 @@ from vflsec.trace.behind import Behind
 from vflsec.trace.claim import alone, recording
 from vflsec.trace.given import Ids
 from vflsec.trace.grants import write_aux, write_known, write_own
-from vflsec.trace.layers import describe
 from vflsec.trace.limits import NAME, Limits
 from vflsec.trace.manifest import (
     Have,
     Layout,
     Manifest,
-    ModelFile,
     Moment,
     ObserverInfo,
     PublicFacts,
 )
+from vflsec.trace.own_model import OwnModel
 from vflsec.trace.seal import give_up, seal
-from vflsec.trace.weights import write_weights
 from vflsec.trace.writer import Plan, Writer, begin
 from vflsec.view import Known, Schema
 
@@ -89,6 +87,7 @@ class Recording:
         facts: PublicFacts, *, grad_scale: Any, accumulation: int, every: int,
         max_bytes: int | None, behind: int, own: tuple[Tensor, Schema] | None, known: Known | None,
         prior: Sequence[float] | None, aux: Mapping[str, tuple[Tensor, Tensor, Schema]],
+        model: nn.Module | None = None,
     ) -> None:  # fmt: skip
         self.folder, self.manifest, self.party, self.peer = folder, manifest, party, peer
         self.ids, self.facts, self.scale = ids, facts, grad_scale
@@ -105,7 +104,8 @@ class Recording:
         self._skipped = self._odd = False
         self._through: set[tuple[str, str, str]] = set()
         self._strays, self._told = 0, False
-        self._models: dict[str, tuple[nn.Module, dict[str, Tensor] | None]] = {}
+        self._bottom = model
+        self._model: OwnModel | None = None
         self._lanes: dict[Any, _Lane] = {}
         self.writer: Writer | None = None
         self._waiting = behind
@@ -116,6 +116,8 @@ class Recording:
         self.writer = Writer(self.folder, self.party, max_bytes=self.max_bytes)
         self._behind = Behind(self.writer, self._waiting) if self._waiting else None
         here = self.writer.folder
+        if self._bottom is not None:
+            self.model(self._bottom)
         with alone(here):
             if self.writer.info().moments:
                 return self  # of another process of this run, which described it
@@ -146,18 +148,19 @@ class Recording:
         self._epoch = check.integer("record: epoch", number, low=0, high=_LIMITS.epochs)
 
     def model(self, bottom: nn.Module, initial: Mapping[str, Tensor] | None = None) -> None:
-        """Keep the party's own model as it is when the recording ends.
+        """Keep the party's own model as it is when the recording ends; ``record(model=)`` does.
 
         Args:
             bottom: from own rows to the embedding.
-            initial: its ``state_dict()`` before training (a copy), for a control of the audit.
+            initial: its ``state_dict()`` before training (a copy), for a control of the audit;
+                by default as it is now, if nothing has been recorded yet.
         """
         if self.writer is None:
             raise ConfigError("record: use it as 'with vflsec.record(...) as rec:'.")
         if self.own is None:
             raise ConfigError("record: a model is kept with the rows it takes; give columns too.")
-        copied = None if initial is None else {k: v.detach().clone() for k, v in initial.items()}
-        self._models[self.party] = (bottom, copied)
+        begun = self.writer.count > 0
+        self._model = OwnModel(self.writer.folder, self.party, bottom, initial, begun=begun)
 
     def cut(
         self, z: Tensor, ids: Any = None, *, peer: str = "", phase: str = "", name: str = ""
@@ -459,7 +462,8 @@ class Recording:
     def _describe(self, writer: Writer, *, whole: bool) -> None:
         """Add what this process has recorded to what others of the same run have."""
         info = writer.info()
-        models = self._saved(writer.folder) or info.moments[-1].models
+        schema = None if self.own is None else self.own[1]
+        models = info.moments[-1].models if self._model is None else self._model.saved(schema)
         moment = Moment(phase="train", messages=_EVERYTHING, facts=self.facts, models=models)
         there = {(h.kind, h.sender, h.receiver, h.phase): h.epochs for h in info.have}
         first = not there
@@ -480,17 +484,3 @@ class Recording:
         complete = whole and not self._strays and (first or info.complete)
         update = {"moments": [moment], "have": have, "complete": complete}
         writer.describe(info.model_copy(update=update))
-
-    def _saved(self, folder: Path) -> list[ModelFile]:
-        out = []
-        for party, (module, initial) in self._models.items():
-            schema = None if self.own is None else self.own[1]
-            layers = describe(module, schema)
-            states = {"bottom": module.state_dict()}
-            if initial is not None:
-                states["initial"] = initial
-            for part, state in states.items():
-                name = f"model-train-{party}-{part}.safetensors"
-                write_weights(folder / name, state)
-                out.append(ModelFile(party=party, part=part, file=name, layers=layers))
-        return out

@@ -394,6 +394,15 @@ class Evidence:
         return {p: self._updates[p] for p in mine if self._updates[p]}
 
 
+def _lost(evidence: Evidence, spec: AttackSpec) -> str:
+    """What of own models and columns a trace does not have, and what would give it."""
+    for p in spec.adversary:
+        models = evidence.observers[p].moment(evidence.phase).models
+        if any(e.party == p and e.part == "bottom" and e.layers is None for e in models):
+            return f"name its class, which the trace cannot (--model {p}=package.module:Name)"
+    return "this trace does not have both (arguments columns and model of vflsec.record)"
+
+
 def lacking(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) -> tuple[str, str]:
     """(status, reason) if the evidence does not allow the attack, else two empty strings.
 
@@ -412,7 +421,7 @@ def lacking(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) ->
             p not in view.columns or "bottom" not in view.models.get(p, {}) for p in spec.adversary
         ):
             return "not-observable", (
-                f"{spec.name} needs {who}'s own model and columns; this trace does not have both."
+                f"{spec.name} needs {who}'s own model and columns; {_lost(evidence, spec)}."
             )
         if need.what == "parameter_gradient" and not view.updates:
             return (
