@@ -11,7 +11,7 @@ Counted for each row over all its visits, from bit patterns and row ids alone:
     sizes    mean number of entries that are not 0, so bytes after sparse coding; large rows are
              kept, and the rare class has them
     visits   how often the row came, if ever; sampling that balances classes draws the rare class
-             more often
+             more often. A party is asked for its embedding too, whatever becomes of the gradient
     epochs   how often it came in each epoch; rows of one class may come once more, or once less
     order    mean place of the row's batch in its epoch; batches may be sorted by label
     place    mean place of the row within its batch; one class may come first
@@ -25,7 +25,8 @@ answers, in the orientation given here (epochs, order, place and company have no
 can be read it declines. Of a quantity it is asked whether a value is far from the median, or in the
 largest or smallest tenth, and known rows have to say what a count means.
 
-Attacker: any passive party that receives per-row gradients. Needs no labelled row and no class
+Attacker: any passive party that receives per-row gradients, or sends embeddings of rows (`kind`)
+where gradients are encrypted. Needs no labelled row and no class
 shares, but uses both if granted; several classes behind summed logits, or with known rows.
 Does not work: where messages are dense, of a fixed size, with noise on zero rows too, and every row
 comes once an epoch in random order: then it declines, and says so. Batches of one class are seen
@@ -39,14 +40,14 @@ decoys", arXiv:2609.04382 (2026), for zero rows; the other counts are this packa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vflsec import registry
+from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.cell import QUESTIONS
 from vflsec.guess import Guess
@@ -75,18 +76,38 @@ class Count:
 @registry.attack
 @dataclass(frozen=True)
 class ZeroPattern(Attack):
-    """No hyper-parameters."""
+    """Hyper-parameters.
 
-    needs = frozenset({"gradient:all"})
+    Attributes:
+        kind: of the messages that are counted: ``gradient``, or ``embedding`` for the own ones that
+            were asked for, of which visits and all that follow are read and no number.
+    """
+
+    kind: Literal["gradient", "embedding"] = "gradient"
+    other_kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"kind": "embedding"},)
     labelwise: ClassVar[bool] = True
     questions: ClassVar[tuple[str, ...]] = tuple(QUESTIONS)
     world: ClassVar[dict[str, Any]] = {
         "top": (), "linear_top": False, "aggregation": "sum", "lr": 0.05, "patience": 0,
     }  # fmt: skip
 
+    def __post_init__(self) -> None:
+        check.one_of("zero_pattern.kind", self.kind, ("gradient", "embedding"))
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"gradient:all" if self.kind == "gradient" else "sent.embedding:all"})
+
+    def _table(self, view: View) -> Table:
+        """Messages of all epochs; of own ones, which tell own columns, without their numbers."""
+        if self.kind == "gradient":
+            return view.received("gradient", "all", view.party)
+        sent = view.sent("embedding", "all", view.party)
+        return replace(sent, tensor=torch.ones(len(sent), 1, device=sent.tensor.device))
+
     def declines(self, view: View) -> str:
         """Why every row looks alike, or why nothing says which class a count means; or ''."""
-        _rows, _scores, name, varies = _read(view)
+        _rows, _scores, name, varies = _read(view, self._table(view))
         if name:
             return ""
         if not varies:
@@ -100,7 +121,7 @@ class ZeroPattern(Attack):
         )
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        rows, scores, name, varies = _read(view)
+        rows, scores, name, varies = _read(view, self._table(view))
         if view.facts.classes == 2:
             scores = scores[:, 1] - scores[:, 0]
         notes = {"reading": name or "nothing", "varies": varies}
@@ -110,9 +131,8 @@ class ZeroPattern(Attack):
         return Guess(self.target, rows[keep], scores.to(rows.device)[keep], notes=notes)
 
 
-def _read(view: View) -> tuple[Tensor, Tensor, str, list[str]]:
+def _read(view: View, table: Table) -> tuple[Tensor, Tensor, str, list[str]]:
     """Rows (n,), their scores (n, C), the reading they are of or '', and what varies at all."""
-    table = view.received("gradient", "all", view.party)
     rows, place = table.rows.unique(return_inverse=True)
     found = counts(view, table, place, len(rows))
     known, single = view.known, list[Count]()
@@ -170,7 +190,7 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
 
     Args:
         view: of the attacker.
-        table: gradients of all epochs.
+        table: messages of all epochs.
         place: for each of its rows which of the `n` it is.
     """
     g = table.tensor.flatten(1)

@@ -109,7 +109,7 @@ class Recorder:
             return
         if message.kind == "ciphertext":  # opaque to whoever holds it: all there is, is its size
             size = torch.full((self.replicas, 1), message.tensor.shape[-1], dtype=torch.int64)
-            message = replace(message, tensor=size)
+            message = replace(message, tensor=size, rows=None)
         for name, part, of in self._parts(message, alive, ways if timed else ()):
             self._keep(name, part, of, ways)
 

@@ -28,11 +28,11 @@ OPAQUE = ("ids", "signal", "ciphertext", "masked", "masked_sum")
 def looked_at(kind: str, phase: str, attacked: Container[str]) -> bool:
     """Whether attacks that are made after the phases `attacked` speak of messages of `phase`.
 
-    They get what crossed in that phase, and the answers when rows are predicted. Embeddings of rows
-    that are predicted or evaluated are those of training, of other rows.
+    They get what crossed in that phase, and the answers when rows are predicted or evaluated.
+    Embeddings of such rows are those of training, of other rows.
     """
     if phase in ("predict", "eval"):
-        return kind == "embedding" or (kind, phase) == ("prediction", "predict")
+        return kind in ("embedding", "prediction")
     return phase in attacked
 
 

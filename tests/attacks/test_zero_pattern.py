@@ -413,3 +413,25 @@ def test_rows_that_never_came_are_guessed(plant: str, known: int) -> None:
     else:
         assert max(told, 1 - told) == pytest.approx(0.75, abs=0.03)
         assert known == 0 or told > 0.7
+
+
+def test_own_embeddings_are_counted_and_not_read() -> None:
+    """Their numbers are own columns; how often a row was asked for is not."""
+    y = (torch.arange(120) % 4 == 0).long()
+    rows = torch.cat([torch.arange(120).repeat(5), torch.nonzero(y).squeeze(1).repeat(10)])
+    rows = rows[torch.randperm(len(rows), generator=rng())]
+    step = torch.arange(len(rows)) // 40
+    z = torch.relu(torch.randn(len(rows), 3, generator=rng())) * (1 - y[rows]).unsqueeze(1)
+    attack = registry.attacks.create("zero_pattern", {"kind": "embedding"})
+
+    def seen(at: Tensor) -> View:
+        table = Table(z[at], rows[at], torch.zeros_like(rows[at]), step[at])
+        tables = MappingProxyType({("sent", "embedding", "all", PARTY): table})
+        return replace(make_view(y), tables=tables)
+
+    view = seen(torch.arange(len(rows)))
+    guess = attack.infer(view, rng())
+    assert guess.notes["varies"] == ["visits"]
+    assert measure(guess, y) == 1.0
+    once = seen(torch.tensor([int((rows == r).nonzero()[0]) for r in range(120)]))
+    assert "comes once an epoch" in attack.declines(once)

@@ -57,6 +57,15 @@ def some_of_the_evaluated(rec: Recording) -> None:
     answer(rec, torch.arange(SEEN, SEEN + 30))
 
 
+def in_evaluation(rec: Recording) -> None:
+    """As a loop validates after every epoch; the last answers tell."""
+    bottom = noise(rec)
+    for _ in range(2):
+        with torch.no_grad():
+            rec.cut(bottom(X[SEEN:]), torch.arange(SEEN, N))
+        answer(rec, torch.arange(SEEN, N), "eval")
+
+
 def trained_rows(rec: Recording) -> None:
     noise(rec)
     answer(rec, torch.arange(SEEN), "train")
@@ -80,8 +89,11 @@ def recorded(folder: Path, loop: Callable[[Recording], Any], known: Any = KNOWN)
 
 @pytest.mark.parametrize(
     ("loop", "rows"),
-    [(new_rows, 60), (some_of_the_evaluated, 30), (trained_rows, 80), (nothing_else, 60)],
-)
+    [
+        (new_rows, 60), (some_of_the_evaluated, 30), (in_evaluation, 60), (trained_rows, 80),
+        (nothing_else, 60),
+    ],
+)  # fmt: skip
 def test_every_row_of_which_an_answer_came_is_guessed(
     loop: Callable[[Recording], None], rows: int, tmp_path: Path
 ) -> None:

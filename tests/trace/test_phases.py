@@ -39,7 +39,7 @@ def recorded(folder: Path, kind: str, phase: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "phase"), [("gradient", "warmup"), ("gradient", "eval"), ("prediction", "eval")]
+    ("kind", "phase"), [("gradient", "warmup"), ("gradient", "eval"), ("state", "eval")]
 )
 def test_a_leak_in_another_phase_is_said_to_be_unread(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, phase: str
@@ -54,7 +54,8 @@ def test_a_leak_in_another_phase_is_said_to_be_unread(
 
 
 @pytest.mark.parametrize(
-    ("kind", "phase"), [("embedding", "eval"), ("prediction", "predict"), ("ids", "warmup")]
+    ("kind", "phase"),
+    [("embedding", "eval"), ("prediction", "predict"), ("prediction", "eval"), ("ids", "warmup")],
 )
 def test_what_is_read_or_never_is_not_said(tmp_path: Path, kind: str, phase: str) -> None:
     assert recorded(tmp_path, kind, phase) == []
@@ -68,4 +69,5 @@ def test_of_predicting_answers_are_looked_at() -> None:
     assert seen == {
         ("gradient", "train"), ("embedding", "train"), ("prediction", "train"),
         ("embedding", "eval"), ("embedding", "predict"), ("prediction", "predict"),
+        ("prediction", "eval"),
     }  # fmt: skip

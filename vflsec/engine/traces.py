@@ -30,7 +30,7 @@ from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Manifest
 from vflsec.trace.reader import Trace
 from vflsec.trace.views import OURS, Evidence, lacking
-from vflsec.view import View, as_needs
+from vflsec.view import Need, View, as_needs
 from vflsec.visible import OPAQUE, looked_at
 
 __all__ = ["infer", "score", "specs_for"]
@@ -104,13 +104,28 @@ def _untold(traces: Sequence[Trace], who: Sequence[str]) -> bool:
 def _came(
     traces: Sequence[Trace], who: Sequence[str], name: str, params: Mapping[str, Any]
 ) -> bool:
-    """Whether to parties without labels messages came that an attack of `params` reads."""
-    asks = {n.kind for n in as_needs(registry.attacks.create(name, params).needs)} - {""}
-    return all(
-        t.manifest.active not in who
-        and asks <= {h.kind for p in who for h in t.observer(p).info.have if h.receiver == p}
-        for t in traces
-    )
+    """Whether messages that an attack of `params` reads passed at parties without labels.
+
+    What it reads of messages that a party sent is how rows were asked for, which those that came
+    back tell too: only where some trace has none of the kind that it reads else.
+    """
+    asks = [n for n in as_needs(registry.attacks.create(name, params).needs) if n.kind]
+    plain = [n for n in as_needs(registry.attacks.create(name).needs) if n.kind]
+    if any(t.manifest.active in who for t in traces):
+        return False
+    if any(n.sent for n in asks) and all(_has(t, who, plain) for t in traces):
+        return False
+    return all(_has(t, who, asks) for t in traces)
+
+
+def _has(trace: Trace, who: Sequence[str], needs: Sequence[Need]) -> bool:
+    """Whether messages of all kinds that are asked for passed at some of the parties."""
+    there = {
+        (way, h.kind)
+        for p in who for h in trace.observer(p).info.have if h.values
+        for way, end in (("sent", h.sender), ("received", h.receiver)) if end == p
+    }  # fmt: skip
+    return {("sent" if n.sent else "received", n.kind) for n in needs} <= there
 
 
 def _both_ways(asked: Sequence[AttackSpec]) -> list[str]:

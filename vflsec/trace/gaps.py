@@ -122,7 +122,7 @@ class Unread:
     def add(self, found: Recorded, used: bool) -> None:
         """Count a message; `used`: it can be folded."""
         f: Any = found.fields
-        here = (self.phase, "predict") if f["kind"] == "prediction" else (self.phase,)
+        here = (self.phase, "predict", "eval") if f["kind"] == "prediction" else (self.phase,)
         if f["kind"] not in _OF_ROWS or f["n_rows"] is None or f["phase"] not in here:
             return
         key = ("sent" if f["sender"] == self.observer else "received", f["kind"])

@@ -72,8 +72,10 @@ class Recorded:
         if f["n_rows"] is not None and self.rows is None and self.values is not None:
             return None  # rows that nobody can name are of no use to an attack
         rows = None if self.rows is None else torch.from_numpy(self.rows).unsqueeze(0)
+        answers = (f["kind"], f["phase"]) == ("prediction", "eval")
         return Message(
-            f["kind"], f["sender"], f["receiver"], tensor, rows, f["phase"], f["epoch"] or 0,
+            f["kind"], f["sender"], f["receiver"], tensor, rows,
+            "predict" if answers else f["phase"], f["epoch"] or 0,
             f["step"] or 0, f["name"], self.scale,
         )  # fmt: skip
 
