@@ -27,6 +27,7 @@ from vflsec.audit.overlay import dosed
 from vflsec.guess import Truth
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.guesses import Planted
+from vflsec.questions import answers
 from vflsec.rng import generator
 from vflsec.trace.manifest import Manifest
 from vflsec.view import Table, View, as_needs
@@ -63,8 +64,13 @@ def reads(attack: Attack) -> bool:
 
 
 def drawn(rows: int, classes: int, seed: int) -> Tensor:
-    """The labels (N,) that are planted in a trace of so many rows, of a run of this seed."""
+    """The labels (N,) that are planted in a trace of so many rows, of a run of this seed.
+
+    Of a quantity (1 class): values, normal.
+    """
     rng = generator(seed, "planted")
+    if classes == 1:
+        return torch.randn(rows, generator=rng, dtype=torch.float64)
     return torch.multinomial(shares(classes), rows, replacement=True, generator=rng)
 
 
@@ -73,17 +79,22 @@ def laid(view: View, y: Tensor, seed: int) -> View:
 
     Args:
         view: of an attack that :func:`reads` what can be replaced.
-        y: labels (N,) of all rows of the trace.
+        y: of :func:`drawn`.
         seed: of the recorded run.
     """
-    prior, known = shares(view.facts.classes), view.known
+    classes, known = view.facts.classes, view.known
+    prior = shares(classes)
+    question = view.facts.extra.get("question")
+    if question is not None:
+        y = answers(question, y, y)
+        prior = torch.bincount(y, minlength=2).double() / len(y)
     if known is not None:
         y = y.clone()
         y[known.rows] = known.labels.to(y)
     told = replace(view, prior=None if view.prior is None else prior)
-    every = Truth("label", torch.arange(len(y)), y)
+    every = Truth("value" if classes == 1 else "label", torch.arange(len(y)), y)
     full = dosed(told, every, prior.tolist(), 1.0, generator(seed, "planted", "laid"))
-    rare = y == view.facts.classes - 1
+    rare = y == classes - 1 if classes > 1 else torch.zeros(len(y), dtype=torch.bool)
     tables = {
         key: _marked(table, rare) if key[:2] == ("received", "gradient") else table
         for key, table in full.tables.items()
@@ -101,13 +112,13 @@ def _marked(table: Table, rare: Tensor) -> Table:
     return Table(out.reshape(table.tensor.shape), table.rows, table.epoch, table.step)
 
 
-def joined(answers: Sequence[Answer], y: Tensor) -> Planted | None:
+def joined(made: Sequence[Answer], y: Tensor) -> Planted | None:
     """Answers of one trace with the labels that were planted in the rows that they guess."""
-    if not answers:
+    if not made:
         return None
-    some = [r for a in answers for r in a.view.targets.values()]
+    some = [r for a in made for r in a.view.targets.values()]
     rows = torch.cat(some).unique()
-    return Planted(answers, Truth("label", rows, y[rows]))
+    return Planted(made, Truth("value" if y.is_floating_point() else "label", rows, y[rows]))
 
 
 def counted(

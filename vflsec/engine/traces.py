@@ -90,7 +90,11 @@ def specs_for(
             more |= {"peer_model": peers} if "peer_model" in needs else {}
             read = [{}, attack.any_scale] if attack.any_scale and _untold(traces, who) else [{}]
             read += [p for p in attack.other_kinds if _came(traces, who, name, p)]
-            out += [AttackSpec(name, params, **grants, **more) for params in read]
+            asked = attack.each_label((), traces[0].manifest.classes or 2) or ("",)
+            out += [
+                AttackSpec(name, params, of_label=question, **grants, **more)
+                for params in read for question in asked
+            ]  # fmt: skip
     return out
 
 
@@ -223,7 +227,8 @@ def infer(
         about = "seal.json" if trace.sealed else "manifest.json"  # a seal has a hash of each file
         digest = hashlib.sha256((trace.folder / about).read_bytes()).hexdigest()
         crossed, unread = ledger(trace.crossed), sorted(trace.unread)
-        sources.append(Source(trace.manifest, digest, (), trace.gaps, crossed, unread))
+        granted_of = [(rows, h) for h, rows in trace.granted.items()]
+        sources.append(Source(trace.manifest, digest, granted_of, trace.gaps, crossed, unread))
         trace.notes += [n for n in found.get("notes", ()) if n not in trace.notes]
     notes = [*([] if attacks else _unasked()), *_both_ways(specs), *_without(traces, specs)]
     notes += [f"{t.folder.name}: {n}" for t in traces for n in dict.fromkeys(t.notes)]
@@ -248,11 +253,6 @@ def _one_system(traces: Sequence[Trace]) -> None:
     held: dict[str, Path] = {}
     for trace in traces:
         m = trace.manifest
-        if m.classes == 1:
-            raise ConfigError(
-                f"{trace.folder}: its label is a quantity; traces are audited for classes only. "
-                "Cut it into classes, such as quarters of its values."
-            )
         if (m.names, m.active, m.classes) != (first.names, first.active, first.classes):
             raise ConfigError(
                 f"{trace.folder}: has the parties {', '.join(m.names)} and {m.classes} classes, "

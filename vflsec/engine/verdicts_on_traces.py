@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec import check
@@ -28,9 +29,11 @@ from vflsec.engine.store import Store
 from vflsec.errors import ConfigError, TraceError
 from vflsec.guess import Truth
 from vflsec.measure.attack import Answer, Prepared
-from vflsec.measure.guesses import Frozen, Source, grant_of, thaw
+from vflsec.measure.guesses import Frozen, Source, thaw
+from vflsec.questions import unclear
 from vflsec.report.notebook import Audit
 from vflsec.task import Task
+from vflsec.trace.grants import grant_of
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Claim
 from vflsec.trace.truth import Hidden, read_hidden, read_shares, read_truth
@@ -38,6 +41,7 @@ from vflsec.trace.truth import Hidden, read_hidden, read_shares, read_truth
 __all__ = ["score"]
 
 _TELLS = 0.99  # a control beyond which nothing is left to be found
+_BY = ("auc", "accuracy", "concordance")  # in these metrics
 
 
 def score(
@@ -121,12 +125,13 @@ def _controls(
         classes = int(results[i].facts["classes"])
         if truth.rows.min(initial=0) < 0 or truth.rows.max(initial=0) >= m.rows:
             raise TraceError(f"answers.json: a planted row is none of the {m.rows} of its trace.")
-        if truth.values.min(initial=0) < 0 or truth.values.max(initial=0) >= classes:
+        low, high = truth.values.min(initial=0), truth.values.max(initial=0)
+        odd = low < 0 or high >= classes if classes > 1 else not np.isfinite([low, high]).all()
+        if odd or (truth.target == "value") != (classes == 1):
             raise TraceError(f"answers.json: a planted label is none of {classes} classes.")
-        held = np.full(int(truth.rows.max(initial=-1)) + 1, -1, np.int64)
-        held[truth.rows] = truth.values
-        y, rows = torch.from_numpy(held), torch.from_numpy(truth.rows.copy())
-        task = Task(planted.NAME, m.names, {}, {}, {}, y, classes, {"labelled": rows}, rows)
+        y = np.full(int(truth.rows.max(initial=-1)) + 1, -1, truth.values.dtype)
+        y[truth.rows] = truth.values
+        task = _task(planted.NAME, m.names, y, classes, truth.rows)
         facts = {"parties": list(m.names), "classes": classes}
         result = CellResult(spec.key, spec, ledger=[], facts=facts)
         for answer in kept:
@@ -183,6 +188,12 @@ def _cell(
         {"name": run.dataset or "trace", "digest": source.digest}, run.algorithm or "recorded",
         defenses=defenses, seed=run.seed,
     )  # fmt: skip
+    if (truth.target == "value") != (m.classes == 1):
+        mine, other = ("a quantity", "classes")[:: 1 if m.classes == 1 else -1]
+        raise TraceError(
+            f"the label of the trace is {mine}, the truth's {other}: write_truth(..., "
+            "quantity=True) is for traces that were recorded with classes=1."
+        )
     classes = m.classes or int(truth.values.max(initial=1)) + 1
     for ids in (truth.rows, *(h[0] for h in told.hidden.values()), *(told.shares or ())[:1]):
         if len(ids) and not 0 <= ids.min() <= ids.max() < m.rows:
@@ -190,18 +201,17 @@ def _cell(
                 f"the truth has row ids {ids.min()}..{ids.max()}; the trace has rows "
                 f"0..{m.rows - 1}. It belongs to another trace."
             )
-    if truth.values.max(initial=0) >= classes:
+    if truth.target == "label" and truth.values.max(initial=0) >= classes:
         raise TraceError(f"the truth has labels up to {truth.values.max()}; there are {classes}.")
     n = _extent(frozen, i, told)
-    y = np.full(n, -1, np.int64)
+    y = np.full(n, np.nan if classes == 1 else -1, truth.values.dtype)
     y[truth.rows] = truth.values
-    _same_rows(source, y, run.seed, notes)
+    there = np.zeros(n, bool)
+    there[truth.rows] = True
+    _same_rows(source, y, there, run.seed, notes)
     train = frozen.labelled[i]
-    train = train if (y[train] >= 0).any() else truth.rows  # of predictions alone, say
-    sets = {"labelled": torch.from_numpy(train[y[train] >= 0])}
-    task = Task(
-        run.dataset, m.names, {}, {}, {}, torch.from_numpy(y), classes, sets, sets["labelled"]
-    )
+    train = train if there[train].any() else truth.rows  # of predictions alone, say
+    task = _task(run.dataset, m.names, y, classes, train[there[train]])
     seen = _Columns(task, told.hidden, train, n)
     facts = {
         "parties": list(m.names), "classes": classes, "gaps": dict(source.gaps),
@@ -218,7 +228,9 @@ def _cell(
         judged.append(answer)
         result.measures += scored(answer, against)
     said = m.claim if claimed is None else Claim(epsilon=claimed[0], delta=claimed[1])
-    if said is not None and told.shares is None:
+    if said is not None and classes == 1:
+        notes.append(f"seed {run.seed}: a claimed epsilon is checked on classes only.")
+    elif said is not None and told.shares is None:
         notes.append(
             f"seed {run.seed}: the claimed epsilon {said.epsilon:g} was not checked: the truth "
             "has no class shares."
@@ -234,6 +246,22 @@ def _cell(
     if lost:
         notes.append(f"seed {run.seed}: {lost} rows without a truth are left out.")
     return result
+
+
+def _task(
+    name: str, parties: tuple[str, ...], y: NDArray[Any], classes: int, labelled: NDArray[Any]
+) -> Task:
+    """What answers are scored by: labels (N,), -1 where there is none, or values, NaN there."""
+    rows = torch.from_numpy(labelled.copy())
+    values = None
+    if classes == 1:
+        values = torch.from_numpy(y)
+        values = (values - values[rows].mean()) / values[rows].std(correction=0).clamp_min(1e-300)
+        y = np.where(np.isnan(y), -1, 0)
+    return Task(
+        name, parties, {}, {}, {}, torch.from_numpy(y), classes, {"labelled": rows}, rows,
+        values=values,
+    )  # fmt: skip
 
 
 def _extent(frozen: Frozen, i: int, told: _Told) -> int:
@@ -256,14 +284,16 @@ def _extent(frozen: Frozen, i: int, told: _Told) -> int:
     return high + 1
 
 
-def _same_rows(source: Source, y: np.ndarray[Any, Any], seed: int, notes: list[str]) -> None:
+def _same_rows(
+    source: Source, y: NDArray[Any], there: NDArray[np.bool_], seed: int, notes: list[str]
+) -> None:
     """Refuse a truth that contradicts the labels that were granted.
 
     Raises:
         TraceError: it does; the truth of other rows would find no leak anywhere.
     """
     for rows, digest in source.granted:
-        if (y[rows] < 0).any():
+        if not there[rows].all():
             notes.append(
                 f"seed {seed}: the truth lacks some of the {len(rows)} labels that were granted: "
                 "nothing shows that its rows are those of the trace."
@@ -280,7 +310,7 @@ def _told_by_columns(result: CellResult) -> list[str]:
     out: dict[str, str] = {}
     for m in result.measures:
         best = max(((f["value"] or 0.0, name) for name, f in m.controls.items()), default=(0.0, ""))
-        if m.target == "label" and m.metric in ("auc", "accuracy") and best[0] >= _TELLS:
+        if m.target == "label" and m.metric in _BY and best[0] >= _TELLS:
             out[m.adversary] = (
                 f"own columns of {m.adversary} tell the labels by themselves (control {best[1]}: "
                 f"{m.metric} {best[0]:.3f}), so no leak can be told from them. Is the label, or a "
@@ -323,6 +353,9 @@ def _with_truth(answer: Answer, seen: _Columns) -> tuple[Answer, Task, int]:
     """The answer on rows whose truth is known, what it is scored by, and how many are not known."""
     if answer.guess is None:
         return answer, seen.task, 0
+    question = answer.of.spec.of_label
+    if question and (why := unclear(question, _behind(seen.task))):
+        return replace(answer, guess=None, status="not-applicable", reason=why), seen.task, 0
     task, known = seen.truth(answer)
     if task is None:
         why = f"no truth about {answer.of.attack.target!r} is in the truth's folder."
@@ -335,6 +368,11 @@ def _with_truth(answer: Answer, seen: _Columns) -> tuple[Answer, Task, int]:
         why = "no row that it guessed has a truth."
         return replace(answer, guess=None, status="error", reason=why), task, lost
     return replace(answer, view=replace(answer.view, targets=kept)), task, lost
+
+
+def _behind(task: Task) -> Tensor:
+    assert task.values is not None
+    return task.values[task.sets["labelled"]]
 
 
 def _none(answer: Answer, m: Any) -> Measure:
@@ -377,6 +415,7 @@ def _record(
             for r, of in zip(results, attacks, strict=True)
         },
         "known_rows": {k: p.spec.known_rows for k, p in every.items()},
+        "of_label": {k: p.spec.of_label for k, p in every.items() if p.spec.of_label},
         "grants": {k: p.spec.grants for k, p in every.items() if p.spec.grants},
         "attacks": threats(p.spec for p in every.values()),
         "families": families({int(r.facts["classes"]) for r in results}),

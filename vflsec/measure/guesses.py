@@ -20,17 +20,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from vflsec import registry
-from vflsec.cell import AttackSpec, LedgerRow
+from vflsec.cell import QUESTIONS, AttackSpec, LedgerRow
 from vflsec.errors import ConfigError, TraceError, VflsecError
 from vflsec.guess import Guess, Truth
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control
-from vflsec.trace.columns import LABELS, ROWS, Stored, batches, values, write_table
+from vflsec.trace.columns import AMOUNTS, LABELS, ROWS, Stored, batches, values, write_table
 from vflsec.trace.limits import Limits, files_of, read_bytes
 from vflsec.trace.manifest import Manifest, load
 from vflsec.view import Facts, View
 
-__all__ = ["Frozen", "Planted", "Source", "freeze", "grant_of", "thaw"]
+__all__ = ["Frozen", "Planted", "Source", "freeze", "thaw"]
 
 _FORMAT, _VERSION = "vflsec-guesses", "1.0"
 
@@ -89,22 +89,6 @@ class Frozen:
     planted: Mapping[int, Planted] = field(default_factory=dict)
 
 
-def grant_of(rows: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
-    """Hash of the labels of rows, in whatever order they stand."""
-    order = np.argsort(rows, kind="stable")
-    both = np.stack([rows[order], labels[order]]).astype("<i8")
-    return hashlib.sha256(both.tobytes()).hexdigest()
-
-
-def _granted(out: _Out, answers: Sequence[Answer]) -> list[dict[str, str]]:
-    found = {}
-    for known in (a.view.known for a in answers if a.view.known is not None):
-        rows = known.rows.cpu().numpy()
-        digest = grant_of(rows, known.labels.cpu().numpy())
-        found[digest] = {"rows": out.rows(rows), "sha256": digest}
-    return list(found.values())
-
-
 @dataclass
 class _Out:
     folder: Path
@@ -116,7 +100,8 @@ class _Out:
     def labels(self, truth: Truth) -> str:
         columns = {"row": truth.rows, "y": truth.values}
         key = truth.rows.tobytes() + truth.values.tobytes()
-        return self._once("labels", key, lambda p: write_table(p, LABELS, columns))
+        stem, form = ("values", AMOUNTS) if truth.target == "value" else ("labels", LABELS)
+        return self._once(stem, key, lambda p: write_table(p, form, columns))
 
     def guess(self, guess: Guess) -> str:
         flat = guess.scores.reshape(len(guess.rows), -1)
@@ -177,10 +162,11 @@ def freeze(
     index = {
         "format": _FORMAT, "version": _VERSION, "notes": list(notes),
         "sources": [
-            {"manifest": s.manifest.model_dump(), "digest": s.digest, "granted": _granted(out, of),
+            {"manifest": s.manifest.model_dump(), "digest": s.digest,
+             "granted": [{"rows": out.rows(r), "sha256": h} for r, h in s.granted],
              "gaps": dict(s.gaps), "ledger": [astuple(r) for r in s.ledger],
              "unread": [list(u) for u in s.unread]}
-            for s, of in zip(sources, answers, strict=True)
+            for s in sources
         ],
         "answers": entries,
         "planted": [
@@ -266,11 +252,14 @@ class _In:
 
     def labels(self, name: str) -> Truth:
         self.listed(name)
-        found = list(batches(self.folder, name, LABELS, self.limits, 32))
-        table = pa.Table.from_batches(found, schema=LABELS)
+        values = name.startswith("values-")
+        form = AMOUNTS if values else LABELS
+        found = list(batches(self.folder, name, form, self.limits, 32))
+        table = pa.Table.from_batches(found, schema=form)
         if any(c.null_count for c in table.columns):
             raise TraceError(f"{name}: must hold no nulls.")
-        return Truth("label", table.column("row").to_numpy(), table.column("y").to_numpy())
+        columns = table.column("row").to_numpy(), table.column("y").to_numpy()
+        return Truth("value" if values else "label", *columns)
 
     def guess(self, entry: dict[str, Any], notes: dict[str, Any]) -> Guess:
         name = str(entry["guess"])
@@ -411,8 +400,11 @@ def _spec(entry: dict[str, Any], manifest: Manifest) -> AttackSpec:
     if (entry["status"] == "ok") != bool(entry["guess"]):
         raise ValueError(f"status {entry['status']!r:.40} {'with' if entry['guess'] else 'without'}"
                          " a guess")  # fmt: skip
-    if manifest.classes is not None and entry["guess"] and entry["classes"] != manifest.classes:
-        raise ValueError(f"classes {entry['classes']!r:.40}; the trace has {manifest.classes}")
+    if fields["of_label"] not in ("", *(QUESTIONS if manifest.classes == 1 else ())):
+        raise ValueError(f"{fields['of_label']!r:.40} is no question about a quantity")
+    classes = 2 if fields["of_label"] else manifest.classes
+    if classes is not None and entry["guess"] and entry["classes"] != classes:
+        raise ValueError(f"classes {entry['classes']!r:.40}; the trace has {classes}")
     if any(math.isinf(float(c["cv"])) for c in entry["controls"]):  # NaN where there is none
         raise ValueError("the score of a control on known rows is not infinite")
     return AttackSpec(**{**fields, "adversary": tuple(who)})

@@ -18,8 +18,8 @@ from vflsec.errors import TraceError
 from vflsec.trace.limits import Limits, open_file
 
 __all__ = [
-    "KNOWN", "LABELS", "MESSAGES", "ROWS", "STORES", "Stored", "batches", "tensors", "values",
-    "vectors", "write_table", "writer",
+    "AMOUNTS", "KNOWN", "LABELS", "MESSAGES", "ROWS", "STORES", "Stored", "batches", "tensors",
+    "values", "vectors", "write_table", "writer",
 ]  # fmt: skip
 
 STORES = {"f2": np.float16, "f4": np.float32, "f8": np.float64}
@@ -39,6 +39,8 @@ MESSAGES = pa.schema(
 ROWS = pa.schema([("row", pa.int64())])
 KNOWN = pa.schema([("row", pa.int64()), ("y", pa.int64())])
 LABELS = KNOWN
+AMOUNTS = pa.schema([("row", pa.int64()), ("y", pa.float64())])
+"""Labels that are a quantity."""
 
 _STORED = re.compile(r"d([1-9][0-9]{0,6})-(f[248])")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from vflsec.errors import ConfigError, ShapeError
 from vflsec.trace.manifest import Claim
 from vflsec.view import Known, Schema
 
-__all__ = ["Ids", "aux_columns", "claimed", "known_rows", "own_columns", "shares",
+__all__ = ["Ids", "amounts", "aux_columns", "claimed", "known_rows", "own_columns", "shares",
            "whole"]  # fmt: skip
 
 
@@ -151,6 +152,22 @@ def whole(name: str, values: Any, n: int | None = None, remedy: str = "") -> NDA
     return x.astype(np.int64)
 
 
+def amounts(name: str, values: Any, n: int) -> NDArray[np.float64]:
+    """(n,) numbers, NaN where there is none.
+
+    Raises:
+        ConfigError: text, infinity, or another shape.
+    """
+    x = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if x.dtype.kind in "biufO":
+        with contextlib.suppress(TypeError, ValueError):
+            x = x.astype(np.float64)
+    if x.dtype.kind != "f" or x.shape != (n,) or np.isinf(x).any():
+        got = x.shape if x.shape != (n,) else x.dtype if x.dtype.kind != "f" else "infinity"
+        raise check.fail(name, f"{n} numbers, NaN where there is none", got)
+    return x
+
+
 def shares(prior: Any, classes: int | None) -> list[float] | None:
     """Class shares as a trace holds them.
 
@@ -159,6 +176,8 @@ def shares(prior: Any, classes: int | None) -> list[float] | None:
     """
     if prior is None:
         return None
+    if classes == 1:
+        raise ConfigError("record: prior: a quantity (classes=1) has no shares. Leave it out.")
     found = [float(p) for p in np.asarray(prior, np.float64).ravel()]
     n = classes or len(found)
     if len(found) != n or not all(0 <= p <= 1 for p in found) or abs(sum(found) - 1) > 1e-3:
@@ -217,7 +236,7 @@ def aux_columns(
 
 
 def known_rows(known: tuple[Any, Any] | None, ids: Ids, classes: int | None = None) -> Known | None:
-    """Granted labels by trace row id.
+    """Granted labels by trace row id; of a quantity (1 class) float64 values.
 
     Raises:
         ConfigError: ids that were not named or repeat, not one label for each, or labels that are
@@ -226,11 +245,16 @@ def known_rows(known: tuple[Any, Any] | None, ids: Ids, classes: int | None = No
     if known is None:
         return None
     rows = ids.places(known[0])
-    most = "" if classes is None else f" to {classes - 1}"
-    rule = f"Labels are class numbers from 0{most}."
-    labels = whole("record: labels of known rows", known[1], len(rows), rule)
     if len(np.unique(rows)) < len(rows):
         raise ConfigError("record: known names a row twice; give every known row once.")
+    if classes == 1:
+        values = amounts("record: values of known rows", known[1], len(rows))
+        if np.isnan(values).any():
+            raise ConfigError("record: values of known rows hold NaN. Name rows that have a value.")
+        return Known(torch.from_numpy(rows), torch.from_numpy(values.copy()))
+    most = "" if classes is None else f" to {classes - 1}"
+    rule = f"Labels are class numbers from 0{most}; classes=1 says that they are a quantity."
+    labels = whole("record: labels of known rows", known[1], len(rows), rule)
     wrong = (labels < 0) | (labels >= (classes or np.iinfo(np.int64).max))
     if wrong.any():
         raise check.fail("record: labels of known rows", f"from 0{most}", int(labels[wrong][0]))

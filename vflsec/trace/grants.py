@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsec.trace.columns import KNOWN, ROWS, Stored, values, vectors, write_table, writer
+from vflsec.trace.columns import AMOUNTS, KNOWN, ROWS, Stored, values, vectors, write_table, writer
 from vflsec.view import Known
 
-__all__ = ["write_aux", "write_hidden", "write_known", "write_own", "write_targets"]
+__all__ = ["grant_of", "write_aux", "write_hidden", "write_known", "write_own", "write_targets"]
 
 _CHUNK = 32 << 20
+
+
+def grant_of(rows: NDArray[np.int64], labels: NDArray[Any]) -> str:
+    """Hash of the labels of rows, class numbers or values, in whatever order they stand."""
+    order = np.argsort(rows, kind="stable")
+    kind = "<f8" if labels.dtype.kind == "f" else "<i8"
+    both = [rows[order].astype("<i8").tobytes(), labels[order].astype(kind).tobytes()]
+    return hashlib.sha256(b"".join(both)).hexdigest()
 
 
 def _vectors(folder: Path, stem: str, rows: Tensor, x: Tensor) -> None:
@@ -48,9 +60,12 @@ def write_hidden(folder: Path, party: str, rows: Tensor, x: Tensor) -> None:
 
 
 def write_known(folder: Path, known: Known) -> None:
-    """Granted labelled rows, in order of the grant."""
+    """Granted labelled rows, in order of the grant; values of a quantity as such."""
     columns = {"row": known.rows.cpu().numpy(), "y": known.labels.cpu().numpy()}
-    write_table(folder / "known.parquet", KNOWN, columns)
+    if known.labels.is_floating_point():
+        write_table(folder / "known-values.parquet", AMOUNTS, columns)
+    else:
+        write_table(folder / "known.parquet", KNOWN, columns)
 
 
 def write_targets(folder: Path, split: str, rows: Tensor) -> None:

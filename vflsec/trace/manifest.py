@@ -18,7 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 FORMAT: Literal["vflsec-trace"] = "vflsec-trace"
-VERSION = "1.0"
+VERSION = "1.1"
 
 Name = Annotated[str, StringConstraints(pattern=rf"^{NAME.pattern}$")]
 Text = Annotated[str, StringConstraints(max_length=200)]

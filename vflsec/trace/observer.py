@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vflsec import check
 from vflsec.errors import TraceError
-from vflsec.trace.columns import KNOWN, MESSAGES, ROWS, Stored, batches, tensors, vectors
+from vflsec.trace.columns import AMOUNTS, KNOWN, MESSAGES, ROWS, Stored, batches, tensors, vectors
 from vflsec.trace.gaps import NotFinite
 from vflsec.trace.layers import build
 from vflsec.trace.manifest import Layout, ModelFile, Moment, ObserverInfo
@@ -288,21 +288,26 @@ class Observer:
         return torch.from_numpy(rows.copy()), x
 
     def known(self) -> Known | None:
-        """Granted labelled rows in order of the grant, or None."""
-        if not self._has("known.parquet"):
+        """Granted labelled rows in order of the grant, or None; of a quantity as float64 values."""
+        classes = self.trace.manifest.classes
+        name, other = "known.parquet", "known-values.parquet"
+        name, other = (other, name) if classes == 1 else (name, other)
+        if self._has(other):
+            raise TraceError(f"{self._path(other)}: the manifest says {classes or '?'} classes.")
+        if not self._has(name):
             return None
-        found = self._table("known.parquet", KNOWN)
-        y, classes = found["y"], self.trace.manifest.classes
-        if len(y) and (y.min() < 0 or (classes is not None and y.max() >= classes)):
+        found = self._table(name, AMOUNTS if classes == 1 else KNOWN)
+        y, where = found["y"], self._path(name)
+        if classes == 1:
+            if not np.isfinite(y).all():
+                raise TraceError(f"{where}: holds values that are not finite.")
+        elif len(y) and (y.min() < 0 or (classes is not None and y.max() >= classes)):
             raise TraceError(
-                f"{self._path('known.parquet')}: labels go from {y.min()} to {y.max()}; there are "
+                f"{where}: labels go from {y.min()} to {y.max()}; there are "
                 f"classes 0..{(classes or 0) - 1}."
             )
         if len(y) != self.info.known:
-            raise TraceError(
-                f"{self._path('known.parquet')}: {len(y)} rows; observer.json says "
-                f"{self.info.known}."
-            )
+            raise TraceError(f"{where}: {len(y)} rows; observer.json says {self.info.known}.")
         return Known(torch.from_numpy(found["rows"].copy()), torch.from_numpy(y.copy()))
 
     def targets(self, split: str) -> Tensor | None:

@@ -6,16 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vflsec import check
 from vflsec.errors import TraceError
 from vflsec.trace.claim import RAW
 from vflsec.trace.columns import Stored
 from vflsec.trace.crossed import Key
 from vflsec.trace.gaps import Prints
+from vflsec.trace.grants import grant_of
 from vflsec.trace.limits import Limits, files_of, read_bytes
 from vflsec.trace.manifest import Manifest, ObserverInfo, Seal, load
 from vflsec.trace.observer import Observer
 from vflsec.trace.seal import digest
+from vflsec.view import Known
 
 __all__ = ["Trace", "check_seal"]
 
@@ -38,6 +43,7 @@ class Trace:
         prints: by observer, fingerprints of its messages, once they were read.
         crossed: what its messages came to, see :class:`vflsec.trace.crossed.Crossed`.
         unread: (kind, name) of messages that no attack looked at, see `vflsec.channel.Recorder`.
+        granted: by hash of the labels, rows of which an adversary was granted them.
     """
 
     folder: Path
@@ -51,6 +57,7 @@ class Trace:
     prints: dict[str, Prints] = field(default_factory=dict)
     crossed: dict[Key, list[int]] = field(default_factory=dict)
     unread: set[tuple[str, str]] = field(default_factory=set)
+    granted: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     _rows: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -91,6 +98,11 @@ class Trace:
         if manifest.status == "partial":
             trace.notes.append("recording stopped before the run did; what is there is whole.")
         return trace
+
+    def grant(self, known: Known) -> None:
+        """Keep which labels an adversary was granted, by their hash."""
+        rows = known.rows.numpy()
+        self.granted[grant_of(rows, known.labels.numpy())] = rows
 
     def lack(self, observer: str, clauses: Sequence[str]) -> None:
         """Note why what was recorded of an observer carries no pass."""
@@ -189,7 +201,7 @@ def _is_truth(name: str) -> bool:
 
 
 def _in_view(name: str) -> bool:
-    if name in ("observer.json", "messages.parquet", "known.parquet"):
+    if name in ("observer.json", "messages.parquet", "known.parquet", "known-values.parquet"):
         return True
     if RAW.fullmatch(name):
         return True

@@ -74,7 +74,7 @@ def record(
         peer: the other end, by default the first of `parties` that is not this one; ``active`` or
             ``passive``, whichever `party` is not, if they are not given.
         parties: {name: role} of all, if there are more than these two.
-        classes: number of classes, if it is known to this party.
+        classes: number of classes, if it is known to this party; 1 if the label is a quantity.
         loss_reduction: of the batch loss: ``mean``, ``sum``, ``none`` or ``unknown``.
         grad_scale: what the loss is multiplied by before the backward pass: a number, a function
             that returns it, or a GradScaler; None if it is not scaled.
@@ -84,7 +84,8 @@ def record(
         schema: their layout; numeric columns by default.
         model: own module, from rows of `columns` to the embedding; kept as it is when recording
             begins and when it ends.
-        known: (ids, labels) of rows whose labels this party was given; class numbers from 0.
+        known: (ids, labels) of rows whose labels this party was given; class numbers from 0, or
+            values of a quantity.
         prior: class shares, if this party knows them.
         aux: {other party: (ids, its columns (q, ...))} of rows whose columns this party was given;
             the same ids for all.

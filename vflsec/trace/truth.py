@@ -15,8 +15,8 @@ from torch import Tensor
 from vflsec import check
 from vflsec.errors import TraceError
 from vflsec.guess import Truth
-from vflsec.trace.columns import LABELS, Stored, batches, values, vectors, write_table
-from vflsec.trace.given import whole
+from vflsec.trace.columns import AMOUNTS, LABELS, Stored, batches, values, vectors, write_table
+from vflsec.trace.given import amounts, whole
 from vflsec.trace.grants import write_hidden
 from vflsec.trace.limits import NAME, Limits, files_of, read_bytes
 from vflsec.trace.manifest import Layout, TruthInfo, dump, load
@@ -25,7 +25,8 @@ from vflsec.view import Schema
 
 __all__ = ["Hidden", "read_hidden", "read_shares", "read_truth", "write_truth"]
 
-_FILE, _SHARES, _INFO = "labels.parquet", "shares.parquet", "truth.json"
+_FILE, _VALUES = "labels.parquet", "values.parquet"
+_SHARES, _INFO = "shares.parquet", "truth.json"
 _HIDDEN = re.compile(rf"columns-({NAME.pattern})-(f[48])\.parquet")
 
 Hidden = tuple[NDArray[np.int64], Tensor, Schema]
@@ -40,6 +41,7 @@ def write_truth(
     at: str = "truth",
     shares: ArrayLike | Tensor | None = None,
     hidden: Mapping[str, Any] | None = None,
+    quantity: bool = False,
 ) -> Path:
     """Write labels by trace row id, with a seal of their own; rows without a label have -1.
 
@@ -53,14 +55,21 @@ def write_truth(
             them from columns.
         hidden: {party: columns (n, ...)} or {party: (columns, Schema)} of what attacks on features
             and attributes try to recover, as that party's model takes them.
+        quantity: labels (n,) are numbers that are no classes, NaN where there is none; of traces
+            that were recorded with ``classes=1``.
 
     Raises:
         ShapeError, ConfigError: not one entry for each row; labels or shares that are none.
     """
     base = Path(folder) / at
     ids = whole("truth: rows", rows, remedy="They are places in 'rows' of the recording, from 0.")
-    y = whole("truth: labels", labels, len(ids), "Number classes from 0; -1 is no label.")
-    if np.array_equal(np.unique(y), [-1, 1]):
+    y: NDArray[Any]
+    if quantity:
+        y = amounts("truth: labels", labels, len(ids))
+    else:
+        remedy = "Number classes from 0; -1 is no label. quantity=True says that they are numbers."
+        y = whole("truth: labels", labels, len(ids), remedy)
+    if np.array_equal(np.unique(y), [-1, 1]) and not quantity:
         raise check.fail(
             "truth: labels", "class numbers from 0", "-1 and 1",
             "-1 is read as no label, so that one class would be left. Give 0 and 1.",
@@ -68,7 +77,9 @@ def write_truth(
     held = {p: _columns(p, x, len(ids)) for p, x in (hidden or {}).items()}
     base.mkdir(parents=True, exist_ok=True, mode=0o700)
     columns = {"row": ids, "y": y}
-    counts = {_FILE: write_table(base / _FILE, LABELS, columns)}
+    file, form = (_VALUES, AMOUNTS) if quantity else (_FILE, LABELS)
+    (base / (_FILE if quantity else _VALUES)).unlink(missing_ok=True)
+    counts = {file: write_table(base / file, form, columns)}
     if shares is not None:
         q = np.asarray(shares, np.float64)
         if q.ndim != 2 or len(q) != len(ids) or not (np.isfinite(q) & (q >= 0)).all():
@@ -105,7 +116,7 @@ def _base(folder: str | Path, limits: Limits) -> tuple[Path, dict[str, int]]:
 
     base = Path(folder)
     base = base / "truth" if (base / "truth").is_dir() else base
-    if not (base / _FILE).is_file():
+    if not (base / _FILE).is_file() and not (base / _VALUES).is_file():
         raise TraceError(
             f"{folder}: holds no truth ({_FILE}). Its owner writes it with vflsec.write_truth."
         )
@@ -116,7 +127,7 @@ def _base(folder: str | Path, limits: Limits) -> tuple[Path, dict[str, int]]:
 
 
 def read_truth(folder: str | Path, limits: Limits | None = None) -> Truth:
-    """Labels by trace row id; rows without one are left out.
+    """Labels by trace row id, or values of a quantity; rows without one are left out.
 
     Args:
         folder: of a trace, or the truth's own.
@@ -126,14 +137,23 @@ def read_truth(folder: str | Path, limits: Limits | None = None) -> Truth:
     """
     limits = limits or Limits()
     base, _ = _base(folder, limits)
-    found = list(batches(base, _FILE, LABELS, limits, 32))
+    values = (base / _VALUES).is_file()
+    file, form = (_VALUES, AMOUNTS) if values else (_FILE, LABELS)
+    if values and (base / _FILE).is_file():
+        raise TraceError(f"{base}: holds {_FILE} and {_VALUES}; a label is of one kind.")
+    found = list(batches(base, file, form, limits, 32))
     if any(c.null_count for b in found for c in b.columns):
-        raise TraceError(f"{base / _FILE}: must hold no nulls; rows without a label have -1.")
+        none = "NaN" if values else "-1"
+        raise TraceError(f"{base / file}: must hold no nulls; rows without a label have {none}.")
     rows = np.concatenate([b.column("row").to_numpy() for b in found] or [np.empty(0, np.int64)])
-    y = np.concatenate([b.column("y").to_numpy() for b in found] or [np.empty(0, np.int64)])
+    y = np.concatenate([b.column("y").to_numpy() for b in found] or [np.empty(0)])
     if len(np.unique(rows)) < len(rows):
-        raise TraceError(f"{base / _FILE}: row ids repeat; each stands there once.")
-    return Truth("label", rows[y >= 0], y[y >= 0])
+        raise TraceError(f"{base / file}: row ids repeat; each stands there once.")
+    if values and np.isinf(y).any():
+        raise TraceError(f"{base / file}: holds infinite values.")
+    there = ~np.isnan(y) if values else y >= 0
+    kind = np.float64 if values else np.int64
+    return Truth("value" if values else "label", rows[there], y[there].astype(kind))
 
 
 def _info(base: Path, limits: Limits) -> TruthInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from vflsec.cell import AttackSpec
 from vflsec.channel import Recorder
 from vflsec.errors import ThreatModelError, TraceError
 from vflsec.message import Message
+from vflsec.trace import quantity
 from vflsec.trace.aligned import Sent
 from vflsec.trace.crossed import Crossed
 from vflsec.trace.gaps import Late, Prints, Unanswered, Unread, not_whole
@@ -170,6 +172,7 @@ class Evidence:
         self.observers = {p: trace.observer(p) for p in names}
         first = next(iter(self.observers.values()))
         self.phase = first.moment(phase).phase
+        self._values = trace.manifest.classes == 1
         self._own = {p: o.own() for p, o in self.observers.items()}
         self.recorder = recorded(
             trace, self.observers, wanted_keys(attacks), self.phase, nonfinite, self._own
@@ -224,7 +227,9 @@ class Evidence:
                 f"{spec.name}: known_rows must be <= {there}, which the trace grants, got "
                 f"{spec.known_rows}."
             )
-        return Known(found.rows[: spec.known_rows], found.labels[: spec.known_rows])
+        some = Known(found.rows[: spec.known_rows], found.labels[: spec.known_rows])
+        self.trace.grant(some)
+        return quantity.of_known(some, spec.of_label) if self._values else some
 
     def twins(self, who: tuple[str, ...]) -> Tensor:
         """Ids of rows that have the very columns of a known row of `who`; of strangers' traces they
@@ -353,7 +358,8 @@ class Evidence:
         if known is not None:
             some = self._whole(spec, known.rows, tables)
             if not bool(some.all()):
-                known = Known(known.rows[some], known.labels[some])
+                behind = None if known.values is None else known.values[some]
+                known = Known(known.rows[some], known.labels[some], behind)
         models = {p: self._parts(p, p) for p in mine}
         others = tuple(
             p for p in self.trace.manifest.names
@@ -372,6 +378,9 @@ class Evidence:
             schema |= {p: layouts[p].as_schema() for p in others if p in layouts}
         moment = self.observers[mine[0]].moment(self.phase)
         prior = next((s for p in mine if (s := self.observers[p].info.prior)), None)
+        facts = moment.facts.facts(self.trace.manifest, self.phase)
+        if spec.of_label:
+            facts = replace(facts, **quantity.of_facts(facts, known, spec.of_label))
         return View(
             adversary=mine,
             columns=MappingProxyType(columns),
@@ -379,7 +388,7 @@ class Evidence:
             schema=MappingProxyType(schema),
             tables=MappingProxyType(tables),
             models=MappingProxyType(models),
-            facts=moment.facts.facts(self.trace.manifest, self.phase),
+            facts=facts,
             targets=MappingProxyType({"train": labelled, "test": test}),
             known=known,
             prior=torch.tensor(prior, dtype=torch.float64) if spec.prior and prior else None,
