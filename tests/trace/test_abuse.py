@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor
 
 import vflsec
 from vflsec.engine.traces import infer, score
-from vflsec.errors import ConfigError, VflsecError
+from vflsec.errors import ConfigError, ShapeError, VflsecError
 from vflsec.trace.reader import Trace
 from vflsec.trace.record import Recording
 from vflsec.trace.truth import write_truth
@@ -328,3 +329,38 @@ def test_a_number_of_rows_of_any_kind(tmp_path: Path) -> None:
     with recording(tmp_path, rows=np.int64(5)) as rec:
         rec.cut(torch.zeros(2, D), [3, 4])
     assert found(tmp_path)[0].rows.tolist() == [3, 4]
+
+
+def shuffled(rec: Recording, ids: str, same: bool = False) -> None:
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(50, D, generator=g)
+    for step in range(3):
+        rows = torch.arange(10) if same else torch.randperm(50, generator=g)[:10]
+        z = (x[rows] + 0.1 * step).requires_grad_() * 1
+        rec.cut(z, np.arange(10) if ids == "places" else rows).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("ids", "same", "told"), [("places", False, 1), ("rows", False, 0), ("places", True, 0)]
+)
+def test_places_in_a_batch_are_said_to_be_no_ids(
+    ids: str, same: bool, told: int, tmp_path: Path
+) -> None:
+    """It was recorded without a word, and every attack was at chance hours later."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with recording(tmp_path, rows=50) as rec:
+            shuffled(rec, ids, same)
+    assert [str(w.message) for w in said].count(
+        "vflsec.record: two batches of other samples both name rows 0 to 9: ids are those of rows "
+        "in 'rows', not places in a batch. No attack finds anything so."
+    ) == told
+
+
+@pytest.mark.parametrize("z", [(torch.zeros(2, D), torch.zeros(2, D)), {"a": torch.zeros(2, D)}])
+def test_several_embeddings_at_once_are_refused(z: Any, tmp_path: Path) -> None:
+    with (
+        recording(tmp_path) as rec,
+        pytest.raises(ShapeError, match=r"one tensor, got (tuple|dict)\. Of several"),
+    ):
+        rec.cut(z, [0, 1])

@@ -354,7 +354,8 @@ class _Made:
         if bare:
             trace.notes.append(
                 f"own columns of {', '.join(bare)} were not recorded, so the only control is the "
-                "class majority: what those columns tell by themselves counts as leaked."
+                "class majority (of columns their mean): what own columns tell by themselves "
+                "counts as leaked."
             )
         who = here[0].spec.adversary
         twins = len(evidence.twins(who))

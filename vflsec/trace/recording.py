@@ -31,6 +31,7 @@ from vflsec.trace.manifest import (
     PublicFacts,
 )
 from vflsec.trace.own_model import OwnModel
+from vflsec.trace.places import Places
 from vflsec.trace.seal import give_up, seal
 from vflsec.trace.writer import Plan, Writer, begin
 from vflsec.view import Known, Schema
@@ -104,7 +105,7 @@ class Recording:
         self._skipped = self._odd = False
         self._through: set[tuple[str, str, str]] = set()
         self._strays, self._told = 0, False
-        self._bottom = model
+        self._bottom, self._places = model, Places()
         self._model: OwnModel | None = None
         self._lanes: dict[Any, _Lane] = {}
         self.writer: Writer | None = None
@@ -185,6 +186,11 @@ class Recording:
             ConfigError: the recording is not open, or ids are unknown.
             ShapeError: not one id for each row, or rows of another shape than before.
         """
+        if not isinstance(z, Tensor):
+            raise ShapeError(
+                f"record: cut takes one tensor, got {type(z).__name__}. Of several call it for "
+                "each, with name='...', and go on with what it returns."
+            )
         listens = z.requires_grad and torch.is_grad_enabled()
         key = (z.shape, z.dtype, peer, phase, name, listens)
         lane = self._lanes.get(key)
@@ -201,6 +207,11 @@ class Recording:
             return z
         number = self._put(lane.there, lane.up, x, rows, epoch, step, micro, None, None)
         if listens:
+            if self._places.left and self._places.taken(rows, x, self.ids.n):
+                self._warn(
+                    f"two batches of other samples both name rows 0 to {len(x) - 1}: ids are those "
+                    "of rows in 'rows', not places in a batch. No attack finds anything so"
+                )
             taken, strayed = 0, False
 
             def arrived(gradient: Tensor) -> None:
@@ -372,7 +383,8 @@ class Recording:
             first = self._widths[place]
             raise ShapeError(
                 f"record: a row of this {kind} has the shape {shape}, of those before {first}, "
-                "which make no table together. Where several pass, tell them apart: name='...'."
+                "which make no table together. Where several pass, tell them apart: name='...'; "
+                "pad sequences to one length before cut(), and go on with a slice of the result."
             )
         return self.writer.plan(
             kind, *ends, (x.array.shape, x.array.dtype.char), phase=phase, name=name,

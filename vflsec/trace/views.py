@@ -24,7 +24,7 @@ from vflsec.trace.manifest import Moment
 from vflsec.trace.observer import Observer
 from vflsec.trace.passes import Steps, numbered
 from vflsec.trace.reader import Trace
-from vflsec.view import Known, Table, Update, View, as_needs
+from vflsec.view import Known, Schema, Table, Update, View, as_needs
 from vflsec.visible import looked_at
 
 __all__ = ["OURS", "Evidence", "lacking", "recorded", "wanted_keys"]
@@ -110,7 +110,7 @@ def _one_shape(
         raise TraceError(
             f"{where}: a row of this {m.kind} from {m.sender} to {m.receiver} has the shape "
             f"{shape}, of those before {first}. Record what has another width under another name "
-            "(name=...), or of one shape."
+            "(name=...), or of one shape, as by padding."
         )
 
 
@@ -370,7 +370,11 @@ class Evidence:
         schema, columns, present = _Held[Any](), _Held[Tensor](), {}
         for p in mine:
             held = self._own[p]
-            if held is not None:
+            if held is None and spec.aux_rows:  # as of a server, which has none
+                n = self.trace.manifest.rows
+                columns[p], present[p] = torch.zeros(n, 0), torch.ones(n, dtype=torch.bool)
+                schema[p] = Schema.numbers((0,))
+            elif held is not None:
                 columns[p], present[p] = _taken(held[0], models[p].get("bottom")), held[1]
                 schema[p] = self.observers[p].info.layouts[p].as_schema()
         layouts = self.observers[mine[0]].info.layouts
