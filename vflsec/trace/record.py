@@ -63,6 +63,7 @@ def record(
     every_n_epochs: int = 1,
     max_bytes: int | None = None,
     behind: int = 0,
+    resume: bool = False,
 ) -> Recording:
     """Record what `party` sends and receives at the cut; use it as a context manager.
 
@@ -100,6 +101,9 @@ def record(
         max_bytes: stop recording beyond, and say so.
         behind: messages that a thread of its own may still have to write, so that a step waits for
             a copy only; a process that is killed loses them. 0 writes each before the step goes on.
+        resume: the training may be stopped (by a kill, an error or :meth:`Recording.pause`) and go
+            on in another process that records into the same folder with the same arguments; the
+            one that comes to the end of its ``with`` seals the trace.
 
     Raises:
         ConfigError: an argument cannot be used, or the folder holds something else.
@@ -144,5 +148,5 @@ def record(
         accumulation=accumulation, every=every_n_epochs, max_bytes=max_bytes, behind=behind,
         own=None if columns is None else own_columns(columns, schema, len(ids)),
         known=known_rows(known, ids, classes), prior=shares(prior, classes),
-        aux=aux_columns(aux or {}, ids, roles, party), model=model,
+        aux=aux_columns(aux or {}, ids, roles, party), model=model, resume=resume,
     )  # fmt: skip

@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,8 @@ from vflsec.trace.behind import Behind
 from vflsec.trace.claim import alone, recording
 from vflsec.trace.given import Ids
 from vflsec.trace.grants import write_aux, write_known, write_own
-from vflsec.trace.limits import NAME, Limits
+from vflsec.trace.lane import Lane, array_of, fits
+from vflsec.trace.limits import Limits, files_of
 from vflsec.trace.manifest import (
     Have,
     Layout,
@@ -32,7 +33,8 @@ from vflsec.trace.manifest import (
 )
 from vflsec.trace.own_model import OwnModel
 from vflsec.trace.places import Places
-from vflsec.trace.seal import give_up, seal
+from vflsec.trace.seal import give_up, raw_of, seal
+from vflsec.trace.segments import Torn, read_segments
 from vflsec.trace.writer import Plan, Writer, begin
 from vflsec.view import Known, Schema
 
@@ -44,42 +46,6 @@ _LIMITS = Limits()
 _OF_ROWS = ("embedding", "gradient", "prediction")
 
 
-def _fits(phase: str, shape: Sequence[int]) -> None:
-    """Refuse at once what no reader would take."""
-    if phase and not NAME.fullmatch(phase):
-        raise check.fail("record: phase", "a name of letters, digits, '.', '_', '-'", phase)
-    if not shape or shape[0] > _LIMITS.batch_rows or math.prod(shape[1:]) > _LIMITS.width:
-        raise ShapeError(
-            f"record: a payload has a row for each sample, up to {_LIMITS.batch_rows} rows of "
-            f"{_LIMITS.width} numbers; got the shape {tuple(shape)}."
-        )
-
-
-class _Lane(NamedTuple):
-    """What every cut of one shape has in common.
-
-    Attributes:
-        n: rows.
-        counted: by what steps are counted.
-        there, back: plans of the embedding and of its gradient.
-        up, down: under which they are declared.
-    """
-
-    n: int
-    counted: tuple[str, str, str]
-    there: Plan
-    back: Plan
-    up: tuple[str, str, str, str]
-    down: tuple[str, str, str, str]
-
-
-def _array(x: Tensor) -> NDArray[Any]:
-    """The numbers of a tensor, in its own memory where that can be."""
-    if x.is_cpu and x.dtype != torch.bfloat16 and x.layout is torch.strided:
-        return x.detach().numpy()  # type: ignore[no-any-return]
-    return as_numbers(x).array
-
-
 class Recording:
     """A trace in the making; made by :func:`record`. Its methods may be called from any thread."""
 
@@ -88,7 +54,7 @@ class Recording:
         facts: PublicFacts, *, grad_scale: Any, accumulation: int, every: int,
         max_bytes: int | None, behind: int, own: tuple[Tensor, Schema] | None, known: Known | None,
         prior: Sequence[float] | None, aux: Mapping[str, tuple[Tensor, Tensor, Schema]],
-        model: nn.Module | None = None,
+        model: nn.Module | None = None, resume: bool = False,
     ) -> None:  # fmt: skip
         self.folder, self.manifest, self.party, self.peer = folder, manifest, party, peer
         self.ids, self.facts, self.scale = ids, facts, grad_scale
@@ -106,8 +72,9 @@ class Recording:
         self._through: set[tuple[str, str, str]] = set()
         self._strays, self._told = 0, False
         self._bottom, self._places = model, Places()
+        self._resume, self._paused = resume, False
         self._model: OwnModel | None = None
-        self._lanes: dict[Any, _Lane] = {}
+        self._lanes: dict[Any, Lane] = {}
         self.writer: Writer | None = None
         self._waiting = behind
         self._behind: Behind | None = None
@@ -117,6 +84,8 @@ class Recording:
         self.writer = Writer(self.folder, self.party, max_bytes=self.max_bytes)
         self._behind = Behind(self.writer, self._waiting) if self._waiting else None
         here = self.writer.folder
+        if self._resume:
+            self._go_on()
         if self._bottom is not None:
             self.model(self._bottom)
         with alone(here):
@@ -140,6 +109,24 @@ class Recording:
                 )
             )  # fmt: skip
         return self
+
+    def _go_on(self) -> None:
+        """Count on from what earlier processes of this training recorded."""
+        names = raw_of(files_of(self.folder, _LIMITS), self.party)
+        for f, _ in read_segments(self.folder, names, _LIMITS, Torn()):
+            key = (f["kind"], f["sender"], f["receiver"], f["phase"])
+            self._have.setdefault(key, set()).add(f["epoch"])
+            if f["kind"] == "embedding" and f["step"] is not None:
+                peer = f["receiver"] if f["sender"] == self.party else f["sender"]
+                counted = (f["phase"], peer, f["name"])
+                after = (f["step"] + 1) * self.accumulation
+                self._cuts[counted] = max(self._cuts.get(counted, 0), after)
+
+    def pause(self) -> None:
+        """Say that the training stops here and goes on later, as ``record(resume=True)`` allows."""
+        if not self._resume:
+            raise ConfigError("record: pause: what is to go on later is recorded with resume=True.")
+        self._paused = True
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.close(failed=kind is not None)
@@ -197,7 +184,7 @@ class Recording:
         if lane is None or self.writer is None:
             lane = self._lane(key, z, peer, phase, name, listens)
         rows = self._rows("embedding", lane.n, ids)
-        x = _array(z)
+        x = array_of(z)
         with self._lock:
             count = self._cuts.get(lane.counted, 0)
             self._cuts[lane.counted] = count + 1
@@ -222,7 +209,7 @@ class Recording:
                 strayed = False
                 part, taken = micro + taken * self.accumulation, taken + 1
                 self._put(
-                    lane.back, lane.down, _array(gradient), rows, epoch, step, part,
+                    lane.back, lane.down, array_of(gradient), rows, epoch, step, part,
                     self._factor(), number,
                 )  # fmt: skip
 
@@ -259,10 +246,10 @@ class Recording:
                 "'z = rec.cut(z, ids)'; only a loss of your own is rightly left out"
             )
 
-    def _lane(self, key: Any, z: Tensor, peer: str, phase: str, name: str, listens: bool) -> _Lane:
+    def _lane(self, key: Any, z: Tensor, peer: str, phase: str, name: str, listens: bool) -> Lane:
         """What every cut of one shape and kind has in common; refuses what cannot be recorded."""
         other = self._other(peer)
-        _fits(phase, z.shape)
+        fits(phase, z.shape)
         x = as_numbers(z)
         phase = phase or ("train" if listens else "eval")
         up = (other, self.party) if self.active else (self.party, other)
@@ -270,7 +257,7 @@ class Recording:
             self._plan(kind, ends, x, phase, name)
             for kind, ends in (("embedding", up), ("gradient", up[::-1]))
         )
-        lane = _Lane(
+        lane = Lane(
             len(z), (phase, other, name), there, back, ("embedding", *up, phase),
             ("gradient", *up[::-1], phase),
         )  # fmt: skip
@@ -317,7 +304,7 @@ class Recording:
         """
         ends = (self.party, self._other(peer))
         numbers = as_numbers(x)
-        _fits(phase, numbers.array.shape or (1,))
+        fits(phase, numbers.array.shape or (1,))
         n = len(numbers.array) if numbers.array.ndim else 0
         rows = self._rows(kind, n, ids)
         if self._left_out(epoch):
@@ -446,7 +433,7 @@ class Recording:
         """End the recording; seal the trace unless another process still records into it.
 
         Args:
-            failed: the loop ended by an error.
+            failed: the loop ended by an error; with ``resume`` the trace stays open then.
         """
         writer = self.writer
         if writer is not None and writer.mine:
@@ -454,7 +441,8 @@ class Recording:
         self.writer = None
         if writer is None or not writer.mine:
             return
-        stopped = failed or writer.full
+        later = self._resume and (failed or self._paused)
+        stopped = (failed and not later) or writer.full
         try:
             with alone(writer.folder):
                 self._describe(writer, whole=not (stopped or self._skipped))
@@ -463,8 +451,8 @@ class Recording:
                 views = [p for p in (self.folder / "view").iterdir() if p.is_dir()]
                 if stopped:
                     give_up(self.folder)
-                if not any(recording(v) for v in views):
-                    seal(self.folder)
+                if not later and not any(recording(v) for v in views):
+                    seal(self.folder, ended=self._resume and not self._waiting)
         except OSError as why:
             self._warn(f"{self.folder} is not sealed ({why.strerror or why}); what was written "
                        "stays. Make room, then 'vflsec trace seal' it")  # fmt: skip

@@ -1,0 +1,117 @@
+"""One training in several processes, one after the other: checkpoints, kills, time limits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import vflsec
+from vflsec.engine.traces import infer, score
+from vflsec.errors import ConfigError
+from vflsec.trace.reader import Trace
+from vflsec.trace.truth import write_truth
+from vflsec.trace.validate import info
+
+N, D = 120, 3
+Y = np.arange(N) % 3 % 2
+KNOWN = np.concatenate([np.nonzero(c == Y)[0][:8] for c in (0, 1)])
+
+
+def part(folder: Path, epochs: Iterable[int], *, end: str = "", **how: Any) -> None:
+    """A few epochs, of which the last one stops after two of its four batches if `end` says how."""
+    how = {"resume": True} | how
+    with vflsec.record(
+        folder, party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
+        grad_scale=1, known=(KNOWN, Y[KNOWN]), **how,
+    ) as rec:  # fmt: skip
+        last = list(epochs)[-1]
+        for epoch in epochs:
+            rec.epoch(epoch)
+            g = torch.Generator().manual_seed(epoch)
+            for step, rows in enumerate(torch.randperm(N, generator=g).split(30)):
+                if end and (epoch, step) == (last, 2):
+                    if end == "kill":
+                        os._exit(9)
+                    if end == "error":
+                        raise RuntimeError("out of memory")
+                    rec.pause()
+                    return
+                z = rec.cut(torch.randn(30, D, generator=g).requires_grad_() * 1, rows)
+                z.backward(torch.from_numpy(2.0 * Y - 1)[rows].float().unsqueeze(1) + z.detach())
+
+
+def stopped(folder: Path, epochs: Iterable[int], end: str, **how: Any) -> None:
+    if end != "kill":
+        try:
+            part(folder, epochs, end=end, **how)
+        except RuntimeError as why:
+            assert str(why) == "out of memory"
+        return
+    child = os.fork()
+    if not child:
+        part(folder, epochs, end=end, **how)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+@pytest.mark.parametrize("end", ["kill", "error", "pause"])
+def test_a_training_that_goes_on_in_another_process_is_one_whole_trace(
+    end: str, tmp_path: Path
+) -> None:
+    """A killed one was partial for good, and one that ended in order could not go on at all."""
+    folder = tmp_path / "t"
+    stopped(folder, (0, 1, 2), end)
+    assert not (folder / "seal.json").exists()
+    part(folder, (2, 3))
+    assert info(folder)["status"] == "sealed"
+    trace = Trace.open(folder)
+    observer = trace.observer("bank")
+    assert observer.info.complete
+    assert {(h.kind, h.epochs) for h in observer.info.have} == {
+        ("embedding", "all"), ("gradient", "all")
+    }  # fmt: skip
+    sent = [m for m in observer.messages() if m.kind == "embedding"]
+    assert [m.step for m in sent] == list(range(4 + 4 + 2 + 4 + 4))
+    assert [m.epoch for m in sent] == [0] * 4 + [1] * 4 + [2] * 2 + [2] * 4 + [3] * 4
+    pairs = {m.fields["msg"]: m.rows.tolist() for m in sent}
+    back = [m for m in observer.messages() if m.kind == "gradient"]
+    assert all(pairs[m.pair] == m.rows.tolist() for m in back)
+    infer([folder], tmp_path / "g", attacks=("direction",), trusted=True)
+    write_truth(tmp_path / "y", np.arange(N), Y)
+    result = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o")
+    assert not [n for n in result.summary["notes"] if "carries no pass" in n]
+    assert result.results.query("metric == 'auc' and role == 'audit'").value.tolist() == [1.0]
+
+
+def test_what_waited_in_memory_when_it_was_killed_is_missing(tmp_path: Path) -> None:
+    stopped(tmp_path / "t", (0, 1), "kill", behind=8)
+    part(tmp_path / "t", (1, 2), behind=8)
+    assert info(tmp_path / "t")["status"] == "partial"
+
+
+def test_without_saying_so_it_is_as_it_was(tmp_path: Path) -> None:
+    stopped(tmp_path / "a", (0, 1), "error", resume=False)
+    assert info(tmp_path / "a")["status"] == "partial"
+    with pytest.raises(ConfigError, match="is sealed"):
+        part(tmp_path / "a", (1, 2))
+    stopped(tmp_path / "b", (0, 1), "kill", resume=False)
+    part(tmp_path / "b", (1, 2), resume=False)
+    assert info(tmp_path / "b")["status"] == "partial"
+    with pytest.raises(ConfigError, match="recorded with resume=True"):
+        part(tmp_path / "c", (0,), end="pause", resume=False)
+
+
+def test_the_model_before_training_is_that_of_the_first_process(tmp_path: Path) -> None:
+    x, bottoms = torch.randn(N, 4), [torch.nn.Linear(4, D) for _ in range(2)]
+    stopped(tmp_path / "t", (0, 1), "pause", columns=x, model=bottoms[0])
+    part(tmp_path / "t", (1, 2), columns=x, model=bottoms[1])
+    observer = Trace.open(tmp_path / "t").observer("bank")
+    held = {e.part: observer.weights(e)["weight"] for e in observer.info.moments[-1].models}
+    assert torch.equal(held["initial"], bottoms[0].weight)
+    assert torch.equal(held["bottom"], bottoms[1].weight)
