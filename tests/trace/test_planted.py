@@ -174,3 +174,17 @@ def test_planted_labels_that_cannot_be_are_refused(
     write_truth(tmp_path / "y", np.arange(N), Y)
     with pytest.raises(TraceError, match="planted"):
         score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o")
+
+
+def test_of_many_rows_some_stand_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attack is made again on no more rows than that, known ones beside them."""
+    monkeypatch.setattr(planted, "ROWS", 100)
+    trace = recorded(tmp_path, 0, True)
+    frozen = thaw(infer([trace], tmp_path / "g", attacks=ATTACKS, trusted=True))
+    of = frozen.planted[0]
+    assert len(of.truth.rows) == 100
+    assert set(of.truth.rows) <= set(REST)
+    made = [len(a.guess.rows) for a in of.answers if a.guess is not None]
+    assert len(made) == 4
+    assert max(made) <= 120  # with known rows
+    assert min(len(a.guess.rows) for a in frozen.answers[0] if a.guess is not None) >= 220

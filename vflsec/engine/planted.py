@@ -41,6 +41,10 @@ MOST = 20_000_000
 """Rows times classes of a trace in which a leak is planted: as many numbers are held at a time."""
 
 
+ROWS = 10_000
+"""Rows to guess that are kept of a larger trace; known ones stay beside them."""
+
+
 def fits(manifest: Manifest) -> bool:
     """Whether a leak is planted in a trace: of classes, in a run without a defense."""
     many = manifest.rows * (manifest.classes or 0)
@@ -82,6 +86,7 @@ def laid(view: View, y: Tensor, seed: int) -> View:
         y: of :func:`drawn`.
         seed: of the recorded run.
     """
+    view = _some(view, seed)
     classes, known = view.facts.classes, view.known
     prior = shares(classes)
     question = view.facts.extra.get("question")
@@ -100,6 +105,22 @@ def laid(view: View, y: Tensor, seed: int) -> View:
         for key, table in full.tables.items()
     }
     return replace(full, tables=MappingProxyType(tables))
+
+
+def _some(view: View, seed: int) -> View:
+    """The view of some of its rows to guess, and of the known ones, if there are many."""
+    kept, rng = {}, generator(seed, "planted", "rows")
+    for split in sorted(view.targets):
+        rows = view.targets[split]
+        kept[split] = rows[torch.randperm(len(rows), generator=rng)[:ROWS].sort().values]
+    if all(len(kept[s]) == len(rows) for s, rows in view.targets.items()):
+        return view
+    here = torch.cat([*kept.values(), *([] if view.known is None else [view.known.rows])])
+    tables = {
+        key: table.take((table.rows < 0) | torch.isin(table.rows, here))
+        for key, table in view.tables.items()
+    }
+    return replace(view, targets=MappingProxyType(kept), tables=MappingProxyType(tables))
 
 
 def _marked(table: Table, rare: Tensor) -> Table:
