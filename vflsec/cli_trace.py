@@ -33,6 +33,13 @@ MaxOption = Annotated[
     float | None, typer.Option("--max", help="Gate: largest accepted --metric of any attack.")
 ]
 MetricOption = Annotated[str, typer.Option(help="What --max limits: advantage, auc, accuracy, ...")]
+DefenseOption = Annotated[
+    str,
+    typer.Option(
+        help="Whose recordings --max is about: a name, or 'defended': those without one are then "
+        "the reference."
+    ),
+]
 GatesOption = Annotated[
     Path | None, typer.Option("--gates", help="A TOML file with [[gate]] sections.")
 ]
@@ -207,6 +214,7 @@ def audit(
     ] = None,
     max_: MaxOption = None,
     metric: MetricOption = "advantage",
+    defense: DefenseOption = "*",
     gates: GatesOption = None,
     confidence: ConfidenceOption = 0.95,
     claimed_epsilon: ClaimOption = None,
@@ -224,7 +232,7 @@ def audit(
     from vflsec.engine.traces import infer
     from vflsec.errors import ConfigError
 
-    truths, asked = list(truth or ()), _gates(gates, metric, max_)
+    truths, asked = list(truth or ()), _gates(gates, metric, max_, defense)
     if not truths and not blind:
         truths = [f for f in folders if (f / "truth" / "labels.parquet").is_file()]
         truths = truths if len(truths) == len(folders) else []
@@ -258,6 +266,7 @@ def score(
     out: OutOption = Path("out/trace"),
     max_: MaxOption = None,
     metric: MetricOption = "advantage",
+    defense: DefenseOption = "*",
     gates: GatesOption = None,
     confidence: ConfidenceOption = 0.95,
     claimed_epsilon: ClaimOption = None,
@@ -269,7 +278,7 @@ def score(
     Example: vflsec trace score guesses/ --truth labels/ --out out/trace --max 0.05
     """
     claim = None if claimed_epsilon is None else (claimed_epsilon, claimed_delta)
-    _score(guesses, truth, out, _gates(gates, metric, max_), confidence, claim, tau)
+    _score(guesses, truth, out, _gates(gates, metric, max_, defense), confidence, claim, tau)
 
 
 def _nonfinite(allowed: bool) -> str:
@@ -324,7 +333,9 @@ def _score(
     raise typer.Exit(result.exit_code)
 
 
-def _gates(file: Path | None, metric: str, most: float | None) -> list[dict[str, Any]]:
+def _gates(
+    file: Path | None, metric: str, most: float | None, defense: str
+) -> list[dict[str, Any]]:
     """Gate sections from a file and from --max, checked as a scenario's are."""
     import tomllib
 
@@ -335,7 +346,11 @@ def _gates(file: Path | None, metric: str, most: float | None) -> list[dict[str,
     from vflsec.errors import ConfigError
     from vflsec.files import read_text
 
-    raw: list[Any] = [] if most is None else [{"metric": metric, "max": most}]
+    raw: list[Any] = []
+    if most is not None:
+        raw = [{"metric": metric, "max": most, "defense": defense}]
+    elif defense != "*":
+        raise ConfigError("--defense: says whose recordings --max is about; give --max too.")
     if file is not None:
         try:
             found = tomllib.loads(read_text(file))

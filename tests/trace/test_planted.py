@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vflsec
+from vflsec import cli
 from vflsec.engine import planted
 from vflsec.engine.traces import infer, score
 from vflsec.errors import TraceError
@@ -94,6 +95,25 @@ def test_a_system_without_a_leak_passes_every_attack(tmp_path: Path) -> None:
     assert control.drop("joint_completion").min() == 1.0
     assert control["joint_completion"] > 0.75
     assert set(here[here.role == "control"].dataset) == {planted.NAME}
+
+
+def test_the_reference_does_not_fail_what_is_deployed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--max was about every recording, so that those without a defense failed each command."""
+    judged(tmp_path, (True, False))
+    words = ["trace", "score", str(tmp_path / "g"), "--truth", str(tmp_path / "y"), "--max", "0.2"]
+    assert cli.main([*words, "--out", str(tmp_path / "a")]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--defense defended leaves the others as a reference" in said
+    assert "6 recordings, of which nothing was trained" in said
+    assert cli.main([*words, "--out", str(tmp_path / "b"), "--defense", "defended"]) == 0
+    assert cli.main([*words[:-2], "--out", str(tmp_path / "c"), "--defense", "defended"]) == 2
+    assert "give --max too" in capsys.readouterr().err
+    words = ["trace", "audit", *(str(tmp_path / f"noise-{s}") for s in range(3)), "--max", "0.2"]
+    words += ["--truth", str(tmp_path / "y"), "--attack", "direction", "--out", str(tmp_path / "d")]
+    assert cli.main(words) == 3
+    assert "Record the system without a defense too" in " ".join(capsys.readouterr().out.split())
 
 
 def test_without_it_what_finds_nothing_anywhere_kept_every_gate_open(

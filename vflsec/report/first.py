@@ -289,6 +289,8 @@ def _points(rows: Iterable[Mapping[str, Any]]) -> str:
 def work(summary: Mapping[str, Any]) -> str:
     """Trainings, processor time and wall time, told apart."""
     cells, cost = summary["cells"], summary["cost"]
+    if not summary["scenario"] and not summary["scenario_file"]:
+        return f"{len(summary['data'])} recordings, of which nothing was trained"
     text = f"{cells['finished']} of {cells['planned']} trainings on {clean(summary['device'])}"
     cpu, wall = cost.get("cpu_seconds"), cost.get("run_seconds")
     if cpu is None:
@@ -351,7 +353,13 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
     open_ = [v for v in verdicts if v["verdict"] == "INCONCLUSIVE"]
     silent = " ".join(v["reason"] for v in open_ if v["reason"].startswith("Not shown to be alive"))
     dead = sorted(k for k, a in summary["alive"].items() if not a["alive"] and _attack(k) in silent)
-    if dead:
+    unseen = [k for k in dead if "never measured without" in summary["alive"][k]["evidence"]]
+    if unseen and not command(summary, "audit"):
+        out.append(
+            Step("Record the system without a defense too (run={'defense': 'none'}), as often, and "
+                 "give those traces to the same audit: only beside them anything can pass.")
+        )  # fmt: skip
+    elif dead:
         out.append(
             Step(f"Not shown to work, so their silence proves nothing: {clean(', '.join(dead))}. "
                  "Check their settings, grant more (known_rows, or aux_rows for columns), or name "
@@ -468,6 +476,11 @@ def _cure(dataset: str, summary: Mapping[str, Any]) -> Step:
         )
     good = [r for r in rows if r["passed"] == r["gates"]]
     if good:
+        if not command(summary, "audit"):
+            return Step(
+                f"On {where} every gate passes at {_points(good)}. If that is deployed, let the "
+                "gate say so: --defense defended leaves the others as a reference."
+            )
         return Step(
             f"On {where} every gate passes at {_points(good)}, so set the strength that you deploy "
             "to one of these in the scenario and its gates, and judge again.",
@@ -479,6 +492,11 @@ def _cure(dataset: str, summary: Mapping[str, Any]) -> Step:
             swept[r["defense"]] = max(swept.get(r["defense"], 0.0), r["strength"])
     text = f"On {where} no point that was tried passes every gate."
     single = [d for d in swept if d.isidentifier()]
+    if not command(summary, "audit"):
+        return Step(
+            f"{text} Share less, or protect what leaks, and give recordings of that "
+            "(run={'defense': NAME, 'strength': S, 'seed': ...}) to the same audit beside these."
+        )
     if not single:
         return Step(f"{text} Add a [[defense]], or share less.", "vflsec list defenses")
     name = single[0]
