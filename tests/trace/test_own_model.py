@@ -122,6 +122,17 @@ def test_what_is_no_chain_is_not_described(make: Callable[[], nn.Module]) -> Non
     assert describe(make()) is None
 
 
+def test_looking_at_a_model_draws_nothing_from_the_loop() -> None:
+    class Noisy(Layers):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x + torch.randn(6))
+
+    module = Noisy()
+    before = torch.get_rng_state()
+    assert describe(module) is None
+    assert torch.equal(before, torch.get_rng_state())
+
+
 @pytest.mark.parametrize(
     "layer",
     [

@@ -46,7 +46,8 @@ def chain(module: nn.Module) -> list[Link] | None:
     last: fx.Node | None = None
     sizes: set[fx.Node] = set()
     try:
-        nodes = list(fx.Tracer().trace(module).nodes)
+        with torch.random.fork_rng(devices=[]):  # what it draws is not drawn from the loop's
+            nodes = list(fx.Tracer().trace(module).nodes)
     except Exception:  # somebody's forward pass, which may do anything to what holds no numbers
         return None
     for node in nodes:
