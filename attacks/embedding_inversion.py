@@ -13,8 +13,8 @@ place in it, share most of what they are (noise drawn once for all of them), als
 they do not share. The last less the first are free of noise that is drawn once for a row. Where a
 factor was drawn for each row, lengths and signs say nothing: so also z / |z|, and the products of
 two entries of it. The network is fitted to the one of which ``linear`` tells most. The fit with the
-largest cross-validated R^2 on the auxiliary rows answers, but for columns that another one tells
-better by three standard errors.
+largest cross-validated R^2 on the auxiliary rows answers, each column also by the one that tells it
+best there, both as far as that is no luck.
 One-hot columns count as numbers. Beside the mean R^2 over columns stands that of the one column
 (``r2_column``) on which embeddings add most to own columns by cross-validation on auxiliary rows.
 

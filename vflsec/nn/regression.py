@@ -29,8 +29,9 @@ __all__ = [
 
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 FOLDS = 5
-SURE = 3.0
-"""Standard errors by which a fit has to be nearer to answer a column by itself."""
+WHOLE, ONE = 1.0, 1.25
+"""Standard errors of its gain below which a fit does not count: of the one that is best on the
+whole against the mean of every column, and of the best of many for one column against that."""
 WIDE = 4
 """Columns for each known row above which a network answers in coordinates of the rows."""
 
@@ -70,11 +71,17 @@ def r_squared(guess: Tensor, truth: Tensor) -> float:
 
 
 def best_of(fits: Sequence[Regression], y: Tensor) -> tuple[Regression, list[str]]:
-    """What cross-validation finds best on the whole, but for columns that another fit tells better.
+    """What cross-validation finds best on the whole, and for a column what it finds better there.
 
-    The fit with the largest R^2 answers, and a column is answered by another where that is nearer
-    to the known values by more than :data:`SURE` standard errors, so that one column that is told
-    is not lost among many that nobody can tell.
+    With f the fit of the largest R^2 and f_j the nearest one to column j,
+        whole = mean + s (f - mean),    answer_j = whole_j + s_j (f_j - whole_j),
+        s = max(0, 1 - (c / t)^2),
+    t the gain in squared error on known rows in standard errors, over the means and over the
+    whole, c :data:`WHOLE` or :data:`ONE`. So one column that is told is not lost among many that
+    nobody can tell, and what is best by chance counts little.
+
+    Source: the positive part of James and Stein's estimator, see Efron and Morris, "Stein's
+    estimation rule and its competitors", Journal of the American Statistical Association 1973.
 
     Args:
         fits: of the same rows and columns, with what they answer for known rows.
@@ -84,21 +91,33 @@ def best_of(fits: Sequence[Regression], y: Tensor) -> tuple[Regression, list[str
         the answer, and the name of the fit that each column is answered by.
     """
     base, truth = max(fits, key=lambda f: f.cv), y.double()
-    if base.held is None:
+    if base.held is None or len(y) < 2:
         return replace(base, variant="chosen"), [base.variant] * y.shape[1]
-    values, held = base.values.double().clone(), base.held.double().clone()
-    names, most = [base.variant] * y.shape[1], torch.zeros_like(truth[0])
-    for fit in fits:
-        if fit.held is None:
-            continue
-        told = fit.held.double()
-        gain = (base.held.double() - truth) ** 2 - (told - truth) ** 2
-        better = (gain.mean(0) > most) & (gain.mean(0) > SURE * gain.std(0) / len(y) ** 0.5)
-        most = torch.where(better, gain.mean(0), most)
-        values = torch.where(better, fit.values.double(), values)
-        held = torch.where(better, told, held)
-        names = [fit.variant if b else n for b, n in zip(better.tolist(), names, strict=True)]
+    mean, told = truth.mean(0), [f for f in fits if f.held is not None]
+    spread = truth.var(0, correction=0)
+    off = (truth - mean) ** 2
+    better = (off - (truth - base.held) ** 2)[:, spread > 0] / spread[spread > 0]
+    whole = _as_far_as_sure(better.mean(1, keepdim=True), WHOLE)
+    held, values = (mean + whole * (x.double() - mean) for x in (base.held, base.values))
+    nearest = torch.stack([(truth - f.held) ** 2 for f in told if f.held is not None])
+    best = nearest.mean(1).argmin(0)
+    every = torch.arange(y.shape[1], device=y.device)
+    share = _as_far_as_sure((truth - held) ** 2 - nearest[best, :, every].T, ONE)
+    names = [base.variant] * y.shape[1]
+    for j in (share > 0).nonzero().squeeze(1).tolist():
+        fit = told[int(best[j])]
+        assert fit.held is not None
+        held[:, j] += share[j] * (fit.held[:, j] - held[:, j])
+        values[:, j] += share[j] * (fit.values[:, j] - values[:, j])
+        names[j] = fit.variant
     return Regression("chosen", r_squared(held, truth), values, held), names
+
+
+def _as_far_as_sure(gain: Tensor, least: float) -> Tensor:
+    """Shares (d,) of gains (q, d) by row: 0 up to `least` standard errors, 1 if far above."""
+    mean, error = gain.mean(0), gain.std(0) / len(gain) ** 0.5
+    share = 1 - (least * error / mean.clamp_min(1e-300)) ** 2
+    return torch.where(mean > 0, share.clamp_min(0), torch.zeros_like(share))
 
 
 def folds(n: int) -> Tensor:
