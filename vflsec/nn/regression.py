@@ -73,12 +73,13 @@ def r_squared(guess: Tensor, truth: Tensor) -> float:
 def best_of(fits: Sequence[Regression], y: Tensor) -> tuple[Regression, list[str]]:
     """What cross-validation finds best on the whole, and for a column what it finds better there.
 
-    With f the fit of the largest R^2 and f_j the nearest one to column j,
+    With f the fit of the largest R^2 and f_j the nearest one to column j, which may be its mean,
         whole = mean + s (f - mean),    answer_j = whole_j + s_j (f_j - whole_j),
         s = max(0, 1 - (c / t)^2),
     t the gain in squared error on known rows in standard errors, over the means and over the
     whole, c :data:`WHOLE` or :data:`ONE`. So one column that is told is not lost among many that
-    nobody can tell, and what is best by chance counts little.
+    nobody can tell, and what is best by chance counts little. Answers stay as near to the known
+    values as these are to each other: a line through few rows leads far out on long tails.
 
     Source: the positive part of James and Stein's estimator, see Efron and Morris, "Stein's
     estimation rule and its competitors", Journal of the American Statistical Association 1973.
@@ -99,6 +100,7 @@ def best_of(fits: Sequence[Regression], y: Tensor) -> tuple[Regression, list[str
     better = (off - (truth - base.held) ** 2)[:, spread > 0] / spread[spread > 0]
     whole = _as_far_as_sure(better.mean(1, keepdim=True), WHOLE)
     held, values = (mean + whole * (x.double() - mean) for x in (base.held, base.values))
+    told.append(Regression("mean", 0.0, mean.expand_as(values), mean.expand_as(truth)))
     nearest = torch.stack([(truth - f.held) ** 2 for f in told if f.held is not None])
     best = nearest.mean(1).argmin(0)
     every = torch.arange(y.shape[1], device=y.device)
@@ -110,6 +112,8 @@ def best_of(fits: Sequence[Regression], y: Tensor) -> tuple[Regression, list[str
         held[:, j] += share[j] * (fit.held[:, j] - held[:, j])
         values[:, j] += share[j] * (fit.values[:, j] - values[:, j])
         names[j] = fit.variant
+    least, most = truth.amin(0), truth.amax(0)
+    values = values.clamp(2 * least - most, 2 * most - least)
     return Regression("chosen", r_squared(held, truth), values, held), names
 
 
@@ -131,11 +135,17 @@ def _standard(x: Tensor) -> Tensor:
 
 
 def _ridge(x: Tensor, y: Tensor, targets: Tensor, alphas: Sequence[float]) -> list[Tensor]:
-    """Answers (n, d) under each penalty; what does not depend on it is computed once."""
+    """Answers (n, d) under each penalty; what does not depend on it is computed once.
+
+    Of more inputs than rows, slopes are sought among combinations of rows, where they lie.
+    """
     mean_x, mean_y = x.mean(0), y.mean(0)
-    centred, asked = x - mean_x, targets - mean_x
-    gram, told = centred.T @ centred, centred.T @ (y - mean_y)
-    eye = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+    centred, asked, told = x - mean_x, targets - mean_x, y - mean_y
+    if x.shape[1] > len(x):
+        gram, asked = centred @ centred.T, asked @ centred.T
+    else:
+        gram, told = centred.T @ centred, centred.T @ told
+    eye = torch.eye(len(gram), dtype=x.dtype, device=x.device)
     systems = torch.stack([gram + alpha * eye for alpha in alphas])
     slopes = torch.linalg.solve(systems, told.expand(len(alphas), -1, -1))
     return [asked @ slope + mean_y for slope in slopes]
