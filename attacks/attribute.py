@@ -5,10 +5,9 @@ mean; on request whether it is far from the median or in a tenth, as the auxilia
 that is, or one category against the others), logistic regression is fitted to
     embedding:  standardised z_i = f(x_i) as received
     both:       z_i beside the attacker's own columns, and the label party's own labels
-    entry:      the one entry of z_i that tells the classes apart best
+    entry:      the one number of z_i that tells the classes apart best
     value:      of a question, what it makes of the column by ridge regression on either
-of z_i the last, the mean over epochs, the first, what is not shared with other rows, the change,
-and what a factor by row does not touch, as in ``embedding_inversion``. It answers for all other
+of z_i as it is read in all the ways of ``embedding_inversion``. It answers for all other
 rows; the variant is chosen by cross-validation on the auxiliary rows.
 
 Attacker: the party that receives embeddings (the active party), honest but curious. Needs
@@ -25,6 +24,7 @@ arXiv:1905.11742, section 3.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,11 +33,11 @@ from torch import Tensor
 
 from vflsec import check, registry
 from vflsec.attack import Attack, asked_of
-from vflsec.attacks.embedding_inversion import TIMES, embeddings
 from vflsec.cell import QUESTIONS
 from vflsec.guess import Guess
 from vflsec.nn.columns import standardised
 from vflsec.nn.completion import Fit, logistic_by_one, logistic_cv
+from vflsec.nn.embedded import TIMES, Products, multiplied, readings
 from vflsec.nn.regression import ridge
 from vflsec.questions import figure
 from vflsec.view import Known, View
@@ -82,6 +82,8 @@ class Attribute(Attack):
                     fits.append(by_value(x, known, self.ask, variant + when))
             mine, asked = standardised(z, len(known))
             fits.append(logistic_by_one(mine, known, asked, classes, f"entry{when}"))
+        for name, of in multiplied(view, "embedding", rows).items():
+            fits.append(by_product(of, known, classes, f"entry, {name}"))
         best = max(fits, key=lambda f: f.cv)
         notes = {
             "variant": best.variant,
@@ -102,6 +104,20 @@ def by_value(x: Tensor, known: Known, ask: str, name: str) -> Fit:
     return logistic_cv(mine, known, asked, 2, f"value, {name}")
 
 
+def by_product(of: Products, known: Known, classes: int, name: str) -> Fit:
+    """Logistic regression on the one product that tells known rows apart best; they come first."""
+    x = of.numbers(slice(len(known)))
+    sd, mean = torch.std_mean(x, dim=0, correction=0)
+    scale = sd.clamp_min(1e-6)
+
+    def asked(at: Sequence[int]) -> NDArray[np.float64]:
+        k = torch.tensor(at, device=x.device)
+        told = (of.numbers(slice(len(known), None), k) - mean[k]) / scale[k]
+        return told.cpu().numpy()  # type: ignore[no-any-return]
+
+    return logistic_by_one(((x - mean) / scale).cpu().numpy(), known, asked, classes, name)
+
+
 def embedded(view: View, attack: Attack) -> tuple[View, Tensor, dict[str, Tensor]]:
     """What tells an attribute: the view in which it is the label, row ids, their embeddings (m, d).
 
@@ -110,7 +126,7 @@ def embedded(view: View, attack: Attack) -> tuple[View, Tensor, dict[str, Tensor
     """
     seen = view.for_attribute(*asked_of(attack))
     rows = torch.cat([seen.require_known().rows, view.targets["train"]])
-    tables = embeddings(view, "embedding", TIMES)
+    tables = readings(view, "embedding", TIMES)
     return seen, rows, {
         "" if form == TIMES[0] else f", {form}": table.of_rows(rows).flatten(1)
         for form, table in tables.items()

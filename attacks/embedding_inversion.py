@@ -3,18 +3,21 @@
 The active party sees z_i = f(x_i) of every training row. On q auxiliary rows whose columns x_i it
 knows (common customers, a leaked file), it fits decoders, and applies them to all other rows:
     linear:   ridge regression from [z, own columns]
-    entry:    a line through the one entry of z that goes with a column most
+    entry:    a line through the one number of z that goes with a column most
     network:  a multilayer perceptron from [z, own columns], squared error, Adam
     own:      ridge regression and such a network from own columns alone
-The label party's own labels count among its own columns. Of z the last, the first, and the mean
-over epochs are read: noise that is drawn anew in every epoch averages out, and a penalty on
-embeddings has not acted yet when the first are sent. Where embeddings of a batch, or those at one
-place in it, share most of what they are (noise drawn once for all of them), also the mean of what
-they do not share. The last less the first are free of noise that is drawn once for a row. Where a
-factor was drawn for each row, lengths and signs say nothing: so also z / |z|, and the products of
-two entries of it. The network is fitted to the one of which ``linear`` tells most. The fit with the
-largest cross-validated R^2 on the auxiliary rows answers, each column also by the one that tells it
-best there, both as far as that is no luck.
+The label party's own labels count among its own columns. Of z as it is read in several ways
+(`vflsec.nn.embedded`): the last, the first, and the mean over
+epochs, for noise that is drawn anew in every epoch averages out, and a penalty on embeddings has
+not acted yet when the first are sent; where embeddings of a batch, or those at one place in it,
+share most of what they are (noise drawn once for all of them), the mean of what they do not share;
+the last less the first, free of noise that is drawn once for a row; z / |z| and the products of two
+entries of it, free of a factor drawn for each row; lengths, sizes and zeros, where a column may
+stand that no entry tells; the last and the mean less what own columns tell of them; and the
+products of an entry and an own column, for a column may be masked by what the receiver has. Of
+single products one entry alone is tried. The network is fitted to the reading of which ``linear``
+tells most. The fit with the largest cross-validated R^2 on the auxiliary rows answers, each column
+also by the one that tells it best there, both as far as that is no luck.
 One-hot columns count as numbers. Beside the mean R^2 over columns stands that of the one column
 (``r2_column``) on which embeddings add most to own columns by cross-validation on auxiliary rows.
 
@@ -23,7 +26,8 @@ Attacker: the party that receives embeddings (the active party), honest but curi
 with own labels and without.
 Known failure cases: an embedding narrower than the columns cannot hold them all, so look at R^2 by
 what it adds to the control; fewer auxiliary rows than embedding columns; epochs between the first
-and the last are seen in their mean alone; in a mean R^2 over many columns one is lost.
+and the last are seen in their mean alone; in a mean R^2 over many columns one is lost; what is
+behind a sign or a rotation that is drawn for a batch.
 
 Source: He, Zhang, Lee, "Model inversion attacks against collaborative inference", ACSAC 2019,
 section on inverse networks; Li et al., "ResSFL: A resistance transfer framework for defending model
@@ -35,6 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -43,8 +48,8 @@ from torch import Tensor
 from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.cell import NAMED
-from vflsec.centring import LEFT, shared
 from vflsec.guess import Guess
+from vflsec.nn.embedded import TIMES, multiplied, readings
 from vflsec.nn.regression import (
     Regression,
     best_of,
@@ -53,13 +58,11 @@ from vflsec.nn.regression import (
     fit_regressors,
     ridges,
 )
-from vflsec.view import Table, View
+from vflsec.view import View
 
 ALIASES = ("decoder", "inversion", "model_inversion")
 FAMILY = "Features of another party"
 VARIANTS = ("linear", "entry", "network")
-TIMES = ("last", "mean", "first", "centred")
-MULTIPLIED = 8
 
 
 @registry.attack
@@ -120,14 +123,16 @@ class EmbeddingInversion(Attack):
             if own.shape[1]:
                 mine += ridges("own", own, columns, rest)
             tried = []
-            for form, table in embeddings(view, self.on, times).items():
+            for form, table in readings(view, self.on, times).items():
                 z, there = (table.of_rows(rows).flatten(1) for rows in (aux, target))
-                both = (torch.cat([z, own], dim=1), torch.cat([there, rest], dim=1))
                 of = "" if form == times[0] else f", {form}"
+                both = (torch.cat([z, own], dim=1), torch.cat([there, rest], dim=1))
                 told = ridges(f"linear{of}", both[0], columns, both[1])
                 tried.append((max(f.cv for f in told), (f"network{of}", *both)))
                 mine += told if "linear" in self.variants else []
                 mine += [by_entry(f"entry{of}", z, columns, there)] * ("entry" in self.variants)
+            if "entry" in self.variants and len(times) > 1:
+                mine += self._by_product(view, aux, columns)
             wide.append(max(tried, key=lambda t: t[0])[1])
             alone.append(("own, network", own, rest))
             values.append(columns)
@@ -135,6 +140,14 @@ class EmbeddingInversion(Attack):
             for inputs in (wide, alone) if alone[0][1].shape[1] else (wide,):
                 self._networks(inputs, values, rngs, fits)
         return [self._answer(*of) for of in zip(views, values, fits, strict=True)]
+
+    def _by_product(self, view: View, aux: Tensor, columns: Tensor) -> list[Regression]:
+        q, rows = len(aux), torch.cat([aux, view.targets["train"]])
+        return [
+            by_entry(f"entry, {name}", of.numbers(slice(q)), columns,
+                     partial(of.numbers, slice(q, None)))
+            for name, of in multiplied(view, self.on, rows).items()
+        ]  # fmt: skip
 
     def _networks(
         self, inputs: Sequence[tuple[str, Tensor, Tensor]], values: Sequence[Tensor],
@@ -171,44 +184,3 @@ class EmbeddingInversion(Attack):
             titles = [n for p in view.aux or {} for n in view.schema[p].design_names()]
             notes |= {NAMED: place, "column": titles[place]}
         return Guess(self.target, view.targets["train"], found.values, notes=notes)
-
-
-def embeddings(view: View, kind: str, times: Sequence[str]) -> dict[str, Table]:
-    """Received embeddings by how they are read, the usual one first.
-
-    Those of `times`, of :data:`TIMES`, centred ones only where rows share much. Beside several also
-    the last less what goes with the first (``change``), which noise that is remembered for each row
-    does not touch, and the last freed of a factor by row: divided by its length (``unit``), and the
-    products of two entries of that (``products``), which are the same for z and -z.
-    """
-    tables = {form: view.received(kind, f"{form}+") for form in times}
-    if "centred" in tables and not shared(tables["mean"].tensor, tables["centred"].tensor):
-        del tables["centred"]
-    if len(times) > 1:
-        usual, first = tables["last"], tables["first"].tensor.flatten(1).double()
-        last = usual.tensor.flatten(1).double()
-        tables["change"] = replace(usual, tensor=changed(last, first))
-        unit = torch.nn.functional.normalize(last, dim=1)
-        tables["unit"] = replace(usual, tensor=unit)
-        tables["products"] = replace(usual, tensor=products(unit))
-    return tables
-
-
-def changed(last: Tensor, first: Tensor) -> Tensor:
-    """What of the last embeddings (n, d) does not go with the first; by row if that leaves less."""
-
-    def without(dim: tuple[int, ...]) -> Tensor:
-        size = first.square().sum(dim, keepdim=True).clamp_min(1e-300)
-        return last - (last * first).sum(dim, keepdim=True) / size * first
-
-    whole, by_row, d = without((0, 1)), without((1,)), last.shape[1]
-    left = d / (d - 1) * float(by_row.square().sum()) if d > 1 else torch.inf
-    return by_row if left < LEFT * float(whole.square().sum()) else whole
-
-
-def products(x: Tensor) -> Tensor:
-    """Products of any two of the :data:`MULTIPLIED` largest principal coordinates of x (n, d)."""
-    if x.shape[1] > MULTIPLIED:
-        x = x @ torch.linalg.eigh(x.T @ x).eigenvectors[:, -MULTIPLIED:]
-    a, b = torch.triu_indices(x.shape[1], x.shape[1], device=x.device)
-    return x[:, a] * x[:, b]

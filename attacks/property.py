@@ -1,9 +1,10 @@
 """Property: the share of rows at another party that have an attribute, told by its embeddings.
 
 On q auxiliary rows whose attribute a_i is known, logistic regression is fitted to standardised
-embeddings z_i = f(x_i), alone or beside own columns and own labels: the last, their mean over
-epochs, or the first, as cross-validation says. With its shares p_i for all n other rows, and shares
-h_i for the auxiliary rows from folds that left them out,
+embeddings z_i = f(x_i), as they are read in ``embedding_inversion`` (the last, their mean over
+epochs, the first, and others), alone or beside own columns and own labels, as cross-validation
+says. With its shares p_i for all n other rows, and shares h_i for the auxiliary rows from folds
+that left them out,
     estimate = lambda mean(p) + mean(a - lambda h),
     lambda = cov(a, h) / (var(h) (1 + q / n)), cut to [0, 1].
 The second mean takes out what the regression gets wrong on average; lambda near 0 leaves the share

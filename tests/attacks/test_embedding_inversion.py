@@ -44,7 +44,7 @@ def test_the_network_wins_where_the_embedding_bends() -> None:
     z = torch.cat([x**5, torch.tanh(3 * x.flip(1))], 1)
     view = feature_view(own, x, z, aux=300)
     guess = inversion().infer(view, rng())
-    assert guess.notes["variant"] == "network"
+    assert guess.notes["variant"].startswith("network")
     assert r2(guess, x) > r2(inversion(variants=("linear",)).infer(view, rng()), x) + 0.02
 
 
@@ -68,9 +68,9 @@ def test_controls_are_means_and_regression_on_own_columns() -> None:
 
 
 def test_a_control_that_repeats_its_rows_is_not_far_below_the_mean() -> None:
-    """Of wide own columns a network of 60 rows had an R^2 of -0.5 to -0.6, and to -3 on real tables.
+    """Of wide own columns a network of 60 rows had an R^2 of -0.5 to -0.6.
 
-    More on one seed than on another, it widened the interval over all controls.
+    On real tables it was -0.7 to -3.7, which widened the interval over all controls.
     """
     told = []
     for seed in range(3):

@@ -225,13 +225,14 @@ def logistic_cv(
 def logistic_by_one(
     x: NDArray[np.float64],
     known: Known,
-    targets: NDArray[np.float64],
+    targets: NDArray[np.float64] | Callable[[Sequence[int]], NDArray[np.float64]],
     classes: int,
     name: str,
 ) -> Fit:
     """Logistic regression on the one column of `x` that tells the known rows apart best.
 
-    Inputs and outputs as for :func:`logistic_cv`.
+    Inputs and outputs as for :func:`logistic_cv`; `targets` may give the one column (n, 1) that is
+    named by its place alone.
 
     Raises:
         ValueError: the known rows are not finite.
@@ -244,7 +245,8 @@ def logistic_by_one(
     for f, on in enumerate(keep[:-1]):
         held[~on] = fitted.answer(0, f, x[~on][:, entries[f]])
     cv = cv_score(held, y) if len(keep) > 1 else 0.0
-    return Fit(name, cv, fitted.answer(0, -1, targets[:, entries[-1]]))
+    asked = targets(entries[-1]) if callable(targets) else targets[:, entries[-1]]
+    return Fit(name, cv, fitted.answer(0, -1, asked))
 
 
 def _entry(x: NDArray[np.float64], y: NDArray[np.int64]) -> list[int]:

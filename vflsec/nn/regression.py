@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -183,28 +183,35 @@ def ridges(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> list[Regressi
     ]
 
 
-def by_entry(variant: str, x: Tensor, y: Tensor, targets: Tensor) -> Regression:
+def by_entry(
+    variant: str, x: Tensor, y: Tensor, targets: Tensor | Callable[[Tensor], Tensor]
+) -> Regression:
     """Each value by a line through the one input that is correlated with it most.
 
     What a single entry tells plainly, a regression on as many inputs as rows does not see. Inputs
-    and outputs as for :func:`ridge`, of two known rows or more.
+    and outputs as for :func:`ridge`, of two known rows or more; `targets` may give the inputs (n,
+    d) that are named by their places (d,) alone.
     """
-    x, targets, y = x.double(), targets.double(), y.double()
+    x, y = x.double(), y.double()
     fold, held = folds(len(x)).to(x.device), torch.empty_like(y)
     for f in range(int(fold.max()) + 1):
         out = fold == f
-        held[out] = _line(x[~out], y[~out], x[out])
-    return Regression(variant, r_squared(held, y), _line(x, y, targets), held)
+        at, line = _line(x[~out], y[~out])
+        held[out] = line(x[out][:, at])
+    at, line = _line(x, y)
+    asked = targets(at) if callable(targets) else targets[:, at]
+    return Regression(variant, r_squared(held, y), line(asked.double()), held)
 
 
-def _line(x: Tensor, y: Tensor, targets: Tensor) -> Tensor:
-    """Values (n, d) by the one column of x (q, p) that each of y (q, d) goes with most."""
-    centred, mean = x - x.mean(0), y.mean(0)
+def _line(x: Tensor, y: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Which column of x (q, p) each of y (q, d) goes with most, (d,), and values (n, d) by it."""
+    middle, mean = x.mean(0), y.mean(0)
+    centred = x - middle
     size = centred.square().sum(0).clamp_min(1e-24)
     both = centred.T @ (y - mean)  # (p, d)
     at = (both.abs() / size.sqrt().unsqueeze(1)).argmax(0)
     slope = both.gather(0, at.unsqueeze(0)) / size[at]
-    return (targets[:, at] - x.mean(0)[at]) * slope + mean
+    return at, lambda told: (told - middle[at]) * slope + mean
 
 
 def _turned(y: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
