@@ -56,6 +56,7 @@ from vflsec.nn.regression import (
     by_column,
     by_entry,
     fit_regressors,
+    of_columns,
     ridges,
 )
 from vflsec.view import View
@@ -165,7 +166,9 @@ class EmbeddingInversion(Attack):
                 fits[r].append(replace(fit, variant=inputs[r][0]))
 
     def _answer(self, view: View, columns: Tensor, fits: Sequence[Regression]) -> Guess:
-        found, names = best_of(fits, columns)
+        of = view.aux_columns
+        fits = of_columns(fits, columns, of)
+        found, names = best_of(fits, columns, of)
         notes: dict[str, Any] = {
             "variant": max(names, key=names.count),
             "victim": "+".join(view.victims),

@@ -82,22 +82,33 @@ class Truth:
         target: what these are: ``"label"``, ``"feature"``, ...
         rows: sample ids, (n,) int64, each once.
         values: (n,) int64 labels, or (n, d) float64 features.
+        columns: (d,) int64 of which column each number of a feature is (the codes of a category are
+            of one), or None where each is a column.
     """
 
     target: str
     rows: NDArray[np.int64]
     values: NDArray[Any]
+    columns: NDArray[np.int64] | None = None
 
     if TYPE_CHECKING:
 
         def __init__(
-            self, target: str, rows: ArrayLike | Tensor, values: ArrayLike | Tensor
-        ) -> None: ...
+            self, target: str, rows: ArrayLike | Tensor, values: ArrayLike | Tensor,
+            columns: ArrayLike | Tensor | None = None,
+        ) -> None: ...  # fmt: skip
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", _numpy(self.rows, np.int64, own=False))
         kind = np.int64 if self.target == "label" else np.float64
         object.__setattr__(self, "values", _numpy(self.values, kind, own=False))
+        if self.columns is not None:
+            object.__setattr__(self, "columns", _numpy(self.columns, np.int64, own=False))
+            if self.values.ndim != 2 or self.columns.shape != self.values.shape[1:]:
+                raise ShapeError(
+                    f"a Truth's columns (d,) go with values (n, d), got {self.columns.shape} and "
+                    f"{self.values.shape}."
+                )
         if self.rows.ndim != 1 or len(self.values) != len(self.rows):
             raise ShapeError(
                 f"a Truth has rows (n,) and n values; got {self.rows.shape} and "

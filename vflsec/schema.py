@@ -65,13 +65,18 @@ class Schema:
             parts.append(nn.functional.one_hot(codes, width).to(x.dtype))
         return torch.cat(parts, dim=1)
 
+    def design_places(self, *, most: int = 64) -> tuple[int, ...]:
+        """For every column of :meth:`design`, the place of the column that it is of; or its own."""
+        if not self.cardinalities:
+            return tuple(range(math.prod(self.shape)))
+        codes = [i for i in self.categorical for _ in range(min(self.cardinalities[i], most))]
+        return (*self.numeric, *codes)
+
     def design_names(self, *, most: int = 64) -> tuple[str, ...]:
         """For every column of :meth:`design`, which column it is of; pixels have no name."""
-        if not self.cardinalities:
-            return ("",) * math.prod(self.shape)
-        codes = [self.names[i] for i in self.categorical
-                 for _ in range(min(self.cardinalities[i], most))]  # fmt: skip
-        return (*(self.names[i] for i in self.numeric), *codes)
+        return tuple(
+            self.names[i] if self.cardinalities else "" for i in self.design_places(most=most)
+        )
 
     def attribute(
         self, x: Tensor, column: str = "", ask: str = "", category: int = 0,

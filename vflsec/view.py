@@ -322,6 +322,15 @@ class View:
         parts = [self.schema[p].design(x) for p, (_, x) in self.aux.items()]
         return rows, torch.cat(parts, dim=1)
 
+    @property
+    def aux_columns(self) -> Tensor:
+        """Of which column each number of :meth:`require_aux` is, (d,) int64: codes are of one."""
+        places: list[int] = []
+        for p in self.aux or {}:
+            start = max(places, default=-1) + 1
+            places += [start + i for i in self.schema[p].design_places()]
+        return torch.tensor(places, dtype=torch.int64, device=self.target_rows.device)
+
     def require_labels(self) -> Tensor:
         """Own labels, (N,) int64 classes.
 

@@ -254,6 +254,26 @@ def test_features_are_scored_by_r2() -> None:
         score(Guess("label", rows, x[:, 0]), truth, rows, **kw)
 
 
+def test_all_codes_of_a_category_are_one_column_of_r2() -> None:
+    """A code of one row of 500, guessed a little too often, counted as much as a number: -8."""
+    rng = np.random.default_rng(0)
+    rows, number = np.arange(500), rng.normal(size=500)
+    code = np.where(rows < 1, 2, np.where(rows < 200, 1, 0))
+    x = np.column_stack([number, np.eye(3)[code]])
+    guess = x + np.column_stack([np.zeros(500), *rng.normal(0, 0.13, (3, 500))])
+    kw: dict[str, Any] = {"classes": 2, "prior": [0.5, 0.5], "metrics": ["r2"]}
+    plain = score(Guess("feature", rows, guess), Truth("feature", rows, x), rows, **kw)[0]
+    whole = Truth("feature", rows, x, columns=[0, 1, 1, 1])
+    found = score(Guess("feature", rows, guess), whole, rows, **kw)[0]
+    off = ((guess - x)[:, 1:] ** 2).mean(0).sum() / x[:, 1:].var(0).sum()
+    assert plain.value is not None
+    assert plain.value < -1
+    assert found.value == pytest.approx((1 + 1 - off) / 2, abs=1e-12)
+    assert found.value > 0.9
+    with pytest.raises(ShapeError, match="columns"):
+        Truth("feature", rows, x, columns=[0, 1])
+
+
 def test_balanced_accuracy_interval_covers_in_simulation() -> None:
     rng = np.random.default_rng(7)
     rows, hits = np.arange(120), 0

@@ -50,7 +50,9 @@ def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
     if attack.target == "feature":
         whose = victims("feature", spec.adversary, task.parties, spec.victim)
         parts = [task.schema[p].design(task.x[p]) for p in whose]
-        truth = Truth("feature", rows, torch.cat(parts, dim=1).double().numpy())
+        of: list[tuple[str, int]] = [(p, i) for p in whose for i in task.schema[p].design_places()]
+        columns = [list(dict.fromkeys(of)).index(c) for c in of]
+        truth = Truth("feature", rows, torch.cat(parts, dim=1).double().numpy(), columns)
         return Goal(truth, task.classes, task.prior.numpy())
     if attack.target in ONE_COLUMN:
         whose = victims("feature", spec.adversary, task.parties, spec.victim)

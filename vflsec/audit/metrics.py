@@ -64,6 +64,7 @@ class _Case:
     classes: int
     prior: Floats
     confidence: float
+    columns: Ints | None = None
 
     @property
     def y(self) -> Ints:
@@ -252,11 +253,14 @@ def _relative_error(case: _Case) -> Figure:
 def _r2(case: _Case) -> Figure:
     s, y = case.joined.scores, case.joined.values
     s, y = s.reshape(len(s), -1), y.reshape(len(y), -1)
-    spread = y.var(axis=0)
-    if not (spread > 0).any():
-        return None, None, None
+    off, spread = (s - y) ** 2, y.var(axis=0)
+    if case.columns is not None:  # a category is one column, however many codes it has
+        starts = np.flatnonzero(np.diff(case.columns, prepend=-1))
+        off, spread = (np.add.reduceat(x, starts, axis=-1) for x in (off, spread))
     use = spread > 0
-    return _normal(1 - ((s - y)[:, use] ** 2 / spread[use]).mean(1), case.confidence)
+    if not use.any():
+        return None, None, None
+    return _normal(1 - (off[:, use] / spread[use]).mean(1), case.confidence)
 
 
 def _share_error(case: _Case) -> Figure:
@@ -345,7 +349,8 @@ _LIST = (
         "log_loss", "mean −log probability of the truth (nats), from probabilities or logits",
         _log_loss, lambda k: entropy(k.prior), larger_is_better=False, reach=(0.0, math.inf),
     ),
-    Metric("r2", "1 − squared error / variance, mean over columns", _r2, lambda k: 0.0,
+    Metric("r2", "1 − squared error / variance, mean over columns; all codes of a category are one",
+           _r2, lambda k: 0.0,
            targets=("feature", "value"), reach=(-math.inf, 1.0)),
     Metric("r2_column", "the same of the one column that the attack names beforehand, from what it "
            "was granted, as the one that it is told best", _r2, lambda k: 0.0,
@@ -470,7 +475,7 @@ def score(
     if label:
         _check_labels(joined, shares, classes)
         decided = decide(joined, shares, quota)
-    case = _Case(joined, decided, classes, shares, confidence)
+    case = _Case(joined, decided, classes, shares, confidence, truth.columns)
     chosen = metrics or default(classes, guess.target, groups=guess.group is not None)
     return [_one(name, case, guess.target) for name in chosen]
 

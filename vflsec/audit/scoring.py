@@ -136,7 +136,7 @@ def _by_split(
         def alone(of: Guess) -> Guess:
             return replace(of, scores=of.scores[:, [place]])
 
-        truth = replace(goal.truth, values=goal.truth.values[:, [place]])
+        truth = replace(goal.truth, values=goal.truth.values[:, [place]], columns=None)
         one = replace(goal, truth=truth, metrics=("r2_column",))
         yield from _compared(answer, guess, one, alone, task, base)
 

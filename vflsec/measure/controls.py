@@ -29,7 +29,7 @@ from vflsec.measure.own_values import value_learners
 from vflsec.nn.completion import Fit
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.networks import fit_networks
-from vflsec.nn.regression import Regression, best_of, fit_regressors, ridges
+from vflsec.nn.regression import Regression, best_of, fit_regressors, of_columns, ridges
 from vflsec.nn.shares import estimated
 from vflsec.questions import figure
 from vflsec.view import Known, View, as_needs
@@ -350,13 +350,15 @@ def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> 
         name = "labelled" if way else "linear"
         for k, network in enumerate(fit_regressors(f"{way}network", known, values, asked, rngs)):
             every[k] += [*ridges(name, known[k], values[k], asked[k]), network]
-    for v, of, fits, found in zip(views, values, every, out, strict=True):
+    for v, of, plain, found in zip(views, values, every, out, strict=True):
+        columns = v.aux_columns
+        fits = of_columns(plain, of, columns)
         best = {f.variant: f for f in sorted(fits, key=lambda f: f.cv)}
         for name, f in best.items():
             if name.endswith("network"):  # far off, by more on one seed than on another
-                best[name] = replace(best_of([f], of)[0], variant=name)
+                best[name] = replace(best_of([f], of, columns)[0], variant=name)
         shown = [*(best[name] for name in dict.fromkeys(f.variant for f in fits)),
-                 *([best_of(fits, of)[0]] if fits else [])]  # fmt: skip
+                 *([best_of(fits, of, columns)[0]] if fits else [])]  # fmt: skip
         found += [
             Control(f.variant, Guess("feature", v.target_rows, f.values), f.cv) for f in shown
         ]

@@ -22,6 +22,7 @@ __all__ = [
     "by_entry",
     "fit_regressors",
     "folds",
+    "of_columns",
     "r_squared",
     "ridge",
     "ridges",
@@ -53,27 +54,45 @@ class Regression:
     held: Tensor | None = None
 
 
-def by_column(guess: Tensor, truth: Tensor) -> Tensor:
-    """R^2 (d,) of each column of (n, d); 0 of one that does not vary."""
+def by_column(guess: Tensor, truth: Tensor, columns: Tensor | None = None) -> Tensor:
+    """R^2 (k,) of each column of (n, d); 0 of one that does not vary.
+
+    `columns` (d,) says of which column each number is, where one may have several (the codes of a
+    category); None where each has one.
+    """
     truth = truth.double()
-    spread = truth.var(0, correction=0)
-    off = ((guess.double() - truth) ** 2).mean(0)
+    spread, off = truth.var(0, correction=0), (guess.double() - truth) ** 2
+    spread, off = (_added(x, columns) for x in (spread, off.mean(0)))
     return torch.where(spread > 0, 1 - off / spread.clamp_min(1e-300), torch.zeros_like(spread))
 
 
-def r_squared(guess: Tensor, truth: Tensor) -> float:
-    """1 - squared error / variance, mean over columns that vary; 0 if none does."""
-    spread = truth.var(0, correction=0)
+def _added(x: Tensor, columns: Tensor | None) -> Tensor:
+    """Numbers (..., d) added up by column, (..., k)."""
+    if columns is None:
+        return x
+    out = x.new_zeros(*x.shape[:-1], int(columns.max()) + 1)
+    return out.index_add_(-1, columns, x)
+
+
+def r_squared(guess: Tensor, truth: Tensor, columns: Tensor | None = None) -> float:
+    """1 - squared error / variance, mean over columns that vary; 0 if none does.
+
+    `columns` as for :func:`by_column`.
+    """
+    spread = _added(truth.var(0, correction=0), columns)
     use = spread > 1e-12
     if not bool(use.any()):
         return 0.0
-    return float((1 - ((guess - truth) ** 2).mean(0)[use] / spread[use]).mean())
+    off = _added(((guess - truth) ** 2).mean(0), columns)
+    return float((1 - off[use] / spread[use]).mean())
 
 
-def best_of(fits: Sequence[Regression], y: Tensor) -> tuple[Regression, list[str]]:
+def best_of(
+    fits: Sequence[Regression], y: Tensor, columns: Tensor | None = None
+) -> tuple[Regression, list[str]]:
     """What cross-validation finds best on the whole, and for a column what it finds better there.
 
-    With f the fit of the largest R^2 and f_j the nearest one to column j, which may be its mean,
+    With f the fit of the largest R^2 and f_j the nearest one to number j, which may be its mean,
         whole = mean + s (f - mean),    answer_j = whole_j + s_j (f_j - whole_j),
         s = max(0, 1 - (c / t)^2),
     t the gain in squared error on known rows in standard errors, over the means and over the
@@ -87,17 +106,18 @@ def best_of(fits: Sequence[Regression], y: Tensor) -> tuple[Regression, list[str
     Args:
         fits: of the same rows and columns, with what they answer for known rows.
         y: the known values (q, d).
+        columns: as for :func:`by_column`.
 
     Returns:
-        the answer, and the name of the fit that each column is answered by.
+        the answer, and the name of the fit that each number is answered by.
     """
     base, truth = max(fits, key=lambda f: f.cv), y.double()
     if base.held is None or len(y) < 2:
         return replace(base, variant="chosen"), [base.variant] * y.shape[1]
     mean, told = truth.mean(0), [f for f in fits if f.held is not None]
-    spread = truth.var(0, correction=0)
-    off = (truth - mean) ** 2
-    better = (off - (truth - base.held) ** 2)[:, spread > 0] / spread[spread > 0]
+    spread = _added(truth.var(0, correction=0), columns)
+    better = _added((truth - mean) ** 2 - (truth - base.held) ** 2, columns)
+    better = better[:, spread > 0] / spread[spread > 0]
     whole = _as_far_as_sure(better.mean(1, keepdim=True), WHOLE)
     held, values = (mean + whole * (x.double() - mean) for x in (base.held, base.values))
     told.append(Regression("mean", 0.0, mean.expand_as(values), mean.expand_as(truth)))
@@ -114,7 +134,15 @@ def best_of(fits: Sequence[Regression], y: Tensor) -> tuple[Regression, list[str
         names[j] = fit.variant
     least, most = truth.amin(0), truth.amax(0)
     values = values.clamp(2 * least - most, 2 * most - least)
-    return Regression("chosen", r_squared(held, truth), values, held), names
+    return Regression("chosen", r_squared(held, truth, columns), values, held), names
+
+
+def of_columns(fits: Sequence[Regression], y: Tensor, columns: Tensor) -> list[Regression]:
+    """The fits with the R^2 of known values (q, d) by column, as for :func:`by_column`."""
+    return [
+        f if f.held is None else replace(f, cv=r_squared(f.held.double(), y.double(), columns))
+        for f in fits
+    ]
 
 
 def _as_far_as_sure(gain: Tensor, least: float) -> Tensor:
