@@ -8,15 +8,19 @@ that is, or one category against the others), logistic regression is fitted to
     entry:      the one number of z_i that tells the classes apart best
     value:      of a question, what it makes of the column by ridge regression on either
 of z_i as it is read in all the ways of ``embedding_inversion``. It answers for all other
-rows; the variant is chosen by cross-validation on the auxiliary rows.
+rows; the variant is chosen by cross-validation on the auxiliary rows. With ``column = "*"`` these
+rows first choose the question too, among all with a yes and a no about any column: the side of a
+mean, far from a median, in a tenth, one category. Taken is the one on which embeddings surely add
+most to own columns; answer and controls are then those of that question.
 
 Attacker: the party that receives embeddings (the active party), honest but curious. Needs
 ``aux_rows`` auxiliary rows; black box otherwise. Its controls are the same as those of a label
 attack, on its own columns and beside its own labels, with the attribute in the label's place.
 Known failure cases: an attribute that the task does not need may not be in the embedding; an
-attribute that own columns predict anyway is no leak of the federation. One column of one party is
-looked at: `column`, and `victim` of the scenario where there are several. A tenth of 60 auxiliary
-rows is six, and of a rare category there may be none.
+attribute that own columns predict anyway is no leak of the federation. One party is looked at
+(`victim` of the scenario where there are several), and one column. A tenth of 60 auxiliary rows is
+six, and of a rare category there may be none; of many columns, ``*`` takes one that looks good by
+chance where a leak is small.
 
 Source: Song and Shmatikov, "Overlearning reveals sensitive attributes", ICLR 2020,
 arXiv:1905.11742, section 3.
@@ -25,25 +29,32 @@ arXiv:1905.11742, section 3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec import check, registry
 from vflsec.attack import Attack, asked_of
-from vflsec.cell import QUESTIONS
+from vflsec.cell import QUESTIONS, WHICHEVER, asked
+from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn.columns import standardised
 from vflsec.nn.completion import Fit, logistic_by_one, logistic_cv
 from vflsec.nn.embedded import TIMES, Products, multiplied, readings
-from vflsec.nn.regression import ridge
+from vflsec.nn.regression import by_entry, ridge, ridges
 from vflsec.questions import figure
 from vflsec.view import Known, View
 
 ALIASES = ("attribute_inference", "aia")
 FAMILY = "Attributes that were not shared"
+LEAST = 3
+"""Auxiliary rows with each answer from which on a question is looked at."""
+SURE = 3.0
+"""Standard errors that the one question that is chosen has to be told better than by chance."""
 
 
 @registry.attack
@@ -52,7 +63,8 @@ class Attribute(Attack):
     """Hyper-parameters.
 
     Attributes:
-        column: name of the victim's column; empty means its first categorical one, or the first.
+        column: name of the victim's column; empty means its first categorical one, or the first;
+            ``*`` whichever yes/no question about any column is told best.
         ask: of a number: ``""`` whether it is above its mean, or ``far from the median``, ``largest
             tenth``, ``smallest tenth``.
         category: of a category: this code against all others; 0 asks which one.
@@ -69,19 +81,33 @@ class Attribute(Attack):
     def __post_init__(self) -> None:
         check.one_of("attribute.ask", self.ask, ("", *QUESTIONS))
         check.integer("attribute.category", self.category, low=0)
+        if self.column == WHICHEVER and (self.ask or self.category):
+            rule = 'a column\'s name beside ask or category: "*" chooses these too'
+            raise check.fail("attribute.column", rule, self.column)
+
+    def resolved(self, guess: Guess) -> Attribute:
+        if self.column != WHICHEVER:
+            return self
+        column, ask, category = guess.notes["question"]
+        return replace(self, column=str(column), ask=str(ask), category=int(category))
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
+        if self.column == WHICHEVER:
+            of = told_best(view)
+            guess = replace(self, column=of[0], ask=of[1], category=of[2]).infer(view, rng)
+            said = {"question": list(of), "asked": in_words(*of)}
+            return replace(guess, notes={**guess.notes, **said})
         seen, rows, told = embedded(view, self)
         known, classes = seen.require_known(), seen.facts.classes
         own, fits = seen.own(rows), []
         for when, z in told.items():
             for variant, x in (("embedding", z), ("both", torch.cat([z, own], dim=1))):
-                mine, asked = standardised(x, len(known))
-                fits.append(logistic_cv(mine, known, asked, classes, variant + when))
+                mine, rest = standardised(x, len(known))
+                fits.append(logistic_cv(mine, known, rest, classes, variant + when))
                 if known.values is not None:
                     fits.append(by_value(x, known, self.ask, variant + when))
-            mine, asked = standardised(z, len(known))
-            fits.append(logistic_by_one(mine, known, asked, classes, f"entry{when}"))
+            mine, rest = standardised(z, len(known))
+            fits.append(logistic_by_one(mine, known, rest, classes, f"entry{when}"))
         for name, of in multiplied(view, "embedding", rows).items():
             fits.append(by_product(of, known, classes, f"entry, {name}"))
         best = max(fits, key=lambda f: f.cv)
@@ -93,6 +119,60 @@ class Attribute(Attack):
         return Guess(self.target, rows[len(known) :], best.scores, notes=notes)
 
 
+def told_best(view: View) -> tuple[str, str, int]:
+    """The yes/no question about a column on which embeddings surely add most to own columns.
+
+    By areas under ROC curves on the auxiliary rows, each held out in turn, of ridge regressions and
+    of single numbers: the largest less that of own columns, or of guessing, and :data:`SURE`
+    standard errors under guessing, for of many questions one looks good by chance.
+    """
+    aux, _ = view.require_aux()
+    assert view.aux is not None
+    party, (_, x) = next(iter(view.aux.items()))
+    schema = view.schema[party]
+    every = schema.questions()
+    found = [schema.attribute(x, *of)[0] for of in every]
+    kept = [i for i, y in enumerate(found) if LEAST <= int(y.sum()) <= len(aux) - LEAST]
+    if not kept:
+        raise ThreatModelError(
+            f"attribute: of no column of {party} the {len(aux)} auxiliary rows have {LEAST} with a "
+            f"yes and {LEAST} with a no to any question. Raise aux_rows."
+        )
+    y, q = torch.stack([found[i] for i in kept], dim=1).double(), len(aux)
+    own = view.own(aux).double()
+    least, fits = torch.full_like(y[0], 0.5), []
+    if own.shape[1]:
+        told = ridge("own", own, y, own[:0]).held
+        least = least if told is None else areas(told, y).clamp_min(0.5)
+    for table in readings(view, "embedding", TIMES).values():
+        z = table.of_rows(aux).flatten(1).double()
+        both = torch.cat([z, own], dim=1)
+        fits += [*ridges("both", both, y, both[:0]), by_entry("entry", z, y, z[:0])]
+    for of in multiplied(view, "embedding", aux).values():
+        z = of.numbers(slice(None))
+        fits.append(by_entry("product", z, y, z[:0]))
+
+    most = torch.stack([areas(f.held, y) for f in fits if f.held is not None]).amax(0)
+    yes = y.sum(0)
+    error = ((q + 1) / (12 * yes * (q - yes))).sqrt()
+    return every[kept[int((most - least - SURE * error).argmax())]]
+
+
+def areas(scores: Tensor, y: Tensor) -> Tensor:
+    """Areas under the ROC curves (k,) of scores (q, k) for answers of 0 and 1 (q, k)."""
+    across = scores.T.contiguous()
+    ordered = across.sort(dim=1).values
+    below, upto = (torch.searchsorted(ordered, across, right=r) for r in (False, True))
+    rank = (below + upto + 1).double().T / 2
+    yes = y.sum(0)
+    return ((rank * y).sum(0) - yes * (yes + 1) / 2) / (yes * (len(y) - yes))
+
+
+def in_words(column: str, ask: str, category: int) -> str:
+    """What is asked, such as ``age in the largest tenth``."""
+    return f"{column} {asked(ask) if ask else f'= {category}' if category else 'above its mean'}"
+
+
 def by_value(x: Tensor, known: Known, ask: str, name: str) -> Fit:
     """What the question makes of values by ridge regression; the known rows of `x` come first."""
     assert known.values is not None
@@ -100,8 +180,8 @@ def by_value(x: Tensor, known: Known, ask: str, name: str) -> Fit:
     told = ridge("value", x[:q], known.values.unsqueeze(1), x[q:])
     held = told.values.new_zeros(q, 1) if told.held is None else told.held
     sure = torch.cat([figure(ask, v, middle) for v in (held, told.values)])
-    mine, asked = standardised(sure, q)
-    return logistic_cv(mine, known, asked, 2, f"value, {name}")
+    mine, rest = standardised(sure, q)
+    return logistic_cv(mine, known, rest, 2, f"value, {name}")
 
 
 def by_product(of: Products, known: Known, classes: int, name: str) -> Fit:
@@ -110,12 +190,12 @@ def by_product(of: Products, known: Known, classes: int, name: str) -> Fit:
     sd, mean = torch.std_mean(x, dim=0, correction=0)
     scale = sd.clamp_min(1e-6)
 
-    def asked(at: Sequence[int]) -> NDArray[np.float64]:
+    def told(at: Sequence[int]) -> NDArray[np.float64]:
         k = torch.tensor(at, device=x.device)
-        told = (of.numbers(slice(len(known), None), k) - mean[k]) / scale[k]
-        return told.cpu().numpy()  # type: ignore[no-any-return]
+        rest = of.numbers(slice(len(known), None), k)
+        return ((rest - mean[k]) / scale[k]).cpu().numpy()  # type: ignore[no-any-return]
 
-    return logistic_by_one(((x - mean) / scale).cpu().numpy(), known, asked, classes, name)
+    return logistic_by_one(((x - mean) / scale).cpu().numpy(), known, told, classes, name)
 
 
 def embedded(view: View, attack: Attack) -> tuple[View, Tensor, dict[str, Tensor]]:

@@ -33,6 +33,7 @@ import torch
 from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.attacks.attribute import Attribute, embedded
+from vflsec.cell import WHICHEVER
 from vflsec.guess import Guess
 from vflsec.nn.shares import estimated
 from vflsec.view import View
@@ -60,6 +61,8 @@ class Property(Attack):
 
     def __post_init__(self) -> None:
         check.integer("property.value", self.value, low=0)
+        if self.column == WHICHEVER:
+            raise check.fail("property.column", "a column's name", self.column)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         seen, rows, told = embedded(view, self)

@@ -205,6 +205,13 @@ class Attack:
         """
         return [self.infer(v, g) for v, g in zip(views, rngs, strict=True)]
 
+    def resolved(self, guess: Guess) -> Attack:
+        """What its answer is compared with, of an attack that chose by itself what it answers.
+
+        It may go by what the attack was given alone, and have its name and target.
+        """
+        return self
+
     def policy(self) -> Policy | None:
         """The policy an active attacker puts on its own party, or None for a passive one."""
         return None

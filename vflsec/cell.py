@@ -20,6 +20,7 @@ from vflsec._version import __version__
 __all__ = [
     "OF_THE_LABELS",
     "QUESTIONS",
+    "WHICHEVER",
     "AttackSpec",
     "CellResult",
     "CellSpec",
@@ -40,6 +41,10 @@ QUESTIONS: Mapping[str, float] = MappingProxyType(
 )
 """Yes/no questions about a quantity, which its order hardly tells, each with the share of rows of
 which the answer is yes: see `vflsec.questions`."""
+
+
+WHICHEVER = "*"
+"""A column's name that stands for the question about any column that an attack is told best."""
 
 
 def asked(question: str) -> str:

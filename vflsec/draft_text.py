@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vflsec.cell import WHICHEVER
 from vflsec.config.schema import SCHEMA_FILE
 from vflsec.config.toml_text import pair
 from vflsec.data.split import rarest, row_sets
@@ -32,7 +33,6 @@ _LEFT_OUT = (
     "# What one epoch hides behind noise, many tell. These keep every message of every epoch in",
     "# memory, which is much for so many rows: take the # away, with --replicas 4 if need be.",
 )
-_OF_ONE_COLUMN = ("attribute", "property")
 
 
 def scenario_text(data: Mapping[str, Any], source: Source, *, found_id: bool = False) -> str:
@@ -142,12 +142,18 @@ def _by(source: Source, spare: int) -> str:
              "# aux_rows: for how many rows it knows the other party's columns."]  # fmt: skip
     grants = {"adversary": source.active, "aux_rows": min(60, spare)}
     lines += _attack("embedding_inversion", **grants)
-    lines += ["# These look at one column of one party; name the one that must not be told."]
-    for name in _OF_ONE_COLUMN:
-        for p in others:
-            victim = {"victim": p} if len(others) > 1 else {}
-            one = _one_column(source, p)
-            lines += _attack(name, **grants, **victim, **({"column": one} if one else {}))
+    victims = [{"victim": p} if len(others) > 1 else {} for p in others]
+    lines += [
+        "# Who is in a category, above a mean, far from a median, among the largest or smallest?",
+        "# Of all such questions the one that auxiliary rows say is told best; name a column to",
+        "# ask about that one.",
+    ]
+    for victim in victims:
+        lines += _attack("attribute", **grants, **victim, column=WHICHEVER)
+    lines += ["# How many rows: of one column of one party; name the one that must not be told."]
+    for party, victim in zip(others, victims, strict=True):
+        one = _one_column(source, party)
+        lines += _attack("property", **grants, **victim, **({"column": one} if one else {}))
     return "\n" + "\n".join(lines)
 
 
@@ -227,11 +233,17 @@ defense = "iso"
 strength = 5
 
 # Noise on gradients changes nothing for columns, which embeddings tell (`embedding_noise` would).
-# A limit for that:
+# Limits for that, of the column that is told best ("r2" is the mean over columns), and of the
+# question about one:
 # [[gate]]
 # metric = "advantage"
 # target = "feature"
-# of = "r2_column"    # of the column that is told best; "r2" is the mean over columns
+# of = "r2_column"
+# max = 0.1
+#
+# [[gate]]
+# metric = "advantage"
+# target = "attribute"
 # max = 0.1
 
 # A floor for the model itself ($label):

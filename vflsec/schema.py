@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from vflsec.cell import QUESTIONS
 from vflsec.errors import ThreatModelError
 from vflsec.questions import answers
 
@@ -110,6 +111,16 @@ class Schema:
         if most:
             return ((codes.long() == category).long(), 2) if category else (codes.long(), most)
         return (codes > 0).long(), 2
+
+    def questions(self) -> tuple[tuple[str, str, int], ...]:
+        """What :meth:`attribute` can be asked of the columns with a yes or a no: column, question
+        and category; of numbers the side of the mean and :data:`vflsec.cell.QUESTIONS`.
+        """
+        out: list[tuple[str, str, int]] = []
+        for name, codes in zip(self.names, self.cardinalities, strict=True):
+            out += [(name, "", c) for c in range(1, codes)]
+            out += [(name, ask, 0) for ask in ("", *QUESTIONS)] * (codes == 0)
+        return tuple(out)
 
     def column(self, x: Tensor, column: str = "") -> Tensor:
         """One column (n,) of prepared rows (n, d), of the same name as for :meth:`attribute`."""

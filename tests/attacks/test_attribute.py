@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, feature_view, r2, rng, with_shared_noise
+from attack_views import PARTY, feature_view, measure, r2, rng, with_shared_noise
 from sklearn.metrics import roc_auc_score
 
 from vflsec import registry
+from vflsec.attack import asked_of
 from vflsec.cell import AttackSpec, CellSpec
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.guess import Guess
 from vflsec.measure.controls import controls_for
 from vflsec.testing import small_task
-from vflsec.view import Schema
+from vflsec.view import Schema, View
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -331,3 +336,82 @@ def test_of_several_parties_it_is_said_whose_column_it_was(victim: str, whose: s
     assert {m.victim for m in result.measures} == {whose}
     assert {m.notes["victim"] for m in result.measures if m.notes} == {whose}
     assert result.facts["columns"] == {"active": 4, "passive1": 3, "passive2": 5}
+
+
+PLANTED: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "side": ("v2 above its mean", lambda x: 2 * (x[:, 2] > 0).double()),
+    "far": ("v2 far from the median", lambda x: x[:, 2].abs()),
+    "tail": ("v2 in the largest tenth", lambda x: 3 * (x[:, 2] > 1.28).double()),
+    "rare": ("v6 = 3", lambda x: 3 * (x[:, 6] == 3).double()),
+}
+
+
+def many_columns(how: str, seed: int) -> tuple[torch.Tensor, View]:
+    """Six numbers and a category of which 0.1 of the rows are a 3; one entry of 16 says `how`."""
+    x, z = normal(900, 7, seed=seed), normal(900, 16, seed=seed + 10)
+    share = torch.rand(900, generator=rng(seed + 20))
+    x[:, 6] = torch.where(share < 0.1, 3.0, torch.where(share < 0.5, 2.0, 1.0)).double()
+    if how in PLANTED:
+        z[:, 4] = PLANTED[how][1](x) + 0.3 * z[:, 4]
+    own = normal(900, 3, seed=seed + 30)
+    return x, feature_view(own, x, z, aux=100, cardinalities=(0,) * 6 + (4,))
+
+
+@pytest.mark.parametrize("how", [*PLANTED, "nothing"])
+def test_whichever_question_is_told_best_is_asked(how: str) -> None:
+    """Of 27 questions about seven columns; the first category, or column, alone was asked."""
+    attack = registry.attacks.create("attribute", {"column": "*"})
+    gains, found = [], []
+    for seed in range(3):
+        x, view = many_columns(how, seed)
+        guess = attack.infer(view, rng(seed))
+        asked = asked_of(attack.resolved(guess))
+        found.append(guess.notes["asked"])
+        truth = view.schema[PARTY].attribute(x, *asked)[0]
+        controls = controls_for(attack.resolved(guess), [view], [rng(seed)])[0]
+        own = [measure(c.guess, truth, rows=view.targets["train"]) for c in controls]
+        gains.append(measure(replace(guess, target="label"), truth) - max(own))
+    if how == "nothing":
+        assert np.mean(gains) < 0.02
+    else:
+        assert found == [PLANTED[how][0]] * 3
+        assert min(gains) > 0.35
+
+
+def test_whichever_rests_on_auxiliary_rows_alone() -> None:
+    x, view = many_columns("nothing", 5)
+    attack = registry.attacks.create("attribute", {"column": "*"})
+    first = attack.infer(view, rng()).notes["question"]
+    z = view.received("embedding", "last").tensor
+    x[100:, :6] = z[100:, :6]  # whatever the columns of all other rows are
+    again = attack.infer(feature_view(view.columns["active"], x, z, aux=100,
+                                      cardinalities=(0,) * 6 + (4,)), rng())  # fmt: skip
+    assert again.notes["question"] == first
+
+
+def test_whichever_is_judged_as_the_question_that_it_chose() -> None:
+    tasks = {s: small_task(s, n=400) for s in (0, 1)}
+    cells = [CellSpec({"name": "s"}, "splitnn", {"epochs": 4, "cut": 8}, seed=s) for s in tasks]
+    spec = AttackSpec("attribute", {"column": "*"}, ("active",), aux_rows=60)
+    for result in run_cohort(cells, [spec], tasks, device="cpu", main=False):
+        (auc,) = [m for m in result.measures if m.metric == "auc"]
+        column, ask, category = auc.notes["question"]
+        same = {k: v for k, v in (("column", column), ("ask", ask), ("category", category)) if v}
+        by_name = AttackSpec("attribute", same, ("active",), aux_rows=60)
+        cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 4, "cut": 8}, seed=result.spec.seed)
+        (other,) = run_cohort([cell], [by_name], tasks, device="cpu", main=False)
+        (named,) = [m for m in other.measures if m.metric == "auc"]
+        assert (auc.value, auc.n, auc.chance) == (named.value, named.n, named.chance)
+        assert auc.controls.keys() == named.controls.keys()
+        assert auc.attack == "attribute(column=*)"
+        assert auc.notes["asked"].startswith(column)
+
+
+def test_whichever_chooses_the_question_too() -> None:
+    with pytest.raises(ConfigError, match="chooses these too"):
+        registry.attacks.create("attribute", {"column": "*", "ask": "largest tenth"})
+    with pytest.raises(ConfigError, match=r"property\.column"):
+        registry.attacks.create("property", {"column": "*"})
+    view = feature_view(normal(30, 1), torch.ones(30, 2), normal(30, 2), aux=10)
+    with pytest.raises(ThreatModelError, match="Raise aux_rows"):
+        registry.attacks.create("attribute", {"column": "*"}).infer(view, rng())

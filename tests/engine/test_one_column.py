@@ -1,4 +1,4 @@
-"""One column of twelve that is sent plainly: the mean over columns passes, the named one fails."""
+"""One column of twelve that is told: the mean over columns passes, the question about one fails."""
 
 from __future__ import annotations
 
@@ -30,9 +30,14 @@ strength = [0, 1]
 [[attack]]
 name = "embedding_inversion"
 adversary = "bank"
-aux_rows = 60
+aux_rows = 100
+[[attack]]
+name = "attribute"
+adversary = "bank"
+aux_rows = 100
+column = "*"
 [audit]
-seeds = 3
+seeds = 4
 references = []
 positive_control = false
 canaries = false
@@ -47,16 +52,21 @@ target = "feature"
 of = "r2_column"
 defense = "defended"
 max = 0.15
+[[gate]]
+name = "question"
+target = "attribute"
+defense = "defended"
+max = 0.15
 """
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_one_column_of_twelve_that_is_sent_plainly_fails_the_gate_that_asks(
-    told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("told", ["plainly", "its distance from the middle", ""])
+def test_one_column_of_twelve_that_is_told_fails_the_gate_that_asks(
+    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     g = np.random.default_rng(0)
-    own, theirs = g.standard_normal((500, 3)), g.standard_normal((500, 12))
-    y = (own[:, 0] + theirs[:, 0] + g.standard_normal(500) > 0).astype(int)
+    own, theirs = g.standard_normal((2000, 3)), g.standard_normal((2000, 12))
+    y = (own[:, 0] + theirs[:, 0] + g.standard_normal(2000) > 0).astype(int)
     pd.DataFrame(own).add_prefix("a").assign(y=y).to_csv(tmp_path / "bank.csv", index_label="id")
     pd.DataFrame(theirs).add_prefix("b").to_csv(tmp_path / "shop.csv", index_label="id")
     noise = type(registry.defenses.create("embedding_noise", {}))
@@ -65,7 +75,8 @@ def test_one_column_of_twelve_that_is_sent_plainly_fails_the_gate_that_asks(
     def outgoing(self: Any, message: Any, own: Any) -> Tensor:
         hidden = torch.randn(message.tensor.shape, generator=torch.Generator().manual_seed(1))
         if told:
-            hidden[..., 0] = seen["stack"].columns("shop", message.rows)[..., 4]
+            x = seen["stack"].columns("shop", message.rows)[..., 4]
+            hidden[..., 0] = x if told == "plainly" else x.abs()
         return own.choose(hidden, message.tensor)
 
     plain = Federation.send
@@ -80,15 +91,26 @@ def test_one_column_of_twelve_that_is_sent_plainly_fails_the_gate_that_asks(
     out = tmp_path / "out"
     code = cli.main(["audit", str(tmp_path / "case.toml"), "--out", str(out), "--device", "cpu"])
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    mean, one = summary["gates"]
+    mean, one, question = summary["gates"]
     assert mean["verdict"] == "PASS"
+    defended = [p for p in summary["points"] if p["attack"] and p["strength"] == 1]
+    best, asked = ({p["metric"]: p for p in defended}[m] for m in ("r2_column", "auc"))
+    assert best["advantage"] == one["value"]
+    assert asked["advantage"] == question["value"]
     if told:
-        assert (code, one["verdict"]) == (1, "FAIL")
+        assert code == 1
+        assert question["verdict"] == "FAIL"
+        assert question["value"] > 0.4
+        assert "b4 " in asked["asked"]
+    if told == "plainly":
+        assert one["verdict"] == "FAIL"
         assert one["value"] > 0.9
-        (point,) = (p for p in summary["points"]
-                    if p["metric"] == "r2_column" and p["defense"] != "undefended"
-                    and p["strength"] == 1)  # fmt: skip
-        assert point["advantage"] == one["value"]
+        assert best["asked"] == "b4"
     else:
-        assert (code, one["verdict"]) == (0, "PASS")
-        assert one["value"] < 0.0
+        assert one["verdict"] == "PASS"
+        assert one["value"] < 0.05
+    if told == "its distance from the middle":
+        assert asked["asked"] == "b4 far from the median"
+    if not told:
+        assert (code, question["verdict"]) == (0, "PASS")
+        assert question["value"] < 0.05

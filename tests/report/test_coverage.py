@@ -110,10 +110,16 @@ def test_what_no_attack_asks_of_columns_is_said(summary: dict[str, Any]) -> None
     assert "one column of 12 is told. That adds about 0.083 to an R²" in mean
     assert "within a limit of 0.1" in mean
     assert "in the other 11 of 12 columns" in rest
-    assert rest.endswith("looks at one, and not at tails or one category alone (ask, category).")
+    assert rest.endswith(
+        "looks at one, and not at tails or one category alone (ask, category); "
+        'column = "*" asks about any.'
+    )
     tails = copy.deepcopy(other)
     tails["attacks"]["a"]["label"] = "attribute(ask=largest tenth)"
-    assert coverage.gaps(tails)[-1].endswith("each attribute attack looks at one.")
+    assert 'each attribute attack looks at one; column = "*"' in coverage.gaps(tails)[-1]
+    whichever = copy.deepcopy(other)
+    whichever["attacks"]["a"]["label"] = "attribute(column=*)"
+    assert coverage.gaps(whichever)[before:] == [mean]
     asked = copy.deepcopy(other)
     asked["gates"].append({"gate": {"metric": "advantage", "max": 0.1, "of": "r2_column"}})
     assert coverage.gaps(asked)[before:] == [rest]

@@ -115,7 +115,7 @@ def _about(
     if reference:
         hits = counted.get(_where(reference))
         people = in_people(reference, hits) if _leaks(reference) else ""
-        out.append(_undefended(reference, many, level) + people)
+        out.append(_undefended(reference, many, level) + _told_best(reference) + people)
     by_defense: dict[str, list[Row]] = defaultdict(list)
     for r in rows:
         if not is_undefended(r):
@@ -157,6 +157,11 @@ def _turned(r: Row) -> str:
     )
 
 
+def _told_best(r: Row) -> str:
+    """What the attack chose to be asked, with the number of seeds where these differ."""
+    return f" Told best, as auxiliary rows say: {r['asked']}." if r.get("asked") else ""
+
+
 def in_people(r: Row, hits: Row | None) -> str:
     """The size of a leak as a count of rows out of a hundred, beside what the control counts.
 
@@ -178,6 +183,7 @@ def in_people(r: Row, hits: Row | None) -> str:
     if found["metric"] == COUNTED:
         question = r.get("of_label", "")
         which = asked(question) if question in QUESTIONS else "of class 1"
+        which = "with a yes" if r.get("asked") else which
         return (
             f" Of 100 rows {which} {who} could name {mine}, against {its} by itself, at one "
             "false alarm among 100 others."

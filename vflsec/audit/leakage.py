@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -33,12 +33,14 @@ COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
     "attack_key", "of_label", "known_rows", "target", "victim", "split", "metric", "primary",
     "value", "low", "high", "n", "chance", "control", "control_value", "advantage", "controls",
-    "status", "reason", "bytes", "messages", "turned",
+    "status", "reason", "bytes", "messages", "turned", "asked",
 )  # fmt: skip
 """Columns of the results; texts are never missing (""), numbers are NaN where there is none.
 
 ``turned`` is the figure of the answer turned round, where the value does not tell it (hits at few
 false alarms).
+
+``asked`` is the column, or the question about one, that an attack chose by itself, or "".
 
 ``bytes`` and ``messages`` are what all parties of the cell sent in training, all phases together.
 """
@@ -97,8 +99,14 @@ def records(result: CellResult) -> Iterator[dict[str, Any]]:
             "messages": sum(row.messages for row in sent),
             **vars(m),
             "turned": m.notes.get(TURNED),
+            "asked": _chosen(m),
             "victim": m.victim or _victim(m, result.facts.get("parties", ())),
         }
+
+
+def _chosen(m: Measure) -> str:
+    """What an attack chose by itself to be asked, '' where nothing was left to it."""
+    return str(m.notes.get("column" if m.metric == "r2_column" else "asked", ""))
 
 
 def _victim(m: Measure, parties: Sequence[str]) -> str:
@@ -152,7 +160,7 @@ _EMPTY: dict[str, Any] = {
     "split": "",
     "primary": "", "low": None, "high": None, "n": 0, "chance": None, "control": "",
     "control_value": None, "advantage": None, "controls": {}, "status": "ok", "reason": "",
-    "bytes": None, "messages": None, "turned": None,
+    "bytes": None, "messages": None, "turned": None, "asked": "",
 }  # fmt: skip
 
 
@@ -267,6 +275,14 @@ def _by_seed(rows: Iterable[Mapping[str, Any]], column: str) -> dict[int, float]
     return {seed: float(np.mean(v)) for seed, v in sorted(found.items())}
 
 
+def _often(asked: Iterable[str]) -> str:
+    """What was asked on how many seeds, the most frequent first; '' where nothing was chosen."""
+    count = Counter(a for a in asked if a)
+    if len(count) == 1:
+        return next(iter(count))
+    return ", ".join(f"{a} ({n})" for a, n in count.most_common())
+
+
 def _average(values: Mapping[int, float]) -> float | None:
     return float(np.mean(list(values.values()))) if values else None
 
@@ -328,7 +344,8 @@ def summarise(
         were scored on a seed), ``chance``, ``control`` (the one with the least
         mean advantage), ``named`` (the one named beforehand), ``controls`` (figures of all, see
         :class:`vflsec.audit.controls.Leakage`), ``planned`` (seeds of this training), ``seeds``
-        (with a figure), ``failed`` (seeds that ended in an error), ``failed_trainings`` (seeds on
+        (with a figure), ``asked`` (what the attack chose by itself, with how many seeds if these
+        differ), ``failed`` (seeds that ended in an error), ``failed_trainings`` (seeds on
         which the training did), ``status``, ``reason``, and for each of
         ``value``, ``control_value``, ``advantage`` (over all controls, paired by seed),
         ``turned`` (the figure of the answer turned round, where scores of two classes can be),
@@ -378,6 +395,7 @@ def summarise(
                 "failed_trainings": len(lost[tuple(first[k] for k in TRAINING)]),
                 "status": "ok" if ok else first["status"],
                 "reason": next((r["reason"] for r in of if r["reason"]), ""),
+                "asked": _often(r.get("asked") or "" for r in ok),
                 **{k: _average(_by_seed(of, k)) for k in ("bytes", "messages")},
             }
             | _mean("value", values, confidence, first["metric"])

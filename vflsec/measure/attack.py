@@ -50,6 +50,11 @@ class Prepared:
     spec: AttackSpec
     attack: Attack
 
+    def resolved(self, guess: Guess) -> Prepared:
+        """The same with the attack that its answer is compared as."""
+        attack = self.attack.resolved(guess)
+        return self if attack is self.attack else replace(self, attack=attack)
+
 
 def prepared(specs: Sequence[AttackSpec]) -> list[Prepared]:
     """The attacks that `specs` name.
@@ -176,13 +181,17 @@ class Bench:
         out = []
         for r, (view, (guess, wrong)) in enumerate(zip(views, pairs, strict=True)):
             why = wrong or _unfit(guess, of) or _changed(view, made[r], what)
-            if why:
+            chosen, failed = (None, "") if why else attempted(partial(of.resolved, guess), what)
+            if why or chosen is None:
+                why = why or failed
                 out.append(Answer(of, at, view, status="error", reason=why))
                 continue
             if epoch is not None:
                 guess = replace(guess, notes={**guess.notes, "epoch": epoch})
             ask = _Ask(self, of, views, seeds, r)
-            out.append(Answer(of, at, view, guess, controls=ask))
+            if chosen is not of:  # the others may have chosen otherwise
+                ask = _Ask(self, chosen, views[r : r + 1], seeds[r : r + 1], 0)
+            out.append(Answer(chosen, at, view, guess, controls=ask))
         return out
 
     def controls(

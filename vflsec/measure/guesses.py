@@ -424,7 +424,10 @@ def _answer(read: _In, entry: dict[str, Any], source: Source) -> Answer:
     view = View(spec.adversary, {}, {}, {}, {}, {}, facts, targets)
     guess = read.guess(entry, dict(entry["notes"])) if entry["guess"] else None
     found = [Control(str(c["name"]), read.guess(c, {}), float(c["cv"])) for c in entry["controls"]]
+    of = Prepared(spec, attack)
+    if guess is not None:
+        of = of.resolved(guess)
     return Answer(
-        Prepared(spec, attack), str(entry["phase"]), view, guess, str(entry["status"]),
-        str(entry["reason"]), lambda: found,
+        of, str(entry["phase"]), view, guess, str(entry["status"]), str(entry["reason"]),
+        lambda: found,
     )  # fmt: skip

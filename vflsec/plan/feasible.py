@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from vflsec import registry
+from vflsec.cell import WHICHEVER
 from vflsec.check import nearest
 from vflsec.config.components import natural_strengths
 from vflsec.config.problems import Problem
@@ -69,7 +70,8 @@ def unknown_columns(scenario: Scenario, sources: Iterable[Source]) -> Iterator[P
     for i, section in enumerate(scenario.root.attack):
         for key in registry.attacks.get(section.name).of_data:  # type: ignore[attr-defined]
             wanted = (section.model_extra or {}).get(key)
-            if isinstance(wanted, str) and wanted and names and wanted not in names:
+            known = ["", WHICHEVER, *names]
+            if isinstance(wanted, str) and names and wanted not in known:
                 listed = ", ".join(names[:_MOST_NAMED]) + (", ..." * (len(names) > _MOST_NAMED))
                 rule = (
                     f"must be a column, got {wanted!r}. {nearest(wanted, names)} There are: "

@@ -6,12 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from vflsec.cell import WHICHEVER
 from vflsec.report.families import FAMILIES, OTHERS, members, reads
 from vflsec.report.text import clean
 from vflsec.visible import looked_at
 
 USUAL = 0.1
 """The limit that drafts have, where no gate asks about columns."""
+_ANY = f"column={WHICHEVER})"
+"""In the label of an attack that asks about any column."""
 
 __all__ = ["NONE", "NOT_RUN", "RAN", "UNSEEN", "families", "gaps", "messages", "older",
            "uncovered", "unread"]  # fmt: skip
@@ -237,17 +240,19 @@ def _columns(summary: Mapping[str, Any]) -> list[str]:
                 f"{1 / most:.2g} to an R² which is the mean over columns, within a limit of "
                 f'{limit:g} (a gate with of = "r2_column" asks about the one that is told best).'
             ] = None
-        alone = sum(of == "attribute" for of in asked.values())
+        alone = [ran[k]["label"] for k, of in asked.items() if of == "attribute"]
+        every = [p for k, of in asked.items() if of == "attribute" and _ANY in ran[k]["label"]
+                 for p in whose[k]]  # fmt: skip
         looked = {p for k, of in asked.items() if of in ("feature", "attribute") for p in whose[k]}
-        every = sum(d for p, d in sizes.items() if p in looked)
-        if alone and every > alone:
-            tails = any("ask=" in ran[k]["label"] or "category=" in ran[k]["label"]
-                        for k, of in asked.items() if of == "attribute")  # fmt: skip
+        left = sum(d for p, d in sizes.items() if p in looked and p not in every)
+        one = sum(_ANY not in label for label in alone)
+        if alone and left > one:
+            tails = any("ask=" in label or "category=" in label for label in alone)
             what = "" if tails else ", and not at tails or one category alone (ask, category)"
             out[
                 f"Was not asked: which side of their mean or which category rows have in the "
-                f"other {every - alone} of {every} columns; each attribute attack looks at "
-                f"one{what}."
+                f"other {left - one} of {left} columns; each attribute attack looks at "
+                f'one{what}; column = "*" asks about any.'
             ] = None
     return list(out)
 
