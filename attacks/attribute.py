@@ -93,9 +93,9 @@ class Attribute(Attack):
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         if self.column == WHICHEVER:
-            of = told_best(view)
-            guess = replace(self, column=of[0], ask=of[1], category=of[2]).infer(view, rng)
-            said = {"question": list(of), "asked": in_words(*of)}
+            best = told_best(view)
+            guess = replace(self, column=best[0], ask=best[1], category=best[2]).infer(view, rng)
+            said = {"question": list(best), "asked": in_words(*best)}
             return replace(guess, notes={**guess.notes, **said})
         seen, rows, told = embedded(view, self)
         known, classes = seen.require_known(), seen.facts.classes
@@ -108,15 +108,15 @@ class Attribute(Attack):
                     fits.append(by_value(x, known, self.ask, variant + when))
             mine, rest = standardised(z, len(known))
             fits.append(logistic_by_one(mine, known, rest, classes, f"entry{when}"))
-        for name, of in multiplied(view, "embedding", rows).items():
-            fits.append(by_product(of, known, classes, f"entry, {name}"))
-        best = max(fits, key=lambda f: f.cv)
+        for name, products in multiplied(view, "embedding", rows).items():
+            fits.append(by_product(products, known, classes, f"entry, {name}"))
+        fit = max(fits, key=lambda f: f.cv)
         notes = {
-            "variant": best.variant,
+            "variant": fit.variant,
             "victim": view.victims[0],
             "cv": {f.variant: round(f.cv, 4) for f in fits},
         }
-        return Guess(self.target, rows[len(known) :], best.scores, notes=notes)
+        return Guess(self.target, rows[len(known) :], fit.scores, notes=notes)
 
 
 def told_best(view: View) -> tuple[str, str, int]:

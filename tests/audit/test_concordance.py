@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflsec.audit import metrics
+from vflsec.audit import concordance, metrics
 from vflsec.audit.metrics import score
 from vflsec.guess import Guess, Truth
 
@@ -44,7 +44,7 @@ def test_it_is_the_share_of_pairs_ranked_rightly(ties: int) -> None:
 @pytest.mark.parametrize("held", [1 << 22, 50])
 def test_its_interval_is_of_the_rows_own_shares(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the bit, row by row; a tied row without a pair counts half; however many at once."""
-    monkeypatch.setattr(metrics, "PAIRS", held)
+    monkeypatch.setattr(concordance, "PAIRS", held)
     rng = np.random.default_rng(4)
     y, s = np.round(rng.standard_normal((2, 80)), 1)
     s = s + y
@@ -62,13 +62,13 @@ def test_one_pass_over_all_pairs_is_not_a_pass_for_each_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[int] = []
-    ranked = metrics._ranked
+    ranked = concordance._ranked
 
     def counted(s: np.ndarray, y: np.ndarray, some: np.ndarray) -> np.ndarray:
         calls.append(len(some))
         return ranked(s, y, some)
 
-    monkeypatch.setattr(metrics, "_ranked", counted)
+    monkeypatch.setattr(concordance, "_ranked", counted)
     rng = np.random.default_rng(5)
     figures(rng.standard_normal(400), rng.standard_normal(400))
     assert calls == [400]

@@ -10,7 +10,7 @@ from vflsec.audit.alive import Place
 from vflsec.audit.gate import Gate, Verdict, judge
 from vflsec.audit.leakage import results_frame, summarise
 from vflsec.engine.run import run_audit
-from vflsec.report.first import next_steps
+from vflsec.report.advice import next_steps
 
 
 def verdict(utility: tuple[float, ...], gate: Gate, chance: float = 0.5) -> Verdict:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
 
-from vflsec.report import first
+from vflsec.report import advice, first
 from vflsec.report.beyond import beyond, deployed, unjudged, unstopped
 from vflsec.report.github import workflow_commands
 from vflsec.report.html import html
@@ -98,7 +98,7 @@ def test_what_nothing_stops_is_part_of_the_price(told: dict[str, Any], tmp_path:
 
 
 def test_the_next_step_leads_to_a_defense_of_what_is_read(told: dict[str, Any]) -> None:
-    step = next(s for s in first.next_steps(told) if s.text.startswith("No gate limits"))
+    step = next(s for s in advice.next_steps(told) if s.text.startswith("No gate limits"))
     assert 'add a [[gate]] with target = "attribute"' in step.text
     assert "a defense of what is read (embedding)" in step.text
     words = step.command.split()
@@ -107,7 +107,7 @@ def test_the_next_step_leads_to_a_defense_of_what_is_read(told: dict[str, Any]) 
         "--defense", "embedding_noise", "--leak=0.1", "--drop=0.1", "--target", "attribute",
     ]  # fmt: skip
     unknown = {**told, "treats": {}}
-    step = next(s for s in first.next_steps(unknown) if s.text.startswith("No gate limits"))
+    step = next(s for s in advice.next_steps(unknown) if s.text.startswith("No gate limits"))
     assert step.command == "vflsec list defenses"
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from vflsec import cli, registry
 from vflsec.engine.record import families as registered
-from vflsec.report import coverage, first
+from vflsec.report import advice, coverage, first
 from vflsec.report.console import print_summary, print_verdicts
 from vflsec.report.github import workflow_commands
 from vflsec.report.html import html
@@ -115,26 +115,26 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     drop = rows["iso", 5.0]["utility_drop"]
     assert drop == pytest.approx(0.02, abs=0.005)
     assert line.startswith(f"breast_cancer: iso 5 already passes both gates, costs {drop:.3f} [")
-    step = first.next_steps(summary)[0]
+    step = advice.next_steps(summary)[0]
     assert step.text.startswith("On breast_cancer use iso 5 with splitnn: it passes every gate")
     assert run(step.command) == 0
     bare = copy.deepcopy(summary)
     for row in bare["grid"]:
         row |= {"passed": row["gates"] - bool(row["strength"]), "cheapest": not row["strength"]}
-    assert "every gate passes at iso 0, so set" in first.next_steps(bare)[0].text
+    assert "every gate passes at iso 0, so set" in advice.next_steps(bare)[0].text
     floor = {**bare["gates"][0]["gate"], "max": None, "min": -0.5, "of": "accuracy"}
-    assert first._limit(floor) == ["--metric", "advantage", "--min=-0.5", "--of", "accuracy"]
+    assert advice._limit(floor) == ["--metric", "advantage", "--min=-0.5", "--of", "accuracy"]
     none = copy.deepcopy(summary)
     for row in none["grid"]:
         row |= {"passed": 0, "cheapest": False}
     assert "no strength of the grid (iso 0, iso 5) passes both gates" in first.cheapest(none)[0]
-    step = first.next_steps(none)[0]
+    step = advice.next_steps(none)[0]
     assert "no point that was tried passes" in step.text
     assert step.command.startswith("vflsec tune ")
     assert step.command.endswith("--defense iso --high 100 --leak=0.1 --drop=0.1")
     for verdict in none["gates"]:
         verdict["gate"] |= {"target": "label"} if verdict["gate"]["metric"] == "advantage" else {}
-    assert first.next_steps(none)[0].command.endswith("--drop=0.1 --target label")
+    assert advice.next_steps(none)[0].command.endswith("--drop=0.1 --target label")
 
 
 def test_the_level_of_a_gate_is_not_said_to_be_that_of_the_audit(summary: dict[str, Any]) -> None:
@@ -152,10 +152,10 @@ def test_the_level_of_a_gate_is_not_said_to_be_that_of_the_audit(summary: dict[s
 def test_without_attacks_no_limit_on_them_is_advised(summary: dict[str, Any]) -> None:
     """`vflsec audit fedhssl_table4` advised a command that ended with "the audit makes none"."""
     bare = {**summary, "gates": [], "attacks": {}}
-    (step,) = first.next_steps(bare)
+    (step,) = advice.next_steps(bare)
     assert step.text.startswith("Nothing was attacked: add an [[attack]]")
     assert step.command == "vflsec list attacks"
-    (step,) = first.next_steps({**summary, "gates": []})
+    (step,) = advice.next_steps({**summary, "gates": []})
     assert step.command.endswith(" --max 0.1")
 
 
@@ -163,7 +163,7 @@ def test_a_setting_that_was_given_twice_is_advised_once() -> None:
     """`--seeds` of `--until-decided` came after the `--set` it had taken the place of."""
     given = ["audit.seeds=3", "audit.dtype=bf16", "audit.seeds=[0, 1, 2]"]
     about = {"command": {"scenario": "a.toml", "folder": "out", "set": given}}
-    assert first.command(about, "audit") == (
+    assert advice.command(about, "audit") == (
         "vflsec audit a.toml --out out --set audit.dtype=bf16 --set 'audit.seeds=[0, 1, 2]'"
     )
 
@@ -228,36 +228,36 @@ def test_every_command_works_when_pasted(
     monkeypatch.chdir(tmp_path)
     passed = copy.deepcopy(summary)
     passed["gates"] = [v | {"verdict": "PASS"} for v in summary["gates"]]
-    steps = first.next_steps(passed)
+    steps = advice.next_steps(passed)
     assert "--update-baseline" in steps[0].command
     assert run(steps[0].command) in (0, 1)
     assert (tmp_path / "baseline.json").is_file()
     assert run(steps[-1].command) == 0  # vflsec show
     empty = summary | {"gates": []}
-    assert run(first.next_steps(empty)[0].command) in (0, 1, 3)
+    assert run(advice.next_steps(empty)[0].command) in (0, 1, 3)
     lost = summary | {"complete": False, "gates": []}
     scenario = str(folder.parent / "case.toml")
-    assert first.next_steps(lost)[0].command == shlex.join(
+    assert advice.next_steps(lost)[0].command == shlex.join(
         ["vflsec", "audit", scenario, "--out", str(folder)]
     )
     open_ = copy.deepcopy(summary)
     for v in open_["gates"]:
         v |= {"verdict": "INCONCLUSIVE", "more_seeds": 3, "reason": "3 more seeds would decide it"}
     open_["alive"]["norm"]["alive"] = False
-    assert "--until-decided" in first.next_steps(open_)[0].command  # not what keeps a gate open
+    assert "--until-decided" in advice.next_steps(open_)[0].command  # not what keeps a gate open
     dead = "Not shown to be alive, so silence proves nothing: norm (no advantage)."
     open_["gates"][0]["reason"] = dead
-    steps = first.next_steps(open_)
+    steps = advice.next_steps(open_)
     assert run(steps[0].command) == 0  # vflsec show norm
     assert "silence proves nothing: norm" in steps[0].text
     assert steps[1].command.endswith("--until-decided 10")
     for v in open_["gates"]:
         v |= {"more_seeds": None, "reason": "no number of seeds decides it"}
     open_["alive"]["norm"]["alive"] = True
-    assert first.next_steps(open_)[0].text.startswith(
+    assert advice.next_steps(open_)[0].text.startswith(
         "Seeds do not decide 'advantage of any attack"
     )
-    assert run(first.next_steps(open_)[0].command) == 0  # vflsec show attack
+    assert run(advice.next_steps(open_)[0].command) == 0  # vflsec show attack
 
 
 def test_attacks_without_a_figure_are_not_counted(summary: dict[str, Any]) -> None:
@@ -308,13 +308,13 @@ def test_a_pass_with_a_warning_says_so_everywhere(
     assert first.scope(found) == (
         f"PASS for 2 attacks of 2 of 15 families, at iso 0; but {warning}. 1 judgement: 1 passed."
     )
-    step = first.next_steps(found)[0]
+    step = advice.next_steps(found)[0]
     assert step.text.startswith("A leak above a gate's limit may have gone unfound.")
     scenario = str(folder.parent / "case.toml")
     words = ["vflsec", "audit", scenario, "--out", str(folder), "--seeds", "14"]
     assert step.command == shlex.join(words)
     found["gates"][0]["more_seeds"] = None
-    assert first.next_steps(found)[0].command == "vflsec show gate"
+    assert advice.next_steps(found)[0].command == "vflsec show gate"
     case, _, out = junit_xml(found).partition("<system-out>")
     assert "<failure" not in case
     assert "<error" not in case
@@ -491,5 +491,5 @@ def test_a_summary_of_an_earlier_version_is_still_told(summary: dict[str, Any]) 
     assert first.answers(old) == first.answers(summary)
     assert first.cheapest(old) == []
     assert all(not s.command or s.command.startswith("vflsec show") or "list" in s.command
-               for s in first.next_steps(old))  # fmt: skip
+               for s in advice.next_steps(old))  # fmt: skip
     assert "Signatures" in statement(old)

@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from vflsec.report import first
+from vflsec.report import advice, first
 from vflsec.report.beyond import beyond
 from vflsec.report.coverage import gaps
 from vflsec.report.curve import print_curves
@@ -172,7 +172,7 @@ def print_summary(summary: Mapping[str, Any], console: Console, *, whole: bool =
         console: where to print.
         whole: with every figure and finding, which else `vflsec report` is named for.
     """
-    more = first.command(summary, "report")
+    more = advice.command(summary, "report")
     whole = whole or not more
     if whole:
         console.print(results_table(summary, console.width))
@@ -188,7 +188,7 @@ def print_summary(summary: Mapping[str, Any], console: Console, *, whole: bool =
     if whole:
         _say("Not judged by any gate, and leaking", beyond(summary), console)
     _say("No attack exists, or was not run", gaps(summary), console)
-    steps = first.next_steps(summary)
+    steps = advice.next_steps(summary)
     if steps:
         console.print(Text("\nNext", style="bold"))
     for step in steps:

@@ -16,7 +16,7 @@ from typing import Any
 from vflsec.audit import matrix
 from vflsec.audit.controls import leaks
 from vflsec.audit.leakage import is_undefended
-from vflsec.report import coverage, figures, first, placing
+from vflsec.report import advice, coverage, figures, first, placing
 from vflsec.report.beyond import beyond
 from vflsec.report.curve import curves, means
 from vflsec.report.numbers import against, corrected, interval, number
@@ -45,7 +45,7 @@ def html(summary: Mapping[str, Any]) -> str:
         summary,
         judged=judged(summary),
         beyond=beyond(summary),
-        steps=first.next_steps(summary),
+        steps=advice.next_steps(summary),
         assumed=placing.assumed(summary),
         pointers=placing.POINTERS,
         datasets=_datasets(summary),

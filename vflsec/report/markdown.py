@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vflsec.audit import matrix
-from vflsec.report import first
+from vflsec.report import advice, first
 from vflsec.report.beyond import beyond
 from vflsec.report.coverage import gaps, older
 from vflsec.report.curve import curves, means
@@ -39,7 +39,7 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
         ("No attack exists, or was not run", gaps(summary)),
     ):
         lines += _said(title, said)
-    steps = first.next_steps(summary)
+    steps = advice.next_steps(summary)
     if steps:
         lines += ["**Next**", "", *(line for step in steps for line in _step(step)), ""]
     leaks = beyond(summary)
@@ -124,7 +124,7 @@ def _curves(summary: Mapping[str, Any]) -> list[str]:
     return [*lines, esc(means(summary)), ""] if found else []
 
 
-def _step(step: first.Step) -> list[str]:
+def _step(step: advice.Step) -> list[str]:
     """A step, and its command in a block to copy (with odd names in it, as text that is safe)."""
     if not step.command:
         return [f"1. {esc(step.text)}"]

@@ -1,0 +1,63 @@
+"""How often gates accuse, or pass, at the worst case: no more often than they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gate_rows import LIVE, at, rows, verdicts_of
+from scipy import stats
+
+from vflsec.audit.gate import Gate, judge
+from vflsec.audit.leakage import results_frame, summarise
+from vflsec.audit.metrics import score
+from vflsec.guess import Guess, Truth
+
+
+@pytest.mark.parametrize("attacks", [1, 4])
+def test_false_accusation_rate_at_the_worst_case(attacks: int) -> None:
+    """Advantage exactly at the threshold, five seeds: FAIL in 5 % of audits, no more, no less."""
+    rng = np.random.default_rng(attacks)
+    audits, records = 400, []
+    for a in range(audits):
+        for i in range(attacks):
+            records += rows(0.05, rng.normal(0, 0.04, 5), attack=f"a{i}", dataset=f"d{a}")
+    verdicts = verdicts_of(records, Gate(max=0.05))
+    assert len(verdicts) == audits
+    wrong = sum(v.verdict == "FAIL" for v in verdicts)
+    assert stats.binom.ppf(1e-3, audits, 0.035) <= wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
+
+
+def test_false_pass_rate_at_the_worst_case() -> None:
+    rng = np.random.default_rng(9)
+    audits, records = 400, []
+    for a in range(audits):
+        for i, (mean, sd) in enumerate(((0.05, 0.04), (0.0, 0.004))):
+            records += rows(mean, rng.normal(0, sd, 5), attack=f"a{i}", dataset=f"d{a}")
+    verdicts = verdicts_of(records, Gate(max=0.05))
+    wrong = sum(v.verdict == "PASS" for v in verdicts)
+    assert stats.binom.ppf(1e-3, audits, 0.05) <= wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
+
+
+def test_sealed_world_from_guesses_to_verdicts() -> None:
+    """Attack and control guess at random on the same rows: nobody is accused beyond the level."""
+    rng = np.random.default_rng(11)
+    audits, records, targets = 400, [], np.arange(100)
+    kw = {"classes": 2, "prior": [0.5, 0.5], "metrics": ["auc"]}
+    for a in range(audits):
+        for s in range(5):
+            truth = Truth("label", targets, np.arange(100) % 2)
+            attack, control = (
+                score(Guess("label", targets, rng.normal(size=100)), truth, targets, **kw)[0].value
+                for _ in range(2)
+            )
+            records += [
+                {
+                    **rows(0, (0.0,), dataset=f"d{a}")[0],
+                    "seed": s, "value": attack, "controls": {"own": {"value": control, "cv": 0.5}},
+                }
+            ]  # fmt: skip
+    summary = summarise(results_frame(records))
+    wrong = sum(v.verdict == "FAIL" for v in judge(summary, [Gate(max=0.0)], at(summary, LIVE)))
+    assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
+    covered = ((summary["advantage_low"] <= 0) & (summary["advantage_high"] >= 0)).sum()
+    assert stats.binom.ppf(1e-3, audits, 0.95) <= covered <= stats.binom.ppf(1 - 1e-3, audits, 0.95)
