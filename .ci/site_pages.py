@@ -75,6 +75,7 @@ MEANINGS = {
     "bytes": "What all parties sent in training.",
     "messages": "How many messages that were.",
     "turned": "The figure of the answer turned round, where the value does not tell it.",
+    "asked": "The column, or the question about one, that an attack chose by itself; else empty.",
     "role": "`audit`, `reference` or `control`: why the training was made.",
 }
 

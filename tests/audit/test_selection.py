@@ -14,7 +14,7 @@ from vflsec.audit.gate import Gate, Verdict, judge
 from vflsec.audit.leakage import results_frame, rows_of, summarise
 from vflsec.audit.selection import named
 from vflsec.report.first import attacks_of
-from vflsec.report.verdicts import beyond
+from vflsec.report.beyond import beyond
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_gate_on_one_metric_says_which_attacks_have_none() -> None:
     assert v.reason.endswith(" Hints (r2) has no auc, so this says nothing of it.")
     found = summary_of(records, [v])
     (line,) = beyond(found)
-    assert line == "toy: splitnn without a defense (+0.30 by hints)"
+    assert line == "toy: the columns to shop, +0.30 without a defense, which is judged (hints)"
     assert attacks_of(found["gates"][0] | {"detectable": {}}, found) == ["direction"]
     for gate in (Gate(max=0.1, of="auc", target="label"), Gate(max=0.1, of="auc", attack="norm"),
                  Gate(max=0.1, of="auc", attack="direction")):  # fmt: skip
@@ -102,5 +102,7 @@ def test_a_baseline_judges_what_it_compares_alone() -> None:
     (v,) = regressions(frame, before, alive)
     assert v.verdict == "PASS"
     found = summary_of([*old, *new], [v])
-    assert beyond(found) == ["toy: splitnn without a defense (+0.30 by norm)"]
+    assert beyond(found) == [
+        "toy: the labels to bank, +0.30 without a defense, which is judged (norm)"
+    ]
     assert attacks_of(found["gates"][0], found) == ["direction"]

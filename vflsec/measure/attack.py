@@ -21,7 +21,7 @@ from vflsec.attack import Attack
 from vflsec.cell import AttackSpec, exhausted
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
-from vflsec.measure.controls import Control, controls_for, reassigned, untrained
+from vflsec.measure.controls import Control, controls_for, reassigned, untrained, whichever
 from vflsec.measure.shared import SharedControls, made_of
 from vflsec.plugins import TIMEOUT, attempted
 from vflsec.rng import generator
@@ -190,7 +190,7 @@ class Bench:
                 guess = replace(guess, notes={**guess.notes, "epoch": epoch})
             ask = _Ask(self, of, views, seeds, r)
             if chosen is not of:  # the others may have chosen otherwise
-                ask = _Ask(self, chosen, views[r : r + 1], seeds[r : r + 1], 0)
+                ask = _Ask(self, chosen, views[r : r + 1], seeds[r : r + 1], 0, chosen=True)
             out.append(Answer(chosen, at, view, guess, controls=ask))
         return out
 
@@ -292,9 +292,11 @@ class _Ask:
     views: Sequence[View]
     seeds: Sequence[int]
     r: int
+    chosen: bool = False
 
     def __call__(self) -> list[Control]:
-        return self.bench.controls(self.of, self.views, self.seeds, self.r)
+        found = self.bench.controls(self.of, self.views, self.seeds, self.r)
+        return whichever(found) if self.chosen else found
 
 
 def _labelled(of: Prepared, view: View) -> int:

@@ -35,7 +35,7 @@ from vflsec.questions import figure
 from vflsec.view import Known, View, as_needs
 
 __all__ = ["Control", "controls", "controls_for", "feature_controls", "randomised",
-           "reassigned", "shares", "untrained"]  # fmt: skip
+           "reassigned", "shares", "untrained", "whichever"]  # fmt: skip
 
 Way = Callable[[torch.Tensor], torch.Tensor]
 """Numbers (m, p) of rows (m,)."""
@@ -118,6 +118,32 @@ def of_question(view: View, told: Sequence[Control], values: Sequence[Control]) 
         scores = figure(question, torch.as_tensor(c.guess.scores), middle.cpu())
         unnamed.append(Control(f"value, {c.name}", Guess("label", c.guess.rows, scores), c.cv))
     return unnamed
+
+
+_OF_VALUES = {
+    "linear": "logistic",
+    "network": "scratch",
+    "trees": "trees",
+    "principal": "principal",
+}
+"""Learners of a value, and those of an answer that stand for them where there is no value."""
+
+
+def whichever(found: Sequence[Control]) -> list[Control]:
+    """The controls of one question, under the names that those of any other question have too.
+
+    An attack that chooses its question may choose another on every seed, and only some ask about a
+    value. Where none is behind the question, the learner of the answer stands for that of the
+    value, so that each name is a control on every seed.
+    """
+    names = {c.name: c for c in found}
+    out = list(found)
+    for way in ("", *([LABELLED] if any(n.startswith(LABELLED) for n in names) else [])):
+        for value, answer in _OF_VALUES.items():
+            like = next((names[n] for n in (way + answer, answer, "majority") if n in names), None)
+            if like is not None and (name := f"value, {way}{value}") not in names:
+                out.append(Control(name, like.guess, like.cv))
+    return out
 
 
 def controls(

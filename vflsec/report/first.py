@@ -273,6 +273,7 @@ def _es(what: str) -> str:
 
 
 def spots(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Points of the grid in words, such as ``iso 5, iso 25``."""
     return ", ".join(place(r) for r in rows)
 
 
