@@ -13,8 +13,8 @@ from vflsec.audit.baseline import advantages, regressions
 from vflsec.audit.gate import Gate, Verdict, judge
 from vflsec.audit.leakage import results_frame, rows_of, summarise
 from vflsec.audit.selection import named
-from vflsec.report.first import attacks_of
 from vflsec.report.beyond import beyond
+from vflsec.report.first import attacks_of
 
 
 @pytest.mark.parametrize(
