@@ -402,7 +402,9 @@ def test_whichever_is_judged_as_the_question_that_it_chose() -> None:
         (other,) = run_cohort([cell], [by_name], tasks, device="cpu", main=False)
         (named,) = [m for m in other.measures if m.metric == "auc"]
         assert (auc.value, auc.n, auc.chance) == (named.value, named.n, named.chance)
-        assert auc.controls.keys() == named.controls.keys()
+        shared = {name: auc.controls[name] for name in named.controls}
+        assert shared == named.controls
+        assert all(name.startswith("value, ") for name in auc.controls.keys() - named.controls)
         assert auc.attack == "attribute(column=*)"
         assert auc.notes["asked"].startswith(column)
 
