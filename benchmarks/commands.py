@@ -2,10 +2,10 @@
 
 * small: the breast-cancer table, 4 strengths of noise x 5 seeds x 3 attacks with controls and the
   report, in processor time over that of ``import torch``, each in a process of its own, in turn;
-* jobs: 20,000 drawn rows, four architectures of 10 trainings, ``--jobs 1`` and ``--jobs 2`` in
-  turn, by the clock: of the whole command, and of its work alone. Beside them what the machine
-  gives two processes that share nothing: ``--jobs 1`` twice at a time. It needs two cores that
-  nothing else uses.
+* jobs: 20,000 drawn rows (``--rows``), four architectures of 10 trainings, ``--jobs 1`` and
+  ``--jobs 2`` in turn, by the clock: of the whole command, and of its work alone. Beside them what
+  the machine gives two processes that share nothing: ``--jobs 1`` twice at a time. It needs two
+  cores that nothing else uses.
 
 Run ``python benchmarks/commands.py``; ``--only small`` or ``--only jobs`` for one of them.
 """
@@ -33,7 +33,7 @@ SMALL = (
     '[[attack]]\nname = "model_completion"\nknown_rows = 20\n' + BARE
 )
 LARGE = (
-    '[data]\nname = "control_gaussian"\nparams = { rows = 20000 }\n'
+    '[data]\nname = "control_gaussian"\nparams = { rows = ROWS }\n'
     + "".join(
         f'[[algorithm]]\nname = "splitnn"\nhidden = [{h}]\nepochs = 12\n' for h in (64, 72, 80, 88)
     )
@@ -57,9 +57,9 @@ def small(rounds: int, folder: Path) -> None:
           f"({low:.1f} to {high:.1f}), {rounds} rounds")  # fmt: skip
 
 
-def jobs(rounds: int, folder: Path) -> None:
+def jobs(rounds: int, rows: int, folder: Path) -> None:
     """One process and two, in turn."""
-    (folder / "large.toml").write_text(LARGE, encoding="utf-8")
+    (folder / "large.toml").write_text(LARGE.replace("ROWS", str(rows)), encoding="utf-8")
     whole, work, machine = [], [], []
     for k in range(rounds):
         found = [_clock(folder, f"{k}-{many}", many) for many in (1, 2)]
@@ -94,12 +94,14 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=20_000, help="of the table of jobs")
     parser.add_argument("--only", choices=("small", "jobs"))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        for what in (small, jobs):
-            if given.only in (None, what.__name__):
-                what(given.rounds, Path(name))
+        if given.only != "jobs":
+            small(given.rounds, Path(name))
+        if given.only != "small":
+            jobs(given.rounds, given.rows, Path(name))
 
 
 if __name__ == "__main__":
