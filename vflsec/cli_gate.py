@@ -84,6 +84,12 @@ def gate(
     if update_baseline and baseline is None:
         raise VflsecError("gate: --update-baseline needs --baseline FILE, the file to write.")
     also = []
+    narrowed = {
+        "metric": metric != "advantage", "attack": attack != "*", "adversary": adversary != "*",
+        "split": split != "*", "target": target != "*", "dataset": dataset != "*",
+        "defense": defense != "*", "of": bool(of), "strength": strength is not None,
+    }  # fmt: skip
+    _about_a_limit([k for k, v in narrowed.items() if v], max_, min_, scenario)
     if max_ is not None or min_ is not None:
         also = [
             Gate(metric=metric, max=max_, min=min_, attack=attack, adversary=adversary,
@@ -110,6 +116,33 @@ def gate(
         tell_github(result.summary)
         print_last(result.summary, console)
     raise typer.Exit(result.exit_code)
+
+
+def _about_a_limit(
+    narrowed: Sequence[str], max_: float | None, min_: float | None, scenario: str | None
+) -> None:
+    """Refuse options that would be passed over, so that something else than they say is judged.
+
+    Args:
+        narrowed: names of the given options that say what a limit is about.
+        max_, min_: the limit.
+        scenario: the edited scenario whose gates are asked for.
+
+    Raises:
+        VflsecError: they are about no limit, or both a limit and a scenario are given.
+    """
+    given = max_ is not None or min_ is not None
+    if narrowed and not given:
+        raise VflsecError(
+            f"gate: {', '.join(f'--{name}' for name in narrowed)}: says what --max or --min is "
+            "about, and neither is given. Give one; without it the scenario's own gates are judged "
+            "as they stand."
+        )
+    if given and scenario is not None:
+        raise VflsecError(
+            f"gate: --max and --min are judged instead of a scenario's gates, and --scenario asks "
+            f"for those of {scenario}. Give one of the two."
+        )
 
 
 def _asked(store: Store, scenario: str | None, detect: float | None) -> dict[str, Any]:

@@ -351,6 +351,8 @@ def _gates(
         raw = [{"metric": metric, "max": most, "defense": defense}]
     elif defense != "*":
         raise ConfigError("--defense: says whose recordings --max is about; give --max too.")
+    elif metric != "advantage":
+        raise ConfigError("--metric: says what --max limits; give --max too.")
     if file is not None:
         try:
             found = tomllib.loads(read_text(file))

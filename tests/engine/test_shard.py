@@ -19,7 +19,7 @@ import vflsec
 from vflsec import cli
 from vflsec.audit.result import Audit
 from vflsec.engine import run
-from vflsec.engine.folder import OUR_FILES
+from vflsec.engine.folder import OUR_FILES, REPORTS
 from vflsec.engine.rehearse import make_plan
 from vflsec.engine.shard import Shard, divided
 from vflsec.engine.store import Store
@@ -161,6 +161,22 @@ def test_a_shard_never_passes(
     last = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
     assert code == (0 if shard == "1/1" else 3)
     assert last.startswith("PASS for" if shard == "1/1" else "UNFINISHED.")
+
+
+def test_a_shard_leaves_no_verdict_of_an_audit_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where that audit has trained all that the shard would."""
+    monkeypatch.setattr(run, "default_backend", lambda: backend(Trainer()))
+    scenario, out = tmp_path / "s.toml", tmp_path / "out"
+    gate = "\n".join(f"{k} = {json.dumps(v)}" for k, v in GATE.items())
+    scenario.write_text(f"{SCENARIO}\n[[gate]]\n{gate}\n", encoding="utf-8")
+    assert cli.main(["audit", str(scenario), "--out", str(out)]) == 0
+    assert (out / "junit.xml").exists()
+    capsys.readouterr()
+    assert cli.main(["audit", str(scenario), "--out", str(out), "--shard", "1/2"]) == 3
+    assert "report.html" not in capsys.readouterr().out
+    assert not any((out / name).exists() for name in REPORTS)
 
 
 def test_too_few_shards_are_said_to_be_too_few_and_can_be_finished(

@@ -303,3 +303,46 @@ def test_gate_of_a_folder_refuses_what_is_not_there(
     assert "is measured of no attack that is asked about, got 'mae'" in capsys.readouterr().err
     assert cli.main(["gate", str(tmp_path / "out"), "--max", "0.6"]) == 2
     assert "as far as the advantage in auc can reach" in capsys.readouterr().err
+
+
+NARROWING = ("--metric", "--attack", "--adversary", "--split", "--target", "--dataset",
+             "--defense", "--of", "--strength")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--defense", "none"],
+        ["--attack", "nrom"],
+        ["--strength", "0"],
+        ["--metric", "utlity"],
+        ["--target", "feature", "--split", "train"],
+        ["--adversary", "x", "--detect", "0.1"],
+        ["--dataset", "x"],
+        ["--of", "auc"],
+    ],
+)
+def test_options_about_no_limit_are_refused_not_passed_over(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = gate(max=0.1, defense="defended")
+    assert go(Planted(LEAKS, SAFE), tmp_path, text) == 0
+    out = str(tmp_path / "out")
+    capsys.readouterr()
+    assert cli.main(["gate", out, *options]) == 2  # not the PASS of the scenario's own gate
+    said = capsys.readouterr()
+    assert all(name in said.err.split(": says")[0] for name in options if name in NARROWING)
+    assert "--max or --min is about" in said.err
+    assert "PASS" not in said.out
+
+
+def test_a_limit_does_not_silence_the_gates_of_an_edited_scenario(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert go(Planted(LEAKS, SAFE), tmp_path, gate(max=0.1, defense="defended")) == 0
+    edited = tmp_path / "edited.toml"
+    edited.write_text(SCENARIO.lstrip() + gate(max=0.1), encoding="utf-8")
+    out = str(tmp_path / "out")
+    both = ["--max", "0.2", "--defense", "defended", "--scenario", str(edited)]
+    assert cli.main(["gate", out, *both]) == 2
+    assert "Give one of the two" in capsys.readouterr().err

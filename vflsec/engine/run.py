@@ -209,8 +209,7 @@ def _work(
 
     most = how.replicas
     works = todo()
-    if works:  # it may be killed, and what an earlier audit said is none of it
-        withdraw(store.folder)
+    withdraw(store.folder)  # it may be killed, and a shard says nothing: no earlier verdict stands
     keep = _keep(store.folder, how)
     with ExitStack() as stack:
         pool = stack.enter_context(_pool(how)) if works and how.parallel else None
