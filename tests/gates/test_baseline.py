@@ -363,6 +363,33 @@ def test_grants_that_were_taken_away_are_noticed_on_the_command_line(tmp_path: P
         assert "nothing beside known rows in the baseline and no class shares now" in v.reason
 
 
+def test_a_folder_that_lacks_what_was_planned_is_no_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An attack was added, its audit was killed, and the attack rose meanwhile: nothing compares."""
+    few = {"norm": 0.3, "model_completion": 0.1}
+    many = {"norm": 0.3, "model_completion": 0.4}
+
+    class Killed(Planted):
+        def __call__(self, *args: Any, **how: Any) -> Any:
+            raise KeyboardInterrupt
+
+    one = ["attack=[{name='norm', known_rows=20}]", "audit.references=[]"]
+    two = ["attack=[{name='norm', known_rows=20}, {name='model_completion', known_rows=20}]",
+           "audit.references=[]"]  # fmt: skip
+    old = audited(tmp_path / "a", Planted(few), set=one).folder
+    assert read_any(old)
+    with pytest.raises(KeyboardInterrupt):
+        audited(tmp_path / "a", Killed(few), set=two)
+    now = audited(tmp_path / "b", Planted(many), set=two).folder
+    capsys.readouterr()
+    assert cli.main(["gate", str(now), "--baseline", str(old)]) == 2
+    assert "not all that was planned is measured, so this is no baseline" in capsys.readouterr().err
+    part = audited(tmp_path / "c", Planted(few), set=two, shard="1/2").folder
+    with pytest.raises(ConfigError, match=r"holds shard 1/2, so this is no baseline"):
+        read_any(part)
+
+
 def test_a_baseline_of_two_seeds_passes_nothing(tmp_path: Path) -> None:
     """Their spread tolerated a rise by 0.3."""
     before = stored({"a0": [0.1, 0.34]}, tmp_path)

@@ -9,6 +9,7 @@ from vflsec.audit.baseline import Values, advantages, granted, read_baseline
 from vflsec.audit.compare import compare
 from vflsec.engine.judge import judge
 from vflsec.engine.store import Store
+from vflsec.errors import ConfigError
 from vflsec.report.notebook import Audit
 
 __all__ = ["compare_folders", "read_any", "read_audit"]
@@ -32,11 +33,23 @@ def read_any(path: Path) -> Values:
     """The values in a baseline file, or in the results directory of an earlier audit.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: it is neither, or that audit is unfinished: what it lacks, nothing would be
+            compared with.
     """
     if not path.is_dir():
         return read_baseline(path)
     audit = read_audit(path, partial=True)
+    if not audit.summary["complete"]:
+        shard = audit.summary["shard"]
+        cure = (
+            "Put all shards together first: vflsec merge."
+            if shard
+            else "Run that audit again first."
+        )
+        raise ConfigError(
+            f"{path}: {f'holds shard {shard}' if shard else 'not all that was planned is measured'}"
+            f", so this is no baseline: a rise of what it lacks would go unseen. {cure}"
+        )
     return advantages(granted(audit.results, audit.summary.get("attacks", {})))
 
 
