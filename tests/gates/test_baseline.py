@@ -366,7 +366,7 @@ def test_grants_that_were_taken_away_are_noticed_on_the_command_line(tmp_path: P
 def test_a_folder_that_lacks_what_was_planned_is_no_baseline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An attack was added, its audit was killed, and the attack rose meanwhile: nothing compares."""
+    """An attack was added, its audit was killed, and then the attack rose."""
     few = {"norm": 0.3, "model_completion": 0.1}
     many = {"norm": 0.3, "model_completion": 0.4}
 

@@ -346,3 +346,25 @@ def test_a_limit_does_not_silence_the_gates_of_an_edited_scenario(
     both = ["--max", "0.2", "--defense", "defended", "--scenario", str(edited)]
     assert cli.main(["gate", out, *both]) == 2
     assert "Give one of the two" in capsys.readouterr().err
+
+
+def test_a_gate_of_an_extended_file_is_annotated_where_the_scenario_names_that_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setattr(engine, "default_backend", Planted(LEAKS).backend)
+    monkeypatch.chdir(tmp_path)
+    base = "#\n" * 40 + SCENARIO.lstrip() + gate(max=0.1, defense="none")
+    (tmp_path / "base.toml").write_text(base, encoding="utf-8")
+    (tmp_path / "case.toml").write_text('# one\nextends = "base.toml"\n', encoding="utf-8")
+    assert cli.main(["audit", "case.toml", "--out", "out", "-q"]) == 1
+    said = [x for x in capsys.readouterr().out.splitlines() if x.startswith("::error")]
+    assert len(said) == 1
+    assert "file=case.toml,line=2::" in said[0]  # it has no line 57
+    log = json.loads((tmp_path / "out" / "results.sarif").read_text(encoding="utf-8"))
+    at = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+    assert (at["artifactLocation"]["uri"], at["region"]["startLine"]) == ("case.toml", 2)
+    own = '# one\nextends = "base.toml"\n\n' + gate(max=0.1)
+    (tmp_path / "case.toml").write_text(own, encoding="utf-8")
+    assert cli.main(["gate", "out", "--scenario", "case.toml"]) == 1
+    assert "file=case.toml,line=4::" in capsys.readouterr().out

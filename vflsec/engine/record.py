@@ -19,6 +19,7 @@ from vflsec import registry
 from vflsec._version import __version__
 from vflsec.cell import QUESTIONS, AttackSpec
 from vflsec.config.scenario import load_scenario, packaged_scenarios
+from vflsec.config.toml_text import line_of
 from vflsec.data.load import table_files
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.observe import elsewhere
@@ -88,9 +89,7 @@ def record_of(
         "scenario_file": _shown(scenario.origin.file),
         "scenario_source": _source(scenario, folder),
         "looks": looks,
-        "gate_lines": [
-            scenario.error(("gate", i), "").line for i in range(len(scenario.root.gate))
-        ],
+        "gate_lines": _gate_lines(scenario),
         "who": os.environ.get(AUDITOR, ""),
         "command": {
             "scenario": _asked(scenario),
@@ -115,6 +114,17 @@ def record_of(
         "device": device,
         "versions": versions(),
     }
+
+
+def _gate_lines(scenario: Scenario) -> list[int]:
+    """The line of each gate in the scenario's own file, 0 where it has none.
+
+    Of one that stands in a file which it extends, the line that names that file.
+    """
+    origin = scenario.origin
+    above = line_of(origin.lines, ("extends",))
+    places = [scenario.error(("gate", i), "") for i in range(len(scenario.root.gate))]
+    return [p.line if p.file == origin.file or not p.line else above for p in places]
 
 
 def _source(scenario: Scenario, folder: Path) -> dict[str, Any]:
@@ -199,7 +209,7 @@ def regated(record: Mapping[str, Any], scenario: str) -> dict[str, Any]:
     return {
         **record,
         "gates": [g.model_dump(exclude_none=True) for g in gates],
-        "gate_lines": [loaded.error(("gate", i), "").line for i in range(len(gates))],
+        "gate_lines": _gate_lines(loaded),
         "scenario_toml": loaded.to_toml(),
         "scenario_hash": loaded.hash,
         "scenario_file": _shown(scenario),
