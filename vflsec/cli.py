@@ -265,12 +265,10 @@ def report(
         )
     with stored_summary(folder) as summary:
         if to is not None:
-            from vflsec.engine.folder import only_ours
-            from vflsec.files import make_folder
+            from vflsec.engine.folder import for_reports
             from vflsec.report.outputs import write_reports
 
-            only_ours(to)
-            make_folder(to)
+            for_reports(to, folder)
             write_reports(to, summary)
         print_summary(summary, console_for(), whole=True)
         if mlflow:

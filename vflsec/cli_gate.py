@@ -74,10 +74,9 @@ def gate(
     """
     from vflsec.audit.baseline import write_baseline
     from vflsec.audit.gate import Gate
-    from vflsec.engine.folder import only_ours
+    from vflsec.engine.folder import for_reports
     from vflsec.engine.previous import read_any
     from vflsec.engine.store import Store
-    from vflsec.files import make_folder
     from vflsec.report.console import print_last
     from vflsec.report.outputs import write_reports
 
@@ -110,8 +109,7 @@ def gate(
             write_baseline(baseline, result)
             console.print(f"Wrote the baseline {baseline}.", markup=False, soft_wrap=True)
         if report_to is not None:
-            only_ours(report_to)
-            make_folder(report_to)
+            for_reports(report_to, folder)
             write_reports(report_to, result.summary)
         tell_github(result.summary)
         print_last(result.summary, console)

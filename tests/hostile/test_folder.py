@@ -235,6 +235,18 @@ def test_reports_and_baselines_overwrite_nothing_foreign(
                   "--update-baseline") == 1  # fmt: skip
 
 
+def test_reports_of_one_audit_do_not_stand_beside_the_results_of_another(tmp_path: Path) -> None:
+    lax, strict = tmp_path / "lax", tmp_path / "strict"
+    assert go(Planted(LEAKS), "audit", scenario(tmp_path, "a", ""), "--out", lax, "-q") == 0
+    assert go(Planted(LEAKS), "audit", scenario(tmp_path, "b", STRICT), "--out", strict, "-q") == 1
+    failed = (strict / "junit.xml").read_bytes()
+    assert b"<failure" in failed
+    assert go(Planted(LEAKS), "gate", lax, "--max", "0.49", "--report", strict) == 2
+    assert go(Planted(LEAKS), "report", lax, "--to", strict) == 2
+    assert (strict / "junit.xml").read_bytes() == failed
+    assert go(Planted(LEAKS), "gate", strict, "--report", strict) == 1
+
+
 def test_half_files_of_a_killed_export_are_removed(tmp_path: Path) -> None:
     out = tmp_path / "out"
     path = scenario(tmp_path, "case", "")

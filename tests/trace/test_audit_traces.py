@@ -155,6 +155,7 @@ def test_nothing_is_passed_unjudged_or_overwritten(
         (["--blind", "--max", "0.05"], "nothing can be judged"),
         (["--gates", "gates.toml"], "must hold [[gate]] sections"),
         (["--max", "1"], "cannot fail"),
+        (["--metric", "auc"], "says what --max limits"),
         (["--model", "passive1=mine:Net"], "os._exit(0)"),
         (["--model", "passive1=os:_exit:x"], "cannot be imported"),
     ):

@@ -20,8 +20,8 @@ from vflsec.engine.views import clear_views, tidy_views
 from vflsec.errors import ConfigError
 from vflsec.files import make_folder
 
-__all__ = ["LOCK_NAME", "OUR_FILES", "Lock", "claim", "clear", "for_controls", "only_ours", "probe",
-           "tidy", "withdraw"]  # fmt: skip
+__all__ = ["LOCK_NAME", "OUR_FILES", "Lock", "claim", "clear", "for_controls", "for_reports",
+           "only_ours", "probe", "tidy", "withdraw"]  # fmt: skip
 
 LOCK_NAME = "results.lock"
 
@@ -170,6 +170,22 @@ def only_ours(folder: Path) -> None:
         path = folder / name
         if name != LOCK_NAME and path.exists() and not _is_ours(path):
             raise _foreign(path, "was not written by vflsec")
+
+
+def for_reports(to: Path, of: Path) -> None:
+    """Make the folder `to`, in which reports of the audit in `of` are written.
+
+    Raises:
+        ConfigError: it holds another audit, beside whose results they would stand, a file under
+            one of our names that is not ours, or it cannot be made.
+    """
+    if (to / STORE_NAME).exists() and to.resolve() != of.resolve():
+        raise ConfigError(
+            f"{to}: holds another audit, and reports of {of} would stand beside its results. "
+            "Choose another folder."
+        )
+    only_ours(to)
+    make_folder(to)
 
 
 def _foreign(path: Path, what: str) -> ConfigError:
