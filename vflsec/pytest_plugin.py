@@ -9,8 +9,8 @@ Three ways, all without importing torch before an audit runs:
   that runs an audit and returns it.
 
 An inconclusive gate fails, for it did not show what was asked, or with
-``--vflsec-inconclusive=skip`` is skipped. Under pytest-xdist one worker audits and the others read
-what it found (:mod:`vflsec.engine.once`).
+``--vflsec-inconclusive=skip`` is skipped; a scenario without a gate fails. Under pytest-xdist one
+worker audits and the others read what it found (:mod:`vflsec.engine.once`).
 """
 
 from __future__ import annotations
@@ -89,16 +89,21 @@ class _Scenario(pytest.Collector):
             item = _Gate.from_parent(self, name=name)
             item.verdict = verdict
             yield item
-        if not audit.summary["complete"] or not audit.summary["gates"]:
+        for verdict in _unjudged(audit):
             item = _Gate.from_parent(self, name="the audit is complete and sets a gate")
-            item.verdict = {"verdict": "INCONCLUSIVE", "reason": _headline(audit)}
+            item.verdict = verdict
             yield item
 
 
-def _headline(audit: Audit) -> str:
+def _unjudged(audit: Audit) -> list[dict[str, Any]]:
+    """A verdict where no gate, or not all, was asked; none at all is a fault that no skip hides."""
     from vflsec.report.verdicts import headline
 
-    return headline(audit.summary)[1]
+    asked = bool(audit.summary["gates"])
+    if asked and audit.summary["complete"]:
+        return []
+    found = "INCONCLUSIVE" if asked else "FAIL"
+    return [{"verdict": found, "reason": headline(audit.summary)[1]}]
 
 
 class _Gate(pytest.Item):
@@ -202,7 +207,5 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     if mark is not None:
         audit = _of_mark(item.config, mark)
         verdicts = list(audit.summary["gates"])
-        if not audit.summary["complete"] or not verdicts:
-            verdicts.append({"verdict": "INCONCLUSIVE", "reason": _headline(audit)})
-        _settle(item.config, verdicts)
+        _settle(item.config, verdicts + _unjudged(audit))
     return result

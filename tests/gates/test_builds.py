@@ -75,6 +75,11 @@ def test_each_verdict_is_a_test_and_marks_judge(tmp_path: Path) -> None:
     skipped = pytest_in(tmp_path, *args, "--vflsec-inconclusive=skip", "-k", "tight or 5")
     assert skipped.returncode == 0, skipped.stdout
     assert "1 skipped" in skipped.stdout
+    (tmp_path / "none.toml").write_text(SCENARIO)
+    args = ["--vflsec", "none.toml", "--vflsec-inconclusive=skip", "-k", "sets"]
+    none = pytest_in(tmp_path, *args)
+    assert none.returncode == 1, none.stdout
+    assert "FAIL: The scenario sets no threshold, so nothing was judged." in none.stdout
 
 
 @pytest.mark.slow

@@ -301,6 +301,10 @@ def test_annotations_cannot_be_forged(
     lines = list(workflow_commands(summary))
     assert [line.split()[0] for line in lines] == ["::error", "::warning"]
     assert "line=17" in lines[0]
+    none = [line for line in workflow_commands({**summary, "gates": []}) if "warning" in line]
+    assert none == [
+        "::warning title=vflsec NO GATE::The scenario sets no threshold, so nothing was judged."
+    ]
     for line in workflow_commands(hostile):
         assert "\n" not in line
         assert "\r" not in line

@@ -13,7 +13,7 @@ from vflsec.report.beyond import unjudged
 from vflsec.report.coverage import older, unread
 from vflsec.report.markdown import markdown_summary
 from vflsec.report.text import annotation, clean
-from vflsec.report.verdicts import title
+from vflsec.report.verdicts import headline, title
 
 __all__ = ["workflow_commands", "write_step_summary"]
 
@@ -39,8 +39,10 @@ def write_step_summary(summary: Mapping[str, Any]) -> bool:
 
 
 def workflow_commands(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Workflow commands for gates that failed, are open or warn, and for what no verdict speaks of:
-    messages that no attack reads, leaks that no gate limits; nothing outside a GitHub job.
+    """Workflow commands; none outside a GitHub job.
+
+    For gates that failed, are open or warn, for a scenario without any, and for what no verdict
+    speaks of: messages that no attack reads, leaks that no gate limits.
     """
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
@@ -52,6 +54,9 @@ def workflow_commands(summary: Mapping[str, Any]) -> Iterator[str]:
             if file:
                 where += f",file={annotation(file, field=True)},line={int(v.get('line') or 1)}"
             yield f"::{command} {where}::{annotation(title(v))}. {annotation(v['reason'])}"
+    found, said = headline(summary)
+    if found == "NO GATE":
+        yield f"::warning title=vflsec {found}::{annotation(said)}"
     for said in older(summary):
         yield f"::notice title=vflsec::{annotation(said)}"
     for said in [*unread(summary), *unjudged(summary)]:
