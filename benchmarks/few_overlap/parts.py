@@ -217,7 +217,8 @@ STUDENTS = Part(
         "inference. RelImp is (AUC - 0.5) / (AUC of Local - 0.5) - 1. The epoch kept is that of "
         "the last stage. `embedding inversion` is the other direction: the active party, which "
         f"keeps the partner's embeddings, with {AUXILIARY} auxiliary rows; it read the last ones "
-        "alone when these figures were made, and finds as much or more since it reads others too."
+        "alone, and answered every column by the same fit, when these figures were made, and finds "
+        "as much or more now."
     ),
     worlds=(World(CREDIT, 500), World(CREDIT, 2000), World(CRITEO, 1500), World(AVAZU, 1500)),
     rows=(
