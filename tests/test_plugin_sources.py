@@ -30,3 +30,19 @@ def test_sources_are_parsed_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPa
     assert max(most) == 1
     assert found == [found[0]] * 8
     assert "vflsec" in found[0]
+
+
+def test_imports_are_found_wherever_a_statement_may_stand(tmp_path: Path) -> None:
+    places = (
+        "import a1\n",
+        "if x:\n    import a2\nelif y:\n    import a3\nelse:\n    import a4\n",
+        "try:\n    import a5\nexcept* E:\n    import a6\nelse:\n    import a7\n"
+        "finally:\n    import a8\n",
+        "for i in x:\n    import a9\nelse:\n    import a10\n",
+        "match x:\n    case 1:\n        with y:\n            import a11\n",
+        "class C:\n    async def f(self):\n        async with y:\n            import a12\n",
+        "while (lambda: 1 if x else 2)():\n    import a13\n",
+    )
+    (tmp_path / "it.py").write_text("".join(places))
+    found = plugins._imports(tmp_path / "it.py", "it")
+    assert sorted(found) == sorted(f"a{k}" for k in range(1, 14))

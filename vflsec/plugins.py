@@ -206,7 +206,7 @@ def _imports(path: Path, package: str) -> list[str]:
     except (SyntaxError, ValueError, RecursionError, OSError):
         return []  # importing it says why
     out: list[str] = []
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             out += [a.name for a in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -217,6 +217,16 @@ def _imports(path: Path, package: str) -> list[str]:
                 base = ".".join([*above, *([node.module] if node.module else [])])
             out += [base, *(f"{base}.{a.name}" for a in node.names if a.name != "*")]
     return out
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, without the expressions in them, which are most of a tree."""
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            todo += getattr(node, field, ())
 
 
 def _hash(name: str, path: Path) -> str:
