@@ -20,6 +20,7 @@ import argparse
 import platform
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -64,7 +65,7 @@ def engine(
     policies = {"active": [(iso, torch.ones(replicas))]} if busy else {}
     recorder = Recorder(wanted, replicas, rows + 64)
     fed = Federation.create(stack, seeds, policies, recorder)
-    fed.graphs = CudaGraphs if graphs else None
+    fed.graphs = partial(CudaGraphs, torch.device(device)) if graphs else None
     algorithm = registry.algorithms.create(
         "splitnn", {"hidden": [HIDDEN], "cut": CUT, "batch_size": batch}
     )
@@ -165,12 +166,12 @@ def table(
     return out
 
 
-def by_the_clock(run: Callable[[int], None], steps: int) -> float:
+def by_the_clock(run: Callable[[int], None], steps: int, device: torch.device) -> float:
     """Steps per second on a GPU."""
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(device)
     start = time.perf_counter()
     run(steps)
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(device)
     return steps / (time.perf_counter() - start)
 
 
@@ -191,11 +192,11 @@ def on_gpu(
                 runs = [engine(many, batch, busy=busy, device=str(where), graphs=g) for g in ways]
                 steps = []
                 for run in runs:
-                    by_the_clock(run, 20)  # what is made and captured once
-                    steps.append(max(10, int(by_the_clock(run, 20) * seconds)))
+                    by_the_clock(run, 20, where)  # what is made and captured once
+                    steps.append(max(10, int(by_the_clock(run, 20, where) * seconds)))
                 found = np.array(
                     [
-                        [by_the_clock(run, n) for run, n in zip(runs, steps, strict=True)]
+                        [by_the_clock(run, n, where) for run, n in zip(runs, steps, strict=True)]
                         for _ in range(rounds)
                     ]
                 )

@@ -55,7 +55,7 @@ class Alibi(Policy):
             return None  # classes that a model named, not what was released
         log_p = torch.log_softmax(logits.detach(), dim=-1)
         prior = log_p if own.context.get("train", True) else torch.zeros_like(log_p)
-        scale = 2.0 * own.strength.clamp_min(1e-12).to(log_p).reshape(-1, 1, 1)
+        scale = 2.0 * own.column(log_p).clamp_min(1e-12)
         target = own.choose(posterior(y.to(log_p), prior, scale), y.to(log_p))
         return cross_entropy(logits, target)
 

@@ -137,7 +137,7 @@ class MID(Policy):
                 "party; this algorithm has none, or trains without it. Set linear_top = true, use "
                 "splitnn, or leave the defense out."
             )
-        return own.strength.to(shared.divergence) * shared.divergence
+        return own.column(shared.divergence) * shared.divergence
 
 
 def _width(module: nn.Module) -> int:

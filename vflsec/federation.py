@@ -181,7 +181,9 @@ class Federation(Hooks, Post):
             made,
             device=self.stack.device,
             dtype=self.stack.dtype,
-            rng=Streams(self.seeds, "module", party, part, dtype=self.stack.dtype),
+            rng=Streams(
+                self.seeds, "module", party, part, device=self.stack.device, dtype=self.stack.dtype
+            ),
             products=self.stack.products,
         )
         owner.modules[part] = stack

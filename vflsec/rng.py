@@ -53,10 +53,21 @@ def own_global() -> Iterator[None]:
 
 @contextmanager
 def as_global(g: torch.Generator) -> Iterator[None]:
-    """Make the global CPU generator start where `g` stands, and restore it afterwards.
+    """Make the global generator of its device start where `g` stands, and restore it afterwards.
 
-    For code that knows no generator argument, such as the constructors of `torch.nn`.
+    For code that knows no generator argument, such as the constructors of `torch.nn` and dropout
+    within a layer, which draws where its numbers are.
     """
+    if g.device.type == "cuda":
+        with _GLOBAL:
+            before = torch.cuda.get_rng_state(g.device)
+            try:
+                torch.cuda.set_rng_state(g.get_state(), g.device)
+                yield
+                g.set_state(torch.cuda.get_rng_state(g.device))
+            finally:
+                torch.cuda.set_rng_state(before, g.device)
+        return
     with own_global():
         torch.random.set_rng_state(g.get_state())
         yield

@@ -9,7 +9,7 @@ import inspect
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -232,13 +232,22 @@ def test_what_went_wrong_first_is_said() -> None:
 def test_torch_is_called_as_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     real, told = inspect.signature(torch.cuda.graph), []
     assert callable(torch.cuda.CUDAGraph.replay)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda: "stream")
+    asked: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "Stream", lambda d: asked.append(d) or SimpleNamespace())
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay="replay"))
     monkeypatch.setattr(
         torch.cuda, "graph", lambda *a, **k: told.append(real.bind(*a, **k).arguments)
     )
-    graphs = captured.CudaGraphs()
+    graphs = captured.CudaGraphs(torch.device("cuda:1"))
+    streams = SimpleNamespace(wait_stream=lambda _: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda d=None: asked.append(d) or streams)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    graphs.stream = SimpleNamespace(wait_stream=lambda _: None)
+    with graphs.warm(), graphs.apart():
+        pass
+    assert asked == [torch.device("cuda:1")] * 3  # never the current device, which may be another
+    graphs.stream = "stream"
     assert [graphs.stretch()[1] for _ in range(2)] == ["replay", "replay"]
     for given in told:
         given.pop("cuda_graph")

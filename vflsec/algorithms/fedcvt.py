@@ -148,10 +148,13 @@ class FedCVT(SplitNN):
                     "none. Set nl_labels = false, or leave `labelled` out in [data]."
                 )
         return {
-            name: _Draw(rows, min(size, rows.shape[1]), Streams(fed.seeds, self.name, name))
+            name: _Draw(
+                rows, min(size, rows.shape[1]),
+                Streams(fed.seeds, self.name, name, device=stack.device),
+            )
             for name, (rows, size) in sets.items()
             if rows.shape[1]
-        }
+        }  # fmt: skip
 
     def phases(self, fed: Federation) -> list[Phase]:
         drawn = tuple(draw.rows for draw in fed.extra["draws"].values())
@@ -310,7 +313,7 @@ class _Draw:
 
     def __call__(self) -> Tensor:
         index = self.rng.integers(self.rows.shape[1], (self.size,))
-        return self.rows.gather(1, index.to(self.rows.device))
+        return self.rows.gather(1, index)
 
 
 class _Estimate:

@@ -17,6 +17,7 @@ is printed the other way round; its text says the masked share is r).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -75,11 +76,16 @@ class TabularViews(Views):
         replaced = self.rng.uniform(x.shape[1:]).to(x.device) < self.share
         return torch.where(replaced, self.centres.to(x).unsqueeze(1), x)
 
+    @cached_property
+    def _at(self) -> Tensor:
+        """`numeric` where the columns are."""
+        return torch.tensor(self.numeric, dtype=torch.int64, device=self.centres.device)
+
     def pair(self, x: Tensor) -> tuple[Tensor, Tensor]:
         weak = self.weak(x)
         noise = torch.zeros_like(weak)
         drawn = self.rng.normal((x.shape[1], len(self.numeric))).to(x)
-        noise[..., list(self.numeric)] = drawn * self.sigma
+        noise[..., self._at] = drawn * self.sigma
         return weak, weak + noise
 
 

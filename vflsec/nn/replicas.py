@@ -78,7 +78,8 @@ class Replicas:
     Args:
         modules: R instances; their parameters and buffers are copied.
         device, dtype: where and in what precision the stack lives.
-        rng: streams for modules that draw while training (dropout); none is needed without them.
+        rng: streams for modules that draw while training (dropout), on `device`; none is needed
+            without them.
         products: with how many digits products of linear layers are taken (`vflsec.nn.precision`).
 
     Attributes:
@@ -360,7 +361,7 @@ def _dropout(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool
         return x
     if s.rng is None:
         raise ConfigError("a model with dropout needs random streams; pass rng to Replicas.")
-    keep = s.rng.uniform(x.shape[1:]).to(x.device) >= p
+    keep = s.rng.uniform(x.shape[1:]) >= p
     return x * keep.to(x.dtype) / (1 - p)
 
 

@@ -66,23 +66,29 @@ class Graphs(Protocol):
 
 
 class CudaGraphs:
-    """Graphs of a GPU, which share their memory."""
+    """Graphs of a GPU, which share their memory.
 
-    def __init__(self) -> None:
-        self.stream, self.pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+    Args:
+        device: the GPU, which need not be the current one; None is the current one.
+    """
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = device
+        self.stream, self.pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
 
     @contextmanager
     def warm(self) -> Iterator[None]:
         """On the stream of the captures, which gets its workspaces so."""
-        self.stream.wait_stream(torch.cuda.current_stream())
+        current = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
             yield
-        torch.cuda.current_stream().wait_stream(self.stream)
+        current.wait_stream(self.stream)
 
     @contextmanager
     def apart(self) -> Iterator[None]:
         """A capture that fails leaves its stream in use: it is put back."""
-        with torch.cuda.stream(torch.cuda.current_stream()):
+        with torch.cuda.stream(torch.cuda.current_stream(self.device)):
             yield
 
     def stretch(self) -> tuple[AbstractContextManager[None], Callable[[], None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -127,7 +128,7 @@ class Training:
         graphs: bool = False,
     ) -> None:
         self.cells, self.demands, self.progress, self.device = cells, demands, progress, device
-        self.graphs = CudaGraphs if graphs and device.type == "cuda" else None
+        self.graphs = partial(CudaGraphs, device) if graphs and device.type == "cuda" else None
         first = cells[0]
         self.algorithm: Algorithm = registry.algorithms.create(first.algorithm, first.params)
         self.seeds = [c.seed for c in cells]
