@@ -17,7 +17,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: bench docs schema notebooks-pair test-lowest test-slow help audit test lint format types notebooks check clean
+.PHONY: bench docs schema notebooks-pair test-lowest test-slow test-gpu help audit test lint format types notebooks check clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1|/' | \
@@ -31,6 +31,11 @@ test: $(STAMP)/test ## run the tests (PYTEST_ARGS="-k rng"); slow ones: make tes
 
 test-slow: $(STAMP)/test ## run the tests marked slow
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
+
+test-gpu: $(STAMP)/test ## run the tests that compare a GPU with the CPU; fails where there is none
+	$(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit(\
+		"torch %s finds no CUDA device" % torch.__version__)'
+	$(ONE_THREAD) $(BIN)/python -m pytest -m gpu $(PYTEST_ARGS)
 
 test-lowest: ## run the tests with the oldest dependencies allowed (downloads gigabytes)
 	$(PYTHON) -m venv build/lowest

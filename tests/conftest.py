@@ -36,15 +36,23 @@ settings.register_profile(
 settings.load_profile("house")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests run on the CPU on every machine; ``-m gpu`` asks for the others."""
+    if not (config.option.markexpr or "").startswith("gpu"):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
+    """Skip what needs a GPU where there is none, or none is asked for."""
     gpu = [item for item in items if item.get_closest_marker("gpu")]
     if gpu:
         import torch
 
         if not torch.cuda.is_available():
             for item in gpu:
-                item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+                item.add_marker(
+                    pytest.mark.skip(reason="no CUDA device, or not asked for: pytest -m gpu")
+                )
 
 
 @pytest.fixture(scope="session", autouse=True)

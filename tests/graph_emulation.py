@@ -8,6 +8,7 @@ what is made holds no number, and asking for one is an error, as on a GPU.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -84,6 +85,8 @@ class Emulated:
         def during() -> Iterator[None]:
             with mode:
                 yield
+            if not mode.operations:
+                warnings.warn("The CUDA Graph is empty. This usually means that ...", stacklevel=2)
 
         @torch.no_grad()
         def run() -> None:

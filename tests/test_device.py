@@ -13,6 +13,8 @@ from vflsec import registry
 from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
+from vflsec.nn.replicas import DRAWS, ReplicaFallbackWarning, Replicas
+from vflsec.rng import Streams
 from vflsec.train.cohort import Training
 from vflsec.train.demand import Demand
 
@@ -98,11 +100,34 @@ def test_the_watch_finds_what_it_should() -> None:
     assert set(seen) == set(looks) - {"plain"}
 
 
+@pytest.fixture
+def drawn_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers for a GPU are drawn on the CPU: its own generator gives others for the same seed."""
+    start = Streams.__init__
+
+    def begin(self: Any, *args: Any, device: Any = "cpu", **kwargs: Any) -> None:
+        start(self, *args, **kwargs)
+        self.there = device
+
+    monkeypatch.setattr(Streams, "__init__", begin)
+    for name in ("normal", "uniform", "integers", "permutations"):
+        real = getattr(Streams, name)
+
+        def moved(self: Any, *args: Any, _real: Any = real, **kwargs: Any) -> Any:
+            return _real(self, *args, **kwargs).to(self.there)
+
+        monkeypatch.setattr(Streams, name, moved)
+
+
 @pytest.mark.gpu
+@pytest.mark.parametrize("defense", ["", "iso", "noise", "alibi", "max_norm"])
 @pytest.mark.parametrize("algorithm", ["splitnn", "fedbcd"])
-def test_a_gpu_finds_what_the_cpu_finds(algorithm: str, tasks: dict[int, Any]) -> None:
-    """The same streams, so the figures differ by rounding alone."""
-    given = cells(algorithm, DefenseSpec("iso", strength=1.0))
+@pytest.mark.usefixtures("drawn_here")
+def test_a_gpu_finds_what_the_cpu_finds(
+    algorithm: str, defense: str, tasks: dict[int, Any]
+) -> None:
+    """The same streams, so the figures differ by rounding alone: 0.02 are some 3 of 150 rows."""
+    given = cells(algorithm, *([DefenseSpec(defense, strength=1.0)] if defense else []))
     found = [run_cohort(given, ATTACKS, tasks, device=d) for d in ("cpu", "cuda")]
     for here, there in zip(*found, strict=True):
         for a, b in zip(here.measures, there.measures, strict=True):
@@ -113,7 +138,7 @@ def test_a_gpu_finds_what_the_cpu_finds(algorithm: str, tasks: dict[int, Any]) -
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("defense", ["", "iso", "noise", "max_norm"])
+@pytest.mark.parametrize("defense", ["", "iso", "noise", "max_norm", "alibi", "mid"])
 def test_no_step_waits_on_a_gpu(defense: str, tasks: dict[int, Any]) -> None:
     """By CUDA's own count of synchronisations, in steps of training only."""
     from collections.abc import Iterator
@@ -137,3 +162,32 @@ def test_no_step_waits_on_a_gpu(defense: str, tasks: dict[int, Any]) -> None:
         patch.setattr(Federation, "batches", strict)
         for _ in training.run(predictions=False):
             pass
+
+
+class Drops(torch.nn.Module):
+    """Dropout that no rule stacks."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(x, 0.5, self.training)
+
+
+setattr(Drops, DRAWS, True)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_dropout_within_a_layer_is_of_the_replicas_own_stream(device: str) -> None:
+    """Whatever else was drawn on the device, and in whatever company."""
+
+    def dropped(seeds: list[int]) -> torch.Tensor:
+        torch.rand(7, device=device)
+        with pytest.warns(ReplicaFallbackWarning):
+            stack = Replicas(
+                [Drops() for _ in seeds], device=device, rng=Streams(seeds, "m", device=device)
+            )
+        x = torch.ones(len(seeds), 3, 50, device=device)
+        return torch.stack([stack(x), stack(x)]).cpu()
+
+    a, b = dropped([0, 1, 2]), dropped([2, 0])
+    assert torch.equal(a[:, [2, 0]], b)
+    assert not torch.equal(a[:, 0], a[:, 1])
+    assert not torch.equal(a[0], a[1])

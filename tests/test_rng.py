@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -190,3 +192,21 @@ def test_two_threads_do_not_draw_from_each_others_streams() -> None:
         done.set()
     thread.join()
     assert [mine, *found] == [drawn(1), drawn(2)]
+
+
+def test_a_global_generator_is_that_of_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dropout within a layer draws where its numbers are: the CPU's generator does not move it."""
+    real, told = torch.Generator(), {"state": torch.tensor([7])}
+    g: Any = SimpleNamespace(
+        device=torch.device("cuda:1"), get_state=lambda: torch.tensor([3]),
+        set_state=lambda s: told.__setitem__("left", s),
+    )  # fmt: skip
+    assert real.device.type == "cpu"
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda _: told["state"])
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda s, _: told.__setitem__("state", s))
+    before = torch.random.get_rng_state()
+    with as_global(g):
+        assert told["state"].item() == 3
+        told["state"] = torch.tensor([4])  # something was drawn
+    assert (told["state"].item(), told["left"].item()) == (7, 4)
+    assert torch.equal(torch.random.get_rng_state(), before)

@@ -171,7 +171,9 @@ class _Tape:
         """
         self.rows, expected = torch.zeros_like(rows), iter(self.arrivals)
         made: list[_Stretch] = []
-        with self.graphs.apart(), ExitStack() as now:
+        with warnings.catch_warnings(), self.graphs.apart(), ExitStack() as now:
+            # Nothing lies between two messages that are sent one after the other.
+            warnings.filterwarnings("ignore", "The CUDA Graph is empty")
 
             def begin() -> None:
                 during, run = self.graphs.stretch()
