@@ -42,7 +42,8 @@ class Watch(TorchDispatchMode):
         frame = sys._getframe(1)
         while frame is not None:
             file = str(Path(frame.f_code.co_filename).resolve())
-            if file.startswith(_ROOT) and "/tests/" not in file:
+            ours = file.startswith(_ROOT) and "/site-packages/" not in file
+            if ours and "/tests/" not in file:
                 short = file.removeprefix(_PACKAGE).removeprefix(_ROOT).lstrip("/")
                 self.found[f"{short}:{frame.f_code.co_name}"] += 1
                 return
