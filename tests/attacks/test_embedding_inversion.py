@@ -18,7 +18,7 @@ from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.measure.attack import Answer, Prepared
-from vflsec.measure.controls import feature_controls
+from vflsec.measure.controls import Control, feature_controls
 from vflsec.schema import Schema
 from vflsec.testing import small_task
 
@@ -278,6 +278,29 @@ def of_one_column(z: Callable[[torch.Tensor], torch.Tensor], seed: int) -> dict[
     (controls,) = feature_controls([view], [rng(seed)])
     answer = Answer(Prepared(spec, attack), "train", view, guess, controls=lambda: controls)
     return {m.metric: m for m in scored(answer, task)}
+
+
+def test_controls_are_scored_on_the_column_that_is_named_even_if_another_is_equal() -> None:
+    """Answers for equal columns differ, and a control keeps its figures for other answers."""
+    task = small_task(n=300)
+    x = normal(len(task.x[PARTY]), 3).float()
+    x[:, 1] = x[:, 0]
+    task = replace(task, x={**task.x, PARTY: x},
+                   schema={**task.schema, PARTY: Schema.numbers((3,))})  # fmt: skip
+    rows = task.sets["labelled"]
+    told = torch.stack([x[rows, 0], 0 * x[rows, 0], x[rows, 2]], 1)
+    control = Control("mean", Guess("feature", rows, told), 0.0)
+    view = replace(feature_view(x, x, x, aux=0), targets={"train": rows})
+    of = Prepared(AttackSpec("embedding_inversion", {}, ("active",), aux_rows=60), inversion())
+    found = []
+    for place in (0, 1):
+        guess = Guess("feature", rows, told, notes={NAMED: place})
+        answer = Answer(of, "train", view, guess, controls=lambda: [control])
+        (m,) = [m for m in scored(answer, task) if m.metric == "r2_column"]
+        assert m.controls["mean"]["value"] == m.value
+        found.append(m.value)
+    assert found[0] == 1
+    assert abs(found[1]) < 0.05
 
 
 def advantage(m: Measure) -> float:

@@ -136,7 +136,8 @@ def _by_split(
         def alone(of: Guess) -> Guess:
             return replace(of, scores=of.scores[:, [place]])
 
-        truth = replace(goal.truth, values=goal.truth.values[:, [place]], columns=None)
+        values = goal.truth.values[:, [place]]
+        truth = replace(goal.truth, values=values, columns=np.array([place]))
         one = replace(goal, truth=truth, metrics=("r2_column",))
         yield from _compared(answer, guess, one, alone, task, base)
 
@@ -177,9 +178,10 @@ def _compared(
 
 
 def _asked(goal: Goal, rows: NDArray[np.int64], names: Sequence[str]) -> bytes:
-    """A hash of all that a score depends on but the answer."""
+    """A hash of all that a score depends on but the answer, of which a column may be meant."""
     made = hashlib.sha256(repr((goal.truth.target, goal.classes, list(names))).encode())
-    for x in (goal.prior, rows, goal.truth.rows, goal.truth.values):
+    of, columns = goal.truth, np.empty(0) if goal.truth.columns is None else goal.truth.columns
+    for x in (goal.prior, rows, of.rows, of.values, columns):
         made.update(f"{x.dtype.str} {x.shape}".encode())
         made.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
     return made.digest()
