@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,7 @@ from vflsec.cell import QUESTIONS
 from vflsec.errors import ThreatModelError
 from vflsec.questions import answers
 
-__all__ = ["Schema"]
+__all__ = ["Schema", "columns_of"]
 
 
 @dataclass(frozen=True)
@@ -138,3 +139,15 @@ class Schema:
                 f"there is no column {column!r} to infer; there are: {', '.join(self.names)}."
             )
         return i
+
+
+def columns_of(schemas: Iterable[Schema]) -> list[int]:
+    """Of which column each number of the parties' :meth:`Schema.design`, side by side, is.
+
+    Columns of all parties are counted on: the codes of a category are of one column.
+    """
+    out: list[int] = []
+    for schema in schemas:
+        start = max(out, default=-1) + 1
+        out += [start + i for i in schema.design_places()]
+    return out

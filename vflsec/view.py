@@ -19,7 +19,7 @@ from vflsec.errors import ThreatModelError
 from vflsec.needs import FORMS, GRANTS, Need, as_needs
 from vflsec.nn.rows import in_pieces
 from vflsec.references import References
-from vflsec.schema import Schema
+from vflsec.schema import Schema, columns_of
 
 __all__ = [
     "FORMS", "GRANTS", "Facts", "Known", "Need", "Schema", "Table", "Update", "View", "as_large",
@@ -325,11 +325,8 @@ class View:
     @property
     def aux_columns(self) -> Tensor:
         """Of which column each number of :meth:`require_aux` is, (d,) int64: codes are of one."""
-        places: list[int] = []
-        for p in self.aux or {}:
-            start = max(places, default=-1) + 1
-            places += [start + i for i in self.schema[p].design_places()]
-        return torch.tensor(places, dtype=torch.int64, device=self.target_rows.device)
+        columns = columns_of(self.schema[p] for p in self.aux or {})
+        return torch.tensor(columns, dtype=torch.int64, device=self.target_rows.device)
 
     def require_labels(self) -> Tensor:
         """Own labels, (N,) int64 classes.

@@ -12,6 +12,7 @@ from attack_views import PARTY, feature_view, r2, rng
 
 from vflsec import registry
 from vflsec.attack import Attack
+from vflsec.audit.goals import goal_of
 from vflsec.audit.scoring import scored
 from vflsec.cell import NAMED, AttackSpec, CellSpec, DefenseSpec, Measure
 from vflsec.engine.cohort import run_cohort
@@ -19,7 +20,7 @@ from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control, feature_controls
-from vflsec.schema import Schema
+from vflsec.schema import Schema, columns_of
 from vflsec.testing import small_task
 
 
@@ -257,6 +258,18 @@ def test_codes_of_a_category_are_called_by_its_column() -> None:
     assert Schema((), (), (1, 2, 2)).design_names() == ("",) * 4
     wide = Schema(("city",), (100,), (1,))
     assert len(wide.design_names()) == wide.design(torch.zeros(1, 1)).shape[1] == 64
+
+
+def test_an_attack_and_its_truth_count_columns_alike() -> None:
+    task = small_task(n=100, widths=(2, 3))
+    schema = Schema(("a", "b", "c"), (0, 3, 0), (3,))
+    task = replace(task, x={**task.x, PARTY: task.x[PARTY].abs()},
+                   schema={**task.schema, PARTY: schema})  # fmt: skip
+    x, spec = task.x[PARTY], AttackSpec("embedding_inversion", {}, ("active",), aux_rows=60)
+    view = replace(feature_view(x, x, x, aux=10), schema={PARTY: schema})
+    assert view.aux_columns.tolist() == [0, 2, 1, 1, 1]
+    assert goal_of(inversion(), spec, task).truth.columns.tolist() == [0, 2, 1, 1, 1]
+    assert columns_of([schema, Schema.numbers((1, 1, 2))]) == [0, 2, 1, 1, 1, 3, 4]
 
 
 def of_one_column(z: Callable[[torch.Tensor], torch.Tensor], seed: int) -> dict[str, Measure]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from vflsec.attack import Attack, asked_of
 from vflsec.cell import AttackSpec, victims
 from vflsec.guess import Truth
+from vflsec.schema import columns_of
 from vflsec.task import Task
 
 __all__ = [
@@ -50,8 +51,7 @@ def goal_of(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
     if attack.target == "feature":
         whose = victims("feature", spec.adversary, task.parties, spec.victim)
         parts = [task.schema[p].design(task.x[p]) for p in whose]
-        of: list[tuple[str, int]] = [(p, i) for p in whose for i in task.schema[p].design_places()]
-        columns = [list(dict.fromkeys(of)).index(c) for c in of]
+        columns = columns_of(task.schema[p] for p in whose)
         truth = Truth("feature", rows, torch.cat(parts, dim=1).double().numpy(), columns)
         return Goal(truth, task.classes, task.prior.numpy())
     if attack.target in ONE_COLUMN:
