@@ -44,8 +44,8 @@ from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn.columns import standardised
 from vflsec.nn.completion import Fit, logistic_by_one, logistic_cv
-from vflsec.nn.embedded import TIMES, Products, multiplied, readings
-from vflsec.nn.regression import by_entry, ridge, ridges
+from vflsec.nn.embedded import TIMES, Products, multiplied, paired, readings
+from vflsec.nn.regression import Regression, by_entry, ridge, ridges
 from vflsec.questions import figure
 from vflsec.view import Known, View
 
@@ -123,8 +123,9 @@ def told_best(view: View) -> tuple[str, str, int]:
     """The yes/no question about a column on which embeddings surely add most to own columns.
 
     By areas under ROC curves on the auxiliary rows, each held out in turn, of ridge regressions and
-    of single numbers: the largest less that of own columns, or of guessing, and :data:`SURE`
-    standard errors under guessing, for of many questions one looks good by chance.
+    of single numbers: the largest less that of own columns (of products of two of them, where these
+    surely tell more), or of guessing, and :data:`SURE` standard errors under guessing, for of many
+    questions one looks good by chance.
     """
     aux, _ = view.require_aux()
     assert view.aux is not None
@@ -139,11 +140,15 @@ def told_best(view: View) -> tuple[str, str, int]:
             f"yes and {LEAST} with a no to any question. Raise aux_rows."
         )
     y, q = torch.stack([found[i] for i in kept], dim=1).double(), len(aux)
+    yes = y.sum(0)
+    sure = SURE * ((q + 1) / (12 * yes * (q - yes))).sqrt()
     own = view.own(aux).double()
     least, fits = torch.full_like(y[0], 0.5), []
     if own.shape[1]:
-        told = ridge("own", own, y, own[:0]).held
-        least = least if told is None else areas(told, y).clamp_min(0.5)
+        least = most_told([ridge("own", own, y, own[:0])], y).clamp_min(0.5)
+        z = paired(own).numbers(slice(None))
+        told = most_told([by_entry("own", z, y, z[:0])], y)
+        least = torch.where(told > least + sure, told, least)
     for table in readings(view, "embedding", TIMES).values():
         z = table.of_rows(aux).flatten(1).double()
         both = torch.cat([z, own], dim=1)
@@ -151,11 +156,12 @@ def told_best(view: View) -> tuple[str, str, int]:
     for of in multiplied(view, "embedding", aux).values():
         z = of.numbers(slice(None))
         fits.append(by_entry("product", z, y, z[:0]))
+    return every[kept[int((most_told(fits, y) - least - sure).argmax())]]
 
-    most = torch.stack([areas(f.held, y) for f in fits if f.held is not None]).amax(0)
-    yes = y.sum(0)
-    error = ((q + 1) / (12 * yes * (q - yes))).sqrt()
-    return every[kept[int((most - least - SURE * error).argmax())]]
+
+def most_told(fits: Sequence[Regression], y: Tensor) -> Tensor:
+    """The largest area (k,) of what any fit answers for known rows, for answers (q, k)."""
+    return torch.stack([areas(f.held, y) for f in fits if f.held is not None]).amax(0)
 
 
 def areas(scores: Tensor, y: Tensor) -> Tensor:

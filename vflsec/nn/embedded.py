@@ -17,7 +17,7 @@ from torch import Tensor
 from vflsec.centring import LEFT, shared
 from vflsec.view import Table, View
 
-__all__ = ["TIMES", "Products", "multiplied", "readings"]
+__all__ = ["TIMES", "Products", "multiplied", "paired", "readings"]
 
 TIMES = ("last", "mean", "first", "centred")
 """In which forms embeddings are kept, the usual one first."""
@@ -95,6 +95,14 @@ def multiplied(view: View, kind: str, rows: Tensor) -> dict[str, Products]:
         of = torch.cartesian_prod(*(torch.arange(k, device=z.device) for k in (width, many))).T
         made["crossed"] = Products(_standard(z), _standard(own[:, :many]), of)
     return made
+
+
+def paired(own: Tensor) -> Products:
+    """Own columns (n, p) in standard deviations, and products of any two: what embeddings that tell
+    own columns alone give as well. The first :data:`WIDE` of too many.
+    """
+    x = torch.nn.functional.pad(_standard(own[:, :WIDE]), (1, 0), value=1.0)
+    return Products(x, x, torch.triu_indices(x.shape[1], x.shape[1], device=x.device))
 
 
 def _standard(x: Tensor) -> Tensor:
