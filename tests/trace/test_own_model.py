@@ -226,6 +226,41 @@ def test_a_model_of_other_layers_is_said_when_it_is_recorded(tmp_path: Path) -> 
     assert "name its class, which the trace cannot (--model bank=package.module:Name)" in said
 
 
+class Held(nn.Module):
+    """Weights under a name that a wrapper gives, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module, self.last = nn.Linear(4, 3), nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.module(x).relu())
+
+
+@pytest.mark.parametrize("make", [Held, lambda: nn.Sequential(nn.Linear(4, 3))])
+@pytest.mark.parametrize("given", ["model", "of the wrapper"])
+@pytest.mark.parametrize("wrapped", [0, 1, 2])
+def test_weights_before_training_keep_the_names_that_the_model_gives_them(
+    make: Callable[[], nn.Module], given: str, wrapped: int, tmp_path: Path
+) -> None:
+    """A part called `module` lost its name in them, so that no audit could read the trace."""
+    bottom = outer = make()
+    for _ in range(wrapped):
+        outer = nn.DataParallel(outer)
+    before = {k: v.clone() for k, v in outer.state_dict().items()}
+    with vflsec.record(
+        tmp_path / "t", party="bank", role="passive", rows=8, classes=2, columns=torch.randn(8, 4),
+    ) as rec:  # fmt: skip
+        rec.model(outer, before if given == "of the wrapper" else None)
+        rec.cut(bottom(torch.randn(8, 4)), range(8)).sum().backward()
+    observer = Trace.open(tmp_path / "t").observer("bank")
+    held = {e.part: observer.model(e) for e in observer.info.moments[-1].models}
+    assert set(held) == {"bottom", "initial"}
+    for module in held.values():
+        for name, tensor in bottom.state_dict().items():
+            assert torch.equal(module.state_dict()[name], tensor)
+
+
 def test_a_model_takes_columns(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give columns too"):
         vflsec.record(tmp_path, party="bank", role="passive", rows=N, model=Bottom())

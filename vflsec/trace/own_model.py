@@ -17,7 +17,7 @@ from vflsec.view import Schema
 
 __all__ = ["OwnModel"]
 
-_PREFIX = re.compile(r"^((module|_orig_mod)\.)+")  # of weights in a wrapper
+_PREFIX = re.compile(r"(?:module|_orig_mod)\.")  # of weights in a wrapper
 
 
 class OwnModel:
@@ -48,7 +48,7 @@ class OwnModel:
             initial = self.module.state_dict()
         place = self._place("initial")
         if initial is not None and not place.exists():  # of a run that goes on, the first one
-            write_weights(place, {_PREFIX.sub("", k): v for k, v in initial.items()})
+            write_weights(place, _bare(initial, self.module))
 
     def _place(self, part: str) -> Path:
         return self.folder / f"model-train-{self.party}-{part}.safetensors"
@@ -68,6 +68,14 @@ class OwnModel:
             ModelFile(party=self.party, part=part, file=self._place(part).name, layers=layers)
             for part in ("bottom", "initial") if self._place(part).exists()
         ]  # fmt: skip
+
+
+def _bare(state: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
+    """Weights by their names in the module, which may have a part that is called like a wrapper."""
+    out, names = dict(state), module.state_dict().keys()
+    while out and out.keys() != names and all(map(_PREFIX.match, out)):
+        out = {k.partition(".")[2]: v for k, v in out.items()}
+    return out
 
 
 def _lives(state: Mapping[str, Tensor], module: nn.Module) -> bool:
