@@ -106,6 +106,27 @@ def test_without_saying_so_it_is_as_it_was(tmp_path: Path) -> None:
         part(tmp_path / "c", (0,), end="pause", resume=False)
 
 
+@pytest.mark.parametrize("labels", [Y[KNOWN], None])
+def test_rows_in_another_order_are_refused_when_it_goes_on(
+    labels: np.ndarray | None, tmp_path: Path
+) -> None:
+    """Rows of a set, say: half of the messages were taken for those of other rows, unseen."""
+    ids = np.array([f"client {i}" for i in range(N)])
+    given = {"party": "bank", "role": "passive", "classes": 2, "resume": True}
+    with vflsec.record(tmp_path / "t", rows=ids, known=(ids[KNOWN], Y[KNOWN]), **given) as rec:
+        rec.pause()
+    known = None if labels is None else (ids[KNOWN], labels)
+    order = slice(None, None, -1 if labels is not None else 1)
+    with (
+        pytest.raises(ConfigError, match="known rows or their labels are not those"),
+        vflsec.record(tmp_path / "t", rows=ids[order], known=known, **given),
+    ):
+        pass
+    with vflsec.record(tmp_path / "t", rows=ids, known=(ids[KNOWN], Y[KNOWN]), **given) as rec:
+        rec.cut(torch.zeros(N, D, requires_grad=True) * 1, ids).backward(torch.ones(N, D))
+    assert info(tmp_path / "t")["status"] == "sealed"
+
+
 def test_the_model_before_training_is_that_of_the_first_process(tmp_path: Path) -> None:
     x, bottoms = torch.randn(N, 4), [torch.nn.Linear(4, D) for _ in range(2)]
     stopped(tmp_path / "t", (0, 1), "pause", columns=x, model=bottoms[0])

@@ -12,10 +12,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsec.trace.columns import AMOUNTS, KNOWN, ROWS, Stored, values, vectors, write_table, writer
+from vflsec.trace.columns import (
+    AMOUNTS,
+    KNOWN,
+    ROWS,
+    Stored,
+    batches,
+    values,
+    vectors,
+    write_table,
+    writer,
+)
+from vflsec.trace.limits import Limits
 from vflsec.view import Known
 
-__all__ = ["grant_of", "write_aux", "write_hidden", "write_known", "write_own", "write_targets"]
+__all__ = [
+    "grant_of", "granted_in", "write_aux", "write_hidden", "write_known", "write_own",
+    "write_targets",
+]  # fmt: skip
 
 _CHUNK = 32 << 20
 
@@ -26,6 +40,15 @@ def grant_of(rows: NDArray[np.int64], labels: NDArray[Any]) -> str:
     kind = "<f8" if labels.dtype.kind == "f" else "<i8"
     both = [rows[order].astype("<i8").tobytes(), labels[order].astype(kind).tobytes()]
     return hashlib.sha256(b"".join(both)).hexdigest()
+
+
+def granted_in(folder: Path) -> str:
+    """:func:`grant_of` the labelled rows that :func:`write_known` wrote there, '' of none."""
+    for name, form in (("known.parquet", KNOWN), ("known-values.parquet", AMOUNTS)):
+        if (folder / name).exists():
+            found = pa.Table.from_batches(batches(folder, name, form, Limits()), form)
+            return grant_of(found["row"].to_numpy(), found["y"].to_numpy())
+    return ""
 
 
 def _vectors(folder: Path, stem: str, rows: Tensor, x: Tensor) -> None:

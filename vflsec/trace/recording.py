@@ -20,7 +20,7 @@ from vflsec.trace.arrays import Numbers, as_numbers
 from vflsec.trace.behind import Behind
 from vflsec.trace.claim import alone, recording
 from vflsec.trace.given import Ids
-from vflsec.trace.grants import write_aux, write_known, write_own
+from vflsec.trace.grants import grant_of, granted_in, write_aux, write_known, write_own
 from vflsec.trace.lane import Lane, array_of, fits
 from vflsec.trace.limits import Limits, files_of
 from vflsec.trace.manifest import (
@@ -82,10 +82,10 @@ class Recording:
     def __enter__(self) -> Recording:
         begin(self.folder, self.manifest)
         self.writer = Writer(self.folder, self.party, max_bytes=self.max_bytes)
-        self._behind = Behind(self.writer, self._waiting) if self._waiting else None
-        here = self.writer.folder
         if self._resume:
             self._go_on()
+        self._behind = Behind(self.writer, self._waiting) if self._waiting else None
+        here = self.writer.folder
         if self._bottom is not None:
             self.model(self._bottom)
         with alone(here):
@@ -111,7 +111,20 @@ class Recording:
         return self
 
     def _go_on(self) -> None:
-        """Count on from what earlier processes of this training recorded."""
+        """Count on from what earlier processes of this training recorded.
+
+        Raises:
+            ConfigError: the known labels are of other rows than theirs.
+        """
+        assert self.writer is not None
+        k = self.known
+        now = "" if k is None else grant_of(k.rows.numpy(), k.labels.numpy())
+        if self.writer.info().moments and granted_in(self.writer.folder) != now:
+            self.writer.release()
+            raise ConfigError(
+                "record: known: the known rows or their labels are not those with which this "
+                "training began. Give the same rows, in the same order, and the same known."
+            )
         names = raw_of(files_of(self.folder, _LIMITS), self.party)
         for f, _ in read_segments(self.folder, names, _LIMITS, Torn()):
             key = (f["kind"], f["sender"], f["receiver"], f["phase"])
