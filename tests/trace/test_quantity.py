@@ -104,6 +104,19 @@ def test_a_truth_of_other_rows_or_of_another_kind_is_refused(tmp_path: Path) -> 
     assert set(found.query("metric == primary and role == 'audit'").n) == {70}
 
 
+def test_a_truth_without_a_value_finds_nothing_and_a_claim_is_refused(tmp_path: Path) -> None:
+    """The first ended in an IndexError; of the second class shares were asked for."""
+    trace = recorded(tmp_path / "t", 0, True)
+    infer([trace], tmp_path / "g", attacks=ATTACKS, trusted=True)
+    write_truth(tmp_path / "none", np.arange(N), np.full(N, np.nan), quantity=True)
+    result = score(tmp_path / "g", [tmp_path / "none"], tmp_path / "o", gates=[{"max": 0.1}])
+    assert result.verdict == "INCONCLUSIVE"
+    assert set(result.results.query("role == 'audit' and attack != ''").status) == {"error"}
+    write_truth(tmp_path / "y", np.arange(N), Y, quantity=True)
+    with pytest.raises(ConfigError, match=r"epsilon: is checked on classes only, .* a quantity"):
+        score(tmp_path / "g", [tmp_path / "y"], tmp_path / "p", claimed=(1.0, 0.0))
+
+
 def test_few_known_values_are_not_asked_about_tails(tmp_path: Path) -> None:
     trace = recorded(tmp_path / "t", 0, True, known=KNOWN[:9])
     infer([trace], tmp_path / "g", attacks=("message_completion",), trusted=True)

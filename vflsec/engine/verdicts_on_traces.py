@@ -69,7 +69,7 @@ def score(
         tau: bound of the log odds by which those class shares may be off.
 
     Raises:
-        ConfigError: a claim is given and the truth has no class shares.
+        ConfigError: a claim is given and the truth is a quantity or has no class shares.
         TraceError: guesses or truth are damaged, or do not belong together.
         ConfigError: a gate cannot be answered by them, or `out` holds files of somebody else.
     """
@@ -82,6 +82,11 @@ def score(
         )
     check.non_negative("tau", tau)
     found = [_told(t, limits) for t in truths]
+    if claimed is not None and any(t.labels.target == "value" for t in found):
+        raise ConfigError(
+            "--claimed-epsilon: is checked on classes only, and the label is a quantity. Leave it "
+            "out."
+        )
     if claimed is not None and not all(t.shares for t in found):
         raise ConfigError(
             "--claimed-epsilon: the truth has no class shares, without which a leak cannot be told "
@@ -256,7 +261,8 @@ def _task(
     values = None
     if classes == 1:
         values = torch.from_numpy(y)
-        values = (values - values[rows].mean()) / values[rows].std(correction=0).clamp_min(1e-300)
+        of = values[rows] if len(rows) else values.new_zeros(1)
+        values = (values - of.mean()) / of.std(correction=0).clamp_min(1e-300)
         y = np.where(np.isnan(y), -1, 0)
     return Task(
         name, parties, {}, {}, {}, torch.from_numpy(y), classes, {"labelled": rows}, rows,
@@ -353,9 +359,6 @@ def _with_truth(answer: Answer, seen: _Columns) -> tuple[Answer, Task, int]:
     """The answer on rows whose truth is known, what it is scored by, and how many are not known."""
     if answer.guess is None:
         return answer, seen.task, 0
-    question = answer.of.spec.of_label
-    if question and (why := unclear(question, _behind(seen.task))):
-        return replace(answer, guess=None, status="not-applicable", reason=why), seen.task, 0
     task, known = seen.truth(answer)
     if task is None:
         why = f"no truth about {answer.of.attack.target!r} is in the truth's folder."
@@ -367,6 +370,9 @@ def _with_truth(answer: Answer, seen: _Columns) -> tuple[Answer, Task, int]:
     if not any(len(kept.get(s, ())) for s in answer.of.attack.splits):
         why = "no row that it guessed has a truth."
         return replace(answer, guess=None, status="error", reason=why), task, lost
+    question = answer.of.spec.of_label
+    if question and (why := unclear(question, _behind(seen.task))):
+        return replace(answer, guess=None, status="not-applicable", reason=why), seen.task, 0
     return replace(answer, view=replace(answer.view, targets=kept)), task, lost
 
 
