@@ -82,6 +82,35 @@ def test_the_folder_has_an_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not LOCKS, reason="this system has no locks on files")
+@pytest.mark.parametrize("what", ["half", "empty", "a folder", "no folder", "a file"])
+def test_a_folder_that_is_damaged_or_gone_costs_time_alone(what: str, tmp_path: Path) -> None:
+    """Each of these ended the attack, or the worker, in an error."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    SharedFolder(folder).put(KEYS[0], controls())
+    (kept,) = folder.iterdir()
+    whole = kept.read_bytes()
+    kept.unlink()
+    if what in ("half", "empty"):
+        kept.write_bytes(whole[: len(whole) // 2] if what == "half" else b"")
+    elif what == "a folder":
+        kept.mkdir()
+    else:
+        folder.rmdir()
+        if what == "a file":
+            folder.write_bytes(b"")
+    shared = SharedFolder(folder)
+    assert shared.get(KEYS[0]) is None
+    with shared.claim(KEYS[:1]) as mine:
+        assert list(mine) == KEYS[:1]
+        shared.put(KEYS[0], controls(1))
+    found = shared.get(KEYS[0])
+    assert found is not None
+    assert same(found, controls(1))
+    again = SharedFolder(folder).get(KEYS[0])
+    assert (again is not None) == (what in ("half", "empty"))
+
+
 def test_of_what_is_missing_each_worker_takes_half(tmp_path: Path) -> None:
     one, other, third = (SharedFolder(tmp_path) for _ in range(3))
     with one.claim(KEYS) as mine, other.claim(KEYS) as theirs:

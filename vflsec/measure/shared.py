@@ -82,17 +82,18 @@ class SharedFolder(SharedControls):
 
     def get(self, key: Hashable) -> list[Control] | None:
         found = super().get(key)
-        if found is None and (path := self._path(key)).exists():
-            found = _read(path)
-            super().put(key, found)
+        if found is None:
+            with suppress(OSError, VflsecError):  # not there, or damaged: it is made again
+                found = _read(self._path(key))
+                super().put(key, found)
         return found
 
     def put(self, key: Hashable, controls: list[Control]) -> None:
         super().put(key, controls)
-        used = sum(p.stat().st_size for p in self.folder.glob(f"*{_KEPT}"))
-        if used + _bytes(controls) > self.room or not _writable(controls):
-            return
-        with suppress(ConfigError):  # the disk is full, say
+        with suppress(ConfigError, OSError):  # the disk is full, say
+            used = sum(p.stat().st_size for p in self.folder.glob(f"*{_KEPT}"))
+            if used + _bytes(controls) > self.room or not _writable(controls):
+                return
             write_atomic(self._path(key), lambda path: _write(path, controls))
 
     @contextmanager
@@ -108,7 +109,10 @@ class SharedFolder(SharedControls):
             yield mine
 
     def _locked(self, key: Hashable, held: ExitStack, *, wait: bool) -> bool:
-        file = os.open(self._path(key).with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            file = os.open(self._path(key).with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError:
+            return True  # in a folder that cannot be written everybody makes all
         held.callback(os.close, file)  # which lets it go
         try:
             lock(file, wait=wait)
