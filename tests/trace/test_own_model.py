@@ -133,6 +133,31 @@ def test_looking_at_a_model_draws_nothing_from_the_loop() -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
+def test_looking_at_a_model_leaves_it_as_it_was() -> None:
+    """What a forward pass keeps was a stand-in for numbers afterwards, which nothing can save."""
+
+    class Keeps(Layers):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("steps", torch.zeros(()), persistent=False)
+            self.body.seen = torch.ones(2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.steps += 1
+            self.hidden = self.body.seen = self.first(x)
+            return self.last(self.norm(self.body(self.hidden)))
+
+    module = Keeps()
+    assert describe(module) is not None
+    assert not hasattr(module, "hidden")
+    assert torch.equal(module.body.seen, torch.ones(2))
+    assert module.steps == 0
+    kept = module(torch.zeros(2, 6)) is not None and module.hidden
+    assert describe(module) is not None
+    assert module.hidden is kept
+    assert module.steps == 1
+
+
 @pytest.mark.parametrize(
     "layer",
     [

@@ -6,9 +6,10 @@ to build the same function from known layers, where each result is the next one'
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -46,7 +47,8 @@ def chain(module: nn.Module) -> list[Link] | None:
     last: fx.Node | None = None
     sizes: set[fx.Node] = set()
     try:
-        with torch.random.fork_rng(devices=[]):  # what it draws is not drawn from the loop's
+        # what it draws is not drawn from the loop's, and what it keeps it forgets
+        with torch.random.fork_rng(devices=[]), _as_it_was(module):
             nodes = list(fx.Tracer().trace(module).nodes)
     except Exception:  # somebody's forward pass, which may do anything to what holds no numbers
         return None
@@ -65,6 +67,22 @@ def chain(module: nn.Module) -> list[Link] | None:
         links.append(link)
         last = node
     return None
+
+
+@contextlib.contextmanager
+def _as_it_was(module: nn.Module) -> Iterator[None]:
+    """Give a module its attributes and the numbers of its buffers back."""
+    held = [(vars(m), dict(vars(m))) for m in module.modules()]
+    buffers = [(b, b.clone()) for b in module.buffers()]
+    try:
+        yield
+    finally:
+        for now, before in held:
+            now.clear()
+            now.update(before)
+        with torch.no_grad():
+            for buffer, values in buffers:
+                buffer.copy_(values)
 
 
 def _of_size(node: fx.Node, last: fx.Node | None, sizes: set[fx.Node]) -> bool:
