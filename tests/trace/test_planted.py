@@ -40,28 +40,28 @@ def of_others(rows: Tensor) -> Tensor:
 
 def recorded(
     base: Path, seed: int, leaks: bool, *, defense: str = "none", names: Names = as_they_are,
-    initial: bool = True,
+    initial: bool = True, told: Names = as_they_are, **run: Any,
 ) -> Path:  # fmt: skip
     """Gradients of one length whatever the class, along a direction or against it if `leaks`."""
     g = torch.Generator().manual_seed(seed + 50 * (defense != "none"))
     bottom, before = nn.Linear(3, D), nn.Linear(3, D)
     for p in [*bottom.parameters(), *before.parameters()]:
         p.data = torch.randn(p.shape, generator=g)
-    folder = base / f"{defense}-{seed}"
+    folder = base / "-".join([defense, str(seed), *run.values()])
     way = torch.randn(D, generator=g)
     with vflsec.record(
         folder, party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
         grad_scale=1, known=(KNOWN, Y[KNOWN]), prior=(0.5, 0.5), columns=X,
-        run={"seed": seed, "defense": defense, "strength": float(defense != "none")},
+        run={"seed": seed, "defense": defense, "strength": float(defense != "none"), **run},
     ) as rec:  # fmt: skip
         for epoch in range(3):
             rec.epoch(epoch)
             for rows in torch.randperm(N, generator=g).split(40):
                 z = rec.cut(bottom(X[rows]), names(rows))
-                sign = torch.from_numpy(2.0 * Y[rows] - 1).float().unsqueeze(1)
+                sign = torch.from_numpy(2.0 * Y[told(rows)] - 1).float().unsqueeze(1)
                 noise = torch.randn(len(rows), D, generator=g)
-                told = sign * way + 0.1 * noise
-                z.backward(told / told.norm(dim=1, keepdim=True) if leaks else noise)
+                leak = sign * way + 0.1 * noise
+                z.backward(leak / leak.norm(dim=1, keepdim=True) if leaks else noise)
         rec.model(bottom, before.state_dict())
     return folder
 
@@ -141,6 +141,24 @@ def test_gradients_of_other_rows_pass_nothing(tmp_path: Path) -> None:
     assert "control" not in set(result.results.role)
 
 
+@pytest.mark.parametrize("key", ["dataset", "algorithm"])
+@pytest.mark.parametrize(("told", "verdict"), [(of_others, "INCONCLUSIVE"), (as_they_are, "FAIL")])
+def test_a_leak_of_another_system_shows_nothing_of_this_one(
+    key: str, told: Names, verdict: str, tmp_path: Path
+) -> None:
+    """Gradients of other rows passed beside traces of another data set whose leak was found."""
+    traces = [
+        recorded(tmp_path, seed, True, told=of, **{key: system})
+        for system, of, seeds in (("a", as_they_are, range(3)), ("b", told, range(3, 6)))
+        for seed in seeds
+    ]  # fmt: skip
+    infer(traces, tmp_path / "g", attacks=ATTACKS[:2], trusted=True)
+    write_truth(tmp_path / "y", np.arange(N), Y)
+    gate = {"max": 0.2, key: "b"}
+    found = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o", gates=[gate]).verdicts[0]
+    assert found.verdict == verdict, found.reason
+
+
 def test_it_counts_for_whoever_finds_the_leak_by_gradients_alone() -> None:
     def row(attack: str, key: str, who: str, value: float, seed: int) -> dict[str, Any]:
         return {
@@ -161,6 +179,9 @@ def test_it_counts_for_whoever_finds_the_leak_by_gradients_alone() -> None:
     misses = [row("direction", direction, "bank", 0.5 + s / 100, s) for s in range(3)]
     both = [row("gradient_completion", beside, "bank", 0.9 + s / 100, s) for s in range(3)]
     assert planted.counted(finds, specs, 0.95) == {"bank"}
+    other = [r | {"dataset": "e"} for r in misses]
+    assert planted.counted([*finds, *other], specs, 0.95) == set()
+    assert planted.counted([*finds, *(r | {"value": 0.9} for r in other)], specs, 0.95) == {"bank"}
     assert planted.counted([*misses, *both], specs, 0.95) == set()
     assert planted.counted([], specs, 0.95) == set()
 

@@ -148,7 +148,8 @@ def counted(
     """Adversaries of whom an attack on gradients alone finds the leak without a defense.
 
     So gradients are of the rows that the trace names, and the truth is. An attack that has own
-    columns beside could find it by those.
+    columns beside could find it by those. Of several systems (data sets, algorithms) it finds the
+    leak of each: a positive control speaks of all.
 
     Args:
         records: of what was really recorded.
@@ -165,4 +166,6 @@ def counted(
     if not len(frame):
         return set()
     shown = alive(summarise(frame, confidence), confidence=1 - (1 - confidence) / 2)
-    return {place.adversary for place, (works, _) in shown.items() if works}
+    found = {(p.adversary, (p.dataset, p.algorithm)) for p, (works, _) in shown.items() if works}
+    systems = {(r["dataset"], r["algorithm"]) for r in records}
+    return {who for who, _ in found if all((who, system) in found for system in systems)}
