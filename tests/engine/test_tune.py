@@ -141,6 +141,10 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
         "strength = [0, 1] under iso; in its gates defense = 'iso' and strength = 1."
     )
     assert "Without" not in found.reason
+    fine = tune(path, "iso", low=1.234567, high=8, rounds=0, confirm=False, out=tmp_path / "fine")
+    assert fine.strength == 1.234567
+    assert "strength = [0, 1.234567] under iso;" in fine.deploy
+    assert fine.deploy.endswith("strength = 1.234567.")  # 1.235 was not tried
     stack = SCENARIO + '[[defense]]\nname = "discrete"\nstrength = 1\n'
     path.write_text(stack + gate(metric="epsilon_lower", max=9.0))  # of which iso claims none
     found = tune(path, "iso", low=1, high=8, rounds=0, confirm=False, out=tmp_path / "out")

@@ -138,11 +138,12 @@ def tune(
 
 def _deploy(name: str, strength: float, others: Sequence[str]) -> str:
     """How a scenario says it, and how its gates name the point; beside others both apply."""
-    value = float(f"{strength:.4g}")
-    grid = f"strength = [0, {value:g}]"
+    short = f"{strength:g}"
+    value = short if float(short) == strength else str(strength)  # another one was not tried
+    grid = f"strength = [0, {value}]"
     if not others:
-        return f"{grid} under {name}; in its gates defense = {name!r} and strength = {value:g}."
-    stack = " + ".join([*others, f"{name}(strength={value})"])
+        return f"{grid} under {name}; in its gates defense = {name!r} and strength = {value}."
+    stack = " + ".join([*others, f"{name}(strength={float(strength)})"])
     return (
         f"add [[defense]] {name} with {grid} behind {' and '.join(others)}, which was left out of "
         f"the search; in its gates defense = {stack!r}, and strength is that of {others[0]}."
