@@ -493,3 +493,31 @@ def test_a_summary_of_an_earlier_version_is_still_told(summary: dict[str, Any]) 
     assert all(not s.command or s.command.startswith("vflsec show") or "list" in s.command
                for s in advice.next_steps(old))  # fmt: skip
     assert "Signatures" in statement(old)
+
+
+@pytest.mark.parametrize(
+    ("apart", "holds"),
+    [
+        ({"min": 0.05, "defense": "none", "attack": "norm"}, True),
+        ({"metric": "utility", "min": 0.8, "defense": "none"}, True),
+        ({"metric": "utility", "min": 0.95, "defense": "none"}, False),
+    ],
+)
+def test_a_gate_on_the_undefended_run_is_no_gate_that_a_strength_meets(
+    tmp_path: Path, apart: dict[str, Any], holds: bool
+) -> None:
+    """Beside a gate on what is defended, "the gate passes without a defense" was said of a leak of
+    0.3 there, and strength 5 "passes every gate" where the other one fails.
+    """
+    gates = gate(**apart) + gate(max=0.1, defense="defended")
+    leaky = audited(tmp_path / "leaky", Planted(LEAKY), gates).summary
+    assert [(r["strength"], r["gates"], r["passed"]) for r in leaky["grid"]] == [(5.0, 2, holds)]
+    (line, *_) = first.cheapest(leaky)
+    assert line == "breast_cancer: no strength of the grid (iso 5) passes both gates."
+    assert "no point that was tried passes every gate" in advice.next_steps(leaky)[0].text
+    sealed = audited(tmp_path / "sealed", Planted(LEAKY, SEALED), gates).summary
+    (line, *_) = first.cheapest(sealed)
+    assert ("iso 5 already passes both gates, costs 0.020" in line) == holds
+    assert "use iso 5" not in advice.next_steps(sealed)[0].text
+    alone = audited(tmp_path / "alone", Planted(LEAKY, SEALED), gate(**apart)).summary
+    assert [(r["strength"], r["gates"], r["passed"]) for r in alone["grid"]] == [(0.0, 1, holds)]

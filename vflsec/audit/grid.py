@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vflsec.audit import gate as gates
-from vflsec.audit.leakage import is_undefended, rows_of
+from vflsec.audit.leakage import UNDEFENDED, is_undefended, rows_of
 
 if TYPE_CHECKING:
     from vflsec.audit.alive import Alive
@@ -31,7 +31,8 @@ def grid(
     """Every point under every gate, whichever strength a gate names.
 
     A gate that names the deployed strength asks the same of the others here, so that a weaker one
-    which would do is seen. This is no verdict: who picks a strength by it has looked at many.
+    which would do is seen. One on the undefended run alone is met or not whatever the strength, and
+    counts at each. This is no verdict: who picks a strength by it has looked at many.
 
     Args:
         points: of :func:`vflsec.audit.leakage.summarise`.
@@ -44,11 +45,16 @@ def grid(
         ``gates`` and ``passed`` (how many), ``utility_drop`` with its bounds, and ``cheapest``: it
         meets all, and of the training's points that do it costs the least (the weakest of equals).
     """
-    verdicts = gates.judge(points, [replace(g, strength=None) for g in asked], alive, doses)
+    bare = [replace(g, strength=None) for g in asked if g.defense == UNDEFENDED]
+    swept = [replace(g, strength=None) for g in asked if g.defense != UNDEFENDED]
     found: dict[tuple[Any, ...], list[str]] = defaultdict(list)
-    for v in [*verdicts, *beside]:
+    for v in [*gates.judge(points, swept or bare, alive, doses), *beside]:
         if v.defense:
             found[tuple(getattr(v, k) for k in _POINT)].append(v.verdict)
+    for v in gates.judge(points, bare if swept else (), alive, doses):
+        for key in found:
+            if key[:2] == (v.dataset, v.algorithm):
+                found[key].append(v.verdict)
     drops = {
         tuple(None if r[k] != r[k] else r[k] for k in _POINT): r
         for r in rows_of(points)
