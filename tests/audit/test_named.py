@@ -12,7 +12,7 @@ from vflsec.audit.alive import place_of
 from vflsec.audit.baseline import advantages, regressions
 from vflsec.audit.gate import Gate, Verdict, judge
 from vflsec.audit.leakage import results_frame, rows_of, summarise
-from vflsec.audit.selection import named
+from vflsec.audit.selection import named, stacked
 from vflsec.report.beyond import beyond
 from vflsec.report.first import attacks_of
 
@@ -23,17 +23,29 @@ from vflsec.report.first import attacks_of
         ("direction(positives=5)", "direction", True),
         ("direction(label=fraud + default, positives=5)", "direction", True),
         ("attribute(column=income (net) + bonus)", "attribute", True),
+        ("attribute(column=a) income)", "attribute", True),
+        ("attribute(column=:( + b)", "attribute", True),
+        ("direction", "norm", False),
         ("direction(label=fraud + default)", "direction(label=fraud + default)", True),
-        ("iso(on=embedding) + noise(strength=1)", "iso + noise", True),
-        ("iso(on=embedding) + noise(strength=1)", "iso", False),
-        ("iso", "noise", False),
-        ("iso", "*", True),
     ],
 )
 def test_a_bare_name_is_what_stands_before_the_brackets(
     label: str, wanted: str, found: bool
 ) -> None:
     assert named(label, wanted) == found
+
+
+@pytest.mark.parametrize(
+    ("label", "wanted", "found"),
+    [
+        ("iso(on=embedding) + noise(strength=1)", "iso + noise", True),
+        ("iso(on=embedding) + noise(strength=1)", "iso", False),
+        ("iso", "noise", False),
+        ("iso", "*", True),
+    ],
+)
+def test_a_stack_is_called_by_all_its_names(label: str, wanted: str, found: bool) -> None:
+    assert stacked(label, wanted) == found
 
 
 def test_a_label_column_with_a_plus_does_not_hide_from_the_gate_on_its_attack() -> None:
@@ -45,6 +57,17 @@ def test_a_label_column_with_a_plus_does_not_hide_from_the_gate_on_its_attack() 
     live = {r["attack"]: (True, "planted leak found") for r in records}
     found = one(records, Gate(max=0.1, attack="direction"), live)
     assert (found.verdict, found.attack) == ("FAIL", "direction(label=fraud + default)")
+
+
+def test_a_column_with_a_bracket_does_not_hide_from_the_gate_on_its_attack() -> None:
+    """Of a questionnaire's columns ``a) income`` was not weighed, and the gate passed over 0.4."""
+    records = [
+        *rows(0.4, attack="attribute(column=a) income)", attack_key="a"),
+        *rows(0.0, attack="attribute(column=age)", attack_key="b"),
+    ]
+    live = {r["attack"]: (True, "planted leak found") for r in records}
+    found = one(records, Gate(max=0.1, attack="attribute"), live)
+    assert (found.verdict, found.attack) == ("FAIL", "attribute(column=a) income)")
 
 
 def of_columns(gain: float) -> list[dict[str, Any]]:

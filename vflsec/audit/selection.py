@@ -11,7 +11,7 @@ from vflsec.audit.wording import TASK
 if TYPE_CHECKING:
     from vflsec.audit.gate import Gate
 
-__all__ = ["PLANNED", "answer", "left_out", "named", "selected", "weighs"]
+__all__ = ["PLANNED", "answer", "bare", "left_out", "named", "selected", "stacked", "weighs"]
 
 PLANNED = "planned"
 """Status of a row whose figure, whatever it is, counts as the one that is asked for."""
@@ -24,15 +24,25 @@ def answer(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(clean(row[k]) for k in _MADE)
 
 
-def named(label: str, wanted: str) -> bool:
-    """Whether a label is wanted, by itself or by the bare names, as ``iso + noise`` for a stack.
+def bare(label: str) -> str:
+    """The registered name in the label of an attack.
 
-    What stands in brackets is no part of a name, be it a column that is called ``a + b``.
+    All after the first bracket are parameters, be it of a column that is called ``a) + b``.
     """
-    return wanted in ("*", label, _bare(label))
+    return label.partition("(")[0]
 
 
-def _bare(label: str) -> str:
+def named(label: str, wanted: str) -> bool:
+    """Whether the label of an attack is wanted, by itself or by the bare name."""
+    return wanted in ("*", label, bare(label))
+
+
+def stacked(label: str, wanted: str) -> bool:
+    """Whether the label of a defense is wanted, by itself or by the bare names: ``iso + noise``."""
+    return wanted in ("*", label, _unbracketed(label))
+
+
+def _unbracketed(label: str) -> str:
     out, depth = [], 0
     for letter in label:
         depth += letter == "("
@@ -75,7 +85,7 @@ def _here(row: Mapping[str, Any], gate: Gate) -> bool:
         return False
     if gate.defense == UNDEFENDED and not bare:
         return False
-    if gate.defense not in ("defended", UNDEFENDED) and not named(row["defense"], gate.defense):
+    if gate.defense not in ("defended", UNDEFENDED) and not stacked(row["defense"], gate.defense):
         return False
     if gate.strength is not None and row["strength"] != gate.strength:
         return False

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vflsec.audit import intervals
+from vflsec.audit.selection import bare
 from vflsec.cell import QUESTIONS, asked
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def unsettled(row: Mapping[str, Any], seeds: int, dead: str, gate: Gate) -> Unse
         return None
     if not gate.limits_leaks or row["metric"] != "auc":
         return None
-    found = Unsettled(name.partition("(")[0], question, dead, int(row["n"]), seeds)
+    found = Unsettled(bare(name), question, dead, int(row["n"]), seeds)
     if dead:
         return found
     yes = max(1, round(QUESTIONS[question] * found.rows))

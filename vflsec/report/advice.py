@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from vflsec.audit.selection import bare
 from vflsec.report.beyond import deployed, parts
 from vflsec.report.coverage import uncovered
 from vflsec.report.families import reads
@@ -157,7 +158,7 @@ def _limits(summary: Mapping[str, Any]) -> list[Step]:
 
 def _attack(title: str) -> str:
     """The registered name in a title such as ``norm(steps=3) by shop``."""
-    return clean(title).split("(")[0].split(" ")[0]
+    return clean(bare(title).partition(" ")[0])
 
 
 def _limit(gate: Mapping[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from vflsec.audit.selection import bare
 from vflsec.report import advice, first
 from vflsec.report.beyond import beyond
 from vflsec.report.coverage import gaps
@@ -89,7 +90,7 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any], width:
     heads = ("attack", "by", "rows", metrics[0] if len(metrics) == 1 else "figure",
              "strongest control", "advantage")  # fmt: skip
     table = Table(box=None, pad_edge=False, header_style="dim")
-    names = max(len(p["attack"].partition("(")[0]) + 2 for p in rows)  # whole, to be copied
+    names = max(len(bare(p["attack"])) + 2 for p in rows)  # whole, to be copied
     wanted = [max(cells[k].cell_len for _, cells in lines) for k in range(len(heads))]
     for k, (head, most) in enumerate(zip(heads, _fitted(wanted, names, width), strict=True)):
         table.add_column(head, width=most, overflow="fold", justify="right" if k == 3 else "left")

@@ -13,6 +13,7 @@ from vflsec.audit.beside import beside
 from vflsec.audit.controls import leaks
 from vflsec.audit.findings import COUNTED, in_people
 from vflsec.audit.leakage import is_undefended
+from vflsec.audit.selection import bare
 from vflsec.audit.wording import TASK
 from vflsec.cell import QUESTIONS
 from vflsec.cell import asked as asked_of
@@ -182,7 +183,7 @@ def scope(summary: Mapping[str, Any]) -> str:
     text = found
     if asked:
         every = families(summary)
-        of = [f for f in every if any(n.split("(")[0] in f["members"] for n in names)]
+        of = [f for f in every if any(bare(n) in f["members"] for n in names)]
         text += (
             f" for {_count(len(names), 'attack')} of {len(of)} of {len(every)} families, at {where}"
         )
@@ -190,8 +191,8 @@ def scope(summary: Mapping[str, Any]) -> str:
         text += f" for the main task, at {where}"
     if found == "FAIL":
         text += _questions(judged, summary)
-    bare = deployed(summary) if found != "FAIL" else []
-    text += f"; no gate limits {parts(bare)} there" if bare else ""
+    also = deployed(summary) if found != "FAIL" else []
+    text += f"; no gate limits {parts(also)} there" if also else ""
     least = [(x, v) for v in asked for x in (v.get("detectable") or {}).values()]
     warned = [v for v in asked if v.get("warning")]
     if warned and found == "PASS":

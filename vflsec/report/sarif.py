@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from vflsec.audit.selection import bare
 from vflsec.report.families import FAMILIES, members
 from vflsec.report.first import attacker, attacks_of
 from vflsec.report.taxonomies import extensions, references
@@ -64,7 +65,7 @@ def _tags(label: str, summary: Mapping[str, Any]) -> list[str]:
     found: dict[str, None] = {}
     for v in summary["gates"]:
         if clean(v["label"]) == label:
-            names = {n.split("(")[0] for n in attacks_of(v, summary)}
+            names = {bare(n) for n in attacks_of(v, summary)}
             for family in FAMILIES:
                 if names & set(of[family.name]):
                     found |= dict.fromkeys(family.tags)
