@@ -69,6 +69,18 @@ def test_a_gain_within_the_limits_of_other_gates_is_no_headline(tmp_path: Path) 
     assert "no gate limits" not in first.scope(small)
 
 
+def test_a_minimum_of_what_attacks_gain_limits_nothing(tmp_path: Path) -> None:
+    """A gate that asks for attacks which work took their leaks out of what no gate limits."""
+    floor = gate(min=0.05, attack="norm") + gate(metric="auc", min=0.6, attack="norm")
+    found = audited(tmp_path / "a", Planted(LEAKY, SEALED), floor + gate(metric="utility", min=0.5))
+    (line,) = beyond(found.summary)
+    assert line.startswith("breast_cancer: the labels of bank to shop, +0.29 without a defense")
+    (p,) = deployed(found.summary)
+    assert (p["attack"], p["strength"]) == ("norm", 0.0)
+    both = audited(tmp_path / "b", Planted(LEAKY, SEALED), floor + gate(max=0.4))
+    assert beyond(both.summary) == deployed(both.summary) == []
+
+
 def test_a_build_is_told(told: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     (notice,) = [x for x in workflow_commands(told) if "no gate limits it" in x]

@@ -32,7 +32,7 @@ from vflsec.audit.dosing import Doses
 from vflsec.audit.leakage import rows_of
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.reverse import ranking
-from vflsec.audit.selection import answer, left_out, named, selected
+from vflsec.audit.selection import answer, left_out, limits, named, selected
 from vflsec.audit.unsettled import in_words as open_questions
 from vflsec.audit.unsettled import settled
 from vflsec.audit.wording import TASK
@@ -170,13 +170,9 @@ class Gate:
     def needs_alive(self) -> bool:
         """Whether passing takes an attack that is known to work.
 
-        It does where the gate bounds what an attack reaches: by a maximum, or by a minimum of a
-        figure of which less is better for the attack, as of an error.
+        It does where the gate limits what an attack reaches.
         """
-        if self.metric in (*TASK, "epsilon_lower"):
-            return False
-        better = self.metric == "advantage" or METRICS[self.metric].larger_is_better
-        return self.max is not None or not better
+        return limits(self)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vflsec.audit.leakage import POINT, UNDEFENDED, clean, is_undefended
+from vflsec.audit.metrics import METRICS
 from vflsec.audit.wording import TASK
 
 if TYPE_CHECKING:
     from vflsec.audit.gate import Gate
 
-__all__ = ["PLANNED", "answer", "bare", "left_out", "named", "selected", "stacked", "weighs"]
+__all__ = ["PLANNED", "answer", "bare", "left_out", "limits", "named", "selected", "stacked",
+           "weighs"]  # fmt: skip
 
 PLANNED = "planned"
 """Status of a row whose figure, whatever it is, counts as the one that is asked for."""
@@ -50,6 +52,16 @@ def _unbracketed(label: str) -> str:
             out.append(letter)
         depth -= letter == ")" and depth > 0
     return "".join(out)
+
+
+def limits(gate: Gate) -> bool:
+    """Whether a gate limits what an attack reaches: by a maximum, or by a minimum of a figure of
+    which less is better for the attack, as of an error.
+    """
+    if gate.metric in (*TASK, "epsilon_lower"):
+        return False
+    better = gate.metric == "advantage" or METRICS[gate.metric].larger_is_better
+    return gate.max is not None or not better
 
 
 def selected(row: Mapping[str, Any], gate: Gate) -> bool:

@@ -1,4 +1,4 @@
-"""What surely leaks and no gate judges: where the system is judged, and at other strengths.
+"""What surely leaks and no gate limits: where the system is judged, and at other strengths.
 
 A headline speaks only of what is judged. A passing audit may hold a leak of columns where gates
 limit labels, at the very strength that will be deployed, or one at a strength that nobody means to
@@ -13,10 +13,10 @@ from typing import Any
 from vflsec.audit import matrix
 from vflsec.audit.controls import leaks
 from vflsec.audit.leakage import is_undefended
-from vflsec.audit.selection import answer
+from vflsec.audit.selection import answer, limits
 from vflsec.report.coverage import USUAL
 from vflsec.report.text import clean
-from vflsec.report.verdicts import place, some, weighed
+from vflsec.report.verdicts import gate_of, place, some, weighed
 
 __all__ = ["beyond", "deployed", "parts", "ungated", "unjudged", "unstopped"]
 
@@ -24,7 +24,7 @@ _POINT = ("dataset", "algorithm", "defense", "strength")
 
 
 def ungated(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What leaks and no gate asks about: at each point, of each adversary and secret the most.
+    """What leaks and no gate limits: at each point, of each adversary and secret the most.
 
     Returns:
         points of the summary with ``judged``: whether some gate judges the system there. Those
@@ -39,7 +39,8 @@ def ungated(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
             continue  # a claim is judged wherever it is made
         point = tuple(v[k] for k in _POINT)
         judging.add(point)
-        asked |= {answer(p) for p in weighed(v, at.get(point, ()))}
+        if limits(gate_of(v)):
+            asked |= {answer(p) for p in weighed(v, at.get(point, ()))}
     worst: dict[tuple[Any, ...], dict[str, Any]] = {}
     for p in summary["points"]:
         if not p["attack"] or p["metric"] != p["primary"]:

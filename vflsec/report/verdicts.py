@@ -12,8 +12,8 @@ from vflsec.report.numbers import against
 from vflsec.report.text import clean
 
 __all__ = [
-    "counts", "headline", "identity", "judged", "place", "point_of", "some", "title", "titles",
-    "unfinished", "weighed",
+    "counts", "gate_of", "headline", "identity", "judged", "place", "point_of", "some", "title",
+    "titles", "unfinished", "weighed",
 ]  # fmt: skip
 
 Verdict = Mapping[str, Any]
@@ -121,13 +121,18 @@ def judged(summary: Mapping[str, Any]) -> list[str]:
     return [f"{f}: {label}: {some(points, '; ')}" for (f, label), points in where.items()]
 
 
+def gate_of(v: Verdict) -> Any:
+    """The gate that a verdict is of; one of an earlier version asks nothing of what it lacks."""
+    from vflsec.audit.gate import Gate
+
+    return SimpleNamespace(**{f.name: f.default for f in fields(Gate)} | v["gate"])
+
+
 def weighed(v: Verdict, points: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The points of attacks that a verdict speaks of."""
-    from vflsec.audit.gate import Gate
     from vflsec.audit.selection import weighs
 
-    usual = {f.name: f.default for f in fields(Gate)}  # of a gate of an earlier version
-    gate: Any = SimpleNamespace(**usual | v["gate"])
+    gate = gate_of(v)
     here = {k: v[k] for k in _TRAINING}
     return [
         p for p in points
