@@ -83,6 +83,33 @@ def test_a_sealed_system_is_not_said_to_leak(tmp_path: Path) -> None:
     assert "the most that 2 attacks gained is" in line
 
 
+def test_what_leaks_in_reverse_is_not_said_to_leak_nothing(tmp_path: Path) -> None:
+    """Labels ranked at an AUC of 0.1 were "no leak" on the first screen and on the page to sign."""
+    low = {"norm": -0.45, "model_completion": 0.0}
+    found = audited(tmp_path / "a", Planted(low)).summary
+    (line,) = first.answers(found)
+    point = next(p for p in found["points"] if p["attack"] == "norm" and p["strength"] == 0)
+    assert point["mirrored"] == pytest.approx(0.355, abs=0.02)
+    assert line.startswith(
+        "breast_cancer, without a defense: norm ranks the labels of bank in reverse; turned round "
+        f"it gains {point['mirrored']:+.2f} of AUC [+0.3"
+    )
+    assert line.endswith(", so shop has them once it knows which way round that is.")
+    text = paragraph(found)
+    assert "no such leak" not in text
+    assert (
+        "Without a defense an attack ranks in reverse the labels of bank (breast_cancer), which "
+        "shop can work out once it knows which way round that is."
+    ) in text
+    both = audited(tmp_path / "b", Planted({**low, "model_completion": 0.3})).summary
+    (line,) = first.answers(both)
+    assert ", leaks: the labels of bank to shop" in line
+    assert first.reverses(both) == []
+    noisy = audited(tmp_path / "c", Planted({**low, "norm": -0.2}, sd=0.12)).summary
+    assert max(p["mirrored"] or 0.0 for p in noisy["points"]) > 0.05
+    assert first.reverses(noisy) == []  # of few seeds
+
+
 def test_a_leak_that_choosing_explains_is_told_apart(summary: dict[str, Any]) -> None:
     """One attack of two is a leak by itself, and not after the correction for both."""
     found = copy.deepcopy(summary)

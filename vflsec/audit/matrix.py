@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vflsec.audit import controls, intervals
+from vflsec.audit.candidate import mirror
 from vflsec.audit.controls import Leakage
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.metrics import reach
+from vflsec.audit.reverse import ranking
 
-__all__ = ["by_training", "leaks", "named", "secret", "shown", "strongest", "told"]
+__all__ = ["by_training", "leaks", "named", "reverses", "secret", "shown", "strongest", "told"]
 
 Row = Mapping[str, Any]
 
@@ -20,7 +22,9 @@ _WHO = ("dataset", "algorithm", "adversary", "attack", "attack_key", "target")
 _IDENTITY = (*_WHO, "defense", "strength")
 _CELL = ("dataset", "algorithm", "defense", "strength", "adversary", "victim", "target",
          "attack", "metric", "phase", "split", "control", "advantage")  # fmt: skip
+_TO_WHOM = ("dataset", "adversary", "victim", "target")
 _TRAINING = ("dataset", "algorithm", "defense", "strength")
+_SIDES = ("lower", "upper")
 _SECRETS = {
     "label": "labels", "feature": "columns", "attribute": "values of one column",
     "embedding": "embeddings", "integrity": "predictions (forced)", "membership": "training rows",
@@ -102,10 +106,43 @@ def leaks(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]
     Returns:
         as :func:`strongest`.
     """
-    points = told(rows)
+    return _best(_without_defense(told(rows)), _TO_WHOM, confidence)
+
+
+def reverses(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]:
+    """Who leaks to whom in reverse: as :func:`leaks`, of answers turned round that surely leak.
+
+    Args:
+        rows: points of :func:`vflsec.audit.leakage.summarise`, missing numbers None.
+        confidence: of the intervals, corrected for the tries as those of :func:`leaks`.
+
+    Returns:
+        as :func:`leaks`, where ``advantage`` with its bounds is what the answer turned round gains
+        over the control that was named beforehand; nothing where none surely leaks.
+    """
+    ranked = [r for r in rows if r["attack"] and r["status"] == "ok" and ranking(r)]
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for r in _without_defense(ranked):
+        groups[tuple(r.get(k) for k in _TO_WHOM)].append(r)
+    out = []
+    for of in groups.values():
+        tail = (1 - confidence) / (2 * len(of))
+        sure = []
+        for r in of:
+            turned = mirror(r, "advantage")
+            low = None if turned is None else turned.bound("lower", tail)
+            if turned is not None and controls.leaks(turned.mean, low):
+                ends = reach("advantage", r["metric"])
+                low, high = (intervals.within(turned.bound(s, tail), ends) for s in _SIDES)
+                gain = {"advantage": turned.mean, "low": low, "high": high, "at": _at(r, of)}
+                sure.append({k: r.get(k) for k in _CELL} | gain)
+        out += [max(sure, key=_gain)] if sure else []
+    return out
+
+
+def _without_defense(points: Sequence[Row]) -> list[Row]:
     bare = {r["dataset"] for r in points if is_undefended(r)}
-    points = [r for r in points if r["dataset"] not in bare or is_undefended(r)]
-    return _best(points, ("dataset", "adversary", "victim", "target"), confidence)
+    return [r for r in points if r["dataset"] not in bare or is_undefended(r)]
 
 
 def strongest(rows: Iterable[Row], confidence: float = 0.95) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from vflsec.report.verdicts import headline, place, weighed
 
 __all__ = [
     "BOUNDS", "CORRECTED", "EACH", "answers", "attacker", "attacks_of", "bounds", "cheapest",
-    "each", "price", "scope", "spots", "work",
+    "each", "price", "reverses", "scope", "spots", "work",
 ]  # fmt: skip
 
 BOUNDS = (
@@ -86,11 +86,25 @@ def each(summary: Mapping[str, Any]) -> str:
     return EACH.format(level=100 * float(summary.get("confidence", 0.95)))
 
 
+def reverses(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What leaks to whom only once an answer is turned round, see :func:`matrix.reverses`."""
+    level = float(summary.get("confidence", 0.95))
+    sure = {_to_whom(r) for r in _found(summary) if leaks(r["advantage"], r["low"])}
+    return [r for r in matrix.reverses(summary["points"], level) if _to_whom(r) not in sure]
+
+
+def _found(summary: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    level, found = float(summary.get("confidence", 0.95)), summary.get("leaks")
+    return matrix.leaks(summary["points"], level) if found is None else found
+
+
+def _to_whom(r: Mapping[str, Any]) -> tuple[Any, ...]:
+    return r["dataset"], r["adversary"], r.get("victim"), r["target"]
+
+
 def answers(summary: Mapping[str, Any]) -> list[str]:
     """Does it leak, how much, to whom: a sentence for each data set and each who and whose."""
-    level = float(summary.get("confidence", 0.95))
-    found = summary.get("leaks")
-    found = matrix.leaks(summary["points"], level) if found is None else found
+    found, turned = _found(summary), reverses(summary)
     out = []
     attacked = [p for p in summary["points"] if p["attack"]]
     for dataset in dict.fromkeys(p["dataset"] for p in summary["points"]):
@@ -107,13 +121,20 @@ def answers(summary: Mapping[str, Any]) -> list[str]:
                 f"{clean(r['adversary'])}, {_gain(r)} above its own means ({_named(r)}{of})."
                 f"{_in_people(r, attacked)}"
             )
-        rest = [r for r in here if r not in sure and r["advantage"] is not None]
+        for r in (r for r in turned if r["dataset"] == dataset):
+            out.append(
+                f"{_under(r, attacked)}: {_named(r)} ranks the {clean(matrix.secret(r))} in "
+                f"reverse; turned round it gains {_gain(r)}, so {clean(r['adversary'])} has them "
+                "once it knows which way round that is."
+            )
+        told = [*sure, *(r for r in here if _to_whom(r) in map(_to_whom, turned))]
+        rest = [r for r in here if r not in told and r["advantage"] is not None]
         if rest:
             most = max(rest, key=lambda r: r["advantage"])
             tried, attacks = sum(r["tried"] for r in rest), sum(map(_attacks, rest))
             alone = any(_alone(r, summary) for r in rest)
             what = f"outlasts the correction for {tried} tries" if alone else "is shown"
-            which = "no other leak" if sure else f"no leak of the {clean(matrix.secret(most))}"
+            which = "no other leak" if told else f"no leak of the {clean(matrix.secret(most))}"
             out.append(
                 f"{_under(most)}: {which} {what}; the most that {_count(attacks, 'attack')} gained "
                 f"is {_gain(most)} ({_named(most)} by {clean(most['adversary'])})."

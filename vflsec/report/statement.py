@@ -72,10 +72,19 @@ def _learns(summary: Mapping[str, Any]) -> list[str]:
         f"({clean(r['dataset'])})"
         for r in found
     )
-    none = [d for d in summary["parties"] if not any(r["dataset"] == d for r in found)]
+    turned = first.reverses(summary)
+    backwards = dict.fromkeys(
+        f"the {clean(matrix.secret(r))} ({clean(r['dataset'])}), which {clean(r['adversary'])} can "
+        "work out once it knows which way round that is"
+        for r in turned
+    )
+    learnt = {r["dataset"] for r in [*found, *turned]}
+    none = [d for d in summary["parties"] if d not in learnt]
     out = []
     if said:
         out.append(f"Without a defense, better than by itself, {'; '.join(said)}.")
+    if turned:
+        out.append(f"Without a defense an attack ranks in reverse {'; '.join(backwards)}.")
     if none:
         out.append(f"On {', '.join(map(clean, none))} no such leak was shown.")
     return out
