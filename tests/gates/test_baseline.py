@@ -15,7 +15,7 @@ from scipy import stats
 
 from vflsec import cli
 from vflsec.audit.alive import Place
-from vflsec.audit.baseline import baseline_of, granted, read_baseline, regressions
+from vflsec.audit.baseline import advantages, baseline_of, granted, read_baseline, regressions
 from vflsec.audit.change import change
 from vflsec.audit.epsilon import contradictions, pairs
 from vflsec.audit.leakage import results_frame, summarise
@@ -341,6 +341,10 @@ def test_an_attack_with_other_grants_is_not_the_one_of_the_baseline(tmp_path: Pa
     assert "on test rows (60 auxiliary rows, against shop)" in v.gate.label
     (v,) = regressions(of_grants(weak, "b", aux_rows=60), before, shown)
     assert v.verdict == "PASS"  # the key of an attack changes with its source, too
+    both = pd.concat([of_grants(weak, key, aux_rows=60) for key in ("a", "b")])
+    kept, gone = regressions(of_grants(weak, "a", aux_rows=60), advantages(both), shown)
+    assert (kept.verdict, gone.verdict) == ("PASS", "INCONCLUSIVE")
+    assert gone.reason.startswith("a0 has a figure in the baseline and none here")
     path.write_text(path.read_text().replace('"grants"', '"other"'))  # of an earlier version
     (v,) = regressions(of_grants(weak, "b", aux_rows=20), read_baseline(path), shown)
     assert (v.verdict, "auxiliary" in v.gate.label) == ("PASS", False)

@@ -342,7 +342,7 @@ def _judged(
 
 def _gone(key: Key, now: Iterable[Key]) -> str:
     name = dict(zip(_KEY, key, strict=True))["attack"]
-    other = [k[-2] for k in now if k[:-2] == key[:-2] and k[-2] is not None]
+    other = [k[-2] for k in now if k[:-2] == key[:-2] and k[-2] not in (None, key[-2])]
     if key[-2] is not None and other:
         here, there = other[0] or "nothing", key[-2] or "nothing"
         return (
