@@ -109,6 +109,21 @@ def test_what_nothing_stops_is_part_of_the_price(told: dict[str, Any], tmp_path:
     assert "no gate limits" not in first.scope(stopped)
 
 
+def test_what_is_left_within_the_limits_of_other_gates_was_stopped(tmp_path: Path) -> None:
+    """Labels told at +0.29 are told at +0.03 under noise, and "nothing that was tried stops" them,
+    of an audit whose gates allow 0.1 of columns.
+    """
+    planted = Planted({**LEAKY, "attribute": 0.25}, {**SEALED, "attribute": 0.0})
+    found = audited(tmp_path, planted, COLUMNS + gate(max=0.1, target="attribute")).summary
+    (line,) = [x for x in beyond(found) if "the labels of bank to shop" in x]
+    assert "+0.03 with iso 5, which is judged" in line
+    assert unstopped(found) == []
+    for p in found["points"]:  # a small leak that noise leaves as it is
+        if p["target"] == "label" and p["attack"]:
+            p |= {"advantage": 0.03, "advantage_low": 0.02}
+    assert len(unstopped(found)) == 1
+
+
 def test_the_next_step_leads_to_a_defense_of_what_is_read(told: dict[str, Any]) -> None:
     step = next(s for s in advice.next_steps(told) if s.text.startswith("No gate limits"))
     assert 'add a [[gate]] with target = "attribute"' in step.text

@@ -56,13 +56,17 @@ def ungated(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
 def deployed(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Those of :func:`ungated` at points that a gate judges, so that a PASS is not about them.
 
-    Gains within the least advantage that gates allow elsewhere (:data:`USUAL` where none limits
-    one) are left to :func:`beyond`.
+    Gains within what gates allow elsewhere are left to :func:`beyond`.
     """
+    most = _allowed(summary)
+    return [p for p in ungated(summary) if p["judged"] and p["advantage"] > most]
+
+
+def _allowed(summary: Mapping[str, Any]) -> float:
+    """The least advantage that gates allow, :data:`USUAL` where none limits one."""
     gates = [v["gate"] for v in summary["gates"] if v["defense"]]
-    limits = [g["max"] for g in gates if g["metric"] == "advantage" and g["max"] is not None]
-    limit = min(limits, default=USUAL)
-    return [p for p in ungated(summary) if p["judged"] and p["advantage"] > limit]
+    least = [g["max"] for g in gates if g["metric"] == "advantage" and g["max"] is not None]
+    return min(least, default=USUAL)
 
 
 def beyond(summary: Mapping[str, Any]) -> list[str]:
@@ -82,7 +86,10 @@ def beyond(summary: Mapping[str, Any]) -> list[str]:
 
 
 def unstopped(summary: Mapping[str, Any]) -> list[str]:
-    """What leaks without a defense, is limited by no gate, and leaks at every strength tried."""
+    """What leaks without a defense, is limited by no gate, and leaks at every strength tried.
+
+    What no longer gains more than gates allow elsewhere, and did, was stopped.
+    """
     every: dict[tuple[str, str], dict[tuple[Any, ...], None]] = {}
     for p in summary["points"]:
         if p["attack"] and not is_undefended(p):
@@ -95,7 +102,10 @@ def unstopped(summary: Mapping[str, Any]) -> list[str]:
     for (dataset, algorithm, what), of in found.items():
         tried = every.get((dataset, algorithm), {})
         defended = {(p["defense"], p["strength"]): p for p in of if not is_undefended(p)}
-        if tried and len(defended) == len(tried) and len(of) > len(defended):
+        bare = max((p["advantage"] for p in of if is_undefended(p)), default=0.0)
+        most = _allowed(summary) if bare > _allowed(summary) else 0.0
+        left = [p for p in defended.values() if p["advantage"] > most]
+        if tried and bare and len(left) == len(tried):
             last = max(defended.values(), key=lambda p: p["strength"] or 0.0)
             out.append(
                 f"{clean(dataset)}: nothing that was tried stops {what}, {last['advantage']:+z.2f} "
