@@ -181,8 +181,8 @@ def test_on_a_screen_a_phone_and_in_the_dark(folder: Path) -> None:
 def test_cut_and_crossed_text_would_be_found(folder: Path) -> None:
     bad = (
         "<!doctype html><body><h1 style='white-space:nowrap;width:90px;overflow:hidden'>a heading "
-        "that is cut off</h1><p style='position:absolute;top:40px'>one line of text</p>"
-        "<p style='position:absolute;top:42px'>and another on it</p></body>"
+        "that is cut off</h1><p style='position:absolute;top:140px'>one line of text</p>"
+        "<p style='position:absolute;top:142px'>and another on it</p></body>"
     )
     (folder / "report.html").write_text(bad)
     one = measured(folder)["report 390"]
