@@ -32,9 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec import check, registry
@@ -44,7 +42,7 @@ from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn.columns import standardised
 from vflsec.nn.completion import Fit, logistic_by_one, logistic_cv
-from vflsec.nn.embedded import TIMES, Products, multiplied, paired, readings
+from vflsec.nn.embedded import TIMES, by_product, multiplied, paired, readings
 from vflsec.nn.regression import Regression, by_entry, ridge, ridges
 from vflsec.questions import figure
 from vflsec.view import Known, View
@@ -188,20 +186,6 @@ def by_value(x: Tensor, known: Known, ask: str, name: str) -> Fit:
     sure = torch.cat([figure(ask, v, middle) for v in (held, told.values)])
     mine, rest = standardised(sure, q)
     return logistic_cv(mine, known, rest, 2, f"value, {name}")
-
-
-def by_product(of: Products, known: Known, classes: int, name: str) -> Fit:
-    """Logistic regression on the one product that tells known rows apart best; they come first."""
-    x = of.numbers(slice(len(known)))
-    sd, mean = torch.std_mean(x, dim=0, correction=0)
-    scale = sd.clamp_min(1e-6)
-
-    def told(at: Sequence[int]) -> NDArray[np.float64]:
-        k = torch.tensor(at, device=x.device)
-        rest = of.numbers(slice(len(known), None), k)
-        return ((rest - mean[k]) / scale[k]).cpu().numpy()  # type: ignore[no-any-return]
-
-    return logistic_by_one(((x - mean) / scale).cpu().numpy(), known, told, classes, name)
 
 
 def embedded(view: View, attack: Attack) -> tuple[View, Tensor, dict[str, Tensor]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -27,9 +28,17 @@ from vflsec.guess import Guess
 from vflsec.measure.own_columns import from_randomised, learners
 from vflsec.measure.own_values import value_learners
 from vflsec.nn.completion import Fit
+from vflsec.nn.embedded import by_product, paired
 from vflsec.nn.joint import own_model, own_rows
 from vflsec.nn.networks import fit_networks
-from vflsec.nn.regression import Regression, best_of, fit_regressors, of_columns, ridges
+from vflsec.nn.regression import (
+    Regression,
+    best_of,
+    by_entry,
+    fit_regressors,
+    of_columns,
+    ridges,
+)
 from vflsec.nn.shares import estimated
 from vflsec.questions import figure
 from vflsec.view import Known, View, as_needs
@@ -51,9 +60,10 @@ class Control:
     Attributes:
         name: ``majority``, ``logistic`` (C = 1, others in brackets), ``principal``, ``trees``,
             ``boosting``, ``scratch``, ``untrained``, ``reassigned``, ``randomised`` or ``alone``;
-            ``mean``, ``linear``, ``network`` or ``chosen`` among these for features; ``mean``,
-            ``linear``, ``network``, ``trees`` or ``principal`` for a quantity, and these after
-            ``value, `` for a question about it; ``sample`` or ``logistic`` for a share. After
+            ``mean``, ``linear``, ``network``, ``chosen`` among these, or ``entry`` for
+            features, which attributes have too; ``mean``, ``linear``, ``network``, ``trees`` or
+            ``principal`` for a quantity, and these after ``value, `` for a question about it;
+            ``sample`` or ``logistic`` for a share. After
             ``labelled, `` the same beside own labels (``labelled`` alone is linear). Of membership
             ``left out`` (:mod:`vflsec.engine.membership`).
         guess: log class shares (n, C) of all target rows, or features (n, d).
@@ -93,10 +103,29 @@ def controls_for(
     if attack.target == "attribute":
         views = [v.for_attribute(*asked_of(attack)) for v in views]
     found = controls(views, rngs, alone)
+    if attack.target == "attribute":
+        found = [[*of, *by_pairs(v)] for of, v in zip(found, views, strict=True)]
     if views and "question" in views[0].facts.extra:
         beside = of_values(views, rngs)
         return [of_question(*both) for both in zip(views, found, beside, strict=True)]
     return found
+
+
+def by_pairs(view: View) -> list[Control]:
+    """The one own column, or product of two, that tells known rows apart best.
+
+    Embeddings are read by products of their entries, so that those which hold own columns alone
+    would tell what own columns are not asked.
+    """
+    known = view.require_known()
+    if len(known) < 2:
+        return []
+    every = torch.cat([known.rows, view.target_rows])
+    out = []
+    for way, of in _ways(view).items():
+        fit = by_product(paired(of(every).double()), known, view.facts.classes, f"{way}entry")
+        out.append(_control(view, fit))
+    return out
 
 
 def of_question(view: View, told: Sequence[Control], values: Sequence[Control]) -> list[Control]:
@@ -355,8 +384,9 @@ def of_values(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[li
 def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[list[Control]]:
     """Controls of a feature attack: means of the granted rows, and regressions on own columns.
 
-    Where auxiliary rows were granted: a linear one and a network, and each column by what
-    cross-validation finds best for it, as the attack answers that has embeddings too.
+    Where auxiliary rows were granted: a linear one and a network, each column by what
+    cross-validation finds best of these, as the attack answers that has embeddings too, and by the
+    own column or product of two that goes with it most.
 
     Raises:
         ThreatModelError: no victim is in the view.
@@ -370,13 +400,18 @@ def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> 
         out.append([Control("mean", Guess("feature", v.target_rows, means), 0.0)])
     ways = [_ways(v) for v in views]
     every: list[list[Regression]] = [[] for _ in views]
+    pair: list[list[Regression]] = [[] for _ in views]
     for way in ways[0]:
         known = [of[way](at) for of, at in zip(ways, rows, strict=True)]
         asked = [of[way](v.target_rows) for of, v in zip(ways, views, strict=True)]
         name = "labelled" if way else "linear"
         for k, network in enumerate(fit_regressors(f"{way}network", known, values, asked, rngs)):
             every[k] += [*ridges(name, known[k], values[k], asked[k]), network]
-    for v, of, plain, found in zip(views, values, every, out, strict=True):
+            pairs, q = paired(torch.cat([known[k], asked[k]]).double()), len(known[k])
+            entry = by_entry(f"{way}entry", pairs.numbers(slice(q)), values[k],
+                             partial(pairs.numbers, slice(q, None)))  # fmt: skip
+            pair[k].append(entry)
+    for v, of, plain, pairs_of, found in zip(views, values, every, pair, out, strict=True):
         columns = v.aux_columns
         fits = of_columns(plain, of, columns)
         best = {f.variant: f for f in sorted(fits, key=lambda f: f.cv)}
@@ -384,7 +419,9 @@ def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> 
             if name.endswith("network"):  # far off, by more on one seed than on another
                 best[name] = replace(best_of([f], of, columns)[0], variant=name)
         shown = [*(best[name] for name in dict.fromkeys(f.variant for f in fits)),
-                 *([best_of(fits, of, columns)[0]] if fits else [])]  # fmt: skip
+                 *([best_of(fits, of, columns)[0]] if fits else []),
+                 *(replace(best_of([f], of, columns)[0], variant=f.variant)
+                   for f in of_columns(pairs_of, of, columns))]  # fmt: skip
         found += [
             Control(f.variant, Guess("feature", v.target_rows, f.values), f.cv) for f in shown
         ]

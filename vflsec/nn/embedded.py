@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec.centring import LEFT, shared
-from vflsec.view import Table, View
+from vflsec.nn.completion import Fit, logistic_by_one
+from vflsec.view import Known, Table, View
 
-__all__ = ["TIMES", "Products", "multiplied", "paired", "readings"]
+__all__ = ["TIMES", "Products", "by_product", "multiplied", "paired", "readings"]
 
 TIMES = ("last", "mean", "first", "centred")
 """In which forms embeddings are kept, the usual one first."""
@@ -103,6 +106,20 @@ def paired(own: Tensor) -> Products:
     """
     x = torch.nn.functional.pad(_standard(own[:, :WIDE]), (1, 0), value=1.0)
     return Products(x, x, torch.triu_indices(x.shape[1], x.shape[1], device=x.device))
+
+
+def by_product(of: Products, known: Known, classes: int, name: str) -> Fit:
+    """Logistic regression on the one product that tells known rows apart best; they come first."""
+    x = of.numbers(slice(len(known)))
+    sd, mean = torch.std_mean(x, dim=0, correction=0)
+    scale = sd.clamp_min(1e-6)
+
+    def told(at: Sequence[int]) -> NDArray[np.float64]:
+        k = torch.tensor(at, device=x.device)
+        rest = of.numbers(slice(len(known), None), k)
+        return ((rest - mean[k]) / scale[k]).cpu().numpy()  # type: ignore[no-any-return]
+
+    return logistic_by_one(((x - mean) / scale).cpu().numpy(), known, told, classes, name)
 
 
 def _standard(x: Tensor) -> Tensor:
