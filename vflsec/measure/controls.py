@@ -400,28 +400,24 @@ def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> 
         out.append([Control("mean", Guess("feature", v.target_rows, means), 0.0)])
     ways = [_ways(v) for v in views]
     every: list[list[Regression]] = [[] for _ in views]
-    pair: list[list[Regression]] = [[] for _ in views]
     for way in ways[0]:
         known = [of[way](at) for of, at in zip(ways, rows, strict=True)]
         asked = [of[way](v.target_rows) for of, v in zip(ways, views, strict=True)]
         name = "labelled" if way else "linear"
         for k, network in enumerate(fit_regressors(f"{way}network", known, values, asked, rngs)):
-            every[k] += [*ridges(name, known[k], values[k], asked[k]), network]
             pairs, q = paired(torch.cat([known[k], asked[k]]).double()), len(known[k])
             entry = by_entry(f"{way}entry", pairs.numbers(slice(q)), values[k],
                              partial(pairs.numbers, slice(q, None)))  # fmt: skip
-            pair[k].append(entry)
-    for v, of, plain, pairs_of, found in zip(views, values, every, pair, out, strict=True):
+            every[k] += [*ridges(name, known[k], values[k], asked[k]), network, entry]
+    for v, of, plain, found in zip(views, values, every, out, strict=True):
         columns = v.aux_columns
         fits = of_columns(plain, of, columns)
         best = {f.variant: f for f in sorted(fits, key=lambda f: f.cv)}
         for name, f in best.items():
-            if name.endswith("network"):  # far off, by more on one seed than on another
+            if name.endswith(("network", "entry")):  # far off, on one seed more than on another
                 best[name] = replace(best_of([f], of, columns)[0], variant=name)
         shown = [*(best[name] for name in dict.fromkeys(f.variant for f in fits)),
-                 *([best_of(fits, of, columns)[0]] if fits else []),
-                 *(replace(best_of([f], of, columns)[0], variant=f.variant)
-                   for f in of_columns(pairs_of, of, columns))]  # fmt: skip
+                 *([best_of(fits, of, columns)[0]] if fits else [])]  # fmt: skip
         found += [
             Control(f.variant, Guess("feature", v.target_rows, f.values), f.cv) for f in shown
         ]

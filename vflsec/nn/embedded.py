@@ -101,11 +101,15 @@ def multiplied(view: View, kind: str, rows: Tensor) -> dict[str, Products]:
 
 
 def paired(own: Tensor) -> Products:
-    """Own columns (n, p) in standard deviations, and products of any two: what embeddings that tell
-    own columns alone give as well. The first :data:`WIDE` of too many.
+    """Own columns (n, p) in standard deviations, their sizes, and products of any two: what
+    embeddings that tell own columns alone give as well. The first :data:`WIDE` of too many.
     """
     x = torch.nn.functional.pad(_standard(own[:, :WIDE]), (1, 0), value=1.0)
-    return Products(x, x, torch.triu_indices(x.shape[1], x.shape[1], device=x.device))
+    width = x.shape[1]
+    pairs = torch.triu_indices(width, width, device=x.device)
+    size = torch.arange(width, 2 * width - 1, device=x.device)
+    of = torch.cat([pairs, torch.stack([torch.zeros_like(size), size])], dim=1)
+    return Products(x, torch.cat([x, x[:, 1:].abs()], dim=1), of)
 
 
 def by_product(of: Products, known: Known, classes: int, name: str) -> Fit:
