@@ -108,7 +108,10 @@ def test_own_labels_are_a_control_where_the_view_holds_them() -> None:
     own = torch.randn(4000, 1, generator=rng(2), dtype=torch.float64)
     view = replace(feature_view(own, x, x, aux=500), labels=(x[:, 0] > 0).long())
     found = {c.name: r2(c.guess, x) for c in feature_controls([view], [rng()])[0]}
-    assert set(found) == {"mean", "linear", "network", "labelled", "labelled, network", "chosen"}
+    assert set(found) == {
+        "mean", "linear", "network", "entry", "labelled", "labelled, network", "labelled, entry",
+        "chosen",
+    }  # fmt: skip
     assert found["linear"] < 0.02
     assert found["labelled"] == pytest.approx(2 / np.pi, abs=0.03)
 
@@ -142,6 +145,6 @@ def test_in_a_cohort_the_label_party_runs_it_and_others_have_no_labels() -> None
     (result,) = run_cohort([cell], [spec], {0: task}, device="cpu", main=False)
     (measure,) = result.measures
     assert (measure.target, measure.metric, measure.split) == ("feature", "r2", "train")
-    labelled = {"labelled", "labelled, network"}
-    assert set(measure.controls) == {"mean", "linear", "network", "chosen"} | labelled
+    labelled = {"labelled", "labelled, network", "labelled, entry"}
+    assert set(measure.controls) == {"mean", "linear", "network", "entry", "chosen"} | labelled
     assert measure.n == 144 - 20 - 40
