@@ -9,7 +9,15 @@ import pytest
 from vflsec.audit import cap, dcs
 from vflsec.audit.curves import curves
 from vflsec.audit.intervals import t_interval
-from vflsec.audit.leakage import COLUMNS, defense_point, records, results_frame, summarise
+from vflsec.audit.leakage import (
+    COLUMNS,
+    defense_point,
+    is_undefended,
+    records,
+    results_frame,
+    summarise,
+)
+from vflsec.audit.selection import stacked
 from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
 from vflsec.errors import ConfigError
 
@@ -310,3 +318,31 @@ def test_a_finished_cell_becomes_records() -> None:
 def test_nothing_gives_nothing() -> None:
     assert len(results_frame([])) == 0
     assert len(curves(summarise(results_frame([])))) == 0
+
+
+def test_no_party_is_called_like_a_defense_that_is_off() -> None:
+    """A party ``x(strength=0)`` made what is defended the undefended reference of all verdicts."""
+    stack = (
+        DefenseSpec("iso", strength=0.0),
+        DefenseSpec("noise", {"clip": 1.0}, party="x(strength=0)", strength=5.0),
+    )
+    label, swept = defense_point(stack)
+    assert label == 'iso + noise(clip=1.0, party="x(strength=0)", strength=5.0)'
+    row = {"defense": label, "strength": swept}
+    assert not is_undefended(row)
+    off = (stack[0], DefenseSpec("noise", party="x(strength=0)", strength=0.0))
+    assert is_undefended(dict(zip(("defense", "strength"), defense_point(off), strict=True)))
+
+
+@pytest.mark.parametrize("party", ["a)", "(a", "a(b", 'q"', "it's", "back\\", 'a"(', "p,q=1"])
+def test_a_stack_is_known_by_its_names_whatever_parties_are_called(party: str) -> None:
+    """Brackets that do not match took the second defense into the settings of the first."""
+    label, _ = defense_point(
+        (
+            DefenseSpec("iso", party=party, strength=1.0),
+            DefenseSpec("noise", {"clip": 1.0}, party=party, strength=2.0),
+        )
+    )
+    assert stacked(label, "iso + noise")
+    assert not stacked(label, "iso")
+    assert not stacked(label, "noise")

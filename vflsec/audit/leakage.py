@@ -8,7 +8,6 @@ the privacy-utility curve and its CAP).
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -18,7 +17,7 @@ import pandas as pd
 
 from vflsec import check
 from vflsec.audit import controls as ctl
-from vflsec.audit import intervals, reverse
+from vflsec.audit import intervals, reverse, stack
 from vflsec.audit.controls import Leakage
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.cell import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure, victims
@@ -54,8 +53,6 @@ _NUMBERS = ("strength", "known_rows", "value", "low", "high", "chance", "control
 _SPLITS = ("test", "validation", "train")
 TRAINING = ("dataset", "algorithm", "defense", "strength")
 """What identifies a training: everything but the seed."""
-_OFF = re.compile(r"[( ]strength=-?0(\.0*)?[,)]")
-"""A defense in the label of a stack that is off; the swept one has no strength there."""
 
 
 def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
@@ -73,8 +70,7 @@ def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
             swept = float(d.strength)
         if d.party:
             inner["party"] = d.party
-        text = ", ".join(f"{k}={v}" for k, v in sorted(inner.items()))
-        labels.append(f"{d.name}({text})" if text else d.name)
+        labels.append(stack.called(d.name, inner))
     return (" + ".join(labels), swept) if labels else (UNDEFENDED, 0.0)
 
 
@@ -220,7 +216,7 @@ def is_undefended(row: Mapping[str, Any]) -> bool:
     """
     if row["defense"] == UNDEFENDED or row["strength"] != 0:
         return bool(row["defense"] == UNDEFENDED)
-    return sum(not _OFF.search(one) for one in row["defense"].split(" + ")) <= 1
+    return stack.stacked(row["defense"]) - stack.off(row["defense"]) <= 1
 
 
 def _mean(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from vflsec.audit import stack
 from vflsec.audit.leakage import POINT, UNDEFENDED, clean, is_undefended
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.wording import TASK
@@ -41,17 +42,7 @@ def named(label: str, wanted: str) -> bool:
 
 def stacked(label: str, wanted: str) -> bool:
     """Whether the label of a defense is wanted, by itself or by the bare names: ``iso + noise``."""
-    return wanted in ("*", label, _unbracketed(label))
-
-
-def _unbracketed(label: str) -> str:
-    out, depth = [], 0
-    for letter in label:
-        depth += letter == "("
-        if not depth:
-            out.append(letter)
-        depth -= letter == ")" and depth > 0
-    return "".join(out)
+    return wanted in ("*", label, stack.bare(label))
 
 
 def limits(gate: Gate) -> bool:

@@ -9,8 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vflsec.audit.stack import called
 from vflsec.report.lines import item
 from vflsec.report.tables import print_tables
+from vflsec.report.text import shown
 from vflsec.visible import HEADS, Line, cells, claim
 
 __all__ = ["attacks_of", "print_plan", "print_visibility"]
@@ -18,6 +20,7 @@ __all__ = ["attacks_of", "print_plan", "print_visibility"]
 
 def print_plan(plan: Mapping[str, Any], console: Console) -> None:
     """What is in the tables, what will run, what cannot and why, and the estimate."""
+    plan = shown(plan)
     for data in plan["data"]:
         print_tables(data, console, brief=True)
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -117,11 +120,7 @@ def _size(count: float) -> str:
 
 def _stack(defenses: Sequence[Mapping[str, Any]]) -> str:
     """Names and parameters, without strengths."""
-    shown = []
-    for d in defenses:
-        inner = ", ".join(f"{k}={v}" for k, v in sorted(d["params"].items()))
-        shown.append(f"{d['name']}({inner})" if inner else d["name"])
-    return " + ".join(shown) or "none"
+    return " + ".join(called(d["name"], d["params"]) for d in defenses) or "none"
 
 
 _ROLES = {

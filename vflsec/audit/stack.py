@@ -1,0 +1,54 @@
+"""How a stack of defenses is called in results, and what such a label says.
+
+``mid(beta=1) + iso(party=shop)`` names each defense with its settings. A setting that is text and
+holds a mark of this grammar, such as a party called ``a)``, stands in double quotes as in JSON, so
+that no name can look like a defense, or like the strength of one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+__all__ = ["bare", "called", "off", "stacked"]
+
+_MARKS = frozenset("()+,=\"'\\")
+_QUOTED = re.compile(r'(?<==)"(?:[^"\\]|\\.)*"')
+_OFF = re.compile(r"[( ]strength=-?0(\.0*)?[,)]")
+"""A defense in the label of a stack that is off; the swept one has no strength there."""
+
+
+def called(name: str, settings: Mapping[str, Any]) -> str:
+    """One defense with its settings: ``iso(party=shop, strength=0.5)``."""
+    inner = ", ".join(f"{k}={_shown(v)}" for k, v in sorted(settings.items()))
+    return f"{name}({inner})" if inner else name
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str) and _MARKS & set(value):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+@lru_cache(maxsize=4096)
+def _members(label: str) -> tuple[str, ...]:
+    """The defenses of a label, without texts in quotes."""
+    return tuple(_QUOTED.sub("", label).split(" + "))
+
+
+def off(label: str) -> int:
+    """How many defenses of a stack have strength 0 in its label."""
+    return sum(bool(_OFF.search(one)) for one in _members(label))
+
+
+def stacked(label: str) -> int:
+    """How many defenses a label names."""
+    return len(_members(label))
+
+
+def bare(label: str) -> str:
+    """The registered names in the label of a stack: ``mid + iso``."""
+    return " + ".join(one.partition("(")[0] for one in _members(label))
