@@ -191,6 +191,15 @@ def test_an_alias_may_not_take_a_name(install: Install) -> None:
         foreign().entries()
 
 
+@pytest.mark.parametrize("alias", ["none", "defended", "a(strength=0)", "a + b", "", "*", "[x"])
+def test_no_defense_is_called_like_what_gates_name_otherwise(install: Install, alias: str) -> None:
+    install({"vflsec.defenses": {"t": "t"}}, t=attack_text(extra=f"ALIASES = ({alias!r},)"))
+    with pytest.raises(ConfigError) as caught:
+        Registry("defense", "vflsec.nothing", "vflsec.defenses").entries()
+    assert "t.py: the name of the defense must be made of letters" in str(caught.value)
+    assert f"and not 'defended', got {alias!r}. Rename its file" in str(caught.value)
+
+
 def test_entry_point_is_called_like_its_module(install: Install) -> None:
     install({"vflsec.attacks": {"other": "thing"}}, thing=attack_text())
     with pytest.raises(ConfigError) as caught:

@@ -178,6 +178,10 @@ def _read(path: Path, changed_ns: int) -> tuple[str, tuple[str, ...], str]:
     return ast.get_docstring(tree) or "", aliases, family
 
 
+_TAKEN = {"defense": ("none", "defended")}
+"""Words that name others where a gate names one."""
+
+
 def _installed() -> tuple[tuple[str, int], ...]:
     """Where packages are, and when one was last installed there or removed."""
     out = []
@@ -223,6 +227,7 @@ class Registry:
         found: dict[str, Entry] = {}
         for entry in entries:
             for name in (entry.name, *entry.aliases):
+                self._check(name, entry)
                 other = self._claimed(found, name)
                 if other is not None:
                     raise ConfigError(
@@ -231,6 +236,18 @@ class Registry:
                     )
             found[entry.name] = entry
         return dict(sorted(found.items()))
+
+    def _check(self, name: str, entry: Entry) -> None:
+        """Refuse a name that gates read as something else, or that a label cannot hold.
+
+        A defense called ``none`` would be the undefended reference that it is compared with.
+        """
+        if re.fullmatch(r"\w[\w.-]*", name) and name not in _TAKEN.get(self.kind, ()):
+            return
+        rule = "made of letters, digits, '_', '.' and '-'"
+        taken = "".join(f", and not {w!r}" for w in _TAKEN.get(self.kind, ()))
+        raise check.fail(f"{entry.path}: the name of the {self.kind}", rule + taken, name,
+                         "Rename its file, or its alias.")  # fmt: skip
 
     @staticmethod
     def _claimed(found: Mapping[str, Entry], name: str) -> Entry | None:

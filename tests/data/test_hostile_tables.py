@@ -267,3 +267,25 @@ def test_odd_tables_that_are_fine(case: str, tmp_path: Path) -> None:
     assert len(source.y) in (N, N + 1)
     assert source.parties["a"].names == ("x1",)
     np.testing.assert_array_equal(source.parties["b"].values[:5, 0], [0, 1, 2, 3, 4])
+
+
+def test_a_column_that_is_called_like_any_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`attribute` with column = "*" chose it and ended in an error, on some seeds only."""
+    (tmp_path / "t.csv").write_text(TABLE.replace("x2", "*"))
+    (tmp_path / "case.toml").write_text(changed('["x2"]', '["*"]'))
+    refused(capsys, tmp_path, ["t.csv", "column '*'", "stands for any column", "drop"])
+
+
+def test_a_label_that_is_called_like_a_question(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Gates set questions aside that few rows do not answer; a label is judged whatever it is."""
+    (tmp_path / "t.csv").write_text(
+        "id,x1,x2,y,largest tenth\n"
+        + "".join(f"{i},{i % 7},{i % 5},{i % 2},{i // 2 % 2}\n" for i in range(120))
+    )
+    two = changed('label = "y"', 'label = ["y", "largest tenth"]\ntask = "multilabel"')
+    (tmp_path / "case.toml").write_text(two)
+    refused(capsys, tmp_path, ["label", "'largest tenth'", "question", "Rename the column"])

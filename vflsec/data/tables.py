@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from vflsec import check
+from vflsec.cell import QUESTIONS, WHICHEVER
 from vflsec.data.classes import Relabel, labels, quantity, several
 from vflsec.data.features import Features, features, ids
 from vflsec.data.layout import (
@@ -101,7 +102,8 @@ def load_tables(
     if rule := label_rule(label, task):
         raise data_error("data", "label", rule, listed(named) or "none")
     for column in named if task == "multilabel" else ():  # they stand in the names of attacks
-        if why := unshowable(column):
+        why = unshowable(column) or "not be called like a question" * (column in QUESTIONS)
+        if why:
             raise data_error("data", "label", why, repr(column), "Rename the column.")
     roles = Roles(id or "", named, split or "", group or "")
     check_roles(roles)
@@ -132,6 +134,12 @@ def load_tables(
     used = assign_columns(
         frames, roles, columns, drop, active=active, single=not isinstance(files, Mapping)
     )
+    for p in order:
+        if WHICHEVER in used[p]:
+            raise data_error(
+                frames[p].path, f"column {WHICHEVER!r}", "have another name",
+                "one that stands for any column in scenarios", "Rename it, or leave it out (drop).",
+            )  # fmt: skip
     declared = declared_kinds(frames, used, categorical, numeric)
 
     index = _indices(frames, roles, order)
