@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from vflsec.data.remarks import remarks
 from vflsec.data.tables import load_tables
-from vflsec.data.telling import telling_columns
+from vflsec.data.telling import runs, telling_columns
 from vflsec.errors import DataError
 
 
@@ -260,3 +261,77 @@ def test_an_edge_that_leaves_a_class_empty(tmp_path: Path) -> None:
     text = "x,z,y\n" + "".join(f"{i},1,{i / 10}\n" for i in range(40))
     with pytest.raises(DataError, match=r"none in '>= 9'.*goes from 0 to 3\.9"):
         classes(tmp_path, text, label_edges=[9])
+
+
+# Ids and orders of rows that tell the label without any message
+
+
+def told_of(folder: Path, ids: list[str], y: np.ndarray, order: np.ndarray) -> str:
+    """What is said of a bank with labels and a shop whose table stands in `order`."""
+    g = np.random.default_rng(1)
+    bank = pd.DataFrame({"id": ids, "x": g.normal(size=len(y)), "y": y})
+    shop = pd.DataFrame({"id": ids, "v": g.normal(size=len(y))}).iloc[order]
+    bank.to_csv(folder / "bank.csv", index=False)
+    shop.to_csv(folder / "shop.csv", index=False)
+    files = {p: folder / f"{p}.csv" for p in ("bank", "shop")}
+    return " ".join(remarks(load_tables(files, id="id", label="y")))
+
+
+SAID_OF_IDS = "Sorted, the ids set rows of one class of the label behind each other."
+SAID_OF_ROWS = "Rows of one class of the label stand behind each other in shop.csv."
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda y, i: f"{'AB'[y]}{i:05d}",
+        lambda y, i: f"{i:05d}-{'AB'[y]}",
+        lambda y, i: str(1_000_000 * y + i),
+        lambda y, i: str(10 ** (3 + y) + i),
+    ],
+)
+def test_ids_that_tell_the_label_are_said(tmp_path: Path, make: Callable[[int, int], str]) -> None:
+    """Every attack of such an audit may end with nothing, and all parties know all labels."""
+    g = np.random.default_rng(0)
+    y = (g.random(400) < 0.3).astype(int)
+    said = told_of(tmp_path, [make(v, i) for i, v in enumerate(y)], y, g.permutation(400))
+    assert SAID_OF_IDS in said
+    assert SAID_OF_ROWS not in said
+
+
+def test_a_table_in_the_order_of_the_labels_is_said(tmp_path: Path) -> None:
+    g = np.random.default_rng(0)
+    y = g.integers(0, 3, 400)
+    ids = [f"c{i}" for i in g.permutation(400)]
+    almost = np.argsort(np.where(g.random(400) < 0.01, 2 - y, y), kind="stable")
+    assert SAID_OF_ROWS in told_of(tmp_path, ids, y, almost)
+    rare = (np.arange(400) < 15).astype(int)
+    assert SAID_OF_ROWS in told_of(tmp_path, ids, rare, np.arange(400))
+
+
+def test_orders_that_tell_nothing_are_not_said(tmp_path: Path) -> None:
+    """Two hundred tables of labels in random order, and ids in the order of time."""
+    g = np.random.default_rng(0)
+    for _ in range(200):
+        y = (g.random(120) < g.choice([0.1, 0.5])).astype(int)
+        found, chance = runs(y)
+        assert found > 0.1 * chance
+    y = (g.random(400) < np.linspace(0.1, 0.5, 400)).astype(int)
+    said = told_of(tmp_path, [f"c{i:04d}" for i in range(400)], y, np.arange(400))
+    assert SAID_OF_IDS not in said
+    assert SAID_OF_ROWS not in said
+
+
+def test_rows_of_one_person_follow_each_other_whatever_the_order_tells(tmp_path: Path) -> None:
+    g = np.random.default_rng(0)
+    person = np.repeat(np.arange(30), 15)
+    y = g.integers(0, 2, 30)[person]
+    frame = pd.DataFrame(
+        {"id": [f"c{i:04d}" for i in range(450)], "who": person, "x": g.normal(size=450), "y": y}
+    )
+    frame.to_csv(tmp_path / "bank.csv", index=False)
+    frame[["id"]].assign(v=g.normal(size=450)).to_csv(tmp_path / "shop.csv", index=False)
+    files = {p: tmp_path / f"{p}.csv" for p in ("bank", "shop")}
+    of = {"id": "id", "label": "y"}
+    assert SAID_OF_IDS in " ".join(remarks(load_tables(files, **of)))
+    assert SAID_OF_IDS not in " ".join(remarks(load_tables(files, group="who", **of)))

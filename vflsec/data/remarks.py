@@ -16,7 +16,7 @@ import numpy as np
 from vflsec.data.dialect import number_of
 from vflsec.data.profile import overlap_sentence
 from vflsec.data.source import Source
-from vflsec.data.telling import telling_columns
+from vflsec.data.telling import telling_columns, telling_ids, telling_rows
 from vflsec.data.twins import twins
 
 __all__ = ["missing_by_column", "remarks", "told"]
@@ -97,6 +97,28 @@ def told(source: Source) -> list[str]:
             f"{which} of {party} {'tells' if len(found) == 1 else 'tell'} {what} alone: a copy of "
             f"it, or known only after it? {so}. If it is no feature, leave it out (drop)."
         )
+    return [*out, *_without_a_message(source)]
+
+
+def _without_a_message(source: Source) -> list[str]:
+    """Ids, and orders of rows in users' tables, that tell the label: no attack reads these."""
+    tables = source.facts.get("tables", ())
+    out = []
+    if any(c["role"] == "id" for t in tables for c in t["columns"]):
+        for label in telling_ids(source):
+            out.append(
+                f"Sorted, the ids set rows of one class of {label or 'the label'} behind each "
+                "other. All parties know the ids, so whoever knows a few labels knows the others "
+                "without any message, and no attack reads ids. Give rows ids that tell nothing."
+            )
+    if len(tables) > 1:
+        files = {p: t["file"] for t in tables for p in t["parties"]}
+        for party, label in telling_rows(source):
+            out.append(
+                f"Rows of one class of {label or 'the label'} stand behind each other in "
+                f"{files[party]}. If {party} got its table in this order, it knows the label "
+                "without any message, and no attack reads the order. Shuffle what you give out."
+            )
     return out
 
 

@@ -1,7 +1,8 @@
-"""Columns that tell the label by themselves: a copy of it, or something known only after it.
+"""What tells the label without any message: a column, the ids, the order of rows in a table.
 
 What a party's own columns tell is no leak, so where one tells all, every attack of that party ends
-with nothing gained and a gate on labels passes, whatever the messages say. Nobody means to audit
+with nothing gained and a gate on labels passes, whatever the messages say. Ids, which all parties
+know, and the order in which a table was written are read by no attack at all. Nobody means to audit
 that; a reader has to be told before training.
 """
 
@@ -14,11 +15,12 @@ from numpy.typing import NDArray
 
 from vflsec.data.source import Source
 
-__all__ = ["alone", "telling_columns"]
+__all__ = ["alone", "runs", "telling_columns", "telling_ids", "telling_rows"]
 
 TELLS = 0.99
 _CELLS, _MOST, _LEAST = 4_000_000, 5000, 200  # numbers to look at in a table; rows of it
 _RARE = 10  # a class of fewer rows is not looked at
+_RUNS = 0.1  # of the runs that chance makes
 
 
 def telling_columns(source: Source) -> dict[tuple[str, str], dict[str, float]]:
@@ -75,3 +77,65 @@ def alone(x: NDArray[np.float64], y: NDArray[np.int64]) -> float:
         auc = float((ones * (below + zeros / 2)).sum() / (ones.sum() * zeros.sum()))
         found.append(max(auc, 1 - auc))
     return min(found, default=0.5)
+
+
+def telling_ids(source: Source) -> list[str]:
+    """Labels ('' where a row has one) that go with the ids, sorted by their start or their end."""
+    if not source.ids:
+        return []
+    text = np.array(source.ids, dtype=object)
+    orders = [_by_size(text), np.argsort(np.array([t[::-1] for t in text]), kind="stable")]
+    return [
+        label for label, y in _labels(source)
+        if any(_follows(y[order], _first(source, order)) for order in orders)
+    ]  # fmt: skip
+
+
+def telling_rows(source: Source) -> list[tuple[str, str]]:
+    """(party, label) where rows of one class follow each other in the table of a passive party."""
+    return [
+        (party, label) for label, y in _labels(source)
+        for party, data in source.parties.items()
+        if party != source.active and _follows(y[data.rows], _first(source, data.rows))
+    ]  # fmt: skip
+
+
+def _by_size(ids: NDArray[np.object_]) -> NDArray[np.int64]:
+    """Ids in their order, as numbers where all are whole ones."""
+    if all(t.isdecimal() for t in ids):
+        return np.array(sorted(range(len(ids)), key=lambda i: int(ids[i])), dtype=np.int64)
+    return np.argsort(ids.astype(str), kind="stable")
+
+
+def _first(source: Source, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of `rows` are the first of their group: what follows a row of the same person does so
+    whatever the order tells.
+    """
+    first = np.ones(len(rows), dtype=bool)
+    if source.group is not None:
+        first[:] = False
+        first[np.unique(source.group[rows], return_index=True)[1]] = True
+    return first
+
+
+def _follows(y: NDArray[np.int64], counted: NDArray[np.bool_]) -> bool:
+    """Whether rows in this order have a tenth of the runs of one class that chance would make."""
+    y = y[counted & (y >= 0)]
+    sizes = np.sort(np.bincount(y, minlength=2))
+    if sizes[-2] < _RARE:
+        return False
+    found, chance = runs(y)
+    return found <= _RUNS * chance
+
+
+def runs(y: NDArray[np.int64]) -> tuple[int, float]:
+    """How often rows of one class follow each other without a break, and what chance would make.
+
+    Wald and Wolfowitz, "On a test whether two samples are from the same population", Annals of
+    Mathematical Statistics 11 (1940), for any number of classes.
+
+    Args:
+        y: (n,) class numbers in the order of the rows.
+    """
+    shares = np.bincount(y) / len(y)
+    return 1 + int((y[1:] != y[:-1]).sum()), float(1 + len(y) * (1 - (shares**2).sum()))
