@@ -19,12 +19,17 @@ def shown(records: list[dict[str, Any]], *control: dict[str, Any], **kw: Any) ->
     return alive(summarise(results_frame(records)), planted, **kw)
 
 
+def told(found: Any) -> dict[str, Any]:
+    """What is shown of each place, by its name."""
+    return {name: found[place] for name, place in titles(found).items()}
+
+
 def test_alive_on_own_data_or_in_the_positive_control() -> None:
     own = [*rows(0.3), *rows(0.0, attack="norm"), *rows(0.001, attack="weak")]
-    plain = titles(shown(own))
+    plain = told(shown(own))
     assert {k: v[0] for k, v in plain.items()} == {"direction": True, "norm": False, "weak": False}
     assert plain["direction"][1] == "advantage +0.300 on the undefended run, lower bound +0.293"
-    both = titles(shown(own, *rows(0.2, attack="norm", dataset="planted")))
+    both = told(shown(own, *rows(0.2, attack="norm", dataset="planted")))
     assert {k: v[0] for k, v in both.items()} == {"direction": True, "norm": True, "weak": False}
     assert "in the positive control" in both["norm"][1]
     ((yes, why),) = shown(rows(0.3, defense="iso", strength=1.0)).values()
@@ -110,8 +115,8 @@ def test_an_attack_on_a_named_column_is_shown_to_work_on_another() -> None:
     own = rows(0.0, attack="attribute(column=zip)", attack_key="zip")
     more = rows(0.3, attack="attribute", attack_key="any", dataset="planted", adversary="passive")
     assert [v[0] for v in shown(own, *more).values()] == [False]
-    told = {"planted_as": {"zip": "attribute"}}
-    assert [v[0] for v in shown(own, *more, **told).values()] == [True]
+    renamed = {"planted_as": {"zip": "attribute"}}
+    assert [v[0] for v in shown(own, *more, **renamed).values()] == [True]
 
 
 def test_places_are_named_by_what_tells_them_apart() -> None:
@@ -124,6 +129,6 @@ def test_places_are_named_by_what_tells_them_apart() -> None:
 def test_alive_corrects_for_many_looks() -> None:
     noise = np.array([-0.02, 0.0, 0.02, 0.01, -0.01])
     shift = float(stats.t.isf(0.04, 4)) * noise.std(ddof=1) / np.sqrt(5)
-    assert titles(shown(rows(shift, noise)))["direction"][0]
+    assert told(shown(rows(shift, noise)))["direction"][0]
     looks = [r for i in range(5) for r in rows(shift, noise, phase=f"p{i}")]
-    assert not titles(shown(looks))["direction"][0]
+    assert not told(shown(looks))["direction"][0]

@@ -245,15 +245,13 @@ def test_every_command_works_when_pasted(
         v |= {"verdict": "INCONCLUSIVE", "more_seeds": 3, "reason": "3 more seeds would decide it"}
     open_["alive"]["norm"]["alive"] = False
     assert "--until-decided" in advice.next_steps(open_)[0].command  # not what keeps a gate open
-    dead = "Not shown to be alive, so silence proves nothing: norm (no advantage)."
-    open_["gates"][0]["reason"] = dead
+    open_["gates"][0]["dead"] = [open_["alive"]["norm"]["place"]]
     steps = advice.next_steps(open_)
     assert run(steps[0].command) == 0  # vflsec show norm
     assert "silence proves nothing: norm" in steps[0].text
     assert steps[1].command.endswith("--until-decided 10")
     for v in open_["gates"]:
-        v |= {"more_seeds": None, "reason": "no number of seeds decides it"}
-    open_["alive"]["norm"]["alive"] = True
+        v |= {"more_seeds": None, "stuck": True, "dead": []}
     assert advice.next_steps(open_)[0].text.startswith(
         "Seeds do not decide 'advantage of any attack"
     )

@@ -114,15 +114,15 @@ def alive(
     return out
 
 
-def titles(found: Alive, grants: Grants | None = None) -> dict[str, tuple[bool, str]]:
-    """The same by a name for each place: the attack, and what tells places of one attack apart."""
+def titles(found: Alive, grants: Grants | None = None) -> dict[str, Place]:
+    """Places by a name for each: the attack, and what tells places of one attack apart."""
     by_attack: dict[str, list[Place]] = defaultdict(list)
     for place in found:
         by_attack[place.attack].append(place)
-    named: dict[str, tuple[bool, str]] = {}
-    for place, said in found.items():
+    named: dict[str, Place] = {}
+    for place in found:
         title = _title(place, by_attack[place.attack], grants or {})
-        named[title if title not in named else f"{title} [{place.section[:8]}]"] = said
+        named[title if title not in named else f"{title} [{place.section[:8]}]"] = place
     return named
 
 

@@ -196,6 +196,9 @@ class Verdict:
             chance of 0.8, from the spread over seeds; empty where the gate asks about no attack.
         dosed: the same by planted leaks laid over what the attack saw; None where none was found,
             without the attacks that were not dosed.
+        dead: places of attacks that keep it open because nothing shows that they work, as
+            :class:`vflsec.audit.alive.Place`.
+        stuck: whether it is open and no number of seeds would decide it.
         warning: of a PASS, why it says little: this audit would only have found a leak above the
             limit, the system (or for its cost the undefended one) is not shown to beat guessing,
             the figure is a lower bound, it cannot rise by the limit, or attacks have none.
@@ -221,6 +224,8 @@ class Verdict:
     detectable: Mapping[str, float] = field(default_factory=dict)
     dosed: Mapping[str, float | None] = field(default_factory=dict)
     warning: str = ""
+    dead: Sequence[Mapping[str, Any]] = ()
+    stuck: bool = False
 
 
 def judge(
@@ -341,6 +346,7 @@ def _point(
     laid = wording.dosed(found, doses) if gate.needs_alive else {}
     blind = None
     more: int | None = None
+    dead, stuck = [], False
     if beyond:
         lead = max(beyond, key=lambda c: c.value)
         verdict, reason = FAIL, wording.fails(lead, beyond, gate)
@@ -361,10 +367,12 @@ def _point(
         verdict = INCONCLUSIVE
         names = ", ".join(sorted({c.name for c in found if c.dead}))
         reason = f"Not shown to be alive, so silence proves nothing: {names} ({lead.dead})."
+        dead = [place_of(c.row)._asdict() for c in found if c.dead]
     elif len(within) < len(found) or turned:
         verdict, open_ = INCONCLUSIVE, [c for c in found if c not in within]
         more = wording.seeds_to_add([*open_, *turned], alpha, level)
         if open_:
+            stuck = more is None
             lead = max(open_, key=lambda c: c.value)
             reason = wording.between(lead, more, gate, level if lead.value > lead.most else alpha)
         else:
@@ -407,6 +415,7 @@ def _point(
         low, high = _minus(high), _minus(low)
     who: dict[str, Any] = {k: lead.row[k] for k in ("attack", "adversary", "phase", "split")}
     where |= {**who, "more_seeds": more, "detectable": detectable, "dosed": laid}
+    where |= {"dead": dead, "stuck": stuck}
     where["warning"] = "; and ".join(warned) if verdict == PASS else ""
     value = sign * lead.value
     ends = reach(gate.metric, gate.of or lead.row["primary"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -76,8 +75,8 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
     for dataset in dict.fromkeys(v["dataset"] for v in verdicts if v["verdict"] == "FAIL"):
         out.append(_cure(dataset, summary))
     open_ = [v for v in verdicts if v["verdict"] == "INCONCLUSIVE"]
-    silent = " ".join(v["reason"] for v in open_ if v["reason"].startswith("Not shown to be alive"))
-    dead = sorted(k for k, a in summary["alive"].items() if not a["alive"] and _attack(k) in silent)
+    silent = [place for v in open_ for place in v.get("dead", ())]
+    dead = sorted(k for k, a in summary["alive"].items() if a.get("place") in silent)
     unseen = [k for k in dead if "never measured without" in summary["alive"][k]["evidence"]]
     if unseen and not command(summary, "audit"):
         out.append(
@@ -90,7 +89,7 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
                  "Check their settings, grant more (known_rows, or aux_rows for columns), or name "
                  "in a gate those that count.", shlex.join(["vflsec", "show", _attack(dead[0])]))
         )  # fmt: skip
-    if any(v.get("more_seeds") or "would decide it" in v["reason"] for v in open_):
+    if any(v.get("more_seeds") for v in open_):
         more = max((v.get("more_seeds") or 0 for v in open_), default=0)
         budget = str(max((v["n"] for v in open_), default=5) + max(more, 5))
         out.append(
@@ -100,7 +99,7 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
             Step("Decide what is open with more seeds: give records of further runs, which differ "
                  "in the seed only, to one audit.")
         )  # fmt: skip
-    stuck = [v for v in open_ if re.search("no number of seeds|would not decide it", v["reason"])]
+    stuck = [v for v in open_ if v.get("stuck")]
     if stuck:
         out.append(
             Step(f"Seeds do not decide '{clean(stuck[0]['label'])}'. More labelled rows "

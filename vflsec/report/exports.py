@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from vflsec.audit import matrix, pictures
-from vflsec.audit.alive import titles
+from vflsec.audit.alive import Alive, titles
 from vflsec.audit.evaluation import Evaluation, costs, made_before
 from vflsec.audit.exposure import outcomes
 from vflsec.audit.gate import Verdict
@@ -118,12 +118,7 @@ def summary_of(
             "labels": list(evaluation.labels),
             "pictures": list(pictures.collected(record, results)),
             "grid": list(evaluation.grid),
-            "alive": {
-                label: {"alive": shown, "evidence": why}
-                for label, (shown, why) in titles(
-                    evaluation.alive, record.get("grants", {})
-                ).items()
-            },
+            "alive": _alive(evaluation.alive, record.get("grants", {})),
             "gates": [
                 asdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}
                 for v in evaluation.verdicts
@@ -142,6 +137,14 @@ def summary_of(
             },
         }
     )
+
+
+def _alive(found: Alive, grants: Mapping[str, Any]) -> dict[str, Any]:
+    """What is shown to work, and where, by a name for each place."""
+    return {
+        name: {"alive": found[place][0], "evidence": found[place][1], "place": place._asdict()}
+        for name, place in titles(found, grants).items()
+    }
 
 
 def _several(values: Iterable[str]) -> str:
@@ -238,13 +241,17 @@ _KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
+_LATER = {"dead", "stuck"}
+"""Keys of a verdict that earlier versions did not write."""
+
+
 def _damage(summary: Mapping[str, Any]) -> str:
     """What keeps a summary from being shown, or ''."""
     for key, kind in _KINDS.items():
         if not isinstance(summary.get(key), kind):
             return f"{key!r} is missing or no {kind.__name__}"
     needed = {
-        "gates": {f.name for f in fields(Verdict)},
+        "gates": {f.name for f in fields(Verdict)} - _LATER,
         "points": {*POINT, "primary", "status", "value", "advantage", "utility", "utility_metric"},
     }
     for key, names in needed.items():
