@@ -32,7 +32,7 @@ from vflsec.cli_gate import gate, tell_github
 from vflsec.cli_init import init
 from vflsec.cli_merge import merge
 from vflsec.cli_new import new_app
-from vflsec.cli_streams import console_for, defect, fail, heard, print_json
+from vflsec.cli_streams import console_for, defect, fail, heard, print_json, say
 from vflsec.cli_trace import trace_app
 from vflsec.cli_tune import tune
 from vflsec.errors import VflsecError
@@ -231,7 +231,7 @@ def check_(
             found.append(about | {"plan": plan})
         else:
             print_plan(plan, console_for())
-            typer.echo(f"Next: {shlex.join(['vflsec', 'audit', scenario, *_given(set_)])}")
+            say(f"Next: {shlex.join(['vflsec', 'audit', scenario, *_given(set_)])}")
     if format_ is Format.json:
         print_json(found)
 
@@ -315,7 +315,7 @@ def list_(
         return
     width = max((len(i["name"]) for i in items), default=0)
     for item in items:
-        typer.echo(f"{item['name']:<{width}}  {item['summary']}")
+        say(f"{item['name']:<{width}}  {item['summary']}")
 
 
 def show(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vflsec.cli_args import FolderArg, folder_name
-from vflsec.cli_streams import console_for
+from vflsec.cli_streams import console_for, say, tell_server
 from vflsec.errors import VflsecError
 
 if TYPE_CHECKING:
@@ -102,12 +103,13 @@ def gate(
         result = _judged(store, record, also, before, scenario, console)
         if not result.verdicts and baseline is None:
             raise VflsecError(
-                f"{folder}: the scenario has no gate. Give one: vflsec gate {folder} --max 0.1"
+                f"{folder}: the scenario has no gate. Give one: "
+                + shlex.join(["vflsec", "gate", str(folder), "--max", "0.1"])
             )
         _print(result, console)
         if update_baseline and baseline is not None:
             write_baseline(baseline, result)
-            console.print(f"Wrote the baseline {baseline}.", markup=False, soft_wrap=True)
+            say(f"Wrote the baseline {baseline}.")
         if report_to is not None:
             for_reports(report_to, folder)
             write_reports(report_to, result.summary)
@@ -195,7 +197,7 @@ def _judged(
         newer = None if scenario is not None else edited(record, store.folder)
         console.print(judged_line(record, newer, store.folder), soft_wrap=True)
     for table in edited_tables(record, store.folder):
-        typer.echo(
+        say(
             f"warning: {table} was changed since this audit: the results are those of the table "
             "before. Run the audit again to judge it as it is.", err=True,
         )  # fmt: skip
@@ -220,8 +222,8 @@ def tell_github(summary: dict[str, Any]) -> None:
     from vflsec.report.github import workflow_commands, write_step_summary
 
     for line in workflow_commands(summary):
-        typer.echo(line)
+        tell_server(line)
     try:
         write_step_summary(summary)
     except VflsecError as error:
-        typer.echo(f"warning: {error}", err=True)
+        say(f"warning: {error}", err=True)

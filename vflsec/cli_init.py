@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from vflsec.cli_streams import console_for
+from vflsec.cli_streams import console_for, say
 
 __all__ = ["init"]
 
@@ -78,5 +79,5 @@ def init(
     write_new(out, draft.text, force=force)
     print_tables(draft.facts, console_for())
     for note in draft.notes:
-        typer.echo(f"note: {note}")
-    typer.echo(f"Wrote {out}. Next: vflsec check {out}")
+        say(f"note: {note}")
+    say(f"Wrote {out}. Next: {shlex.join(['vflsec', 'check', str(out)])}")

@@ -16,7 +16,11 @@ from typing import Any
 import typer
 from rich.console import Console
 
-__all__ = ["Lost", "console_for", "defect", "fail", "heard", "print_json"]
+from vflsec.report.text import clean, inert
+
+__all__ = [
+    "Lost", "console_for", "defect", "fail", "heard", "print_json", "say", "tell_server",
+]  # fmt: skip
 
 
 _CLOSED = (ValueError, AttributeError)  # of a stream that somebody closed or took away
@@ -36,6 +40,11 @@ class _Stream:
         self._stream, self._lost, self._silent = stream, lost, False
 
     def write(self, text: str) -> int:
+        """Write; what a build server would take for a command is none any more."""
+        return self.exactly(inert(text))
+
+    def exactly(self, text: str) -> int:
+        """Write as it stands."""
         if not self._silent:
             try:
                 self._plainly(text)
@@ -103,8 +112,23 @@ def console_for(stderr: bool = False) -> Console:
 
 
 def print_json(value: Any) -> None:
-    """Print plain values as JSON."""
-    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+    """Print plain values as JSON; what looks like a command to a build server is spelt out."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    typer.echo(text.replace("##", "#\\u0023"))
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print a line that holds names of users, or of a trace."""
+    typer.echo(clean(text), err=err)
+
+
+def tell_server(line: str) -> None:
+    """Print a command to the build server."""
+    stream = sys.stdout
+    if isinstance(stream, _Stream):
+        stream.exactly(f"{line}\n")
+    else:
+        typer.echo(line)
 
 
 def defect(error: Exception, show_traceback: bool) -> int:
@@ -122,5 +146,5 @@ def fail(text: str, code: int, show_traceback: bool) -> int:
     if show_traceback:
         traceback.print_exc()
     text = re.sub(r"\S{400,}", lambda m: f"{m[0][:200]}...{m[0][-40:]}", text)
-    typer.echo(text, err=True)
+    typer.echo("\n".join(clean(line) for line in text.split("\n")), err=True)
     return code

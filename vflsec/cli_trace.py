@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from vflsec.cli_args import folder_name
-from vflsec.cli_streams import console_for
+from vflsec.cli_streams import console_for, print_json, say
 
 __all__ = ["trace_app"]
 
@@ -83,7 +82,7 @@ def record(
         max_bytes=max_bytes,
     )  # fmt: skip
     for folder in found:
-        typer.echo(f"Wrote {folder}")
+        say(f"Wrote {folder}")
 
 
 @trace_app.command(short_help="Seal what a killed recorder left.")
@@ -104,8 +103,8 @@ def seal(
 
     notes = sealed(folder, ended=ended)
     for note in notes:
-        typer.echo(f"note: {note}")
-    typer.echo(f"Sealed {folder}{' (partial)' if notes else ''}.")
+        say(f"note: {note}")
+    say(f"Sealed {folder}{' (partial)' if notes else ''}.")
 
 
 @trace_app.command(short_help="Put the traces of several parties into one.")
@@ -118,7 +117,7 @@ def join(folders: TracesArg, out: OutOption = Path("out/joined")) -> None:
     """
     from vflsec.trace.join import join as joined
 
-    typer.echo(f"Wrote {joined(folders, out)}")
+    say(f"Wrote {joined(folders, out)}")
 
 
 @trace_app.command(short_help="Show what a trace says about itself.")
@@ -131,34 +130,32 @@ def info(folder: TraceArg, as_json: JsonOption = False) -> None:
 
     found = told(folder)
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        print_json(found)
         return
     run = found["run"]
     parties = ", ".join(f"{n} ({r})" for n, r in found["parties"].items())
-    typer.echo(f"{folder}: version {found['version']}, {found['status']}, {found['bytes']} bytes")
-    typer.echo(f"parties: {parties}; {found['rows']} rows, {found['classes'] or '?'} classes")
+    say(f"{folder}: version {found['version']}, {found['status']}, {found['bytes']} bytes")
+    say(f"parties: {parties}; {found['rows']} rows, {found['classes'] or '?'} classes")
     strength = "" if run["strength"] is None else f" {run['strength']:g}"
-    typer.echo(
+    say(
         f"run: {run['dataset'] or '?'}, {run['algorithm'] or '?'}, defense {run['defense']}"
         f"{strength}, seed {run['seed']}; recorded by {found['framework'] or '?'}"
     )
     for name, has in found["observers"].items():
-        typer.echo(
-            f"{name}: {'whole' if has['complete'] else 'not whole'}, own columns {has['own']}"
-        )
-        typer.echo(
+        say(f"{name}: {'whole' if has['complete'] else 'not whole'}, own columns {has['own']}")
+        say(
             f"  granted: {has['known_rows']} labelled rows, prior {'yes' if has['prior'] else 'no'}"
             f"; models: {', '.join(has['models']) or 'none'}"
         )
         for h in has["have"]:
             epochs = h["epochs"] if isinstance(h["epochs"], str) else f"{len(h['epochs'])} epochs"
             kind = h["kind"] if h["values"] else f"{h['kind']} (sizes only)"
-            typer.echo(
+            say(
                 f"  {h['phase']}: {kind} from {h['sender']} to {h['receiver']}: "
                 f"{h['messages']} messages, {epochs}"
             )
     for note in found["notes"]:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
 
 
 @trace_app.command(short_help="Check a trace to the last row.")
@@ -175,15 +172,15 @@ def validate(
 
     found = validate_apart(folder, nonfinite=_nonfinite(allow_nonfinite))
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        print_json(found)
         return
     for name, count in found["messages"].items():
         last = found["last_step"].get(name)
         where = f"; last whole step {last[2]} of {last[0]}" if last else ""
-        typer.echo(f"{name}: {count} messages{where}")
+        say(f"{name}: {count} messages{where}")
     for note in found["notes"]:
-        typer.echo(f"note: {note}")
-    typer.echo(f"{folder} is valid.")
+        say(f"note: {note}")
+    say(f"{folder} is valid.")
 
 
 @trace_app.command(short_help="Make every attack that traces allow.")
@@ -248,7 +245,7 @@ def audit(
     )  # fmt: skip
     if not truths or blind:
         _told(guesses)
-        typer.echo(
+        say(
             f"No truth was opened. The guesses are in {guesses}; the label owner turns them into "
             f"verdicts: vflsec trace score {guesses} --truth FOLDER --out RESULTS"
         )
@@ -300,18 +297,18 @@ def _told(guesses: Path) -> None:
             else:
                 lines.setdefault(key, f"{a.status}: {a.reason}")
     if ran:
-        typer.echo(f"{len(ran)} attacks made guesses: {', '.join(sorted({k[0] for k in ran}))}.")
+        say(f"{len(ran)} attacks made guesses: {', '.join(sorted({k[0] for k in ran}))}.")
     else:
-        typer.echo(
+        say(
             "No attack made a guess, which says nothing of safety; each line says what is missing. "
             "Label attacks need classes (or --classes), most known labels and prior (arguments of "
             "vflsec.record)."
         )
     for (label, who), why in lines.items():
         if (label, who) not in ran:
-            typer.echo(f"  {label} by {who}: {why}")
+            say(f"  {label} by {who}: {why}")
     for note in frozen.notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
 
 
 def _score(
@@ -327,7 +324,7 @@ def _score(
     console = console_for()
     print_summary(result.summary, console)
     for note in result.summary["notes"]:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
     print_results(result.folder, console)
     print_last(result.summary, console)
     raise typer.Exit(result.exit_code)

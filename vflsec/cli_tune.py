@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vflsec.cli_args import Format, FormatOption, ScenarioArg, folder_name
-from vflsec.cli_streams import print_json
+from vflsec.cli_streams import print_json, say
 
 __all__ = ["tune"]
 
@@ -54,19 +54,17 @@ def tune(
         found.append(f)
         if format_ is not Format.json:  # at once, for the next may be refused
             chosen = "none" if f.strength is None else f"{f.strength:g}"
-            typer.echo(f"{f.defense}: strength {chosen}. {f.reason}")
+            say(f"{f.defense}: strength {chosen}. {f.reason}")
             for line in f.next:
-                typer.echo(f"  Next: {line}")
+                say(f"  Next: {line}")
             if f.deploy:
-                typer.echo(f"  In the scenario: {f.deploy}")
+                say(f"  In the scenario: {f.deploy}")
     front = pareto([t for f in found for t in f.trials])
     if format_ is Format.json:
         print_json([plain(asdict(f)) for f in found])
     else:
-        typer.echo("Pareto front (utility, worst advantage):")
+        say("Pareto front (utility, worst advantage):")
         for t in front:
-            typer.echo(
-                f"  {t.defense} {t.strength:g}: {t.utility:.3f}, {t.leak:+.3f}.{t.epsilons()}"
-            )
+            say(f"  {t.defense} {t.strength:g}: {t.utility:.3f}, {t.leak:+.3f}.{t.epsilons()}")
     lost = any(f.strength is None or f.confirmed is False for f in found)
     raise typer.Exit(3 if lost else 0)

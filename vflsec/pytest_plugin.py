@@ -120,12 +120,13 @@ class _Gate(pytest.Item):
 
 def _settle(config: pytest.Config, verdicts: Sequence[dict[str, Any]]) -> None:
     """Fail or skip by verdicts; a failed gate outweighs an inconclusive one."""
+    from vflsec.report.text import clean
     from vflsec.report.verdicts import point_of
 
     where = [f" [{point_of(v)}]" if v.get("defense") else "" for v in verdicts]
     said = {
         kind: [
-            f"{kind}: {v['reason']}{at}"
+            clean(f"{kind}: {v['reason']}{at}")
             for v, at in zip(verdicts, where, strict=True)
             if v["verdict"] == kind
         ]

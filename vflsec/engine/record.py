@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import shlex
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, replace
@@ -202,8 +203,8 @@ def regated(record: Mapping[str, Any], scenario: str) -> dict[str, Any]:
     if changed:
         raise ConfigError(
             f"{scenario}: not only its gates differ from what was audited, also "
-            f"{', '.join(changed)}. Run `vflsec audit {scenario}`; what is stored and still "
-            "asked for is not trained again."
+            f"{', '.join(changed)}. Run `{shlex.join(['vflsec', 'audit', str(scenario)])}`; what "
+            "is stored and still asked for is not trained again."
         )
     gates = loaded.root.gate
     return {

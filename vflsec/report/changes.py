@@ -11,12 +11,14 @@ from rich.text import Text
 
 from vflsec.report.lines import WIDTH, strength_of
 from vflsec.report.numbers import number
+from vflsec.report.text import shown
 
 __all__ = ["print_changes"]
 
 
 def print_changes(found: Mapping[str, Any], console: Console) -> None:
     """What `vflsec compare` found."""
+    found = shown(found)
     for name, a, b in found["facts"]:
         console.print(Text(f"{name}: {a} -> {b}", style="dim"))
     table = Table(box=None, pad_edge=False, header_style="dim")

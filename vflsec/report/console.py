@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from vflsec.report.curve import print_curves
 from vflsec.report.lines import WIDTH, item, strength_of
 from vflsec.report.numbers import corrected, interval, number
 from vflsec.report.scores import after, scores
-from vflsec.report.text import clean
+from vflsec.report.text import clean, shown
 from vflsec.report.verdicts import headline, point_of, unfinished
 
 __all__ = [
@@ -41,6 +42,7 @@ def _order(p: Mapping[str, Any]) -> tuple[Any, ...]:
 def results_table(summary: Mapping[str, Any], width: int = WIDTH) -> Group:
     """Per data set and algorithm: utility by defense, then every attack in its primary metric."""
     parts: list[Any] = []
+    summary = shown(summary)
     points = sorted(summary["points"], key=_order)
     for dataset in dict.fromkeys(p["dataset"] for p in points):
         of = [p for p in points if p["dataset"] == dataset]
@@ -95,11 +97,11 @@ def _attacks(points: list[Mapping[str, Any]], summary: Mapping[str, Any], width:
     for k, (head, most) in enumerate(zip(heads, _fitted(wanted, names, width), strict=True)):
         table.add_column(head, width=most, overflow="fold", justify="right" if k == 3 else "left")
     previous = ""
-    for point, shown in lines:
+    for point, cells in lines:
         if point != previous:
             table.add_row(Text(point, style="italic"))
             previous = point
-        table.add_row(*shown)
+        table.add_row(*cells)
     out: list[Any] = [Text(""), table, Text(""), _strongest(points, summary, width)]
     found = scores(summary, points[0]["dataset"])
     if found:
@@ -173,6 +175,7 @@ def print_summary(summary: Mapping[str, Any], console: Console, *, whole: bool =
         console: where to print.
         whole: with every figure and finding, which else `vflsec report` is named for.
     """
+    summary = shown(summary)
     more = advice.command(summary, "report")
     whole = whole or not more
     if whole:
@@ -226,7 +229,7 @@ def print_results(folder: Path, console: Console) -> None:
     """Where the results are, and which page to open; a part of an audit has none."""
     report, sign = folder / "report.html", "statement.html"
     pages = f" (open {report}; to sign: {sign})" if report.is_file() else ""
-    console.print(f"Results: {folder}{pages}", soft_wrap=True)
+    console.print(clean(f"Results: {folder}{pages}"), soft_wrap=True)
 
 
 def print_last(summary: Mapping[str, Any], console: Console) -> None:
@@ -239,6 +242,7 @@ def print_last(summary: Mapping[str, Any], console: Console) -> None:
 
 def print_verdicts(verdicts: Sequence[Mapping[str, Any]], console: Console) -> None:
     """Every gate with its verdict, point and reason."""
+    verdicts = shown(verdicts)
     if verdicts:
         console.print(Text("\nGates", style="bold"))
     several = len({v["algorithm"] for v in verdicts if v["algorithm"]}) > 1
@@ -256,5 +260,7 @@ def judged_line(record: Mapping[str, Any], edited: Path | None, folder: Path) ->
     text = f"Gates of {file}{when} (scenario {str(record['scenario_hash'])[:8]})."
     if edited is None:
         return text
-    again = f"vflsec gate {folder} --scenario {edited}"
-    return f"{text} {edited} was edited since; these are the gates before. To judge it: {again}"
+    again = shlex.join(["vflsec", "gate", str(folder), "--scenario", str(edited)])
+    return clean(
+        f"{text} {edited} was edited since; these are the gates before. To judge it: {again}"
+    )

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from vflsec.report.text import clean
 from vflsec.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Lines(Reporter):
         """Called twice where settings are searched first."""
         self.total, self.all = len(works), sum(len(w.cells) for w in works)
         self.done, self.cells, self.start = 0, 0.0, time.monotonic()
-        self.console.print(_opening(plan, folder, works), highlight=False)
+        self.console.print(clean(_opening(plan, folder, works)), highlight=False)
         if works and not self.beats:
             self.beats = True
             threading.Thread(target=self._beat, daemon=True).start()
@@ -82,14 +83,14 @@ class Lines(Reporter):
         )
 
     def note(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(clean(text), highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
         self._stop.set()
 
     def _say(self, text: str) -> None:
         self.said = time.monotonic()
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(clean(text), highlight=False, markup=False, soft_wrap=True)
 
     def _remains(self) -> str:
         """What is left, by the cells that are done; '' before any is and after all are."""
@@ -133,7 +134,7 @@ class Terminal(Reporter):
         self.live = Live(console=console, refresh_per_second=4, transient=True)
 
     def plan(self, plan: Plan, folder: Path, works: Sequence[Work]) -> None:
-        self.console.print(_opening(plan, folder, works), highlight=False)
+        self.console.print(clean(_opening(plan, folder, works)), highlight=False)
         if not works:
             return
         for old in self.bars.task_ids:
@@ -144,18 +145,18 @@ class Terminal(Reporter):
         self._show()
 
     def begin(self, work: Work) -> None:
-        self.bars.reset(self.one, description=work.title[:60], total=1.0)
+        self.bars.reset(self.one, description=clean(work.title)[:60], total=1.0)
 
     def step(self, work: Work, event: str, fraction: float) -> None:
-        title = f"{work.title}: {event}"[:60]
+        title = clean(f"{work.title}: {event}")[:60]
         self.bars.update(self.one, completed=fraction, description=title)
 
     def finish(self, work: Work) -> None:
         self.bars.advance(self.all, len(work.cells))
-        self.bars.update(self.one, completed=1.0, description=work.title[:60])
+        self.bars.update(self.one, completed=1.0, description=clean(work.title)[:60])
 
     def note(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(clean(text), highlight=False, markup=False)
 
     def results(self, frame: pd.DataFrame) -> None:
         self.table = _latest(frame)
@@ -180,7 +181,7 @@ def _latest(frame: pd.DataFrame) -> Table | None:
     keys = ["dataset", "defense", "strength", "attack", "split"]
     for key, of in list(ok.groupby(keys, sort=False, dropna=False))[-12:]:
         strength: Any = key[2]
-        dataset, defense, attack, split = (str(key[i]) for i in (0, 1, 3, 4))
+        dataset, defense, attack, split = (clean(key[i]) for i in (0, 1, 3, 4))
         point = defense if strength != strength else f"{defense} {strength:g}"
         mean = of["advantage"].mean()
         table.add_row(dataset, point, attack, split, f"{mean:+.3f}", str(of["seed"].nunique()))

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vflsec.report.lines import item
-from vflsec.report.text import clean
+from vflsec.report.text import clean, shown
 
 __all__ = ["MATCHING", "matched", "print_tables"]
 
@@ -32,6 +32,7 @@ def print_tables(data: Mapping[str, Any], console: Console, *, brief: bool = Fal
         console: where to print.
         brief: names of columns by kind, and not what is doubtful, which is printed anyway.
     """
+    data = shown(data)
     for table in data.get("tables") or ():
         how = f", {table['read_as']}" if table["read_as"] not in ("", "Parquet") else ""
         whose = " and ".join(table["parties"])

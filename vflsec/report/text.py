@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
-__all__ = ["annotation", "clean", "markdown"]
+__all__ = ["annotation", "clean", "inert", "markdown", "shown"]
 
 # Controls, lone surrogates, non-characters, and marks that reorder or hide text.
 _HARMFUL = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"
-    "\ufffe\uffff\ud800-\udfff\ufdd0-\ufdef]"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
+    "\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\ufdd0-\ufdef\U000e0000-\U000e007f]"
     "|[\U0001fffe\U0001ffff\U0002fffe\U0002ffff\U0010fffe\U0010ffff]"
 )
 _BREAK = re.compile(r"[\r\n\t\u2028\u2029]+")
+_ANYWHERE = re.compile(r"##(?=\[|vso\[|teamcity\[)")
+_FIRST = re.compile(r"^(\s*):(?=:)", re.M)
+_JOINER = "\u2060"
 
 
 def clean(text: object) -> str:
-    """One line without control characters; an escape sequence or a hidden mark cannot survive."""
-    return _HARMFUL.sub("", _BREAK.sub(" ", str(text)))
+    """One line without control characters; an escape sequence or a hidden mark cannot survive.
+
+    Nor can a command to a build server (:func:`inert`).
+    """
+    return _ANYWHERE.sub(f"#{_JOINER}#", _HARMFUL.sub("", _BREAK.sub(" ", str(text))))
+
+
+def inert(text: str) -> str:
+    """Output in which a build server finds no command: a joiner that is not shown breaks it.
+
+    GitHub takes a line that begins with ``::`` for one, and ``##[`` anywhere, as Azure Pipelines
+    does; Azure ``##vso[`` and TeamCity ``##teamcity[`` as well. A wrapped line may begin anywhere
+    in a name.
+    """
+    return _FIRST.sub(rf"\1:{_JOINER}", _ANYWHERE.sub(f"#{_JOINER}#", text))
+
+
+def shown(value: Any) -> Any:
+    """Nested plain values with every text cleaned, to be printed on a terminal."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {clean(k) if isinstance(k, str) else k: shown(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [shown(v) for v in value]
+    return value
 
 
 def markdown(text: object) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from vflsec.errors import MissingDependencyError
 from vflsec.report import first
 from vflsec.report.text import clean
-from vflsec.report.verdicts import headline, place, title
+from vflsec.report.verdicts import headline, place, titles
 
 __all__ = ["log_audit", "metrics", "tags"]
 
@@ -57,8 +57,9 @@ def tags(summary: Mapping[str, Any]) -> dict[str, str]:
         "vflsec.scenario": clean(summary["scenario_hash"]),
         "vflsec.version": clean(summary["versions"]["vflsec"]),
     }
-    for v in summary["gates"]:
-        out[_name("vflsec.gate", title(v))] = clean(v["verdict"])
+    gates = summary["gates"]
+    for v, title in zip(gates, titles(gates), strict=True):
+        out[_free(out, "vflsec.gate", title)] = clean(v["verdict"])
     return out
 
 
@@ -69,15 +70,24 @@ def metrics(summary: Mapping[str, Any]) -> dict[str, float]:
         where = (clean(p["dataset"]), clean(p["algorithm"]), place(p))
         if not p["attack"]:
             if p["metric"] == p["utility_metric"] and p["value"] is not None:
-                out[_name("utility", *where)] = p["value"]
+                out[_free(out, "utility", *where)] = p["value"]
         elif p["status"] == "ok" and p["metric"] == p["primary"]:
             who = (clean(p["attack"]), clean(p["adversary"]), clean(p["split"]), clean(p["phase"]))
             for key in ("advantage", "advantage_low", "advantage_high"):
                 if p[key] is not None:
-                    out[_name(key, *where, *who)] = p[key]
+                    out[_free(out, key, *where, *who)] = p[key]
     return out
 
 
-def _name(*parts: str) -> str:
-    """A name that MLflow takes: at most 250 letters, digits and a few signs."""
-    return re.sub(r"[^\w\-. /]", "_", "/".join(x for x in parts if x))[:250]
+def _free(taken: Collection[str], *parts: str) -> str:
+    """A name that MLflow takes, at most 250 letters, digits and a few signs, and that none has.
+
+    Signs that it does not take and what is behind the 250th become alike, so that a second
+    ``utility __ 0.9`` would stand in the place of the first.
+    """
+    name = re.sub(r"[^\w\-. /]", "_", "/".join(x for x in parts if x))
+    found, n = name[:250], 1
+    while found in taken:
+        n += 1
+        found = f"{name[:240]} _{n}_"
+    return found
