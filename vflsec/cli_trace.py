@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -247,7 +248,8 @@ def audit(
         _told(guesses)
         say(
             f"No truth was opened. The guesses are in {guesses}; the label owner turns them into "
-            f"verdicts: vflsec trace score {guesses} --truth FOLDER --out RESULTS"
+            f"verdicts: {shlex.join(['vflsec', 'trace', 'score', str(guesses)])} --truth FOLDER "
+            "--out RESULTS"
         )
         return
     claim = None if claimed_epsilon is None else (claimed_epsilon, claimed_delta)

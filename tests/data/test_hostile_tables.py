@@ -289,3 +289,23 @@ def test_a_label_that_is_called_like_a_question(
     two = changed('label = "y"', 'label = ["y", "largest tenth"]\ntask = "multilabel"')
     (tmp_path / "case.toml").write_text(two)
     refused(capsys, tmp_path, ["label", "'largest tenth'", "question", "Rename the column"])
+
+
+@pytest.mark.parametrize("name", ["a+b", "all", "x\ny", "a:b", "=1", "*"])
+def test_parties_of_a_data_set_of_others_are_named_like_all(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only those of tables were looked at: `a+b` is two parties together wherever it stands."""
+    from types import SimpleNamespace
+
+    from vflsec import registry
+    from vflsec.data.load import load_source
+    from vflsec.errors import DataError
+
+    found = SimpleNamespace(parties={"bank": None, name: None}, active="bank")
+    made = SimpleNamespace(load=lambda seed: found)
+    monkeypatch.setattr(registry.datasets, "create", lambda *_: made)
+    with pytest.raises(DataError, match="party name must"):
+        load_source({"name": "theirs"}, 0, Path())
+    found.parties = {"bank": None, "shop": None}
+    assert load_source({"name": "theirs"}, 0, Path()).active == "bank"

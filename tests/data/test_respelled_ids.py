@@ -9,6 +9,7 @@ import pytest
 from vflsec.data.remarks import remarks
 from vflsec.data.source import Source
 from vflsec.data.tables import load_tables
+from vflsec.errors import DataError
 
 N = 60
 
@@ -42,6 +43,28 @@ def test_it_is_said_and_nothing_is_joined(
     )
     assert source.facts["overlap"] == alike
     assert len(source.ids) == 2 * N - alike
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "example"),
+    [
+        ("caf\u00e9{}", "cafe\u0301{}", r"'xxxx9' and 'xxxx\u03019'"),
+        ("c{}", "c{}\u200b", r"'x9' and 'x9\u200b'"), ("c{}", "\u2060C{}", r"'x9' and '\u2060X9'"),
+        ("12 {}", "12{}", "'99 9' and '999'"), ("c{}", "c\u00a0{}", r"'x9' and 'x\xa09'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_seen_is_said(tmp_path: Path, mine: str, theirs: str, example: str) -> None:
+    """The error showed two ids that look the same, and of one in ten nothing was said at all."""
+    here, there = ([form.format(i) for i in range(N)] for form in (mine, theirs))
+    with pytest.raises(DataError) as caught:
+        two(tmp_path, here, there)
+    words = (
+        "differ only in case, leading zeros, blanks, hidden marks or how letters are encoded, as "
+        f"{example} would"
+    )
+    assert f"60 ids of bank and shop {words}" in str(caught.value)
+    (said,) = [r for r in remarks(two(tmp_path, here, here[:54] + there[54:])) if "differ" in r]
+    assert said.startswith(f"6 ids of bank and shop {words.partition(', as ')[0]}, as ")
 
 
 @pytest.mark.parametrize(

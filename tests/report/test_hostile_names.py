@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from audited import LEAKY, SEALED, Planted, audited, gate
 from rich.console import Console
 
+import vflsec
 from vflsec import cli
+from vflsec.errors import ConfigError
 from vflsec.report import advice
 from vflsec.report.console import judged_line, print_summary
 from vflsec.report.lines import WIDTH
 from vflsec.report.progress import Lines
 from vflsec.report.text import clean, inert
 from vflsec.report.tracking import metrics, tags
+from vflsec.train.export import check_writable
 
 ESCAPE = "\x1b[2J\x1b]0;x\x07"
 FORGED = "PASS         advantage in accuracy of any attack <= 0.1"
@@ -190,3 +194,46 @@ def test_errors_show_no_escape_sequence(
     assert cli.main(["audit", f"no{ESCAPE}{HIDDEN}.toml"]) == 2
     said = capsys.readouterr().err
     assert all(c.isprintable() or c == "\n" for c in said), repr(said)
+
+
+def test_a_trace_from_elsewhere_runs_nothing_on_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    about = {"dataset": f"d{ESCAPE}\nbank: whole{HIDDEN}", "defense": "##[error]x"}
+    of: dict[str, Any] = {"party": "bank", "role": "passive", "rows": 10, "classes": 2}
+    with vflsec.record(tmp_path / "t", loss_reduction="mean", run=about, **of) as rec:
+        z = rec.cut(torch.zeros(10, 2, requires_grad=True), range(10))
+        z.backward(torch.ones(10, 2))  # type: ignore[no-untyped-call]
+    for verb in ("info", "validate"):
+        assert cli.main(["trace", verb, str(tmp_path / "t")]) == 0
+        said = capsys.readouterr().out
+        assert all(c.isprintable() or c in "\n\u2060" for c in said), repr(said)
+        assert commands(said) == []
+        assert len([x for x in said.splitlines() if x.startswith("bank: whole")]) < 2
+
+
+@pytest.mark.parametrize("name", ["Übersicht", "a)", "", ".x", "x" * 81, "a\nb"])
+def test_a_party_that_no_folder_can_be_called_after(name: str, tmp_path: Path) -> None:
+    """Views that were to be kept, and `trace record`, ended in an internal error."""
+    with pytest.raises(ConfigError, match="a party's name must be at most 80 letters") as caught:
+        vflsec.record(tmp_path / "t", party=name, role="passive", rows=10)
+    assert "pydantic" not in str(caught.value)
+    with pytest.raises(ConfigError, match="a party's name must be at most 80 letters"):
+        check_writable(2, ["bank", name], "views")
+    check_writable(2, ["bank", "a+b-c_d.e"], "views")
+
+
+def test_views_are_not_kept_of_a_party_with_an_accent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"c{i},{i * 7 % 11},{i * 3 % 2}\n" for i in range(60))
+    (tmp_path / "bank.csv").write_text("id,x,y\n" + rows)
+    (tmp_path / "Übersicht.csv").write_text(
+        "id,v\n" + "".join(f"c{i},{i % 5}\n" for i in range(60))
+    )
+    assert cli.main(["init", "bank.csv", "Übersicht.csv", "--label", "y"]) == 0
+    for args in (["audit", "--keep-views"], ["trace", "record"]):
+        assert cli.main([*args, "scenario.toml", "--out", "out"]) == 2
+        assert "got 'Übersicht'. A folder is called so" in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()

@@ -174,6 +174,13 @@ def test_truth_is_checked_too(folder: Path, tmp_path: Path) -> None:
         read_truth(tmp_path)
 
 
+def test_a_truth_that_names_a_row_twice_is_not_written(tmp_path: Path) -> None:
+    """The label owner heard of it from `score` only."""
+    with pytest.raises(ConfigError, match="rows must name every row once"):
+        write_truth(tmp_path, [0, 1, 1], [0, 1, 0])
+    assert not list(tmp_path.iterdir())
+
+
 def test_traces_of_two_systems(folder: Path, tmp_path: Path) -> None:
     with vflsec.record(tmp_path / "t", party="bank", role="passive", rows=4):
         pass

@@ -72,10 +72,13 @@ def load_source(section: Mapping[str, Any], seed: int, base: Path) -> Source:
             f"data: {extra[0]!r} describes own tables, but {given['name']!r} is a registered data "
             "set. Set its options under `params`, or name your tables with `file` or `files`."
         )
+    from vflsec.data.layout import check_parties
+
     params = dict(given.get("params") or {})
     if isinstance(params.get("folder"), str):
         params["folder"] = str(base / params["folder"])
     source: Source = registry.datasets.create(given["name"], params).load(seed)
+    check_parties(list(source.parties), source.active, None)
     return source
 
 

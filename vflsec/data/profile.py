@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,9 @@ def overlap_sentence(facts: Mapping[str, Mapping[str, int]]) -> str:
 def respelled(index: Mapping[str, pd.Index], order: Sequence[str]) -> str:
     """What ids that are in one table only would match if they were written alike; '' if nothing.
 
-    Alike but for case and leading zeros; blanks around an id are taken off when it is read. Nothing
-    is joined by it: two persons may have such ids.
+    Alike but for case, leading zeros, blanks within, marks that are not shown, and how letters are
+    encoded; blanks around an id are taken off when it is read. Nothing is joined by it: two persons
+    may have such ids.
 
     Args:
         index: ids by party, each once.
@@ -81,11 +83,17 @@ def respelled(index: Mapping[str, pd.Index], order: Sequence[str]) -> str:
         mine, its = (_folded(ids) for ids in alone)
         both = mine.index.intersection(its.index, sort=False)
         if len(both) and len(both) >= RESPELLED * min(len(first), len(index[p])):
+            pairs = zip(mine[both], its[both], strict=True)
+            first_pair = mine[both[0]], its[both[0]]
+            hidden = next((pair for pair in pairs if len({*map(_plainly, pair)}) > 1), None)
+            how = "case or leading zeros"
+            if hidden:
+                how = "case, leading zeros, blanks, hidden marks or how letters are encoded"
+            a, b = (ascii(_masked(text)) for text in hidden or first_pair)
             said.append(
-                f"{len(both)} ids of {order[0]} and {p} differ only in case or leading zeros, as "
-                f"{_masked(mine[both[0]])!r} and {_masked(its[both[0]])!r} would (9 and x are any "
-                "digits and letters); they are not the same. If they are of the same rows, write "
-                "them alike in both tables, as text: spreadsheets drop zeros."
+                f"{len(both)} ids of {order[0]} and {p} differ only in {how}, as {a} and {b} would "
+                "(9 and x are any digits and letters); they are not the same. If they are of the "
+                "same rows, write them alike in both tables, as text: spreadsheets drop zeros."
             )
     return " ".join(said)
 
@@ -100,10 +108,23 @@ def _masked(text: str) -> str:
 
 
 def _folded(ids: pd.Index) -> pd.Series:
-    """Ids by what they are but for case and leading zeros, where that is of one alone."""
+    """Ids by what they are but for how they are written, where that is of one alone."""
     found = pd.Series(ids.to_numpy(), dtype=object)
-    found.index = pd.Index(found.str.casefold().str.replace(r"^0+(?=.)", "", regex=True))
+    found.index = pd.Index([_plainly(_visible(text)) for text in ids])
     return found[~found.index.duplicated(keep=False)]
+
+
+def _plainly(text: str) -> str:
+    """An id without case and leading zeros."""
+    return text.casefold().lstrip("0") or text[-1:]
+
+
+def _visible(text: str) -> str:
+    """An id by its letters: of each the one code, without blanks and marks that are not shown."""
+    if text.isascii() and text.isalnum():
+        return text
+    text = unicodedata.normalize("NFKC", text)
+    return "".join(c for c in text if not c.isspace() and unicodedata.category(c) != "Cf")
 
 
 def table_facts(

@@ -137,10 +137,11 @@ def _run(
             trained=(lambda _: ()) if how.fresh else views.phases,
         )  # fmt: skip
     if how.keep_views:
-        from vflsec.train.export import no_quantity
+        from vflsec.train.export import check_writable
 
         for group in plan.groups:
-            no_quantity(group.data.classes, "--keep-views: a file of kept views")
+            data = group.data
+            check_writable(data.classes, data.parties, "--keep-views: a file of kept views")
     started = time.monotonic()
     with claim(folder) as lock:
         lock.forget()

@@ -9,12 +9,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from vflsec import check
 from vflsec.errors import TraceError
 
-__all__ = ["NAME", "Limits", "files_of", "open_file", "read_bytes"]
+__all__ = ["NAME", "Limits", "check_name", "files_of", "open_file", "read_bytes"]
 
 NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,79}")
 """Names of parties, phases and files."""
+
+
+def check_name(where: str, name: str) -> None:
+    """Refuse a party that no folder of a trace can be called after.
+
+    Raises:
+        ConfigError: it is no :data:`NAME`.
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise check.fail(
+            f"{where}: a party's name",
+            "at most 80 letters without accents, digits and '_', '-', '+' or '.' (not first)",
+            name, "A folder is called so. Rename the party.",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

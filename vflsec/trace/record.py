@@ -23,6 +23,7 @@ from vflsec import check
 from vflsec._version import __version__
 from vflsec.errors import ConfigError
 from vflsec.trace.given import Ids, aux_columns, claimed, known_rows, own_columns, shares
+from vflsec.trace.limits import check_name
 from vflsec.trace.manifest import (
     FORMAT,
     VERSION,
@@ -121,6 +122,8 @@ def record(
         raise check.fail(
             "record: parties", f"the roles of {party!r} ({role}) and of its peer {other!r}", roles
         )
+    for name in roles:
+        check_name("record", name)
     if model is not None and columns is None:
         raise ConfigError("record: model: it is kept with the rows it takes; give columns too.")
     ids = Ids(rows)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from vflsec import check
-from vflsec.errors import TraceError
+from vflsec.errors import ConfigError, TraceError
 from vflsec.guess import Truth
 from vflsec.trace.columns import AMOUNTS, LABELS, Stored, batches, values, vectors, write_table
 from vflsec.trace.given import amounts, whole
@@ -63,6 +63,8 @@ def write_truth(
     """
     base = Path(folder) / at
     ids = whole("truth: rows", rows, remedy="They are places in 'rows' of the recording, from 0.")
+    if len(np.unique(ids)) < len(ids):
+        raise ConfigError("truth: rows must name every row once; some repeat.")
     y: NDArray[Any]
     if quantity:
         y = amounts("truth: labels", labels, len(ids))

@@ -6,7 +6,7 @@ replica; after each phase it writes the state that attacks may look at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from vflsec.message import Message
 from vflsec.task import Task
 from vflsec.trace.grants import write_aux, write_known, write_own, write_targets
 from vflsec.trace.layers import describe
-from vflsec.trace.limits import Limits
+from vflsec.trace.limits import Limits, check_name
 from vflsec.trace.manifest import (
     FORMAT,
     VERSION,
@@ -45,15 +45,18 @@ from vflsec.trace.writer import Writer, begin
 from vflsec.train.views import aux_rows, known_rows, victims
 from vflsec.view import Schema
 
-__all__ = ["Export", "no_quantity"]
+__all__ = ["Export", "check_writable"]
 
 
-def no_quantity(classes: int, what: str) -> None:
-    """Refuse to write `what` of a training whose label is a quantity (1 class) or several (0).
+def check_writable(classes: int, parties: Iterable[str], what: str) -> None:
+    """Refuse to write `what` of a training whose label is a quantity (1 class) or several (0), or
+    of parties that no folder can be called after.
 
     Raises:
         ConfigError: it is.
     """
+    for name in parties:
+        check_name(what, name)
     if classes < 2:
         raise ConfigError(
             f"{what} holds labels as classes, and "
@@ -92,7 +95,7 @@ class Export:
         max_bytes: int | None = None,
         whole: bool = False,
     ) -> None:
-        no_quantity(task.classes, "a trace")
+        check_writable(task.classes, task.parties, "a trace")
         self.folder, self.task, self.attacks = Path(folder), task, tuple(attacks)
         self.r, self.seed, self.whole = r, seed, whole
         parties = [
