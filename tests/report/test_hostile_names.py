@@ -16,12 +16,13 @@ from rich.console import Console
 
 import vflsec
 from vflsec import cli
+from vflsec.data.names import unshowable
 from vflsec.errors import ConfigError
 from vflsec.report import advice
 from vflsec.report.console import judged_line, print_summary
 from vflsec.report.lines import WIDTH
 from vflsec.report.progress import Lines
-from vflsec.report.text import clean, inert
+from vflsec.report.text import clean, inert, shown
 from vflsec.report.tracking import metrics, tags
 from vflsec.train.export import check_writable
 
@@ -107,6 +108,16 @@ def test_text_that_is_inert_reads_as_it_did() -> None:
     assert inert("## heading, std::vector") == "## heading, std::vector"
     assert clean(clean("x##[error]y")) == clean("x##[error]y")
     assert commands(clean("x##[error]y")) == []
+
+
+def test_names_that_look_the_same_are_two() -> None:
+    assert shown({"a": 1, "a\u200b": 2, "b": ["c\n", {"d": ("\x1b", None, 0.5)}]}) == {
+        "a": 1, "a′": 2, "b": ["c ", {"d": ["", None, 0.5]}],
+    }  # fmt: skip
+    for mark in ("\u3164", "\u2800", "\u034f"):
+        assert mark.isprintable()
+        assert clean(f"a{mark}") == "a"
+        assert unshowable(f"a{mark}") == "be made of printable characters"
 
 
 def test_json_holds_the_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

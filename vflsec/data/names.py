@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["FORMULA", "label_rule", "unshowable"]
+__all__ = ["FORMULA", "UNSEEN", "label_rule", "unshowable"]
 
 FORMULA = "=+-@"
 """A text that begins so is a formula to spreadsheets that open ``results.csv``."""
+
+UNSEEN = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
+"""Letters and signs that count as printable and show nothing: two names would look the same."""
 
 _MOST = 200
 
@@ -16,7 +19,7 @@ def unshowable(name: str) -> str:
     """What a name would have to do to be shown, in words; '' if it may be shown as it is."""
     if name[:1] in tuple(FORMULA):
         return "begin with a letter or a digit (spreadsheets read results.csv as formulas)"
-    if not name.isprintable():
+    if not name.isprintable() or set(name) & set(UNSEEN):
         return "be made of printable characters"
     if len(name) > _MOST:
         return f"have at most {_MOST} characters"

@@ -6,12 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from vflsec.data.names import UNSEEN
+
 __all__ = ["annotation", "clean", "inert", "markdown", "shown"]
 
 # Controls, lone surrogates, non-characters, and marks that reorder or hide text.
 _HARMFUL = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
-    "\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\ufdd0-\ufdef\U000e0000-\U000e007f]"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\ufdd0-\ufdef\U000e0000-\U000e007f"
+    f"{UNSEEN}]"
     "|[\U0001fffe\U0001ffff\U0002fffe\U0002ffff\U0010fffe\U0010ffff]"
 )
 _BREAK = re.compile(r"[\r\n\t\u2028\u2029]+")
@@ -43,7 +46,13 @@ def shown(value: Any) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
-        return {clean(k) if isinstance(k, str) else k: shown(v) for k, v in value.items()}
+        out: dict[Any, Any] = {}
+        for key, inner in value.items():
+            name = clean(key) if isinstance(key, str) else key
+            while name in out:  # two that look the same are two
+                name += "′"
+            out[name] = shown(inner)
+        return out
     if isinstance(value, list | tuple):
         return [shown(v) for v in value]
     return value
