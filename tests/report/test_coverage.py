@@ -115,9 +115,18 @@ def test_what_no_attack_asks_of_columns_is_said(summary: dict[str, Any]) -> None
         'column = "*" asks about any.'
     )
     tails = copy.deepcopy(other)
-    tails["attacks"]["a"]["label"] = "attribute(ask=largest tenth)"
+    tails["attacks"]["a"]["params"] = {"column": "x", "ask": "largest tenth"}
     assert 'each attribute attack looks at one; column = "*"' in coverage.gaps(tails)[-1]
     whichever = copy.deepcopy(other)
+    whichever["attacks"]["a"]["params"] = {"column": "*"}
+    assert coverage.gaps(whichever)[before:] == [mean]
+    named = copy.deepcopy(other)  # a column may be called so
+    named["attacks"]["a"] |= {
+        "params": {"column": "x, ask=1, column=*"},
+        "label": "attribute(column=x, ask=1, column=*)",
+    }
+    assert coverage.gaps(named)[before:] == [mean, rest]
+    del whichever["attacks"]["a"]["params"]  # a summary of an earlier version
     whichever["attacks"]["a"]["label"] = "attribute(column=*)"
     assert coverage.gaps(whichever)[before:] == [mean]
     asked = copy.deepcopy(other)

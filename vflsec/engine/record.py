@@ -249,6 +249,7 @@ def threats(specs: Iterable[AttackSpec]) -> dict[str, dict[str, Any]]:
         out[spec.key] = {
             "name": spec.name,
             "label": spec.label,
+            "params": dict(spec.params),
             "adversary": list(spec.adversary),
             "known_rows": spec.known_rows,
             "prior": spec.prior,

@@ -13,8 +13,6 @@ from vflsec.visible import looked_at
 
 USUAL = 0.1
 """The limit that drafts have, where no gate asks about columns."""
-_ANY = f"column={WHICHEVER})"
-"""In the label of an attack that asks about any column."""
 
 __all__ = ["NONE", "NOT_RUN", "RAN", "UNSEEN", "families", "gaps", "messages", "older",
            "uncovered", "unread"]  # fmt: skip
@@ -240,14 +238,13 @@ def _columns(summary: Mapping[str, Any]) -> list[str]:
                 f"{1 / most:.2g} to an R² which is the mean over columns, within a limit of "
                 f'{limit:g} (a gate with of = "r2_column" asks about the one that is told best).'
             ] = None
-        alone = [ran[k]["label"] for k, of in asked.items() if of == "attribute"]
-        every = [p for k, of in asked.items() if of == "attribute" and _ANY in ran[k]["label"]
-                 for p in whose[k]]  # fmt: skip
+        alone = {k: _settings(ran[k]) for k, of in asked.items() if of == "attribute"}
+        every = [p for k, of in alone.items() if of.get("column") == WHICHEVER for p in whose[k]]
         looked = {p for k, of in asked.items() if of in ("feature", "attribute") for p in whose[k]}
         left = sum(d for p, d in sizes.items() if p in looked and p not in every)
-        one = sum(_ANY not in label for label in alone)
+        one = sum(of.get("column") != WHICHEVER for of in alone.values())
         if alone and left > one:
-            tails = any("ask=" in label or "category=" in label for label in alone)
+            tails = any(of.get("ask") or of.get("category") for of in alone.values())
             what = "" if tails else ", and not at tails or one category alone (ask, category)"
             out[
                 f"Was not asked: which side of their mean or which category rows have in the "
@@ -255,6 +252,18 @@ def _columns(summary: Mapping[str, Any]) -> list[str]:
                 f'one{what}; column = "*" asks about any.'
             ] = None
     return list(out)
+
+
+def _settings(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of an attack that reports ask about; in summaries of earlier versions, as far as
+    its label tells them.
+    """
+    found: Mapping[str, Any] | None = spec.get("params")
+    if found is None:
+        label = spec["label"]
+        found = {k: True for k in ("ask", "category") if f"{k}=" in label}
+        found = {**found, "column": WHICHEVER} if f"column={WHICHEVER})" in label else found
+    return found
 
 
 def _messages(rows: Iterable[Mapping[str, Any]]) -> list[str]:
