@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from vflsec.files import json_text
 from vflsec.report.text import clean, inert
 
 __all__ = [
@@ -113,8 +113,7 @@ def console_for(stderr: bool = False) -> Console:
 
 def print_json(value: Any) -> None:
     """Print plain values as JSON; what looks like a command to a build server is spelt out."""
-    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
-    typer.echo(text.replace("##", "#\\u0023"))
+    typer.echo(json_text(value).replace("##", "#\\u0023"), nl=False)
 
 
 def say(text: object, *, err: bool = False) -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from vflsec.errors import ConfigError
 
-__all__ = ["append_text", "make_folder", "or_closed", "read_text", "write_atomic", "write_new"]
+__all__ = [
+    "append_text", "json_text", "make_folder", "or_closed", "read_text", "write_atomic",
+    "write_new",
+]  # fmt: skip
 
 
 class _Open(Protocol):
@@ -53,6 +58,16 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def json_text(value: Any) -> str:
+    """Plain values as JSON to write: letters as they are, but for halves of a letter.
+
+    The name of a file whose bytes are no UTF-8 has such halves (PEP 383), which no text file can
+    hold; spelt out, they come back as they were.
+    """
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text) + "\n"
 
 
 def write_new(path: Path, text: str, *, force: bool | None = None) -> None:

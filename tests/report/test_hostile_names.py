@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import io
 import json
+import os
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from audited import LEAKY, SEALED, Planted, audited, gate
@@ -18,6 +21,7 @@ import vflsec
 from vflsec import cli
 from vflsec.data.names import unshowable
 from vflsec.errors import ConfigError
+from vflsec.files import json_text
 from vflsec.report import advice
 from vflsec.report.console import judged_line, print_summary
 from vflsec.report.lines import WIDTH
@@ -248,3 +252,23 @@ def test_views_are_not_kept_of_a_party_with_an_accent(
         assert cli.main([*args, "scenario.toml", "--out", "out"]) == 2
         assert "got 'Übersicht'. A folder is called so" in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_folders_whose_names_are_no_utf8_hold_an_audit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All was trained, and then the exports ended in an internal error, with code 4."""
+    folder = tmp_path / os.fsdecode(b"gr\xfc\xdfe")
+    found = audited(folder, Planted(LEAKY, SEALED), gate(max=0.1))
+    assert found.exit_code == 1
+    assert cli.main(["report", str(found.folder)]) == 0
+    assert cli.main(["gate", str(found.folder), "--max", "0.4"]) == 0
+    said = capsys.readouterr().out
+    assert "PASS" in said
+    kept = json.loads((found.folder / "summary.json").read_text(encoding="utf-8"))
+    assert kept["command"]["folder"] == str(found.folder)
+    with (found.folder / "results.parquet").open("rb") as file:
+        assert len(pd.read_parquet(file)) == len(found.results)
+    assert "é" in json_text({"a": "é\udcff"})
+    assert json.loads(json_text({"a": "é\udcff"})) == {"a": "é\udcff"}

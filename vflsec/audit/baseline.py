@@ -34,7 +34,7 @@ from vflsec.audit.leakage import TRAINING, rows_of
 from vflsec.audit.reverse import ranking
 from vflsec.cell import OF_THE_LABELS
 from vflsec.errors import ConfigError
-from vflsec.files import read_text, write_atomic
+from vflsec.files import json_text, read_text, write_atomic
 
 if TYPE_CHECKING:
     from vflsec.audit.result import Audit
@@ -211,7 +211,7 @@ def write_baseline(path: Path, audit: Audit) -> None:
     version = audit.summary["versions"]["vflsec"]
     frame = granted(audit.results, audit.summary.get("attacks", {}))
     found = baseline_of(frame, audit.summary["scenario_hash"], version)
-    text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json_text(found)
     write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))
 
 

@@ -23,7 +23,7 @@ from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import POINT, rows_of
 from vflsec.cell import CellResult, digest
 from vflsec.errors import ConfigError
-from vflsec.files import read_text, write_atomic
+from vflsec.files import json_text, read_text, write_atomic
 from vflsec.sealed import EDITED, damage_unless
 
 __all__ = [
@@ -51,12 +51,17 @@ def write_exports(
         summary: of :func:`summary_of`.
     """
     whole = {**summary, "seal": digest(dict(summary))}
-    text = json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    write_atomic(folder / "results.parquet", lambda p: frame.to_parquet(p, index=False))
+    text = json_text(whole)
+    write_atomic(folder / "results.parquet", lambda p: _parquet(frame, p))
     write_atomic(folder / "results.csv", lambda p: _harmless(frame).to_csv(p, index=False))
     write_atomic(folder / "summary.json", lambda p: p.write_text(text, encoding="utf-8"))
     resolved = folder / "scenario.resolved.toml"
     write_atomic(resolved, lambda p: p.write_text(scenario, encoding="utf-8"))
+
+
+def _parquet(frame: pd.DataFrame, path: Path) -> None:
+    with path.open("wb") as file:  # by its name it would have to be UTF-8
+        frame.to_parquet(file, index=False)
 
 
 def _harmless(frame: pd.DataFrame) -> pd.DataFrame:

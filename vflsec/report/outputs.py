@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vflsec.files import write_atomic
+from vflsec.files import json_text, write_atomic
 
 __all__ = ["write_reports"]
 
@@ -29,13 +28,12 @@ def write_reports(folder: Path, summary: Mapping[str, Any]) -> None:
     from vflsec.report.sarif import sarif
     from vflsec.report.statement import statement
 
-    log = json.dumps(sarif(summary), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     texts = {
         "report.html": html(summary),
         "statement.html": statement(summary),
         "summary.md": markdown_summary(summary),
         "junit.xml": junit_xml(summary),
-        "results.sarif": log,
+        "results.sarif": json_text(sarif(summary)),
     }
     for name, text in texts.items():
         write_atomic(folder / name, partial(Path.write_bytes, data=text.encode("utf-8")))
