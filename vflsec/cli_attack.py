@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vflsec.cli_args import FolderArg, Format, FormatOption
-from vflsec.cli_streams import console_for, print_json
+from vflsec.cli_streams import console_for, print_json, say
 
 __all__ = ["attack"]
 
@@ -31,15 +31,16 @@ def attack(
     from vflsec.engine.attempt import attempt
     from vflsec.report.console import results_table
     from vflsec.report.exports import plain
+    from vflsec.report.text import shown
     from vflsec.reporter import NOTE
 
     def told(text: str, share: float) -> None:
         if share == NOTE:
-            typer.echo(text, err=True)
+            say(text, err=True)
 
     summary = attempt(folder, name, set_ or (), device=device, progress=told)
     if format_ is Format.json:
         print_json(plain(summary))
     else:
         console = console_for()
-        console.print(results_table(summary, console.width))
+        console.print(results_table(shown(summary), console.width))

@@ -109,6 +109,7 @@ def test_text_that_is_inert_reads_as_it_did() -> None:
     text = "a\n  ::error::b\n##[group]c ##vso[x]d ##teamcity[y]e\n## heading\nstd::vector\n::\n"
     assert inert(text).replace("\u2060", "") == text
     assert commands(inert(text)) == []
+    assert commands(inert("a\r::error::b\u2028 ::c")) == []
     assert inert("## heading, std::vector") == "## heading, std::vector"
     assert clean(clean("x##[error]y")) == clean("x##[error]y")
     assert commands(clean("x##[error]y")) == []

@@ -42,7 +42,6 @@ def _order(p: Mapping[str, Any]) -> tuple[Any, ...]:
 def results_table(summary: Mapping[str, Any], width: int = WIDTH) -> Group:
     """Per data set and algorithm: utility by defense, then every attack in its primary metric."""
     parts: list[Any] = []
-    summary = shown(summary)
     points = sorted(summary["points"], key=_order)
     for dataset in dict.fromkeys(p["dataset"] for p in points):
         of = [p for p in points if p["dataset"] == dataset]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from vflsec.data.names import UNSEEN
@@ -19,7 +20,7 @@ _HARMFUL = re.compile(
 )
 _BREAK = re.compile(r"[\r\n\t\u2028\u2029]+")
 _ANYWHERE = re.compile(r"##(?=\[|vso\[|teamcity\[)")
-_FIRST = re.compile(r"^(\s*):(?=:)", re.M)
+_FIRST = re.compile(r"(?:^|(?<=[\r\v\f\x85\u2028\u2029]))(\s*):(?=:)", re.M)
 _JOINER = "\u2060"
 
 
@@ -28,7 +29,14 @@ def clean(text: object) -> str:
 
     Nor can a command to a build server (:func:`inert`).
     """
-    return _ANYWHERE.sub(f"#{_JOINER}#", _HARMFUL.sub("", _BREAK.sub(" ", str(text))))
+    return _cleaned(str(text))
+
+
+@lru_cache(maxsize=8192)
+def _cleaned(text: str) -> str:
+    if text.isascii() and text.isprintable() and "##" not in text:  # as most are
+        return text
+    return _ANYWHERE.sub(f"#{_JOINER}#", _HARMFUL.sub("", _BREAK.sub(" ", text)))
 
 
 def inert(text: str) -> str:
@@ -43,6 +51,8 @@ def inert(text: str) -> str:
 
 def shown(value: Any) -> Any:
     """Nested plain values with every text cleaned, to be printed on a terminal."""
+    if value is None or type(value) in (float, int, bool):  # most are
+        return value
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
