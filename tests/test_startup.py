@@ -167,7 +167,7 @@ print(kept, off, gc.get_threshold()[0], len(gc.get_objects()) < 1000)
     done = subprocess.run(
         [sys.executable, "-c", script], text=True, capture_output=True, timeout=300, check=True
     )
-    assert done.stdout.splitlines()[-1] == "True True 50000 True"  # and searches nothing at the end
+    assert done.stdout.splitlines()[-1] == "True True 200000 True"  # nothing left to search
 
 
 def test_scikit_learn_comes_without_what_it_never_calls() -> None:
