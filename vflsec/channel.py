@@ -74,6 +74,7 @@ class Recorder:
         self._by: dict[tuple[str, str, str], list[str]] = {}
         self._steps: dict[tuple[str, ...], Step] = {}
         self.observed: dict[str, set[str]] = {}
+        self._kinds: set[str] = set()
         self._updates: dict[tuple[str, str], list[tuple[Update, Tensor | None]]] = {}
         self._spread: dict[tuple[str, str], Spread] = {}
         for party, way, kind, form in sorted(self.wanted):
@@ -81,6 +82,7 @@ class Recorder:
                 self.observed.setdefault(party, set()).add(form)
             elif (party, way, kind, f"{form}+") not in self.wanted:  # which holds it
                 self._by.setdefault((party, way, kind), []).append(form)
+                self._kinds.add(kind)
 
     @staticmethod
     def wants(party: str, need: Need) -> Key | None:
@@ -106,6 +108,8 @@ class Recorder:
         for tap in self.taps:
             tap(message, alive, ways)
         if not self._by or (message.phase == "predict" and message.kind != "prediction"):
+            return
+        if message.kind not in self._kinds and message.kind not in _TOLD_APART:
             return
         if message.kind == "ciphertext":  # opaque to whoever holds it: all there is, is its size
             size = torch.full((self.replicas, 1), message.tensor.shape[-1], dtype=torch.int64)

@@ -36,7 +36,7 @@ from vflsec.cli_streams import console_for, defect, fail, heard, print_json, say
 from vflsec.cli_trace import trace_app
 from vflsec.cli_tune import tune
 from vflsec.errors import VflsecError
-from vflsec.imports import importing, patient
+from vflsec.imports import importing, leaving, patient
 from vflsec.plugins import guard, last_place, seal
 
 if TYPE_CHECKING:
@@ -395,6 +395,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = fail(f"error: the output cannot be written: {lost.why}.", 2, False)
     if argv is None:
         seal(code)
+        leaving()
     return code
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from torch import Tensor
@@ -67,4 +67,7 @@ class Message:
 
     def with_tensor(self, tensor: Tensor, policy: str) -> Message:
         """The same message with another payload, stamped with the policy that changed it."""
-        return replace(self, tensor=tensor, policies=(*self.policies, policy))
+        return Message(
+            self.kind, self.sender, self.receiver, tensor, self.rows, self.phase, self.epoch,
+            self.step, self.name, self.scale, (*self.policies, policy),
+        )  # fmt: skip

@@ -63,3 +63,15 @@ def test_second_derivatives_and_shares_that_learn() -> None:
         )
     shares = hot.clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda t: cross_entropy(logits, t), shares)
+
+
+@pytest.mark.parametrize("classes", [2, 7])
+def test_a_class_is_taken_off_exactly(classes: int) -> None:
+    """p - e_y in one rounding, whatever kernel subtracts."""
+    g = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 40, classes, generator=g)
+    y = torch.randint(classes, (3, 40), generator=g)
+    p = torch.log_softmax(logits.transpose(1, 2).contiguous(), 1).exp()
+    one = torch.nn.functional.one_hot(y, classes).transpose(1, 2).float()
+    wanted = ((p - one) * (1.0 / 40)).transpose(1, 2)
+    assert torch.equal(slope(logits, y), wanted)

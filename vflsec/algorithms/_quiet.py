@@ -5,8 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
+from vflsec.imports import lean
+
+with lean():
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
 
 __all__ = ["Quiet"]
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from vflsec import check, registry
 from vflsec.algorithms._pooled import Pooled
+from vflsec.imports import lean
 from vflsec.rng import derive
 from vflsec.task import Task
 
@@ -44,7 +45,8 @@ class PooledBoosting(Pooled):
         check.integer("pooled_boosting.leaves", self.leaves, low=2)
 
     def classifier(self, seed: int) -> Any:
-        from sklearn.ensemble import HistGradientBoostingClassifier
+        with lean():
+            from sklearn.ensemble import HistGradientBoostingClassifier
 
         return HistGradientBoostingClassifier(
             max_iter=self.iterations,

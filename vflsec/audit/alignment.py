@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from vflsec.audit.intervals import auc_interval, mean_auc
 from vflsec.data.source import Source
+from vflsec.imports import lean
 from vflsec.rng import numpy_generator
 
 __all__ = ["LEAST", "alignment"]
@@ -104,8 +105,10 @@ def _predicted(
     Logistic regression finds a slope, trees find an island; neither is chosen by its score.
     """
     from scipy.stats import rankdata
-    from sklearn.ensemble import ExtraTreesClassifier
-    from sklearn.linear_model import LogisticRegression
+
+    with lean():
+        from sklearn.ensemble import ExtraTreesClassifier
+        from sklearn.linear_model import LogisticRegression
 
     g = numpy_generator(0, "alignment", *names)
     kept = np.concatenate([_halved(np.flatnonzero(there), g), _halved(np.flatnonzero(~there), g)])

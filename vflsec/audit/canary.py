@@ -32,6 +32,7 @@ from vflsec.audit.beside import both
 from vflsec.audit.intervals import clopper_pearson
 from vflsec.audit.tails import binomial_tail
 from vflsec.counts import Uses
+from vflsec.imports import lean
 from vflsec.message import Message
 from vflsec.policy import Own, Policy
 from vflsec.rng import Streams, generator
@@ -197,7 +198,8 @@ def audit(
         delta: of the claim.
         confidence: of the bound.
     """
-    from sklearn.linear_model import LogisticRegression
+    with lean():
+        from sklearn.linear_model import LogisticRegression
 
     x, y = seen.double().cpu().numpy(), coins.cpu().numpy()
     half = len(y) // 2

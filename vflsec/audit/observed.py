@@ -30,6 +30,7 @@ from torch import Tensor
 
 from vflsec import check
 from vflsec.audit.canary import SHARES, one_run
+from vflsec.imports import lean
 
 __all__ = ["Observed", "centred", "cross_shares", "observe", "stacked"]
 
@@ -140,7 +141,8 @@ def cross_shares(
         labels: (n,) 0..C-1.
         classes: C.
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier
+    with lean():
+        from sklearn.ensemble import HistGradientBoostingClassifier
 
     x = np.asarray(columns, np.float64)
     x = (x - x.mean(0)) / np.maximum(x.std(0), 1e-9)
@@ -167,7 +169,8 @@ def stacked(
 
 
 def _logistic(a: NDArray[np.float64], y: NDArray[np.int64], b: NDArray[np.float64]) -> Any:
-    from sklearn.linear_model import LogisticRegression
+    with lean():
+        from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(C=1.0, max_iter=500).fit(a, y).predict_proba(b)
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.data.source import PartyData
+from vflsec.imports import lean
 
 __all__ = ["SCALES", "Scale", "prepared_columns"]
 
@@ -71,7 +72,8 @@ def _standardised(x: NDArray[np.float64], fit: NDArray[np.bool_]) -> NDArray[np.
 
 
 def _rank_normal(x: NDArray[np.float64], fit: NDArray[np.bool_]) -> NDArray[np.float64]:
-    from sklearn.preprocessing import QuantileTransformer
+    with lean():
+        from sklearn.preprocessing import QuantileTransformer
 
     known = (~np.isnan(x[fit])).sum(axis=0) > 0
     if not known.any():

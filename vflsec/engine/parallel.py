@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -187,6 +188,7 @@ def run_parallel(
     backend: Backend | None = None,
     finished: Callable[[Work], None] = lambda _: None,
     note: Callable[[str], None] = lambda _: None,
+    idle: Callable[[], None] = lambda: None,
     keep: Keep | None = None,
     controls: Path | None = None,
 ) -> None:
@@ -198,13 +200,14 @@ def run_parallel(
         store, base: for the results; of relative paths.
         finished: called in this process after each piece.
         note: told what the user should know.
+        idle: called once in this process when a worker has nothing left to do, and others work.
         keep: where views are kept, if they are.
         controls: a folder that all workers see, in which they share controls.
 
     Raises:
         VflsecError: workers died in three rounds in a row without finishing anything.
     """
-    fruitless, first = 0, True
+    fruitless, first, busy = 0, True, True
     folder = None if pool.remote else store.folder
     order = partial(_Order, base=base, device=device, backend=backend, versions=versions(),
                     folder=folder, controls=controls, keep=keep)  # fmt: skip
@@ -221,7 +224,9 @@ def run_parallel(
             for work in local:
                 do_work(work, store, here, device)
                 finished(work)
-            for future in as_completed(futures):
+            for left, future in zip(
+                count(len(futures) - 1, -1), as_completed(futures), strict=False
+            ):
                 try:
                     found = future.result()
                 except pool.lost:
@@ -233,6 +238,9 @@ def run_parallel(
                     commit(store, work, results)
                     finished(work)
                     done += 1
+                if busy and 0 < left < pool.workers:
+                    busy = False
+                    idle()
         except pool.lost:
             lost = True
         except BaseException:

@@ -15,6 +15,7 @@ from queue import Empty
 from typing import Any
 
 from vflsec.errors import ConfigError, VflsecError
+from vflsec.imports import importing, patient
 
 __all__ = ["Pool", "Processes", "cluster", "warming"]
 
@@ -92,8 +93,12 @@ class Processes(Pool):
 
 
 def _imports() -> None:
-    """What a worker needs for any work."""
-    import vflsec.engine.cohort  # noqa: F401
+    """What a worker needs for any work; it stays out of the search for garbage, of which loky does
+    one each second.
+    """
+    patient()
+    with importing():
+        import vflsec.engine.cohort  # noqa: F401
 
 
 @contextmanager

@@ -233,7 +233,8 @@ def _work(
             here = None if pool.remote else stack.enter_context(for_controls(store.folder))
             run_parallel(
                 todo, store, plan.base, device=device, pool=pool, backend=given,
-                finished=finished, note=reporter.note, keep=keep, controls=here,
+                finished=finished, note=reporter.note, idle=exports.prepare, keep=keep,
+                controls=here,
             )  # fmt: skip
         else:
             tasks = Tasks(backend, plan.base)
@@ -271,6 +272,14 @@ class _Exports:
     def __init__(self, store: Store, reporter: Reporter, record: Mapping[str, Any] | None) -> None:
         self.store, self.reporter, self.record = store, reporter, record
         self.next = time.monotonic() + FIRST
+
+    def prepare(self) -> None:
+        """Import what the reports need, while the last workers work."""
+        if self.record is not None and not self.record.get("shard"):
+            import vflsec.audit.evaluate  # noqa: F401
+            from vflsec.report.outputs import prepare
+
+            prepare()
 
     def maybe(self) -> None:
         start = time.monotonic()

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflsec.imports import lean
 from vflsec.nn.completion import Fit, cv_score, folds_of
 from vflsec.nn.logistic import ridge_logistic, wide_logistic
 from vflsec.view import View
@@ -175,7 +176,8 @@ def _scores(own: Floats) -> Floats:
 
 def _trees(x: Floats, y: Ints, targets: Floats, classes: int, seed: int) -> Fit:
     """Cross-validated for free on the rows that each tree did not draw."""
-    from sklearn.ensemble import ExtraTreesClassifier
+    with lean():
+        from sklearn.ensemble import ExtraTreesClassifier
 
     model = ExtraTreesClassifier(
         TREES, bootstrap=True, oob_score=True, min_samples_leaf=1 if len(y) < 100 else 3,
@@ -191,7 +193,8 @@ def _trees(x: Floats, y: Ints, targets: Floats, classes: int, seed: int) -> Fit:
 
 
 def _boosting(x: Floats, y: Ints, targets: Floats, classes: int, seed: int) -> Fit:
-    from sklearn.ensemble import HistGradientBoostingClassifier
+    with lean():
+        from sklearn.ensemble import HistGradientBoostingClassifier
 
     model = HistGradientBoostingClassifier(
         learning_rate=0.05, max_iter=100, max_leaf_nodes=8, min_samples_leaf=10,

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflsec.imports import lean
 from vflsec.nn.columns import spread
 from vflsec.nn.regression import Regression, fit_regressors, r_squared, ridge
 from vflsec.view import View
@@ -48,7 +49,8 @@ def value_learners(
 def _trees(x: Tensor, y: Tensor, targets: Tensor, rng: torch.Generator) -> Regression:
     """Trees on bootstraps, scored on the rows that each left out."""
     seed = int(torch.randint(2**31 - 1, (1,), generator=rng, device=rng.device))
-    from sklearn.ensemble import ExtraTreesRegressor
+    with lean():
+        from sklearn.ensemble import ExtraTreesRegressor
 
     model = ExtraTreesRegressor(
         TREES, min_samples_leaf=2, bootstrap=True, oob_score=True, random_state=seed

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflsec.imports import lean
 from vflsec.nn.logistic import BATCHED, ridge_logistic, softmax_logistic
 from vflsec.view import Known
 
@@ -184,8 +185,9 @@ def logistic(
         share = np.exp(logit)
         out[:, seen] = np.log((share / share.sum(1, keepdims=True)).clip(1e-13))
         return out
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
+    with lean():
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=c, max_iter=200)
     with warnings.catch_warnings():

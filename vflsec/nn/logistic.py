@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsec.imports import lean
+
 __all__ = ["BATCHED", "ridge_logistic", "softmax_logistic", "wide_logistic"]
 
 BATCHED = 100_000
@@ -193,7 +195,8 @@ def wide_logistic(x: Floats, hit: Floats, keep: Floats, penalty: float) -> Float
 
     Its steps take time in q p and no memory; the loss is convex, so the answer is the same.
     """
-    from sklearn.linear_model import LogisticRegression
+    with lean():
+        from sklearn.linear_model import LogisticRegression
 
     w = np.zeros((len(keep), len(hit), x.shape[1]))
     for f, a in np.ndindex(w.shape[:2]):

@@ -6,6 +6,7 @@ there, and one after another where the few classes are last.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -27,6 +28,12 @@ def through(log_p: Tensor, by: Tensor) -> Tensor:
     return back.transpose(1, 2).contiguous()  # products on anything else may round otherwise
 
 
+@cache
+def _less_one(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """-1; a number of Python takes the kernel for scattered sums twice as long."""
+    return torch.full((), -1.0, dtype=dtype, device=device)
+
+
 def _back(log_p: Tensor, y: Tensor, scale: Tensor | float) -> Tensor:
     """(p - e_y) times `scale` (R, 1, b), as (R, b, C); of class shares (p sum(y) - y).
 
@@ -34,7 +41,8 @@ def _back(log_p: Tensor, y: Tensor, scale: Tensor | float) -> Tensor:
     """
     p = log_p.exp()
     if y.dim() == 2:
-        p.scatter_(1, y.unsqueeze(1), -1.0, reduce="add")
+        index = y.unsqueeze(1)
+        p.scatter_add_(1, index, _less_one(p.dtype, p.device).expand(index.shape))
     else:
         shares = y.transpose(1, 2)
         p.mul_(shares.sum(1, keepdim=True)).sub_(shares)

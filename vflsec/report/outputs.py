@@ -9,7 +9,19 @@ from typing import Any
 
 from vflsec.files import json_text, write_atomic
 
-__all__ = ["write_reports"]
+__all__ = ["prepare", "write_reports"]
+
+
+def prepare() -> None:
+    """Import what :func:`write_reports` needs, figures included."""
+    import matplotlib.backends.backend_svg
+    import matplotlib.figure  # noqa: F401
+
+    import vflsec.report.html
+    import vflsec.report.junit
+    import vflsec.report.markdown
+    import vflsec.report.sarif
+    import vflsec.report.statement  # noqa: F401
 
 
 def write_reports(folder: Path, summary: Mapping[str, Any]) -> None:

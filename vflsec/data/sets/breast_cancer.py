@@ -28,6 +28,7 @@ import numpy as np
 from vflsec import check, registry
 from vflsec.data.sets._parts import blocks, digest, numeric_table, party_names
 from vflsec.data.source import Source
+from vflsec.imports import lean
 
 ALIASES = ("bcw",)
 _OF = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity",
@@ -82,7 +83,8 @@ def _bundled() -> tuple[np.ndarray, np.ndarray]:
         if file.is_file():
             table = np.loadtxt(file, delimiter=",", skiprows=1)
             return table[:, :-1], table[:, -1].astype(np.int64)
-    from sklearn.datasets import load_breast_cancer
+    with lean():
+        from sklearn.datasets import load_breast_cancer
 
     x, benign = load_breast_cancer(return_X_y=True)
     return x, benign

@@ -22,6 +22,7 @@ import numpy as np
 from vflsec import check, registry
 from vflsec.data.sets._parts import blocks, digest, no_columns, numeric_table, party_names
 from vflsec.data.source import PartyData, Source
+from vflsec.imports import lean
 
 
 @registry.dataset
@@ -45,7 +46,8 @@ class Digits:
 
     def load(self, seed: int) -> Source:
         """The images as a Source."""
-        from sklearn.datasets import load_digits
+        with lean():
+            from sklearn.datasets import load_digits
 
         bunch = load_digits()
         tables: dict[str, PartyData] = {}
