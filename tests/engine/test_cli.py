@@ -77,8 +77,9 @@ def test_gates_set_the_exit_code(
 
 def test_an_audit_prints_what_was_found(vflsec: Cli, scenario: Path, tmp_path: Path) -> None:
     assert vflsec("audit", scenario, "--out", tmp_path / "out") == 0
-    for text in ("9 trainings into", "[2/2]", "breast_cancer", "norm", "passive1", "none   iso 5",
-                 "9 of 9 trainings", f"vflsec report {tmp_path / 'out'}"):  # fmt: skip
+    for text in ("9 trainings into", "[2/2]", "breast_cancer", "model_completion", "passive1",
+                 "none   iso 5", "9 of 9 trainings",
+                 f"vflsec report {tmp_path / 'out'}"):  # fmt: skip
         assert text in vflsec.out
     assert "scratch" not in vflsec.out
     assert max(len(line) for line in vflsec.out.splitlines() if str(tmp_path) not in line) <= 100
