@@ -331,3 +331,28 @@ def test_a_strength_that_turns_the_ranking_round_meets_no_target() -> None:
     assert found[1.0].leak_high > 0.48
     assert [found[s].turned for s in (0.0, 1.0, 2.0)] == [False, True, False]
     assert found[2.0].leak_high < 0.01
+
+
+def test_the_loss_of_utility_is_that_of_the_training_that_loses_most() -> None:
+    """Of two data sets it was that of the one with the largest leak: 0.01, where the other one
+    loses 0.35, so that a strength was advised at which --drop 0.03 does not hold.
+    """
+
+    def at(dataset: str, strength: float, auc: float, utility: float) -> list[dict[str, Any]]:
+        common = {"dataset": dataset, "algorithm": "splitnn", "adversary": "bank", "split": "test",
+                  "metric": "auc", "n": 500, "chance": 0.5, "defense": "iso",
+                  "strength": strength}  # fmt: skip
+        return [
+            common | {"cell": f"{dataset}{strength}{s}", "seed": s, "attack": a, "value": v + x,
+                      "target": "label" if a else ""}
+            for s, x in enumerate((-0.001, 0.0, 0.001))
+            for a, v in (("norm", auc), ("", utility))
+        ]  # fmt: skip
+
+    records = [*at("small", 0.0, 0.9, 0.95), *at("small", 5.0, 0.52, 0.94)]
+    records += [*at("large", 0.0, 0.8, 0.95), *at("large", 5.0, 0.5, 0.6)]
+    bare, found = trials(results_frame(records))
+    assert (bare.strength, bare.drop) == (0.0, 0.0)
+    assert (found.drop, found.utility) == (pytest.approx(0.35), pytest.approx(0.6))
+    assert found.leak == pytest.approx(0.02)  # of the other one
+    assert module._choose([bare, found], 0.05, 0.03)[0] is None

@@ -27,7 +27,8 @@ class Trial:
             answer or of the answer turned round where it ranks two classes.
         attack: the attack with that bound.
         utility: mean of the main-task metric.
-        drop, drop_high: mean loss of utility against strength 0, and its upper bound.
+        drop, drop_high: mean loss of utility against strength 0, and its upper bound; of several
+            trainings (data sets, algorithms, phases) these three are of the one that loses most.
         claimed, measured: the epsilon that is claimed, and the largest lower bound that canaries
             measure of it; None where nothing is claimed, or tested.
         failed: an attack or training that failed on some seed there, or an attack on several
@@ -88,17 +89,25 @@ def trials(results: pd.DataFrame) -> list[Trial]:
         at = int(bounds.to_numpy().argmax())
         worst: Any = rows.iloc[at]
         bare = leakage.is_undefended({"defense": defense, "strength": strength})
+        paid: Any = worst if bare else _dearest(points, defense, strength)
         out.append(
             Trial(
                 str(defense), float(strength), float(rows["advantage"].max()), float(bounds.max()),
-                str(worst["attack"]), float(worst["utility"]),
-                0.0 if bare else float(worst["utility_drop"]),
-                0.0 if bare else _or_infinite(worst["utility_drop_high"]),
+                str(worst["attack"]), float(paid["utility"]),
+                0.0 if bare else float(paid["utility_drop"]),
+                0.0 if bare else _or_infinite(paid["utility_drop_high"]),
                 failed=broken.get((defense, strength), ""),
                 turned=bool(bounds.iloc[at] > plain.iloc[at]),
             )
         )  # fmt: skip
     return out
+
+
+def _dearest(points: pd.DataFrame, defense: str, strength: float) -> Any:
+    """The point of a strength at which the loss of utility may be largest, wherever it leaks."""
+    here = points[(points["defense"] == defense) & (points["strength"] == strength)]
+    here = here[(here["attack"] != "") | (here["metric"] == here["utility_metric"])]
+    return here.iloc[int(here["utility_drop_high"].fillna(math.inf).to_numpy().argmax())]
 
 
 def _broken(points: pd.DataFrame) -> dict[tuple[str, float], str]:
