@@ -178,16 +178,14 @@ class DPSGD(Policy):
         cut = 0.0
         for batches in first.batches:
             spent = 0.0
+            same = (batches.phase, batches.rate)
             for s, of in everyone:
-                spent += next(b.uses for b in of.batches if b.phase == batches.phase) / s**2
+                spent += next(b.uses for b in of.batches if (b.phase, b.rate) == same) / s**2
             if spent:  # else nobody took a step on them
                 history.append((1 / math.sqrt(spent), batches.rate, batches.steps))
                 cut += batches.steps * batches.cut
-        named = {b.phase for b in first.batches}
-        for s, of in everyone:  # phases whose batches hold all rows, every one a plain release
-            whole = sum(n for phase, n in of.phases.items() if phase not in named)
-            if whole:
-                history.append((s, 1.0, whole))
+        # batches that hold all rows, every one a plain release
+        history += [(s, 1.0, of.whole) for s, of in everyone if of.whole]
         made = accounting.subsampled_gaussians(history, self.delta, self.accountant)
         lost = cut * (1 + math.exp(min(made.epsilon, 700.0)))
         if lost > self.delta / 2:
