@@ -89,8 +89,7 @@ class DPSGD(Policy):
         b = size = parts[0].shape[1]
         flat = torch.cat([p.flatten(2) for p in parts], dim=2) * b  # (R, b, P)
         norm = torch.linalg.vector_norm(flat, dim=2)
-        if own.uses is not None and "added up" not in own.memory:
-            own.memory["added up"] = True
+        if own.uses is not None and own.uses.due:
             some = [p[:, 0] * 0 if g is None else g for g, p in zip(plain, parts, strict=True)]
             gap = flat.sum(1) - b * torch.cat([g.flatten(1) for g in some], dim=1)
             near = 1e-2 if own.facts.get("dtype") == "bf16" else 1e-3  # of rounding alone

@@ -75,6 +75,33 @@ def test_a_module_that_mixes_rows_in_training_ends_it(
     assert ("rows do not add up to the gradient" in made.reason) == couples
 
 
+class Late(nn.Module):
+    """Takes the mean of the batch off in training, once it was called `start` times."""
+
+    def __init__(self, out: int, start: int) -> None:
+        super().__init__()
+        self.linear, self.start = nn.Linear(COLUMNS, out), start
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.linear(x)
+        if not self.training:
+            return h
+        self.calls += 1
+        return h - 0.9 * (self.calls > self.start) * h.mean(0, keepdim=True)
+
+
+@pytest.mark.parametrize(("start", "couples"), [(0, True), (3, True), (7, True), (100, False)])
+def test_what_mixes_rows_later_in_a_phase_ends_it_too(start: int, couples: bool) -> None:
+    """The first step of a training was looked at alone: epsilon 5.54 was claimed of rows that are
+    mixed from the fourth step on.
+    """
+    own = {"module": "test_joint_dpsgd:Late", "args": {"start": start}}
+    made = claim(training(2.0, params={"parties": {"passive1": own}}))
+    assert (made.epsilon is None) == couples
+    assert ("rows do not add up to the gradient" in made.reason) == couples
+
+
 def test_every_party_that_trains_has_to_run_it() -> None:
     alone = claim(training(party="active"))
     assert alone.epsilon is None

@@ -31,7 +31,8 @@ measure of every claim in [evidence/claims.md](evidence/claims.md).
 label or the messages of the most used row went through the defense, in training, validation and
 inference (an early stop counts as if it had not been). `vflsec check` predicts the count from the
 phases' plans; a run that exceeds the prediction withdraws the claim. Nothing is claimed, and the
-reason is given, where the hook was never called (which also fails the audit), where labels are used
+reason is given, where the hook was never called (which also fails the audit), where it gives back a
+row of a message, or of a parameter's gradient, as it was, where labels are used
 past it (by the algorithm, or by another defense that reads them or mixes labels of rows), where a
 policy before it or a penalty may carry a row into other rows' messages, where a party that trains
 has no DP-SGD beside one that has, or where one use would cost more than epsilon 36: coins and noise
