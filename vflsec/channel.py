@@ -364,9 +364,7 @@ class Channel:
                 b.note(out, changed)
                 out = out.with_tensor(changed, b.policy.name)
                 if b.own.uses is not None and b.policy.counted == "outgoing":
-                    b.own.uses.untouched(
-                        f"{out.kind} messages", given, changed, b.own.strength > 0
-                    )
+                    b.own.uses.untouched(f"{out.kind} messages", given, changed, b.own.strength > 0)
                     done = (*done, b.own.uses)
         return out
 

@@ -40,6 +40,7 @@ def tune(
     """
     from dataclasses import asdict
 
+    from vflsec.audit.beside import exact
     from vflsec.audit.front import pareto
     from vflsec.engine.tune import tune as search
     from vflsec.report.exports import plain
@@ -53,7 +54,7 @@ def tune(
         )  # fmt: skip
         found.append(f)
         if format_ is not Format.json:  # at once, for the next may be refused
-            chosen = "none" if f.strength is None else f"{f.strength:g}"
+            chosen = "none" if f.strength is None else exact(f.strength)
             typer.echo(f"{f.defense}: strength {chosen}. {f.reason}")
             for line in f.next:
                 typer.echo(f"  Next: {line}")

@@ -8,7 +8,6 @@ voids the claim: labels are handed out :class:`Guarded`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

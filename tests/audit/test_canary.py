@@ -224,9 +224,7 @@ def guessed(epsilon: float, m: int, rng: np.random.Generator) -> canary.Measured
     y = rng.random(m) < 0.5
     told = np.where(rng.random(m) < 1 / (1 + math.exp(-epsilon)), y, ~y)
     score = np.where(told, 1.0, -1.0) + 1e-6 * rng.standard_normal(m)
-    return canary.judged(
-        torch.tensor(score), torch.tensor(y).long(), claimed=1.0, confidence=0.99
-    )
+    return canary.judged(torch.tensor(score), torch.tensor(y).long(), claimed=1.0, confidence=0.99)
 
 
 def test_trainings_side_by_side_are_one_audit() -> None:

@@ -135,6 +135,7 @@ def _judged(
     )
     without = f" ({bare:.3g} without the defense)" if bare and not top else ""
     said = f"{who} measures epsilon of at least {measured}{without}, {known} is claimed"
+    more: int | None = None
     if beyond and p < alpha:
         verdict = FAIL
         reason = f"{said}; {beyond} of {len(values)} seeds contradict the claim."
@@ -145,6 +146,7 @@ def _judged(
         verdict = INCONCLUSIVE
         which = f"{beyond} of {len(values)} seeds" if beyond else f"{len(values)} seeds together"
         reason = f"{said}; {which}, which chance may do. Run more seeds."
+        more = len(values)
     elif _place(rows[0]) not in awake and not joint:
         verdict = INCONCLUSIVE
         looked = any(r.get("undefended") == 0 for r in rows)
@@ -156,4 +158,7 @@ def _judged(
         reason = f"{said}: no contradiction over {len(values)} seeds, which proves no claim."
     name = f"{_CLAIM} {claimed:.4g}{whose} is not contradicted"
     gate = Gate(metric=METRIC, max=claimed, name=name)
-    return Verdict(gate, verdict, top, min(values), None, claimed, len(values), reason, **where)
+    return Verdict(
+        gate, verdict, top, min(values), None, claimed, len(values), reason, more_seeds=more,
+        **where,
+    )  # fmt: skip

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsec import check, registry
-from vflsec.audit.beside import beside
+from vflsec.audit.beside import beside, exact
 from vflsec.audit.epsilon import pairs
 from vflsec.audit.front import Trial, trials
 from vflsec.config.scenario import Scenario, load_scenario
@@ -138,8 +138,7 @@ def tune(
 
 def _deploy(name: str, strength: float, others: Sequence[str]) -> str:
     """How a scenario says it, and how its gates name the point; beside others both apply."""
-    short = f"{strength:g}"
-    value = short if float(short) == strength else str(strength)  # another one was not tried
+    value = exact(strength)  # another one was not tried
     grid = f"strength = [0, {value}]"
     if not others:
         return f"{grid} under {name}; in its gates defense = {name!r} and strength = {value}."
