@@ -249,7 +249,8 @@ def _cure(dataset: str, summary: Mapping[str, Any]) -> Step:
             )
         return Step(
             f"On {where} every gate passes at {', '.join(map(_to_write, good))}, so set the "
-            "strength that you deploy to one of these in the scenario and its gates, and judge again.",
+            "strength that you deploy to one of these in the scenario and its gates, and judge "
+            "again.",
             command(summary, "audit"),
         )
     text = f"On {where} no point that was tried passes every gate."

@@ -36,7 +36,8 @@ row of a message, or of a parameter's gradient, as it was, where labels are used
 past it (by the algorithm, or by another defense that reads them or mixes labels of rows), where a
 policy before it or a penalty may carry a row into other rows' messages, where a party that trains
 has no DP-SGD beside one that has, or where one use would cost more than epsilon 36: coins and noise
-are drawn in 53 bits, which know no smaller chance. Normal numbers of 53 bits end at 8.57 standard
+are drawn in 53 bits, which know no smaller chance. Nor is anything claimed at a delta of one in as
+many rows as are labelled, which allows that one of them is published in full. Normal numbers of 53 bits end at 8.57 standard
 deviations; what lies beyond is added to delta, and claims end where it is more. The engine holds
 every policy to this, a plug-in's too: one that names no hook in `counted`, that is switched off, or
 whose `releases` are fewer than the uses that were counted claims nothing. For each strength reports
