@@ -46,7 +46,7 @@ from torch import Tensor
 from vflsec import accounting, check, registry
 from vflsec.accounting import Account
 from vflsec.counts import Uses, uses_of
-from vflsec.policy import OFF, Guarantee, Own, Policy, unclaimed
+from vflsec.policy import AGAIN_ROWS, OFF, Guarantee, Own, Policy, unclaimed
 
 ALIASES = ("dp_sgd",)
 
@@ -166,7 +166,10 @@ class DPSGD(Policy):
             ),
             provided="nobody sees embeddings or gradients of single rows"
             + (" or which rows a batch has" if uses.batches else ""),
-            leaves="messages in training, predictions for the row itself, validation rows",
+            leaves=(
+                "messages in training, predictions for the row itself, validation rows, "
+                f"{AGAIN_ROWS}"
+            ),
             reason="",
         )  # fmt: skip
 

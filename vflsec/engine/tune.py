@@ -109,6 +109,7 @@ def tune(
     reason += search.alone
     if strength is not None:
         reason += tried[strength].epsilons()
+        reason += _of_one_training(tried[strength], len(found))
         reason += "".join(
             f" {name} is not shown to work here ({why}), so its silence proves nothing."
             for name, why in search.silent.items()
@@ -134,6 +135,16 @@ def tune(
         "and a lower --leak leaves room.",
     )  # fmt: skip
     return Tuned(name, strength, reason, found, fresh, met, more, deploy)
+
+
+def _of_one_training(chosen: Trial, tried: int) -> str:
+    """That a claim does not cover how its strength was found (Papernot and Steinke 2022)."""
+    if chosen.claimed is None:
+        return ""
+    return (
+        f" That epsilon is of one training: choosing among {tried} strengths by trainings on the "
+        "same rows tells more, which it does not cover."
+    )
 
 
 def _deploy(name: str, strength: float, others: Sequence[str]) -> str:

@@ -62,7 +62,7 @@ findings and marked `idle`; figures beside it are those without it.
 stratified by label: whoever knows all other labels reads the last one off it. They are claims of
 one training; further ones with the same labels, more seeds and tuning too, cost again, and figures
 scored with true labels (accuracies, this tool's own report) are not covered. Claims about rows are
-given the prepared columns: means and codes were fitted with the row. Amplification by Poisson
+of one training as well, and are given the prepared columns: means and codes were fitted with the row. Amplification by Poisson
 batches holds against those alone who do not see which rows a batch has.
 
 Baselines without a file of their own are parameters of the algorithm. A scenario with several
