@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from vflsec.visible import Line
 
 __all__ = [
-    "AGAIN", "AGAIN_ROWS", "OFF", "SPLIT", "Guarantee", "Own", "Policy", "StepCost", "batch", "of_any_label",
-    "unclaimed",
+    "AGAIN", "AGAIN_ROWS", "OFF", "SPLIT", "Guarantee", "Own", "Policy", "StepCost", "batch",
+    "of_any_label", "unclaimed",
 ]  # fmt: skip
 
 SPLIT = "the split of the rows, which is stratified by label,"

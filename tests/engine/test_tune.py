@@ -291,8 +291,8 @@ def test_both_epsilons_of_a_claiming_defense(
     found = tune("quickstart", "label_dp", low=1, high=10, rounds=0, confirm=False, out=tmp_path)
     assert found.strength == 10
     assert found.reason.endswith(
-        "It claims epsilon 0.1; at least 0.04 is measured. That epsilon is of one training: choosing "
-        "among 3 strengths by trainings on the same rows tells more, which it does not cover."
+        "It claims epsilon 0.1; at least 0.04 is measured. That epsilon is of one training: "
+        "choosing among 3 strengths by trainings on the same rows tells more, which it does not cover."
     )
     assert [(t.claimed, t.measured) for t in found.trials] == [(None, None), (1, 0.4), (0.1, 0.04)]
 

@@ -51,8 +51,8 @@ def promised(policy: Policy, strength: float, facts: Mapping[str, Any]) -> Guara
     if made.delta * rows >= 1:
         return Guarantee(
             reason=(
-                f"a delta of {made.delta:g} allows that one row of {rows} is published in full. Set "
-                f"delta well below {1 / rows:.1g}"
+                f"a delta of {made.delta:g} allows that one row of {rows} is published in full. "
+                f"Set delta well below {1 / rows:.1g}"
             )
         )
     files = facts.get("weights") or ()
