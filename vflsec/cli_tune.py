@@ -34,7 +34,7 @@ def tune(
     """Find the least strength of a defense that meets a leakage target at a utility floor.
 
     The choice is judged once more on seeds that had no part in it. Exits with 3 if some defense
-    has no such strength, or fresh seeds do not confirm it.
+    has no such strength, fresh seeds do not confirm it, or an attack is not shown to work.
 
     Example: vflsec tune quickstart --defense iso --leak 0.05 --drop 0.03
     """
@@ -69,5 +69,5 @@ def tune(
             typer.echo(
                 f"  {t.defense} {t.strength:g}: {t.utility:.3f}, {t.leak:+.3f}.{t.epsilons()}"
             )
-    lost = any(f.strength is None or f.confirmed is False for f in found)
+    lost = any(f.strength is None or f.confirmed is False or f.silent for f in found)
     raise typer.Exit(3 if lost else 0)

@@ -10,8 +10,10 @@ from typing import Any, cast
 import pandas as pd
 
 from vflsec.audit import leakage
-from vflsec.audit.controls import leaks
+from vflsec.audit.controls import Leakage, leaks
+from vflsec.audit.gate import MIN_ROWS, MIN_SEEDS
 from vflsec.audit.reverse import ranking
+from vflsec.audit.wording import thin
 from vflsec.errors import ConfigError
 
 __all__ = ["Trial", "pareto", "trials"]
@@ -31,8 +33,9 @@ class Trial:
             trainings (data sets, algorithms, phases) these three are of the one that loses most.
         claimed, measured: the epsilon that is claimed, and the largest lower bound that canaries
             measure of it; None where nothing is claimed, or tested.
-        failed: an attack or training that failed on some seed there, or an attack on several
-            classes that ranks them in reverse, in words; '' if none.
+        failed: an attack or training that failed on some seed there, an attack on several classes
+            that ranks them in reverse, or one with less evidence than a gate passes on, in words;
+            '' if none.
         turned: whether `leak_high` is that of an answer turned round.
     """
 
@@ -50,7 +53,7 @@ class Trial:
     turned: bool = False
 
     def meets(self, leak: float) -> bool:
-        """Whether every attack gave a figure on every seed, and its upper bound is within."""
+        """Whether every attack gave a figure to pass on, and its upper bound is within."""
         return not self.failed and self.leak_high <= leak
 
     def epsilons(self) -> str:
@@ -111,8 +114,8 @@ def _dearest(points: pd.DataFrame, defense: str, strength: float) -> Any:
 
 
 def _broken(points: pd.DataFrame) -> dict[tuple[str, float], str]:
-    """What has no figure on some seed, with the reason, or ranks classes in reverse, by defense and
-    strength.
+    """What has no figure on some seed, with the reason, ranks classes in reverse, or is too little
+    to pass on, by defense and strength.
     """
     out: dict[tuple[str, float], str] = {}
     for r in leakage.rows_of(points[points["failed"] > 0]):
@@ -125,6 +128,12 @@ def _broken(points: pd.DataFrame) -> dict[tuple[str, float], str]:
         if r["metric"] != r["primary"] and leaks(r["mirrored"], r["mirrored_low"]):
             gain = f"turned round {r['mirrored']:+.3f} of {r['metric']}"
             said = f"{r['attack']} ranks in reverse ({gain})"
+            out.setdefault((r["defense"], r["strength"]), said)
+    for r in leakage.rows_of(points):
+        judged = r["attack"] and r["metric"] == r["primary"] and r["status"] == "ok"
+        leak = Leakage.of(r) if judged else None
+        said = thin(r, leak, MIN_SEEDS, MIN_ROWS) if leak is not None else ""
+        if said:
             out.setdefault((r["defense"], r["strength"]), said)
     return out
 
