@@ -46,7 +46,7 @@ from torch import Tensor
 from vflsec import accounting, check, registry
 from vflsec.accounting import Account
 from vflsec.counts import Uses, uses_of
-from vflsec.policy import OFF, Guarantee, Own, Policy, unclaimed
+from vflsec.policy import AGAIN_ROWS, OFF, Guarantee, Own, Policy, unclaimed
 
 ALIASES = ("dp_sgd",)
 
@@ -89,8 +89,7 @@ class DPSGD(Policy):
         b = size = parts[0].shape[1]
         flat = torch.cat([p.flatten(2) for p in parts], dim=2) * b  # (R, b, P)
         norm = torch.linalg.vector_norm(flat, dim=2)
-        if own.uses is not None and "added up" not in own.memory:
-            own.memory["added up"] = True
+        if own.uses is not None and own.uses.due:
             some = [p[:, 0] * 0 if g is None else g for g, p in zip(plain, parts, strict=True)]
             gap = flat.sum(1) - b * torch.cat([g.flatten(1) for g in some], dim=1)
             near = 1e-2 if own.facts.get("dtype") == "bf16" else 1e-3  # of rounding alone
@@ -167,7 +166,10 @@ class DPSGD(Policy):
             ),
             provided="nobody sees embeddings or gradients of single rows"
             + (" or which rows a batch has" if uses.batches else ""),
-            leaves="messages in training, predictions for the row itself, validation rows",
+            leaves=(
+                "messages in training, predictions for the row itself, validation rows, "
+                f"{AGAIN_ROWS}"
+            ),
             reason="",
         )  # fmt: skip
 
@@ -178,16 +180,14 @@ class DPSGD(Policy):
         cut = 0.0
         for batches in first.batches:
             spent = 0.0
+            same = (batches.phase, batches.rate)
             for s, of in everyone:
-                spent += next(b.uses for b in of.batches if b.phase == batches.phase) / s**2
+                spent += next(b.uses for b in of.batches if (b.phase, b.rate) == same) / s**2
             if spent:  # else nobody took a step on them
                 history.append((1 / math.sqrt(spent), batches.rate, batches.steps))
                 cut += batches.steps * batches.cut
-        named = {b.phase for b in first.batches}
-        for s, of in everyone:  # phases whose batches hold all rows, every one a plain release
-            whole = sum(n for phase, n in of.phases.items() if phase not in named)
-            if whole:
-                history.append((s, 1.0, whole))
+        # batches that hold all rows, every one a plain release
+        history += [(s, 1.0, of.whole) for s, of in everyone if of.whole]
         made = accounting.subsampled_gaussians(history, self.delta, self.accountant)
         lost = cut * (1 + math.exp(min(made.epsilon, 700.0)))
         if lost > self.delta / 2:

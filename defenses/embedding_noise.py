@@ -35,7 +35,7 @@ from vflsec import accounting, check, registry
 from vflsec.counts import uses_of
 from vflsec.defenses.noise import moved_by_two, shorten
 from vflsec.message import Message
-from vflsec.policy import OFF, Guarantee, Own, Policy, batch, unclaimed
+from vflsec.policy import AGAIN_ROWS, OFF, Guarantee, Own, Policy, batch, unclaimed
 
 ALIASES = ("embedding_dp",)
 
@@ -102,7 +102,7 @@ class EmbeddingNoise(Policy):
                 "those weights depend on the training rows (protect them with dpsgd), what similar "
                 "rows tell, labels (gradients are as they were), more predictions than stated, "
                 "what the row does to other rows' embeddings where a bottom normalises over the "
-                "batch"
+                f"batch, {AGAIN_ROWS}"
             ),
             reason="",
         )  # fmt: skip

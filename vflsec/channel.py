@@ -359,14 +359,16 @@ class Channel:
                     lent(labels, message.rows, b.own.active, done),
                     context,
                 )
+                given = out.tensor
                 changed = b.treated(
-                    f"a message ({out.kind})", out.tensor,
+                    f"a message ({out.kind})", given,
                     partial(_sent, b, out), out.phase, out.epoch,
                 )  # fmt: skip
                 b.own.labels, b.own.context = None, {}
                 b.note(out, changed)
                 out = out.with_tensor(changed, b.policy.name)
                 if b.own.uses is not None and b.policy.counted == "outgoing":
+                    b.own.uses.untouched(f"{out.kind} messages", given, changed, b.own.strength > 0)
                     done = (*done, b.own.uses)
         return out
 

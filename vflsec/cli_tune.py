@@ -34,12 +34,13 @@ def tune(
     """Find the least strength of a defense that meets a leakage target at a utility floor.
 
     The choice is judged once more on seeds that had no part in it. Exits with 3 if some defense
-    has no such strength, or fresh seeds do not confirm it.
+    has no such strength, fresh seeds do not confirm it, or an attack is not shown to work.
 
     Example: vflsec tune quickstart --defense iso --leak 0.05 --drop 0.03
     """
     from dataclasses import asdict
 
+    from vflsec.audit.beside import exact
     from vflsec.audit.front import pareto
     from vflsec.engine.tune import tune as search
     from vflsec.report.exports import plain
@@ -53,7 +54,7 @@ def tune(
         )  # fmt: skip
         found.append(f)
         if format_ is not Format.json:  # at once, for the next may be refused
-            chosen = "none" if f.strength is None else f"{f.strength:g}"
+            chosen = "none" if f.strength is None else exact(f.strength)
             say(f"{f.defense}: strength {chosen}. {f.reason}")
             for line in f.next:
                 say(f"  Next: {line}")
@@ -66,5 +67,5 @@ def tune(
         say("Pareto front (utility, worst advantage):")
         for t in front:
             say(f"  {t.defense} {t.strength:g}: {t.utility:.3f}, {t.leak:+.3f}.{t.epsilons()}")
-    lost = any(f.strength is None or f.confirmed is False for f in found)
+    lost = any(f.strength is None or f.confirmed is False or f.silent for f in found)
     raise typer.Exit(3 if lost else 0)

@@ -8,7 +8,6 @@ voids the claim: labels are handed out :class:`Guarded`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -21,13 +20,13 @@ __all__ = ["Batches", "Counter", "Guarded", "Uses", "heard", "lent", "plain", "u
 
 @dataclass(frozen=True)
 class Batches:
-    """Poisson batches of one phase.
+    """Poisson batches of one rate in one phase.
 
     Attributes:
         phase: its name.
         rate: the chance with which a row comes into a batch.
         steps: batches in all, without early stopping.
-        uses: how often the policy was called on each.
+        uses: how often the policy was called on one of them at most.
         cut: the chance that a batch was too large and cut.
     """
 
@@ -50,7 +49,8 @@ class Uses:
         past: what went past the policy, in words that end no sentence; empty if nothing.
         peers: the other parties that trained, by name, each with the strength and the counts of its
             own policy of this kind, or None where it trained without.
-        batches: the Poisson batches of each phase that had them.
+        batches: the Poisson batches of each phase and rate, where there are any.
+        whole: beside these, the largest count over rows of uses that no sampling precedes.
     """
 
     counted: int = 0
@@ -59,6 +59,7 @@ class Uses:
     past: tuple[str, ...] = ()
     peers: Mapping[str, tuple[float, Uses] | None] = field(default_factory=dict)
     batches: tuple[Batches, ...] = ()
+    whole: int = 0
 
     @property
     def most(self) -> int:
@@ -79,6 +80,22 @@ def uses_of(facts: Mapping[str, Any]) -> Uses:
     return found if isinstance(found, Uses) else Uses()
 
 
+@dataclass
+class _Sampled:
+    """Poisson batches of one phase and rate as they come.
+
+    Attributes:
+        cut: the chance that one is cut.
+        by_epoch: how many there were.
+        now, most: how often the policy was called on the last, and on one of them at most.
+    """
+
+    cut: float
+    by_epoch: dict[int, int] = field(default_factory=dict)
+    now: int = 0
+    most: int = 0
+
+
 class Counter:
     """Counts of one policy at work: for every phase one (R, N) tensor of int32 beside the data.
 
@@ -86,29 +103,34 @@ class Counter:
         replicas, rows: R and N.
         device: of the counts; adding copies nothing to the host.
         told: what a use of labels past the policy is, in words.
+        poisson: whether batches are drawn for the policy, so that uses outside of them count apart.
 
     Attributes:
         phase, alive: the current phase, and which replicas (R,) still train; None if all do.
         planned: epochs by phase.
         calls: how often the policy was called, by phase.
-        sampling: of Poisson batches by phase: rate, batches an epoch, the chance that one is cut,
-            and how many there were.
+        sampling: Poisson batches by phase and rate: a phase may walk over its rows in several ways.
     """
 
     def __init__(
         self, replicas: int, rows: int, device: torch.device | str = "cpu",
-        told: str = "labels are computed with outside the loss",
+        told: str = "labels are computed with outside the loss", *, poisson: bool = False,
     ) -> None:  # fmt: skip
+        self.poisson = poisson
         self.replicas, self.rows, self.device = replicas, rows, torch.device(device)
         self.told = told
         self.phases: dict[str, Tensor] = {}
         self._past: dict[str, list[bool]] = {}
+        self._left: dict[str, Tensor] = {}
         self.phase = ""
         self.alive: Tensor | None = None
         self.planned: dict[str, int] = {}
         self.calls: dict[str, int] = {}
-        self.sampling: dict[str, list[Any]] = {}
+        self.sampling: dict[tuple[str, float], _Sampled] = {}
+        self._batch: _Sampled | None = None
+        self._whole: dict[str, Tensor] = {}
         self._stopped = torch.zeros(replicas, dtype=torch.int64)
+        self._whole_stopped = torch.zeros(replicas, dtype=torch.int64)
 
     def _of(self, phase: str) -> Tensor:
         if phase not in self.phases:
@@ -130,6 +152,12 @@ class Counter:
         if on is not None:
             one = one * on.to(one)
         counts.scatter_add_(1, rows.to(self.device), one.to(self.device))
+        if self._batch is not None:
+            self._batch.now += 1
+            self._batch.most = max(self._batch.most, self._batch.now)
+        elif self.poisson:
+            whole = self._whole.setdefault(phase, torch.zeros_like(counts))
+            whole.scatter_add_(1, rows.to(self.device), one.to(self.device))
 
     def mark(self, which: Tensor, phase: str) -> None:
         """One use of the rows where `which` (R, N) is true."""
@@ -138,7 +166,37 @@ class Counter:
     @property
     def past(self) -> list[str]:
         """What went past the policy in some replica."""
+        self._settle()
         return list(self._past)
+
+    @property
+    def due(self) -> bool:
+        """Whether what takes time is to be looked at in this call: the first of a phase, the
+        second, the fourth and so on, so that what begins later is seen as well.
+        """
+        n = self.calls.get(self.phase, 0)
+        return n > 0 and n & (n - 1) == 0
+
+    def untouched(self, what: str, before: Tensor, after: Tensor, on: Tensor) -> None:
+        """Look whether the policy gave back a row of (R, b, ...) as it was, in replicas `on` (R,).
+
+        Noise changes every row that is not zero; of single numbers, which it may leave by chance,
+        the whole batch is looked at. Nothing is copied to the host.
+        """
+        single = before.dim() < 3 or before[0, 0].numel() == 1
+        a, b = (x.reshape(len(x), 1 if single else x.shape[1], -1) for x in (before, after))
+        if a.shape[2] < 2:
+            return
+        same = ((a == b).all(2) & (a != 0).any(2)).any(1) & on.to(a.device)
+        if self.alive is not None:
+            same = same & self.alive.to(a.device)
+        old = self._left.get(what)
+        self._left[what] = same if old is None else old | same
+
+    def _settle(self) -> None:
+        for what, which in self._left.items():
+            self.passed(f"its hook leaves {what} as they were", which.tolist())
+        self._left.clear()
 
     def passed(self, how: str, on: Sequence[bool] | None = None) -> None:
         """Something that the policy protects went past it, in all replicas or in those `on`."""
@@ -152,23 +210,35 @@ class Counter:
         left = (planned - ran.cpu().to(torch.int64)).clamp_min(0)
         if not bool((left > 0).any()):
             return
-        seen = self.phases.get(phase)
-        most = seen.max(dim=1).values.cpu().long() if seen is not None else torch.zeros_like(left)
-        each = torch.ceil(most.double() / ran.cpu().clamp_min(1)).long().clamp_min(1)
-        self._stopped += left * each
+        seen = self.phases.get(phase, torch.zeros(self.replicas, 1))
+        self._stopped += left * _an_epoch(seen, ran).clamp_min(1)
+        if phase in self._whole:
+            self._whole_stopped += left * _an_epoch(self._whole[phase], ran)
 
-    def sampled(self, phase: str, rate: float, of_epoch: int, cut: float) -> None:
-        """One more Poisson batch."""
-        self.sampling.setdefault(phase, [rate, of_epoch, cut, 0])[3] += 1
+    def sampled(self, phase: str, epoch: int, rate: float, cut: float) -> None:
+        """One more Poisson batch begins, which lasts until :meth:`drawn_all`."""
+        self._batch = found = self.sampling.setdefault((phase, rate), _Sampled(cut))
+        found.by_epoch[epoch] = found.by_epoch.get(epoch, 0) + 1
+        found.now = 0
+
+    def drawn_all(self) -> None:
+        """No Poisson batch any more: what comes now is used without sampling."""
+        self._batch = None
 
     def _batches(self) -> tuple[Batches, ...]:
         return tuple(
             Batches(
-                phase, rate, of_epoch * self.planned.get(phase, 1),
-                math.ceil(self.calls.get(phase, 0) / seen), cut,
+                phase, rate, max(of.by_epoch.values()) * self.planned.get(phase, 1), of.most, of.cut
             )
-            for phase, (rate, of_epoch, cut, seen) in self.sampling.items()
-        )  # fmt: skip
+            for (phase, rate), of in self.sampling.items()
+        )
+
+    def _uses_whole(self, r: int) -> int:
+        """Of the most used row of replica `r`, outside of Poisson batches, stopped or not."""
+        if not self._whole:
+            return 0
+        counted = torch.stack([of[r].long() for of in self._whole.values()]).sum(0)
+        return int(counted.max()) + int(self._whole_stopped[r])
 
     def total(self) -> Tensor:
         """Uses of every row over all phases, (R, N) int64."""
@@ -177,6 +247,7 @@ class Counter:
 
     def uses(self, r: int, **more: Any) -> Uses:
         """What was counted in replica `r`."""
+        self._settle()
         counted = int(self.total()[r].max()) if self.rows else 0
         return Uses(
             counted=counted,
@@ -184,8 +255,15 @@ class Counter:
             phases={name: int(c[r].max()) for name, c in self.phases.items()},
             past=tuple(how for how, where in self._past.items() if where[r]),
             batches=self._batches(),
+            whole=self._uses_whole(r),
             **more,
         )
+
+
+def _an_epoch(counts: Tensor, ran: Tensor) -> Tensor:
+    """Uses an epoch (R,) of the most used row, by counts (R, N) of `ran` (R,) epochs."""
+    most = counts.max(dim=1).values.cpu().double()
+    return torch.ceil(most / ran.cpu().clamp_min(1)).long()
 
 
 class Guarded(Tensor):

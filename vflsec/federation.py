@@ -108,7 +108,10 @@ class Federation(Hooks, Post):
                     facts=dict(facts or {}),
                 )  # fmt: skip
                 if policy.counted:
-                    own.uses = Counter(stack.replicas, len(task.y), stack.device, *_told(policy))
+                    own.uses = Counter(
+                        stack.replicas, len(task.y), stack.device, *_told(policy),
+                        poisson=policy.poisson,
+                    )  # fmt: skip
                 party.bindings.append(Binding(policy, own))
             parties[name] = party
         replicas = stack.replicas
@@ -204,7 +207,8 @@ class Federation(Hooks, Post):
             key = f"poisson.{self.phase}.{walk.name}"
             if key not in self.extra:
                 self.extra[key] = Streams(self.seeds, "poisson", walk.name, dtype=torch.float64)
-            yield from draws(walk.rows, shuffled, bound, self.extra[key], self.phase)
+            coins = self.extra[key]
+            yield from draws(walk.rows, shuffled, bound, coins, self.phase, self.epoch)
             return
         for batch in shuffled:
             if batch.shape[1] >= walk.smallest:

@@ -160,7 +160,11 @@ class Party:
                     b.own.uses.add(ids, on=on)
                     why = f"a row stands twice in a step of {self.name}, and moves it twice as far"
                     b.own.uses.passed(why, twice(ids, on))
-                gradients, b.acted = b.policy.gradients(list(gradients), rows, b.own), True
+                given = list(gradients)
+                gradients, b.acted = b.policy.gradients(list(given), rows, b.own), True
+                for g, made in zip(given, gradients, strict=True):
+                    if b.own.uses is not None and g is not None and made is not None:
+                        b.own.uses.untouched("own gradients", g, made, b.own.strength > 0)
         if all(not b.policy.overrides("gradients") for b in self.bindings):
             self.bare("its steps")
         if self.clip_norm:

@@ -48,6 +48,7 @@ def draws(
     bound: Sequence[Binding],
     coins: Streams,
     phase: str,
+    epoch: int,
 ) -> Iterator[Tensor]:
     """The batches of one epoch, (R, w) sample ids each.
 
@@ -61,7 +62,7 @@ def draws(
             average.
         bound: of :func:`sampled`.
         coins: a stream of this walk.
-        phase: under which policies count.
+        phase, epoch: under which policies count.
     """
     n, size = rows.shape[1], shuffled[0].shape[1]
     rate = size / n
@@ -81,7 +82,9 @@ def draws(
         for b in bound:
             b.own.sample = (mask, size)
             if b.own.uses is not None:
-                b.own.uses.sampled(phase, rate, len(shuffled), cut)
+                b.own.uses.sampled(phase, epoch, rate, cut)
         yield torch.where(on, rows.gather(1, order), filled)
     for b in bound:
         b.own.sample = None
+        if b.own.uses is not None:
+            b.own.uses.drawn_all()

@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from vflsec.visible import Line
 
 __all__ = [
-    "AGAIN", "OFF", "SPLIT", "Guarantee", "Own", "Policy", "StepCost", "batch", "of_any_label",
-    "unclaimed",
+    "AGAIN", "AGAIN_ROWS", "OFF", "SPLIT", "Guarantee", "Own", "Policy", "StepCost", "batch",
+    "of_any_label", "unclaimed",
 ]  # fmt: skip
 
 SPLIT = "the split of the rows, which is stratified by label,"
 """Given in every claim about labels: whoever knows all other labels reads the last off it."""
 AGAIN = "further trainings on these labels and figures that are scored with them"
 """Not covered by any claim about labels."""
-
+AGAIN_ROWS = "further trainings on these rows"
+"""Not covered by any claim about rows: more seeds, and those by which a strength is chosen."""
 
 SCALED = "the mean and the spread by which values are scaled,"
 """Given besides in claims about a quantity: whoever knows all other values reads the last off them.

@@ -325,3 +325,20 @@ def test_a_split_by_a_column_and_changed_labels_are_said(
     notes = make_plan(load_scenario(sections, []), try_out=False).notes
     assert len([n for n in notes if "which leave out the rows asked about" in n]) == said
     assert len([n for n in notes if "label_dp changes labels before training" in n]) == 1
+
+
+@pytest.mark.parametrize("count", [2, 3, 6, 7, 11, 13, 40])
+def test_parts_that_are_left_out_are_of_one_size_and_hold_who_is_asked(count: int) -> None:
+    """Of 11 trained rows they had 3, 3, 3, 2 and 3 and could not be stacked: the attack failed."""
+    task = small_task(0, n=800)
+    labelled = task.sets["labelled"][:count]
+    sets = {k: labelled if k in ("labelled", "aligned") else v for k, v in task.sets.items()}
+    task = replace(task, sets=sets, active_labelled=labelled)
+    rows = asked_rows(task, 0, 1000)
+    made, asked = tasks_without(task, rows)
+    assert len({len(t.sets["labelled"]) for t in made}) == 1
+    for row, part in zip(rows.tolist(), asked.tolist(), strict=True):
+        assert row not in made[part].sets["labelled"].tolist()
+    left = [set(labelled.tolist()) - set(t.sets["labelled"].tolist()) for t in made]
+    assert set.union(*left) == set(labelled.tolist())
+    assert all(left)

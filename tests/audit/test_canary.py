@@ -217,3 +217,78 @@ def test_the_gate_over_a_whole_audit(tmp_path: Any) -> None:
     mine = [v for v in made.verdicts if v.gate.metric == "epsilon_lower"]
     assert [v.verdict for v in mine] == ["PASS", "PASS"]  # the asked gate, and the claim itself
     assert "proves no claim" in mine[1].reason
+
+
+def guessed(epsilon: float, m: int, rng: np.random.Generator) -> canary.Measured:
+    """Of randomised response: what was released is guessed, in an order that says nothing."""
+    y = rng.random(m) < 0.5
+    told = np.where(rng.random(m) < 1 / (1 + math.exp(-epsilon)), y, ~y)
+    score = np.where(told, 1.0, -1.0) + 1e-6 * rng.standard_normal(m)
+    return canary.judged(torch.tensor(score), torch.tensor(y).long(), claimed=1.0, confidence=0.99)
+
+
+def test_trainings_side_by_side_are_one_audit() -> None:
+    rng = np.random.default_rng(3)
+    of = [guessed(2.0, m, rng) for m in (100, 300)]
+    sums = [(a + c, b + d) for (a, b), (c, d) in zip(of[0].looks, of[1].looks, strict=True)]
+    assert sums[0][0] == 400
+    assert [r for r, _ in sums[:3]] == [400, 200, 80]
+    looks = [o.looks for o in of]
+    each = 1 - 0.01 / len(sums)
+    assert canary.together(looks, 0.0, 0.99) == max(
+        canary.one_run(r, v, confidence=each) for r, v in sums
+    )
+    low = canary.together(looks, 1e-6, 0.99)  # the p-value there is what is left of 1
+    assert canary.refuted(looks, low, 1e-6) == pytest.approx(0.01, rel=1e-6)
+    assert low > max(o.epsilon for o in of)
+
+
+def verdicts(epsilon: float, seeds: int, joint: bool, audits: int = 60) -> list[str]:
+    """Of audits of a claim of 1, each of so many seeds of 120 canaries."""
+    from vflsec.audit.epsilon import contradictions
+    from vflsec.audit.leakage import results_frame
+
+    rng, point = np.random.default_rng(seeds), {"dataset": "d", "algorithm": "a", "defense": "x"}
+    out = []
+    for _ in range(audits):
+        found = [guessed(epsilon, 120, rng) for _ in range(seeds)]
+        rows = [
+            point | {"cell": str(s), "strength": 1.0, "seed": s, "metric": "epsilon_lower",
+                     "value": m.epsilon}
+            for s, m in enumerate(found)
+        ]  # fmt: skip
+        frame = results_frame(rows).assign(claimant="x", undefended=None)
+        if joint:
+            frame = frame.assign(looks=[m.looks for m in found], sure=0.99)
+        claim = point | {"strength": 1.0, "epsilon": 1.0, "delta": 0.0, "by": "x"}
+        out += [v.verdict for v in contradictions(frame, [claim])]
+    return out
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_seeds_together_find_what_each_alone_is_too_small_for(seeds: int) -> None:
+    """Of 120 canaries a seed's bound is far below what is true: where 1 was claimed of 1.5, one
+    audit of three seeds in six failed. True claims fail in one of twenty at most.
+    """
+    true = verdicts(1.0, seeds, joint=True)
+    assert true.count("FAIL") <= 3  # 60 x 0.05
+    assert verdicts(1.5, seeds, joint=True).count("FAIL") >= 50
+    assert verdicts(1.5, seeds, joint=False).count("FAIL") <= 24
+
+
+def test_bounds_are_judged_at_their_own_confidence() -> None:
+    """Canaries bound at 99 %; they were judged as if at the audit's 95 %, or at its 99.9 %."""
+    from vflsec.audit.epsilon import contradictions
+    from vflsec.audit.leakage import results_frame
+
+    point = {"dataset": "d", "algorithm": "a", "defense": "x", "strength": 1.0}
+    values = [1.5, 0.5, 0.5]
+    rows = [point | {"cell": str(s), "seed": s, "metric": "epsilon_lower", "value": v}
+            for s, v in enumerate(values)]  # fmt: skip
+    frame = results_frame(rows).assign(claimant="x", undefended=None)
+    claim = point | {"epsilon": 1.0, "by": "x"}
+    (before,) = contradictions(frame, [claim])
+    (now,) = contradictions(frame.assign(sure=0.99), [claim])
+    assert (before.verdict, now.verdict) == ("INCONCLUSIVE", "FAIL")  # 0.14 and 0.03
+    (strict,) = contradictions(frame.assign(sure=0.99), [claim], 0.999)
+    assert strict.verdict == "INCONCLUSIVE"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from vflsec.audit import canary
 from vflsec.cell import CellSpec, DefenseSpec
 from vflsec.counts import Batches, Uses
 from vflsec.errors import PolicyError
-from vflsec.federation import Federation
+from vflsec.federation import Federation, Pass, Phase
 from vflsec.testing import small_stack, small_task, train
 from vflsec.testing.broken import one_row
 from vflsec.train.claims import uses_in
@@ -70,6 +71,33 @@ def test_a_module_that_mixes_rows_in_training_ends_it(
         pytest.importorskip("opacus")
     own = {"module": "test_joint_dpsgd:Centred", "args": {"off": off}}
     made = claim(training(2.0, params={"parties": {"passive1": own}}, accountant=accountant))
+    assert (made.epsilon is None) == couples
+    assert ("rows do not add up to the gradient" in made.reason) == couples
+
+
+class Late(nn.Module):
+    """Takes the mean of the batch off in training, once it was called `start` times."""
+
+    def __init__(self, out: int, start: int) -> None:
+        super().__init__()
+        self.linear, self.start = nn.Linear(COLUMNS, out), start
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.linear(x)
+        if not self.training:
+            return h
+        self.calls += 1
+        return h - 0.9 * (self.calls > self.start) * h.mean(0, keepdim=True)
+
+
+@pytest.mark.parametrize(("start", "couples"), [(0, True), (3, True), (7, True), (100, False)])
+def test_what_mixes_rows_later_in_a_phase_ends_it_too(start: int, couples: bool) -> None:
+    """The first step of a training was looked at alone: epsilon 5.54 was claimed of rows that are
+    mixed from the fourth step on.
+    """
+    own = {"module": "test_joint_dpsgd:Late", "args": {"start": start}}
+    made = claim(training(2.0, params={"parties": {"passive1": own}}))
     assert (made.epsilon is None) == couples
     assert ("rows do not add up to the gradient" in made.reason) == couples
 
@@ -286,6 +314,35 @@ def test_poisson_claim_is_that_of_opacus_over_all_parties() -> None:
     assert found.epsilon == pytest.approx(expected, rel=1e-4)
     assert found.accountant == "Opacus RDP"
     assert f"{steps} batches at rate {32 / n:.4g}" in found.over
+
+
+@dataclass(frozen=True)
+class TwoWalks(SplitNN):
+    """Walks over its rows twice in an epoch, in batches of two sizes."""
+
+    sizes: tuple[int, int] = (16, 72)
+
+    def phases(self, fed: Federation) -> list[Phase]:
+        (phase,) = super().phases(fed)
+        step = partial(self.step, fed)
+        walks = [Pass(f"of {size}", phase.rows, size, step) for size in self.sizes]
+        return [replace(phase, passes=tuple(walks))]
+
+
+@pytest.mark.parametrize("sizes", [(16, 72), (72, 16), (16, 144), (16, 16)])
+def test_walks_of_one_phase_are_composed_each_at_its_own_rate(sizes: tuple[int, int]) -> None:
+    """Of two walks the first one's rate and batches were taken for all: of batches of 16 and of 72
+    rows epsilon 2.37 was claimed, and it is 5.42.
+    """
+    pytest.importorskip("opacus")
+    policy = registry.defenses.create("dpsgd", {"accountant": "prv"})
+    on = torch.full((2,), 2.0, dtype=torch.float64)
+    bound = {p: [(policy, on)] for p in ("active", "passive1")}
+    made = train(TwoWalks(**TINY, sizes=sizes), small_stack([0, 1]), [0, 1], bound)
+    found = policy.guarantee(2.0, {"uses": uses_in(made.fed, policy, 0)})
+    history = [(2 / 2**0.5, size / 144, 3 * -(-144 // size)) for size in sizes]
+    true = accounting.subsampled_gaussians(history, 1e-5, "prv").epsilon
+    assert found.epsilon == pytest.approx(true, rel=1e-4)
 
 
 def weights(made: Training, r: int, party: str = "active") -> Tensor:

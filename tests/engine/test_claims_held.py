@@ -86,6 +86,18 @@ def test_a_claim_that_the_counts_do_not_carry_is_dropped(
     assert whole.epsilon == 0.5
 
 
+@pytest.mark.parametrize(("delta", "claims"), [(9e-4, True), (1e-3, False), (0.5, False)])
+def test_a_delta_of_one_in_so_many_rows_is_no_claim(delta: float, claims: bool) -> None:
+    """Of 1000 rows epsilon 0 was claimed at delta 0.5, which publishing 500 of them keeps."""
+    policy = EmbeddingNoise(delta=delta)
+    facts = {"uses": Uses(counted=4), "labelled": 1000}
+    assert policy.guarantee(8.0, facts).epsilon == (0.0 if delta == 0.5 else pytest.approx(1, 0.5))
+    made = promised(policy, 8.0, facts)
+    assert (made.epsilon is not None) == claims
+    said = f"a delta of {delta:g} allows that one row of 1000 is published in full. Set delta well"
+    assert claims or made.reason == f"{said} below 0.001"
+
+
 @pytest.mark.parametrize("protects", ["label", "row"])
 def test_a_policy_that_names_no_hook_claims_nothing(protects: str) -> None:
     """As a row's it was measured on rows, and an audit passed it: gradients as they were."""

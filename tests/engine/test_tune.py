@@ -290,7 +290,11 @@ def test_both_epsilons_of_a_claiming_defense(
     )
     found = tune("quickstart", "label_dp", low=1, high=10, rounds=0, confirm=False, out=tmp_path)
     assert found.strength == 10
-    assert found.reason.endswith("It claims epsilon 0.1; at least 0.04 is measured.")
+    assert found.reason.endswith(
+        "It claims epsilon 0.1; at least 0.04 is measured. That epsilon is of one training: "
+        "choosing among 3 strengths by trainings on the same rows tells more, which it does not "
+        "cover."
+    )
     assert [(t.claimed, t.measured) for t in found.trials] == [(None, None), (1, 0.4), (0.1, 0.04)]
 
 
@@ -331,3 +335,74 @@ def test_a_strength_that_turns_the_ranking_round_meets_no_target() -> None:
     assert found[1.0].leak_high > 0.48
     assert [found[s].turned for s in (0.0, 1.0, 2.0)] == [False, True, False]
     assert found[2.0].leak_high < 0.01
+
+
+def test_the_loss_of_utility_is_that_of_the_training_that_loses_most() -> None:
+    """Of two data sets it was that of the one with the largest leak: 0.01, where the other one
+    loses 0.35, so that a strength was advised at which --drop 0.03 does not hold.
+    """
+
+    def at(dataset: str, strength: float, auc: float, utility: float) -> list[dict[str, Any]]:
+        common = {"dataset": dataset, "algorithm": "splitnn", "adversary": "bank", "split": "test",
+                  "metric": "auc", "n": 500, "chance": 0.5, "defense": "iso",
+                  "strength": strength}  # fmt: skip
+        return [
+            common | {"cell": f"{dataset}{strength}{s}", "seed": s, "attack": a, "value": v + x,
+                      "target": "label" if a else ""}
+            for s, x in enumerate((-0.001, 0.0, 0.001))
+            for a, v in (("norm", auc), ("", utility))
+        ]  # fmt: skip
+
+    records = [*at("small", 0.0, 0.9, 0.95), *at("small", 5.0, 0.52, 0.94)]
+    records += [*at("large", 0.0, 0.8, 0.95), *at("large", 5.0, 0.5, 0.6)]
+    bare, found = trials(results_frame(records))
+    assert (bare.strength, bare.drop) == (0.0, 0.0)
+    assert (found.drop, found.utility) == (pytest.approx(0.35), pytest.approx(0.6))
+    assert found.leak == pytest.approx(0.02)  # of the other one
+    assert module._choose([bare, found], 0.05, 0.03)[0] is None
+
+
+@pytest.mark.parametrize(
+    ("seeds", "n", "said"),
+    [(2, 500, "norm has 2 seeds, and a pass takes at least 3"),
+     (3, 19, "norm was scored on 19 rows, and a pass takes at least 20"), (3, 20, "")],
+)  # fmt: skip
+def test_a_strength_is_not_advised_on_less_than_a_gate_passes_on(
+    seeds: int, n: int, said: str
+) -> None:
+    """Two seeds that agree have a narrow interval, and no gate passes on them."""
+    common = {"dataset": "toy", "algorithm": "splitnn", "adversary": "bank", "split": "test",
+              "metric": "auc", "n": n, "chance": 0.5, "defense": "iso"}  # fmt: skip
+    records = [
+        common | {"cell": f"{x}{s}", "seed": s, "attack": a, "value": v + 0.001 * s,
+                  "strength": x, "target": "label" if a else ""}
+        for x, auc in ((0.0, 0.9), (5.0, 0.5))
+        for s in range(seeds)
+        for a, v in (("norm", auc), ("", 0.9))
+    ]  # fmt: skip
+    bare, found = trials(results_frame(records))
+    assert (bare.failed, found.failed) == (said, said)
+    assert found.leak_high < 0.02
+    assert module._choose([bare, found], 0.05, 0.03)[0] == (None if said else 5.0)
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_beside_an_attack_that_is_not_shown_to_work_nothing_is_confirmed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], alive: bool
+) -> None:
+    """Where every attack was broken, strength 0 was advised, confirmed, and the exit code 0."""
+    from vflsec.cli import main
+
+    summary = {"alive": {"norm": {"alive": alive, "evidence": "advantage +0.001"}}}
+
+    def audit(scenario: Any, folder: Path, **_: Any) -> Any:
+        grid = scenario.resolved()["defense"][0]["strength"]
+        return type("A", (), {"results": grid, "summary": summary})
+
+    monkeypatch.setattr(module, "run_audit", audit)
+    monkeypatch.setattr(module, "trials", lambda grid: [trial(s, 0.0, 0.0) for s in grid])
+    words = ["tune", "quickstart", "--defense", "iso", "--rounds", "0", "--out", str(tmp_path)]
+    assert main(words) == (0 if alive else 3)
+    shown = capsys.readouterr().out
+    assert ("Next: No gate passes beside norm: grant more" in shown) == (not alive)
+    assert "confirmed" in shown

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vflsec import check
+from vflsec.audit.beside import exact
 from vflsec.audit.gate import Gate
 from vflsec.audit.leakage import UNDEFENDED, is_undefended
 from vflsec.audit.metrics import METRICS, reach
@@ -55,8 +56,8 @@ def unanswerable(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
         asked = _only(gate, "defense")
         grid = sorted({r["strength"] for r in there if _has(r) and selected(_open(r), asked)})
         if gate.strength not in grid:
-            rule = f"is no strength of this audit, got {gate.strength:g}. There are: "
-            found.append(("strength", gate.strength, f"{rule}{_listed(f'{s:g}' for s in grid)}."))
+            rule = f"is no strength of this audit, got {exact(gate.strength)}. There are: "
+            found.append(("strength", gate.strength, f"{rule}{_listed(map(exact, grid))}."))
     if not found and not any(selected(_open(r), gate) for r in there):
         keys = [
             k for k in ("dataset", "algorithm", "defense", *_OF_ATTACKS) if getattr(gate, k) != "*"
@@ -127,7 +128,8 @@ def _beyond(gate: Gate, rows: Sequence[Mapping[str, Any]]) -> list[Found]:
         return []
     rule = (
         f"must be below {most:g}, which is as far as the advantage in {' or '.join(ends)} can "
-        f"reach, got {gate.threshold:g}. Beyond that the gate cannot fail: no result could fail it."
+        f"reach, got {exact(gate.threshold)}. Beyond that the gate cannot fail: no result could "
+        "fail it."
     )
     return [("max", gate.threshold, rule)]
 

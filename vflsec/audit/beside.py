@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["beside", "both"]
+__all__ = ["beside", "both", "exact"]
 
 _MORE = 7  # most digits that are added; what lies closer stands with the usual ones
 
@@ -33,6 +33,12 @@ def both(x: float, limit: float, spec: str = ".3f", of_limit: str = ".3f") -> tu
     texts = [(format(x, mine), format(limit, other)) for mine, other in pairs]
     true = _side(x, limit)
     return next((t for t in texts if _side(float(t[0]), float(t[1])) == true), texts[0])
+
+
+def exact(x: float) -> str:
+    """The shortest text that is this number again: what is pasted must not be another one."""
+    short = f"{x:g}"
+    return short if float(short) == x else str(float(x))
 
 
 def _side(x: float, limit: float) -> int:

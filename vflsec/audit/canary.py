@@ -38,11 +38,13 @@ from vflsec.policy import Own, Policy
 from vflsec.rng import Streams, generator
 
 __all__ = [
-    "Measured", "audit", "audit_labels", "audit_rows", "epsilon_from_rates", "judged", "one_run",
-    "summarised",
+    "Looks", "Measured", "audit", "audit_labels", "audit_rows", "epsilon_from_rates", "judged",
+    "one_run", "refuted", "summarised", "together",
 ]  # fmt: skip
 
 SHARES = (1.0, 0.5, 0.2, 0.1, 0.05)  # of the canaries on which the attacker dares to guess
+Looks = tuple[tuple[int, int], ...]
+"""Guesses and right ones at each of `SHARES`; at the first all scored canaries are guessed."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Measured:
         confidence: of the bound.
         claimed: the accountant's epsilon, None if none is claimed.
         delta: at which both hold.
+        looks: guesses and right ones at every share that was tried.
     """
 
     epsilon: float
@@ -65,6 +68,7 @@ class Measured:
     confidence: float
     claimed: float | None
     delta: float = 0.0
+    looks: Looks = ()
 
     @property
     def contradicts(self) -> bool:
@@ -110,13 +114,7 @@ def one_run(
     m = max(canaries, guesses)
 
     def p_value(epsilon: float) -> float:
-        q = 1 / (1 + math.exp(-epsilon))
-        tail = float(binomial_tail(right, guesses, q))
-        if delta == 0 or right == 0:
-            return tail
-        i = np.arange(1, right + 1)
-        below = binomial_tail(right - i, guesses, q) - tail
-        return tail + 2 * m * delta * float((below / i).max())
+        return _p_value(guesses, right, epsilon, delta, m)
 
     if delta == 0:
         low = clopper_pearson(right, guesses, confidence, "lower").low if guesses else 0.0
@@ -128,6 +126,39 @@ def one_run(
         middle = (low + high) / 2
         low, high = (middle, high) if p_value(middle) < alpha else (low, middle)
     return low
+
+
+def _p_value(guesses: int, right: int, epsilon: float, delta: float, canaries: int) -> float:
+    """Of (epsilon, delta), at so many right guesses; see :func:`one_run`."""
+    q = 1 / (1 + math.exp(-epsilon))
+    tail = float(binomial_tail(right, guesses, q))
+    if delta == 0 or right == 0:
+        return tail
+    i = np.arange(1, right + 1)
+    below = binomial_tail(right - i, guesses, q) - tail
+    return tail + 2 * canaries * delta * float((below / i).max())
+
+
+def together(looks: Sequence[Looks], delta: float = 0.0, confidence: float = 0.95) -> float:
+    """The bound of :func:`judged` from several trainings with coins of their own, as one audit.
+
+    Trainings side by side are one mechanism, to which every coin matters in one of them: guesses
+    and right ones add up, share by share.
+    """
+    each = 1 - (1 - confidence) / len(SHARES)
+    sums, m = _added(looks)
+    return max(one_run(r, v, delta=delta, canaries=m, confidence=each) for r, v in sums)
+
+
+def refuted(looks: Sequence[Looks], epsilon: float, delta: float = 0.0) -> float:
+    """p-value of (epsilon, delta) by the guesses of several trainings, see :func:`together`."""
+    sums, m = _added(looks)
+    return min(1.0, len(SHARES) * min(_p_value(r, v, epsilon, delta, m) for r, v in sums))
+
+
+def _added(looks: Sequence[Looks]) -> tuple[list[tuple[int, int]], int]:
+    sums = [tuple(map(sum, zip(*at, strict=True))) for at in zip(*looks, strict=True)]
+    return [(r, v) for r, v in sums], sum(of[0][0] for of in looks)
 
 
 def epsilon_from_rates(
@@ -227,13 +258,16 @@ def judged(
     order = np.argsort(-np.abs(lead), kind="stable")
     correct = (lead > 0).astype(int) == y
     each = 1 - (1 - confidence) / len(SHARES)
-    best = (-1.0, 0, 0)
+    best, looks = (-1.0, 0, 0), []
     for share in SHARES:
         r = max(1, round(share * len(lead)))
         v = int(correct[order[:r]].sum())
+        looks.append((r, v))
         bound = one_run(r, v, delta=delta, canaries=len(lead), confidence=each)
         best = max(best, (bound, r, v))
-    return Measured(best[0], best[1], best[2], len(y), confidence, claimed, delta)
+    return Measured(
+        best[0], best[1], best[2], len(y), confidence, claimed, delta, looks=tuple(looks)
+    )
 
 
 def _own(policy: Policy, strength: float, seed: int, classes: int, facts: dict[str, Any]) -> Own:

@@ -3,7 +3,10 @@ broken promise.
 
 Every measured value is a lower bound that holds with some confidence in one seed; where the claim
 is true, a seed exceeds it with probability alpha at most. So k of n seeds beyond the claim are
-judged by the binomial tail P(X >= k), X ~ Bin(n, alpha), corrected for the number of claims.
+judged by the binomial tail P(X >= k), X ~ Bin(n, alpha). A seed has few canaries, and its bound is
+far below what is true; so the guesses of all seeds are judged together as well
+(:func:`vflsec.audit.canary.refuted`), and the smaller p-value counts, doubled. Both are corrected
+for the number of claims.
 
 Silence is no evidence where the guesser finds nothing anywhere. It is alive if it finds something
 of the same defense on the same data under the same algorithm, at whatever strength, or of the same
@@ -18,6 +21,7 @@ from typing import Any
 
 import pandas as pd
 
+from vflsec.audit import canary
 from vflsec.audit.beside import both
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
 from vflsec.audit.leakage import rows_of
@@ -42,9 +46,11 @@ def contradictions(
     Args:
         frame: of :func:`vflsec.audit.leakage.results_frame`, with rows of :data:`METRIC`; a column
             ``claimant`` says whose claim a row measures, where a point has several, and
-            ``undefended`` what is measured without the defense, where that was looked at.
-        claims: {dataset, algorithm, defense, strength, epsilon}, one for each point and, by `by`,
-            claimant; `idle` names a defense whose hook was never called, which fails.
+            ``undefended`` what is measured without the defense, where that was looked at; ``looks``
+            what was guessed (:data:`vflsec.audit.canary.Looks`), and ``sure`` the confidence of the
+            bound, where they are told.
+        claims: {dataset, algorithm, defense, strength, epsilon, delta}, one for each point and, by
+            `by`, claimant; `idle` names a defense whose hook was never called, which fails.
             `confidence`, if it is there, is
             that of the bounds, where they hold with more than `confidence`.
         confidence: at which each measured lower bound holds.
@@ -69,7 +75,7 @@ def contradictions(
     found_idle = [_idle(c) for c in claims if c.get("idle")]
     return found_idle + [
         _judged(
-            key[:-1], of, float(c["epsilon"]), alpha, c.get("confidence", confidence), awake,
+            key[:-1], of, c, alpha, c.get("confidence", confidence), awake,
             f" of {c['by']}" if beside[tuple(c[k] for k in _POINT)] > 1 else "",
         )
         for key, of, c in judged
@@ -106,14 +112,22 @@ def _idle(claim: Mapping[str, Any]) -> Verdict:
 
 
 def _judged(
-    key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], claimed: float, alpha: float,
-    confidence: float, awake: set[tuple[Any, ...]], whose: str,
+    key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], claim: Mapping[str, Any],
+    alpha: float, confidence: float, awake: set[tuple[Any, ...]], whose: str,
 ) -> Verdict:  # fmt: skip
+    claimed, delta = float(claim["epsilon"]), float(claim.get("delta") or 0.0)
     values = [float(r["value"]) for r in rows]
     beyond = sum(v > claimed for v in values)
-    p = float(binomial_tail(beyond, len(values), 1 - confidence))
+    told = [r["sure"] for r in rows if r.get("sure") == r.get("sure") is not None]
+    sure = min(told, default=confidence) if len(told) == len(rows) else confidence
+    p = float(binomial_tail(beyond, len(values), 1 - sure))
+    joint, p_joint = 0.0, 1.0
+    looks = [r["looks"] for r in rows if isinstance(r.get("looks"), list | tuple)]
+    if len(looks) == len(rows) > 1:
+        joint = canary.together(looks, delta, sure)
+        p, p_joint = 2 * p, 2 * canary.refuted(looks, claimed, delta)
     where = dict(zip((*_POINT, *_WHO), key, strict=True))
-    top = max(values)
+    top = max(*values, joint)
     who = where["attack"] or "a canary audit"
     measured, known = both(top, claimed, ".3g", ".4g")
     bare = max(
@@ -121,13 +135,19 @@ def _judged(
     )
     without = f" ({bare:.3g} without the defense)" if bare and not top else ""
     said = f"{who} measures epsilon of at least {measured}{without}, {known} is claimed"
+    more: int | None = None
     if beyond and p < alpha:
         verdict = FAIL
         reason = f"{said}; {beyond} of {len(values)} seeds contradict the claim."
-    elif beyond:
+    elif p_joint < alpha:
+        verdict = FAIL
+        reason = f"{said}; the {len(values)} seeds together contradict the claim."
+    elif beyond or joint > claimed:
         verdict = INCONCLUSIVE
-        reason = f"{said}; {beyond} of {len(values)} seeds, which chance may do. Run more seeds."
-    elif _place(rows[0]) not in awake:
+        which = f"{beyond} of {len(values)} seeds" if beyond else f"{len(values)} seeds together"
+        reason = f"{said}; {which}, which chance may do. Run more seeds."
+        more = len(values)
+    elif _place(rows[0]) not in awake and not joint:
         verdict = INCONCLUSIVE
         looked = any(r.get("undefended") == 0 for r in rows)
         reason = f"Not shown to be alive: {who} measures nothing above 0 here" + (
@@ -138,4 +158,7 @@ def _judged(
         reason = f"{said}: no contradiction over {len(values)} seeds, which proves no claim."
     name = f"{_CLAIM} {claimed:.4g}{whose} is not contradicted"
     gate = Gate(metric=METRIC, max=claimed, name=name)
-    return Verdict(gate, verdict, top, min(values), None, claimed, len(values), reason, **where)
+    return Verdict(
+        gate, verdict, top, min(values), None, claimed, len(values), reason, more_seeds=more,
+        **where,
+    )  # fmt: skip

@@ -75,6 +75,8 @@ def evaluate(
         heard = own.assign(
             claimant=[str(n.get("defense", "")) for n in notes],
             undefended=[n.get("undefended") for n in notes],
+            looks=[n.get("looks") for n in notes],
+            sure=[n.get("confidence") for n in notes],
         )
         beside += epsilon.contradictions(heard, _claims(record, results), confidence, looks)
     if before is not None:
@@ -210,9 +212,11 @@ def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[di
             if g.get("called") is False:
                 out[key] = point | {"epsilon": None, "idle": name}
             if g.get("epsilon") is not None:
-                best = max(float(g["epsilon"]), out.get(key, {}).get("epsilon") or 0.0)
+                before = out.get(key, {})
+                best = max(float(g["epsilon"]), before.get("epsilon") or 0.0)
+                delta = max(float(g.get("delta") or 0.0), before.get("delta") or 0.0)
                 sure = {"confidence": g["confidence"]} if "confidence" in g else {}
-                out[key] = point | {"epsilon": best, "by": name} | sure
+                out[key] = point | {"epsilon": best, "delta": delta, "by": name} | sure
     return list(out.values())
 
 

@@ -10,8 +10,10 @@ from typing import Any, cast
 import pandas as pd
 
 from vflsec.audit import leakage
-from vflsec.audit.controls import leaks
+from vflsec.audit.controls import Leakage, leaks
+from vflsec.audit.gate import MIN_ROWS, MIN_SEEDS
 from vflsec.audit.reverse import ranking
+from vflsec.audit.wording import thin
 from vflsec.errors import ConfigError
 
 __all__ = ["Trial", "pareto", "trials"]
@@ -27,11 +29,13 @@ class Trial:
             answer or of the answer turned round where it ranks two classes.
         attack: the attack with that bound.
         utility: mean of the main-task metric.
-        drop, drop_high: mean loss of utility against strength 0, and its upper bound.
+        drop, drop_high: mean loss of utility against strength 0, and its upper bound; of several
+            trainings (data sets, algorithms, phases) these three are of the one that loses most.
         claimed, measured: the epsilon that is claimed, and the largest lower bound that canaries
             measure of it; None where nothing is claimed, or tested.
-        failed: an attack or training that failed on some seed there, or an attack on several
-            classes that ranks them in reverse, in words; '' if none.
+        failed: an attack or training that failed on some seed there, an attack on several classes
+            that ranks them in reverse, or one with less evidence than a gate passes on, in words;
+            '' if none.
         turned: whether `leak_high` is that of an answer turned round.
     """
 
@@ -49,7 +53,7 @@ class Trial:
     turned: bool = False
 
     def meets(self, leak: float) -> bool:
-        """Whether every attack gave a figure on every seed, and its upper bound is within."""
+        """Whether every attack gave a figure to pass on, and its upper bound is within."""
         return not self.failed and self.leak_high <= leak
 
     def epsilons(self) -> str:
@@ -88,12 +92,13 @@ def trials(results: pd.DataFrame) -> list[Trial]:
         at = int(bounds.to_numpy().argmax())
         worst: Any = rows.iloc[at]
         bare = leakage.is_undefended({"defense": defense, "strength": strength})
+        paid: Any = worst if bare else _dearest(points, defense, strength)
         out.append(
             Trial(
                 str(defense), float(strength), float(rows["advantage"].max()), float(bounds.max()),
-                str(worst["attack"]), float(worst["utility"]),
-                0.0 if bare else float(worst["utility_drop"]),
-                0.0 if bare else _or_infinite(worst["utility_drop_high"]),
+                str(worst["attack"]), float(paid["utility"]),
+                0.0 if bare else float(paid["utility_drop"]),
+                0.0 if bare else _or_infinite(paid["utility_drop_high"]),
                 failed=broken.get((defense, strength), ""),
                 turned=bool(bounds.iloc[at] > plain.iloc[at]),
             )
@@ -101,9 +106,16 @@ def trials(results: pd.DataFrame) -> list[Trial]:
     return out
 
 
+def _dearest(points: pd.DataFrame, defense: str, strength: float) -> Any:
+    """The point of a strength at which the loss of utility may be largest, wherever it leaks."""
+    here = points[(points["defense"] == defense) & (points["strength"] == strength)]
+    here = here[(here["attack"] != "") | (here["metric"] == here["utility_metric"])]
+    return here.iloc[int(here["utility_drop_high"].fillna(math.inf).to_numpy().argmax())]
+
+
 def _broken(points: pd.DataFrame) -> dict[tuple[str, float], str]:
-    """What has no figure on some seed, with the reason, or ranks classes in reverse, by defense and
-    strength.
+    """What has no figure on some seed, with the reason, ranks classes in reverse, or is too little
+    to pass on, by defense and strength.
     """
     out: dict[tuple[str, float], str] = {}
     for r in leakage.rows_of(points[points["failed"] > 0]):
@@ -116,6 +128,12 @@ def _broken(points: pd.DataFrame) -> dict[tuple[str, float], str]:
         if r["metric"] != r["primary"] and leaks(r["mirrored"], r["mirrored_low"]):
             gain = f"turned round {r['mirrored']:+.3f} of {r['metric']}"
             said = f"{r['attack']} ranks in reverse ({gain})"
+            out.setdefault((r["defense"], r["strength"]), said)
+    for r in leakage.rows_of(points):
+        judged = r["attack"] and r["metric"] == r["primary"] and r["status"] == "ok"
+        leak = Leakage.of(r) if judged else None
+        said = thin(r, leak, MIN_SEEDS, MIN_ROWS) if leak is not None else ""
+        if said:
             out.setdefault((r["defense"], r["strength"]), said)
     return out
 

@@ -26,6 +26,7 @@ from vflsec import check
 from vflsec.attack import TARGETS
 from vflsec.audit import intervals, wording
 from vflsec.audit.alive import Alive, Place, place_of
+from vflsec.audit.beside import exact
 from vflsec.audit.candidate import Candidate, mirror, single
 from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses
@@ -153,8 +154,8 @@ class Gate:
             if asked != "*"
         )  # fmt: skip
         sure = "" if self.confidence == USUAL else f" at {100 * self.confidence:g}%"
-        found = "" if self.detect is None else f", having found {self.detect:g}"
-        return f"{self.metric}{who} {sign} {self.threshold:g}{sure}{found}"
+        found = "" if self.detect is None else f", having found {exact(self.detect)}"
+        return f"{self.metric}{who} {sign} {exact(self.threshold)}{sure}{found}"
 
     @property
     def must_find(self) -> float:

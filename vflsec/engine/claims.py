@@ -209,7 +209,8 @@ def _measure(training: Training, i: int, found: canary.Measured, how: Mapping[st
     name = training.names[i]
     notes = {
         "defense": name, "guesses": found.guesses, "right": found.right,
-        "claimed": found.claimed, "says": found.sentence(), **how,
+        "claimed": found.claimed, "says": found.sentence(), "looks": found.looks,
+        "confidence": found.confidence, **how,
     }  # fmt: skip
     return Measure(
         training.fed.phase, "", "epsilon_lower", found.epsilon, n=found.canaries,

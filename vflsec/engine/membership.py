@@ -78,12 +78,12 @@ def tasks_without(task: Task, rows: Tensor) -> tuple[list[Task], Tensor]:
     inside = torch.isin(rows, task.sets["labelled"])
     trained = rows[inside]
     k = left_out(len(trained), len(task.sets["labelled"]))
-    size = math.ceil(len(trained) / k)  # the same for every part, so the last may overlap
+    size = math.ceil(len(trained) / k)  # the same for every part, so the last ones may overlap
     asked = torch.arange(len(rows)) % k
     asked[inside] = (torch.arange(len(trained)) // size).clamp_max(k - 1)
     made = []
     for i in range(k):
-        out = trained[i * size :][:size] if i < k - 1 else trained[-size:]
+        out = trained[min(i * size, len(trained) - size) :][:size]
 
         def without(of: Tensor, out: Tensor = out) -> Tensor:
             return of[~torch.isin(of, out)]

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from vflsec import check, registry
-from vflsec.audit.beside import beside
+from vflsec.audit.beside import beside, exact
 from vflsec.audit.epsilon import pairs
 from vflsec.audit.front import Trial, trials
+from vflsec.audit.gate import MIN_SEEDS
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.config.sections import Gate
 from vflsec.engine.remedy import remedies
@@ -48,6 +49,7 @@ class Tuned:
         next: where there is no strength, or fresh seeds do not confirm it, what to try, one
             sentence each, with the options to set.
         deploy: what to write into the scenario for the chosen strength; '' if there is none.
+        silent: attacks that are not shown to work, whose silence at that strength proves nothing.
     """
 
     defense: str
@@ -58,6 +60,7 @@ class Tuned:
     confirmed: bool | None = None
     next: tuple[str, ...] = ()
     deploy: str = ""
+    silent: tuple[str, ...] = ()
 
 
 def tune(
@@ -109,6 +112,7 @@ def tune(
     reason += search.alone
     if strength is not None:
         reason += tried[strength].epsilons()
+        reason += _of_one_training(tried[strength], len(found))
         reason += "".join(
             f" {name} is not shown to work here ({why}), so its silence proves nothing."
             for name, why in search.silent.items()
@@ -117,10 +121,16 @@ def tune(
         given = how.get("seeds") or loaded.root.audit.seeds
         count = given if isinstance(given, int) else len(given)
         more = remedies(name, found, leak, drop, seeds=count, rounds=rounds, reads=search.reads)
+        if count < MIN_SEEDS:
+            more = (f"Nothing passes on fewer than {MIN_SEEDS} seeds: --seeds 5.", *more)
         return Tuned(name, None, reason, found, next=more)
-    deploy = _deploy(name, strength, search.others)
+    deploy, silent = _deploy(name, strength, search.others), tuple(search.silent)
+    alive = () if not silent else (
+        f"No gate passes beside {' and '.join(silent)}: grant more (known_rows, or aux_rows for "
+        "columns), or leave out what does not work.",
+    )  # fmt: skip
     if not confirm:
-        return Tuned(name, strength, reason, found, deploy=deploy)
+        return Tuned(name, strength, reason, found, next=alive, deploy=deploy, silent=silent)
     seeds = _fresh(how.get("seeds"), loaded.root.audit.seeds)
     fresh = search.audited([strength], folder / "confirm", seeds=seeds)[strength]
     met = fresh.meets(leak) and fresh.drop_high <= drop
@@ -133,13 +143,22 @@ def tune(
         f"Its bounds were within by luck: more seeds choose more surely (--seeds {2 * len(seeds)}) "
         "and a lower --leak leaves room.",
     )  # fmt: skip
-    return Tuned(name, strength, reason, found, fresh, met, more, deploy)
+    return Tuned(name, strength, reason, found, fresh, met, (*more, *alive), deploy, silent)
+
+
+def _of_one_training(chosen: Trial, tried: int) -> str:
+    """That a claim does not cover how its strength was found (Papernot and Steinke 2022)."""
+    if chosen.claimed is None:
+        return ""
+    return (
+        f" That epsilon is of one training: choosing among {tried} strengths by trainings on the "
+        "same rows tells more, which it does not cover."
+    )
 
 
 def _deploy(name: str, strength: float, others: Sequence[str]) -> str:
     """How a scenario says it, and how its gates name the point; beside others both apply."""
-    short = f"{strength:g}"
-    value = short if float(short) == strength else str(strength)  # another one was not tried
+    value = exact(strength)  # another one was not tried
     grid = f"strength = [0, {value}]"
     if not others:
         return f"{grid} under {name}; in its gates defense = {name!r} and strength = {value}."

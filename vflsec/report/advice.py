@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from vflsec.audit.beside import exact
 from vflsec.audit.selection import bare
 from vflsec.report.beyond import deployed, parts
 from vflsec.report.coverage import uncovered
@@ -89,6 +90,8 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
                  "Check their settings, grant more (known_rows, or aux_rows for columns), or name "
                  "in a gate those that count.", shlex.join(["vflsec", "show", _attack(dead[0])]))
         )  # fmt: skip
+    out += _failed(open_, summary)
+    out += _reversed(open_, summary)
     if any(v.get("more_seeds") for v in open_):
         more = max((v.get("more_seeds") or 0 for v in open_), default=0)
         budget = str(max((v["n"] for v in open_), default=5) + max(more, 5))
@@ -106,6 +109,11 @@ def next_steps(summary: Mapping[str, Any]) -> list[Step]:
                  "(known_rows) for the attack and its controls may, or another strength or limit.",
                  "vflsec show attack")
         )  # fmt: skip
+    if open_ and not out:
+        v = open_[0]
+        out.append(
+            Step(f"What keeps '{clean(v['label'])}' open: {clean(v['reason'])}", "vflsec show gate")
+        )
     blind = [v for v in verdicts if "would" in (v.get("warning") or "")]
     if blind:
         more = max(v["more_seeds"] or 0 for v in blind)
@@ -155,6 +163,39 @@ def _limits(summary: Mapping[str, Any]) -> list[Step]:
     ]  # fmt: skip
 
 
+def _failed(open_: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> list[Step]:
+    """What to do where a training or an attack has failed, or gave no figure."""
+    starts = ("Cannot pass: ", "Nothing to judge: ")
+    stuck = [v for v in open_ if v["reason"].startswith(starts)]
+    if not stuck:
+        return []
+    why = clean(stuck[0]["reason"].partition(": ")[2])
+    text = f"'{clean(stuck[0]['label'])}' stays open whatever the others find: {why}"
+    if any(p["failed"] for p in summary["points"]):
+        return [
+            Step(f"{text} Mend that, and run the same audit again, which tries what failed again.",
+                 command(summary, "audit"))
+        ]  # fmt: skip
+    return [
+        Step(f"{text} Take an attack that can be made, or leave it out.", "vflsec list attacks")
+    ]
+
+
+def _reversed(open_: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> list[Step]:
+    """What to do where a ranking in reverse keeps a gate open and seeds do not close it."""
+    found = [v for v in open_ if "ranks in reverse" in v["reason"] and not v.get("more_seeds")]
+    if not found:
+        return []
+    v = found[0]
+    text = (
+        f"{clean(v['attack'])} ranks in reverse at {place(v)}: take it for a leak to whoever knows "
+        "which way round it is. Grant known rows (known_rows), by which an attack tells that, and "
+        "look for a strength that leaves nothing either way."
+    )
+    tune = _search(v["dataset"], summary)
+    return [Step(text, tune or shlex.join(["vflsec", "show", _attack(v["attack"])]))]
+
+
 def _attack(title: str) -> str:
     """The registered name in a title such as ``norm(steps=3) by shop``."""
     return clean(bare(title).partition(" ")[0])
@@ -164,7 +205,7 @@ def _limit(gate: Mapping[str, Any]) -> list[str]:
     """A gate's metric, limit and attacks as options of `vflsec gate`."""
     out = ["--metric", gate["metric"]]
     for key in ("max", "min", "detect"):
-        out += [f"--{key}={gate[key]:g}"] if gate.get(key) is not None else []
+        out += [f"--{key}={exact(gate[key])}"] if gate.get(key) is not None else []
     for key in ("of", "attack", "adversary", "split", "target"):
         out += [f"--{key}", gate[key]] if gate.get(key, "") not in ("*", "") else []
     return out
@@ -176,8 +217,8 @@ def _sought(dataset: str, summary: Mapping[str, Any]) -> list[str]:
     asked = [g for g in asked if g["max"] is not None]
     leaks = [g for g in asked if g["metric"] == "advantage"]
     drops = [g["max"] for g in asked if g["metric"] == "utility_drop"]
-    out = [f"--leak={min(g['max'] for g in leaks):g}"] if leaks else []
-    out += [f"--drop={min(drops):g}"] if drops else []
+    out = [f"--leak={exact(min(g['max'] for g in leaks))}"] if leaks else []
+    out += [f"--drop={exact(min(drops))}"] if drops else []
     targets = {g["target"] for g in leaks}
     one = len(targets) == 1 and targets != {"*"}
     return [*out, "--target", *targets] if one else out
@@ -192,10 +233,10 @@ def _cure(dataset: str, summary: Mapping[str, Any]) -> Step:
         failed = (v for v in summary["gates"] if v["verdict"] == "FAIL")
         asked = next(v["gate"] for v in failed if v["dataset"] == dataset)
         more = ["--dataset", dataset, "--defense", best["defense"],
-                "--strength", f"{best['strength']:g}", *_limit(asked)]  # fmt: skip
+                "--strength", exact(best["strength"]), *_limit(asked)]  # fmt: skip
         return Step(
-            f"On {where} use {place(best)} with {clean(best['algorithm'])}: it passes every gate "
-            f"and costs {price(best)}. Judge it alone, or set its strength in the scenario.",
+            f"On {where} use {_to_write(best)} with {clean(best['algorithm'])}: it passes every "
+            f"gate and costs {price(best)}. Judge it alone, or set its strength in the scenario.",
             command(summary, "gate", *more),
         )
     good = [r for r in rows if r["passed"] == r["gates"]]
@@ -206,27 +247,39 @@ def _cure(dataset: str, summary: Mapping[str, Any]) -> Step:
                 "gate say so: --defense defended leaves the others as a reference."
             )
         return Step(
-            f"On {where} every gate passes at {spots(good)}, so set the strength that you deploy "
-            "to one of these in the scenario and its gates, and judge again.",
+            f"On {where} every gate passes at {', '.join(map(_to_write, good))}, so set the "
+            "strength that you deploy to one of these in the scenario and its gates, and judge "
+            "again.",
             command(summary, "audit"),
         )
-    swept: dict[str, float] = {}
-    for r in rows:
-        if r["defense"] != "none" and r["strength"]:
-            swept[r["defense"]] = max(swept.get(r["defense"], 0.0), r["strength"])
     text = f"On {where} no point that was tried passes every gate."
-    single = [d for d in swept if d.isidentifier()]
     if not command(summary, "audit"):
         return Step(
             f"{text} Share less, or protect what leaks, and give recordings of that "
             "(run={'defense': NAME, 'strength': S, 'seed': ...}) to the same audit beside these."
         )
-    if not single:
+    found = _search(dataset, summary)
+    if not found:
         return Step(f"{text} Add a [[defense]], or share less.", "vflsec list defenses")
-    name = single[0]
-    high = f"{max(10 * swept[name], 100.0):g}"
-    found = command(summary, "tune", "--defense", name, "--high", high, *_sought(dataset, summary))
-    return Step(
-        f"{text} Look for a strength that does, try another defense, or share less.",
-        found or "vflsec list defenses",
-    )
+    return Step(f"{text} Look for a strength that does, try another defense, or share less.", found)
+
+
+def _to_write(r: Mapping[str, Any]) -> str:
+    """A point of the grid with the strength that a scenario has to name."""
+    shown = place(r)
+    if r["defense"] == "none" or not r["strength"]:
+        return shown
+    return clean(f"{r['defense']} {exact(r['strength'])}")
+
+
+def _search(dataset: str, summary: Mapping[str, Any]) -> str:
+    """The command that looks for a strength of a swept defense beyond the grid; '' if none is."""
+    swept: dict[str, float] = {}
+    for r in summary.get("grid") or []:
+        if r["dataset"] == dataset and r["defense"].isidentifier() and r["defense"] != "none":
+            swept[r["defense"]] = max(swept.get(r["defense"], 0.0), r["strength"] or 0.0)
+    name = next((d for d, most in swept.items() if most), "")
+    if not name:
+        return ""
+    high = exact(max(10 * swept[name], 100.0))
+    return command(summary, "tune", "--defense", name, "--high", high, *_sought(dataset, summary))

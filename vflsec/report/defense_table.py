@@ -31,26 +31,28 @@ measure of every claim in [evidence/claims.md](evidence/claims.md).
 label or the messages of the most used row went through the defense, in training, validation and
 inference (an early stop counts as if it had not been). `vflsec check` predicts the count from the
 phases' plans; a run that exceeds the prediction withdraws the claim. Nothing is claimed, and the
-reason is given, where the hook was never called (which also fails the audit), where labels are used
-past it (by the algorithm, or by another defense that reads them or mixes labels of rows), where a
-policy before it or a penalty may carry a row into other rows' messages, where a party that trains
-has no DP-SGD beside one that has, or where one use would cost more than epsilon 36: coins and noise
-are drawn in 53 bits, which know no smaller chance. Normal numbers of 53 bits end at 8.57 standard
-deviations; what lies beyond is added to delta, and claims end where it is more. The engine holds
-every policy to this, a plug-in's too: one that names no hook in `counted`, that is switched off, or
-whose `releases` are fewer than the uses that were counted claims nothing. For each strength reports
-show the claim that all seeds keep: their largest epsilon, and none where one seed has none. Every
-claim says what it protects, under which change, against whom, composed over what, and under which
-conditions; the report prints it as one sentence and `summary.json` holds the parts. Beside it
-stands what canaries measure: training rows whose label (or columns) a coin decides go through a
-copy of the training and are guessed from what the adversary sees. A claim of all that is computed
-from labels is held to predictions, too. One of messages takes the models as known: what predictions
-tell beyond it does not contradict it, and is said beside it. For DP-SGD a coin decides whether
-a row is there or zeroed out, and all parties' weights after every step are seen (where these do not
-fit into 2 GB, the hook alone is measured, and the result says so). Only a contradiction means
-something. Where nothing is found, the same canaries are trained without the defense: if nothing is
-found there either, the verdict is inconclusive. `[audit] canaries = false` leaves the copies out,
-and the claim is said to be untested.
+reason is given, where the hook was never called (which also fails the audit), where it gives back a
+row of a message, or of a parameter's gradient, as it was, where labels are used past it (by the
+algorithm, or by another defense that reads them or mixes labels of rows), where a policy before it
+or a penalty may carry a row into other rows' messages, where a party that trains has no DP-SGD
+beside one that has, or where one use would cost more than epsilon 36: coins and noise are drawn in
+53 bits, which know no smaller chance. Nor is anything claimed at a delta of one in as many rows as
+are labelled, which allows that one of them is published in full. Normal numbers of 53 bits end at
+8.57 standard deviations; what lies beyond is added to delta, and claims end where it is more. The
+engine holds every policy to this, a plug-in's too: one that names no hook in `counted`, that is
+switched off, or whose `releases` are fewer than the uses that were counted claims nothing. For each
+strength reports show the claim that all seeds keep: their largest epsilon, and none where one seed
+has none. Every claim says what it protects, under which change, against whom, composed over what,
+and under which conditions; the report prints it as one sentence and `summary.json` holds the parts.
+Beside it stands what canaries measure: training rows whose label (or columns) a coin decides go
+through a copy of the training and are guessed from what the adversary sees. A claim of all that is
+computed from labels is held to predictions, too. One of messages takes the models as known: what
+predictions tell beyond it does not contradict it, and is said beside it. For DP-SGD a coin decides
+whether a row is there or zeroed out, and all parties' weights after every step are seen (where
+these do not fit into 2 GB, the hook alone is measured, and the result says so). Only a
+contradiction means something. Where nothing is found, the same canaries are trained without the
+defense: if nothing is found there either, the verdict is inconclusive. `[audit] canaries = false`
+leaves the copies out, and the claim is said to be untested.
 
 A defense does not work under every algorithm: `dcor` treats embeddings that the active party gets
 in a step, of which `oneshot` has none. One none of whose hooks changed anything is named in the
@@ -60,8 +62,9 @@ findings and marked `idle`; figures beside it are those without it.
 stratified by label: whoever knows all other labels reads the last one off it. They are claims of
 one training; further ones with the same labels, more seeds and tuning too, cost again, and figures
 scored with true labels (accuracies, this tool's own report) are not covered. Claims about rows are
-given the prepared columns: means and codes were fitted with the row. Amplification by Poisson
-batches holds against those alone who do not see which rows a batch has.
+of one training as well, and are given the prepared columns: means and codes were fitted with the
+row. Amplification by Poisson batches holds against those alone who do not see which rows a batch
+has.
 
 Baselines without a file of their own are parameters of the algorithm. A scenario with several
 `[[algorithm]]` entries compares them: the cut width (`cut`), layers in the bottoms (`hidden`),

@@ -25,7 +25,8 @@ def promised(policy: Policy, strength: float, facts: Mapping[str, Any]) -> Guara
 
     An epsilon is dropped, with the reason, whoever wrote the policy: if it is switched off, if it
     names no hook to be counted or nothing or something past it was, if it composes over fewer uses
-    than there were, or if its numbers are none of differential privacy.
+    than there were, or if its numbers are none of differential privacy: with a delta of 1 / n or
+    more, whoever publishes one of n rows in full keeps it (Dwork and Roth 2014, section 2.3).
     """
     made = policy.guarantee(strength, dict(facts))
     if made.epsilon is None:
@@ -45,6 +46,14 @@ def promised(policy: Policy, strength: float, facts: Mapping[str, Any]) -> Guara
     if made.releases < uses.most:
         return Guarantee(
             reason=f"it composes over {made.releases} uses of a row, and {uses.most} were counted"
+        )
+    rows = int(facts.get("labelled", 0))
+    if made.delta * rows >= 1:
+        return Guarantee(
+            reason=(
+                f"a delta of {made.delta:g} allows that one row of {rows} is published in full. "
+                f"Set delta well below {1 / rows:.1g}"
+            )
         )
     files = facts.get("weights") or ()
     if files and policy.counted != "outgoing":  # claims of messages take the models as known

@@ -1,0 +1,89 @@
+"""What to do next: commands that name what was judged, to the last digit, and a step for each gate
+that stays open."""
+
+from __future__ import annotations
+
+import copy
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import LEAKY, SEALED, Planted, audited, gate
+
+from vflsec import cli
+from vflsec.audit.beside import exact
+from vflsec.report.advice import next_steps
+
+THIRD = 1 / 3  # what `epsilon = [3]` is as a strength
+
+
+def at_a_third(folder: Path, planted: Planted, gates: str) -> Any:
+    grid = f"defense.0.strength=[0, {THIRD!r}]"
+    return audited(folder, planted, gates, set=[grid])
+
+
+@pytest.mark.parametrize("x", [0.1, 5.0, 25.0, THIRD, 0.1234567, 1e-9, 123456.7, 1e22])
+def test_a_number_in_a_command_is_that_number(x: float) -> None:
+    assert float(exact(x)) == x
+    assert len(exact(x)) <= len(repr(x))
+
+
+def test_commands_name_the_strength_and_the_limits_to_the_last_digit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At epsilon 3 the step was `--strength 0.333333`, which no audit has: it ended with 2, and
+    `--max=0.123457` asks for less than the gate did."""
+    gates = gate(max=0.1234567, strength=0) + gate(metric="utility_drop", max=0.0654321)
+    found = at_a_third(tmp_path, Planted(LEAKY, SEALED), gates)
+    step = next_steps(found.summary)[0]
+    words = shlex.split(step.command)
+    assert float(words[words.index("--strength") + 1]) == THIRD
+    assert "--max=0.1234567" in words
+    assert f"use iso {THIRD!r} with" in step.text
+    assert cli.main(words[1:]) == 0
+    none = copy.deepcopy(found.summary)
+    for row in none["grid"]:
+        row |= {"passed": 0, "cheapest": False}
+    sought = next_steps(none)[0].command
+    assert "--leak=0.1234567 --drop=0.0654321" in sought
+    capsys.readouterr()
+    where = ["gate", str(found.folder), "--max", "0.1", "--defense", "iso", "--strength"]
+    assert cli.main([*where, "0.333333"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"got 0.333333. There are: 0, {THIRD!r}." in said
+    assert cli.main([*where, repr(THIRD)]) == 0
+
+
+def test_a_failing_attack_has_a_step(tmp_path: Path) -> None:
+    """Nothing was advised where an attack that fails keeps a gate open."""
+    found = audited(tmp_path, Planted(SEALED, SEALED, fails=("norm",)), gate(max=0.2))
+    assert {v["verdict"] for v in found.summary["gates"]} == {"INCONCLUSIVE"}
+    step = next_steps(found.summary)[0]
+    assert step.text.startswith("'advantage of any attack <= 0.2' stays open whatever the others")
+    assert "5 seeds of norm failed (it broke)" in step.text
+    assert "run the same audit again" in step.text
+    assert shlex.split(step.command)[:2] == ["vflsec", "audit"]
+
+
+def test_a_ranking_in_reverse_has_a_step(tmp_path: Path) -> None:
+    """An AUC of 0.05 is a leak to whoever knows which way round it is, and nothing was advised."""
+    found = audited(
+        tmp_path, Planted(LEAKY, {"norm": -0.5, "model_completion": 0.0}), gate(max=0.1, strength=5)
+    )
+    (verdict,) = found.summary["gates"]
+    assert verdict["verdict"] == "INCONCLUSIVE"
+    assert "ranks in reverse" in verdict["reason"]
+    step = next_steps(found.summary)[0]
+    assert step.text.startswith("norm ranks in reverse at iso 5: take it for a leak")
+    words = shlex.split(step.command)
+    assert words[:2] == ["vflsec", "tune"]
+    assert words[words.index("--high") + 1] == "100"
+
+
+def test_whatever_keeps_a_gate_open_has_a_step(tmp_path: Path) -> None:
+    found = audited(tmp_path, Planted(SEALED, SEALED), gate(max=0.2)).summary
+    for v in found["gates"]:
+        v |= {"verdict": "INCONCLUSIVE", "more_seeds": None, "dead": (), "stuck": False,
+              "reason": "Too little to pass on: x."}  # fmt: skip
+    assert next_steps(found)[0].text.endswith("open: Too little to pass on: x.")
