@@ -194,6 +194,12 @@ class SealedFile:
             self._db.execute("insert or replace into meta values (?, ?)", (key, text))
             self._seal(f"meta {key}", [(text,)])
 
+    def drop_meta(self, key: str) -> None:
+        """Forget what :meth:`set_meta` kept under a name."""
+        with self._transaction():
+            self._db.execute("delete from meta where key = ?", (key,))
+            self._db.execute("delete from seals where what = ?", (f"meta {key}",))
+
 
 def _hash(value: Any) -> str:
     try:
