@@ -431,8 +431,15 @@ def guard(code: int) -> None:
 
 
 def seal(code: int) -> None:
-    """From now on this process ends with `code`, whatever exit handlers of others call."""
+    """From now on this process ends with `code`, whatever exit handlers of others call.
+
+    A signal that asks it to end does so at once: there is nothing left to do in order.
+    """
     pid = os.getpid()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
     os._exit = lambda status=0: _EXIT(code if os.getpid() == pid else status)  # type: ignore
 
 

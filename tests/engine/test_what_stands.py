@@ -150,7 +150,10 @@ from vflsec.engine.pools import Processes
 def busy(path):
     with open(path, "a") as file:
         file.write(f"{os.getpid()}\\n")
-    time.sleep(600)
+    try:
+        time.sleep(600)
+    except KeyboardInterrupt:
+        open(f"{path} interrupted", "w").close()
 
 workers = Processes(2)
 executor = workers.executor()
@@ -196,10 +199,44 @@ def test_workers_end_with_the_process_that_asked_them(
         time.sleep(0.05)
     workers = _pids(tmp_path / "pids")
     assert len(workers) == 2
+    for pid in workers:
+        os.kill(pid, signal.SIGINT)  # as a terminal tells all: they printed tracebacks
+    time.sleep(0.5)
     assert all(map(_lives, workers))
+    assert not (tmp_path / "pids interrupted").exists()
     started.kill()
     started.wait()
     end = time.monotonic() + 15
     while any(map(_lives, workers)) and time.monotonic() < end:
         time.sleep(0.05)
     assert not any(map(_lives, workers))
+
+
+_LAST = """
+import signal, sys, time
+from vflsec import cli
+from vflsec.plugins import seal
+
+cli._end_in_order()
+seal(1)
+print("sealed", flush=True)
+try:
+    time.sleep(60)
+finally:
+    print("went on")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_once_all_is_said_a_signal_ends_the_process_at_once(number: int, root: Path) -> None:
+    """A second Ctrl-C, while workers were joined, printed a traceback under the last sentence."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _LAST], env=env, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "sealed\n"
+    process.send_signal(number)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == -number

@@ -177,7 +177,7 @@ def test_a_log_that_is_lost_or_cut_costs_trainings_and_no_more(
 LAX = gate(max=0.49)
 
 
-def _killed_after_a_pass(folder: Path) -> tuple[Path, Path]:
+def _killed_after_a_pass(folder: Path) -> Path:
     """The store and its log as kill -9 leaves them: of a strict audit, after a lax one passed."""
     lax, strict, out = folder / "lax.toml", folder / "strict.toml", folder / "out"
     lax.write_text(SCENARIO + LAX)
@@ -195,14 +195,14 @@ def _killed_after_a_pass(folder: Path) -> tuple[Path, Path]:
 
     args = ("audit", strict, "--out", out, "-q", "--replicas", 1, "--set", "audit.seeds=6")
     assert go(Copies(LEAKS), *args) == 1
-    return found, strict
+    return found
 
 
 def test_without_its_log_a_store_still_says_which_audit_began_last(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`vflsec gate` passed on the audit before, for the record of the next was in the log alone."""
-    found, _ = _killed_after_a_pass(tmp_path)
+    found = _killed_after_a_pass(tmp_path)
     (found / "results.sqlite-wal").unlink()
     capsys.readouterr()
     assert go(Planted(LEAKS), "gate", found) in (1, 3)
@@ -215,7 +215,7 @@ def test_a_log_counts_where_nothing_may_be_written(
     """There SQLite reads a log only beside its index, and was told that there is none: what was
     stored last, and the record of the last audit, were passed over.
     """
-    found, strict = _killed_after_a_pass(tmp_path)
+    found = _killed_after_a_pass(tmp_path)
     real = sqlite3.connect
 
     def connect(place: Any, *args: Any, **kwargs: Any) -> sqlite3.Connection:

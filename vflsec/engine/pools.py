@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -107,6 +108,7 @@ def _end_with(parent: int) -> None:
             time.sleep(1.0)
         os._exit(1)
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at a terminal reaches every process
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
