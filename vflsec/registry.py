@@ -48,6 +48,11 @@ __all__ = [
 T = TypeVar("T", bound=type)
 
 
+_MODULE = re.compile(r"[\w.]+\s*(?::[\w.\s]*)?(?:\[.*\]\s*)?")
+_MEANT = {"defense": ("none", "defended")}
+"""Names that a gate has for the undefended run, and for every other one."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One registered thing, as far as it is known without importing it.
@@ -223,6 +228,11 @@ class Registry:
         found: dict[str, Entry] = {}
         for entry in entries:
             for name in (entry.name, *entry.aliases):
+                if name in _MEANT.get(self.kind, ()):
+                    raise ConfigError(
+                        f"{entry.path}: {name!r} stands for something else where a {self.kind} is "
+                        "named. Rename that file or alias."
+                    )
                 other = self._claimed(found, name)
                 if other is not None:
                     raise ConfigError(
@@ -257,6 +267,11 @@ class Registry:
         out = []
         for point in _points(self.group, _installed()):
             where = f"entry point {point.name!r} of group {self.group!r}"
+            if not point.name.isidentifier() or not _MODULE.fullmatch(point.value):
+                raise ConfigError(
+                    f"{where} must name a module by letters, digits and underscores, got the value "
+                    f"{point.value!r}. Correct it in the pyproject.toml of that package."
+                )
             stem = point.module.rpartition(".")[2]
             if point.name != stem:
                 raise ConfigError(
