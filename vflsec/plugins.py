@@ -164,7 +164,9 @@ def _folder(spec: ModuleSpec) -> Path | None:
         return None
     inside = Path(spec.origin).parent
     folder = inside.parent if spec.submodule_search_locations is not None else inside
-    return None if str(folder) in sysconfig.get_paths().values() else folder
+    # of a user, of `--target`, of another environment: what pip put there says so itself
+    installed = str(folder) in sysconfig.get_paths().values() or any(folder.glob("*.dist-info"))
+    return None if installed else folder
 
 
 def _find(name: str) -> ModuleSpec | None:

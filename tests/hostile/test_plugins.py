@@ -159,8 +159,8 @@ def test_a_faulty_defense_ends_the_audit_with_its_place(
 @pytest.mark.parametrize(
     ("kind", "name", "words"),
     [
-        *(("attack", n, "must name a module by letters, digits and underscores")
-          for n in ("a b", "a-b", "norm(x=1)", "norm, direct", "a+b", "*", "<b>", "x\u202ey", "=1")),
+        *(("attack", n, "must name a module by letters, digits and underscores") for n in
+          ("a b", "a-b", "norm(x=1)", "norm, direct", "a+b", "*", "<b>", "x\u202ey", "=1")),
         ("defense", "none", "'none' stands for something else"),
         ("defense", "defended", "'defended' stands for something else"),
         ("attack", "norm", "two attacks are called 'norm'"),

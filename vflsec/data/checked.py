@@ -35,7 +35,8 @@ def content(source: Source) -> str:
     arrays: list[tuple[str, Any]] = [
         (k, getattr(source, k)) for k in ("y", "values", "split", "group")
     ]
-    plain: list[Any] = [source.active, source.class_names, source.labels, tuple(map(str, source.ids))]
+    ids = tuple(map(str, source.ids))
+    plain: list[Any] = [source.active, source.class_names, source.labels, ids]
     for party, data in source.parties.items():
         arrays += [(f"{party}\x1fvalues", data.values), (f"{party}\x1frows", data.rows)]
         plain += [party, data.names, data.categories]
