@@ -34,7 +34,7 @@ from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.party import groups, step
 from vflsec.policy import Own, Policy
-from vflsec.rng import Streams
+from vflsec.rng import Streams, own_global
 
 ALIASES = ("confusional_autoencoder",)
 BATCH, SHARPEN, TINY = 128, 0.025, 1e-6
@@ -94,7 +94,8 @@ class CoAE(Policy):
         dtype, device = own.rng.dtype, own.rng.device
         made = []
         for _ in range(2):
-            shape = [mlp([c, width, c]) for _ in own.active]
+            with own_global():  # what it draws is overwritten
+                shape = [mlp([c, width, c]) for _ in own.active]
             net = Replicas(shape, device=device, dtype=dtype)
             for p in net.parameters():
                 size = 0.1 if p.dim() == 3 else 0.0

@@ -46,3 +46,25 @@ def test_imports_are_found_wherever_a_statement_may_stand(tmp_path: Path) -> Non
     (tmp_path / "it.py").write_text("".join(places))
     found = plugins._imports(tmp_path / "it.py", "it")
     assert sorted(found) == sorted(f"a{k}" for k in range(1, 14))
+
+
+def test_what_is_installed_beside_a_plug_in_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under `pip install --user` or `--target` torch lies beside it: its 1,900 files were read each
+    time the identity of the plug-in was asked, a minute and more.
+    """
+    seen = {}
+    for place in ("installed", "project"):
+        folder = tmp_path / place
+        folder.mkdir()
+        if place == "installed":
+            (folder / "other-1.0.dist-info").mkdir()
+        (folder / f"one_{place}.py").write_text(f"import other_{place}\n")
+        other = folder / f"other_{place}.py"
+        other.write_text("x = 1\n")
+        monkeypatch.syspath_prepend(str(folder))
+        before = plugins.source_key([f"one_{place}"])
+        other.write_text("x = 2\n")
+        seen[place] = plugins.source_key([f"one_{place}"]) == before
+    assert seen == {"installed": True, "project": False}

@@ -164,7 +164,9 @@ def _folder(spec: ModuleSpec) -> Path | None:
         return None
     inside = Path(spec.origin).parent
     folder = inside.parent if spec.submodule_search_locations is not None else inside
-    return None if str(folder) in sysconfig.get_paths().values() else folder
+    # of a user, of `--target`, of another environment: what pip put there says so itself
+    installed = str(folder) in sysconfig.get_paths().values() or any(folder.glob("*.dist-info"))
+    return None if installed else folder
 
 
 def _find(name: str) -> ModuleSpec | None:
@@ -431,8 +433,15 @@ def guard(code: int) -> None:
 
 
 def seal(code: int) -> None:
-    """From now on this process ends with `code`, whatever exit handlers of others call."""
+    """From now on this process ends with `code`, whatever exit handlers of others call.
+
+    A signal that asks it to end does so at once: there is nothing left to do in order.
+    """
     pid = os.getpid()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
     os._exit = lambda status=0: _EXIT(code if os.getpid() == pid else status)  # type: ignore
 
 

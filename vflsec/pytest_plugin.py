@@ -154,29 +154,34 @@ def _run(config: pytest.Config, scenario: str, options: dict[str, Any]) -> Audit
         try:
             out = Path(given.pop("out", None) or _out(config, key))
             audits[key] = audit_once(
-                out, _session(config), lambda: run_audit(scenario, out, **given)
+                out, _session(config, key), lambda: run_audit(scenario, out, **given)
             )
         except VflsecError as error:
             raise pytest.UsageError(f"vflsec: {error}") from None
     return audits[key]  # type: ignore[no-any-return]
 
 
-def _session(config: pytest.Config) -> str:
-    """What all workers of one call of pytest-xdist share; empty without workers."""
-    return str(getattr(config, "workerinput", {}).get("testrunuid", ""))
+def _session(config: pytest.Config, key: str = "") -> str:
+    """What all workers of one call of pytest-xdist share, of one audit; empty without workers."""
+    run = str(getattr(config, "workerinput", {}).get("testrunuid", ""))
+    return f"{run} {_short(key)}" if run and key else run
+
+
+def _short(key: str) -> str:
+    import hashlib
+
+    return hashlib.blake2b(key.encode(), digest_size=6).hexdigest()
 
 
 def _out(config: pytest.Config, key: str) -> Path:
-    import hashlib
     import tempfile
 
-    folder = config.getoption("--vflsec-out")
-    name = hashlib.blake2b(key.encode(), digest_size=6).hexdigest()
+    folder, run = config.getoption("--vflsec-out"), _session(config)
     if folder is not None:
-        return Path(folder) / name
-    if _session(config):  # a folder that the other workers know as well
-        return Path(tempfile.gettempdir()) / f"vflsec-{_session(config)}" / name
-    return Path(tempfile.mkdtemp(prefix="vflsec-")) / name
+        return Path(folder) / _short(key)
+    if run:  # a folder that the other workers know as well
+        return Path(tempfile.gettempdir()) / f"vflsec-{run}" / _short(key)
+    return Path(tempfile.mkdtemp(prefix="vflsec-")) / _short(key)
 
 
 @pytest.fixture

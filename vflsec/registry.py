@@ -16,20 +16,19 @@ import importlib.util
 import inspect
 import os
 import re
-import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from vflsec import check
 from vflsec.cell import digest
 from vflsec.errors import ConfigError, MissingDependencyError, VflsecError
+from vflsec.installed import modules_of
 from vflsec.plugins import contained, parsed, said, source_key
 
 __all__ = [
@@ -182,29 +181,6 @@ _TAKEN = {"defense": ("none", "defended")}
 """Words that name others where a gate names one."""
 
 
-def _installed() -> tuple[tuple[str, int], ...]:
-    """Where packages are, and when one was last installed there or removed."""
-    out = []
-    for folder in sys.path:
-        try:
-            out.append((folder, os.stat(folder or ".").st_mtime_ns))
-        except OSError:
-            out.append((folder, 0))
-    return tuple(out)
-
-
-@lru_cache(maxsize=4)
-def _every_point(installed: tuple[tuple[str, int], ...]) -> Any:
-    """Entry points of all groups; reads the metadata of every package, so they are kept."""
-    return entry_points()
-
-
-@lru_cache(maxsize=16)
-def _points(group: str, installed: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
-    """Entry points of a group, by name."""
-    return tuple(sorted(_every_point(installed).select(group=group), key=lambda e: e.name))
-
-
 class Registry:
     """All entries of one kind."""
 
@@ -271,27 +247,7 @@ class Registry:
         return [self._entry(stem, f"{self.package}.{stem}", path) for stem, path in stems]
 
     def _foreign(self) -> list[Entry]:
-        out = []
-        for point in _points(self.group, _installed()):
-            where = f"entry point {point.name!r} of group {self.group!r}"
-            stem = point.module.rpartition(".")[2]
-            if point.name != stem:
-                raise ConfigError(
-                    f"{where} must be called like its module, {stem!r}, got the value "
-                    f"{point.value!r}. Correct it in the pyproject.toml of that package."
-                )
-            try:
-                spec = importlib.util.find_spec(point.module)
-            except ImportError:
-                spec = None  # a parent package is absent
-            if spec is None or spec.origin is None:
-                raise ConfigError(
-                    f"{where} names the module "
-                    f"{point.module!r}, which cannot be found. Reinstall or remove that package."
-                )
-            package = f"{point.dist.name} {point.dist.version}" if point.dist else point.module
-            out.append(self._entry(point.name, point.module, Path(spec.origin), package))
-        return out
+        return [self._entry(*found) for found in modules_of(self.group)]
 
     def _entry(self, name: str, module: str, path: Path, package: str = "") -> Entry:
         doc, aliases, family = _read(path, path.stat().st_mtime_ns)

@@ -8,6 +8,7 @@ therefore do not depend on which replicas share its batch.
 from __future__ import annotations
 
 import hashlib
+import random
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Streams", "as_global", "derive", "generator", "numpy_generator", "own_global"]
+__all__ = [
+    "Globals", "Streams", "as_global", "derive", "generator", "numpy_generator", "own_global",
+]  # fmt: skip
 
 
 def derive(seed: int, *names: object) -> int:
@@ -72,6 +75,33 @@ def as_global(g: torch.Generator) -> Iterator[None]:
         torch.random.set_rng_state(g.get_state())
         yield
         g.set_state(torch.random.get_rng_state())
+
+
+class Globals:
+    """Where the global generators of the CPU stand: those of torch, numpy and Python.
+
+    Nothing draws from them but within :func:`as_global`: what does cannot be repeated, and changes
+    with whatever ran before it in the process.
+    """
+
+    def __init__(self) -> None:
+        self._states = self._now()
+
+    @staticmethod
+    def _now() -> dict[str, object]:
+        with _GLOBAL:  # while another thread has lent it, torch's stands elsewhere
+            torchs = torch.random.get_rng_state()
+        kind, keys, *rest = np.random.get_state()  # noqa: NPY002 (asked, not drawn from)
+        return {
+            "torch": torchs.numpy().tobytes(),
+            "numpy": (kind, np.asarray(keys).tobytes(), *rest),
+            "random": random.getstate(),
+        }
+
+    def drawn(self) -> str:
+        """Whose global generator was drawn from or seeded since, or ''."""
+        now = self._now()
+        return " and ".join(k for k, state in self._states.items() if now[k] != state)
 
 
 class Streams:

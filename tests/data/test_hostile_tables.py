@@ -300,12 +300,20 @@ def test_parties_of_a_data_set_of_others_are_named_like_all(
 
     from vflsec import registry
     from vflsec.data.load import load_source
+    from vflsec.data.source import PartyData, Source
     from vflsec.errors import DataError
 
-    found = SimpleNamespace(parties={"bank": None, name: None}, active="bank")
-    made = SimpleNamespace(load=lambda seed: found)
-    monkeypatch.setattr(registry.datasets, "create", lambda *_: made)
+    rows = np.arange(6)
+    table = PartyData(rows[:, None] * 1.0, rows, ("v",))
+
+    def given(other: str) -> None:
+        parties = {"bank": table, other: table}
+        found = Source("theirs", parties, "bank", rows % 2, ("no", "yes"), digest="d")
+        made = SimpleNamespace(load=lambda seed: found)
+        monkeypatch.setattr(registry.datasets, "create", lambda *_: made)
+
+    given(name)
     with pytest.raises(DataError, match="party name must"):
         load_source({"name": "theirs"}, 0, Path())
-    found.parties = {"bank": None, "shop": None}
+    given("shop")
     assert load_source({"name": "theirs"}, 0, Path()).active == "bank"

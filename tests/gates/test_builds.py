@@ -145,6 +145,33 @@ def test_an_audit_is_made_once_in_a_run_and_again_in_the_next(tmp_path: Path) ->
     assert len(set(planted.trained)) == len(planted.trained)  # resumed, never trained again
 
 
+def test_two_scenarios_that_name_one_folder_are_two_audits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under pytest-xdist the second of two marks was given the verdict of the first."""
+    from types import SimpleNamespace
+
+    from audited import Planted
+
+    from vflsec import pytest_plugin
+    from vflsec.engine import run
+
+    planted = Planted({"norm": 0.3, "model_completion": 0.2})
+    monkeypatch.setattr(run, "default_backend", planted.backend)
+    for name, limit in (("lax", 0.49), ("strict", 0.1)):
+        (tmp_path / f"{name}.toml").write_text(SCENARIO + gate(max=limit))
+
+    def worker(scenario: str, **options: Any) -> int:
+        config: Any = SimpleNamespace(workerinput={"testrunuid": "one"}, stash=pytest.Stash())
+        config.stash[pytest_plugin._AUDITS] = {}
+        options["out"] = str(tmp_path / "out")
+        return pytest_plugin._run(config, str(tmp_path / scenario), options).exit_code
+
+    assert [worker("lax.toml"), worker("strict.toml"), worker("lax.toml")] == [0, 1, 0]
+    assert worker("lax.toml", set=["gate.0.max=0.1"]) == 1
+    assert len(set(planted.trained)) == len(planted.trained)  # resumed, never trained again
+
+
 def test_unused_it_costs_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import sys\n"

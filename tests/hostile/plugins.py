@@ -117,6 +117,13 @@ BODIES: dict[str, tuple[str, str]] = {
     "changes_prior": ("view.prior.fill_(0.5)", "changes its View in place"),
     "changes_targets": ("rows[:5] = view.known.rows[:5]", "changes its View in place"),
     "changes_party": ("object.__setattr__(view, 'adversary', ())", "changes its View in place"),
+    "draws_from_torch": ("scores = torch.rand(len(rows))", "global random numbers of torch"),
+    "draws_from_numpy": ("scores = scores * np.random.rand()", "global random numbers of numpy"),
+    "draws_from_python": ("import random; random.random()", "global random numbers of random"),
+    "seeds_for_all": (
+        "torch.manual_seed(0); np.random.seed(0)", "global random numbers of torch and numpy"
+    ),
+    "a_layer_of_its_own": ("torch.nn.Linear(2, 2)", "within vflsec.rng.as_global(rng)"),
     "notes_of_text": ("return Guess('label', rows, scores, notes='x')", "no dictionary"),
 }  # fmt: skip
 
@@ -151,7 +158,6 @@ SPOILERS: dict[str, str] = {
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     ),
-    "a_gambler": "torch.manual_seed(0); np.random.seed(0)",
     "a_forker": (
         "pid = os.fork(); os.waitpid(pid, 0) if pid else None; "
         "os.write(os.open(os.environ['FORK_LOG'], os.O_CREAT | os.O_APPEND | os.O_WRONLY), b'x')"
@@ -227,6 +233,10 @@ DEFENSES: dict[str, tuple[str, str]] = {
     "d_noisy_at_zero": (
         "return message.tensor + 1e-6",
         "at strength 0, which counts as undefended",
+    ),
+    "d_draws_from_torch": (
+        "import torch\n        return own.choose(message.tensor + torch.randn(()), message.tensor)",
+        "draws from the global random numbers of torch",
     ),
     "d_in_place": (
         "message.tensor.add_(1e-6)\n        return message.tensor",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from audited import SCENARIO, Planted, gate
 
 from vflsec import cli
 from vflsec.engine import run as engine
+from vflsec.engine.store import Store
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
 STRICT = gate(max=0.1)
@@ -170,6 +172,71 @@ def test_a_log_that_is_lost_or_cut_costs_trainings_and_no_more(
     assert go(again, "audit", path, "--out", found, "-q") == 1
     assert 8 <= len(again.trained) <= 15
     pd.testing.assert_frame_equal(table(found), whole)
+
+
+LAX = gate(max=0.49)
+
+
+def _killed_after_a_pass(folder: Path) -> Path:
+    """The store and its log as kill -9 leaves them: of a strict audit, after a lax one passed."""
+    lax, strict, out = folder / "lax.toml", folder / "strict.toml", folder / "out"
+    lax.write_text(SCENARIO + LAX)
+    strict.write_text(SCENARIO + STRICT)
+    assert go(Planted(LEAKS), "audit", lax, "--out", out, "-q") == 0
+    found = folder / "found"
+    found.mkdir()
+
+    class Copies(Planted):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            for name in ("results.sqlite", "results.sqlite-wal"):
+                if not (found / name).exists():
+                    shutil.copyfile(out / name, found / name)
+            return super().__call__(*args, **kwargs)
+
+    args = ("audit", strict, "--out", out, "-q", "--replicas", 1, "--set", "audit.seeds=6")
+    assert go(Copies(LEAKS), *args) == 1
+    return found
+
+
+def test_without_its_log_a_store_still_says_which_audit_began_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`vflsec gate` passed on the audit before, for the record of the next was in the log alone."""
+    found = _killed_after_a_pass(tmp_path)
+    (found / "results.sqlite-wal").unlink()
+    capsys.readouterr()
+    assert go(Planted(LEAKS), "gate", found) in (1, 3)
+    assert "Gates of strict.toml" in capsys.readouterr().out
+
+
+def test_a_log_counts_where_nothing_may_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There SQLite reads a log only beside its index, and was told that there is none: what was
+    stored last, and the record of the last audit, were passed over.
+    """
+    found = _killed_after_a_pass(tmp_path)
+    real = sqlite3.connect
+
+    def connect(place: Any, *args: Any, **kwargs: Any) -> sqlite3.Connection:
+        if str(found) in str(place) and "mode=ro" in str(place):
+            raise sqlite3.OperationalError("unable to open database file")
+        return real(place, *args, **kwargs)
+
+    with Store(found, readonly=True) as store:
+        wanted = store.record()["scenario_toml"]
+    before = sorted(p.name for p in found.iterdir())
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    with Store(found, readonly=True) as store:
+        assert store.record()["scenario_toml"] == wanted
+        assert "max = 0.1" in wanted
+    assert go(Planted(LEAKS), "gate", found) in (1, 3)
+    assert sorted(p.name for p in found.iterdir()) == before
+    capsys.readouterr()
+    (found / "results.sqlite-wal").unlink()
+    (found / "results.sqlite-wal").mkdir()
+    assert go(Planted(LEAKS), "gate", found) == 2
+    assert "cannot be read as a result store" in capsys.readouterr().err
 
 
 def test_a_clock_that_jumps_back_meanwhile_changes_nothing(

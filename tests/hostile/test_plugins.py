@@ -156,6 +156,33 @@ def test_a_faulty_defense_ends_the_audit_with_its_place(
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        *(("attack", n, "must name a module by letters, digits and underscores") for n in
+          ("a b", "a-b", "norm(x=1)", "norm, direct", "a+b", "*", "<b>", "x\u202ey", "=1")),
+        ("defense", "none", "and not 'none'"),
+        ("defense", "defended", "and not 'defended'"),
+        ("attack", "norm", "two attacks are called 'norm'"),
+    ],
+)  # fmt: skip
+def test_a_name_that_cannot_be_used_is_told(
+    kind: str, name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """One such package, used or not, ended every command in an internal error; and a defense that
+    is called none was judged as the undefended run.
+    """
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = plugins.ATTACK.format(extra="", body="pass")
+    text = text if kind == "attack" else plugins.DEFENSE.format(extra="", body="return None")
+    packaged(tmp_path, kind, {name: text})
+    assert cli.main(["list", f"{kind}s"]) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert repr(name).strip("'") in err
+
+
 def test_a_new_source_is_a_new_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An edited plug-in was taken for the old one: nothing was measured again."""
     from vflsec import plugins as guarded

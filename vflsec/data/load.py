@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def load_source(section: Mapping[str, Any], seed: int, base: Path) -> Source:
 
     Raises:
         ConfigError: an unknown key, or a section that names no data or two.
-        DataError: the tables are not usable.
+        DataError: the tables, or what a data set gives, are not usable.
     """
     given = {k: v for k, v in section.items() if v is not None}
     known = (*OTHER_KEYS, *TABLE_KEYS, *SPLIT_KEYS)
@@ -72,13 +72,28 @@ def load_source(section: Mapping[str, Any], seed: int, base: Path) -> Source:
             f"data: {extra[0]!r} describes own tables, but {given['name']!r} is a registered data "
             "set. Set its options under `params`, or name your tables with `file` or `files`."
         )
-    from vflsec.data.layout import check_parties
-
     params = dict(given.get("params") or {})
     if isinstance(params.get("folder"), str):
         params["folder"] = str(base / params["folder"])
-    source: Source = registry.datasets.create(given["name"], params).load(seed)
+    return _registered(given["name"], params, seed)
+
+
+def _registered(name: str, params: Mapping[str, Any], seed: int) -> Source:
+    from vflsec.data.checked import checked, content
+    from vflsec.data.layout import check_parties
+    from vflsec.rng import Globals
+
+    made, stand = registry.datasets.create(name, params), Globals()
+    source = checked(made.load(seed), name)
     check_parties(list(source.parties), source.active, None)
+    if whose := stand.drawn():
+        raise ConfigError(
+            f"data set {name}: draws from, or seeds, the global random numbers of {whose}, so that "
+            "its data depend on what ran before. It must draw from a generator of its own that "
+            "`seed` gives: vflsec.rng.numpy_generator(seed, NAME)."
+        )
+    if not source.digest and registry.datasets.entry(name).package:
+        return replace(source, digest=content(source))
     return source
 
 

@@ -44,6 +44,20 @@ class Lock:
 
     def __init__(self, db: sqlite3.Connection, path: Path) -> None:
         self._db, self._path = db, path
+        self._file = _identity(path)
+
+    def held(self) -> None:
+        """Make sure that this still is the lock that others find in the folder.
+
+        Raises:
+            ConfigError: it was removed, perhaps with the folder, so that another may audit there.
+        """
+        if _identity(self._path) != self._file:
+            raise ConfigError(
+                f"{self._path}: was removed or replaced while this audit ran, so that another may "
+                "audit into the folder. No verdict of this one is written there. Run the same "
+                "command again: what is stored is not trained twice."
+            )
 
     def forget(self) -> None:
         """What was audited before no longer stands in the folder, even if this audit is killed."""
@@ -100,6 +114,14 @@ def claim(folder: Path, patience: float = 0.0) -> Iterator[Lock]:
             f"{path}: cannot be used as the lock of this folder: {error}. Remove that file if no "
             "audit runs, or choose another --out."
         ) from None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _begin(db: sqlite3.Connection, path: Path) -> None:

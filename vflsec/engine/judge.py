@@ -27,7 +27,7 @@ def judge(
         store: with the results.
         record: of the audit whose gates are judged; the one in the store if not given.
         seconds: of the run, for the summary.
-        partial: more is to come, so no gate is judged; so it is for a shard.
+        partial: more is to come, so no gate is judged and nothing passes; so it is for a shard.
         export: whether to write files.
         how: see `vflsec.audit.evaluate.evaluate`.
     """
@@ -40,7 +40,7 @@ def judge(
     shard = str(record.get("shard", ""))
     partial = partial or bool(shard)
     evaluation = evaluate(record, results, partial=partial, **how)
-    complete = not shard and not store.unfinished(record["wanted"])
+    complete = not partial and not store.unfinished(record["wanted"])
     code = evaluation.exit_code
     if not complete and code == 0:
         code = 3  # what was not measured cannot pass

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vflsec.engine.folder import claim, clear, only_ours, probe
+from vflsec.engine.folder import claim, clear, only_ours, probe, withdraw
 from vflsec.engine.judge import judge
 from vflsec.engine.store import STORE_NAME, Store
 from vflsec.engine.views import VIEWS
@@ -67,6 +67,7 @@ def merge(folders: Sequence[str | Path], out: str | Path, *, fresh: bool = False
         with claim(target) as lock:
             lock.forget()
             clear(target) if fresh else only_ours(target)
+            withdraw(target)
             merged = stack.enter_context(Store(target))
             record = _whole(sources, records, target)
             merged.set_meta("audit", record)

@@ -6,7 +6,11 @@ returns its results; only the parent writes them (:mod:`vflsec.engine.executor`)
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
@@ -72,8 +76,9 @@ class Processes(Pool):
         from joblib.externals.loky import get_reusable_executor
 
         self._executor = get_reusable_executor(
-            max_workers=self.workers, timeout=30, kill_workers=True
-        )
+            max_workers=self.workers, timeout=30, kill_workers=True,
+            initializer=_end_with, initargs=(os.getpid(),),
+        )  # fmt: skip
         return self._executor  # type: ignore[no-any-return]
 
     def warm(self) -> None:
@@ -90,6 +95,22 @@ class Processes(Pool):
             while True:
                 self._executor._work_ids.get_nowait()
         self._executor.shutdown(wait=False, kill_workers=True)
+
+
+def _end_with(parent: int) -> None:
+    """End this worker soon after the process that asked it, however that ended.
+
+    By kill -9 it cannot tell its workers, who would finish what they do beside the audit that
+    resumes. On Windows the number of a process that ended stays, and so do they.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at a terminal reaches every process
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
 def _imports() -> None:

@@ -38,7 +38,7 @@ def read_any(path: Path) -> Values:
     """
     if not path.is_dir():
         return read_baseline(path)
-    audit = read_audit(path, partial=True)
+    audit = read_audit(path, only=True)
     if not audit.summary["complete"]:
         shard = audit.summary["shard"]
         cure = (

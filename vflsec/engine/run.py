@@ -22,7 +22,16 @@ from vflsec.engine.executor import (
     do_work,
     missing_work,
 )
-from vflsec.engine.folder import claim, clear, for_controls, only_ours, probe, tidy, withdraw
+from vflsec.engine.folder import (
+    Lock,
+    claim,
+    clear,
+    for_controls,
+    only_ours,
+    probe,
+    tidy,
+    withdraw,
+)
 from vflsec.engine.judge import judge
 from vflsec.engine.options import Options
 from vflsec.engine.parallel import few, run_parallel
@@ -149,7 +158,7 @@ def _run(
         tidy(folder)
         with Store(folder) as store, store.reading():
             do = partial(_work, store, backend=backend, given=given, device=where, how=how,
-                         reporter=reporter)  # fmt: skip
+                         reporter=reporter, lock=lock)  # fmt: skip
             try:
                 who = strong.attacker(plan, store, loaded.root.audit.attacker, do)
                 plan = strong.settled(plan, who, loaded, backend.load_source)
@@ -170,6 +179,7 @@ def _run(
                 raise Interrupted(folder, _stored(store, plan), len(plan.cells)) from None
             finally:
                 reporter.close()
+            lock.held()
             return judge(store, record, seconds=time.monotonic() - started)
 
 
@@ -201,7 +211,7 @@ def _stored(store: Store, plan: Plan) -> int:
 
 def _work(
     store: Store, plan: Plan, *, backend: Backend, given: Backend | None, device: str,
-    how: Options, reporter: Reporter, record: Mapping[str, Any] | None = None,
+    how: Options, reporter: Reporter, lock: Lock, record: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Do what is missing of a plan; `record` is what the exports are made by meanwhile, if any."""
 
@@ -222,7 +232,7 @@ def _work(
         reporter.plan(plan, store.folder, works)
         for why in dict.fromkeys(why for w in works for why in w.why):
             reporter.note(why)
-        exports = _Exports(store, reporter, record)
+        exports = _Exports(store, reporter, lock, record)
 
         def finished(work: Work) -> None:
             reporter.finish(work)
@@ -269,8 +279,10 @@ def _tell(reporter: Reporter, work: Work, event: str, fraction: float) -> None:
 class _Exports:
     """Rewrites the exports as results come, after the first seconds, in a tenth of the time."""
 
-    def __init__(self, store: Store, reporter: Reporter, record: Mapping[str, Any] | None) -> None:
-        self.store, self.reporter, self.record = store, reporter, record
+    def __init__(
+        self, store: Store, reporter: Reporter, lock: Lock, record: Mapping[str, Any] | None
+    ) -> None:
+        self.store, self.reporter, self.lock, self.record = store, reporter, lock, record
         self.next = time.monotonic() + FIRST
 
     def prepare(self) -> None:
@@ -285,6 +297,7 @@ class _Exports:
         start = time.monotonic()
         if self.record is None or start < self.next:
             return
+        self.lock.held()
         audit = judge(self.store, self.record, partial=True)
         self.reporter.results(audit.results)
         took = time.monotonic() - start

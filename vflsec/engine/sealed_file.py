@@ -6,10 +6,12 @@ What is written stands beside a hash of it, so that edits and damage are found w
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
 from vflsec.cell import digest
@@ -79,16 +81,30 @@ class SealedFile:
                 f"{self.folder}: no results here ({STORE_NAME} is missing). "
                 "Name a folder that `vflsec audit` wrote."
             )
-        error: sqlite3.Error | None = None
-        for option in ("mode=ro", "immutable=1"):  # the second for folders that nobody may write
-            place = f"{self.path.resolve().as_uri()}?{option}"
+        error: Exception | None = None
+        place = f"{self.path.resolve().as_uri()}?mode=ro"
+        for opened in (lambda: sqlite3.connect(place, uri=True), self._copied):
             try:
-                with or_closed(sqlite3.connect(place, uri=True)) as db:
+                with or_closed(opened()) as db:
                     db.execute("select count(*) from meta").fetchone()
                     return db
-            except sqlite3.Error as caught:
+            except (sqlite3.Error, OSError) as caught:
                 error = caught
         raise ConfigError(f"{self.path}: cannot be read as a result store: {error}.")
+
+    def _copied(self) -> sqlite3.Connection:
+        """The store in memory: where nothing may be written SQLite reads no log without its index,
+        and what was stored last may be in the log alone.
+        """
+        with TemporaryDirectory() as folder:
+            for path in (self.path, self.path.with_name(f"{STORE_NAME}-wal")):
+                if path.exists():
+                    shutil.copyfile(path, Path(folder) / path.name)
+            with closing(sqlite3.connect(Path(folder) / STORE_NAME)) as found:
+                db = sqlite3.connect(":memory:")
+                with or_closed(db):
+                    found.backup(db)
+                return db
 
     def _check_version(self, readonly: bool) -> None:
         found = self.meta("schema_version")
@@ -193,6 +209,19 @@ class SealedFile:
             text = dumped(value)
             self._db.execute("insert or replace into meta values (?, ?)", (key, text))
             self._seal(f"meta {key}", [(text,)])
+        self._lay_down()
+
+    def drop_meta(self, key: str) -> None:
+        """Forget what :meth:`set_meta` kept under a name."""
+        with self._transaction():
+            self._db.execute("delete from meta where key = ?", (key,))
+            self._db.execute("delete from seals where what = ?", (f"meta {key}",))
+        self._lay_down()
+
+    def _lay_down(self) -> None:
+        """Put what is in the log into the file itself, which may be copied without it."""
+        with suppress(sqlite3.Error):
+            self._db.execute("pragma wal_checkpoint(full)")
 
 
 def _hash(value: Any) -> str:

@@ -69,7 +69,10 @@ class Store(SealedFile):
         """
         found = self.meta("audit")
         if found is None:
-            raise ConfigError(f"{self.folder}: no audit was started here.")
+            raise ConfigError(
+                f"{self.folder}: no audit was started here, or one that has to find its settings "
+                "first (--attacker strong) has not found them. Run the same `vflsec audit` again."
+            )
         kinds = _RECORD if isinstance(found, dict) else {}
         if not kinds or not all(isinstance(found.get(k), t) for k, t in kinds.items()):
             wrong = [k for k, t in kinds.items() if not isinstance(found.get(k), t)]

@@ -46,7 +46,7 @@ def attacker(
         plan: with the trainings on drawn worlds, if there are any.
         store: of the results.
         asked: ``default`` or ``strong``.
-        search: does these trainings, as far as they are missing.
+        search: does these trainings, as far as they are missing; no record stands meanwhile.
     """
     if asked != STRONG:
         return dict(DEFAULT)
@@ -56,6 +56,7 @@ def attacker(
     if before.get("identity") == identity:
         return dict(before)
     if part.groups:
+        store.drop_meta("audit")  # killed in the search, no earlier audit is judged for this one
         search(part)
     wanted: dict[str, list[str]] = {}
     for g in part.groups:

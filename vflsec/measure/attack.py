@@ -24,7 +24,7 @@ from vflsec.guess import Guess
 from vflsec.measure.controls import Control, controls_for, reassigned, untrained, whichever
 from vflsec.measure.shared import SharedControls, made_of
 from vflsec.plugins import TIMEOUT, attempted
-from vflsec.rng import generator
+from vflsec.rng import Globals, generator
 from vflsec.view import View, as_needs
 
 __all__ = ["Answer", "Bench", "Prepared", "prepared"]
@@ -167,7 +167,7 @@ class Bench:
             ]
         names = ("attack", of.spec.key, phase)
         rngs = [generator(s, *names) for s in seeds]
-        many = partial(of.attack.infer_many, views, rngs)
+        many, stand = partial(of.attack.infer_many, views, rngs), Globals()
         found, broke = attempted(many, what, limit * len(views))
         if broke and TIMEOUT not in broke:
             # one by one, so that one bad cell does not take its company along
@@ -178,9 +178,10 @@ class Bench:
         else:
             wrong = broke or _unlisted(found, len(views), what)
             pairs = [(None, wrong)] * len(views) if wrong else [(g, "") for g in found or ()]
+        drew = _drew(stand, what)
         out = []
         for r, (view, (guess, wrong)) in enumerate(zip(views, pairs, strict=True)):
-            why = wrong or _unfit(guess, of) or _changed(view, made[r], what)
+            why = wrong or drew or _unfit(guess, of) or _changed(view, made[r], what)
             chosen, failed = (None, "") if why else attempted(partial(of.resolved, guess), what)
             if why or chosen is None:
                 why = why or failed
@@ -359,6 +360,17 @@ def _unfit(guess: Any, of: Prepared) -> str:
     if not np.isfinite(guess.scores).all():
         return "the attack diverged: scores are not finite."
     return ""
+
+
+def _drew(stand: Globals, what: str) -> str:
+    """Why an answer that nobody can repeat does not count, or ''."""
+    if not (whose := stand.drawn()):
+        return ""
+    return (
+        f"{what} draws from, or seeds, the global random numbers of {whose}, so that its answer "
+        "depends on what ran before it. It must draw from rng alone; code that takes no generator "
+        "runs within vflsec.rng.as_global(rng)."
+    )
 
 
 def _changed(view: View, made: str, what: str) -> str:

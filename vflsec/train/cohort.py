@@ -14,13 +14,13 @@ from vflsec import check, registry
 from vflsec.algorithm import Algorithm
 from vflsec.cell import AttackSpec, CellSpec, LedgerRow, told_apart
 from vflsec.channel import Recorder, Tap
-from vflsec.errors import ThreatModelError
+from vflsec.errors import PolicyError, ThreatModelError
 from vflsec.federation import Federation, Phase
 from vflsec.nn.precision import products_of, stored
 from vflsec.nn.replicas import LEAST, Replicas
 from vflsec.nn.weights import files_of
 from vflsec.policy import Guarantee, Policy
-from vflsec.rng import generator
+from vflsec.rng import Globals, generator
 from vflsec.task import Stack, Task
 from vflsec.train.captured import CudaGraphs
 from vflsec.train.claims import promised, uses_in
@@ -162,10 +162,26 @@ class Training:
         Args:
             predictions: whether the moments hold predictions for the main task.
         """
+        stand = Globals()
         fed = self.build()
         self.initial = initial_states(fed)
         for phase in run_phases(self.algorithm, fed, self._epoch):
-            yield Moment(self, phase, self._predict(phase, predictions))
+            moment = Moment(self, phase, self._predict(phase, predictions))
+            self._drew(stand)
+            yield moment
+            stand = Globals()
+
+    def _drew(self, stand: Globals) -> None:
+        """Refuse a training that a replica's streams alone do not give again."""
+        if whose := stand.drawn():
+            first = self.cells[0]
+            under = " with ".join([first.algorithm, *(d.name for d in first.defenses)])
+            raise PolicyError(
+                f"{under}: draws from the global random numbers of {whose}, so that what a cell "
+                "gives depends on what ran before and beside it, and nobody can repeat it. A "
+                "defense draws from own.rng; code that takes no generator runs within "
+                "vflsec.rng.as_global."
+            )
 
     def task(self, r: int) -> Task:
         """The task of replica `r`."""
@@ -231,7 +247,9 @@ class Training:
         Raises:
             VflsecError: it cannot be trained.
         """
+        stand = Globals()
         phases, predicted = first_steps(self.algorithm, self.build(), timed)
+        self._drew(stand)
         out = []
         for spec, policy, name in zip(
             self.cells[0].defenses, self.defenses, self.names, strict=True

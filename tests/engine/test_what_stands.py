@@ -1,0 +1,242 @@
+"""What stands in a folder when an audit is cut off: never a verdict that it did not give."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import SCENARIO, Planted, gate
+
+from vflsec import cli
+from vflsec.engine import run as engine
+from vflsec.engine.folder import LOCK_NAME, claim
+from vflsec.engine.previous import read_any
+from vflsec.errors import ConfigError
+
+LEAKS = {"norm": 0.3, "model_completion": 0.2}
+STRICT, LAX = gate(max=0.1), gate(max=0.49)
+
+
+class Killed(Planted):
+    """Stops at its first training."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+
+def scenario(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.toml"
+    path.write_text(SCENARIO + text, encoding="utf-8")
+    return path
+
+
+def go(planted: Planted, *args: object) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "default_backend", planted.backend)
+        return cli.main([str(a) for a in args])
+
+
+def test_exports_between_works_pass_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ended in an error is tried again when all else is there: `summary.json` said 0, complete
+    and no gate, until that was done, and for good where the audit was killed meanwhile.
+    """
+    path, out = scenario(tmp_path, "case", STRICT), tmp_path / "out"
+    failing = Planted(LEAKS, fails=("norm",))
+    assert go(failing, "audit", path, "--out", out, "-q", "--replicas", 1) == 1
+    monkeypatch.setattr(engine, "FIRST", 0.0)
+
+    class Cut(Planted):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            if self.trained:
+                raise KeyboardInterrupt
+            return super().__call__(*args, **kwargs)
+
+    assert go(Cut(LEAKS), "audit", path, "--out", out, "-q", "--replicas", 1) == 130
+    said = json.loads((out / "summary.json").read_text())
+    assert (said["exit_code"], said["complete"], said["gates"]) == (3, False, [])
+
+
+def test_a_whole_audit_is_a_baseline_and_one_that_lacks_something_is_none(tmp_path: Path) -> None:
+    path, out = scenario(tmp_path, "case", STRICT), tmp_path / "out"
+    assert go(Planted(LEAKS), "audit", path, "--out", out, "-q") == 1
+    assert len(read_any(out)) > 0
+    more = ("--set", "audit.seeds=6")
+    assert go(Killed(LEAKS), "audit", path, "--out", out, "-q", *more) == 130
+    with pytest.raises(ConfigError, match="no baseline"):
+        read_any(out)
+
+
+def test_nothing_of_another_attacker_is_judged_while_settings_are_searched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`vflsec gate` passed on the audit before, which the killed one was to take the place of."""
+    case, out = scenario(tmp_path, "case", LAX), tmp_path / "out"
+    assert go(Planted(LEAKS), "audit", case, "--out", out, "-q") == 0
+    assert go(Planted(LEAKS), "gate", out) == 0
+    assert go(Killed(LEAKS), "audit", case, "--out", out, "-q", "--attacker", "strong") == 130
+    capsys.readouterr()
+    assert go(Planted(LEAKS), "gate", out) == 2
+    assert "Run the same `vflsec audit` again" in capsys.readouterr().err
+    again = Planted(LEAKS)
+    assert go(again, "audit", case, "--out", out, "-q") == 0
+    assert again.trained == []
+    assert go(Planted(LEAKS), "gate", out) == 0
+
+
+@pytest.mark.parametrize("lost", ["lock", "folder"])
+def test_an_audit_whose_folder_was_taken_from_it_writes_no_verdict_there(
+    lost: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder, or the lock in it, was removed while an audit ran, and another one began there:
+    reports of the first stood beside the results of the second.
+    """
+    strict, lax = scenario(tmp_path, "strict", STRICT), scenario(tmp_path, "lax", LAX)
+    out, codes = tmp_path / "out", list[int]()
+
+    class Meanwhile(Planted):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            if not codes:
+                if lost == "lock":
+                    (out / LOCK_NAME).unlink()
+                else:
+                    shutil.rmtree(out)
+                code = (
+                    "import sys\nfrom test_what_stands import LEAKS, Planted, go\n"
+                    "sys.exit(go(Planted(LEAKS), *sys.argv[1:]))"
+                )
+                path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+                command = [sys.executable, "-c", code, "audit", str(strict), "--out", str(out)]
+                env = {**os.environ, "PYTHONPATH": path}
+                codes.append(subprocess.run(command, env=env, capture_output=True).returncode)
+            return super().__call__(*args, **kwargs)
+
+    assert go(Meanwhile(LEAKS), "audit", lax, "--out", out, "-q") == 2
+    assert codes == [1]
+    err = capsys.readouterr().err
+    assert str(out) in err
+    assert "while this audit ran" in err
+    assert json.loads((out / "summary.json").read_text())["exit_code"] == 1
+    assert b"<failure" in (out / "junit.xml").read_bytes()
+    assert go(Planted(LEAKS), "audit", strict, "--out", out, "-q") == 1
+
+
+def test_a_lock_knows_whether_it_still_holds(tmp_path: Path) -> None:
+    with claim(tmp_path) as lock:
+        lock.forget()
+        lock.held()
+        (tmp_path / LOCK_NAME).rename(tmp_path / "aside")
+        with pytest.raises(ConfigError, match="was removed or replaced while this audit ran"):
+            lock.held()
+        (tmp_path / LOCK_NAME).write_bytes(b"")
+        with pytest.raises(ConfigError, match="was removed or replaced while this audit ran"):
+            lock.held()
+
+
+_ORPHANS = """
+import os, sys, time
+from vflsec.engine.pools import Processes
+
+def busy(path):
+    with open(path, "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    try:
+        time.sleep(600)
+    except KeyboardInterrupt:
+        open(f"{path} interrupted", "w").close()
+
+workers = Processes(2)
+executor = workers.executor()
+futures = [executor.submit(busy, sys.argv[1]) for _ in range(2)]
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def started(tmp_path: Path, root: Path) -> Iterator[subprocess.Popen[bytes]]:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
+    script = tmp_path / "orphans.py"
+    script.write_text(_ORPHANS)
+    command = [sys.executable, str(script), str(tmp_path / "pids")]
+    process = subprocess.Popen(command, env=env, start_new_session=True)
+    yield process
+    for pid in (process.pid, *_pids(tmp_path / "pids")):
+        if _lives(pid):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def _pids(path: Path) -> list[int]:
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks /proc who lives")
+def test_workers_end_with_the_process_that_asked_them(
+    started: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """After kill -9 they finished what they had begun, for hours perhaps, beside the audit that
+    resumed, and wrote kept views and shared controls into its folder.
+    """
+    end = time.monotonic() + 120
+    while len(_pids(tmp_path / "pids")) < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    workers = _pids(tmp_path / "pids")
+    assert len(workers) == 2
+    for pid in workers:
+        os.kill(pid, signal.SIGINT)  # as a terminal tells all: they printed tracebacks
+    time.sleep(0.5)
+    assert all(map(_lives, workers))
+    assert not (tmp_path / "pids interrupted").exists()
+    started.kill()
+    started.wait()
+    end = time.monotonic() + 15
+    while any(map(_lives, workers)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(map(_lives, workers))
+
+
+_LAST = """
+import signal, sys, time
+from vflsec import cli
+from vflsec.plugins import seal
+
+cli._end_in_order()
+seal(1)
+print("sealed", flush=True)
+try:
+    time.sleep(60)
+finally:
+    print("went on")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_once_all_is_said_a_signal_ends_the_process_at_once(number: int, root: Path) -> None:
+    """A second Ctrl-C, while workers were joined, printed a traceback under the last sentence."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _LAST], env=env, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "sealed\n"
+    process.send_signal(number)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == -number
