@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vflsec.cli_args import FolderArg, Format, FormatOption
+from vflsec.cli_args import FolderArg, Format, FormatOption, noted
 from vflsec.cli_streams import console_for, print_json
 
 __all__ = ["attack"]
@@ -31,13 +31,8 @@ def attack(
     from vflsec.engine.attempt import attempt
     from vflsec.report.console import results_table
     from vflsec.report.exports import plain
-    from vflsec.reporter import NOTE
 
-    def told(text: str, share: float) -> None:
-        if share == NOTE:
-            typer.echo(text, err=True)
-
-    summary = attempt(folder, name, set_ or (), device=device, progress=told)
+    summary = attempt(folder, name, set_ or (), device=device, progress=noted)
     if format_ is Format.json:
         print_json(plain(summary))
     else:
