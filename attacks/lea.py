@@ -46,6 +46,7 @@ from vflsec.attack import Attack
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.nn.points import Points, assign, k_means, points
+from vflsec.nn.sums import sums
 from vflsec.view import View
 
 ALIASES = ("label_enumeration",)
@@ -136,8 +137,7 @@ def _worth(view: View, found: Points, member: Tensor) -> NDArray[np.float64]:
         for c in range(classes):
             told = nn.functional.normalize(_expected(view, top, rows, c), dim=1).repeat(1, 2)
             alike = nn.functional.cosine_similarity(found.x, told)
-            total = torch.zeros(classes, dtype=alike.dtype, device=alike.device)
-            worth[:, c] += weight * total.index_add(0, member, alike).cpu().numpy()
+            worth[:, c] += weight * sums(alike, member, classes).cpu().numpy()
     return worth
 
 

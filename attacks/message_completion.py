@@ -57,6 +57,7 @@ from vflsec.guess import Guess
 from vflsec.nn.batchwise import leading
 from vflsec.nn.completion import SHRINKAGE, Fit, logistic_by_one, logistic_cv
 from vflsec.nn.regression import Regression, folds, r_squared, ridge
+from vflsec.nn.sums import sums
 from vflsec.view import Known, Table, View
 
 ALIASES = ("messages",)
@@ -184,8 +185,7 @@ def figures(
     first, many = last + 1 - visits, visits.double().unsqueeze(1)
 
     def average(x: Tensor, at: Tensor, count: Tensor) -> Tensor:
-        total = torch.zeros(len(rows), x.shape[1], dtype=x.dtype, device=x.device)
-        return total.index_add_(0, at, x) / count
+        return sums(x, at, len(rows)) / count
 
     _, batch, size = table.step[mine].unique(return_inverse=True, return_counts=True)
     later = (last[place] + 1 - torch.arange(len(g), device=g.device)) / size[batch]

@@ -36,6 +36,7 @@ from vflsec.exchanges import Exchanged, exchange
 from vflsec.guess import Guess
 from vflsec.message import Message
 from vflsec.nn.points import Points
+from vflsec.nn.sums import sums
 from vflsec.policy import Own, Policy
 from vflsec.view import Known, View
 
@@ -74,8 +75,7 @@ class SwapProbe(Attack):
         scores = torch.zeros(len(rows), view.facts.classes, dtype=torch.float64).to(length.device)
         for c in known.labels.unique().tolist():
             at = donor == c
-            total = torch.zeros(len(rows), dtype=torch.float64, device=length.device)
-            total.index_add_(0, place[at], standing(length[at], table.epoch[at]))
+            total = sums(standing(length[at], table.epoch[at]), place[at], len(rows))
             times = torch.bincount(place[at], minlength=len(rows))
             scores[:, c] = -total / times.clamp_min(1)
         rest = Points(rows, scores).without(known.rows)

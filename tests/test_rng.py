@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from vflsec.rng import Streams, as_global, derive, generator, numpy_generator
 
 SEEDS = list(range(100, 120))
+DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 DRAWS = {
     "normal": lambda s: s.normal((3, 4)),
     "uniform": lambda s: s.uniform((5,)),
@@ -25,18 +26,20 @@ DRAWS = {
 }
 
 
+@DEVICES
 @pytest.mark.parametrize("draw", DRAWS)
-def test_a_replica_alone_equals_itself_among_twenty(draw: str) -> None:
-    together = DRAWS[draw](Streams(SEEDS, "noise", "passive"))
+def test_a_replica_alone_equals_itself_among_twenty(draw: str, device: str) -> None:
+    together = DRAWS[draw](Streams(SEEDS, "noise", "passive", device=device))
     assert together.shape[0] == 20
     for r, seed in enumerate(SEEDS):
-        alone = DRAWS[draw](Streams([seed], "noise", "passive"))
+        alone = DRAWS[draw](Streams([seed], "noise", "passive", device=device))
         assert torch.equal(alone[0], together[r])
 
 
+@DEVICES
 @pytest.mark.parametrize("draw", DRAWS)
-def test_replicas_differ_and_equal_seeds_agree(draw: str) -> None:
-    out = DRAWS[draw](Streams([1, 2, 1], "x"))
+def test_replicas_differ_and_equal_seeds_agree(draw: str, device: str) -> None:
+    out = DRAWS[draw](Streams([1, 2, 1], "x", device=device)).cpu()
     assert torch.equal(out[0], out[2])
     assert not torch.equal(out[0], out[1])
 
@@ -47,11 +50,12 @@ def test_the_next_draws_also_do_not_depend_on_company() -> None:
         assert torch.equal(one.normal((2,))[0], many.normal((2,))[7])
 
 
-def test_an_inactive_replica_gets_zeros_and_draws_nothing() -> None:
-    some, every = Streams([1, 2, 3], "n"), Streams([1, 2, 3], "n")
+@DEVICES
+def test_an_inactive_replica_gets_zeros_and_draws_nothing(device: str) -> None:
+    some, every = (Streams([1, 2, 3], "n", device=device) for _ in range(2))
     first = some.normal((4,), active=[True, False, True])
     full = every.normal((4,))
-    assert torch.equal(first[1], torch.zeros(4))
+    assert torch.equal(first[1].cpu(), torch.zeros(4))
     assert torch.equal(first[0], full[0])
     assert torch.equal(first[2], full[2])
     assert torch.equal(some.normal((4,))[1], full[1])  # its stream has not moved
@@ -104,10 +108,11 @@ def within(found: float, expected: float, variance_of_mean: float) -> None:
     assert abs(found - expected) <= 5 * math.sqrt(variance_of_mean)
 
 
+@DEVICES
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_laplace_moments(dtype: torch.dtype) -> None:
+def test_laplace_moments(dtype: torch.dtype, device: str) -> None:
     """Scale 1: E|x| = 1, E x^2 = 2, var|x| = 1, var x^2 = 24 - 4, P(|x| > 3) = e^-3."""
-    x = Streams([0], "laplace", dtype=dtype).laplace((N,))[0]
+    x = Streams([0], "laplace", dtype=dtype, device=device).laplace((N,))[0]
     assert x.dtype == dtype
     x = x.double()
     assert bool(torch.isfinite(x).all())
@@ -118,15 +123,17 @@ def test_laplace_moments(dtype: torch.dtype) -> None:
     within((x.abs() > 3).double().mean().item(), tail, tail * (1 - tail) / N)
 
 
-def test_normal_moments() -> None:
-    x = Streams([0], "normal", dtype=torch.float64).normal((N,))[0]
+@DEVICES
+def test_normal_moments(device: str) -> None:
+    x = Streams([0], "normal", dtype=torch.float64, device=device).normal((N,))[0]
     within(x.mean().item(), 0.0, 1 / N)
     within(x.square().mean().item(), 1.0, 2 / N)
     within(x.pow(4).mean().item(), 3.0, 96 / N)
 
 
-def test_uniform_and_integers_moments() -> None:
-    s = Streams([0], "flat", dtype=torch.float64)
+@DEVICES
+def test_uniform_and_integers_moments(device: str) -> None:
+    s = Streams([0], "flat", dtype=torch.float64, device=device)
     u = s.uniform((N,))[0]
     assert u.min() >= 0
     assert u.max() < 1
@@ -136,8 +143,9 @@ def test_uniform_and_integers_moments() -> None:
     within((k == 3).double().mean().item(), 0.1, 0.09 / N)
 
 
-def test_permutations_are_permutations() -> None:
-    p = Streams([1, 2], "order").permutations(17)
+@DEVICES
+def test_permutations_are_permutations(device: str) -> None:
+    p = Streams([1, 2], "order", device=device).permutations(17).cpu()
     assert p.shape == (2, 17)
     assert torch.equal(p.sort(dim=1).values, torch.arange(17).expand(2, 17))
 

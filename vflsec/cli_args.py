@@ -8,9 +8,14 @@ from typing import Annotated
 
 import typer
 
+from vflsec.cli_streams import say
 from vflsec.errors import VflsecError
+from vflsec.reporter import NOTE
 
-__all__ = ["FolderArg", "Format", "FormatOption", "Kind", "ScenarioArg", "SetOption", "folder_name"]
+__all__ = [
+    "FolderArg", "Format", "FormatOption", "Kind", "ScenarioArg", "SetOption", "folder_name",
+    "noted",
+]  # fmt: skip
 
 
 class Format(StrEnum):
@@ -36,6 +41,12 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override one value, e.g. audit.seeds=3."),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="Text for people, or JSON.")]
+
+
+def noted(text: str, share: float) -> None:
+    """Progress of which notes alone are printed, beside the output."""
+    if share == NOTE:
+        say(text, err=True)
 
 
 def folder_name(text: str | Path) -> Path:

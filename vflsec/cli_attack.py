@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from vflsec.cli_args import FolderArg, Format, FormatOption
-from vflsec.cli_streams import console_for, print_json, say
+from vflsec.cli_args import FolderArg, Format, FormatOption, noted
+from vflsec.cli_streams import console_for, print_json
 
 __all__ = ["attack"]
 
@@ -32,13 +32,8 @@ def attack(
     from vflsec.report.console import results_table
     from vflsec.report.exports import plain
     from vflsec.report.text import shown
-    from vflsec.reporter import NOTE
 
-    def told(text: str, share: float) -> None:
-        if share == NOTE:
-            say(text, err=True)
-
-    summary = attempt(folder, name, set_ or (), device=device, progress=told)
+    summary = attempt(folder, name, set_ or (), device=device, progress=noted)
     if format_ is Format.json:
         print_json(plain(summary))
     else:

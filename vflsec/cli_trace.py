@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vflsec.cli_args import folder_name
+from vflsec.cli_args import folder_name, noted
 from vflsec.cli_streams import console_for, print_json, say
 
 __all__ = ["trace_app"]
@@ -80,7 +80,7 @@ def record(
 
     found = record_scenario(
         scenario, out, party=party, set=set_ or (), device=device, known_rows=known_rows,
-        max_bytes=max_bytes,
+        max_bytes=max_bytes, progress=noted,
     )  # fmt: skip
     for folder in found:
         say(f"Wrote {folder}")

@@ -38,6 +38,7 @@ class Message:
         scale: a public factor the receiver may multiply by to compare rows of different batches
             (the batch size, for gradients of a mean loss).
         policies: names of the policies that touched the payload, in order.
+        repeated: whether a row may come several times in it.
     """
 
     kind: Kind
@@ -51,6 +52,7 @@ class Message:
     name: str = ""
     scale: float = 1.0
     policies: tuple[str, ...] = ()
+    repeated: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -27,6 +27,8 @@ from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from vflsec.errors import ConfigError, VflsecError
+from vflsec.memory import Passing, nothing
+from vflsec.settings import kept
 
 __all__ = [
     "TIMEOUT",
@@ -321,21 +323,19 @@ def _limited_thread(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def contained(
-    what: str, passing: tuple[type[Exception], ...] = (), seconds: float = 0.0
-) -> Iterator[None]:
+def contained(what: str, passing: Passing = nothing, seconds: float = 0.0) -> Iterator[None]:
     """Run code that does not come with the package.
 
     Args:
         what: what runs, for the message.
-        passing: errors that the caller tells in its own words.
+        passing: which errors the caller deals with itself.
         seconds: after which it is interrupted; 0 = never.
 
     Raises:
         ConfigError: it tried to end the process, took too long, or an error came out of a user's
             module or a plug-in; the message has file and line. Errors of vflsec pass as they are.
     """
-    pid, real, here, put_back = os.getpid(), os._exit, _folder_now(), _settings()
+    pid, real, here, put_back = os.getpid(), os._exit, _folder_now(), kept()
     thread = threading.get_ident()
 
     def ended(code: int = 0) -> NoReturn:
@@ -362,7 +362,7 @@ def contained(
         raise
     except BaseException as error:  # one that is no Exception, too
         where = place_of(error)
-        if not where or isinstance(error, passing):
+        if not where or passing(error):
             raise
         raise ConfigError(
             f"{where}: {what} failed: {said(error)}. This is code of yours or of a plug-in; "
@@ -375,38 +375,6 @@ def contained(
         put_back()
         if here and _folder_now() != here:  # relative paths would lead elsewhere
             os.chdir(here)
-
-
-def _settings() -> Callable[[], None]:
-    """Puts back settings of the process on which figures of others, or the way out, depend."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    streams, limit = (sys.stdout, sys.stderr), sys.getrecursionlimit()
-    main = threading.current_thread() is threading.main_thread()
-    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)} if main else {}
-    errors = numpy.geterr() if numpy else {}
-    if torch:
-        dtype, grad, threads = (
-            torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
-        )  # fmt: skip
-        same = torch.are_deterministic_algorithms_enabled()
-
-    def put_back() -> None:
-        sys.stdout, sys.stderr = streams
-        sys.setrecursionlimit(limit)
-        for number, handler in handlers.items():
-            if signal.getsignal(number) is not handler:
-                signal.signal(number, handler)
-        if numpy:
-            numpy.seterr(**errors)
-        if torch:
-            torch.set_default_dtype(dtype)
-            torch.set_grad_enabled(grad)
-            if torch.get_num_threads() != threads:
-                torch.set_num_threads(threads)
-            if torch.are_deterministic_algorithms_enabled() != same:
-                torch.use_deterministic_algorithms(same)
-
-    return put_back
 
 
 def _folder_now() -> str:
@@ -475,14 +443,21 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[Any, int]]:
         trace = trace.tb_next
 
 
-def attempted(call: Callable[[], T], what: str, seconds: float = 0.0) -> tuple[T | None, str]:
-    """What `call` returns, and ""; or None, and what went wrong in one sentence."""
+def attempted(
+    call: Callable[[], T], what: str, seconds: float = 0.0, passing: Passing = nothing
+) -> tuple[T | None, str]:
+    """What `call` returns, and ""; or None, and what went wrong in one sentence.
+
+    Errors that are `passing` are raised.
+    """
     try:
-        with contained(what, seconds=seconds), warnings.catch_warnings():
+        with contained(what, passing, seconds), warnings.catch_warnings():
             return call(), ""
     except VflsecError as error:
         return None, str(error)
     except Exception as error:
+        if passing(error):
+            raise
         return None, said(error)
 
 

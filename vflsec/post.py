@@ -41,6 +41,7 @@ class Post:
         name: str = "",
         scale: float = 1.0,
         phase: str = "",
+        repeated: bool = False,
         labels: Tensor | None = None,
         **context: Any,
     ) -> Tensor:
@@ -59,7 +60,7 @@ class Post:
                 )
         message = Message(
             kind, sender, receiver, tensor.detach(), rows, phase or self.phase, self.epoch,
-            self.steps, name, scale,
+            self.steps, name, scale, repeated=repeated,
         )  # fmt: skip
         return self.channel.send(message, labels, **context)
 

@@ -105,11 +105,15 @@ class Entry:
         return _load(self.kind, self.name, self.module, str(self.path))
 
 
+def _told(error: BaseException) -> bool:
+    return isinstance(error, SyntaxError | ImportError)
+
+
 @cache
 def _load(kind: str, name: str, module: str, path: str) -> type:
     source_key([module])  # from here on it is known as code from elsewhere
     try:
-        with contained(f"importing {kind} {name!r}", passing=(SyntaxError, ImportError)):
+        with contained(f"importing {kind} {name!r}", _told):
             loaded = importlib.import_module(module)
     except VflsecError:
         raise

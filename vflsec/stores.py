@@ -25,6 +25,7 @@ class Dense:
         self.sums = form in ("mean", "scaled")
         self.value: Tensor | None = None
         self.alive: Tensor | None = None
+        self.asked: tuple[Tensor, Tensor] | None = None
         self.seen: list[Tensor] = []
         self.waiting, self.when = 0, (0, 0)
 
@@ -43,13 +44,16 @@ class Dense:
             self.offset = (torch.arange(self.replicas, device=x.device) * self.n).unsqueeze(1)
         index = message.rows + self.offset
         if alive is not None:
-            x, index = x[alive], index[alive]
-        index = index.reshape(-1)
+            at = self._still(alive)
+            x, index = x.index_select(0, at), index.index_select(0, at)
         if self.form == "scaled":
-            x = _by_batch(x).reshape(len(index), *x.shape[2:])
-        else:
-            x = x.reshape(len(index), *x.shape[2:])
-            x = x * message.scale if message.scale != 1.0 else x
+            x = _by_batch(x)
+        elif message.scale != 1.0:
+            x = x * message.scale
+        if message.repeated and x.is_cuda:
+            x = _in_order(x, index, adds=self.sums)
+        index = index.reshape(-1)
+        x = x.reshape(len(index), *x.shape[2:])
         if x.dtype != self.value.dtype:  # of somebody else's training; our own keep theirs
             wide = torch.promote_types(x.dtype, self.value.dtype)
             self.value, x = self.value.to(wide), x.to(wide)
@@ -64,13 +68,26 @@ class Dense:
             if self.waiting > WAITING:
                 self._settle()
             return
+        epoch: int | Tensor = message.epoch
+        step: int | Tensor = message.step
         if self.form == "first":
             new = self.count[index] == 0
-            index, x = index[new], x[new]
+            if x.is_cuda:  # to ask how many are new would wait for them
+                x = torch.where(new.reshape(-1, *[1] * (x.dim() - 1)), x, self.value[index])
+                epoch = torch.where(new, epoch, self.epoch[index])
+                step = torch.where(new, step, self.step[index])
+            else:
+                index, x = index[new], x[new]
         self.value.index_copy_(0, index, x)
         self.count[index] += 1
-        self.epoch[index] = message.epoch
-        self.step[index] = message.step
+        self.epoch[index] = epoch
+        self.step[index] = step
+
+    def _still(self, alive: Tensor) -> Tensor:
+        """Which replicas still train, asked once of each set of them."""
+        if self.asked is None or self.asked[0] is not alive:
+            self.asked = alive, alive.nonzero().squeeze(1)
+        return self.asked[1]
 
     def _settle(self) -> None:
         """Count the rows of sums that were not counted yet; those of many messages at once."""
@@ -135,6 +152,22 @@ class Centred(Dense):
         if self.first:
             self._begin()
         return super().table(r)
+
+
+def _in_order(x: Tensor, rows: Tensor, *, adds: bool) -> Tensor:
+    """Payloads (R, b, ...) of rows (R, b) of which some come several times, for a device that
+    writes them in any order: each time the last one; to be added, once their sum, and zeros.
+    """
+    b, flat = x.shape[1], x.reshape(*x.shape[:2], -1)
+    same = rows.unsqueeze(2) == rows.unsqueeze(1)
+    turn = torch.arange(b, device=x.device)
+    if not adds:
+        last = (same * turn).amax(2, keepdim=True)
+        return flat.gather(1, last.expand(flat.shape)).reshape(x.shape)
+    if not x.is_floating_point():
+        return x  # whole numbers add up alike
+    first = (torch.where(same, turn, b).amin(2) == turn).unsqueeze(2)
+    return torch.where(first, same.to(x.dtype) @ flat, 0.0).reshape(x.shape)
 
 
 def _by_batch(x: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from vflsec.centring import FIRST, Centring
 from vflsec.errors import ThreatModelError
 from vflsec.needs import FORMS, GRANTS, Need, as_needs
 from vflsec.nn.rows import in_pieces
+from vflsec.nn.sums import sums
 from vflsec.references import References
 from vflsec.schema import Schema, columns_of
 
@@ -100,8 +101,8 @@ class Table:
         _, batch = self.step.unique(return_inverse=True)
         parts = self.tensor.flatten(1).split(1 << 16)  # in float64 for a moment
         square = torch.cat([p.double().square().sum(1) for p in parts])
-        total = torch.zeros(int(batch.max()) + 1, dtype=square.dtype, device=square.device)
-        size = (total.index_add(0, batch, square) / torch.bincount(batch)).sqrt()
+        count = torch.bincount(batch)
+        size = (sums(square, batch, len(count)) / count).sqrt()
         return batch, torch.where(size > 0, size, torch.ones_like(size))
 
     def folded(self, form: str) -> Table:
@@ -117,8 +118,7 @@ class Table:
         if form == "centred":
             return self._freed(order).folded("mean")
         if form == "mean":
-            total = torch.zeros((len(rows), *self.tensor.shape[1:])).to(self.tensor)
-            total.index_add_(0, place, self.tensor[order])
+            total = sums(self.tensor[order], place, len(rows))
             value = total / count.to(total).reshape(-1, *([1] * (total.dim() - 1)))
             return Table(value, rows, self.epoch[order][last], self.step[order][last])
         at = order[first if form == "first" else last]

@@ -294,6 +294,48 @@ def test_what_a_step_reads_from_the_host_is_another_capture(change: Any, replays
     assert (step.failed, step.replays) == ("", replays)
 
 
+def noticed(case: Case, change: Callable[[Federation, int], None] | None = None) -> bool:
+    """Whether replayed steps are others, or cannot be taken."""
+    try:
+        if change is None:
+            return bool(apart(trained(case)[0], trained(case, Emulated)[0]))
+        return bool(apart(stepped(None, change)[0], stepped(Emulated, change)[0]))
+    except (RuntimeError, AssertionError):  # or other states are left
+        return True
+
+
+def warmed_twice(self: Any, rows: Tensor) -> None:
+    """As captures are often prepared: by steps that are not those of the training."""
+    REAL_WARM(self, rows)
+    self.arrivals = []
+    REAL_WARM(self, rows)
+
+
+REAL_WARM = captured._Tape.warm
+FORGETFUL: dict[str, tuple[Any, Any]] = {
+    "the rate": (lambda _, rows: rows.shape, partial(schedule, 4)),
+    "the optimizer": (lambda _, rows: rows.shape, anew),
+    "the labels": (lambda _, rows: rows.shape, relabelled),
+    "the last batch": (lambda self, _: REAL_KEY(self, torch.zeros(1, 1)), None),
+}
+REAL_KEY = captured.Captured._key
+
+
+@pytest.mark.parametrize("of", FORGETFUL)
+def test_a_capture_that_stays_where_it_may_not_is_noticed(
+    of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, change = FORGETFUL[of]
+    assert not noticed(CASES["two parties"], change)
+    monkeypatch.setattr(captured.Captured, "_key", key)
+    assert noticed(CASES["two parties"], change)
+
+
+def test_a_step_too_many_before_a_capture_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captured._Tape, "warm", warmed_twice)
+    assert noticed(CASES["two parties"])
+
+
 def test_what_changes_all_the_time_is_not_captured_for_ever() -> None:
     plain, _ = stepped(None, partial(schedule, 1))
     with pytest.warns(CaptureWarning, match="captured more than 8 times"):

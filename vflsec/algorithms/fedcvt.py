@@ -180,7 +180,7 @@ class FedCVT(SplitNN):
                 fed.send("ids", active.name, host.name, extra, extra, name="batch")
             z = host.modules["bottom"](fed.columns(host.name, extra))
             z = z[..., z.shape[2] // 2 :] if name == "block" else z
-            sent = fed.send("embedding", host.name, active.name, z, extra, name=name)
+            sent = fed.send("embedding", host.name, active.name, z, extra, name=name, repeated=True)
             own[name], got[name] = z, sent.requires_grad_()
             names[name], where[name] = name, extra
         total = self._total(fed, batch, mine, got, y).sum()
@@ -191,7 +191,8 @@ class FedCVT(SplitNN):
         delivered = [
             fed.send(
                 "gradient", active.name, host.name, gradient, where[name], name=names[name],
-                scale=float(gradient.shape[1]), labels=y.get(name), logits=batch.logits,
+                scale=float(gradient.shape[1]), repeated=name != "ll", labels=y.get(name),
+                logits=batch.logits,
             )
             for name, gradient in zip(got, grads[len(params) :], strict=True)
         ]  # fmt: skip

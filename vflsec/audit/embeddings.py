@@ -54,7 +54,8 @@ def _best_linear(view: View, rows: np.ndarray, truth: Truth) -> dict[str, Any]:
     z = view.received("activation", form)
     if form == "all":
         z = z.take(z.epoch == int(z.epoch.max()))
-    design = z.of_rows(torch.from_numpy(rows)).double().cpu().numpy()
+    asked = torch.from_numpy(rows).to(z.rows.device)
+    design = z.of_rows(asked).double().cpu().numpy()
     design = np.hstack([design, np.ones((len(design), 1))])
     order = np.argsort(truth.rows)
     h = truth.values[order[np.searchsorted(truth.rows[order], rows)]]

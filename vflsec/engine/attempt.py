@@ -10,7 +10,7 @@ from typing import Any
 
 from vflsec.cell import CellResult, CellSpec
 from vflsec.config.scenario import Scenario, load_scenario
-from vflsec.engine.executor import Backend, Tasks, default_backend
+from vflsec.engine.executor import Backend, Tasks, default_backend, of_kept
 from vflsec.engine.record import record_of
 from vflsec.engine.rehearse import make_plan
 from vflsec.engine.store import Store
@@ -72,6 +72,10 @@ def attempt(
         why = "; ".join(dict.fromkeys(r.reason.rstrip(".") for r in plan.refused))
         raise ConfigError(f"{name}: cannot be tried: {why or 'no adversary is there'}.")
     tasks, why_not = Tasks(backend, plan.base), {}
+
+    def tell(text: str) -> None:
+        progress(text, NOTE)
+
     done = 0
     for group in plan.groups:
         for cells, reasons in _parts(group, views, results):
@@ -83,7 +87,7 @@ def attempt(
                 progress(work.title, done / max(1, len(results)))
                 done += len(part)
                 try:
-                    found = _made(backend, tasks, work, views, device)
+                    found = of_kept(work, folder, tasks, device, None, tell)
                 except TraceError as why:
                     why_not[str(why).rstrip(".")] = None
                     continue
@@ -100,14 +104,6 @@ def attempt(
     every = [r for r in results.values() if any(m.attack for m in r.measures)]
     evaluation = evaluate(record, every)
     return summary_of(record, evaluation, every, None) | {"complete": True, "exit_code": 0}
-
-
-def _made(
-    backend: Backend, tasks: Tasks, work: Work, views: KeptViews, device: str
-) -> list[CellResult]:
-    assert backend.attack_kept is not None
-    paths = [views.path(c) for c in work.cells]
-    return backend.attack_kept(work.cells, work.attacks, tasks.of(work), paths, device=device)
 
 
 def _scenario(before: Mapping[str, Any], folder: Path, name: str, set: Sequence[str]) -> Scenario:

@@ -21,6 +21,7 @@ from vflsec.engine.record import versions
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.controls import Control, randomised
 from vflsec.measure.shared import SharedControls
+from vflsec.memory import Passing, nothing, out_of_memory
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import attempted
 from vflsec.rng import generator
@@ -65,6 +66,10 @@ def run_cohort(
 
     Returns:
         One result for each cell, in order; a cell's result does not depend on the other cells.
+
+    Raises:
+        MemoryError, RuntimeError: there is no room for a training, or with several cells for an
+            attack or its controls (`vflsec.memory.out_of_memory`).
     """
     started = _now()
     stacked = list(cells) * LEAST if len(cells) < LEAST else list(cells)
@@ -72,7 +77,10 @@ def run_cohort(
     tell = progress or (lambda *_: None)
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     training = Training(stacked, demands, tasks, pick_device(device), tell, asks_graphs(device))
-    bench = Bench(known_controls, training.alone, shared, cells[0].undefended, training.reassigned)
+    bench = Bench(
+        known_controls, training.alone, shared, cells[0].undefended, training.reassigned,
+        _passing(cells),
+    )  # fmt: skip
     asking = {p.spec.key: Asking(training, p) for p in asked if p.attack.target == "membership"}
     keeper = keep and Keeper(keep, training, len(cells), [p.attack for p in asked])
     results = [CellResult(c.key, c, device=str(training.device)) for c in stacked]
@@ -137,7 +145,7 @@ def attack_kept(
     results = [CellResult(c.key, c, device=str(where)) for c in list(cells) * twins]
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     with opened(list(cells) * twins, list(paths) * twins, demands, tasks, where) as training:
-        bench = Bench(alone=training.alone)
+        bench = Bench(alone=training.alone, passing=_passing(cells))
         for moment in training.run():
             beside = _Population(moment)
             for i, p in enumerate(asked):
@@ -146,6 +154,11 @@ def attack_kept(
     results = results[: len(cells)]
     _timed(results, started)
     return results
+
+
+def _passing(cells: Sequence[CellSpec]) -> Passing:
+    """An attack for which there is no room beside a cohort may fit beside half of it."""
+    return out_of_memory if len(cells) > 1 else nothing
 
 
 def _now() -> tuple[float, float]:
@@ -174,8 +187,8 @@ def _attack(
             lambda: success(
                 moment.training.algorithm, moment.training.fed, p.attack, p.spec, moment.phase
             ),
-            what,
-        )
+            what, passing=bench.passing,
+        )  # fmt: skip
         for r, result in enumerate(results):
             result.measures += (
                 found[r] if found else [_failed(p, phase.name, training.task(r), why)]
@@ -185,7 +198,7 @@ def _attack(
         views = moment.views(p.spec)
     else:  # it asks the trained system, and knows nothing of the training
         assert isinstance(moment, Moment)
-        bench, views = Bench(), asking.views(moment)
+        bench, views = Bench(passing=bench.passing), asking.views(moment)
     fit = list(range(len(views)))
     for answers in bench.attack(p, views, training.seeds, phase.name, phase.epochs):
         fit = [r for r in fit if answers[r].status != "error"]
@@ -194,8 +207,9 @@ def _attack(
             task = training.task(r)
             sent = moment.embeddings(p.spec, r) if p.attack.target == "embedding" else None
             measures, why = attempted(
-                partial(_scores, beside(answer, r), task, sent), f"scoring {what}"
-            )
+                partial(_scores, beside(answer, r), task, sent), f"scoring {what}",
+                passing=bench.passing,
+            )  # fmt: skip
             result.measures += measures or [_failed(p, answer.phase, task, why)]
     if p.attack.target == "label":
         _dose(bench, moment, p, {r: views[r] for r in fit}, results, beside)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec.cell import AttackSpec, CellResult, CellSpec, Measure
 from vflsec.engine.heap import give_back, hold
-from vflsec.engine.room import in_halves, no_room
+from vflsec.engine.room import in_halves
 from vflsec.engine.store import Store
 from vflsec.engine.views import KeptViews
 from vflsec.errors import ConfigError, TraceError
+from vflsec.memory import out_of_memory
 from vflsec.plan.values import Group, Work, chunks
 from vflsec.plugins import contained, importable
 from vflsec.reporter import NOTE
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backend", "Done", "Progress", "Tasks", "commit", "default_backend", "do_work", "made",
-    "missing_work",
+    "missing_work", "of_kept",
 ]  # fmt: skip
 
 Progress = Callable[[str, float], None]
@@ -184,7 +185,7 @@ def _made(
     notes: list[str] = []
     if work.kept and folder is not None and tasks.backend.attack_kept is not None:
         try:
-            return Done(_of_kept(work, folder, tasks, device, progress))
+            return Done(of_kept(work, folder, tasks, device, progress, notes.append), notes)
         except TraceError as why:
             notes.append(f"{work.title}: trained again, for kept views cannot be used: {why}")
     kept: dict[str, Any] = {}
@@ -192,7 +193,7 @@ def _made(
         kept = {"keep": keep}
 
     def train(cells: Sequence[CellSpec]) -> list[CellResult]:
-        with contained(f"the training of {work.title}", passing=no_room()):
+        with contained(f"the training of {work.title}", passing=out_of_memory):
             return tasks.backend.run_cohort(
                 list(cells), list(work.attacks), tasks.of(work), device=device,
                 progress=progress, main=work.main, **kept, **tasks.shared,
@@ -207,21 +208,33 @@ def _made(
     return Done(results, notes)
 
 
-def _of_kept(
-    work: Work, folder: Path, tasks: Tasks, device: str, progress: Progress | None
-) -> list[CellResult]:
-    """Attacks on kept views.
+def of_kept(
+    work: Work, folder: Path, tasks: Tasks, device: str, progress: Progress | None,
+    note: Callable[[str], None],
+) -> list[CellResult]:  # fmt: skip
+    """Attacks on the kept views of a results directory.
+
+    Args:
+        work: on cells whose views are kept.
+        folder: the directory.
+        tasks, device, progress: as for :func:`made`.
+        note: told where they do not fit the memory together.
 
     Raises:
-        TraceError: they cannot be read.
+        TraceError: views cannot be read.
     """
     views, attack = KeptViews(folder), tasks.backend.attack_kept
     assert attack is not None
-    with contained(f"attacks on the kept views of {work.title}"):
-        return attack(
-            list(work.cells), list(work.attacks), tasks.of(work),
-            [views.path(c) for c in work.cells], device=device, progress=progress,
-        )  # fmt: skip
+    what = f"attacks on the kept views of {work.title}"
+
+    def attacked(cells: Sequence[CellSpec]) -> list[CellResult]:
+        with contained(what, passing=out_of_memory):
+            return attack(
+                list(cells), list(work.attacks), tasks.of(work), [views.path(c) for c in cells],
+                device=device, progress=progress,
+            )  # fmt: skip
+
+    return in_halves(work.cells, attacked, what, note)
 
 
 def commit(store: Store, work: Work, done: Done) -> None:

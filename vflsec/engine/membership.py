@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from weakref import proxy
 
 import torch
 from torch import Tensor
@@ -208,7 +209,8 @@ class _Heard:
     """What each replica answers about its rows (R, n): at the end, or after every epoch."""
 
     def __init__(self, training: Training, rows: Tensor, every: bool) -> None:
-        self.training, self.rows, self.every = training, rows, every
+        self.training: Training = proxy(training)  # which holds what it tells
+        self.rows, self.every = rows, every
         self.heard: dict[str, list[Tensor]] = {}
         if every:
             training.watchers.append(self._epoch)

@@ -15,11 +15,14 @@ from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.engine.rehearse import make_plan
+from vflsec.engine.room import in_halves
 from vflsec.errors import ConfigError
 from vflsec.measure.attack import prepared
+from vflsec.memory import out_of_memory
 from vflsec.nn.replicas import LEAST
 from vflsec.plan.values import Group
 from vflsec.plugins import contained, importable
+from vflsec.reporter import NOTE
 from vflsec.trace.manifest import Run
 from vflsec.train.cohort import Training
 from vflsec.train.demand import Demand
@@ -50,7 +53,8 @@ def record_scenario(
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, the last two perhaps with ``+graphs``.
         known_rows: labelled rows that are granted to each observer at least.
         max_bytes: of each observer's messages.
-        progress: called with (what is being done, share done).
+        progress: called with (what is being done, share done), and with what the user should know
+            and `vflsec.reporter.NOTE`.
 
     Returns:
         the folders of the traces.
@@ -72,19 +76,19 @@ def record_scenario(
             check.one_of("--party", party, group.data.parties)
         observers = [party] if party else list(group.data.parties)
         progress(f"{group.data.name}: {group.title}", i / len(passive))
-        with contained(f"the training of {group.title}"):
-            made += _record(group, plan.base, Path(out), observers, device, known_rows, max_bytes)
+        made += _record(
+            group, plan.base, Path(out), observers, device, known_rows, max_bytes,
+            lambda text: progress(text, NOTE),
+        )  # fmt: skip
     return made
 
 
 def _record(
     group: Group, base: Path, out: Path, observers: Sequence[str], device: str, known: int,
-    max_bytes: int | None,
+    max_bytes: int | None, note: Callable[[str], None],
 ) -> list[Path]:  # fmt: skip
-    cells = list(group.cells) * LEAST if len(group.cells) < LEAST else list(group.cells)
-    seeds = dict.fromkeys(c.seed for c in cells)
     tasks = {}
-    for seed in seeds:
+    for seed in dict.fromkeys(c.seed for c in group.cells):
         source = load_source(group.data.source, seed, base)
         tasks[seed] = make_task(source, seed, **group.data.split)
         if tasks[seed].values is not None:
@@ -99,23 +103,39 @@ def _record(
     specs = [replace(a, known_rows=grants) for a in mine]
     specs += [AttackSpec("", adversary=(p,), known_rows=grants) for p in observers]
     demands = [Demand.of(p.spec, p.attack) for p in prepared(mine)]
-    training = Training(cells, demands, tasks, pick_device(device), graphs=asks_graphs(device))
-    exports = []
-    for r, cell in enumerate(group.cells):
-        run = _run(group, cell)
-        export = Export(
-            out / _name(run), tasks[cell.seed], specs, r=r, seed=cell.seed, run=run,
-            max_bytes=max_bytes,
-        )  # fmt: skip
-        training.taps.append(export)
-        exports.append(export)
+
+    def trained(of: Sequence[CellSpec]) -> list[Path]:
+        cells = list(of) * LEAST if len(of) < LEAST else list(of)
+        training = Training(cells, demands, tasks, pick_device(device), graphs=asks_graphs(device))
+        exports: list[Export] = []
+        for r, cell in enumerate(of):
+            run = _run(group, cell)
+            export = Export(
+                out / _name(run), tasks[cell.seed], specs, r=r, seed=cell.seed, run=run,
+                max_bytes=max_bytes,
+            )  # fmt: skip
+            training.taps.append(export)
+            exports.append(export)
+        try:
+            with contained(f"the training of {group.title}", passing=out_of_memory):
+                _whole(training, exports)
+        except Exception as error:
+            for export in exports if out_of_memory(error) else ():
+                export.drop()
+            raise
+        return [e.folder for e in exports]
+
+    return in_halves(group.cells, trained, group.title, note)
+
+
+def _whole(training: Training, exports: Sequence[Export]) -> None:
+    """Train, and write down all of it."""
     for moment in training.run(predictions=True):
         if moment.phase.audited:
             for export in exports:
                 export.moment(training.algorithm, training.fed, training.initial)
     for export in exports:
         export.close()
-    return [e.folder for e in exports]
 
 
 def _run(group: Group, cell: CellSpec) -> Run:

@@ -5,6 +5,7 @@ A cell's result does not depend on the cells beside it, so halves give what the 
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -12,23 +13,11 @@ from typing import TypeVar
 from vflsec.cell import CellSpec
 from vflsec.engine.heap import give_back
 from vflsec.errors import ConfigError
+from vflsec.memory import out_of_memory
 
-__all__ = ["in_halves", "no_room", "out_of_memory"]
+__all__ = ["in_halves"]
 
 T = TypeVar("T")
-_SAID = ("can't allocate memory", "not enough memory")
-
-
-def no_room() -> tuple[type[Exception], ...]:
-    """Errors of allocators that find no room; torch's on a CPU is one of no such kind."""
-    torch = sys.modules.get("torch")
-    return (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an allocator found no room."""
-    said = isinstance(error, RuntimeError) and any(s in str(error) for s in _SAID)
-    return said or isinstance(error, no_room())
 
 
 def in_halves(
@@ -60,7 +49,7 @@ def in_halves(
     if many == 1:
         raise ConfigError(
             f"{what}: one training alone does not fit the memory ({why}). Take a smaller "
-            "batch_size or model, fewer rows, or --device cpu."
+            "batch_size or model, fewer rows, fewer --jobs on one GPU, or --device cpu."
         )
     note(
         f"{what}: {many} trainings do not fit the memory together and are done in halves, with "
@@ -71,6 +60,7 @@ def in_halves(
 
 
 def _free() -> None:
+    gc.collect()  # what a training holds may hold it
     give_back()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

@@ -23,6 +23,7 @@ from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.measure.controls import Control, controls_for, reassigned, untrained, whichever
 from vflsec.measure.shared import SharedControls, made_of
+from vflsec.memory import Passing, nothing, out_of_memory
 from vflsec.plugins import TIMEOUT, attempted
 from vflsec.rng import Globals, generator
 from vflsec.view import View, as_needs
@@ -98,6 +99,7 @@ class Bench:
         shared: controls of earlier benches, found by what they were made of.
         training: identity of the training but for its defenses, under which they are shared.
         reassigned: how bottoms are trained on another task, if they can be.
+        passing: which errors of an attack are raised instead of being its answer.
     """
 
     def __init__(
@@ -107,11 +109,13 @@ class Bench:
         shared: SharedControls | None = None,
         training: str = "",
         reassigned: Reassigned | None = None,
+        passing: Passing = nothing,
     ) -> None:
         self._controls = {} if known is None else known
         self._shared, self._training = shared, training
         self._alone = alone or (lambda *_: None)
         self._reassigned = reassigned
+        self.passing = passing
 
     def attack(
         self, of: Prepared, views: Sequence[View], seeds: Sequence[int], phase: str, epochs: int = 0
@@ -148,7 +152,8 @@ class Bench:
         """
         at = phase if epoch is None else f"{phase}@{epoch}"
         what, limit = f"attack {of.spec.label!r}", of.spec.timeout
-        declined, broke = attempted(lambda: [of.attack.declines(v) for v in views], what, limit)
+        ask = of.attack.declines
+        declined, broke = attempted(lambda: [ask(v) for v in views], what, limit, self.passing)
         odd = next((d for d in declined or () if not isinstance(d, str)), None)
         if declined is None or odd is not None:
             broke = broke or f"{what} must say in words why it declines, got {check.shown(odd)}."
@@ -172,7 +177,9 @@ class Bench:
         if broke and TIMEOUT not in broke:
             # one by one, so that one bad cell does not take its company along
             pairs: Sequence[tuple[Any, str]] = [
-                attempted(partial(of.attack.infer, v, generator(s, *names)), what, limit)
+                attempted(
+                    partial(of.attack.infer, v, generator(s, *names)), what, limit, self.passing
+                )
                 for v, s in zip(views, seeds, strict=True)
             ]
         else:
@@ -189,10 +196,10 @@ class Bench:
                 continue
             if epoch is not None:
                 guess = replace(guess, notes={**guess.notes, "epoch": epoch})
-            ask = _Ask(self, of, views, seeds, r)
+            beside = _Ask(self, of, views, seeds, r)
             if chosen is not of:  # the others may have chosen otherwise
-                ask = _Ask(self, chosen, views[r : r + 1], seeds[r : r + 1], 0, chosen=True)
-            out.append(Answer(chosen, at, view, guess, controls=ask))
+                beside = _Ask(self, chosen, views[r : r + 1], seeds[r : r + 1], 0, chosen=True)
+            out.append(Answer(chosen, at, view, guess, controls=beside))
         return out
 
     def controls(
@@ -216,7 +223,10 @@ class Bench:
             before = partial(
                 untrained, of.attack, [fresh[k] for k in fit], [rngs[k] for k in fit]
             )  # fmt: skip
-            found, _why = attempted(before, f"attack {of.spec.label!r}", of.spec.timeout * len(fit))
+            # without room it is made elsewhere, or what it belongs to has no figure
+            found, _why = attempted(
+                before, f"attack {of.spec.label!r}", of.spec.timeout * len(fit), out_of_memory
+            )
             for k, made in zip(fit, found or (), strict=False):
                 out[k] = [c for c in made if not _unfit(c.guess, of)]
             return out

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflsec.nn.sums import sums
 from vflsec.view import Known, Table
 
 __all__ = ["PART", "by_epoch", "chosen", "clustered", "company", "mean_of", "order",
@@ -72,9 +73,8 @@ def within(table: Table) -> Tensor:
 
 def mean_of(value: Tensor, place: Tensor, n: int) -> Tensor:
     """Mean over the messages (m,) of each row, (n, 1); the mean of the rows where one has none."""
-    total = torch.zeros(n, dtype=torch.float64, device=value.device).index_add_(0, place, value)
     visits = torch.bincount(place, minlength=n)
-    of = total / visits.clamp_min(1)
+    of = sums(value, place, n) / visits.clamp_min(1)
     return torch.where(visits > 0, of, of[visits > 0].mean()).unsqueeze(1)
 
 

@@ -17,6 +17,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vflsec.nn.sums import sums
+
 __all__ = ["leading"]
 
 KEPT = 4
@@ -49,8 +51,7 @@ def leading(g: Tensor, place: Tensor, epoch: Tensor, step: Tensor) -> Tensor | N
         found = torch.linalg.qr(found).Q
         there = torch.cat([found, found.new_zeros(1, width)])[at]  # (batches, b, width)
         told = h @ (h.transpose(1, 2) @ there)
-        total = found.new_zeros(n + 1, width).index_add_(0, at.flatten(), told.flatten(0, 1))
-        made = total[:n] / visits
+        made = sums(told.flatten(0, 1), at.flatten(), n + 1)[:n] / visits
         small, found = found.T @ made, made
     vectors = torch.linalg.eigh((small + small.T) / 2).eigenvectors  # smallest first
     return (found @ vectors.flip(1)[:, :KEPT]).double()
@@ -108,7 +109,7 @@ def _laid_out(
     batch, many = step[chosen].unique_consecutive(return_inverse=True, return_counts=True)[1:]
     within = torch.arange(len(chosen), device=g.device) - (many.cumsum(0) - many)[batch]
     x = g[chosen].double()
-    mean = x.new_zeros(len(many), x.shape[1]).index_add_(0, batch, x) / many.unsqueeze(1)
+    mean = sums(x, batch, len(many)) / many.unsqueeze(1)
     left = x - mean[batch]
     alike = left.norm(dim=1) <= ALIKE * x.norm(dim=1)
     left[alike] = 0.0  # rounding is no direction

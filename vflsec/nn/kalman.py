@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vflsec.nn.sums import sums
+
 __all__ = ["Rows"]
 
 QUIET = 1e-4  # least r, as a share of the variance before anything is known
@@ -75,6 +77,5 @@ class Rows:
     def _write(self, at: Tensor, mean: Tensor, variance: Tensor) -> None:
         rows, place = at.unique(return_inverse=True)
         count = torch.bincount(place).to(mean)
-        zero = mean.new_zeros(len(rows), mean.shape[1])
-        self.mean[rows] = zero.index_add(0, place, mean) / count.unsqueeze(1)
-        self.variance[rows] = zero[:, 0].index_add(0, place, variance) / count
+        self.mean[rows] = sums(mean, place, len(rows)) / count.unsqueeze(1)
+        self.variance[rows] = sums(variance, place, len(rows)) / count

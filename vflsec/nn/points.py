@@ -154,8 +154,9 @@ def _plus_plus(x: Tensor, k: int, rng: torch.Generator) -> Tensor:
     chosen = [int(torch.randint(n, (1,), generator=rng))]
     away = ((x - x[chosen[0]]) ** 2).sum(1)
     for _ in range(k - 1):
-        u = torch.rand((1,), generator=rng, dtype=torch.float64).to(x.device) * away.sum()
-        chosen.append(min(int(torch.searchsorted(away.cumsum(0), u)), n - 1))
+        u = torch.rand((1,), generator=rng, dtype=torch.float64) * away.sum().cpu()
+        upto = away.cpu().cumsum(0)  # a GPU adds up in any order
+        chosen.append(min(int(torch.searchsorted(upto, u)), n - 1))
         away = torch.minimum(away, ((x - x[chosen[-1]]) ** 2).sum(1))
     return x[chosen]
 

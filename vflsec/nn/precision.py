@@ -2,15 +2,22 @@
 
 Where a training asks for it, the factors of every product, forward and back, are rounded first; all
 else (weights, sums over rows, messages, the optimizer, the loss) stays in float32. ``tf32`` rounds
-to 10 bits after the leading one, as the matrix units of a GPU do, which is where it is fast; on a
-CPU the same rounding is done by hand, so that its effect can be seen anywhere. ``bf16`` rounds
-factors and products to 7 bits, as ``torch.autocast`` does.
+to 10 bits after the leading one, as the matrix units of a GPU do, which is where it is fast; where
+there are none, on a CPU and on GPUs before Ampere, the same rounding is done by hand, so that its
+effect can be seen anywhere. ``bf16`` rounds factors and products to 7 bits, as ``torch.autocast``
+does.
+
+torch takes TF32 or not for the whole process. It is asked for around every product and taken back,
+so what a process does one after the other never meets; of two trainings in threads of one process
+on a GPU, one in ``tf32`` could round products of the other.
 
 Sources: NVIDIA, "NVIDIA A100 Tensor Core GPU Architecture", 2020 (TF32); Kalamkar et al., "A study
 of BFLOAT16 for deep learning training", 2019.
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -46,15 +53,21 @@ def bmm(a: Tensor, b: Tensor, products: str, out: Tensor | None = None) -> Tenso
     if products == "bf16":
         made = torch.bmm(a.bfloat16(), b.bfloat16())
         return made.to(a.dtype) if out is None else out.copy_(made)
-    if products == "tf32" and not a.is_cuda:
-        a, b = rounded(a), rounded(b)
-    if products == "tf32" and a.is_cuda:
+    if products == "tf32" and a.is_cuda and _rounds(a.device):
         torch.backends.cuda.matmul.allow_tf32 = True
         try:
             return torch.bmm(a, b, out=out)
         finally:
             torch.backends.cuda.matmul.allow_tf32 = False
+    if products == "tf32":
+        a, b = rounded(a), rounded(b)
     return torch.bmm(a, b, out=out)
+
+
+@cache
+def _rounds(device: torch.device) -> bool:
+    """Whether a GPU has units that take TF32: where there are none, torch takes all digits."""
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def rounded(x: Tensor) -> Tensor:

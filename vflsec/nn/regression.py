@@ -12,6 +12,7 @@ from vflsec.nn import optim
 from vflsec.nn.columns import spread
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
+from vflsec.nn.sums import sums
 from vflsec.party import step
 from vflsec.rng import as_global
 
@@ -70,8 +71,7 @@ def _added(x: Tensor, columns: Tensor | None) -> Tensor:
     """Numbers (..., d) added up by column, (..., k)."""
     if columns is None:
         return x
-    out = x.new_zeros(*x.shape[:-1], int(columns.max()) + 1)
-    return out.index_add_(-1, columns, x)
+    return sums(x.movedim(-1, 0), columns, int(columns.max()) + 1).movedim(0, -1)
 
 
 def r_squared(guess: Tensor, truth: Tensor, columns: Tensor | None = None) -> float:

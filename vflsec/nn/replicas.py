@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from vflsec.errors import ConfigError
+from vflsec.memory import out_of_memory
 from vflsec.nn.dense import Layer, dense
 from vflsec.nn.flat import Flat
 from vflsec.nn.precision import FULL
@@ -208,6 +209,8 @@ class Replicas:
         try:
             out, buffers = torch.vmap(one)(self.params, copies, x)
         except (RuntimeError, NotImplementedError) as why:
+            if out_of_memory(why):
+                raise
             self._say(str(why).splitlines()[0])
             self.path = "loop"
             return self._loop(x, train)

@@ -45,6 +45,9 @@ class EarlyStop:
     Args:
         stacks: whose weights.
         patience: epochs without a lower loss before a replica stops.
+
+    Attributes:
+        over: whether every replica has stopped.
     """
 
     def __init__(self, stacks: Sequence[Replicas], patience: int) -> None:
@@ -53,11 +56,7 @@ class EarlyStop:
         device = stacks[0].device
         self.least = torch.full((stacks[0].count,), torch.inf, device=device)
         self.since = torch.zeros(stacks[0].count, dtype=torch.int64, device=device)
-
-    @property
-    def over(self) -> bool:
-        """True if every replica has stopped."""
-        return bool((self.since >= self.patience).all())
+        self.over = False
 
     def see(self, loss: Tensor) -> None:
         """Take note of the losses (R,) of an epoch."""
@@ -65,6 +64,7 @@ class EarlyStop:
         better = going & (loss < self.least.to(loss))
         self.least = torch.where(better, loss, self.least.to(loss))
         self.since = torch.where(better, 0, self.since + 1)
+        self.over = bool((self.since >= self.patience).all())
         which = better.nonzero().squeeze(1)
         for stack, state in zip(self.stacks, self.states, strict=True):
             for key, value in stack.state().items():

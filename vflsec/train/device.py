@@ -7,6 +7,7 @@ import re
 import torch
 
 from vflsec import check
+from vflsec.settings import full_float32
 
 __all__ = ["asks_graphs", "full_name", "in_turn", "pick_device"]
 
@@ -19,8 +20,7 @@ def pick_device(name: str) -> torch.device:
 
     The last two may be followed by ``+graphs``.
 
-    On a GPU, products and convolutions are then computed in full float32 (torch lets convolutions
-    take TF32, with 10 bits of mantissa, unless it is told not to).
+    Products and convolutions are then computed in full float32, whatever was asked for before.
 
     Raises:
         ConfigError: unknown name, or ``cuda`` without a usable GPU.
@@ -34,12 +34,12 @@ def pick_device(name: str) -> torch.device:
             raise check.fail("--device", f"one of {allowed}", given, "Did you mean 'cuda'?")
         check.one_of("--device", given, names)
     many = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    full_float32()
     if name == "cpu" or (name == "auto" and not many):
         torch.set_num_threads(1)
         return torch.device("cpu")
     if not many or (single and int(single[1]) >= many):
         raise check.fail("--device", "a device of this machine", given, "Use auto or cpu.")
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     return torch.device(name if single else "cuda")
 
 

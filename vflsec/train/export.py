@@ -6,6 +6,7 @@ replica; after each phase it writes the state that attacks may look at.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -262,6 +263,12 @@ class Export:
             tensors |= {f"w.{k}": v for k, v in update.weights.items()}
             write_weights(path, tensors)
             self._updates[party] = number + 1
+
+    def drop(self) -> None:
+        """End the recording and remove it."""
+        for writer in self.writers.values():
+            writer.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> list[str]:
         """End the recording and seal it; returns what was left out."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import proxy
 
 import torch
 from torch import Tensor
@@ -122,7 +123,8 @@ class Keeper:
     def __init__(
         self, keep: Keep, training: Training, count: int, attacks: Sequence[Any] = ()
     ) -> None:
-        self.keep, self.training = keep, training
+        self.keep = keep
+        self.training: Training = proxy(training)  # which holds what it tells
         self.room = keep.room()
         self.ways = kept_ways(attacks)
         self.bare: set[str] = set()
@@ -243,6 +245,5 @@ class Keeper:
 
 
 def _remove(export: Export) -> None:
-    for writer in export.writers.values():
-        writer.close()
+    export.drop()
     shutil.rmtree(export.folder.parent, ignore_errors=True)
