@@ -171,25 +171,6 @@ def test_the_emulation_takes_tf32_where_it_is_allowed() -> None:
         assert torch.equal((x @ y).cpu(), a @ b)  # taken back
 
 
-@pytest.mark.slow
-def test_no_attack_meets_the_tf32_of_another(
-    tasks: dict[int, Any],  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Code of others often allows it for the whole process."""
-    given, specs = cells("splitnn"), [NORM, attack("spectral")]
-    infer = registry.attacks.get("norm").infer
-
-    def loud(*args: Any) -> Any:
-        torch.set_float32_matmul_precision("high")
-        return infer(*args)
-
-    with emulated():
-        alone = audited(given, specs, tasks, place())
-        monkeypatch.setattr(registry.attacks.get("norm"), "infer", loud)
-        assert audited(given, specs, tasks, place()) == alone
-
-
 def test_an_order_that_nobody_asked_for_is_noticed() -> None:
     """What no two runs of a GPU do alike is refused, and equal numbers come the other way round."""
     from other_device import Refused
