@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vflsec import registry
-from vflsec.audit import canary
+from vflsec.audit import canary, coins
 from vflsec.defenses.label_dp import keep_probability
 from vflsec.defenses.rr_prior import matrix, top
 from vflsec.errors import ConfigError
@@ -28,28 +28,26 @@ from vflsec.policy import Guarantee, Own, Policy
     ],
 )  # fmt: skip
 def test_one_run_vectors(guesses: int, right: int, epsilon: float) -> None:
-    assert canary.one_run(guesses, right) == pytest.approx(epsilon, abs=6e-4)
+    assert coins.one_run(guesses, right) == pytest.approx(epsilon, abs=6e-4)
 
 
 def test_one_run_solves_the_binomial_tail_and_delta_goes_there_continuously() -> None:
     from scipy.stats import binom
 
     for r, v in ((50, 40), (300, 200), (1000, 990)):
-        found = canary.one_run(r, v)
+        found = coins.one_run(r, v)
         tail = binom.sf(v - 1, r, 1 / (1 + math.exp(-found)))
         assert tail == pytest.approx(0.05, rel=1e-9)
-        assert canary.one_run(r, v, delta=1e-15) == pytest.approx(found, abs=1e-6)
+        assert coins.one_run(r, v, delta=1e-15) == pytest.approx(found, abs=1e-6)
 
 
 def test_delta_and_idle_canaries_cost() -> None:
-    plain = canary.one_run(200, 190)
-    assert canary.one_run(200, 190, delta=1e-5) < plain
-    assert canary.one_run(200, 190, delta=1e-5, canaries=5000) < canary.one_run(
-        200, 190, delta=1e-5
-    )
-    assert canary.one_run(200, 190, canaries=5000) == plain
-    assert canary.one_run(0, 0) == 0.0
-    assert canary.one_run(100, 50) == 0.0
+    plain = coins.one_run(200, 190)
+    assert coins.one_run(200, 190, delta=1e-5) < plain
+    assert coins.one_run(200, 190, delta=1e-5, canaries=5000) < coins.one_run(200, 190, delta=1e-5)
+    assert coins.one_run(200, 190, canaries=5000) == plain
+    assert coins.one_run(0, 0) == 0.0
+    assert coins.one_run(100, 50) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -57,7 +55,7 @@ def test_delta_and_idle_canaries_cost() -> None:
 )
 def test_one_run_bad_arguments(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="canary: "):
-        canary.one_run(**{"guesses": 10, "right": 5, **bad})
+        coins.one_run(**{"guesses": 10, "right": 5, **bad})
 
 
 def test_rates_form() -> None:
@@ -81,7 +79,7 @@ def test_calibration_on_true_randomised_response(epsilon: float, mean: tuple[flo
     rng = np.random.default_rng(0)
     q = float(keep_probability(epsilon, 2))
     for r, expected in zip((200, 1000, 5000), mean, strict=True):
-        found = [canary.one_run(r, int(v)) for v in rng.binomial(r, q, 200)]
+        found = [coins.one_run(r, int(v)) for v in rng.binomial(r, q, 200)]
         assert np.mean(found) == pytest.approx(expected, abs=0.04)
         assert np.mean(np.array(found) > epsilon) <= 0.09
 
@@ -235,11 +233,11 @@ def test_trainings_side_by_side_are_one_audit() -> None:
     assert [r for r, _ in sums[:3]] == [400, 200, 80]
     looks = [o.looks for o in of]
     each = 1 - 0.01 / len(sums)
-    assert canary.together(looks, 0.0, 0.99) == max(
-        canary.one_run(r, v, confidence=each) for r, v in sums
+    assert coins.together(looks, 0.0, 0.99) == max(
+        coins.one_run(r, v, confidence=each) for r, v in sums
     )
-    low = canary.together(looks, 1e-6, 0.99)  # the p-value there is what is left of 1
-    assert canary.refuted(looks, low, 1e-6) == pytest.approx(0.01, rel=1e-6)
+    low = coins.together(looks, 1e-6, 0.99)  # the p-value there is what is left of 1
+    assert coins.refuted(looks, low, 1e-6) == pytest.approx(0.01, rel=1e-6)
     assert low > max(o.epsilon for o in of)
 
 

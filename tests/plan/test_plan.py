@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from engine_fakes import SCENARIO, source
 
-from vflsec import load_scenario, registry
+from vflsec import installed, load_scenario
 from vflsec.config.problems import ScenarioError
 from vflsec.data import prepare
 from vflsec.engine.record import record_of
@@ -392,7 +392,7 @@ def test_what_is_read_trained_and_looked_up_does_not_grow_with_the_grid(
 
     for owner, name in [
         (Registry, "entries"), (Registry, "create"), (planner, "load_source"),
-        (train_cohort, "first_step"), (prepare, "make_task"), (registry, "entry_points"),
+        (train_cohort, "first_step"), (prepare, "make_task"), (installed, "entry_points"),
     ]:  # fmt: skip
         counted(owner, name)
     made(2)  # fills what is looked up once a process

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from vflsec._callable import callable_as
 
 if TYPE_CHECKING:
-    from vflsec.audit.canary import Measured, audit_labels, audit_rows, one_run
+    from vflsec.audit.canary import Measured, audit_labels, audit_rows
+    from vflsec.audit.coins import one_run
     from vflsec.audit.front import Trial, pareto, trials
     from vflsec.audit.intervals import t_interval
     from vflsec.audit.summary import cap, dcs, relative_improvement, relative_risk
@@ -22,7 +23,8 @@ __all__ = [
 ]  # fmt: skip
 
 _HOME = {
-    "canary": ("Measured", "audit_labels", "audit_rows", "one_run"),
+    "canary": ("Measured", "audit_labels", "audit_rows"),
+    "coins": ("one_run",),
     "intervals": ("t_interval",),
     "summary": ("cap", "dcs", "relative_improvement", "relative_risk"),
     "front": ("Trial", "pareto", "trials"),

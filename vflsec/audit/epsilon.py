@@ -5,7 +5,7 @@ Every measured value is a lower bound that holds with some confidence in one see
 is true, a seed exceeds it with probability alpha at most. So k of n seeds beyond the claim are
 judged by the binomial tail P(X >= k), X ~ Bin(n, alpha). A seed has few canaries, and its bound is
 far below what is true; so the guesses of all seeds are judged together as well
-(:func:`vflsec.audit.canary.refuted`), and the smaller p-value counts, doubled. Both are corrected
+(:func:`vflsec.audit.coins.refuted`), and the smaller p-value counts, doubled. Both are corrected
 for the number of claims.
 
 Silence is no evidence where the guesser finds nothing anywhere. It is alive if it finds something
@@ -21,7 +21,7 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec.audit import canary
+from vflsec.audit import coins
 from vflsec.audit.beside import both
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Gate, Verdict
 from vflsec.audit.leakage import rows_of
@@ -47,8 +47,8 @@ def contradictions(
         frame: of :func:`vflsec.audit.leakage.results_frame`, with rows of :data:`METRIC`; a column
             ``claimant`` says whose claim a row measures, where a point has several, and
             ``undefended`` what is measured without the defense, where that was looked at; ``looks``
-            what was guessed (:data:`vflsec.audit.canary.Looks`), and ``sure`` the confidence of the
-            bound, where they are told.
+            what was guessed (:data:`vflsec.audit.coins.Looks`), and ``sure`` the confidence of
+            the bound, where they are told.
         claims: {dataset, algorithm, defense, strength, epsilon, delta}, one for each point and, by
             `by`, claimant; `idle` names a defense whose hook was never called, which fails.
             `confidence`, if it is there, is
@@ -124,8 +124,8 @@ def _judged(
     joint, p_joint = 0.0, 1.0
     looks = [r["looks"] for r in rows if isinstance(r.get("looks"), list | tuple)]
     if len(looks) == len(rows) > 1:
-        joint = canary.together(looks, delta, sure)
-        p, p_joint = 2 * p, 2 * canary.refuted(looks, claimed, delta)
+        joint = coins.together(looks, delta, sure)
+        p, p_joint = 2 * p, 2 * coins.refuted(looks, claimed, delta)
     where = dict(zip((*_POINT, *_WHO), key, strict=True))
     top = max(*values, joint)
     who = where["attack"] or "a canary audit"

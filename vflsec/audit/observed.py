@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec import check
-from vflsec.audit.canary import SHARES, one_run
+from vflsec.audit.coins import SHARES, one_run
 from vflsec.imports import lean
 
 __all__ = ["Observed", "centred", "cross_shares", "observe", "stacked"]
