@@ -8,7 +8,6 @@ therefore do not depend on which replicas share its batch.
 from __future__ import annotations
 
 import hashlib
-import random
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -78,10 +77,11 @@ def as_global(g: torch.Generator) -> Iterator[None]:
 
 
 class Globals:
-    """Where the global generators of the CPU stand: those of torch, numpy and Python.
+    """Where the global generators of the CPU stand: those of torch and numpy.
 
     Nothing draws from them but within :func:`as_global`: what does cannot be repeated, and changes
-    with whatever ran before it in the process.
+    with whatever ran before it in the process. Python's own is left out: imports draw names from it
+    (scikit-learn's does), and so do threads of others (a notebook's, a cluster's).
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,6 @@ class Globals:
         return {
             "torch": torchs.numpy().tobytes(),
             "numpy": (kind, np.asarray(keys).tobytes(), *rest),
-            "random": random.getstate(),
         }
 
     def drawn(self) -> str:

@@ -119,7 +119,6 @@ BODIES: dict[str, tuple[str, str]] = {
     "changes_party": ("object.__setattr__(view, 'adversary', ())", "changes its View in place"),
     "draws_from_torch": ("scores = torch.rand(len(rows))", "global random numbers of torch"),
     "draws_from_numpy": ("scores = scores * np.random.rand()", "global random numbers of numpy"),
-    "draws_from_python": ("import random; random.random()", "global random numbers of random"),
     "seeds_for_all": (
         "torch.manual_seed(0); np.random.seed(0)", "global random numbers of torch and numpy"
     ),

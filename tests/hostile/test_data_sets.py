@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ DATA_SET = '''"""A faulty data set."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -114,3 +118,15 @@ def test_what_a_data_set_reads_is_part_of_its_identity(
     assert seen[0] == seen[1]
     assert (seen[2] == seen[0]) == own
     assert seen[0] == "mine" if own else len(seen[0]) == 64
+
+
+def test_what_an_import_draws_is_no_fault_of_a_data_set(tmp_path: Path) -> None:
+    """scikit-learn draws a name from Python's random numbers as it is imported, and so do threads
+    of notebooks: digits, loaded first in a process, was refused.
+    """
+    said = subprocess.run(
+        [sys.executable, "-c", "from pathlib import Path\nfrom vflsec.data.load import load_source"
+         "\nprint(load_source({'name': 'digits'}, 0, Path()).y.shape)"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert said.stdout == "(1797,)\n", said.stderr
