@@ -162,7 +162,10 @@ def test_a_signal_ends_with_130(tmp_path: Path) -> None:
     here = Path(__file__).resolve().parent.parent
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(here), str(here.parent)])}
     command = [sys.executable, "go.py"]
-    child = subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # nohup ignores it
+    )  # fmt: skip
     end = time.monotonic() + 300
     while not (tmp_path / "ready").exists() and time.monotonic() < end and child.poll() is None:
         time.sleep(0.05)
