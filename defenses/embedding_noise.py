@@ -104,5 +104,5 @@ class EmbeddingNoise(Policy):
                 "what the row does to other rows' embeddings where a bottom normalises over the "
                 f"batch, {AGAIN_ROWS}"
             ),
-            reason="",
+            reason="", chance=made.chance,
         )  # fmt: skip

@@ -106,7 +106,7 @@ class Noise(Policy):
                 "batch carries into other rows' gradients; validation labels used for early "
                 f"stopping, {AGAIN}"
             ),
-            reason="",
+            reason="", chance=made.chance,
         )  # fmt: skip
 
 

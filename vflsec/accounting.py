@@ -70,11 +70,17 @@ def on_grid(value: Tensor, noise: Tensor, scale: Tensor | float = 1.0) -> Tensor
 
 @dataclass(frozen=True)
 class Account:
-    """An epsilon, its delta, and who computed it."""
+    """An epsilon, its delta, and who computed it.
+
+    Attributes:
+        chance: with which a fair coin is guessed at most, which moves what was released by the
+            sensitivity; None where only epsilon says so.
+    """
 
     epsilon: float
     delta: float
     accountant: str
+    chance: float | None = None
 
 
 def check_delta(name: str, delta: Any) -> float:
@@ -91,7 +97,8 @@ def gaussian(noise: float, releases: int, delta: float) -> Account:
 
     T Gaussian releases are one whose noise is sqrt(T) smaller; delta(epsilon) is
     Phi(m/2 - e/m) - exp(e) Phi(-m/2 - e/m) with m = sqrt(T) / noise (Balle and Wang 2018,
-    theorem 8).
+    theorem 8). A fair coin is guessed from it with a chance of Phi(m / 2) at most (Dong, Roth, Su
+    2022, definition 2.6: the trade-off at equal errors).
     """
     check.positive("accountant: noise", noise)
     check.integer("accountant: releases", releases)
@@ -105,12 +112,12 @@ def gaussian(noise: float, releases: int, delta: float) -> Account:
         far = epsilon + special.log_ndtr(-m / 2 - epsilon / m)
         return float(near + math.log1p(-min(math.exp(min(far - near, 0.0)), 1 - 1e-16)))
 
-    target = math.log(delta)
+    target, chance = math.log(delta), float(special.ndtr(m / 2))
     if excess(0.0) <= target:
-        return Account(0.0, delta, "analytic Gaussian mechanism")
+        return Account(0.0, delta, "analytic Gaussian mechanism", chance)
     high = m * m / 2 + m * math.sqrt(2 * math.log(1 / delta)) + 1e-9
     epsilon = float(optimize.brentq(lambda e: excess(e) - target, 0.0, high, xtol=1e-12))
-    return Account(epsilon, delta, "analytic Gaussian mechanism")
+    return Account(epsilon, delta, "analytic Gaussian mechanism", chance)
 
 
 def laplace(shifts: Sequence[float], releases: int, delta: float = 0.0) -> Account:

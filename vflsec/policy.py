@@ -75,6 +75,10 @@ class Guarantee:
         leaves: what is not covered.
         reason: why nothing is claimed; ``""`` where an epsilon is.
         covers: whole sentences instead of the above, for a policy that protects without an epsilon.
+        chance: with which a fair coin that decides what is protected is guessed at most by a linear
+            rule from the row's own messages, if every row has noise of its own, whatever the models
+            and the other rows are: coins are then guessed independently, and canaries find sooner
+            than by epsilon that there is less noise. None where no such chance is known.
     """
 
     protects: str = "none"
@@ -91,6 +95,7 @@ class Guarantee:
     leaves: str = ""
     reason: str = "it is noise without an accountant"
     covers: str = ""
+    chance: float | None = None
 
     def sentence(self) -> str:
         """The claim, or why there is none, as reports print it."""

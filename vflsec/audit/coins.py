@@ -14,7 +14,7 @@ from vflsec import check
 from vflsec.audit.intervals import clopper_pearson
 from vflsec.audit.tails import binomial_tail
 
-__all__ = ["SHARES", "Looks", "one_run", "refuted", "together"]
+__all__ = ["SHARES", "Looks", "one_run", "refuted", "together", "too_often"]
 
 SHARES = (1.0, 0.5, 0.2, 0.1, 0.05)  # of the canaries on which the attacker dares to guess
 Looks = tuple[tuple[int, int], ...]
@@ -88,6 +88,19 @@ def refuted(looks: Sequence[Looks], epsilon: float, delta: float = 0.0) -> float
     """p-value of (epsilon, delta) by the guesses of several trainings, see :func:`together`."""
     sums, m = _added(looks)
     return min(1.0, len(SHARES) * min(_p_value(r, v, epsilon, delta, m) for r, v in sums))
+
+
+def too_often(looks: Sequence[Looks], chance: float, sure: float) -> tuple[float, float]:
+    """(p-value, share) of guesses that are each right with `chance` at most, whatever others are.
+
+    Of noise that every row has for itself, a linear rule for the row's own messages is right no
+    more often than where all messages move by the whole sensitivity, and then coins are guessed
+    independently: all guesses together are right at most as often as Bin(n, chance) says. The share
+    is what they are surely right at (Clopper and Pearson), at the confidence `sure`.
+    """
+    guesses, right = _added(looks)[0][0]
+    least = clopper_pearson(right, guesses, sure, "lower").low or 0.0
+    return float(binomial_tail(right, guesses, chance)), least
 
 
 def _added(looks: Sequence[Looks]) -> tuple[list[tuple[int, int]], int]:

@@ -5,8 +5,10 @@ Every measured value is a lower bound that holds with some confidence in one see
 is true, a seed exceeds it with probability alpha at most. So k of n seeds beyond the claim are
 judged by the binomial tail P(X >= k), X ~ Bin(n, alpha). A seed has few canaries, and its bound is
 far below what is true; so the guesses of all seeds are judged together as well
-(:func:`vflsec.audit.coins.refuted`), and the smaller p-value counts, doubled. Both are corrected
-for the number of claims.
+(:func:`vflsec.audit.coins.refuted`). At the delta of noise that is Gaussian, epsilon lies where few
+guesses reach; where every row has noise of its own, they may be right no more often than that noise
+lets them (:func:`vflsec.audit.coins.too_often`). The smallest p-value counts, times their number,
+and all are corrected for the number of claims.
 
 Silence is no evidence where the guesser finds nothing anywhere. It is alive if it finds something
 of the same defense on the same data under the same algorithm, at whatever strength, or of the same
@@ -52,7 +54,8 @@ def contradictions(
         claims: {dataset, algorithm, defense, strength, epsilon, delta}, one for each point and, by
             `by`, claimant; `idle` names a defense whose hook was never called, which fails.
             `confidence`, if it is there, is
-            that of the bounds, where they hold with more than `confidence`.
+            that of the bounds, where they hold with more than `confidence`; `chance` is that of
+            :class:`vflsec.policy.Guarantee`.
         confidence: at which each measured lower bound holds.
         looks: how often the claims are judged while seeds are added; they share the error.
     """
@@ -120,12 +123,15 @@ def _judged(
     beyond = sum(v > claimed for v in values)
     told = [r["sure"] for r in rows if r.get("sure") == r.get("sure") is not None]
     sure = min(told, default=confidence) if len(told) == len(rows) else confidence
-    p = float(binomial_tail(beyond, len(values), 1 - sure))
-    joint, p_joint = 0.0, 1.0
+    p = {"seeds": float(binomial_tail(beyond, len(values), 1 - sure))}
+    joint, often, chance = 0.0, 0.0, claim.get("chance") or 1.0
     looks = [r["looks"] for r in rows if isinstance(r.get("looks"), list | tuple)]
     if len(looks) == len(rows) > 1:
         joint = coins.together(looks, delta, sure)
-        p, p_joint = 2 * p, 2 * coins.refuted(looks, claimed, delta)
+        p["together"] = coins.refuted(looks, claimed, delta)
+    if len(looks) == len(rows) and chance < 1:
+        p["often"], often = coins.too_often(looks, chance, sure)
+    surely = {test for test, value in p.items() if value * len(p) < alpha}
     where = dict(zip((*_POINT, *_WHO), key, strict=True))
     top = max(*values, joint)
     who = where["attack"] or "a canary audit"
@@ -136,15 +142,20 @@ def _judged(
     without = f" ({bare:.3g} without the defense)" if bare and not top else ""
     said = f"{who} measures epsilon of at least {measured}{without}, {known} is claimed"
     more: int | None = None
-    if beyond and p < alpha:
+    right = f"{100 * often:.3g} % of coins are surely guessed, its noise lets {100 * chance:.3g} %"
+    if beyond and "seeds" in surely:
         verdict = FAIL
         reason = f"{said}; {beyond} of {len(values)} seeds contradict the claim."
-    elif p_joint < alpha:
+    elif "together" in surely:
         verdict = FAIL
         reason = f"{said}; the {len(values)} seeds together contradict the claim."
-    elif beyond or joint > claimed:
+    elif "often" in surely:
+        verdict = FAIL
+        reason = f"{said}, and there is less noise than that takes: {right}."
+    elif beyond or joint > claimed or often > chance:
         verdict = INCONCLUSIVE
         which = f"{beyond} of {len(values)} seeds" if beyond else f"{len(values)} seeds together"
+        which = which if beyond or joint > claimed else right
         reason = f"{said}; {which}, which chance may do. Run more seeds."
         more = len(values)
     elif _place(rows[0]) not in awake and not joint:

@@ -216,7 +216,10 @@ def _claims(record: Mapping[str, Any], results: Sequence[CellResult]) -> list[di
                 best = max(float(g["epsilon"]), before.get("epsilon") or 0.0)
                 delta = max(float(g.get("delta") or 0.0), before.get("delta") or 0.0)
                 sure = {"confidence": g["confidence"]} if "confidence" in g else {}
-                out[key] = point | {"epsilon": best, "delta": delta, "by": name} | sure
+                chances = g.get("chance"), before.get("chance", 0.0)
+                chance = None if None in chances else max(chances)
+                more = {"delta": delta, "by": name, "chance": chance}
+                out[key] = point | {"epsilon": best} | more | sure
     return list(out.values())
 
 

@@ -1,0 +1,118 @@
+"""Gaussian noise that is less than its claim says: epsilon at a small delta lies where no canary
+reaches, and how often coins are guessed at all does not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy import special
+
+from vflsec.audit import coins
+from vflsec.cell import CellSpec, DefenseSpec
+from vflsec.counts import Uses
+from vflsec.defenses.embedding_noise import EmbeddingNoise
+from vflsec.defenses.noise import Noise
+from vflsec.engine.cohort import run_cohort
+from vflsec.engine.run import run_audit
+from vflsec.policy import Guarantee, Policy
+from vflsec.testing import small_task
+from vflsec.train.claims import promised
+
+GAUSSIAN: dict[str, Any] = {"clip": 0.05, "distribution": "gaussian"}
+SHAPE = {"epochs": 3, "patience": 0, "lr": 0.01, "hidden": [8], "cut": 4}
+
+
+def quieten(monkeypatch: pytest.MonkeyPatch, defense: type[Policy], times: float) -> None:
+    """Let `defense` add so many times less noise than it says."""
+    plain = defense.outgoing
+
+    def outgoing(self: Any, message: Any, own: Any) -> Any:
+        return plain(self, message, replace(own, strength=own.strength / times))
+
+    monkeypatch.setattr(defense, "outgoing", outgoing)
+
+
+def p_values(name: str, params: dict[str, Any], widths: tuple[int, ...]) -> tuple[float, float]:
+    """Of 5 seeds together: p of epsilon at its delta, and of how often coins are guessed."""
+    tasks = {s: small_task(s, n=1200, widths=widths) for s in range(5)}
+    made = (DefenseSpec(name, params, "", 3.0),)
+    cells = [CellSpec({"name": "w"}, "splitnn", SHAPE, made, s) for s in tasks]
+    results = run_cohort(cells, [], tasks, device="cpu")
+    (claim,) = {(g["epsilon"], g["delta"], g["chance"], g["releases"]) for r in results
+                for g in r.guarantees}  # fmt: skip
+    epsilon, delta, chance, releases = claim
+    assert chance == pytest.approx(special.ndtr(math.sqrt(releases) / 3))
+    looks = [
+        m.notes["looks"] for r in results for m in r.measures
+        if m.metric == "epsilon_lower" and m.target == f"claim of {name}"
+    ][:5]  # fmt: skip
+    return coins.refuted(looks, epsilon, delta), coins.too_often(looks, chance, 0.99)[0]
+
+
+@pytest.mark.parametrize("widths", [(4, 4), (4, 4, 3)])
+@pytest.mark.parametrize(
+    ("defense", "params"), [(Noise, GAUSSIAN), (EmbeddingNoise, {"delta": 1e-5})]
+)
+def test_a_third_of_the_noise_is_found_and_all_of_it_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+    defense: type[Policy],
+    params: dict[str, Any],
+    widths: tuple[int, ...],
+) -> None:
+    name = defense.name
+    assert min(p_values(name, params, widths)) > 0.01
+    quieten(monkeypatch, defense, 3.0)
+    by_epsilon, by_chance = p_values(name, params, widths)
+    assert by_epsilon > 0.1
+    assert by_chance < 1e-6
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(1.0, "PASS"), (2.0, "FAIL")])
+def test_the_audit_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, times: float, verdict: str
+) -> None:
+    quieten(monkeypatch, Noise, times)
+    made = run_audit(
+        {
+            "data": {"name": "leaky"},
+            "algorithm": {"name": "splitnn", "epochs": 3},
+            "defense": [{"name": "noise", "strength": [2.0], **GAUSSIAN}],
+            "attack": [{"name": "norm"}],
+            "audit": {"seeds": 3, "references": []},
+        },
+        tmp_path,
+    )
+    (found,) = [v for v in made.verdicts if v.gate.metric == "epsilon_lower"]
+    assert found.verdict == verdict
+    assert found.value is not None
+    assert found.value < 8.385  # what is claimed
+    assert ("its noise lets 80.7 %" in found.reason) == (verdict == "FAIL")
+
+
+def test_how_often_is_a_binomial_tail() -> None:
+    """All guesses of all trainings count, those that dared little with the rest."""
+    looks = [((60, 48), (30, 30)), ((40, 33), (20, 20))]
+    p, least = coins.too_often(looks, 0.7, 0.95)
+    exact = sum(math.comb(100, k) * 0.7**k * 0.3 ** (100 - k) for k in range(81, 101))
+    assert p == pytest.approx(exact, rel=1e-9)
+    above = sum(math.comb(100, k) * least**k * (1 - least) ** (100 - k) for k in range(81, 101))
+    assert above == pytest.approx(0.05, rel=1e-6)
+
+
+@pytest.mark.parametrize("chance", [0.49, 1.01, math.nan])
+def test_a_chance_that_is_none_claims_nothing(chance: float) -> None:
+    @dataclass(frozen=True)
+    class Odd(Noise):
+        def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
+            return replace(super().guarantee(strength, facts), chance=chance)
+
+    facts = {"uses": Uses(counted=3), "labelled": 100}
+    made = promised(Odd(**GAUSSIAN), 2.0, facts)
+    assert made.epsilon is None
+    assert "to guess a fair coin" in made.reason
+    assert promised(Noise(**GAUSSIAN), 2.0, facts).epsilon == pytest.approx(8.385, abs=1e-3)
