@@ -135,14 +135,7 @@ def crossings(given: list[CellSpec], tasks: dict[int, Any]) -> Counter[str]:
     return Counter({k: n for k, n in watch.found.items() if k not in ONCE})
 
 
-QUICK = ("", "alibi", "iso", "mid")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [*QUICK, *(pytest.param(n, marks=pytest.mark.slow)
-               for n in registry.defenses.names() if n not in {*AGAIN, *QUICK})],
-)  # fmt: skip
+@pytest.mark.parametrize("name", ["", *(n for n in registry.defenses.names() if n not in AGAIN)])
 def test_nothing_crosses_in_every_step(name: str, tasks: dict[int, Any]) -> None:
     """A number of the host that is brought to the device waits for it as one that is read does."""
     found = crossings(cells("splitnn", *([defended(name)] if name else [])), tasks)

@@ -121,7 +121,7 @@ class Counter:
         self.told = told
         self.phases: dict[str, Tensor] = {}
         self._past: dict[str, list[bool]] = {}
-        self._left: dict[str, Tensor] = {}
+        self._left: dict[str, tuple[Tensor, Tensor]] = {}
         self.phase = ""
         self.alive: Tensor | None = None
         self.planned: dict[str, int] = {}
@@ -181,21 +181,23 @@ class Counter:
         """Look whether the policy gave back a row of (R, b, ...) as it was, in replicas `on` (R,).
 
         Noise changes every row that is not zero; of single numbers, which it may leave by chance,
-        the whole batch is looked at. Nothing is copied to the host.
+        the whole batch is looked at. Nothing is copied to the host or from it.
         """
         single = before.dim() < 3 or before[0, 0].numel() == 1
         a, b = (x.reshape(len(x), 1 if single else x.shape[1], -1) for x in (before, after))
         if a.shape[2] < 2:
             return
-        same = ((a == b).all(2) & (a != 0).any(2)).any(1) & on.to(a.device)
+        same = ((a == b).all(2) & (a != 0).any(2)).any(1)
         if self.alive is not None:
             same = same & self.alive.to(a.device)
-        old = self._left.get(what)
-        self._left[what] = same if old is None else old | same
+        if what in self._left:
+            before_on, was = self._left[what]
+            on, same = before_on | on, was | same
+        self._left[what] = on, same
 
     def _settle(self) -> None:
-        for what, which in self._left.items():
-            self.passed(f"its hook leaves {what} as they were", which.tolist())
+        for what, (on, same) in self._left.items():
+            self.passed(f"its hook leaves {what} as they were", (on & same.cpu()).tolist())
         self._left.clear()
 
     def passed(self, how: str, on: Sequence[bool] | None = None) -> None:
