@@ -31,7 +31,7 @@ from vflsec.train.claims import uses_in
 from vflsec.train.cohort import Training, first_step
 from vflsec.train.demand import Demand
 from vflsec.train.loop import predict
-from vflsec.train.planted import Planted, plant_labels, plant_rows
+from vflsec.train.planted import Apart, Planted, plant_labels, plant_rows
 from vflsec.view import Need, Table
 
 __all__ = ["claims", "measured", "planned", "told", "verified"]
@@ -270,22 +270,25 @@ class _Canaries:
 
     Attributes:
         planted: which rows, and their coins.
-        tables: payloads (m, d) of their messages, each with its kind.
+        tables: payloads (m, d) of their messages, each with its kind, and what (m, 1 or d) they
+            are along the difference of the coins.
         answers: the trained system's log shares (m, C).
         party: whose rows carry the secret, ``""`` for labels.
         claims: of each defense.
     """
 
     planted: Planted
-    tables: Sequence[tuple[str, Tensor]]
+    tables: Sequence[tuple[str, Tensor, Tensor]]
     answers: Tensor
     party: str
     claims: Sequence[Guarantee]
 
     def looks(self, policy: Policy, kinds: frozenset[str]) -> list[Tensor]:
-        """Those that a claim of `policy` is about."""
-        looks = [table for kind, table in self.tables if kind in kinds]
-        return looks if self.party or policy.counted == "outgoing" else [*looks, self.answers]
+        """Those that a claim of `policy` is about; of messages it takes the models as known."""
+        if policy.counted == "outgoing":
+            return [along for kind, _, along in self.tables if kind in kinds]
+        looks = [table for kind, table, _ in self.tables if kind in kinds]
+        return looks if self.party else [*looks, self.answers]
 
 
 def _seen(
@@ -294,17 +297,21 @@ def _seen(
     """Train `cells` on data with canaries, and see what there is of these, by replica."""
     twin, planted = _planted(training, cells, party, kinds)
     spies = [twin.stack.first.active] if party else list(twin.stack.first.passive)
-    tables: list[list[tuple[str, Tensor]]] = [[] for _ in twin.cells]
+    tables: list[list[tuple[str, Tensor, Tensor]]] = [[] for _ in twin.cells]
+    here = [planted[s] for s in twin.seeds]
+    apart = Apart(here, len(twin.stack.first.y), twin.device, kinds)
+    twin.before.append(apart)
     for moment in twin.run(predictions=False):
         for spy in spies:
             spec = AttackSpec("canary", adversary=(spy,), known_rows=0)
             for r, view in enumerate(moment.views(spec)):
-                rows = planted[twin.seeds[r]].rows
+                rows, phase = here[r].rows, moment.phase.name
                 tables[r] += [
-                    (kind, _of(view.tables[key], rows))
+                    (kind, table, apart.along(table, r, phase, kind, spy))
                     for kind in kinds
                     for form in FORMS
                     if (key := ("received", kind, form, spy)) in view.tables
+                    for table in [_of(view.tables[key], rows)]
                 ]
     return [
         _Canaries(

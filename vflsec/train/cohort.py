@@ -16,6 +16,7 @@ from vflsec.cell import AttackSpec, CellSpec, LedgerRow, told_apart
 from vflsec.channel import Recorder, Tap
 from vflsec.errors import PolicyError, ThreatModelError
 from vflsec.federation import Federation, Phase
+from vflsec.message import Message
 from vflsec.nn.precision import products_of, stored
 from vflsec.nn.replicas import LEAST, Replicas
 from vflsec.nn.weights import files_of
@@ -115,6 +116,7 @@ class Training:
 
     Attributes:
         taps: told every message of the training, see `vflsec.channel.Recorder`; set before `run`.
+        before: told every message as its sender made it, see `vflsec.channel.Channel`; the same.
         watchers: called with the phase's name after every epoch.
     """
 
@@ -141,6 +143,7 @@ class Training:
         self._alone: dict[str, Replicas | None] = {}
         self._reassigned: dict[str, Replicas] | None = None
         self.taps: list[Tap] = []
+        self.before: list[Callable[[Message], None]] = []
         self.watchers: list[Callable[[str], None]] = []
 
     def build(self) -> Federation:
@@ -152,6 +155,7 @@ class Training:
             self.stack, self.seeds, self._policies(), recorder, self.facts
         )
         fed.graphs = self.graphs
+        fed.channel.before += self.before
         self._grant()
         self.algorithm.build(fed)
         return fed

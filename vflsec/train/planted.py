@@ -11,15 +11,17 @@ arXiv:2305.08846; label canaries: Malek et al., NeurIPS 2021, arXiv:2106.03408, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from vflsec.message import Message
 from vflsec.rng import generator
 from vflsec.task import Task
 
-__all__ = ["Planted", "plant_inserted", "plant_labels", "plant_rows"]
+__all__ = ["Apart", "Planted", "plant_inserted", "plant_labels", "plant_rows"]
 
 MOST = 2000
 LOUD = 100.0
@@ -36,6 +38,50 @@ class Planted:
 
     rows: Tensor
     coins: Tensor
+
+
+class Apart:
+    """How messages of the two coins differ, before any policy: who knows the models works it out.
+
+    Of the first half of the canaries, whose coins the guesser of :func:`vflsec.audit.canary.audit`
+    knows, and summed over a phase. To be told every message of a training of them.
+
+    Args:
+        planted: of each replica.
+        rows: N, of the data.
+        device: where the training is.
+        kinds: of messages, whose rows are those of the data.
+    """
+
+    def __init__(
+        self, planted: Sequence[Planted], rows: int, device: torch.device, kinds: Sequence[str]
+    ) -> None:
+        self._kinds = kinds
+        weights = torch.zeros(len(planted), rows, dtype=torch.float64)
+        for of, here in zip(weights, planted, strict=True):
+            half = len(here.rows) // 2
+            sign = 2.0 * here.coins[:half].double() - 1
+            of[here.rows[:half]] = sign / torch.stack([(sign == s).sum() for s in sign]).clamp_min(
+                1
+            )
+        self._weights = weights.to(device)
+        self._sums: dict[tuple[str, str, str], Tensor] = {}
+
+    def __call__(self, message: Message) -> None:
+        if message.rows is None or message.kind not in self._kinds:
+            return
+        x = message.tensor.detach().flatten(2).double()
+        key = message.phase, message.kind, message.receiver
+        step = torch.bmm(self._weights.gather(1, message.rows).unsqueeze(1), x).squeeze(1)
+        before = self._sums.get(key)
+        self._sums[key] = step if before is None or before.shape != step.shape else before + step
+
+    def along(self, table: Tensor, r: int, phase: str, kind: str, receiver: str) -> Tensor:
+        """`table` (m, d) along the difference, (m, 1); as it is where there is none."""
+        sums = self._sums.get((phase, kind, receiver))
+        if sums is None or sums.shape[1] != table.shape[1] or not bool(sums[r].isfinite().all()):
+            return table
+        return table @ sums[r].cpu().unsqueeze(1)
 
 
 def _canaries(task: Task, seed: int, kind: str, share: float) -> Planted:
@@ -75,8 +121,9 @@ def plant_labels(task: Task, seed: int, share: float = 0.5) -> tuple[Task, Plant
 def plant_rows(task: Task, party: str, seed: int, share: float = 0.5) -> tuple[Task, Planted]:
     """`task` with some training rows of `party` replaced by one of two of its rows, made loud.
 
-    Of 64 rows the two farthest from each other; numeric columns are multiplied by 100, for a claim
-    holds for the worst row, not for the usual one.
+    Of 64 rows the two farthest from each other; numeric columns are those of the first, multiplied
+    by 100, and the same with the other sign, for a claim holds for the worst rows, not for usual
+    ones.
 
     Args:
         task: one learning problem.
@@ -91,11 +138,9 @@ def plant_rows(task: Task, party: str, seed: int, share: float = 0.5) -> tuple[T
     far = int(torch.cdist(flat, flat).argmax())
     templates = x[few][[far // len(few), far % len(few)]].clone()
     schema = task.schema[party]
-    if schema.categorical:
-        numeric = list(schema.numeric)
-        templates[:, numeric] *= LOUD
-    else:
-        templates *= LOUD
+    numeric = list(schema.numeric) if schema.categorical else slice(None)
+    templates[0, numeric] *= LOUD
+    templates[1, numeric] = -templates[0, numeric]
     changed = x.clone()
     changed[planted.rows] = templates[planted.coins]
     return replace(task, x={**task.x, party: changed}), planted
