@@ -29,7 +29,7 @@ audit: $(STAMP)/run ## audit the quickstart (SCENARIO=name or path, ARGS="--seed
 test: $(STAMP)/test ## run the tests (PYTEST_ARGS="-k rng"); slow ones: make test-slow
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
 
-test-slow: $(STAMP)/test ## run the tests marked slow
+test-slow: $(STAMP)/slow ## run the tests marked slow
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
 
 test-gpu: $(STAMP)/test ## run the tests that compare a GPU with the CPU; fails where there is none
@@ -96,6 +96,10 @@ $(STAMP)/run: $(STAMP)/venv pyproject.toml constraints.txt
 
 $(STAMP)/test: $(STAMP)/run
 	$(PIP) -e '.[test]'
+	@touch $@
+
+$(STAMP)/slow: $(STAMP)/test
+	$(PIP) -e '.[test,cluster]'
 	@touch $@
 
 $(STAMP)/dev: $(STAMP)/run

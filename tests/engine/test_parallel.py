@@ -402,13 +402,6 @@ def test_a_killed_worker_of_dask_changes_nothing(tmp_path: Path, serial: Audit) 
     pd.testing.assert_frame_equal(real.results, whole.results, check_exact=True)
 
 
-@pytest.mark.slow
-def test_no_scheduler_is_one_clear_error() -> None:
-    pytest.importorskip("distributed")
-    with pytest.raises(ConfigError, match="no scheduler answers there"):
-        pools.Dask("127.0.0.1:1")
-
-
 def test_workers_start_while_the_plan_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -215,6 +215,8 @@ def run_parallel(
     while works := list(todo(first)):
         done, first, lost = 0, False, False
         executor = pool.executor()
+        if why := pool.waits():
+            note(why)
         local = [w for w in works if w.kept and pool.remote]  # kept views lie on this machine
         tasks = batched([w for w in works if not (w.kept and pool.remote)], pool.workers)
         try:

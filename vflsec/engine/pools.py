@@ -6,6 +6,7 @@ returns its results; only the parent writes them (:mod:`vflsec.engine.executor`)
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -43,6 +44,10 @@ class Pool:
     def executor(self) -> Executor:
         """One that works; called again after workers died."""
         raise NotImplementedError("abstract")
+
+    def waits(self) -> str:
+        """Why nothing runs yet, a sentence for the user; '' where somebody works."""
+        return ""
 
     def stop(self) -> None:
         """End at once what runs."""
@@ -172,6 +177,10 @@ class Dask(Pool):
 
         self.lost = (KilledWorker, CommClosedError, CancelledError)
         self._cluster: Any = None
+        # it prints tracebacks of its own beside the error that is raised here
+        self._told = [(h, h.level) for h in logging.getLogger("distributed").handlers]
+        for handler, _ in self._told:
+            handler.setLevel(logging.CRITICAL)
         try:
             if local:
                 self._cluster = LocalCluster(
@@ -195,6 +204,15 @@ class Dask(Pool):
     def workers(self) -> int:  # type: ignore[override]
         return max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
 
+    def waits(self) -> str:
+        info = self._client.scheduler_info(n_workers=-1)
+        if info["workers"]:
+            return ""
+        return (
+            "--cluster: no worker has come to the scheduler yet. Work waits until one does: "
+            f"`dask worker {info['address']} --nthreads 1`."
+        )
+
     def executor(self) -> Executor:
         if self._client.status != "running":
             raise VflsecError(
@@ -208,6 +226,8 @@ class Dask(Pool):
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
+        for handler, level in self._told:
+            handler.setLevel(level)
 
 
 class _RayExecutor(Executor):
