@@ -218,6 +218,17 @@ def test_discrete_levels_error_symmetry_and_repetition() -> None:
     assert torch.allclose(send(policy, [s], -x)[0], -out, atol=1e-12)
 
 
+@pytest.mark.parametrize("bins", [1, 2, 3, 5, 6, 7, 11, 12])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_discrete_stays_within_its_bound_whatever_the_bins(bins: int, dtype: torch.dtype) -> None:
+    """Of 3, 7 and 11 bins the ends of the range were rounded outwards: 5, 9 and 13 levels."""
+    x = rows_of_gradients(b=400)[0].to(dtype) * 2
+    policy = make("discrete", bound=1.0, clip=True)
+    out = send(policy, [policy.from_natural("bins", bins)], x)[0]
+    assert out.abs().max().item() <= 1.0 + 1e-6
+    assert out.unique().numel() == 2 * (bins // 2) + 1
+
+
 def test_discrete_without_clipping_is_plain_rounding() -> None:
     x = torch.tensor([[[0.24, 0.26, 7.3, -0.9]]], dtype=torch.float64)
     out = send(make("discrete", bound=1.0), [0.25], x)  # step 0.5
