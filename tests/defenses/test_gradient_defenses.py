@@ -68,6 +68,18 @@ def test_max_norm_gives_all_rows_the_same_expected_length() -> None:
     assert torch.equal(out[:, 0], x[0].expand(20_000, 2))  # the longest row is unchanged
 
 
+@pytest.mark.parametrize("ratio", [0.05, 0.5])
+def test_max_norm_does_not_stop_norms(ratio: float) -> None:
+    """Squares are equal on average and lengths are not: it was said that they tell nothing."""
+    y = torch.arange(4000) % 2
+    x = torch.where(y == 1, 1.0, ratio).double().reshape(1, -1, 1) * torch.eye(2)[y].double()
+    own, policy = owner(make("max_norm"), [1.0]), make("max_norm")
+    lengths = torch.stack([policy.outgoing(message(x), own)[0].norm(dim=1) for _ in range(30)])
+    assert lengths[0][y == 0].mean().item() == pytest.approx(0.79, abs=0.02)
+    assert auc(lengths[0], y) == pytest.approx(0.68, abs=0.02)
+    assert auc(lengths.mean(0), y) == pytest.approx(0.955, abs=0.015)
+
+
 def test_max_norm_keeps_every_row_on_its_line() -> None:
     x, _ = rows_of_gradients()
     out = send(make("max_norm"), [1.0], x)
