@@ -186,6 +186,7 @@ class _Sender(Policy):
 
     covers = frozenset({"gradient"})
     owner = "active"
+    quantities: ClassVar[bool] = True
 
     def incoming(self, message: Message, own: Own) -> Tensor:
         if message.kind == "embedding" and message.phase != "predict":

@@ -296,3 +296,28 @@ def test_what_it_needs_is_said() -> None:
     for name, value in wrong.items():
         with pytest.raises(ConfigError, match=rf"fsha.*{name}"):
             fsha(**{name: value})
+
+
+@pytest.mark.parametrize("made", ["quantity", "several"])
+def test_it_needs_no_classes_where_it_looks_at_none(made: str) -> None:
+    """Its policy was refused beside a quantity or several labels, as if it were a defense."""
+    task = small_task(0, n=240)
+    values = task.x[PARTY][:, :2].sum(1) + task.x["active"][:, 0]
+    if made == "quantity":
+        task = replace(task, classes=1, y=torch.zeros_like(task.y), values=values)
+    else:
+        each = torch.stack([values > 0, task.x[PARTY][:, 2] > 0], dim=1).double()
+        task = replace(task, classes=0, values=each, labels=("a", "b"))
+    asked = [
+        AttackSpec("fsha", params, ("active",), aux_rows=60)
+        for params in ({}, {"use": "critic", "labelled": False}, {"use": "critic"})
+    ]
+    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 6}, seed=0)
+    found = {}
+    for spec in asked:
+        result = run_cohort([cell], [spec], {0: task}, device="cpu", main=False)[-1]
+        found[spec.label] = next(m for m in result.measures if m.metric in ("r2", ""))
+    assert found["fsha"].value is not None
+    assert found["fsha"].value > 0.3
+    assert found["fsha(labelled=False, use=critic)"].status == "ok"
+    assert "looks at classes" in found["fsha(use=critic)"].reason
