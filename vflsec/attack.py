@@ -169,6 +169,7 @@ class Attack:
                 "a table of hyper-parameters",
                 isinstance(self.any_scale, dict) and set(self.any_scale) <= set(self.params()),
             ),
+            "absent": ("true or false", isinstance(self.absent, bool)),
             "seconds": (
                 "a finite number >= 0",
                 check.is_number(self.seconds) and 0 <= self.seconds < float("inf"),
