@@ -89,6 +89,10 @@ class Attribute(Attack):
         column, ask, category = guess.notes["question"]
         return replace(self, column=str(column), ask=str(ask), category=int(category))
 
+    def declines(self, view: View) -> str:
+        """That the victim has images, or ''."""
+        return no_columns(view, self.name)
+
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         if self.column == WHICHEVER:
             best = told_best(view)
@@ -115,6 +119,14 @@ class Attribute(Attack):
             "cv": {f.variant: round(f.cv, 4) for f in fits},
         }
         return Guess(self.target, rows[len(known) :], fit.scores, notes=notes)
+
+
+def no_columns(view: View, name: str) -> str:
+    """That there is no column to ask about, in words, or ''."""
+    for p in view.victims[:1]:
+        if not view.schema[p].cardinalities:
+            return f"{name} asks about a column of a table; {p} has images."
+    return ""
 
 
 def told_best(view: View) -> tuple[str, str, int]:

@@ -106,7 +106,8 @@ class Cluster(Attack):
         """The cluster of each class."""
         if self.names == "size":
             sizes = np.bincount(member.cpu().numpy(), minlength=classes)
-            return assign(-np.abs(sizes[:, None] / len(rows) - view.require_prior().cpu().numpy()))
+            shares = view.require_prior().cpu().numpy()
+            return assign(sizes[:, None] * shares[None, :])  # largest where both are in one order
         known = view.require_known()
         at = member[torch.searchsorted(rows, known.rows)]
         votes = np.zeros((classes, classes))

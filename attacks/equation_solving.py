@@ -69,6 +69,13 @@ class EquationSolving(Attack):
             )
         return ""
 
+    def declines(self, view: View) -> str:
+        """That a victim has categories, or ''."""
+        coded = [p for p in view.victims if view.schema[p].categorical]
+        return (
+            f"equation_solving needs numeric columns; {coded[0]} has categories." if coded else ""
+        )
+
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         each = by_embedding(self, [view], [rng])
         if each is not None:

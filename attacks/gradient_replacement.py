@@ -1,11 +1,11 @@
 """Backdoor by gradient replacement: rows with a trigger are trained as if they were of one class.
 
 The attacker writes a trigger (a fixed value in a few of its own columns) into a share of its
-training rows, and for those rows puts the gradient it received for a known row of the goal class,
-times gamma, in the place of the received one; where a step has several exchanges, one of the same
-exchange. Its bottom learns to map the trigger to an embedding of that class. At inference the
-trigger in any row turns the prediction. Success rate: the share of triggered test rows of other
-classes that are predicted as the class; beside it the share without trigger.
+training rows, and for those rows puts the mean of the gradients that the known rows of the goal
+class got last, times gamma, in the place of the received one; where a step has several exchanges,
+of those of the same exchange. Its bottom learns to map the trigger to an embedding of that class.
+At inference the trigger in any row turns the prediction. Success rate: the share of triggered test
+rows of other classes that are predicted as the class; beside it the share without trigger.
 
 Attacker: a malicious passive party in training and at inference. Needs received gradients per row
 and known rows of the class; labels stay unknown otherwise.

@@ -80,6 +80,10 @@ class Grn(Attack):
             check.integer(f"grn.{name}", getattr(self, name))
         check.positive("grn.lr", self.lr)
 
+    def declines(self, view: View) -> str:
+        """That a victim's columns are not all numbers, or ''."""
+        return not_numbers(view, "grn")
+
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         return self.infer_many([view], [rng])[0]
 
@@ -138,6 +142,14 @@ class Grn(Attack):
         return nn.Sequential(*layers, nn.Linear(self.hidden[-1] if self.hidden else given, width))
 
 
+def not_numbers(view: View, name: str) -> str:
+    """Which victim has columns that an attack cannot differentiate by, in words, or ''."""
+    for p in view.victims:
+        if view.schema[p].categorical or not view.schema[p].cardinalities:
+            return f"{name} needs a table of numbers; {p} has categories or images."
+    return ""
+
+
 def check_victims(view: View, name: str) -> None:
     """Refuse a view in which an attack cannot differentiate through the victims' bottoms.
 
@@ -147,9 +159,7 @@ def check_victims(view: View, name: str) -> None:
     for p in view.victims:
         if "bottom" not in view.models.get(p, {}):
             raise ThreatModelError(f"{name} needs the model of {p} (peer_model = true).")
-        if view.schema[p].categorical or not view.schema[p].cardinalities:
-            raise ThreatModelError(
-                f"{name} needs a table of numbers; {p} has categories or images."
-            )
+    if why := not_numbers(view, name):
+        raise ThreatModelError(why)
     if not view.victims:
         raise ThreatModelError(f"{name} needs the victims' models (peer_model = true).")

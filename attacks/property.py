@@ -32,7 +32,7 @@ import torch
 
 from vflsec import check, registry
 from vflsec.attack import Attack
-from vflsec.attacks.attribute import Attribute, embedded
+from vflsec.attacks.attribute import Attribute, embedded, no_columns
 from vflsec.cell import WHICHEVER
 from vflsec.guess import Guess
 from vflsec.nn.shares import estimated
@@ -63,6 +63,10 @@ class Property(Attack):
         check.integer("property.value", self.value, low=0)
         if self.column == WHICHEVER:
             raise check.fail("property.column", "a column's name", self.column)
+
+    def declines(self, view: View) -> str:
+        """That the victim has images, or ''."""
+        return no_columns(view, self.name)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         seen, rows, told = embedded(view, self)

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from vflsec import check, registry
 from vflsec.attack import Attack
-from vflsec.attacks.grn import check_victims
+from vflsec.attacks.grn import check_victims, not_numbers
 from vflsec.guess import Guess
 from vflsec.nn import optim
 from vflsec.nn.joint import Joint
@@ -74,6 +74,10 @@ class UnsplitInput(Attack):
             check.integer(f"unsplit_input.{name}", getattr(self, name))
         if self.lr is not None:
             check.positive("unsplit_input.lr", self.lr)
+
+    def declines(self, view: View) -> str:
+        """That a victim's columns are not all numbers, or ''."""
+        return not_numbers(view, "unsplit_input")
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         return self.infer_many([view], [rng])[0]

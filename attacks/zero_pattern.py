@@ -85,6 +85,7 @@ class ZeroPattern(Attack):
 
     kind: Literal["gradient", "embedding"] = "gradient"
     other_kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"kind": "embedding"},)
+    absent: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
     questions: ClassVar[tuple[str, ...]] = tuple(QUESTIONS)
     world: ClassVar[dict[str, Any]] = {

@@ -1,7 +1,7 @@
 """Laplace noise on one-hot labels, turned into class shares by Bayes' rule in every step (ALIBI).
 
-Each label is released once as o = one-hot(y) + Laplace(2 / eps) in every coordinate, on a grid of
-2^-24 so that no last bit tells the label, and memoised.
+Each label is released once as o = one-hot(y) + Laplace(2 / eps) in every coordinate, on a grid (of
+2^-24, below epsilon 2 a coarser one) so that no last bit tells the label, and memoised.
 In a step the target of a row is the posterior P(j | o) proportional to prior_j exp(-||o - e_j||_1 /
 b), b = 2 / eps, with the model's current prediction (taken as a constant) as prior; for validation
 rows the prior is uniform. Only o is computed from the label, so any number of steps is free. The

@@ -9,9 +9,10 @@ weight 0 is a tiny strength such as 1e-9. Together with ``discrete`` this is DCA
 
 Hook: labels and decode. Owner: the active party.
 Guarantee: none; it is a fixed function of the label. Does not stop: whoever knows that it is on.
-Two classes are simply swapped, and with more the true class becomes the *least* likely one, so an
-adversary takes the argmax of a gradient where it took the argmin; completion from known rows learns
-the mapping by itself; norms and similarities are untouched.
+Two classes are simply swapped, and with more the true class mostly becomes the *least* likely one
+(now and then one keeps a share and is renamed), so an adversary takes the argmax of a gradient
+where it took the argmin; completion from known rows learns the mapping by itself; norms and
+similarities are untouched.
 
 Source: Zou, Liu, Kang, Liu, He, Yi, Yang, "Defending batch-level label inference and replacement
 attacks in vertical federated learning", IEEE Transactions on Big Data 2022, arXiv:2112.05409,

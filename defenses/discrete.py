@@ -65,8 +65,11 @@ class Discrete(Policy):
         g = batch(self, message)  # (R, b, m)
         bound = self._bound(message, own, g)  # (R, 1, 1)
         step = 2 * bound * own.column(g)
-        limited = torch.minimum(torch.maximum(g, -bound), bound) if self.clip else g
-        rounded = step * torch.round(limited / torch.where(step > 0, step, 1.0))
+        places = torch.round(g / torch.where(step > 0, step, 1.0))
+        if self.clip:  # an odd number of bins has its ends between two places
+            most = torch.floor(0.5 / own.column(g) + 1e-6)
+            places = torch.minimum(torch.maximum(places, -most), most)
+        rounded = step * places
         out = torch.where(step > 0, rounded + 0.0, g)  # a rounded -0.0 would tell its sign
         return own.choose(out.reshape(message.tensor.shape), message.tensor)
 

@@ -4,9 +4,10 @@ Row g_i becomes (1 - s) g_i + s mean_j g_j; at strength s = 1, the published for
 equal and a batch says no more than its mean.
 
 Hook: outgoing, on gradients. Owner: the active party.
-Guarantee: none. Does not stop: the share of classes in each batch, which stays in the mean row, and
-with it averaging a row's batches over epochs; below strength 1 nothing but the scale of what tells
-rows apart changes. It slows the bottom's training, the more the larger the batch.
+Guarantee: none. Does not stop: completion of the trained bottom, which still learns; the share of
+classes in each batch, which stays in the mean row, and with it averaging a row's batches over
+epochs; below strength 1 nothing but the scale of what tells rows apart changes. It slows the
+bottom's training, the more the larger the batch.
 
 Source: the GradientAverage defense of SecretFlow's split learning (Apache-2.0), "Defense methods"
 in https://www.secretflow.org.cn/docs/secretflow; no paper is known to us.

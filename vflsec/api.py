@@ -22,6 +22,7 @@ from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
 from vflsec.errors import ThreatModelError
 from vflsec.measure.attack import Bench, prepared
+from vflsec.measure.heard import heard
 from vflsec.nn.replicas import LEAST
 from vflsec.rng import generator
 from vflsec.train.cohort import Moment, Training
@@ -217,7 +218,8 @@ def measure(
 
     Args:
         trained: of :func:`train`.
-        attacks: names, or mappings with ``name`` and hyper-parameters.
+        attacks: names, or mappings with ``name`` and hyper-parameters, perhaps an ``adversary`` and
+            grants of their own.
         adversary: as in :meth:`Trained.view`.
         confidence: of the two-sided t intervals over seeds.
         by_seed: one row for each training instead of means over seeds.
@@ -237,6 +239,7 @@ def measure(
     seeds = [training.seeds[r] for r in trained._at]
     phase = trained._moment.phase
     specs = _specs(attacks, trained._party(adversary), grants)
+    specs = [replace(s, adversary=trained._party(s.adversary)) for s in specs]
     made = prepared(_each_label(specs, training.stack.first))
     for p in made:
         views = [trained._moment.view(p.spec, r) for r in trained._at]
@@ -267,7 +270,7 @@ def infer(view: View, attack: str, *, seed: int = 0, **params: Any) -> Guess:
     made: Attack = registry.attacks.create(attack, params)
     if not view.facts.classes and (why := made.pointless(view.facts)):
         raise ThreatModelError(why)
-    return made.infer(view, generator(seed, "attack", attack))
+    return made.infer(heard(made, view), generator(seed, "attack", attack))
 
 
 _SHOWN = (

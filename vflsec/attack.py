@@ -60,6 +60,8 @@ class Attack:
             ``"property"`` (the share of rows with an attribute).
         binary_only: True if it has no meaning beyond two classes.
         splits: which rows it can answer for: ``train`` (rows whose messages passed), ``test``.
+        absent: True if it answers for training rows of which no message came, too, since that says
+            something. Other attacks neither see nor guess them (:mod:`vflsec.measure.heard`).
         world: hyper-parameters of FedSplitNN under which the conformance suite tries the attack.
         quick: own hyper-parameters there, where the defaults take long.
         tries: other settings that a strong attacker tries on worlds of the same shape, each a table
@@ -90,6 +92,7 @@ class Attack:
     target: ClassVar[str] = "label"
     binary_only: ClassVar[bool] = False
     splits: ClassVar[tuple[str, ...]] = ("train",)
+    absent: ClassVar[bool] = False
     world: ClassVar[dict[str, Any]] = {}
     quick: ClassVar[dict[str, Any]] = {}
     tries: ClassVar[tuple[dict[str, Any], ...]] = ()
@@ -166,6 +169,7 @@ class Attack:
                 "a table of hyper-parameters",
                 isinstance(self.any_scale, dict) and set(self.any_scale) <= set(self.params()),
             ),
+            "absent": ("true or false", isinstance(self.absent, bool)),
             "seconds": (
                 "a finite number >= 0",
                 check.is_number(self.seconds) and 0 <= self.seconds < float("inf"),

@@ -450,3 +450,14 @@ def test_whichever_chooses_the_question_too() -> None:
     view = feature_view(normal(30, 1), torch.ones(30, 2), normal(30, 2), aux=10)
     with pytest.raises(ThreatModelError, match="Raise aux_rows"):
         registry.attacks.create("attribute", {"column": "*"}).infer(view, rng())
+
+
+@pytest.mark.parametrize("name", ["attribute", "property"])
+def test_images_are_declined_and_no_failure(name: str) -> None:
+    """It was said that there is no column '', in an error."""
+    x = normal(60, 4)
+    view = feature_view(normal(60, 2, seed=1), x, x, aux=20)
+    assert registry.attacks.create(name, {}).declines(view) == ""
+    images = {**view.schema, view.victims[0]: Schema((), (), (1, 2, 2))}
+    why = registry.attacks.create(name, {}).declines(replace(view, schema=images))
+    assert why == f"{name} asks about a column of a table; {view.victims[0]} has images."

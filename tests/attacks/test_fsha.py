@@ -217,7 +217,7 @@ def test_a_linear_critic_sends_its_weights_to_all_alike() -> None:
     policy, mine = own(use="critic", labelled=False, hidden=())
     z = torch.randn(1, 4, 3, generator=rng())
     out = sent(policy, mine, z, torch.tensor([[3, 5, 7, 6]]))
-    critic = mine.memory["critics"][PARTY]
+    (critic,) = mine.memory["critics"].values()
     (w,) = (p for p in critic.net.parameters() if p.dim() == 3)
     w = w.flatten().detach()
     assert torch.allclose(out, w.expand(1, 4, 3) / 4, atol=1e-7)
@@ -296,3 +296,43 @@ def test_what_it_needs_is_said() -> None:
     for name, value in wrong.items():
         with pytest.raises(ConfigError, match=rf"fsha.*{name}"):
             fsha(**{name: value})
+
+
+@pytest.mark.parametrize("made", ["quantity", "several"])
+def test_it_needs_no_classes_where_it_looks_at_none(made: str) -> None:
+    """Its policy was refused beside a quantity or several labels, as if it were a defense."""
+    task = small_task(0, n=240)
+    values = task.x[PARTY][:, :2].sum(1) + task.x["active"][:, 0]
+    if made == "quantity":
+        task = replace(task, classes=1, y=torch.zeros_like(task.y), values=values)
+    else:
+        each = torch.stack([values > 0, task.x[PARTY][:, 2] > 0], dim=1).double()
+        task = replace(task, classes=0, values=each, labels=("a", "b"))
+    asked = [
+        AttackSpec("fsha", params, ("active",), aux_rows=60)
+        for params in ({}, {"use": "critic", "labelled": False}, {"use": "critic"})
+    ]
+    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 6}, seed=0)
+    found = {}
+    for spec in asked:
+        result = run_cohort([cell], [spec], {0: task}, device="cpu", main=False)[-1]
+        found[spec.label] = next(m for m in result.measures if m.metric in ("r2", ""))
+    assert found["fsha"].value is not None
+    assert found["fsha"].value > 0.3
+    assert found["fsha(labelled=False, use=critic)"].status == "ok"
+    assert "looks at classes" in found["fsha(use=critic)"].reason
+
+
+def test_each_embedding_of_a_step_has_a_pilot_as_wide_as_it_is() -> None:
+    """The pilot of the first width was taken for all: `fedcvt`, which sends blocks too, ended in an
+    internal error, and so did critics of messages with and without labels.
+    """
+    task = small_task(0, n=160, unaligned=80)
+    cell = CellSpec({"name": "s"}, "fedcvt", {"epochs": 8, "batch_size": 32}, seed=0)
+    asked = [AttackSpec("fsha", p, ("active",), aux_rows=40) for p in ({}, {"use": "critic"})]
+    for spec in asked:
+        result = run_cohort([cell], [spec], {0: task}, device="cpu", main=False)[-1]
+        found = next(m for m in result.measures if m.metric in ("r2", ""))
+        assert found.status == "ok"
+        assert found.value is not None
+        assert spec.params or found.value > 0.3

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, feature_view, r2, rng
+from attack_views import PARTY, feature_view, make_view, r2, rng
 from torch import nn
 
 from vflsec import registry
 from vflsec.attack import Attack
 from vflsec.errors import ThreatModelError
-from vflsec.view import Table, View
+from vflsec.view import Schema, Table, View
 
 
 def grn(**params: object) -> Attack:
@@ -59,3 +60,15 @@ def test_replicas_in_one_batch_equal_replicas_alone() -> None:
     for s in range(2):
         alone = attack.infer(views[s], rng(s))
         assert np.allclose(alone.scores, together[s].scores, atol=1e-4)
+
+
+def test_tables_with_categories_are_declined_and_no_failure() -> None:
+    """`grn` and `unsplit_input` said so of themselves, and ended in an error."""
+    mine = {"passive1": Schema(("a",), (0,), (1,)), "other": Schema(("b", "c"), (0, 3), (2,))}
+    view = replace(make_view(torch.arange(8) % 2), schema=MappingProxyType(mine))
+    for name in ("grn", "unsplit_input", "equation_solving"):
+        why = registry.attacks.create(name, {}).declines(view)
+        assert "other has categories" in why
+        numbers = {**mine, "other": Schema(("b",), (0,), (1,))}
+        plain = replace(view, schema=MappingProxyType(numbers))
+        assert registry.attacks.create(name, {}).declines(plain) == ""

@@ -68,6 +68,18 @@ def test_max_norm_gives_all_rows_the_same_expected_length() -> None:
     assert torch.equal(out[:, 0], x[0].expand(20_000, 2))  # the longest row is unchanged
 
 
+@pytest.mark.parametrize("ratio", [0.05, 0.5])
+def test_max_norm_does_not_stop_norms(ratio: float) -> None:
+    """Squares are equal on average and lengths are not: it was said that they tell nothing."""
+    y = torch.arange(4000) % 2
+    x = torch.where(y == 1, 1.0, ratio).double().reshape(1, -1, 1) * torch.eye(2)[y].double()
+    own, policy = owner(make("max_norm"), [1.0]), make("max_norm")
+    lengths = torch.stack([policy.outgoing(message(x), own)[0].norm(dim=1) for _ in range(30)])
+    assert lengths[0][y == 0].mean().item() == pytest.approx(0.79, abs=0.02)
+    assert auc(lengths[0], y) == pytest.approx(0.68, abs=0.02)
+    assert auc(lengths.mean(0), y) == pytest.approx(0.955, abs=0.015)
+
+
 def test_max_norm_keeps_every_row_on_its_line() -> None:
     x, _ = rows_of_gradients()
     out = send(make("max_norm"), [1.0], x)
@@ -216,6 +228,17 @@ def test_discrete_levels_error_symmetry_and_repetition() -> None:
     assert out.abs().max().item() == pytest.approx(1.0)
     assert torch.allclose(send(policy, [s], out.unsqueeze(0))[0], out, atol=1e-12)
     assert torch.allclose(send(policy, [s], -x)[0], -out, atol=1e-12)
+
+
+@pytest.mark.parametrize("bins", [1, 2, 3, 5, 6, 7, 11, 12])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_discrete_stays_within_its_bound_whatever_the_bins(bins: int, dtype: torch.dtype) -> None:
+    """Of 3, 7 and 11 bins the ends of the range were rounded outwards: 5, 9 and 13 levels."""
+    x = rows_of_gradients(b=400)[0].to(dtype) * 2
+    policy = make("discrete", bound=1.0, clip=True)
+    out = send(policy, [policy.from_natural("bins", bins)], x)[0]
+    assert out.abs().max().item() <= 1.0 + 1e-6
+    assert out.unique().numel() == 2 * (bins // 2) + 1
 
 
 def test_discrete_without_clipping_is_plain_rounding() -> None:

@@ -22,6 +22,7 @@ from vflsec.cell import AttackSpec, exhausted
 from vflsec.errors import ThreatModelError
 from vflsec.guess import Guess
 from vflsec.measure.controls import Control, controls_for, reassigned, untrained, whichever
+from vflsec.measure.heard import heard
 from vflsec.measure.shared import SharedControls, made_of
 from vflsec.memory import Passing, nothing, out_of_memory
 from vflsec.plugins import TIMEOUT, attempted
@@ -73,7 +74,7 @@ class Answer:
     Attributes:
         of: the attack.
         phase: after which it looked, ``PHASE@EPOCH`` if it looked back at the end of that epoch.
-        view: what it was given.
+        view: what it was given, with the rows that it is asked about.
         guess: its answer, None if there is none.
         status: ``ok``, ``not-observable``, ``not-applicable`` or ``error``.
         reason: why there is no guess.
@@ -152,6 +153,7 @@ class Bench:
         """
         at = phase if epoch is None else f"{phase}@{epoch}"
         what, limit = f"attack {of.spec.label!r}", of.spec.timeout
+        whole, views = views, [heard(of.attack, v) for v in views]
         ask = of.attack.declines
         declined, broke = attempted(lambda: [ask(v) for v in views], what, limit, self.passing)
         odd = next((d for d in declined or () if not isinstance(d, str)), None)
@@ -162,7 +164,7 @@ class Bench:
             fit = [k for k, why in enumerate(declined) if not why]
             rest = iter(
                 self._infer(
-                    of, [views[k] for k in fit], [made[k] for k in fit], [seeds[k] for k in fit],
+                    of, [whole[k] for k in fit], [made[k] for k in fit], [seeds[k] for k in fit],
                     phase, epoch,
                 ) if fit else ()
             )  # fmt: skip
@@ -188,7 +190,7 @@ class Bench:
         drew = _drew(stand, what)
         out = []
         for r, (view, (guess, wrong)) in enumerate(zip(views, pairs, strict=True)):
-            why = wrong or drew or _unfit(guess, of) or _changed(view, made[r], what)
+            why = wrong or drew or _unfit(guess, of) or _changed(whole[r], made[r], what)
             chosen, failed = (None, "") if why else attempted(partial(of.resolved, guess), what)
             if why or chosen is None:
                 why = why or failed
@@ -196,9 +198,9 @@ class Bench:
                 continue
             if epoch is not None:
                 guess = replace(guess, notes={**guess.notes, "epoch": epoch})
-            beside = _Ask(self, of, views, seeds, r)
+            beside = _Ask(self, of, whole, seeds, r)
             if chosen is not of:  # the others may have chosen otherwise
-                beside = _Ask(self, chosen, views[r : r + 1], seeds[r : r + 1], 0, chosen=True)
+                beside = _Ask(self, chosen, whole[r : r + 1], seeds[r : r + 1], 0, chosen=True)
             out.append(Answer(chosen, at, view, guess, controls=beside))
         return out
 
