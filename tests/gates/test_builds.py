@@ -251,7 +251,7 @@ def test_the_action_runs(root: Path, tmp_path: Path) -> None:
     for code, extra, expected, calls in (
         (0, {}, 0, ["-m vflsec audit --out o u t -- my case.toml"]),
         (1, {"SEEDS": "3", "UNTIL": "9", "ARGUMENTS": "--set\na=b c"}, 1,
-         ["-m vflsec audit --out o u t --seeds 3 --until-decided 9 --set a=b c -- my case.toml"]),
+         ["-m vflsec audit --seeds 3 --until-decided 9 --set a=b c --out o u t -- my case.toml"]),
         (3, {"INCONCLUSIVE": "warn"}, 0, ["-m vflsec audit --out o u t -- my case.toml"]),
         (2, {"BASELINE": "b"}, 2, ["-m vflsec audit --out o u t -- my case.toml"]),
         (1, {"BASELINE": "b"}, 1, ["-m vflsec audit --out o u t -- my case.toml",
