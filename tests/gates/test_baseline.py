@@ -121,6 +121,15 @@ def test_a_noisy_baseline_tolerates_more(tmp_path: Path) -> None:
         assert v.verdict == verdict
 
 
+def test_a_baseline_that_tolerates_any_rise_passes_nothing(tmp_path: Path) -> None:
+    """Three seeds far apart tolerated a rise from 0 to 0.45, of 0.5 that an AUC can reach."""
+    before = stored({"a0": [-0.4, 0.4, 0.0]}, tmp_path)
+    (v,) = regressions(frame({"a0": [0.45, 0.46, 0.44]}), before, LIVE)
+    assert v.threshold == pytest.approx(2.5 * 0.4 / np.sqrt(3))
+    assert (v.verdict, v.value) == ("INCONCLUSIVE", pytest.approx(0.45))
+    assert "differ so much that any rise is tolerated (an advantage in auc reaches 0.5)" in v.reason
+
+
 def test_other_seeds_are_compared_unpaired(tmp_path: Path) -> None:
     before = stored({"a0": OLD}, tmp_path)
     new = [0.2, 0.22, 0.19, 0.21, 0.2]

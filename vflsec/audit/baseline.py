@@ -31,6 +31,7 @@ from vflsec.audit.beside import both
 from vflsec.audit.change import Change, Seeds, change, least
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_ROWS, MIN_SEEDS, PASS, Gate, Verdict
 from vflsec.audit.leakage import TRAINING, rows_of
+from vflsec.audit.metrics import reach
 from vflsec.audit.reverse import ranking
 from vflsec.cell import OF_THE_LABELS
 from vflsec.errors import ConfigError
@@ -272,6 +273,7 @@ def regressions(
         training = _of(of[0], TRAINING)
         thin = _thin(of, len(planned[training]), len(before[k][least(before[k])]))
         thin = thin or lost.get(_of(of[0], _MADE), "")
+        thin = thin or _wide(k, _allowed(before[k]))
         allowed, turned = _allowed(before[k]), reverse.get(_of(of[0], _ANSWER), -math.inf)
         warning = worth.get(training, "")
         shown = alive.get(place_of(of[0]), (False, "no evidence was given"))
@@ -314,6 +316,18 @@ def _allowed(before: Mapping[str, Seeds]) -> float:
     old = np.array(list(before[least(before)].values()))
     spread = float(old.std(ddof=1)) if len(old) > 1 else 0.0
     return max(LEAST, SPREAD * spread / math.sqrt(len(old)))
+
+
+def _wide(key: Key, allowed: float) -> str:
+    """That no rise could be beyond what the baseline's spread tolerates; '' if one could be."""
+    metric = str(key[_KEY.index("metric")])
+    far = reach("advantage", metric)[1]
+    if allowed < far:
+        return ""
+    return (
+        f"the baseline's seeds differ so much that any rise is tolerated (an advantage in {metric} "
+        f"reaches {far:g}); make one of more seeds"
+    )
 
 
 def _thin(rows: Sequence[Mapping[str, Any]], planned: int, before: int) -> str:
