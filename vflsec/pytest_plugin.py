@@ -4,7 +4,8 @@ Three ways, all without importing torch before an audit runs:
 
 - ``pytest --vflsec scenario.toml`` collects one test for every verdict of the scenario's gates;
 - ``@pytest.mark.vflsec(scenario="scenario.toml")`` on a test runs the audit once and fails the test
-  unless every gate passes; the fixture ``vflsec`` gives the finished audit to the test;
+  unless every gate passes; of several marks, also of its class, all are judged; the fixture
+  ``vflsec`` gives the finished audit, of the mark nearest to the test;
 - the fixture ``vflsec`` in a test without the mark is a function ``vflsec(scenario, **options)``
   that runs an audit and returns it.
 
@@ -199,19 +200,20 @@ def vflsec(request: pytest.FixtureRequest) -> Any:
 
 def _of_mark(config: pytest.Config, mark: pytest.Mark) -> Audit:
     options = dict(mark.kwargs)
-    scenario = mark.args[0] if mark.args else options.pop("scenario", None)
-    if scenario is None:
-        raise pytest.UsageError('vflsec: the mark needs a scenario: vflsec(scenario="...")')
-    return _run(config, str(scenario), options)
+    named = [*mark.args, *([options.pop("scenario")] if "scenario" in options else [])]
+    if len(named) != 1:  # a second one would be passed over, and its leaks with it
+        raise pytest.UsageError(
+            f'vflsec: the mark takes one scenario, got {len(named)}: vflsec(scenario="..."). '
+            "Give a mark for each; all of them are judged."
+        )
+    return _run(config, str(named[0]), options)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Judge the gates of a marked test after its own assertions."""
     result = yield
-    mark = item.get_closest_marker("vflsec")
-    if mark is not None:
-        audit = _of_mark(item.config, mark)
-        verdicts = list(audit.summary["gates"])
-        _settle(item.config, verdicts + _unjudged(audit))
+    audits = [_of_mark(item.config, mark) for mark in item.iter_markers("vflsec")]
+    if audits:
+        _settle(item.config, [v for a in audits for v in [*a.summary["gates"], *_unjudged(a)]])
     return result

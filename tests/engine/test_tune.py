@@ -386,6 +386,30 @@ def test_a_strength_is_not_advised_on_less_than_a_gate_passes_on(
     assert module._choose([bare, found], 0.05, 0.03)[0] == (None if said else 5.0)
 
 
+def test_an_attack_that_broke_its_training_counts_under_a_target() -> None:
+    """Its row has no target: with --target it was passed over, and the strength was advised."""
+    common = {"dataset": "toy", "algorithm": "splitnn", "adversary": "bank", "split": "test",
+              "metric": "auc", "n": 500, "chance": 0.5, "defense": "iso"}  # fmt: skip
+    figures = (("norm", "label", 0.5), ("inversion", "feature", 0.9), ("", "", 0.9))
+    records: list[dict[str, Any]] = [
+        common | {"cell": f"{x}{s}", "seed": s, "attack": a, "value": v + 0.001 * s,
+                  "strength": x, "target": target}
+        for x in (0.0, 5.0)
+        for s in range(5)
+        for a, target, v in figures
+    ]  # fmt: skip
+    broken = [
+        r | {"attack": "swap_probe", "value": None, "target": "", "split": "", "metric": "",
+             "status": "error", "reason": "it broke"}
+        for r in records
+        if r["attack"] == "norm" and r["strength"] == 5
+    ]  # fmt: skip
+    bare, found = trials(module._on(results_frame([*records, *broken]), "label"))
+    assert (bare.failed, bare.attack, found.attack) == ("", "norm", "norm")
+    assert found.failed == "swap_probe failed on 5 seeds (it broke)"
+    assert not found.meets(0.05)
+
+
 @pytest.mark.parametrize("alive", [True, False])
 def test_beside_an_attack_that_is_not_shown_to_work_nothing_is_confirmed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], alive: bool

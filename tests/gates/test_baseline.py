@@ -15,7 +15,14 @@ from scipy import stats
 
 from vflsec import cli
 from vflsec.audit.alive import Place
-from vflsec.audit.baseline import advantages, baseline_of, granted, read_baseline, regressions
+from vflsec.audit.baseline import (
+    advantages,
+    baseline_of,
+    granted,
+    read_baseline,
+    refuse_failed,
+    regressions,
+)
 from vflsec.audit.change import change
 from vflsec.audit.epsilon import contradictions, pairs
 from vflsec.audit.leakage import results_frame, summarise
@@ -112,6 +119,15 @@ def test_a_noisy_baseline_tolerates_more(tmp_path: Path) -> None:
         (v,) = regressions(frame({"a0": [x + rise for x in old]}), before, LIVE)
         assert v.threshold == pytest.approx(allowed)
         assert v.verdict == verdict
+
+
+def test_a_baseline_that_tolerates_any_rise_passes_nothing(tmp_path: Path) -> None:
+    """Three seeds far apart tolerated a rise from 0 to 0.45, of 0.5 that an AUC can reach."""
+    before = stored({"a0": [-0.4, 0.4, 0.0]}, tmp_path)
+    (v,) = regressions(frame({"a0": [0.45, 0.46, 0.44]}), before, LIVE)
+    assert v.threshold == pytest.approx(2.5 * 0.4 / np.sqrt(3))
+    assert (v.verdict, v.value) == ("INCONCLUSIVE", pytest.approx(0.45))
+    assert "differ so much that any rise is tolerated (an advantage in auc reaches 0.5)" in v.reason
 
 
 def test_other_seeds_are_compared_unpaired(tmp_path: Path) -> None:
@@ -392,6 +408,40 @@ def test_a_folder_that_lacks_what_was_planned_is_no_baseline(
     part = audited(tmp_path / "c", Planted(few), set=two, shard="1/2").folder
     with pytest.raises(ConfigError, match=r"holds shard 1/2, so this is no baseline"):
         read_any(part)
+
+
+def test_an_audit_of_which_an_attack_failed_is_no_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An attack failed on every seed, so that it was in no baseline, and its leak passed later."""
+    leaks = {"norm": 0.1, "model_completion": 0.4}
+    both = ["attack=[{name='norm', known_rows=20}, {name='model_completion', known_rows=20}]",
+            "audit.references=[]"]  # fmt: skip
+    old = audited(tmp_path / "a", Planted(leaks, fails=["model_completion"]), set=both).folder
+    now = audited(tmp_path / "b", Planted(leaks), set=both).folder
+    file = tmp_path / "baseline.json"
+    capsys.readouterr()
+    assert cli.main(["gate", str(now), "--baseline", str(old)]) == 2
+    assert cli.main(["gate", str(old), "--baseline", str(file), "--update-baseline"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("model_completion by shop failed on every seed at [") == 2
+    assert not file.exists()
+    frame_of = read_audit(old).results  # seeds that are missing are told when they are compared
+    some = frame_of["seed"].isin([0]) & (frame_of["attack"] == "model_completion")
+    frame_of.loc[some, ["status", "value"]] = "ok", 0.5
+    refuse_failed(old, frame_of)
+
+
+def test_a_baseline_that_says_two_things_of_one_point_is_refused(tmp_path: Path) -> None:
+    """As after a merge by hand: the last one counted, and a rise to it passed."""
+    path = tmp_path / "baseline.json"
+    low, high = (baseline_of(frame({"a0": of}), "", "") for of in (OLD, [0.4] * 5))
+    path.write_text(json.dumps(low | {"points": low["points"] + high["points"]}))
+    with pytest.raises(ConfigError, match="a point of this baseline is malformed"):
+        read_baseline(path)
+    path.write_text(json.dumps(low | {"points": [low["points"][0] | {"strength": "1"}]}))
+    with pytest.raises(ConfigError, match="a point of this baseline is malformed"):
+        read_baseline(path)
 
 
 def test_a_baseline_of_two_seeds_passes_nothing(tmp_path: Path) -> None:

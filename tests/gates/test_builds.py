@@ -83,6 +83,27 @@ def test_each_verdict_is_a_test_and_marks_judge(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_every_mark_is_judged_and_each_names_one_scenario(tmp_path: Path) -> None:
+    """A second mark, or a second name in one, was passed over: its FAIL was a test that passed."""
+    (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1))
+    (tmp_path / "good.toml").write_text(SCENARIO + gate(max=0.1, defense="defended"))
+    good, bad = '@pytest.mark.vflsec("good.toml")\n', '@pytest.mark.vflsec("case.toml")\n'
+    (tmp_path / "test_it.py").write_text(
+        f"import pytest\n{bad}{good}def test_two(vflsec): assert vflsec.exit_code == 0\n"
+        f"{bad}class TestIt:\n    {good}    def test_inner(self): pass\n"
+        '@pytest.mark.vflsec("good.toml", "case.toml")\ndef test_names(): pass\n'
+        f"{good}def test_one(): pass\n"
+    )
+    text = pytest_in(tmp_path, "-rA", "--vflsec-out", "kept").stdout
+    for name in ("test_two", "TestIt::test_inner"):
+        assert f"FAILED test_it.py::{name} - Failed: FAIL: The advantage of" in text, text
+    assert "the mark takes one scenario, got 2" in text
+    assert "FAILED test_it.py::test_names" in text
+    assert "PASSED test_it.py::test_one" in text
+    assert "3 failed, 1 passed" in text
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("out", [[], ["--vflsec-out", "kept"]], ids=["temporary", "kept"])
 def test_workers_share_one_audit(out: list[str], tmp_path: Path) -> None:
     """Two workers of xdist: every verdict is judged once, every training is trained once."""
@@ -230,7 +251,7 @@ def test_the_action_runs(root: Path, tmp_path: Path) -> None:
     for code, extra, expected, calls in (
         (0, {}, 0, ["-m vflsec audit --out o u t -- my case.toml"]),
         (1, {"SEEDS": "3", "UNTIL": "9", "ARGUMENTS": "--set\na=b c"}, 1,
-         ["-m vflsec audit --out o u t --seeds 3 --until-decided 9 --set a=b c -- my case.toml"]),
+         ["-m vflsec audit --seeds 3 --until-decided 9 --set a=b c --out o u t -- my case.toml"]),
         (3, {"INCONCLUSIVE": "warn"}, 0, ["-m vflsec audit --out o u t -- my case.toml"]),
         (2, {"BASELINE": "b"}, 2, ["-m vflsec audit --out o u t -- my case.toml"]),
         (1, {"BASELINE": "b"}, 1, ["-m vflsec audit --out o u t -- my case.toml",

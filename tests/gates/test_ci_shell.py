@@ -125,6 +125,23 @@ def test_the_step_of_the_action(
 
 
 @pytest.mark.slow
+def test_the_step_judges_the_folder_that_it_audited(
+    root: Path, tmp_path: Path, runner: dict[str, str]
+) -> None:
+    """With `--out` among the arguments the audit before, of a cache, was judged, and passed."""
+    (tmp_path / "case.toml").write_text(SCENARIO + DEFENDED)
+    for args in (["audit", "case.toml", "--out", "vflsec-out", "-q"],
+                 ["gate", "vflsec-out", "--baseline", "b.json", "--update-baseline"]):  # fmt: skip
+        made = subprocess.run(["vflsec", *args], cwd=tmp_path, env=runner, capture_output=True,
+                              text=True, timeout=300, check=False)  # fmt: skip
+        assert made.returncode == 0, made.stdout + made.stderr
+    (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1))
+    done, told, _ = step(root, tmp_path, runner, BASELINE="b.json", ARGUMENTS="--out\nother")
+    assert (done.returncode, told) == (1, {"exit-code": "1"}), done.stdout + done.stderr
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.slow
 def test_the_step_judges_a_rise_against_a_baseline(
     root: Path, tmp_path: Path, runner: dict[str, str]
 ) -> None:

@@ -31,6 +31,7 @@ from vflsec.audit.beside import both
 from vflsec.audit.change import Change, Seeds, change, least
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_ROWS, MIN_SEEDS, PASS, Gate, Verdict
 from vflsec.audit.leakage import TRAINING, rows_of
+from vflsec.audit.metrics import reach
 from vflsec.audit.reverse import ranking
 from vflsec.cell import OF_THE_LABELS
 from vflsec.errors import ConfigError
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from vflsec.audit.result import Audit
 
 __all__ = ["BASELINE_VERSION", "LEAST", "advantages", "baseline_of", "granted", "read_baseline",
-           "regressions", "write_baseline"]  # fmt: skip
+           "refuse_failed", "regressions", "write_baseline"]  # fmt: skip
 
 BASELINE_VERSION = 2
 _READABLE = (1, 2)
@@ -49,7 +50,8 @@ SPREAD = 2.5
 _KEY = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack", "known_rows",
         "target", "split", "metric", "grants", "attack_key")  # fmt: skip
 _ANSWER = tuple(k for k in _KEY if k != "metric")
-_MADE = (*TRAINING, "phase", "adversary", "attack", "attack_key")
+_RAN = (*TRAINING, "adversary", "attack", "attack_key")
+_MADE = (*_RAN, "phase")
 
 Key = tuple[Any, ...]
 Values = Mapping[Key, Mapping[str, Seeds]]
@@ -188,18 +190,40 @@ def read_baseline(path: Path) -> Values:
             grants = p.get("grants")
             if grants is not None and not isinstance(grants, str):
                 raise ValueError
-            key = tuple(p[k] for k in _KEY[:-2])
-            out[(*key, grants, str(p.get("attack_key", "")))] = of
+            key = (*(p[k] for k in _KEY[:-2]), grants, str(p.get("attack_key", "")))
+            numbers = (p["strength"], p["known_rows"])
+            if key in out or any(isinstance(x, str | bool) for x in numbers):
+                raise ValueError  # of a file merged by hand the last of two would count
+            out[key] = of
         return out
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ConfigError(f"{path}: a point of this baseline is malformed. {advice}") from None
+
+
+def refuse_failed(where: Path | None, frame: pd.DataFrame) -> None:
+    """Refuse as a baseline what lacks an attack that was run, for its rise would go unseen.
+
+    Raises:
+        ConfigError: an attack has no figure at a place where it, or its training, failed.
+    """
+    ran = [r for r in _audited(frame) if r["attack"]]
+    told = {_of(r, _RAN) for r in ran if r["status"] != "error" and r["value"] == r["value"]}
+    for r in ran:
+        if r["status"] == "error" and _of(r, _RAN) not in told:
+            at = ", ".join(str(x) for x in _of(r, TRAINING) if x is not None)
+            raise ConfigError(
+                f"{where}: {r['attack']} by {r['adversary']} failed on every seed at [{at}] "
+                f"({r['reason']}), so this is no baseline: its rise would go unseen. Mend that or "
+                "leave it out of the scenario, and audit again."
+            )
 
 
 def write_baseline(path: Path, audit: Audit) -> None:
     """Keep the advantages of an audit as the file to compare later ones with.
 
     Raises:
-        ConfigError: the audit is unfinished or has no advantage, or the file cannot be written.
+        ConfigError: the audit is unfinished or has no advantage, an attack failed on every seed, or
+            the file cannot be written.
     """
     if not audit.summary["complete"]:
         raise ConfigError(
@@ -210,6 +234,7 @@ def write_baseline(path: Path, audit: Audit) -> None:
         read_baseline(path)  # nothing else is overwritten
     version = audit.summary["versions"]["vflsec"]
     frame = granted(audit.results, audit.summary.get("attacks", {}))
+    refuse_failed(audit.folder, frame)
     found = baseline_of(frame, audit.summary["scenario_hash"], version)
     text = json_text(found)
     write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))
@@ -248,6 +273,7 @@ def regressions(
         training = _of(of[0], TRAINING)
         thin = _thin(of, len(planned[training]), len(before[k][least(before[k])]))
         thin = thin or lost.get(_of(of[0], _MADE), "")
+        thin = thin or _wide(k, _allowed(before[k]))
         allowed, turned = _allowed(before[k]), reverse.get(_of(of[0], _ANSWER), -math.inf)
         warning = worth.get(training, "")
         shown = alive.get(place_of(of[0]), (False, "no evidence was given"))
@@ -290,6 +316,18 @@ def _allowed(before: Mapping[str, Seeds]) -> float:
     old = np.array(list(before[least(before)].values()))
     spread = float(old.std(ddof=1)) if len(old) > 1 else 0.0
     return max(LEAST, SPREAD * spread / math.sqrt(len(old)))
+
+
+def _wide(key: Key, allowed: float) -> str:
+    """That no rise could be beyond what the baseline's spread tolerates; '' if one could be."""
+    metric = str(key[_KEY.index("metric")])
+    far = reach("advantage", metric)[1]
+    if allowed < far:
+        return ""
+    return (
+        f"the baseline's seeds differ so much that any rise is tolerated (an advantage in {metric} "
+        f"reaches {far:g}); make one of more seeds"
+    )
 
 
 def _thin(rows: Sequence[Mapping[str, Any]], planned: int, before: int) -> str:

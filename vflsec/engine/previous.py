@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vflsec.audit.baseline import Values, advantages, granted, read_baseline
+from vflsec.audit.baseline import Values, advantages, granted, read_baseline, refuse_failed
 from vflsec.audit.compare import compare
 from vflsec.engine.judge import judge
 from vflsec.engine.store import Store
@@ -33,8 +33,8 @@ def read_any(path: Path) -> Values:
     """The values in a baseline file, or in the results directory of an earlier audit.
 
     Raises:
-        ConfigError: it is neither, or that audit is unfinished: what it lacks, nothing would be
-            compared with.
+        ConfigError: it is neither, or that audit is unfinished or has an attack that failed on
+            every seed: what it lacks, nothing would be compared with.
     """
     if not path.is_dir():
         return read_baseline(path)
@@ -50,6 +50,7 @@ def read_any(path: Path) -> Values:
             f"{path}: {f'holds shard {shard}' if shard else 'not all that was planned is measured'}"
             f", so this is no baseline: a rise of what it lacks would go unseen. {cure}"
         )
+    refuse_failed(path, audit.results)
     return advantages(granted(audit.results, audit.summary.get("attacks", {})))
 
 

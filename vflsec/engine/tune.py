@@ -279,10 +279,10 @@ def _targeted(loaded: Scenario, target: str) -> str:
 
 
 def _on(results: Any, target: str) -> Any:
-    """Rows of the main task and of attacks on `target`."""
+    """Rows of the main task, of attacks on `target`, and of those that broke and name none."""
     if target == "*":
         return results
-    return results[(results["attack"] == "") | (results["target"] == target)]
+    return results[results["target"].isin([target, ""])]
 
 
 def _fresh(given: int | Sequence[int] | None, listed: Sequence[int]) -> list[int]:
