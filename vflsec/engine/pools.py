@@ -6,6 +6,7 @@ returns its results; only the parent writes them (:mod:`vflsec.engine.executor`)
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -43,6 +44,10 @@ class Pool:
     def executor(self) -> Executor:
         """One that works; called again after workers died."""
         raise NotImplementedError("abstract")
+
+    def waits(self) -> str:
+        """What all work waits for, in a sentence for the user; '' where somebody works."""
+        return ""
 
     def stop(self) -> None:
         """End at once what runs."""
@@ -172,6 +177,11 @@ class Dask(Pool):
 
         self.lost = (KilledWorker, CommClosedError, CancelledError)
         self._cluster: Any = None
+        self._address = address
+        # of a scheduler that goes it prints tracebacks; `executor` says so in a sentence
+        self._log = logging.getLogger("distributed.client")
+        self._level = self._log.level
+        self._log.setLevel(logging.CRITICAL + 1)
         try:
             if local:
                 self._cluster = LocalCluster(
@@ -204,10 +214,23 @@ class Dask(Pool):
         found: Executor = self._client.get_executor(pure=False)
         return found
 
+    def waits(self) -> str:
+        if self._client.status != "running":
+            return ""
+        with suppress(OSError):  # the scheduler goes just now: the work tells that
+            if not self._client.scheduler_info(n_workers=-1)["workers"]:
+                start = f" Start some: `dask worker {self._address} --nthreads 1`."
+                return (
+                    "--cluster: the scheduler has no workers, and the audit waits for one."
+                    f"{start if self._address else ''}"
+                )
+        return ""
+
     def close(self) -> None:
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
+        self._log.setLevel(self._level)
 
 
 class _RayExecutor(Executor):
