@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +17,12 @@ from typing import Any, Protocol, TypeVar
 from vflsec.errors import ConfigError
 
 __all__ = [
-    "append_text", "json_text", "make_folder", "or_closed", "read_text", "write_atomic",
+    "TRIES", "append_text", "json_text", "make_folder", "or_closed", "read_text", "write_atomic",
     "write_new",
 ]  # fmt: skip
+
+TRIES = 20
+"""How often a folder is made again that another audit took away between two steps."""
 
 
 class _Open(Protocol):
@@ -124,8 +128,15 @@ def make_folder(folder: Path) -> None:
         ConfigError: it cannot, with the reason.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".vflsec-write-test-", dir=folder)
+        for again in range(TRIES, 0, -1):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                handle, name = tempfile.mkstemp(prefix=".vflsec-write-test-", dir=folder)
+                break
+            except FileNotFoundError:  # another audit that begins takes away what it tried to make
+                if again == 1:
+                    raise
+                time.sleep(0.01)
         os.close(handle)
         os.unlink(name)
     except FileExistsError:

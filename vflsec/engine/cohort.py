@@ -211,6 +211,8 @@ def _attack(
                 passing=bench.passing,
             )  # fmt: skip
             result.measures += measures or [_failed(p, answer.phase, task, why)]
+            if not measures and r in fit:  # nor is there one where a leak is planted
+                fit.remove(r)
     if p.attack.target == "label":
         _dose(bench, moment, p, {r: views[r] for r in fit}, results, beside)
 

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from vflsec.engine.store import STORE_NAME
 from vflsec.engine.views import clear_views, tidy_views
 from vflsec.errors import ConfigError
-from vflsec.files import make_folder
+from vflsec.files import TRIES, make_folder
 
 __all__ = ["LOCK_NAME", "OUR_FILES", "Lock", "claim", "clear", "for_controls", "for_reports",
            "only_ours", "probe", "tidy", "withdraw"]  # fmt: skip
@@ -95,10 +95,8 @@ def claim(folder: Path, patience: float = 0.0) -> Iterator[Lock]:
     if here in _held:
         yield _held[here]
         return
-    make_folder(folder)
     path = folder / LOCK_NAME
-    if path.is_symlink():
-        raise _foreign(path, "is a link")
+    _make_with(folder, path)
     try:
         db = sqlite3.connect(path, timeout=patience, isolation_level=None)
         with closing(db):
@@ -114,6 +112,21 @@ def claim(folder: Path, patience: float = 0.0) -> Iterator[Lock]:
             f"{path}: cannot be used as the lock of this folder: {error}. Remove that file if no "
             "audit runs, or choose another --out."
         ) from None
+
+
+def _make_with(folder: Path, path: Path) -> None:
+    """Make a folder that the :func:`probe` of another audit cannot take away: it has a file."""
+    for _ in range(TRIES):
+        make_folder(folder)
+        if path.is_symlink():
+            raise _foreign(path, "is a link")
+        try:
+            path.touch()
+        except FileNotFoundError:
+            continue
+        except OSError:  # SQLite says what is wrong with it
+            pass
+        return
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -10,8 +10,8 @@ import math
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import as_completed
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["batched", "few", "run_parallel"]
 
 _ROUNDS = 3  # of workers dying without any progress in between
+_PATIENCE = 5.0  # seconds in which nothing ends, after which a pool is asked whether it waits
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,20 @@ def few(works: Sequence[Work], replicas: int, workers: int) -> int:
     return min(replicas, max(LEAST, min(split, default=replicas)))
 
 
+def _ended(
+    futures: Iterable[Future[list[Done]]], pool: Pool, note: Callable[[str], None]
+) -> Iterator[Future[list[Done]]]:
+    """Each when it ends; what they wait for is noted once, and again if it happens again."""
+    left, said = set(futures), ""
+    while left:
+        ended, left = wait(left, _PATIENCE, FIRST_COMPLETED)
+        why = "" if ended else pool.waits()
+        if why and why != said:
+            note(why)
+        said = why
+        yield from ended
+
+
 def run_parallel(
     todo: Callable[[bool], Sequence[Work]],
     store: Store,
@@ -215,8 +230,6 @@ def run_parallel(
     while works := list(todo(first)):
         done, first, lost = 0, False, False
         executor = pool.executor()
-        if why := pool.waits():
-            note(why)
         local = [w for w in works if w.kept and pool.remote]  # kept views lie on this machine
         tasks = batched([w for w in works if not (w.kept and pool.remote)], pool.workers)
         try:
@@ -227,7 +240,7 @@ def run_parallel(
                 do_work(work, store, here, device)
                 finished(work)
             for left, future in zip(
-                count(len(futures) - 1, -1), as_completed(futures), strict=False
+                count(len(futures) - 1, -1), _ended(futures, pool, note), strict=False
             ):
                 try:
                     found = future.result()

@@ -46,7 +46,7 @@ class Pool:
         raise NotImplementedError("abstract")
 
     def waits(self) -> str:
-        """Why nothing runs yet, a sentence for the user; '' where somebody works."""
+        """What all work waits for, in a sentence for the user; '' where somebody works."""
         return ""
 
     def stop(self) -> None:
@@ -177,10 +177,11 @@ class Dask(Pool):
 
         self.lost = (KilledWorker, CommClosedError, CancelledError)
         self._cluster: Any = None
-        # it prints tracebacks of its own beside the error that is raised here
-        self._told = [(h, h.level) for h in logging.getLogger("distributed").handlers]
-        for handler, _ in self._told:
-            handler.setLevel(logging.CRITICAL)
+        self._address = address
+        # of a scheduler that goes it prints tracebacks; `executor` says so in a sentence
+        self._log = logging.getLogger("distributed.client")
+        self._level = self._log.level
+        self._log.setLevel(logging.CRITICAL + 1)
         try:
             if local:
                 self._cluster = LocalCluster(
@@ -204,15 +205,6 @@ class Dask(Pool):
     def workers(self) -> int:  # type: ignore[override]
         return max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
 
-    def waits(self) -> str:
-        info = self._client.scheduler_info(n_workers=-1)
-        if info["workers"]:
-            return ""
-        return (
-            "--cluster: no worker has come to the scheduler yet. Work waits until one does: "
-            f"`dask worker {info['address']} --nthreads 1`."
-        )
-
     def executor(self) -> Executor:
         if self._client.status != "running":
             raise VflsecError(
@@ -222,12 +214,23 @@ class Dask(Pool):
         found: Executor = self._client.get_executor(pure=False)
         return found
 
+    def waits(self) -> str:
+        if self._client.status != "running":
+            return ""
+        with suppress(OSError):  # the scheduler goes just now: the work tells that
+            if not self._client.scheduler_info(n_workers=-1)["workers"]:
+                start = f" Start some: `dask worker {self._address} --nthreads 1`."
+                return (
+                    "--cluster: the scheduler has no workers, and the audit waits for one."
+                    f"{start if self._address else ''}"
+                )
+        return ""
+
     def close(self) -> None:
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
-        for handler, level in self._told:
-            handler.setLevel(level)
+        self._log.setLevel(self._level)
 
 
 class _RayExecutor(Executor):

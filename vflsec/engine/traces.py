@@ -391,7 +391,10 @@ class _Made:
 
 def _light(answer: Answer) -> Answer:
     """The answer with its controls made, and nothing of what the adversary saw."""
-    controls = list(answer.controls()) if answer.guess is not None else []
+    try:
+        controls = list(answer.controls()) if answer.guess is not None else []
+    except ConfigError as why:  # one took too long, and without it a figure says more than it may
+        answer, controls = replace(answer, guess=None, status="error", reason=str(why)), []
     view = answer.view
     kept = View(
         view.adversary, {}, {}, {}, {}, {}, view.facts, view.targets, known=view.known,

@@ -19,7 +19,7 @@ from torch import nn
 from vflsec import check, registry
 from vflsec.attack import Attack
 from vflsec.cell import AttackSpec, exhausted
-from vflsec.errors import ThreatModelError
+from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.guess import Guess
 from vflsec.measure.controls import Control, controls_for, reassigned, untrained, whichever
 from vflsec.measure.heard import heard
@@ -114,6 +114,7 @@ class Bench:
     ) -> None:
         self._controls = {} if known is None else known
         self._shared, self._training = shared, training
+        self._late: dict[tuple[Any, ...], str] = {}  # controls that took too long, and what says so
         self._alone = alone or (lambda *_: None)
         self._reassigned = reassigned
         self.passing = passing
@@ -225,10 +226,12 @@ class Bench:
             before = partial(
                 untrained, of.attack, [fresh[k] for k in fit], [rngs[k] for k in fit]
             )  # fmt: skip
+            what = f"the control before training of attack {of.spec.label!r}"
             # without room it is made elsewhere, or what it belongs to has no figure
-            found, _why = attempted(
-                before, f"attack {of.spec.label!r}", of.spec.timeout * len(fit), out_of_memory
-            )
+            found, why = attempted(before, what, of.spec.timeout * len(fit), out_of_memory)
+            if TIMEOUT in why:  # so has what depends on how busy a machine is; it is asked for once
+                self._late[mine] = why
+                raise ConfigError(why)
             for k, made in zip(fit, found or (), strict=False):
                 out[k] = [c for c in made if not _unfit(c.guess, of)]
             return out
@@ -244,6 +247,8 @@ class Bench:
             return reassigned(of.attack, fresh, rngs, bottoms)
 
         mine = (*rest, "untrained", of.spec.key)
+        if mine in self._late:
+            raise ConfigError(self._late[mine])
         found = [
             *self._kept(rest, views, seeds, r, self._sharing(shared)),
             *self._kept(mine, views, seeds, r, own),

@@ -1,0 +1,52 @@
+"""A control that takes too long leaves its attack without a figure, not with a better one."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vflsec
+from vflsec.measure import attack
+
+SCENARIO: dict[str, Any] = {
+    "data": [{"name": "control_gaussian", "params": {"rows": 300, "test_rows": 100}}],
+    "algorithm": [{"name": "splitnn", "hidden": [8], "cut": 4, "epochs": 1}],
+    "attack": [
+        {"name": "direction", "known_rows": 10},
+        {"name": "spectral", "known_rows": 10, "dosing": [0.5]},
+    ],
+    "audit": {
+        "seeds": [0, 1, 2], "references": [], "positive_control": False, "canaries": False,
+        "timeout": 1.0,
+    },
+}  # fmt: skip
+
+
+def test_a_control_that_takes_too_long_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it an attack that reads only its own columns counts as alive; it is asked for once,
+    and an attack has no dose without its controls.
+    """
+    calls: list[str] = []
+    real = attack.untrained
+
+    def late(of: Any, *rest: Any) -> Any:
+        if of.name != "spectral":
+            return real(of, *rest)
+        calls.append(of.name)
+        time.sleep(60)
+        raise AssertionError("not interrupted")
+
+    monkeypatch.setattr(attack, "untrained", late)
+    found = vflsec.run_audit(SCENARIO, tmp_path, device="cpu").results
+    of = found[found.attack == "spectral"]
+    assert set(of.status) == {"error"}
+    assert of.reason.str.contains(
+        "the control before training of attack 'spectral'.*took longer than its timeout of 3 s"
+    ).all()
+    assert calls == ["spectral"]
+    assert set(found[found.attack == "direction"].status) == {"ok"}
