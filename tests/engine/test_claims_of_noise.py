@@ -142,3 +142,20 @@ def test_messages_differ_along_what_the_known_coins_tell() -> None:
     assert torch.allclose(apart.along(table, 0, "train", *of)[:, 0], table @ first.sum(0))
     assert torch.allclose(apart.along(table, 0, "later", *of)[:, 0], table @ first[0])
     assert apart.along(table, 0, "train", "gradient", "active") is table
+
+
+def test_messages_of_several_senders_stand_side_by_side_and_those_of_others_tell_nothing() -> None:
+    """As in the tables; a row that a coin decides shows in its owner's messages."""
+    rows, coins = torch.arange(4), torch.tensor([1, 0, 0, 1])
+    x = torch.arange(8.0, dtype=torch.float64).reshape(1, 4, 2) ** 2
+    table = torch.tensor([[1.0, 10.0, 100.0, 1000.0]], dtype=torch.float64)
+    for sender, told in (("", (-4, -8, -8, -16)), ("b", (0, 0, -8, -16))):
+        apart = Apart([Planted(rows, coins)], 4, torch.device("cpu"), ("embedding",), sender)
+        for who, times in (("a", 1.0), ("b", 2.0)):
+            apart(Message("embedding", who, "c", times * x, rows.unsqueeze(0)))
+        along = apart.along(table, 0, "train", "embedding", "c")
+        assert along.tolist() == [[float(table[0] @ torch.tensor(told, dtype=torch.float64))]]
+    apart(Message("embedding", "b", "c", 3 * x, rows.unsqueeze(0), name="more"))
+    every = apart.along(torch.ones(1, 6).double(), 0, "train", "embedding", "c")
+    first = apart.along(torch.ones(1, 4).double(), 0, "train", "embedding", "c")
+    assert (float(every), float(first)) == (-24 - 12 - 24, -24)

@@ -299,7 +299,7 @@ def _seen(
     spies = [twin.stack.first.active] if party else list(twin.stack.first.passive)
     tables: list[list[tuple[str, Tensor, Tensor]]] = [[] for _ in twin.cells]
     here = [planted[s] for s in twin.seeds]
-    apart = Apart(here, len(twin.stack.first.y), twin.device, kinds)
+    apart = Apart(here, len(twin.stack.first.y), twin.device, kinds, party)
     twin.before.append(apart)
     for moment in twin.run(predictions=False):
         for spy in spies:

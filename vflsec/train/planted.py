@@ -51,37 +51,53 @@ class Apart:
         rows: N, of the data.
         device: where the training is.
         kinds: of messages, whose rows are those of the data.
+        sender: whose messages differ, ``""`` for all.
     """
 
     def __init__(
-        self, planted: Sequence[Planted], rows: int, device: torch.device, kinds: Sequence[str]
+        self,
+        planted: Sequence[Planted],
+        rows: int,
+        device: torch.device,
+        kinds: Sequence[str],
+        sender: str = "",
     ) -> None:
-        self._kinds = kinds
+        self._kinds, self._sender = kinds, sender
         weights = torch.zeros(len(planted), rows, dtype=torch.float64)
         for of, here in zip(weights, planted, strict=True):
-            half = len(here.rows) // 2
-            sign = 2.0 * here.coins[:half].double() - 1
-            of[here.rows[:half]] = sign / torch.stack([(sign == s).sum() for s in sign]).clamp_min(
-                1
-            )
+            known = here.coins[: len(here.rows) // 2]
+            each = torch.bincount(known, minlength=2).clamp_min(1)[known]
+            of[here.rows[: len(known)]] = (2.0 * known.double() - 1) / each
         self._weights = weights.to(device)
-        self._sums: dict[tuple[str, str, str], Tensor] = {}
+        self._sums: dict[tuple[str, str, str], dict[str, dict[str, Tensor]]] = {}
 
     def __call__(self, message: Message) -> None:
         if message.rows is None or message.kind not in self._kinds:
             return
-        x = message.tensor.detach().flatten(2).double()
-        key = message.phase, message.kind, message.receiver
-        step = torch.bmm(self._weights.gather(1, message.rows).unsqueeze(1), x).squeeze(1)
-        before = self._sums.get(key)
-        self._sums[key] = step if before is None or before.shape != step.shape else before + step
+        x = message.tensor.detach().flatten(1).reshape(*message.rows.shape, -1).double()
+        mine = message.sender == self._sender or not self._sender
+        weights = self._weights.gather(1, message.rows) * mine
+        step = torch.bmm(weights.unsqueeze(1), x).squeeze(1)
+        peers = self._sums.setdefault((message.phase, message.kind, message.receiver), {})
+        names = peers.setdefault(message.sender, {})
+        before = names.get(message.name)
+        if before is not None and before.shape == step.shape:
+            step = step + before
+        names[message.name] = step
 
     def along(self, table: Tensor, r: int, phase: str, kind: str, receiver: str) -> Tensor:
-        """`table` (m, d) along the difference, (m, 1); as it is where there is none."""
-        sums = self._sums.get((phase, kind, receiver))
-        if sums is None or sums.shape[1] != table.shape[1] or not bool(sums[r].isfinite().all()):
-            return table
-        return table @ sums[r].cpu().unsqueeze(1)
+        """`table` (m, d) along the difference, (m, 1); as it is where there is none.
+
+        What came from several peers, under one or several names, stands side by side in the table,
+        in the order in which they first spoke (:meth:`vflsec.channel.Recorder.tables`).
+        """
+        peers = self._sums.get((phase, kind, receiver), {}).values()
+        for parts in ([x for of in peers for x in of.values()],
+                      [next(iter(of.values())) for of in peers]):  # fmt: skip
+            found = torch.cat([x[r] for x in parts]) if parts else table.new_zeros(0)
+            if len(found) == table.shape[1] and bool(found.isfinite().all()):
+                return table @ found.cpu().unsqueeze(1)
+        return table
 
 
 def _canaries(task: Task, seed: int, kind: str, share: float) -> Planted:
