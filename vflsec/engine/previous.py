@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vflsec.audit.baseline import Values, advantages, granted, read_baseline, refuse_failed
+from vflsec.audit.baseline import Baseline, advantages, granted, read_baseline, refuse_failed
 from vflsec.audit.compare import compare
 from vflsec.engine.judge import judge
 from vflsec.engine.store import STORE_NAME, Store
@@ -55,7 +55,7 @@ def refuse_damaged(folder: Path, summary: Mapping[str, Any]) -> None:
     )
 
 
-def read_any(path: Path) -> Values:
+def read_any(path: Path) -> Baseline:
     """The values in a baseline file, or in the results directory of an earlier audit.
 
     Raises:
@@ -77,7 +77,8 @@ def read_any(path: Path) -> Values:
             f", so this is no baseline: a rise of what it lacks would go unseen. {cure}"
         )
     refuse_failed(path, audit.results)
-    return advantages(granted(audit.results, audit.summary.get("attacks", {})))
+    found = advantages(granted(audit.results, audit.summary.get("attacks", {})))
+    return Baseline(found, audit.summary["data"])
 
 
 def compare_folders(before: Path, after: Path, confidence: float | None = None) -> dict[str, Any]:
