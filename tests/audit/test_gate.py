@@ -311,6 +311,8 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     one_few = one(groups, gate)  # as where a group of rows stays on one side of the split
     assert one_few.verdict == "INCONCLUSIVE"
     assert "direction was scored on 6 rows on a seed, and a pass takes" in one_few.reason
+    none = [r | {"n": 0} if r["seed"] == 1 else r for r in groups]
+    assert "was scored on 0 rows on a seed" in one(none, gate).reason
     tied = one(rows(0.0, (0.0,) * 5), gate)
     assert (tied.verdict, "the same figure on all 5 seeds" in tied.reason) == ("INCONCLUSIVE", True)
     weak = ({"majority": {"value": 0.6 + e, "cv": None}} for e in (0.0, 0.01, -0.01, 0.02, 0.0))

@@ -47,7 +47,8 @@ def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
         )
     if n < seeds:
         return f"{name} has {n} seeds, and a pass takes at least {seeds}"
-    scored = int(row.get("n_least") or row["n"])  # an earlier version has the most alone
+    least = row.get("n_least")  # an earlier version has the most alone
+    scored = int(row["n"] if least is None else least)
     if scored < rows:
         seed = "" if scored == int(row["n"]) else " on a seed"
         return f"{name} was scored on {scored} rows{seed}, and a pass takes at least {rows}"
