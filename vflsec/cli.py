@@ -254,6 +254,7 @@ def report(
 
     Example: vflsec report out/quickstart --to public
     """
+    from vflsec.engine.previous import refuse_damaged
     from vflsec.engine.store import STORE_NAME
     from vflsec.report.console import print_last, print_results, print_summary
     from vflsec.report.exports import stored_summary
@@ -264,6 +265,7 @@ def report(
             "the same `vflsec audit` again, which goes on from what is stored, or merge the shards."
         )
     with stored_summary(folder) as summary:
+        refuse_damaged(folder, summary)
         if to is not None:
             from vflsec.engine.folder import for_reports
             from vflsec.report.outputs import write_reports

@@ -16,7 +16,7 @@ from vflsec.errors import VflsecError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vflsec.audit.baseline import Values
+    from vflsec.audit.baseline import Baseline
     from vflsec.audit.gate import Gate
     from vflsec.audit.result import Audit
     from vflsec.engine.store import Store
@@ -172,7 +172,7 @@ def _asked(store: Store, scenario: str | None, detect: float | None) -> dict[str
 
 
 def _judged(
-    store: Store, record: dict[str, Any], also: Sequence[Gate], before: Values | None,
+    store: Store, record: dict[str, Any], also: Sequence[Gate], before: Baseline | None,
     scenario: str | None, console: Console,
 ) -> Audit:  # fmt: skip
     """The stored results judged by `also`, else by their scenario's gates; says whose they are.

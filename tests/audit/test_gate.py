@@ -1,5 +1,6 @@
 """Verdicts: what passes, what fails, what stays open, and how often a sealed system is accused."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy import stats
 from vflsec.audit.gate import Gate, Verdict, exit_code, judge
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import is_undefended, results_frame, summarise
+from vflsec.audit.selection import limits
 from vflsec.errors import ConfigError
 
 
@@ -309,6 +311,8 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     one_few = one(groups, gate)  # as where a group of rows stays on one side of the split
     assert one_few.verdict == "INCONCLUSIVE"
     assert "direction was scored on 6 rows on a seed, and a pass takes" in one_few.reason
+    none = [r | {"n": 0} if r["seed"] == 1 else r for r in groups]
+    assert "was scored on 0 rows on a seed" in one(none, gate).reason
     tied = one(rows(0.0, (0.0,) * 5), gate)
     assert (tied.verdict, "the same figure on all 5 seeds" in tied.reason) == ("INCONCLUSIVE", True)
     weak = ({"majority": {"value": 0.6 + e, "cv": None}} for e in (0.0, 0.01, -0.01, 0.02, 0.0))
@@ -403,6 +407,34 @@ def test_an_error_of_an_attack_is_limited_from_below_by_the_same_rules() -> None
     assert "No relative_error below 0.5 was found" in one(errors, gate).reason
     least = Gate("auc", min=0.9, attack="direction")  # that an attack works proves itself
     assert one(rows(0.45, (0.0, 0.001)), least, {}).verdict != "FAIL"
+
+
+@pytest.mark.parametrize(("metric", "chance"), [("mae", 0.8), ("log_loss", 0.69)])
+def test_a_maximum_of_an_error_limits_no_leak_and_says_so(metric: str, chance: float) -> None:
+    """It passes the better the attack guesses, and no report may count the leak as limited."""
+    controls = {"means": {"value": chance, "cv": None}}
+    known = rows(-0.45, metric=metric, chance=chance, controls=controls)
+    below, above = Gate(metric, max=chance / 2), Gate(metric, min=chance / 2)
+    passed = one(known, below)
+    assert passed.verdict == "PASS"
+    assert f"less {metric} is better for an attack" in passed.warning
+    assert "was found" not in passed.reason
+    assert (limits(below), limits(above)) == (False, True)
+    assert one(known, above).verdict == "FAIL"
+
+
+@pytest.mark.parametrize("lost", [None, math.nan, "no row"])
+def test_what_canaries_measured_on_some_seeds_alone_passes_nothing(lost: Any) -> None:
+    at: dict[str, Any] = {"defense": "iso", "strength": 5.0}
+    found = [0.1, 0.2, lost]
+    seen = task(0.9, (0.0, 0.01, 0.02), **at) + [
+        r | {"value": value, "controls": {}, "chance": None}
+        for r, value in zip(task(0.9, (0, 0, 0), metric="epsilon_lower", **at), found, strict=True)
+        if value != "no row"
+    ]  # fmt: skip
+    open_ = one(seen, Gate("epsilon_lower", max=1.0))
+    assert (open_.verdict, open_.more_seeds) == ("INCONCLUSIVE", 1)
+    assert "epsilon_lower has a figure on 2 of 3 seeds" in open_.reason
 
 
 def test_a_stack_is_undefended_only_where_all_of_it_is_off() -> None:

@@ -263,6 +263,8 @@ def test_two_truths_about_one_cell_are_refused(made: Path, tmp_path: Path, chang
         db.execute(f"update measures set {change} where attack = 'norm'")
     with pytest.raises(ConfigError, match=r"other figures for norm of cell [0-9a-f]{24} \(seed "):
         vflsec.merge([made / "one", made / "whole"], tmp_path / "merged")
+    assert cli.main(["gate", str(tmp_path / "merged")]) == 2  # the first of the two passed there
+    assert not (tmp_path / "merged" / "results.sqlite").exists()
 
 
 def test_merge_overwrites_nothing_unasked(made: Path, tmp_path: Path) -> None:

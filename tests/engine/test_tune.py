@@ -235,6 +235,32 @@ def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @pytest.mark.parametrize(
+    ("leaks_at", "said"),
+    [
+        (
+            lambda s: s > 50,
+            "Not every stronger setting is within: at strength 100 the worst upper bound is",
+        ),
+        (lambda s: not s, ""),
+    ],
+)
+def test_a_stronger_setting_that_leaks_is_said(
+    leaks_at: Any, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of a plug-in, say, whose larger strength is the weaker one."""
+    results = {"results": [0.0, 1.0, 100.0]}
+    monkeypatch.setattr(module, "run_audit", lambda *_, **__: type("A", (), results))
+    monkeypatch.setattr(
+        module, "trials",
+        lambda grid: [trial(s, 0.3 if leaks_at(s) or not s else 0.0, 0.0) for s in grid],
+    )  # fmt: skip
+    found = tune("quickstart", "iso", low=1, high=100, confirm=False, out=tmp_path)
+    assert found.strength == 1
+    assert said in found.reason
+    assert ("Not every stronger" in found.reason) == bool(said)
+
+
+@pytest.mark.parametrize(
     ("seeds", "fresh"), [(None, [5, 6, 7, 8, 9]), (3, [3, 4, 5]), ([2, 7], [8, 9])]
 )
 @pytest.mark.parametrize("holds", [True, False])

@@ -9,7 +9,8 @@ drift, and the noise of a few seeds is no change.
 
 FAIL: beyond that, and above 0 for sure over all controls (:mod:`vflsec.audit.change`, Holm over all
 points). INCONCLUSIVE: beyond that but not for sure, or the attack is gone, failed, is no longer
-shown to work, now ranks in reverse, or the evidence is thin as under a gate. PASS: within.
+shown to work, now ranks in reverse, or the evidence is thin as under a gate. PASS: within; it warns
+where the baseline is of other data.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ from vflsec.files import json_text, read_text, write_atomic
 if TYPE_CHECKING:
     from vflsec.audit.result import Audit
 
-__all__ = ["BASELINE_VERSION", "LEAST", "advantages", "baseline_of", "granted", "read_baseline",
-           "refuse_failed", "regressions", "write_baseline"]  # fmt: skip
+__all__ = ["BASELINE_VERSION", "LEAST", "Baseline", "advantages", "baseline_of", "granted",
+           "read_baseline", "refuse_failed", "regressions", "write_baseline"]  # fmt: skip
 
 BASELINE_VERSION = 2
 _READABLE = (1, 2)
@@ -58,12 +59,36 @@ Values = Mapping[Key, Mapping[str, Seeds]]
 """Advantages by point, control and seed; a baseline of version 1 has one control, called ""."""
 
 
-def baseline_of(frame: pd.DataFrame, scenario_hash: str, version: str) -> dict[str, Any]:
+class Baseline(dict[Key, Mapping[str, Seeds]]):
+    """The values of an earlier audit, and the hashes of its data by data set where they are known.
+
+    Attributes:
+        data: hashes by name.
+    """
+
+    def __init__(self, points: Values, data: Mapping[str, str] | None = None) -> None:
+        super().__init__(points)
+        self.data = dict(data or {})
+
+    def others(self, data: Mapping[str, str]) -> dict[str, str]:
+        """By data set, that it is not the one of the baseline, in words; without those that are."""
+        return {
+            name: f"the baseline was made of other data called {name}, so how much was tolerated "
+            "there says little here; renew it with --update-baseline if the change is meant"
+            for name, made in self.data.items()
+            if data.get(name, made) != made
+        }
+
+
+def baseline_of(
+    frame: pd.DataFrame, scenario_hash: str, version: str, data: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """What ``baseline.json`` holds: the advantage of every attack, by point and seed.
 
     Args:
         frame: of :func:`vflsec.audit.leakage.results_frame`, with :func:`granted` if that is known.
         scenario_hash, version: to say in a report what the baseline was made from.
+        data: hashes by data set, to say where a later audit is of other data.
 
     Raises:
         ConfigError: no attack has an advantage.
@@ -80,6 +105,7 @@ def baseline_of(frame: pd.DataFrame, scenario_hash: str, version: str) -> dict[s
         "baseline_version": BASELINE_VERSION,
         "vflsec": version,
         "scenario_hash": scenario_hash,
+        "data": {k: v for k, v in (data or {}).items() if k in {p["dataset"] for p in points}},
         "points": points,
     }
 
@@ -158,7 +184,7 @@ def _same(now: Iterable[Key], before: Iterable[Key]) -> dict[Key, Key]:
     return out
 
 
-def read_baseline(path: Path) -> Values:
+def read_baseline(path: Path) -> Baseline:
     """The values by point and seed in a file that :func:`baseline_of` made.
 
     Raises:
@@ -195,7 +221,8 @@ def read_baseline(path: Path) -> Values:
             if key in out or any(isinstance(x, str | bool) for x in numbers):
                 raise ValueError  # of a file merged by hand the last of two would count
             out[key] = of
-        return out
+        data = {str(k): str(v) for k, v in found.get("data", {}).items()}
+        return Baseline(out, data)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ConfigError(f"{path}: a point of this baseline is malformed. {advice}") from None
 
@@ -235,7 +262,7 @@ def write_baseline(path: Path, audit: Audit) -> None:
     version = audit.summary["versions"]["vflsec"]
     frame = granted(audit.results, audit.summary.get("attacks", {}))
     refuse_failed(audit.folder, frame)
-    found = baseline_of(frame, audit.summary["scenario_hash"], version)
+    found = baseline_of(frame, audit.summary["scenario_hash"], version, audit.summary["data"])
     text = json_text(found)
     write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))
 
@@ -246,6 +273,7 @@ def regressions(
     alive: Alive,
     confidence: float = 0.95,
     points: pd.DataFrame | None = None,
+    others: Mapping[str, str] | None = None,
 ) -> list[Verdict]:
     """One verdict for every point of the baseline.
 
@@ -256,6 +284,7 @@ def regressions(
         alive: of :func:`vflsec.audit.alive.alive`.
         confidence: of the one-sided bounds.
         points: summary of `frame`; with it a PASS warns where the system learned nothing.
+        others: of :meth:`Baseline.others`; a PASS warns there.
     """
     now, rows = advantages(frame), _points(frame)
     planned: dict[Key, set[int]] = defaultdict(set)
@@ -275,7 +304,8 @@ def regressions(
         thin = thin or lost.get(_of(of[0], _MADE), "")
         thin = thin or _wide(k, _allowed(before[k]))
         allowed, turned = _allowed(before[k]), reverse.get(_of(of[0], _ANSWER), -math.inf)
-        warning = worth.get(training, "")
+        said = worth.get(training, ""), (others or {}).get(of[0]["dataset"], "")
+        warning = "; and ".join(filter(None, said))
         shown = alive.get(place_of(of[0]), (False, "no evidence was given"))
         judged = _judged(k, c, allowed, turned, x < alpha, shown, alpha, thin, warning, names[k])
         out.append(judged)

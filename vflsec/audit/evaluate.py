@@ -11,7 +11,7 @@ import pandas as pd
 from vflsec.audit import dosing, epsilon, leakage
 from vflsec.audit import gate as gates
 from vflsec.audit.alive import alive as alive_at
-from vflsec.audit.baseline import Values, granted, regressions
+from vflsec.audit.baseline import Baseline, granted, regressions
 from vflsec.audit.curves import curves
 from vflsec.audit.evaluation import Evaluation, title_of
 from vflsec.audit.findings import sentences
@@ -29,7 +29,7 @@ def evaluate(
     partial: bool = False,
     also: Sequence[gates.Gate] = (),
     only: bool = False,
-    before: Values | None = None,
+    before: Baseline | None = None,
 ) -> Evaluation:
     """Judge stored cells.
 
@@ -81,7 +81,8 @@ def evaluate(
         beside += epsilon.contradictions(heard, _claims(record, results), confidence, looks)
     if before is not None:
         now = granted(own, record.get("attacks", {}))
-        beside += regressions(now, before, alive, strict, points)
+        others = before.others(record["data"])
+        beside += regressions(now, before, alive, strict, points, others)
     verdicts += beside
     told = by_label(own, record.get("attacks", {}), confidence) if len(own) else []
     said = [] if partial else [*in_words(told), *_findings(points, verdicts, confidence)]

@@ -202,7 +202,8 @@ class Verdict:
         stuck: whether it is open and no number of seeds would decide it.
         warning: of a PASS, why it says little: this audit would only have found a leak above the
             limit, the system (or for its cost the undefended one) is not shown to beat guessing,
-            the figure is a lower bound, it cannot rise by the limit, or attacks have none.
+            the figure is a lower bound, or an error that was given a maximum, it cannot rise by the
+            limit, or attacks have none.
     """
 
     gate: Gate
@@ -305,7 +306,7 @@ def _candidate(
         thin=wording.thin(row, leak, MIN_SEEDS, MIN_ROWS)
         if asked
         else wording.gaps(gate.metric, row, leak)
-        if gate.metric in TASK
+        if gate.metric in (*TASK, "epsilon_lower")
         else "",
         mirror=mirror(*turned) if asked and turned is not None else None,
         ranking="" if ranks is None else ranks["metric"],
@@ -407,6 +408,7 @@ def _point(
             wording.worthless(found[0].row, gate, guessing),
             wording.cramped(primary, gate),
             wording.unasked(unasked, gate),
+            wording.inverted(gate),
         )
         warned += filter(None, idle)
         more = max([more or 0, *(u.takes - u.seeds for u in left if u.takes)]) or None

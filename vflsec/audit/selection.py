@@ -47,12 +47,12 @@ def stacked(label: str, wanted: str) -> bool:
 
 def limits(gate: Gate) -> bool:
     """Whether a gate limits what an attack reaches: by a maximum, or by a minimum of a figure of
-    which less is better for the attack, as of an error.
+    which less is better for the attack, as of an error. A maximum of an error limits nothing.
     """
     if gate.metric in (*TASK, "epsilon_lower"):
         return False
     better = gate.metric == "advantage" or METRICS[gate.metric].larger_is_better
-    return gate.max is not None or not better
+    return (gate.max is not None) == better
 
 
 def selected(row: Mapping[str, Any], gate: Gate) -> bool:

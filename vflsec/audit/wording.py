@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from vflsec.audit.gate import Gate
 
 __all__ = [
-    "TASK", "Blind", "between", "broken", "detectable", "dosed", "either_way", "fails", "nothing",
-    "passes", "reversed_", "seeds_to_add", "thin", "would_have_found",
+    "TASK", "Blind", "between", "broken", "detectable", "dosed", "either_way", "fails", "inverted",
+    "nothing", "passes", "reversed_", "seeds_to_add", "thin", "would_have_found",
 ]  # fmt: skip
 
 TASK = ("utility", "utility_drop")
@@ -47,7 +47,8 @@ def thin(row: Mapping[str, Any], leak: Leakage, seeds: int, rows: int) -> str:
         )
     if n < seeds:
         return f"{name} has {n} seeds, and a pass takes at least {seeds}"
-    scored = int(row.get("n_least") or row["n"])  # an earlier version has the most alone
+    least = row.get("n_least")  # an earlier version has the most alone
+    scored = int(row["n"] if least is None else least)
     if scored < rows:
         seed = "" if scored == int(row["n"]) else " on a seed"
         return f"{name} was scored on {scored} rows{seed}, and a pass takes at least {rows}"
@@ -232,6 +233,17 @@ def unasked(names: Sequence[str], gate: Gate) -> str:
     has, it = ("has", "it") if len(names) == 1 else ("have", "them")
     what = gate.of or gate.metric
     return f"{shown} {has} no {what}, so this says nothing of {it}" if names else ""
+
+
+def inverted(gate: Gate) -> str:
+    """That a maximum of an error passes the better attacks guess, in words; or ''."""
+    metric = METRICS.get(gate.metric)
+    if metric is None or metric.larger_is_better or gate.max is None:
+        return ""
+    return (
+        f"less {gate.metric} is better for an attack, so a maximum of it limits no leak: a minimum "
+        "does"
+    )
 
 
 def _beside(main: Mapping[str, Any]) -> float:

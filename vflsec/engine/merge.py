@@ -71,8 +71,13 @@ def merge(folders: Sequence[str | Path], out: str | Path, *, fresh: bool = False
             merged = stack.enter_context(Store(target))
             record = _whole(sources, records, target)
             merged.set_meta("audit", record)
-            for store in stores:
-                merged.take(store, record["wanted"])
+            try:
+                for store in stores:
+                    merged.take(store, record["wanted"])
+            except ConfigError:  # half of two truths would be judged by whoever asks next
+                merged.close()
+                clear(target)
+                raise
             _take_views(sources, target, record["wanted"])
             missing = merged.unfinished(record["wanted"])
             return judge(merged, record, partial=bool(missing))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vflsec.audit.baseline import Values, advantages, granted, read_baseline, refuse_failed
+from vflsec.audit.baseline import Baseline, advantages, granted, read_baseline, refuse_failed
 from vflsec.audit.compare import compare
 from vflsec.engine.judge import judge
-from vflsec.engine.store import Store
+from vflsec.engine.store import STORE_NAME, Store
 from vflsec.errors import ConfigError
 from vflsec.report.notebook import Audit
 
-__all__ = ["compare_folders", "read_any", "read_audit"]
+__all__ = ["compare_folders", "read_any", "read_audit", "refuse_damaged"]
 
 
 def read_audit(folder: Path, **how: Any) -> Audit:
@@ -29,7 +30,32 @@ def read_audit(folder: Path, **how: Any) -> Audit:
         return judge(store, export=False, **how)
 
 
-def read_any(path: Path) -> Values:
+def refuse_damaged(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Refuse a summary beside results that are damaged, or not those that it speaks of.
+
+    One without results beside it, as a build publishes it, stands for itself.
+
+    Raises:
+        ConfigError: they are; the summary would show a verdict that nothing there bears out.
+    """
+    if not (folder / STORE_NAME).is_file():
+        return
+    with Store(folder, readonly=True) as store, store.reading():
+        record = store.record()
+        store.results(record["wanted"])
+        if record["scenario_hash"] != summary["scenario_hash"]:
+            why = "was made from another audit's results than those beside it"
+        elif summary["complete"] and store.unfinished(record["wanted"]):
+            why = "speaks of results that are no longer beside it"
+        else:
+            return
+    raise ConfigError(
+        f"{folder / 'summary.json'}: {why}. Run the same `vflsec audit` again: what is stored is "
+        "not trained twice, and the summary is written anew."
+    )
+
+
+def read_any(path: Path) -> Baseline:
     """The values in a baseline file, or in the results directory of an earlier audit.
 
     Raises:
@@ -51,7 +77,8 @@ def read_any(path: Path) -> Values:
             f", so this is no baseline: a rise of what it lacks would go unseen. {cure}"
         )
     refuse_failed(path, audit.results)
-    return advantages(granted(audit.results, audit.summary.get("attacks", {})))
+    found = advantages(granted(audit.results, audit.summary.get("attacks", {})))
+    return Baseline(found, audit.summary["data"])
 
 
 def compare_folders(before: Path, after: Path, confidence: float | None = None) -> dict[str, Any]:

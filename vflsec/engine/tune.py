@@ -111,6 +111,7 @@ def tune(
     strength, reason = _choose(found, leak, drop)
     reason += search.alone
     if strength is not None:
+        reason += _not_safer(strength, found, leak)
         reason += tried[strength].epsilons()
         reason += _of_one_training(tried[strength], len(found))
         reason += "".join(
@@ -144,6 +145,18 @@ def tune(
         "and a lower --leak leaves room.",
     )  # fmt: skip
     return Tuned(name, strength, reason, found, fresh, met, (*more, *alive), deploy, silent)
+
+
+def _not_safer(strength: float, found: Sequence[Trial], leak: float) -> str:
+    """That a stronger setting leaks, so that what is advised holds at that strength alone."""
+    worse = [t for t in found if t.strength > strength and not t.failed and not t.meets(leak)]
+    if not worse:
+        return ""
+    top = max(worse, key=lambda t: t.leak_high)
+    return (
+        f" Not every stronger setting is within: at strength {exact(top.strength)} the worst upper "
+        f"bound is {beside(top.leak_high, leak, '+.3f')} ({top.attack})."
+    )
 
 
 def _of_one_training(chosen: Trial, tried: int) -> str:
