@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +18,13 @@ from vflsec.engine.claims import claims, planned, told, verified
 from vflsec.engine.integrity import success
 from vflsec.engine.membership import Asking
 from vflsec.engine.record import versions
+from vflsec.errors import ConfigError, VflsecError
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
 from vflsec.measure.controls import Control, randomised
 from vflsec.measure.shared import SharedControls
 from vflsec.memory import Passing, nothing, out_of_memory
 from vflsec.nn.replicas import LEAST
-from vflsec.plugins import attempted
+from vflsec.plugins import attempted, place_of, said
 from vflsec.rng import generator
 from vflsec.task import Task
 from vflsec.train.cohort import Moment, Progress, Training
@@ -70,11 +71,12 @@ def run_cohort(
     Raises:
         MemoryError, RuntimeError: there is no room for a training, or with several cells for an
             attack or its controls (`vflsec.memory.out_of_memory`).
+        ConfigError: a training in which an attack acts cannot go on; the message names it.
     """
     started = _now()
     stacked = list(cells) * LEAST if len(cells) < LEAST else list(cells)
     asked = prepared(attacks)
-    tell = progress or (lambda *_: None)
+    tell = _Telling(progress)
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     training = Training(stacked, demands, tasks, pick_device(device), tell, asks_graphs(device))
     bench = Bench(
@@ -85,7 +87,9 @@ def run_cohort(
     keeper = keep and Keeper(keep, training, len(cells), [p.attack for p in asked])
     results = [CellResult(c.key, c, device=str(training.device)) for c in stacked]
     of = [training.task(r) for r in range(len(stacked))]
-    for moment in training.run(predictions=main):
+    acting = [p.spec.label for p, of_it in zip(asked, demands, strict=True) if of_it.policy]
+    moments = training.run(predictions=main)
+    for moment in _acted_in(moments, acting, tell) if acting else moments:
         lost = moment.diverged()
         for result, found in zip(
             results, main_task(moment.phase.name, moment.predictions, of, lost), strict=True
@@ -114,6 +118,46 @@ def run_cohort(
     results = results[: len(cells)]
     _timed(results, started)
     return results
+
+
+class _Telling:
+    """Tells progress; keeps what comes out of that, for it is no error of a training."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self.raised: BaseException | None = None
+
+    def __call__(self, what: str, share: float) -> None:
+        if self._progress is None:
+            return
+        try:
+            self._progress(what, share)
+        except BaseException as error:
+            self.raised = error
+            raise
+
+
+def _acted_in(moments: Iterator[Moment], acting: Sequence[str], tell: _Telling) -> Iterator[Moment]:
+    """The moments of a training in which these attacks act, whose fault it is if it ends.
+
+    For the training without them went well. What a hook returns may break anything after it, so
+    nothing is asked of where an error was raised; one of a plug-in is told with its place above.
+
+    Raises:
+        ConfigError: the training cannot go on.
+    """
+    try:
+        yield from moments
+    except ConfigError:
+        raise
+    except Exception as error:
+        ours = isinstance(error, VflsecError)
+        above = error is tell.raised or out_of_memory(error) or isinstance(error, OSError)
+        if not ours and (above or place_of(error)):
+            raise
+        why = str(error).lstrip(": ") if ours else f"{said(error).rstrip('.')}."
+        names = " and ".join(repr(name) for name in acting)
+        raise ConfigError(f"attack {names} broke the training in which it acts: {why}") from error
 
 
 def attack_kept(
