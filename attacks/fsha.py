@@ -95,8 +95,8 @@ class Fsha(Attack):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        own = ["labels"] if self.use == "critic" and self.labelled else []
-        return frozenset({"embedding:last+", "aux_rows", *own})
+        own = {"labels"} if self.use == "critic" and self.labelled else set()
+        return frozenset({"embedding:last+", "aux_rows"} | own)
 
     def applicable(self, facts: Facts) -> str:
         if facts.classes < 2 and "labels" in self.needs:
@@ -105,8 +105,8 @@ class Fsha(Attack):
         return ""
 
     def policy(self) -> Policy:
-        of = (self.labelled, tuple(self.hidden), self.penalty, self.rounds, self.lr)
-        return Teach() if self.use == "pairs" else Hijack(*of)
+        whole = (self.labelled, tuple(self.hidden), self.penalty, self.rounds, self.lr)
+        return Teach() if self.use == "pairs" else Hijack(*whole)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         return self.infer_many([view], [rng])[0]
@@ -124,7 +124,7 @@ class Fsha(Attack):
         widths = {p: d for p, d in facts.widths.items() if p != facts.active}
         if sum(widths.values()) != z.shape[1]:
             raise ThreatModelError("fsha cannot tell whose part of the embeddings is whose.")
-        parts = dict(zip(widths, z.split([*widths.values()], dim=1), strict=True))
+        parts = dict(zip(widths, z.split(list(widths.values()), dim=1), strict=True))
         labels = view.require_labels() if self.labelled else torch.zeros(0)
         classes = facts.classes if self.labelled else 0
         answers = []
@@ -215,7 +215,7 @@ class Teach(_Sender):
     def pull(self, z: Tensor, rows: Tensor, victim: str, own: Own) -> Tensor:
         goals, of = own.memory.setdefault("goals", {}), (victim, z.shape[2])
         if of not in goals:
-            known = (by[victim].to(z) for _, by, _ in own.memory["aux"])
+            known = [by[victim].to(z) for _, by, _ in own.memory["aux"]]
             goals[of] = [Pilot(x, z.shape[2]).encoded for x in known]
         out = torch.zeros_like(z)
         for r, ((ids, _, _), goal) in enumerate(zip(own.memory["aux"], goals[of], strict=True)):
@@ -235,8 +235,9 @@ class Hijack(_Sender):
     lr: float
 
     def pull(self, z: Tensor, rows: Tensor, victim: str, own: Own) -> Tensor:
-        y = own.labels if self.labelled and own.classes > 1 else None
-        y = None if y is None or y.dim() != 2 else y
+        y = own.labels
+        if not self.labelled or own.classes < 2 or y is None or y.dim() != 2:
+            y = None
         made, of = own.memory.setdefault("critics", {}), (victim, z.shape[2], y is None)
         if of not in made:
             made[of] = _Critic(self, own, victim, z, 0 if y is None else own.classes)

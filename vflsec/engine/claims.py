@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -234,7 +235,9 @@ def measured(
     """
     kinds = {i: _kinds(policy, party) for i, policy in policies}
     every = sorted(frozenset().union(*kinds.values()))
-    seen = _seen(training, training.cells, party, every)
+    known = [kinds[i] for i, policy in policies if policy.counted == "outgoing"]
+    see = partial(_seen, training, party=party, kinds=every, known=frozenset().union(*known))
+    seen = see(training.cells)
     found: list[tuple[int, int, Guarantee, canary.Measured, dict[str, float]]] = []
     for r, canaries in enumerate(seen):
         for i, policy in policies:
@@ -255,7 +258,7 @@ def measured(
     ]
     if missing := [s for r, _ in silent if (s := training.seeds[r]) not in bare]:
         off = _silenced(training, missing)
-        bare |= {c.seed: s for c, s in zip(off, _seen(training, off, party, every))}
+        bare |= {c.seed: s for c, s in zip(off, see(off))}
     for r, i, claim, of, more in found:
         if (r, i) in silent:
             canaries = bare[training.seeds[r]]
@@ -292,15 +295,28 @@ class _Canaries:
 
 
 def _seen(
-    training: Training, cells: Sequence[CellSpec], party: str, kinds: Sequence[str]
+    training: Training,
+    cells: Sequence[CellSpec],
+    party: str,
+    kinds: Sequence[str],
+    known: frozenset[str],
 ) -> list[_Canaries]:
-    """Train `cells` on data with canaries, and see what there is of these, by replica."""
+    """Train `cells` on data with canaries, and see what there is of these, by replica.
+
+    Args:
+        training: whose data are used.
+        cells: what is trained.
+        party: whose rows carry the secret, ``""`` for labels.
+        kinds: of messages that are looked at.
+        known: those of them that a claim is about which takes the models as known.
+    """
     twin, planted = _planted(training, cells, party, kinds)
     spies = [twin.stack.first.active] if party else list(twin.stack.first.passive)
     tables: list[list[tuple[str, Tensor, Tensor]]] = [[] for _ in twin.cells]
     here = [planted[s] for s in twin.seeds]
-    apart = Apart(here, len(twin.stack.first.y), twin.device, kinds, party)
-    twin.before.append(apart)
+    apart = Apart(here, len(twin.stack.first.y), twin.device, known, party)
+    if known:
+        twin.before.append(apart)
     for moment in twin.run(predictions=False):
         for spy in spies:
             spec = AttackSpec("canary", adversary=(spy,), known_rows=0)

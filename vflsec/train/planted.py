@@ -11,7 +11,7 @@ arXiv:2305.08846; label canaries: Malek et al., NeurIPS 2021, arXiv:2106.03408, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -59,7 +59,7 @@ class Apart:
         planted: Sequence[Planted],
         rows: int,
         device: torch.device,
-        kinds: Sequence[str],
+        kinds: Collection[str],
         sender: str = "",
     ) -> None:
         self._kinds, self._sender = kinds, sender
@@ -75,9 +75,11 @@ class Apart:
         if message.rows is None or message.kind not in self._kinds:
             return
         x = message.tensor.detach().flatten(1).reshape(*message.rows.shape, -1).double()
-        mine = message.sender == self._sender or not self._sender
-        weights = self._weights.gather(1, message.rows) * mine
-        step = torch.bmm(weights.unsqueeze(1), x).squeeze(1)
+        if self._sender in ("", message.sender):
+            weights = self._weights.gather(1, message.rows)
+            step = torch.bmm(weights.unsqueeze(1), x).squeeze(1)
+        else:
+            step = x.new_zeros(len(x), x.shape[2])
         peers = self._sums.setdefault((message.phase, message.kind, message.receiver), {})
         names = peers.setdefault(message.sender, {})
         before = names.get(message.name)
