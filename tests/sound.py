@@ -1,4 +1,4 @@
-"""A sound scenario and its table, for tests that break one thing in it."""
+"""Sound scenarios and a table, for tests that break one thing in them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,31 @@ active = "a"
 a = ["x1"]
 b = ["x2"]
 """
-AUDIT = """\
+ALGORITHM = """\
 [algorithm]
 name = "splitnn"
 epochs = 1
+"""
+PACKAGED = (
+    """\
+[data]
+name = "breast_cancer"
+[data.params]
+parties = 2
+"""
+    + ALGORITHM
+)
+NORM = """\
 [[attack]]
 name = "norm"
+"""
+QUICK = """\
 [audit]
 seeds = 2
 references = []
 positive_control = false
-[[gate]]
-max = 0.1
 """
+AUDIT = ALGORITHM + NORM + QUICK + "[[gate]]\nmax = 0.1\n"
 GOOD = DATA + AUDIT
 TABLE = "id,x1,x2,y\n" + "".join(f"{i},{i % 7},{i % 5},{i % 2}\n" for i in range(60))
 

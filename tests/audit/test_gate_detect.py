@@ -28,6 +28,20 @@ def test_a_pass_says_what_it_would_have_found() -> None:
     assert one([*task(0.9)], Gate("utility", min=0.5)).detectable == {}
 
 
+@pytest.mark.parametrize(("seeds", "shown"), [(3, 0.64), (5, 0.70), (10, 0.75)])
+def test_what_it_would_have_found_is_shown_as_often_as_the_documentation_says(
+    seeds: int, shown: float
+) -> None:
+    """Of a spread that is known 0.8; an audit knows that of its own seeds alone."""
+    rng = np.random.default_rng(0)
+    limit = stats.t.isf(0.0475, seeds - 1)
+    factor = (limit + stats.t.isf(0.2, seeds - 1)) / np.sqrt(seeds)
+    printed = factor * rng.standard_normal((100_000, seeds)).std(1, ddof=1)
+    again = printed[:, None] + rng.standard_normal((100_000, seeds))
+    t = again.mean(1) / (again.std(1, ddof=1) / np.sqrt(seeds))
+    assert np.mean(t > limit) == pytest.approx(shown, abs=0.008)
+
+
 def blind(records: list[dict[str, Any]], **keys: Any) -> Verdict:
     return one(records, Gate(max=0.1, **keys))
 

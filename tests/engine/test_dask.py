@@ -11,22 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from sound import AUDIT
 
 from vflsec.engine import pools
 from vflsec.errors import ConfigError
 
-SCENARIO = """
-name = "case"
-[data]
-name = "leaky"
-[algorithm]
-name = "splitnn"
-epochs = 1
-[[attack]]
-name = "norm"
-[audit]
-references = []
-"""
 SCHEDULER = """
 import asyncio
 from distributed import Scheduler
@@ -51,7 +40,7 @@ def test_no_scheduler_is_one_clear_error() -> None:
 def test_a_scheduler_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:
     """Dask printed three tracebacks of its own above it."""
     pytest.importorskip("distributed")
-    (tmp_path / "case.toml").write_text(SCENARIO)
+    (tmp_path / "case.toml").write_text('[data]\nname = "leaky"\n' + AUDIT)
     start = [sys.executable, "-c", textwrap.dedent(SCHEDULER)]
     with subprocess.Popen(start, stdout=subprocess.PIPE, text=True) as scheduler:
         assert scheduler.stdout is not None

@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from attack_views import PARTY, make_view
 
 import vflsec
+from vflsec.cell import AttackSpec
+from vflsec.engine.traces import _light
+from vflsec.errors import ConfigError
+from vflsec.guess import Guess
 from vflsec.measure import attack
+from vflsec.measure.controls import Control
 
 SCENARIO: dict[str, Any] = {
     "data": [{"name": "control_gaussian", "params": {"rows": 300, "test_rows": 100}}],
@@ -50,3 +57,23 @@ def test_a_control_that_takes_too_long_is_not_left_out(
     ).all()
     assert calls == ["spectral"]
     assert set(found[found.attack == "direction"].status) == {"ok"}
+
+
+def test_so_is_an_answer_about_a_trace() -> None:
+    """Whose controls are made when the trace is let go."""
+    (of,) = attack.prepared([AttackSpec("direction", adversary=(PARTY,))])
+    rows, g = torch.arange(4), torch.ones(4, 2)
+    view = make_view(torch.tensor([0, 1, 0, 1]), gradients=g)
+    guess = Guess("label", rows, g[:, 0])
+
+    def late() -> list[Any]:
+        raise ConfigError("the control took longer than its timeout.")
+
+    answer = attack.Answer(of, "train", view, guess, controls=late)
+    found = _light(answer)
+    assert (found.status, found.guess) == ("error", None)
+    assert found.reason == "the control took longer than its timeout."
+    assert list(found.controls()) == []
+    made = [Control("alone", guess, 0.5)]
+    sound = _light(attack.Answer(of, "train", view, guess, controls=lambda: made))
+    assert (sound.status, sound.guess, sound.controls()) == ("ok", guess, made)

@@ -8,6 +8,7 @@ from pathlib import Path
 import plugins
 import pytest
 from packages import packaged
+from sound import NORM, PACKAGED, QUICK
 
 from vflsec import run_audit
 from vflsec.attacks import gradient_replacement
@@ -17,24 +18,7 @@ from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.engine.rehearse import make_plan
 
-SCENARIO = """\
-[data]
-name = "breast_cancer"
-[data.params]
-parties = 2
-[algorithm]
-name = "splitnn"
-epochs = 1
-{more}
-[[attack]]
-name = "norm"
-[audit]
-seeds = 2
-references = []
-positive_control = false
-[[gate]]
-max = 0.4
-"""
+SCENARIO = PACKAGED + NORM + QUICK + "[[gate]]\nmax = 0.4\n"
 POLICY = """
 from vflsec.policy import Policy
 
@@ -71,7 +55,7 @@ def test_a_plug_in_s_policy_that_breaks_a_training_is_an_error_of_that_attack(
     monkeypatch.syspath_prepend(str(tmp_path))
     packaged(tmp_path, "attack", modules)
     path = tmp_path / "case.toml"
-    path.write_text(SCENARIO.format(more="".join(f"[[attack]]\nname = '{n}'\n" for n in modules)))
+    path.write_text(SCENARIO + "".join(f"[[attack]]\nname = '{n}'\n" for n in modules))
     try:
         found = run_audit(path, tmp_path / "out")
     finally:
@@ -96,7 +80,7 @@ def _fails(*_: object) -> None:
 def test_so_is_one_of_a_packaged_attack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradient_replacement.Trigger, "incoming", _fails)
     path = tmp_path / "case.toml"
-    path.write_text(SCENARIO.format(more='[[attack]]\nname = "gradient_replacement"\n'))
+    path.write_text(SCENARIO + '[[attack]]\nname = "gradient_replacement"\n')
     frame = run_audit(path, tmp_path / "out").results
     assert set(frame[frame.attack == "gradient_replacement"].reason) == {
         "attack 'gradient_replacement' broke the training in which it acts: ValueError: lost."
@@ -106,7 +90,7 @@ def test_so_is_one_of_a_packaged_attack(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_what_comes_out_of_telling_progress_is_no_error_of_an_attack(tmp_path: Path) -> None:
     path = tmp_path / "case.toml"
-    path.write_text(SCENARIO.format(more='[[attack]]\nname = "gradient_replacement"\n'))
+    path.write_text(SCENARIO + '[[attack]]\nname = "gradient_replacement"\n')
     plan = make_plan(load_scenario(path), try_out=False, load=load_source)
     group = next(g for g in plan.groups if g.attacks and g.attacks[0].name != "norm")
     tasks = {

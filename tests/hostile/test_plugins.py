@@ -11,24 +11,11 @@ from typing import Any
 import plugins
 import pytest
 from packages import packaged
+from sound import PACKAGED, QUICK
 
 from vflsec import cli, run_audit
 
-SCENARIO = """\
-[data]
-name = "breast_cancer"
-[data.params]
-parties = 2
-[algorithm]
-name = "splitnn"
-epochs = 1
-{more}
-[audit]
-seeds = 2
-references = []
-positive_control = false
-timeout = 1
-"""
+SCENARIO = PACKAGED + "{more}\n" + QUICK + "timeout = 1\n"
 
 
 @pytest.fixture(scope="module")
