@@ -14,8 +14,7 @@ number of classes.
 By default the rows of one sample are averaged over epochs, which averages fresh noise out; a
 coalition averages its copies too.
 Does not apply: behind a trainable top model, whose weights the passive party does not know. Renamed
-classes are found where rows of nearly all classes are known, swapped ones where a row of each is
-(with one row of one class five times in eight).
+classes are found where rows of nearly all classes are known, swapped ones where a row of each is.
 
 Source: Fu, Zhang, Ji, Chen, Wu, Guo, Zhou, Liu, Wang, "Label inference attacks against vertical
 federated learning", USENIX Security 2022, section 5.3.

@@ -7,8 +7,8 @@ the batch, since batches are shuffled. The swept strength is 1 / keep - 1, so th
 
 Hook: outgoing, on gradients. Owner: the active party.
 Guarantee: none; it is deterministic. Does not stop: the norm attack (large rows stay); the direct
-attack, which loses little before keep < 1 / C and not all below it (an AUC of 0.88 at a quarter and
-0.74 at a tenth of the entries, two classes and ten epochs); completion of the trained bottom.
+attack, which loses little before keep < 1 / C and not all below it; completion of the trained
+bottom.
 
 Source: Aji and Heafield, "Sparse communication for distributed gradient descent", EMNLP 2017,
 arXiv:1704.05021; as a defense: Fu et al., "Label inference attacks against vertical federated
