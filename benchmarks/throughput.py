@@ -87,25 +87,27 @@ def engine(
     return run
 
 
-def bare(replicas: int, batch: int, *, noised: bool = False) -> Callable[[int], None]:
+def bare(
+    replicas: int, batch: int, *, noised: bool = False, device: str = "cpu"
+) -> Callable[[int], None]:
     """The same network as plain batched products, with iso's noise behind the second bottom."""
-    g = torch.Generator().manual_seed(0)
+    g = torch.Generator(device).manual_seed(0)
 
     def weight(i: int, o: int) -> list[Tensor]:
-        w = torch.randn(replicas, i, o, generator=g) / i**0.5
-        return [w.requires_grad_(), torch.zeros(replicas, 1, o).requires_grad_()]
+        w = torch.randn(replicas, i, o, generator=g, device=device) / i**0.5
+        return [w.requires_grad_(), torch.zeros(replicas, 1, o, device=device).requires_grad_()]
 
     shapes = [(COLUMNS, HIDDEN), (HIDDEN, CUT)] * 2 + [(2 * CUT, CLASSES)]
     params = [p for i, o in shapes for p in weight(i, o)]
     optimizer = torch.optim.Adam(params, lr=1e-3, fused=True)
     rows = max(4 * batch, 1024)
-    xs = [torch.randn(replicas, rows, COLUMNS, generator=g) for _ in range(2)]
+    xs = [torch.randn(replicas, rows, COLUMNS, generator=g, device=device) for _ in range(2)]
     y = (xs[0][..., 0] + xs[1][..., 0] > 0).long()
 
     def noise(d: Tensor) -> Tensor:
         largest = torch.linalg.vector_norm(d, dim=2).amax(dim=1)
         sigma = (largest / CUT**0.5).reshape(-1, 1, 1)
-        return torch.addcmul(d, torch.randn(d.shape, generator=g), sigma)
+        return torch.addcmul(d, torch.randn(d.shape, generator=g, device=device), sigma)
 
     def run(steps: int) -> None:
         for k in range(steps):
@@ -179,17 +181,19 @@ def on_gpu(
     device: str, graphs: bool, rounds: int, seconds: float,
     replicas: Sequence[int] = (1, 8, 64, 256, 1024),
 ) -> None:  # fmt: skip
-    """Print steps per second of the engine, with noise and recording and without."""
+    """Print steps per second of bare loop and engine, with noise and recording and without."""
     where = pick_device(device)
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name(where)}, medians of {rounds} "
           "interleaved rounds\n")  # fmt: skip
-    print("| batch | replicas | noise and recording | steps/s | as graphs | ratio (range) |")
-    print("|---|---|---|---|---|---|")
+    print("| batch | replicas | noise and recording | bare loop, steps/s | engine, steps/s | "
+          "as graphs | engine / bare (range) | graphs / engine (range) |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|")
     for batch in (64, 512):
         for many in replicas:
             for busy in (False, True):
+                runs = [bare(many, batch, noised=busy, device=str(where))]
                 ways = (False, True) if graphs else (False,)
-                runs = [engine(many, batch, busy=busy, device=str(where), graphs=g) for g in ways]
+                runs += [engine(many, batch, busy=busy, device=str(where), graphs=g) for g in ways]
                 steps = []
                 for run in runs:
                     by_the_clock(run, 20, where)  # what is made and captured once
@@ -200,12 +204,16 @@ def on_gpu(
                         for _ in range(rounds)
                     ]
                 )
-                rates = np.median(found, axis=0)
-                ratio = found[:, -1] / found[:, 0]
-                beside = f"{rates[-1]:,.0f} | {np.median(ratio):.2f} ({ratio.min():.2f} to " \
-                         f"{ratio.max():.2f})" if graphs else "- | -"  # fmt: skip
-                word = "yes" if busy else "no"
-                print(f"| {batch} | {many} | {word} | {rates[0]:,.0f} | {beside} |", flush=True)
+                rates = [f"{rate:,.0f}" for rate in np.median(found, axis=0)]
+                ratios = [spread(found[:, 1] / found[:, 0])]
+                ratios.append(spread(found[:, 2] / found[:, 1]) if graphs else "-")
+                row = [batch, many, "yes" if busy else "no", *rates, *([] if graphs else ["-"])]
+                print("| " + " | ".join(map(str, [*row, *ratios])) + " |", flush=True)
+
+
+def spread(ratio: np.ndarray) -> str:
+    """A median with its range."""
+    return f"{np.median(ratio):.2f} ({ratio.min():.2f} to {ratio.max():.2f})"
 
 
 def main() -> None:
