@@ -26,7 +26,7 @@ from torch import Tensor
 from vflsec import accounting, registry
 from vflsec.defenses.label_dp import released
 from vflsec.errors import PolicyError
-from vflsec.hooks import cross_entropy
+from vflsec.nn.loss import cross_entropy
 from vflsec.policy import Guarantee, Own, Policy
 
 

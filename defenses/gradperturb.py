@@ -32,7 +32,7 @@ from torch import Tensor
 from vflsec import accounting, check, registry
 from vflsec.counts import uses_of
 from vflsec.defenses.alibi import one_hot
-from vflsec.hooks import cross_entropy
+from vflsec.nn.loss import cross_entropy
 from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, unclaimed
 
 ALIASES = ("tpsl",)

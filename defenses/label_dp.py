@@ -34,7 +34,7 @@ from torch import Tensor
 from vflsec import registry
 from vflsec.counts import uses_of
 from vflsec.errors import PolicyError
-from vflsec.hooks import cross_entropy
+from vflsec.nn.loss import cross_entropy
 from vflsec.policy import AGAIN, OFF, SPLIT, Guarantee, Own, Policy, unclaimed
 
 ALIASES = ("rr", "randomised_response", "randomized_response")

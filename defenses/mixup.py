@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from vflsec import registry
-from vflsec.hooks import cross_entropy
+from vflsec.nn.loss import cross_entropy
 from vflsec.policy import Own, Policy
 
 
