@@ -27,8 +27,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from vflsec import check, registry
-from vflsec.policy import Guarantee, Own, Policy, StepCost
+from vflsec.plugin import Guarantee, Own, Policy, check, registry
+from vflsec.policy import StepCost
 
 if TYPE_CHECKING:
     from vflsec.link import Link
