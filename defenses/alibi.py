@@ -25,7 +25,7 @@ from torch import Tensor
 
 from vflsec import accounting
 from vflsec.defenses.label_dp import released
-from vflsec.hooks import cross_entropy
+from vflsec.nn.loss import cross_entropy
 from vflsec.plugin import Guarantee, Own, Policy, PolicyError, registry
 
 

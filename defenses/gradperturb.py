@@ -32,7 +32,7 @@ from torch import Tensor
 from vflsec import accounting
 from vflsec.counts import uses_of
 from vflsec.defenses.alibi import one_hot
-from vflsec.hooks import cross_entropy
+from vflsec.nn.loss import cross_entropy
 from vflsec.plugin import Guarantee, Own, Policy, check, registry
 from vflsec.policy import AGAIN, OFF, SPLIT, unclaimed
 

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from vflsec.counts import uses_of
-from vflsec.hooks import cross_entropy
+from vflsec.nn.loss import cross_entropy
 from vflsec.plugin import Guarantee, Own, Policy, PolicyError, registry
 from vflsec.policy import AGAIN, OFF, SPLIT, unclaimed
 

@@ -21,7 +21,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec.hooks import cross_entropy
+from vflsec.nn.loss import cross_entropy
 from vflsec.plugin import Own, Policy, registry
 
 
