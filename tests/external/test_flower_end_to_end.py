@@ -75,7 +75,7 @@ def test_what_a_client_saw(traces: Path) -> None:
         received += len(back)
         assert ROUNDS - 2 <= len(back) <= ROUNDS, "those of the last round may never arrive"
         for m in back:
-            assert m.pair == sent[m.step].fields["msg"]
+            assert m.pair == sent[m.step].fields.msg
             assert m.values.shape == (N, 4)
             assert (m.rows == np.arange(N)).all()
             assert abs(m.values.sum(0)).max() < 1.0

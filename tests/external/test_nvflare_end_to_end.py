@@ -45,7 +45,7 @@ def test_recorded_and_audited(tmp_path: Path) -> None:
     assert [m.kind for m in got] == ["embedding", "gradient"] * STEPS
     assert {(m.wire_dtype, m.n_rows) for m in got} == {("float16", BATCH)}
     for m in got[1::2]:
-        assert m.pair == m.fields["msg"] - 1
+        assert m.pair == m.fields.msg - 1
         assert (m.rows == got[m.pair].rows).all()
     assert any(len(set(m.rows)) < BATCH for m in got), "rows repeat within a batch"
     write_truth(tmp_path / "labels", range(N), y)

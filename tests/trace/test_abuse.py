@@ -125,7 +125,7 @@ def test_an_empty_batch_and_one_number_a_row(tmp_path: Path) -> None:
         rec.cut(torch.zeros(0, D), torch.arange(0))
         rec.cut(torch.arange(4.0), torch.arange(4))
     empty, flat = found(tmp_path)
-    assert empty.fields["shape"] == [0, D]
+    assert empty.fields.shape == [0, D]
     assert flat.values.shape == (4,)
 
 

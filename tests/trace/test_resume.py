@@ -78,7 +78,7 @@ def test_a_training_that_goes_on_in_another_process_is_one_whole_trace(
     sent = [m for m in observer.messages() if m.kind == "embedding"]
     assert [m.step for m in sent] == list(range(4 + 4 + 2 + 4 + 4))
     assert [m.epoch for m in sent] == [0] * 4 + [1] * 4 + [2] * 2 + [2] * 4 + [3] * 4
-    pairs = {m.fields["msg"]: m.rows.tolist() for m in sent}
+    pairs = {m.fields.msg: m.rows.tolist() for m in sent}
     back = [m for m in observer.messages() if m.kind == "gradient"]
     assert all(pairs[m.pair] == m.rows.tolist() for m in back)
     infer([folder], tmp_path / "g", attacks=("direction",), trusted=True)

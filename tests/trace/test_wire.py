@@ -62,7 +62,7 @@ def test_late_gradients_belong_to_the_embedding_of_their_step(tmp_path: Path) ->
         assert [(m.kind, m.step, m.pair) for m in found] == [
             ("embedding", 0, None), ("embedding", 1, None), ("gradient", 0, 0), ("gradient", 1, 1),
         ]  # fmt: skip
-        assert [m.fields["msg"] for m in found] == [0, 1, 2, 3]
+        assert [m.fields.msg for m in found] == [0, 1, 2, 3]
         assert [list(m.rows) for m in found] == [ids[0], ids[1], ids[0], ids[1]]
         assert [m.values[0, 0] for m in found] == [0, 1, 10, 11]
     trace = Trace.open(tmp_path / "trace")
@@ -121,7 +121,7 @@ def test_processes_are_merged_by_their_clock(
         w.tell("embedding", z(step), "all", sent=True, step=step)
     found = messages(tmp_path)
     assert [m.step for m in found] == [0, 1, 2, 4, 3], "a clock that runs back breaks no order"
-    assert [m.fields["msg"] for m in found] == [0, 1, 2, 3, 4]
+    assert [m.fields.msg for m in found] == [0, 1, 2, 3, 4]
 
 
 def test_pairs_that_a_process_named_are_renumbered(tmp_path: Path) -> None:

@@ -108,12 +108,12 @@ class Sent:
     def add(self, found: Recorded) -> None:
         """Take in a message."""
         f = found.fields
-        if (f["kind"], f["sender"], f["phase"]) != ("embedding", self.observer, self.phase):
+        if (f.kind, f.sender, f.phase) != ("embedding", self.observer, self.phase):
             return
         if found.rows is None or found.values is None or not len(found.rows):
             return
         width = found.values[0].size
-        kept = self.kept.setdefault(f["name"], _Kept(width))
+        kept = self.kept.setdefault(f.name, _Kept(width))
         if kept.total.shape[1] == width:
             kept.add(found.rows, found.values)
 

@@ -110,12 +110,18 @@ def _link(
     if node.op == "call_module":
         name = str(node.target)
         return None if rest or named or name not in layers else (name, layers[name])
-    if node.target in (torch.flatten, "flatten"):
+    layer = _find_layer(node.target, rest, named)
+    return None if layer is None else ("", layer)
+
+
+def _find_layer(target: Any, rest: tuple[Any, ...], named: Mapping[str, Any]) -> nn.Module | None:
+    """The layer that does what a function does with these constants; None if none is known."""
+    if target in (torch.flatten, "flatten"):
         start = () if rest or "start_dim" in named else (0,)
-        return "", nn.Flatten(*rest, *start, **named)
-    made = _FUNCTIONS.get(node.target)
+        return nn.Flatten(*rest, *start, **named)
+    made = _FUNCTIONS.get(target)
     try:
-        return None if made is None else ("", made(*rest, **named))
+        return None if made is None else made(*rest, **named)
     except TypeError:
         return None
 

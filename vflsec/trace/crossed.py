@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vflsec.cell import LedgerRow
+from vflsec.trace.message import Fields
 
 __all__ = ["Crossed", "Key", "ledger"]
 
@@ -20,16 +21,16 @@ class Crossed:
         self.counts: dict[Key, list[int]] = {}
         self._last: dict[Key, Any] = {}
 
-    def add(self, fields: Mapping[str, Any]) -> None:
+    def add(self, fields: Fields) -> None:
         """Count a message by its checked fields."""
         f = fields
-        key = (f["phase"], f["kind"], f["name"], f["sender"], f["receiver"])
+        key = (f.phase, f.kind, f.name, f.sender, f.receiver)
         held = self.counts.setdefault(key, [0, 0, 0, 0])
-        size = f["wire_bytes"]
-        elements = math.prod(f["shape"])
-        when = (f["epoch"], f["step"])
+        size = f.wire_bytes
+        elements = math.prod(f.shape)
+        when = (f.epoch, f.step)
         more = (1, elements, 4 * elements if size is None else size,
-                int(f["step"] is None or self._last.get(key) != when))  # fmt: skip
+                int(f.step is None or self._last.get(key) != when))  # fmt: skip
         self.counts[key] = [a + b for a, b in zip(held, more, strict=True)]
         self._last[key] = when
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.trace.manifest import Have, Moment, ObserverInfo
-from vflsec.trace.seal import have_of, note
-
-if TYPE_CHECKING:
-    from vflsec.trace.message import Recorded
+from vflsec.trace.message import Recorded, Route
+from vflsec.trace.seal import Passed, count_message, have_of
 
 __all__ = ["Late", "NotFinite", "Prints", "Unanswered", "Unread", "copies", "miscounted",
            "not_whole"]  # fmt: skip
@@ -59,15 +57,13 @@ def miscounted(declared: Iterable[Have], there: Iterable[Have]) -> list[str]:
         there: as counted.
     """
 
-    def by(have: Iterable[Have]) -> dict[tuple[str, ...], int]:
-        return {
-            (h.kind, h.sender, h.receiver, h.phase): h.messages for h in have if h.epochs != "none"
-        }
+    def by(have: Iterable[Have]) -> dict[Route, int]:
+        return {h.route: h.messages for h in have if h.epochs != "none"}
 
     said, found = by(declared), by(there)
     return [
-        f"{k[0]} from {k[1]} to {k[2]} in {k[3]}: declared {said.get(k, 0)} messages, "
-        f"{found.get(k, 0)} are there"
+        f"{k.kind} from {k.sender} to {k.receiver} in {k.phase}: declared {said.get(k, 0)} "
+        f"messages, {found.get(k, 0)} are there"
         for k in {**said, **found} if said.get(k, 0) != found.get(k, 0)
     ]  # fmt: skip
 
@@ -82,7 +78,7 @@ class Late:
 
     def __init__(self, info: ObserverInfo, moment: Moment) -> None:
         self.moment, self.last = moment, moment is info.moments[-1]
-        self.seen: dict[tuple[str, ...], dict[str, Any]] = {}
+        self.seen: dict[Route, Passed] = {}
         self.late = 0
         self.have = info.have
 
@@ -92,8 +88,8 @@ class Late:
 
     def add(self, i: int, found: Recorded) -> bool:
         """Count a message; whether attacks look at it."""
-        note(self.seen, found.fields)
-        self.late += i >= self.moment.messages and found.fields["phase"] == self.moment.phase
+        count_message(self.seen, found.fields)
+        self.late += i >= self.moment.messages and found.fields.phase == self.moment.phase
         return i < self.moment.messages
 
     def clauses(self, *, sealed: bool) -> list[str]:
@@ -121,15 +117,15 @@ class Unread:
 
     def add(self, found: Recorded, used: bool) -> None:
         """Count a message; `used`: it can be folded."""
-        f: Any = found.fields
-        here = (self.phase, "predict", "eval") if f["kind"] == "prediction" else (self.phase,)
-        if f["kind"] not in _OF_ROWS or f["n_rows"] is None or f["phase"] not in here:
+        f = found.fields
+        here = (self.phase, "predict", "eval") if f.kind == "prediction" else (self.phase,)
+        if f.kind not in _OF_ROWS or f.n_rows is None or f.phase not in here:
             return
-        key = ("sent" if f["sender"] == self.observer else "received", f["kind"])
+        key = ("sent" if f.sender == self.observer else "received", f.kind)
         self.seen[key] += 1
         if not used:
             why = "are without their numbers" if found.values is None else "name no rows"
-            why = "were cut off" if f["status"] != "complete" else why
+            why = "were cut off" if f.status != "complete" else why
             self.lost[key][why] += 1
 
     def clauses(self) -> list[str]:
@@ -162,16 +158,16 @@ class Unanswered:
     def add(self, found: Recorded) -> None:
         """Take in a message."""
         f, rows = found.fields, found.rows
-        if rows is None or f["phase"] != self.phase:
+        if rows is None or f.phase != self.phase:
             return
-        sends = f["sender"] == self.observer
-        when = (f["receiver"] if sends else f["sender"], f["epoch"], f["step"])
-        if sends and f["kind"] == "embedding":
+        sends = f.sender == self.observer
+        when = (f.receiver if sends else f.sender, f.epoch, f.step)
+        if sends and f.kind == "embedding":
             if when not in self._sent and len(self._sent) >= _OPEN:
                 self._sent.pop(next(iter(self._sent)))
-            more = f["step"] is not None and when in self._sent  # without a step: the last one
+            more = f.step is not None and when in self._sent  # without a step: the last one
             self._sent[when] = np.concatenate([self._sent[when], rows]) if more else rows
-        elif not sends and f["kind"] == "gradient":
+        elif not sends and f.kind == "gradient":
             self.answered[rows] = True
             self.beside[self._sent.get(when, rows)] = True
 
@@ -224,7 +220,7 @@ class Prints:
     def add(self, found: Recorded) -> None:
         """Take in a message; one that is the same number everywhere is like others by chance."""
         x = found.values
-        if x is None or found.fields["kind"] not in _OF_ROWS or x.size < 2:
+        if x is None or found.fields.kind not in _OF_ROWS or x.size < 2:
             return
         flat = x.reshape(-1)
         if (flat == flat[0]).all():
@@ -232,7 +228,7 @@ class Prints:
         form = hashlib.blake2b(np.ascontiguousarray(flat, np.float32).tobytes(), digest_size=8)
         if found.rows is not None:
             form.update(found.rows.tobytes())
-        way = "sent" if found.fields["sender"] == self.observer else "received"
+        way = "sent" if found.fields.sender == self.observer else "received"
         self.of[way].add(form.digest())
 
 

@@ -6,6 +6,7 @@ their own import path and never from the trace.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -77,22 +78,9 @@ def _described(module: nn.Module, schema: Schema | None) -> dict[str, Any] | Non
     """A module of the kinds that are known by name."""
     kind = type(module)
     if kind in (nn.Sequential, Towers):
-        children = {}
-        for name, child in module.named_children():
-            found = _described(child, schema)
-            if found is None:
-                return None
-            children[name] = found
-        out: dict[str, Any] = {"layer": kind.__name__, "children": children}
-        return out | {"pooling": module.pooling} if isinstance(module, Towers) else out
+        return _describe_container(module, schema)
     if isinstance(module, TabularInput) and kind is TabularInput:
-        widths = {t.embedding_dim for t in module.tables}
-        default = TabularInput(schema) if schema is not None else None
-        if default is not None and [t.weight.shape for t in default.tables] == [
-            t.weight.shape for t in module.tables
-        ]:
-            return {"layer": "TabularInput", "width": None}
-        return {"layer": "TabularInput", "width": widths.pop()} if len(widths) == 1 else None
+        return _describe_input(module, schema)
     if kind not in _ARGUMENTS:
         return None
     arguments = {a: getattr(module, a) for a in _ARGUMENTS[kind]}
@@ -102,6 +90,29 @@ def _described(module: nn.Module, schema: Schema | None) -> dict[str, Any] | Non
     if _settings(kind(**arguments)) != _settings(module):
         return None  # built with arguments that are not kept here
     return {"layer": kind.__name__, "arguments": plain}
+
+
+def _describe_container(module: nn.Module, schema: Schema | None) -> dict[str, Any] | None:
+    children = {}
+    for name, child in module.named_children():
+        found = _described(child, schema)
+        if found is None:
+            return None
+        children[name] = found
+    out: dict[str, Any] = {"layer": type(module).__name__, "children": children}
+    return out | {"pooling": module.pooling} if isinstance(module, Towers) else out
+
+
+def _describe_input(module: TabularInput, schema: Schema | None) -> dict[str, Any] | None:
+    widths = {table.embedding_dim for table in module.tables}
+    default = TabularInput(schema) if schema is not None else None
+    if default is not None and _shapes(default) == _shapes(module):
+        return {"layer": "TabularInput", "width": None}
+    return {"layer": "TabularInput", "width": widths.pop()} if len(widths) == 1 else None
+
+
+def _shapes(layer: TabularInput) -> list[Any]:
+    return [table.weight.shape for table in layer.tables]
 
 
 def _settings(layer: nn.Module) -> dict[str, Any]:
@@ -137,43 +148,47 @@ def _build(layers: Mapping[str, Any], schema: Schema, where: str, depth: int) ->
     if depth > 16:
         raise TraceError(f"{where}: its layers are nested too deeply.")
     if name in ("Sequential", "Towers"):
-        children = layers["children"]
-        if not isinstance(children, Mapping) or len(children) > 256:
-            raise TraceError(f"{where}: a {name} has at most 256 named children.")
-        made = OrderedDict(
-            (str(k), _build(v, schema, where, depth + 1)) for k, v in children.items()
-        )
-        if name == "Sequential":
-            return nn.Sequential(made)
-        if layers["pooling"] not in POOLINGS:
-            raise TraceError(f"{where}: pooling must be one of {', '.join(POOLINGS)}.")
-        return Towers(layers["pooling"], made.get("cross"), made.get("local"))
+        return _build_container(name, layers, schema, where, depth)
     if name == "TabularInput":
-        width = layers.get("width")
-        if width is not None and not (isinstance(width, int) and 1 <= width <= 1024):
-            raise TraceError(f"{where}: a TabularInput has a width of at most 1024.")
-        return TabularInput(schema, width)
+        return _build_input(layers, schema, where)
     if name not in _BY_NAME:
         raise TraceError(
             f"{where}: the layer {str(name)[:40]!r} is not known; there are "
             f"{', '.join(sorted(_BY_NAME))}. Name the class of the model in the audit instead."
         )
+    return _build_layer(name, layers, where)
+
+
+def _build_container(
+    name: str, layers: Mapping[str, Any], schema: Schema, where: str, depth: int
+) -> nn.Module:
+    children = layers["children"]
+    if not isinstance(children, Mapping) or len(children) > 256:
+        raise TraceError(f"{where}: a {name} has at most 256 named children.")
+    made = OrderedDict((str(k), _build(v, schema, where, depth + 1)) for k, v in children.items())
+    if name == "Sequential":
+        return nn.Sequential(made)
+    if layers["pooling"] not in POOLINGS:
+        raise TraceError(f"{where}: pooling must be one of {', '.join(POOLINGS)}.")
+    return Towers(layers["pooling"], made.get("cross"), made.get("local"))
+
+
+def _build_input(layers: Mapping[str, Any], schema: Schema, where: str) -> nn.Module:
+    width = layers.get("width")
+    if width is not None and not (isinstance(width, int) and 1 <= width <= 1024):
+        raise TraceError(f"{where}: a TabularInput has a width of at most 1024.")
+    return TabularInput(schema, width)
+
+
+def _build_layer(name: str, layers: Mapping[str, Any], where: str) -> nn.Module:
     kind: Callable[..., nn.Module] = _BY_NAME[name]
     arguments = {
         k: tuple(v) if isinstance(v, list) else v for k, v in layers.get("arguments", {}).items()
     }
-    if set(arguments) - set(_ARGUMENTS[_BY_NAME[name]]):
-        raise TraceError(
-            f"{where}: {name} takes {', '.join(_ARGUMENTS[_BY_NAME[name]]) or 'nothing'}."
-        )
+    known = _ARGUMENTS[_BY_NAME[name]]
+    if set(arguments) - set(known):
+        raise TraceError(f"{where}: {name} takes {', '.join(known) or 'nothing'}.")
     sizes = [v for v in arguments.values() if isinstance(v, int) and not isinstance(v, bool)]
-    if any(abs(v) > 1 << 24 for v in sizes) or abs(_product(sizes[:2])) > _MOST:
+    if any(abs(v) > 1 << 24 for v in sizes) or abs(math.prod(sizes[:2])) > _MOST:
         raise TraceError(f"{where}: a {name} of {arguments} is too large.")
     return kind(**arguments)
-
-
-def _product(sizes: list[int]) -> int:
-    out = 1
-    for s in sizes:
-        out *= s
-    return out

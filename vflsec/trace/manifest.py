@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from vflsec.errors import TraceError
 from vflsec.trace.limits import NAME
+from vflsec.trace.message import Route
 from vflsec.view import Facts, Schema
 
 __all__ = [
@@ -108,6 +109,11 @@ class Have(_Plain):
     epochs: Literal["all", "none"] | list[Count]
     messages: Count = 0
     values: bool = True
+
+    @property
+    def route(self) -> Route:
+        """Which messages these are."""
+        return Route(self.kind, self.sender, self.receiver, self.phase)
 
 
 class Layout(_Plain):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from vflsec.trace.columns import AMOUNTS, KNOWN, MESSAGES, ROWS, Stored, batches
 from vflsec.trace.gaps import NotFinite
 from vflsec.trace.layers import build
 from vflsec.trace.manifest import Layout, ModelFile, Moment, ObserverInfo
-from vflsec.trace.message import Recorded, check_fields, from_batch
+from vflsec.trace.message import Recorded, from_batch, read_fields
 from vflsec.trace.pairs import paired
 from vflsec.trace.seal import raw_of
 from vflsec.trace.segments import Torn, read_segments
@@ -86,9 +86,9 @@ class Observer:
         left = NotFinite()
         try:
             for meta, batch in stream:
-                check_fields(meta, self.trace.manifest.names, self.name, limits, where)
-                x, rows = from_batch(meta, batch, self.trace.manifest.rows, where)
-                yield self._finite(Recorded(meta, x, rows), nonfinite, left)
+                fields = read_fields(meta, self.trace.manifest.names, self.name, limits, where)
+                x, rows = from_batch(fields, batch, self.trace.manifest.rows, where)
+                yield self._finite(Recorded(fields, x, rows), nonfinite, left)
         finally:
             self.trace.notes += left.note(self.name)
             self.trace.lack(self.name, left.clauses())
@@ -139,16 +139,14 @@ class Observer:
         bad = ~np.isfinite(x.reshape(len(x), -1)).all(1) if x.ndim else np.ones(1, bool)
         if nonfinite == "refuse" or found.rows is None:
             raise TraceError(
-                f"view/{self.name}: message {found.fields['msg']} ({found.fields['kind']}) holds "
+                f"view/{self.name}: message {found.fields.msg} ({found.fields.kind}) holds "
                 f"numbers that are not finite in {int(bad.sum())} rows. Record again, or allow it "
                 "(--allow-nonfinite), which leaves those rows out."
             )
         keep = ~bad
-        fields = {**found.fields, "n_rows": int(keep.sum())}
-        fields["shape"] = [int(keep.sum()), *found.fields["shape"][1:]]
-        left.add(found.fields["kind"], bad)
-        scaled = {**fields, "n_rows": found.fields["n_rows"]}  # the batch was that large
-        return Recorded(scaled, x[keep], found.rows[keep])
+        left.add(found.fields.kind, bad)
+        shape = [int(keep.sum()), *found.fields.shape[1:]]  # n_rows stays: the batch was that large
+        return Recorded(replace(found.fields, shape=shape), x[keep], found.rows[keep])
 
     def _sealed(self) -> Iterator[tuple[dict[str, Any], pa.RecordBatch | None]]:
         cursors: dict[str, _Cursor] = {}

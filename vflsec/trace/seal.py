@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,13 @@ from vflsec.trace.manifest import (
     dump,
     load,
 )
-from vflsec.trace.message import check_fields
+from vflsec.trace.message import Fields, Route, read_fields
 from vflsec.trace.pairs import paired
 from vflsec.trace.segments import Torn, read_segments
 
-__all__ = ["digest", "give_up", "have_of", "raw_of", "seal", "write_seal"]
+__all__ = [
+    "Passed", "count_message", "digest", "give_up", "have_of", "raw_of", "seal", "write_seal",
+]  # fmt: skip
 
 _GROUP = 8 << 20  # bytes of a row group, which is what a reader holds at once
 
@@ -132,8 +135,8 @@ def _seal_observer(
     before = len(torn.notes)
     stream = paired(read_segments(folder, names, limits, torn))
     seen = _Seen(manifest.rows)
-    checked = _checked(stream, manifest, observer, limits)
-    rows, have, count, nonfinite = _write(here, observer, seen.watched(checked))
+    read = _read(stream, manifest, observer, limits)
+    rows, have, count, nonfinite = _write(here, observer, seen.watched(read))
     if ended:
         torn.notes = [n for n in torn.notes if n not in torn.unended]
     moments = [
@@ -171,19 +174,17 @@ class _Seen:
         self.rows: dict[bool, NDArray[np.bool_]] = {}
         self.widths: dict[str, int] = {}
 
-    def watched(
-        self, stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]]
-    ) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+    def watched(self, stream: Iterable[Found]) -> Iterator[Found]:
         """The messages as they are."""
-        for meta, batch in stream:
-            if meta["kind"] in ("embedding", "gradient"):
+        for found, batch in stream:
+            if found.kind in ("embedding", "gradient"):
                 ids = batch.column("row")
                 if len(ids) and not ids.null_count:
-                    trained = meta["phase"] not in ("eval", "predict")
+                    trained = found.phase not in ("eval", "predict")
                     self._mark(trained, ids.to_numpy())
-                if meta["kind"] == "embedding" and meta["n_rows"]:
-                    self.widths[meta["sender"]] = math.prod(meta["shape"][1:]) or 1
-            yield meta, batch
+                if found.kind == "embedding" and found.n_rows:
+                    self.widths[found.sender] = math.prod(found.shape[1:]) or 1
+            yield found, batch
 
     def _mark(self, trained: bool, ids: NDArray[np.int64]) -> None:
         low, high = int(ids.min()), int(ids.max())
@@ -215,35 +216,37 @@ class _Seen:
         return found
 
 
-def _checked(
+Found = tuple[Fields, pa.RecordBatch]
+
+
+def _read(
     stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]],
     manifest: Manifest,
     observer: str,
     limits: Limits,
-) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+) -> Iterator[Found]:
     for meta, batch in stream:
-        check_fields(meta, manifest.names, observer, limits, f"view/{observer}")
-        yield meta, batch
+        yield read_fields(meta, manifest.names, observer, limits, f"view/{observer}"), batch
 
 
 def _write(
-    here: Path, observer: str, stream: Iterable[tuple[dict[str, Any], pa.RecordBatch]]
-) -> tuple[dict[str, int], dict[tuple[str, ...], dict[str, Any]], int, int]:
+    here: Path, observer: str, stream: Iterable[Found]
+) -> tuple[dict[str, int], dict[Route, Passed], int, int]:
     start = f"view/{observer}/"
     rows: dict[str, int] = defaultdict(int)
-    have: dict[tuple[str, ...], dict[str, Any]] = {}
+    have: dict[Route, Passed] = {}
     outs: dict[Stored, tuple[pq.ParquetWriter, list[pa.RecordBatch]]] = {}
     texts: list[dict[str, Any]] = []
     count = nonfinite = 0
     with writer(here / "messages.parquet.tmp", MESSAGES) as messages:
-        for meta, batch in stream:
-            note(have, meta)
-            texts.append({f.name: meta.get(f.name) for f in MESSAGES} | {"msg": count})
+        for found, batch in stream:
+            count_message(have, found)
+            texts.append({f.name: getattr(found, f.name) for f in MESSAGES} | {"msg": count})
             if len(texts) >= 20_000:
                 messages.write_table(pa.Table.from_pylist(texts, schema=MESSAGES))
                 texts = []
             if len(batch):
-                stored = Stored.parse(meta["store"])
+                stored = Stored.parse(found.store)
                 assert stored is not None
                 if stored not in outs:
                     path = here / f"tensors-{stored}.parquet.tmp"
@@ -272,35 +275,42 @@ def _flush(out: pq.ParquetWriter, held: list[pa.RecordBatch]) -> None:
         held.clear()
 
 
-def note(have: dict[tuple[str, ...], dict[str, Any]], meta: Mapping[str, Any]) -> None:
+@dataclass
+class Passed:
+    """What is there of messages that go one way.
+
+    Attributes:
+        messages: how many.
+        epochs: in which epochs.
+        values: whether one is recorded with its numbers.
+    """
+
+    messages: int = 0
+    epochs: set[int] = field(default_factory=set)
+    values: bool = False
+
+
+def count_message(have: dict[Route, Passed], found: Fields) -> None:
     """Count a message into what is there."""
-    key = (meta["kind"], meta["sender"], meta["receiver"], meta["phase"])
-    entry = have.setdefault(key, {"messages": 0, "epochs": set(), "values": False})
-    entry["messages"] += 1
-    entry["values"] |= bool(meta["has_values"])
-    if meta["epoch"] is not None:
-        entry["epochs"].add(int(meta["epoch"]))
+    entry = have.setdefault(found.route, Passed())
+    entry.messages += 1
+    entry.values |= found.has_values
+    if found.epoch is not None:
+        entry.epochs.add(int(found.epoch))
 
 
-def have_of(
-    seen: Mapping[tuple[str, ...], Mapping[str, Any]], declared: Iterable[Have]
-) -> list[Have]:
+def have_of(seen: Mapping[Route, Passed], declared: Iterable[Have]) -> list[Have]:
     """What is there: as counted, with what the recorder declared about completeness."""
-    said: dict[tuple[str, ...], Any] = {
-        (h.kind, h.sender, h.receiver, h.phase): h.epochs for h in declared
-    }
+    declared = list(declared)
+    said = {h.route: h.epochs for h in declared}
     found = [
         Have(
-            kind=k[0], sender=k[1], receiver=k[2], phase=k[3], messages=e["messages"],
-            values=e["values"],
-            epochs="all" if said.get(k) == "all" else sorted(e["epochs"]),
+            **route._asdict(), messages=e.messages, values=e.values,
+            epochs="all" if said.get(route) == "all" else sorted(e.epochs),
         )
-        for k, e in seen.items()
+        for route, e in seen.items()
     ]  # fmt: skip
-    keys = set(seen)
-    return found + [
-        h for h in declared if (h.kind, h.sender, h.receiver, h.phase) not in keys
-    ]  # fmt: skip
+    return found + [h for h in declared if h.route not in seen]
 
 
 def _counts(folder: Path, observer: str) -> dict[str, int]:

@@ -9,8 +9,10 @@ from typing import Any
 
 from vflsec.trace.gaps import miscounted
 from vflsec.trace.limits import Limits
+from vflsec.trace.manifest import Have
+from vflsec.trace.message import Route
 from vflsec.trace.reader import Trace
-from vflsec.trace.seal import have_of, note
+from vflsec.trace.seal import Passed, count_message, have_of
 
 __all__ = ["Report", "info", "validate"]
 
@@ -44,11 +46,11 @@ def validate(
     report = Report(trace)
     for name in trace.observers:
         observer = trace.observer(name)
-        seen: dict[tuple[str, ...], dict[str, Any]] = {}
+        seen: dict[Route, Passed] = {}
         kinds: dict[tuple[str, Any, Any], set[tuple[str, str]]] = defaultdict(set)
         count = 0
         for found in observer.messages(nonfinite):
-            note(seen, found.fields)
+            count_message(seen, found.fields)
             at = (found.phase, found.epoch, found.step)
             kinds[at].add((found.kind, found.sender))
             count += 1
@@ -85,7 +87,7 @@ def _last(kinds: dict[tuple[str, Any, Any], set[tuple[str, str]]]) -> Any:
     return (trained or whole)[-1] if whole else None
 
 
-def _agrees(trace: Trace, name: str, seen: dict[Any, dict[str, Any]], declared: Any) -> None:
+def _agrees(trace: Trace, name: str, seen: dict[Route, Passed], declared: list[Have]) -> None:
     if not trace.sealed:
         return
     found = miscounted(declared, have_of(seen, []))

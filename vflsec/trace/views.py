@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -89,10 +89,10 @@ def recorded(
                     if not message.rows.numel():
                         continue
                     if message.kind != "ciphertext":  # as long as it is encoded, of any size
-                        where = f"view/{name}: message {found.fields['msg']}"
+                        where = f"view/{name}: message {found.fields.msg}"
                         _one_shape(shapes, message, where)
                 ways = ("sent",) if message.sender == name else ("received",)
-                timed = found.fields["step"] is not None
+                timed = found.fields.step is not None
                 recorder.add(message if timed else steps.timed(message), None, ways, timed=timed)
         trace.lack(name, [*not_whole(observer.info, trace.manifest.status), *unread.clauses()])
         trace.lack(name, late.clauses(sealed=trace.sealed))
@@ -334,32 +334,10 @@ class Evidence:
             TraceError: what is there is damaged.
         """
         mine = spec.adversary
-        if mine not in self._tables:
-            self._tables[mine] = self._made(self.recorder.tables(0, mine, self.phase))
-            self.trace.unread |= self.recorder.left_out | self.recorder.passed
-            left = [_unread(kind, n, self.phase) for kind, n in sorted(self.recorder.left_out)]
-            for party in mine:
-                self.trace.lack(party, [*left, *self._elsewhere(party)])
-        tables = self._tables[mine]
+        tables = self._read_tables(mine)
         known, aux = self.known(spec), self._aux(spec)
-        labelled = self._targets(spec, "train")
-        if labelled is None:
-            labelled = self._seen(tables)
-        labelled = labelled[self._whole(spec, labelled, tables)]
-        test = self._tested(spec, tables, labelled[:0])
-        told = [] if known is None else [known.rows]
-        told += [] if aux is None else [next(iter(aux.values()))[0]]
-        ours = self.trace.manifest.adapter.name == OURS  # of which views are those of a live run
-        if not ours:
-            told += [] if known is None else [self.twins(mine)]
-            test = test[~torch.isin(test, torch.cat([*told, test[:0]]))]
-            told.append(test)
-        labelled = labelled[~torch.isin(labelled, torch.cat([*told, labelled[:0]]))]
-        if known is not None:
-            some = self._whole(spec, known.rows, tables)
-            if not bool(some.all()):
-                behind = None if known.values is None else known.values[some]
-                known = Known(known.rows[some], known.labels[some], behind)
+        targets = self._find_targets(spec, tables, known, aux)
+        known = None if known is None else self._keep_whole(spec, known, tables)
         models = {p: self._parts(p, p) for p in mine}
         others = tuple(
             p for p in self.trace.manifest.names
@@ -367,19 +345,7 @@ class Evidence:
         )  # fmt: skip
         if spec.peer_model:
             models |= {p: self._parts(mine[0], p) for p in others}
-        schema, columns, present = _Held[Any](), _Held[Tensor](), {}
-        for p in mine:
-            held = self._own[p]
-            if held is None and spec.aux_rows:  # as of a server, which has none
-                n = self.trace.manifest.rows
-                columns[p], present[p] = torch.zeros(n, 0), torch.ones(n, dtype=torch.bool)
-                schema[p] = Schema.numbers((0,))
-            elif held is not None:
-                columns[p], present[p] = _taken(held[0], models[p].get("bottom")), held[1]
-                schema[p] = self.observers[p].info.layouts[p].as_schema()
-        layouts = self.observers[mine[0]].info.layouts
-        if spec.aux_rows or spec.peer_model:
-            schema |= {p: layouts[p].as_schema() for p in others if p in layouts}
+        schema, columns, present = self._read_columns(spec, models, others)
         moment = self.observers[mine[0]].moment(self.phase)
         prior = next((s for p in mine if (s := self.observers[p].info.prior)), None)
         facts = moment.facts.facts(self.trace.manifest, self.phase)
@@ -393,12 +359,74 @@ class Evidence:
             tables=MappingProxyType(tables),
             models=MappingProxyType(models),
             facts=facts,
-            targets=MappingProxyType({"train": labelled, "test": test}),
+            targets=MappingProxyType(targets),
             known=known,
             prior=torch.tensor(prior, dtype=torch.float64) if spec.prior and prior else None,
             updates=MappingProxyType(self._steps(mine)),
             aux=None if aux is None else MappingProxyType(aux),
         )
+
+    def _read_tables(self, mine: tuple[str, ...]) -> dict[Key, Table]:
+        """What passed `mine`, made once; what no attack looked at is noted."""
+        if mine not in self._tables:
+            self._tables[mine] = self._made(self.recorder.tables(0, mine, self.phase))
+            self.trace.unread |= self.recorder.left_out | self.recorder.passed
+            left = [_unread(kind, n, self.phase) for kind, n in sorted(self.recorder.left_out)]
+            for party in mine:
+                self.trace.lack(party, [*left, *self._elsewhere(party)])
+        return self._tables[mine]
+
+    def _find_targets(
+        self,
+        spec: AttackSpec,
+        tables: Mapping[Key, Table],
+        known: Known | None,
+        aux: Mapping[str, tuple[Tensor, Tensor]] | None,
+    ) -> dict[str, Tensor]:
+        """Rows to guess: those that were trained on and evaluated, without those granted."""
+        train = self._targets(spec, "train")
+        if train is None:
+            train = self._seen(tables)
+        train = train[self._whole(spec, train, tables)]
+        test = self._tested(spec, tables, train[:0])
+        out = [] if known is None else [known.rows]
+        out += [] if aux is None else [next(iter(aux.values()))[0]]
+        if self.trace.manifest.adapter.name != OURS:  # of ours views are those of a live run
+            out += [] if known is None else [self.twins(spec.adversary)]
+            test = test[~torch.isin(test, torch.cat([*out, test[:0]]))]
+            out.append(test)
+        return {"train": train[~torch.isin(train, torch.cat([*out, train[:0]]))], "test": test}
+
+    def _keep_whole(self, spec: AttackSpec, known: Known, tables: Mapping[Key, Table]) -> Known:
+        """The granted rows of which every message came that the attack reads."""
+        some = self._whole(spec, known.rows, tables)
+        if bool(some.all()):
+            return known
+        values = None if known.values is None else known.values[some]
+        return Known(known.rows[some], known.labels[some], values)
+
+    def _read_columns(
+        self,
+        spec: AttackSpec,
+        models: Mapping[str, Mapping[str, nn.Module]],
+        others: Sequence[str],
+    ) -> tuple[_Held[Schema], _Held[Tensor], dict[str, Tensor]]:
+        """(layout, own columns, which rows are held) by party."""
+        mine = spec.adversary
+        schema, columns, present = _Held[Schema](), _Held[Tensor](), dict[str, Tensor]()
+        for p in mine:
+            held = self._own[p]
+            if held is None and spec.aux_rows:  # as of a server, which has none
+                n = self.trace.manifest.rows
+                columns[p], present[p] = torch.zeros(n, 0), torch.ones(n, dtype=torch.bool)
+                schema[p] = Schema.numbers((0,))
+            elif held is not None:
+                columns[p], present[p] = _taken(held[0], models[p].get("bottom")), held[1]
+                schema[p] = self.observers[p].info.layouts[p].as_schema()
+        layouts = self.observers[mine[0]].info.layouts
+        if spec.aux_rows or spec.peer_model:
+            schema |= {p: layouts[p].as_schema() for p in others if p in layouts}
+        return schema, columns, present
 
     def _steps(self, mine: Sequence[str]) -> dict[str, list[Update]]:
         for p in mine:
@@ -418,6 +446,51 @@ def _lost(evidence: Evidence, spec: AttackSpec) -> str:
     return "this trace does not have both (arguments columns and model of vflsec.record)"
 
 
+class _Lack(NamedTuple):
+    """When a view lacks what an attack needs, and what follows."""
+
+    is_lacking: Callable[[AttackSpec, View], bool]
+    status: str
+    reason: str
+
+
+def _has_no_model(spec: AttackSpec, view: View) -> bool:
+    return any(
+        p not in view.columns or "bottom" not in view.models.get(p, {}) for p in spec.adversary
+    )
+
+
+_LACKS = {
+    "model": _Lack(
+        _has_no_model, "not-observable", "needs {who}'s own model and columns; {lost}."
+    ),
+    "parameter_gradient": _Lack(
+        lambda spec, view: not view.updates, "not-observable",
+        "needs own optimisation steps; none were recorded.",
+    ),
+    "labels": _Lack(
+        lambda spec, view: view.labels is None, "not-observable",
+        "needs labels of its own; a trace holds none.",
+    ),
+    "known_rows": _Lack(
+        lambda spec, view: view.known is None, "not-applicable",
+        "needs known_rows; none are granted.",
+    ),
+    "prior": _Lack(
+        lambda spec, view: view.prior is None, "not-applicable",
+        "needs the class prior; it is not granted.",
+    ),
+    "aux_rows": _Lack(
+        lambda spec, view: view.aux is None, "not-applicable", "needs aux_rows; none are granted."
+    ),
+    "peer_model": _Lack(
+        lambda spec, view: not any(view.models.get(p) for p in view.victims), "not-applicable",
+        "needs the victim's model; it is not granted.",
+    ),
+}  # fmt: skip
+"""By what an attack needs."""
+
+
 def lacking(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) -> tuple[str, str]:
     """(status, reason) if the evidence does not allow the attack, else two empty strings.
 
@@ -432,27 +505,12 @@ def lacking(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) ->
                 f"{spec.name} needs {need.kind!r} messages; this trace has none that {who} {way} "
                 f"in phase {evidence.phase!r}."
             )
-        if need.what == "model" and any(
-            p not in view.columns or "bottom" not in view.models.get(p, {}) for p in spec.adversary
-        ):
-            return "not-observable", (
-                f"{spec.name} needs {who}'s own model and columns; {_lost(evidence, spec)}."
-            )
-        if need.what == "parameter_gradient" and not view.updates:
-            return (
-                "not-observable",
-                f"{spec.name} needs own optimisation steps; none were recorded.",
-            )
-        if need.what == "labels" and view.labels is None:
-            return "not-observable", f"{spec.name} needs labels of its own; a trace holds none."
-        if need.what == "known_rows" and view.known is None:
-            return "not-applicable", f"{spec.name} needs known_rows; none are granted."
-        if need.what == "prior" and view.prior is None:
-            return "not-applicable", f"{spec.name} needs the class prior; it is not granted."
-        if need.what == "aux_rows" and view.aux is None:
-            return "not-applicable", f"{spec.name} needs aux_rows; none are granted."
-        if need.what == "peer_model" and not any(view.models.get(p) for p in view.victims):
-            return "not-applicable", f"{spec.name} needs the victim's model; it is not granted."
+        lack = _LACKS.get(need.what)
+        if lack is not None and lack.is_lacking(spec, view):
+            reason = lack.reason
+            if need.what == "model":
+                reason = reason.format(who=who, lost=_lost(evidence, spec))
+            return lack.status, f"{spec.name} {reason}"
     if evidence.trace.manifest.classes is None and attack.target == "label":
         return "not-applicable", (
             f"{spec.name} needs the number of classes, which the manifest does not say. Record "
