@@ -142,33 +142,39 @@ def _registered(tree: ast.Module, kind: str) -> ast.ClassDef | None:
 
 def _facts(tree: ast.Module, node: ast.ClassDef) -> dict[str, Any]:
     """Class attributes and dataclass fields of a class and of its bases within reach."""
-    out: dict[str, Any] = {"parameters": []}
+    parameters: dict[str, dict[str, str]] = {}
+    out: dict[str, Any] = {}
     meaning = _attributes(ast.get_docstring(node) or "")
     for base_tree, base in _bases(tree, node):
         inherited = _facts(base_tree, base)
-        known = [p["name"] for p in out["parameters"]]
-        out["parameters"] += [p for p in inherited.pop("parameters") if p["name"] not in known]
+        for p in inherited.pop("parameters"):
+            parameters.setdefault(p["name"], p)
         out |= inherited
-    for p in out["parameters"]:
-        p["meaning"] = meaning.get(p["name"], p["meaning"])
+    for name, p in parameters.items():
+        p["meaning"] = meaning.get(name, p["meaning"])
     is_dataclass = any("dataclass" in ast.unparse(d) for d in node.decorator_list)
+    for name, kind, value in _assigned(node):
+        if kind is None or kind.startswith("ClassVar") or not is_dataclass:
+            out[name] = value
+            continue
+        before = parameters.pop(name, {"meaning": ""})  # what is annotated again goes to the end
+        parameters[name] = {
+            "name": name, "type": kind, "default": _default(value),
+            "meaning": meaning.get(name, before["meaning"]),
+        }  # fmt: skip
+    return out | {"parameters": list(parameters.values())}
+
+
+def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, str | None, str]]:
+    """(name, annotation or None, value) of what the body of a class defines."""
     for line in node.body:
         if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
-            out[line.targets[0].id] = ast.unparse(line.value)
+            yield line.targets[0].id, None, ast.unparse(line.value)
         elif isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            name, kind = line.target.id, ast.unparse(line.annotation)
             value = ast.unparse(line.value) if line.value is not None else ""
-            if kind.startswith("ClassVar") or not is_dataclass:
-                out[name] = value
-            else:
-                parameter = {"name": name, "type": kind, "default": _default(value)}
-                kept = [p for p in out["parameters"] if p["name"] != name]
-                before = [p["meaning"] for p in out["parameters"] if p["name"] == name]
-                parameter["meaning"] = meaning.get(name, "".join(before))
-                out["parameters"] = [*kept, parameter]
+            yield line.target.id, ast.unparse(line.annotation), value
         elif isinstance(line, ast.FunctionDef) and line.name in _SHOWN:
-            out[line.name] = "depends on the parameters"
-    return out
+            yield line.name, None, "depends on the parameters"
 
 
 def _attributes(doc: str) -> dict[str, str]:

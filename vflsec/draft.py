@@ -120,40 +120,32 @@ def draft_scenario(
         ConfigError: a column is not there, a name is taken twice, or a wish makes no sense.
     """
     parties = _parties(tables)
-    tables = list(parties)
-    reading = {key: _by_party(key, wishes, parties) for key in ("separator", "decimal", "encoding")}
-    reader = Reader(**reading)  # type: ignore[arg-type]
-    single = len(tables) == 1
-    frames = {parties[p]: reader.read(p, "" if single else parties[p]) for p in tables}
+    dialect = {key: _by_party(key, wishes, parties) for key in ("separator", "decimal", "encoding")}
+    reader = Reader(**dialect)  # type: ignore[arg-type]
+    single = len(parties) == 1
+    frames = {party: reader.read(p, "" if single else party) for p, party in parties.items()}
     if not wishes.labels:
         raise _which_label(frames, wishes)
     active = _holder(frames, wishes)
     notes: list[str] = []
-    data: dict[str, Any] = {"name": wishes.called or ("" if single else "_".join(frames))}
-    if single:
-        data["file"] = _relative(tables[0], base)
-    else:
-        data["files"] = {parties[p]: _relative(p, base) for p in tables}
     found = _ids(frames, wishes, parties)
     id_, sure = found if found is not None else ("", False)
-    data["id"] = id_
-    data["label"] = wishes.label if isinstance(wishes.label, str) else wishes.labels
-    data["active"] = "active" if single else active
-    data |= {k: v for k, v in reading.items() if v}
     frame = frames[active]
     if sure:
         notes.append(_found(id_))
     split = guess_roles.split_column(frame, wishes.labels)
-    if split:
-        data["split"] = split
+    data: dict[str, Any] = {
+        "name": wishes.called or ("" if single else "_".join(frames)),
+        **_files(parties, base),
+        "id": id_,
+        "label": wishes.label if isinstance(wishes.label, str) else wishes.labels,
+        "active": "active" if single else active,
+        **{k: v for k, v in dialect.items() if v},
+        **({"split": split} if split else {}),
+        **_cut(frame, wishes, notes),
+    }
     own_id = id_ if isinstance(id_, str) else id_[active]
-    data |= _cut(frame, wishes, notes)
-    twins = _twins(frame, wishes, data, (own_id, split))
-    if twins:
-        data["drop"] = twins
-    if single:
-        roles = (own_id, *wishes.labels, split, *twins)
-        data["columns"] = _halves(frame, [c for c in frame.columns if c not in roles])
+    data |= _columns(frame, wishes, data, (own_id, split), single)
     data = {k: v for k, v in data.items() if v not in ("", [], {})}
     source = _load(data, base)
     changed = {} if source.labels else _settled(source, wishes, notes)
@@ -166,6 +158,24 @@ def draft_scenario(
     _must_load(text)
     facts = {"tables": source.facts["tables"], "overlap": source.facts["parties"]}
     return Draft(text, facts, notes)
+
+
+def _files(parties: Mapping[Path, str], base: Path) -> dict[str, Any]:
+    """``file`` of one table, or ``files`` by party."""
+    paths = {party: _relative(p, base) for p, party in parties.items()}
+    return {"file": next(iter(paths.values()))} if len(paths) == 1 else {"files": paths}
+
+
+def _columns(
+    frame: Frame, wishes: Wishes, data: Mapping[str, Any], roles: Sequence[str], single: bool
+) -> dict[str, Any]:
+    """Columns to leave out, and of one table those of each party."""
+    twins = _twins(frame, wishes, data, roles)
+    out: dict[str, Any] = {"drop": twins} if twins else {}
+    if single:
+        taken = (*roles, *wishes.labels, *twins)
+        out["columns"] = _halves(frame, [c for c in frame.columns if c not in taken])
+    return out
 
 
 def _twins(
@@ -410,23 +420,10 @@ def _settled(source: Source, wishes: Wishes, notes: list[str]) -> dict[str, Any]
     what = ", ".join(f"{c!r} {size[c]}" for c in rare[:8]) + (" ..." if len(rare) > 8 else "")
     if not wishes.rare:
         held = "" if bool(everyone.all()) else f" of the {everyone.sum()} that all tables hold"
-        raise DataError(
-            f"{wishes.who}: each class must have at least {_ENOUGH} rows{held}, got {what}. Add "
-            f"{wishes.option('rare', 'merge')} (they become one class), "
-            f"{wishes.option('rare', 'drop')} (their rows count as rows without a label)"
-            + (
-                f"; or, if the label is a quantity, {wishes.flag('regression')} (it is predicted "
-                f"as a number) or {wishes.option('bins', 2)}."
-                if len(size) > 20
-                else "."
-            )
-        )
+        raise _ask_for_rare(wishes, held, what, len(size))
     check.one_of(wishes.name("rare"), wishes.rare, ("drop", "merge"))
     if wishes.rare == "merge":
-        by_size = sorted(enough, key=lambda c: size[c])
-        while sum(size[c] for c in rare) < _ENOUGH and by_size:
-            rare.append(by_size.pop(0))
-        enough = by_size
+        enough = _take_smallest(rare, enough, size)
     left = len(enough) + (wishes.rare == "merge")
     if left < 2:
         raise DataError(
@@ -443,3 +440,25 @@ def _settled(source: Source, wishes: Wishes, notes: list[str]) -> dict[str, Any]
     joined = f"; too few together, so {joined} joins them" if joined else ""
     notes.append(f"Classes of fewer than {_ENOUGH} rows become one, {name!r}: {what}{joined}.")
     return {"merge_classes": {name: rare}}
+
+
+def _ask_for_rare(wishes: Wishes, held: str, what: str, classes: int) -> DataError:
+    """The error where nobody said what to do with classes of too few rows."""
+    quantity = (
+        f"; or, if the label is a quantity, {wishes.flag('regression')} (it is predicted as a "
+        f"number) or {wishes.option('bins', 2)}"
+    )
+    return DataError(
+        f"{wishes.who}: each class must have at least {_ENOUGH} rows{held}, got {what}. Add "
+        f"{wishes.option('rare', 'merge')} (they become one class), "
+        f"{wishes.option('rare', 'drop')} (their rows count as rows without a label)"
+        f"{quantity if classes > 20 else ''}."
+    )
+
+
+def _take_smallest(rare: list[str], enough: Sequence[str], size: Mapping[str, int]) -> list[str]:
+    """Add the smallest classes to those that are too few together; the classes that are left."""
+    left = sorted(enough, key=lambda c: size[c])
+    while sum(size[c] for c in rare) < _ENOUGH and left:
+        rare.append(left.pop(0))
+    return left

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["audit"]
 
 Table = pd.DataFrame | str | Path
+_RUN = ("device", "jobs", "fresh", "progress", "attacker")
+"""Arguments of `vflsec.run_audit` among `params`."""
 
 
 def audit(
@@ -79,34 +81,23 @@ def audit(
         DataError: a table cannot be used.
         ConfigError: an argument cannot.
     """
-    labels = [label] if isinstance(label, str) else label
-    if not isinstance(labels, list | tuple) or not labels:
-        raise check.fail("audit: label", "the name of a column, or a list of them", label)
-    for key, names in (("label", labels), ("id", () if isinstance(id, Mapping) else (id,))):
-        for text in names:
-            if not isinstance(text, str):
-                raise check.fail(f"audit: {key}", "the name of a column", text)
+    labels = _check_names(label, id)
     named = _named(tables, labels)
     ids = [f"{p}={c}" for p, c in id.items()] if isinstance(id, Mapping) else [id] if id else []
-    said = labels[0] if len(labels) == 1 else labels
-    wishes = Wishes(said, ids, rare=rare, bins=bins, regression=regression, call=True)
+    asked = labels[0] if len(labels) == 1 else labels
+    wishes = Wishes(asked, ids, rare=rare, bins=bins, regression=regression, call=True)
     here = Path.cwd()
-    held = any(isinstance(t, pd.DataFrame) for t in named.values())
-    with temporary() if held else nullcontext(here) as base:
-        paths = {
-            p: base / write_frame(t, p, base) if isinstance(t, pd.DataFrame) else here / t
-            for p, t in named.items()
-        }
-        found = draft_scenario(paths, wishes, base)
+    in_memory = any(isinstance(t, pd.DataFrame) for t in named.values())
+    with temporary() if in_memory else nullcontext(here) as base:
+        found = draft_scenario(_place(named, base, here), wishes, base)
         scenario = tomllib.loads(found.text)
         data = scenario["data"]
-        if held:
+        if in_memory:
             importable(here)
             for p, t in named.items():
                 if not isinstance(t, pd.DataFrame):
                     data["files"][p] = os.path.abspath(here / t)
-        run = ("device", "jobs", "fresh", "progress", "attacker")
-        how = {k: params.pop(k) for k in run if k in params}
+        how = {k: params.pop(k) for k in _RUN if k in params}
         first = Path(data.get("file") or data["files"][data["active"]])
         scenario["name"] = first.name.split(".")[0]
         scenario["algorithm"] = {"name": algorithm, **params}
@@ -117,6 +108,26 @@ def audit(
         audited = run_audit(load_scenario(scenario, base=base), out, **how)
     audited.summary["notes"] = [*found.notes, *audited.summary["notes"]]
     return audited
+
+
+def _check_names(label: Any, id: Any) -> Sequence[str]:
+    """The label columns, one or several; columns must be named by texts."""
+    labels = [label] if isinstance(label, str) else label
+    if not isinstance(labels, list | tuple) or not labels:
+        raise check.fail("audit: label", "the name of a column, or a list of them", label)
+    for key, names in (("label", labels), ("id", () if isinstance(id, Mapping) else (id,))):
+        for text in names:
+            if not isinstance(text, str):
+                raise check.fail(f"audit: {key}", "the name of a column", text)
+    return labels
+
+
+def _place(named: Mapping[str, Table], base: Path, here: Path) -> dict[str, Path]:
+    """The file of each table; those in memory are written to `base`."""
+    return {
+        p: base / write_frame(t, p, base) if isinstance(t, pd.DataFrame) else here / t
+        for p, t in named.items()
+    }
 
 
 def _named(tables: Any, labels: Sequence[str]) -> dict[str, Table]:

@@ -85,35 +85,45 @@ def _gates(origin: Origin, normal: Mapping[str, Any]) -> list[Problem]:
     default = audit.get("confidence") if isinstance(audit, Mapping) else None
     named: set[str] = set()
     for i, section in _tables(normal, "gate"):
-        here: Path = ("gate", i)
-        name = section.get("name")
-        if isinstance(name, str) and name and name in named:
-            rule = (
-                "must be no other gate's: a CI server shows two cases of one name as one. Give "
-                "each gate its own."
-            )
-            out.append(origin.problem((*here, "name"), rule, name))
-        named |= {name} if isinstance(name, str) else set()
-        texts = ("metric", "of", "target")
-        given = {k: section[k] for k in texts if isinstance(section.get(k), str)}
-        wrong: list[Problem] = []
-        for key, value in given.items():
-            wrong += _gate(origin, (*here, key), value, {"max": 0.0, key: value})
-        limits = [k for k in ("max", "min") if check.is_number(section.get(k))]
-        if not wrong and len(limits) == 1:
-            (key,) = limits
-            wrong += _gate(origin, (*here, key), section[key], given | {key: section[key]})
-        for key in ("max", "min") if check.is_number(section.get("detect")) and not wrong else ():
-            if check.is_number(section.get(key)):
-                both = given | {key: section[key], "detect": section["detect"]}
-                wrong += _gate(origin, (*here, "detect"), section["detect"], both)
-        own = section.get("confidence")
-        place: Path = ("audit", "confidence") if own is None else (*here, "confidence")
-        sure = default if own is None else own
-        if isinstance(sure, int | float) and 0.5 < sure < 1:
-            wrong += _gate(origin, place, sure, {"max": 0.0, "confidence": sure})
-        out += [p for p in wrong if p not in out]
+        out += _check_name(origin, i, section.get("name"), named)
+        found = _check_gate(origin, i, section, default)
+        out += [p for p in found if p not in out]
     return out
+
+
+def _check_name(origin: Origin, i: int, name: Any, named: set[str]) -> list[Problem]:
+    """Refuse a gate's name that is among those `named`, to which it then belongs."""
+    if not isinstance(name, str):
+        return []
+    again = bool(name) and name in named
+    named.add(name)
+    rule = (
+        "must be no other gate's: a CI server shows two cases of one name as one. Give each gate "
+        "its own."
+    )
+    return [origin.problem(("gate", i, "name"), rule, name)] if again else []
+
+
+def _check_gate(origin: Origin, i: int, section: Mapping[str, Any], default: Any) -> list[Problem]:
+    """What a gate refuses of its fields: each by itself, then those that depend on each other."""
+    here: Path = ("gate", i)
+    texts = {k: section[k] for k in ("metric", "of", "target") if isinstance(section.get(k), str)}
+    limits = {k: section[k] for k in ("max", "min") if check.is_number(section.get(k))}
+    wrong: list[Problem] = []
+    for key, value in texts.items():
+        wrong += _gate(origin, (*here, key), value, {"max": 0.0, key: value})
+    if not wrong and len(limits) == 1:
+        for key, value in limits.items():
+            wrong += _gate(origin, (*here, key), value, texts | {key: value})
+    detect = section.get("detect")
+    for key, value in limits.items() if check.is_number(detect) and not wrong else ():
+        wrong += _gate(origin, (*here, "detect"), detect, texts | {key: value, "detect": detect})
+    own = section.get("confidence")
+    place: Path = ("audit", "confidence") if own is None else (*here, "confidence")
+    sure = default if own is None else own
+    if isinstance(sure, int | float) and 0.5 < sure < 1:
+        wrong += _gate(origin, place, sure, {"max": 0.0, "confidence": sure})
+    return wrong
 
 
 def _gate(origin: Origin, path: Path, value: Any, fields: Mapping[str, Any]) -> list[Problem]:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vflsec import check
 from vflsec.config.problems import Origin, Problem, ScenarioError
@@ -162,9 +162,7 @@ def chosen_form(written: Written, asked: Any = None) -> Written:
     return own.over(plain)
 
 
-def expand(
-    raw: Mapping[str, Any], say: Callable[[KeyPath, str, Any], None]
-) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]]:
+def expand(raw: Mapping[str, Any], say: Say) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]]:
     """Sections with what they share, one for each point of their grid.
 
     Args:
@@ -196,17 +194,15 @@ def expand(
                 places[here] = (name, i)
                 section = _merged(under, own, (), [])
                 places |= _from_shared(under, own, here, ("shared", name))
-                for place, inner, value in point:
-                    _put(section, inner, value)
-                    places[(*here, *inner)] = place
+                for one in point:
+                    _put(section, one.inner, one.value)
+                    places[(*here, *one.inner)] = one.place
                 made.append(section)
         out[name] = made
     return out, places
 
 
-def _tables(
-    given: Any, key: str, known: Iterable[str], say: Callable[[KeyPath, str, Any], None]
-) -> dict[str, dict[str, Any]]:
+def _tables(given: Any, key: str, known: Iterable[str], say: Say) -> dict[str, dict[str, Any]]:
     if not isinstance(given, Mapping):
         say((key,), f"must be tables: [{key}.{next(iter(known))}].", given)
         return {}
@@ -234,48 +230,66 @@ def _from_shared(
     return out
 
 
-Axis = list[tuple[KeyPath, tuple[str, ...], Any]]
+Say = Callable[[KeyPath, str, Any], None]
 
 
-def _axes(
-    name: str,
-    sections: list[Any],
-    grid: Mapping[str, Any],
-    say: Callable[[KeyPath, str, Any], None],
-) -> list[list[Axis]]:
-    """For each section its swept keys: place of a value, path within the section, the value."""
+class Point(NamedTuple):
+    """One value of a swept key: where it is written, its path within the section, the value."""
+
+    place: KeyPath
+    inner: tuple[str, ...]
+    value: Any
+
+
+Axis = list[Point]
+
+
+def _axes(name: str, sections: list[Any], grid: Mapping[str, Any], say: Say) -> list[list[Axis]]:
+    """The swept keys of each section."""
     out: list[list[Axis]] = [[] for _ in sections]
     for which, table in grid.items():
         here = ("grid", name, which)
         if not isinstance(table, Mapping):
             say(here, f"must be a table of lists: [grid.{name}.{which}].", table)
             continue
-        known = [str(s["name"]) for s in sections if "name" in s]
-        chosen = [
-            i for i, s in enumerate(sections) if which in ("*", str(i)) or s.get("name") == which
-        ]
-        if not chosen:
-            names = ", ".join(dict.fromkeys(known)) or "the names"
-            rule = (
-                f'matches no [[{name}]]: must be "*", an index from 0 to {len(sections) - 1}, or '
-                f"one of {names}. {check.nearest(which, known)}"
-            )
-            say(here, rule.rstrip(), which)
+        chosen = _choose(name, sections, which, say)
         for inner, values in _leaves(table, ()):
             at = (*here, *inner)
-            if not isinstance(values, list) or not values:
-                say(at, f"must be a list of the values to try, got {values!r}.", values)
+            if not _is_swept(at, values, say):
                 continue
-            if any(v in values[:k] for k, v in enumerate(values)):
-                say(at, f"must not list a value twice, got {values!r}.", values)
+            axis = [Point((*at, k), inner, v) for k, v in enumerate(values)]
             for i in chosen:
                 if _has(sections[i], inner):
                     rule = f"is set in [[{name}]] number {i} too ({path_text(inner)}). Keep one."
                     say(at, rule, values)
-                if any(inner == axis[0][1] for axis in out[i]):
+                if any(inner == other[0].inner for other in out[i]):
                     say(at, f"is swept twice for [[{name}]] number {i}. Keep one.", values)
-                out[i].append([((*at, k), inner, v) for k, v in enumerate(values)])
+                out[i].append(axis)
     return out
+
+
+def _choose(name: str, sections: list[Any], which: str, say: Say) -> list[int]:
+    """The sections that a grid's key names."""
+    chosen = [i for i, s in enumerate(sections) if which in ("*", str(i)) or s.get("name") == which]
+    if not chosen:
+        known = [str(s["name"]) for s in sections if "name" in s]
+        names = ", ".join(dict.fromkeys(known)) or "the names"
+        rule = (
+            f'matches no [[{name}]]: must be "*", an index from 0 to {len(sections) - 1}, or '
+            f"one of {names}. {check.nearest(which, known)}"
+        )
+        say(("grid", name, which), rule.rstrip(), which)
+    return chosen
+
+
+def _is_swept(at: KeyPath, values: Any, say: Say) -> bool:
+    """Whether these are values to try."""
+    if not isinstance(values, list) or not values:
+        say(at, f"must be a list of the values to try, got {values!r}.", values)
+        return False
+    if any(v in values[:k] for k, v in enumerate(values)):
+        say(at, f"must not list a value twice, got {values!r}.", values)
+    return True
 
 
 def _leaves(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,39 +71,68 @@ def attempt(
     if not any(g.attacks for g in plan.groups):
         why = "; ".join(dict.fromkeys(r.reason.rstrip(".") for r in plan.refused))
         raise ConfigError(f"{name}: cannot be tried: {why or 'no adversary is there'}.")
-    tasks, why_not = Tasks(backend, plan.base), {}
-
-    def tell(text: str) -> None:
-        progress(text, NOTE)
-
-    done = 0
+    trial = _Trial(folder, views, Tasks(backend, plan.base), device, replicas, progress, results)
     for group in plan.groups:
-        for cells, reasons in _parts(group, views, results):
-            if reasons:
-                why_not.update(dict.fromkeys(reasons, None))
-                continue
-            for part in chunks(cells, replicas):
-                work = Work(group.data, part, group.attacks, main=False, kept=True)
-                progress(work.title, done / max(1, len(results)))
-                done += len(part)
-                try:
-                    found = of_kept(work, folder, tasks, device, None, tell)
-                except TraceError as why:
-                    why_not[str(why).rstrip(".")] = None
-                    continue
-                for one in found:
-                    results[one.key].measures += one.measures
+        trial.attack(group)
+    why_not = "; ".join(trial.why_not)
     if not any(m.attack for r in results.values() for m in r.measures):
         raise ConfigError(
             f"{name}: cannot be tried on what is kept in {folder}: "
-            f"{'; '.join(why_not) or 'no training of the audit is there'}. "
+            f"{why_not or 'no training of the audit is there'}. "
             "Add it to the scenario and run the audit again, which trains for it."
         )
     if why_not:
-        progress(f"Not on every training: {'; '.join(why_not)}.", NOTE)
+        progress(f"Not on every training: {why_not}.", NOTE)
     every = [r for r in results.values() if any(m.attack for m in r.measures)]
     evaluation = evaluate(record, every)
     return summary_of(record, evaluation, every, None) | {"complete": True, "exit_code": 0}
+
+
+@dataclass
+class _Trial:
+    """An attack that is made on one group of kept trainings after another.
+
+    Attributes:
+        folder, views: where they are kept.
+        tasks: their data.
+        device, replicas, progress: as for :func:`attempt`.
+        results: of all trainings by key, to which measures are added.
+        why_not: why some could not be attacked, in the order in which that was found.
+        done: how many were attacked.
+    """
+
+    folder: Path
+    views: KeptViews
+    tasks: Tasks
+    device: str
+    replicas: int
+    progress: Callable[[str, float], None]
+    results: Mapping[str, CellResult]
+    why_not: dict[str, None] = field(default_factory=dict)
+    done: int = 0
+
+    def attack(self, group: Group) -> None:
+        """Attack those of a group that are kept, as many at a time as may be."""
+        for cells, reasons in _parts(group, self.views, self.results):
+            if reasons:
+                self.why_not.update(dict.fromkeys(reasons, None))
+                continue
+            for part in chunks(cells, self.replicas):
+                self._attack_part(Work(group.data, part, group.attacks, main=False, kept=True))
+
+    def _attack_part(self, work: Work) -> None:
+        self.progress(work.title, self.done / max(1, len(self.results)))
+        self.done += len(work.cells)
+        try:
+            found = of_kept(work, self.folder, self.tasks, self.device, None, self._note)
+        except TraceError as why:
+            self.why_not[str(why).rstrip(".")] = None
+            return
+        for one in found:
+            self.results[one.key].measures += one.measures
+
+    def _note(self, text: str) -> None:
+        self.progress(text, NOTE)
 
 
 def _scenario(before: Mapping[str, Any], folder: Path, name: str, set: Sequence[str]) -> Scenario:

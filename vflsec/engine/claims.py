@@ -238,33 +238,64 @@ def measured(
     known = [kinds[i] for i, policy in policies if policy.counted == "outgoing"]
     see = partial(_seen, training, party=party, kinds=every, known=frozenset().union(*known))
     seen = see(training.cells)
-    found: list[tuple[int, int, Guarantee, canary.Measured, dict[str, float]]] = []
-    for r, canaries in enumerate(seen):
-        for i, policy in policies:
-            claim, looks = canaries.claims[i], canaries.looks(policy, kinds[i])
-            if len(canaries.planted.rows) < LEAST_CANARIES or claim.epsilon is None or not looks:
-                continue
-            more: dict[str, float] = {}
-            if policy.counted == "outgoing" and not party:
-                told = _audited([canaries.answers], canaries.planted, claim)
-                more = {"answers": told.epsilon} if told.contradicts else {}
-            found.append((r, i, claim, _audited(looks, canaries.planted, claim), more))
+    found = [
+        _audit_claim(canaries, r, i, policy, kinds[i])
+        for r, canaries in enumerate(seen)
+        for i, policy in policies
+        if _is_measurable(canaries, i, policy, kinds[i])
+    ]
     bare = {
         c.seed: s for c, s in zip(training.cells, seen) if not any(d.strength for d in c.defenses)
     }
     del seen
-    silent = [
-        (r, i) for r, i, _, of, _ in found if not of.epsilon and training.defenses[i].strengths
-    ]
-    if missing := [s for r, _ in silent if (s := training.seeds[r]) not in bare]:
+    silent = [f for f in found if not f.of.epsilon and training.defenses[f.place].strengths]
+    if missing := [s for f in silent if (s := training.seeds[f.replica]) not in bare]:
         off = _silenced(training, missing)
         bare |= {c.seed: s for c, s in zip(off, see(off))}
-    for r, i, claim, of, more in found:
-        if (r, i) in silent:
-            canaries = bare[training.seeds[r]]
-            looks = canaries.looks(training.defenses[i], kinds[i])
-            more["undefended"] = _audited(looks, canaries.planted, claim).epsilon if looks else 0.0
-        yield r, i, of, more
+    for f in found:
+        more = dict(f.notes)
+        if f in silent:
+            canaries = bare[training.seeds[f.replica]]
+            looks = canaries.looks(training.defenses[f.place], kinds[f.place])
+            more["undefended"] = (
+                _audited(looks, canaries.planted, f.claim).epsilon if looks else 0.0
+            )
+        yield f.replica, f.place, f.of, more
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What canaries measured of one claim.
+
+    Attributes:
+        replica, place: of which training, and where the defense stands among its defenses.
+        claim: what is claimed.
+        of: what was measured.
+        notes: what predictions tell beyond it.
+    """
+
+    replica: int
+    place: int
+    claim: Guarantee
+    of: canary.Measured
+    notes: Mapping[str, float]
+
+
+def _is_measurable(canaries: _Canaries, i: int, policy: Policy, kinds: frozenset[str]) -> bool:
+    """Whether there are canaries enough, a claim, and something to guess them from."""
+    enough = len(canaries.planted.rows) >= LEAST_CANARIES
+    return enough and canaries.claims[i].epsilon is not None and bool(canaries.looks(policy, kinds))
+
+
+def _audit_claim(
+    canaries: _Canaries, replica: int, i: int, policy: Policy, kinds: frozenset[str]
+) -> _Found:
+    claim, notes = canaries.claims[i], dict[str, float]()
+    if policy.counted == "outgoing" and not canaries.party:
+        answers = _audited([canaries.answers], canaries.planted, claim)
+        notes = {"answers": answers.epsilon} if answers.contradicts else {}
+    of = _audited(canaries.looks(policy, kinds), canaries.planted, claim)
+    return _Found(replica, i, claim, of, notes)
 
 
 @dataclass(frozen=True)

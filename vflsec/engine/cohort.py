@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from vflsec.audit.dosing import MARK
@@ -90,21 +91,44 @@ def run_cohort(
     acting = [p.spec.label for p, of_it in zip(asked, demands, strict=True) if of_it.policy]
     moments = training.run(predictions=main)
     for moment in _acted_in(moments, acting, tell) if acting else moments:
-        lost = moment.diverged()
-        for result, found in zip(
-            results, main_task(moment.phase.name, moment.predictions, of, lost), strict=True
-        ):
-            result.measures += found
+        lost, phase = moment.diverged(), moment.phase.name
+        _add(results, main_task(phase, moment.predictions, of, lost))
         if moment.phase.audited:
             if keeper:
                 keeper.moment(moment)
-            beside = _Population(moment)
-            for i, p in enumerate(asked):
-                tell(f"{moment.phase.name}: {p.spec.label}", 0.8 + 0.2 * i / len(asked))
-                _attack(bench, moment, p, results, beside, asking.get(p.spec.key))
-                _note_lost(p, moment.phase.name, results, of, lost)
+            for p in _attack_all(bench, moment, asked, results, tell.attacks, asking):
+                _note_lost(p, phase, results, of, lost)
     if keeper:
         keeper.close()
+    _guarantee(training, cells, tasks, results, main=main)
+    results = results[: len(cells)]
+    _timed(results, started)
+    return results
+
+
+def _add(results: Sequence[CellResult], found: Iterable[Sequence[Measure]]) -> None:
+    """Add measures to the results, by replica."""
+    for result, measures in zip(results, found, strict=True):
+        result.measures += measures
+
+
+def _attack_all(
+    bench: Bench, moment: Seen, asked: Sequence[Prepared], results: Sequence[CellResult],
+    tell: Progress, asking: Mapping[str, Asking] = MappingProxyType({}),
+) -> Iterator[Prepared]:  # fmt: skip
+    """Make one attack after the other; each when it has been made."""
+    beside = _Population(moment)
+    for i, p in enumerate(asked):
+        tell(f"{moment.phase.name}: {p.spec.label}", i / len(asked))
+        _attack(bench, moment, p, results, beside, asking.get(p.spec.key))
+        yield p
+
+
+def _guarantee(
+    training: Training, cells: Sequence[CellSpec], tasks: Mapping[int, Task],
+    results: Sequence[CellResult], *, main: bool,
+) -> None:  # fmt: skip
+    """Add what was sent, what defenses guarantee, and what canaries measured of that."""
     expected = planned(cells, tasks) if main else {}
     for r, result in enumerate(results):
         result.ledger = training.ledger(r)
@@ -112,12 +136,9 @@ def run_cohort(
         result.facts = training.outcome(r)
     if main:
         measured = [[] for _ in results] if cells[0].untested else claims(training)
+        _add(results, measured)
         for result, found in zip(results, measured, strict=True):
-            result.measures += found
             result.guarantees = told(result, found)
-    results = results[: len(cells)]
-    _timed(results, started)
-    return results
 
 
 class _Telling:
@@ -135,6 +156,10 @@ class _Telling:
         except BaseException as error:
             self.raised = error
             raise
+
+    def attacks(self, what: str, share: float) -> None:
+        """Tell the progress of attacks, which come after the training."""
+        self(what, 0.8 + 0.2 * share)
 
 
 def _acted_in(moments: Iterator[Moment], acting: Sequence[str], tell: _Telling) -> Iterator[Moment]:
@@ -191,10 +216,8 @@ def attack_kept(
     with opened(list(cells) * twins, list(paths) * twins, demands, tasks, where) as training:
         bench = Bench(alone=training.alone, passing=_passing(cells))
         for moment in training.run():
-            beside = _Population(moment)
-            for i, p in enumerate(asked):
-                tell(f"{moment.phase.name}: {p.spec.label}", i / len(asked))
-                _attack(bench, moment, p, results, beside)
+            for _ in _attack_all(bench, moment, asked, results, tell):
+                pass
     results = results[: len(cells)]
     _timed(results, started)
     return results

@@ -12,7 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -222,50 +222,88 @@ def run_parallel(
     Raises:
         VflsecError: workers died in three rounds in a row without finishing anything.
     """
-    fruitless, first, busy = 0, True, True
     folder = None if pool.remote else store.folder
-    order = partial(_Order, base=base, device=device, backend=backend, versions=versions(),
-                    folder=folder, controls=controls, keep=keep)  # fmt: skip
+    order = _Order((), base, device, backend, versions(), folder, controls, keep)
     here = Tasks(backend or default_backend(), base)
+    listener = _Listener(finished, note, idle)
+    fruitless, first = 0, True
     while works := list(todo(first)):
-        done, first, lost = 0, False, False
-        executor = pool.executor()
-        local = [w for w in works if w.kept and pool.remote]  # kept views lie on this machine
-        tasks = batched([w for w in works if not (w.kept and pool.remote)], pool.workers)
-        try:
-            futures = {
-                executor.submit(_in_worker, order(works=t, turn=k)): t for k, t in enumerate(tasks)
-            }
-            for work in local:
-                do_work(work, store, here, device)
-                finished(work)
-            for left, future in zip(
-                count(len(futures) - 1, -1), _ended(futures, pool, note), strict=False
-            ):
-                try:
-                    found = future.result()
-                except pool.lost:
-                    lost = True
-                    continue
-                for work, results in zip(futures[future], found, strict=True):
-                    for text in results.notes:
-                        note(text)
-                    commit(store, work, results)
-                    finished(work)
-                    done += 1
-                if busy and 0 < left < pool.workers:
-                    busy = False
-                    idle()
-        except pool.lost:
-            lost = True
-        except BaseException:
-            pool.stop()
-            raise
-        if lost:
-            fruitless = 0 if done else fruitless + 1
+        first = False
+        found = _do_round(works, store, pool, order, here, listener)
+        if found.lost:
+            fruitless = 0 if found.done else fruitless + 1
             if fruitless >= _ROUNDS:
                 raise VflsecError(
                     f"workers died {_ROUNDS} times in a row without finishing anything, most often "
                     "for lack of memory. Run the same command with a smaller --replicas or --jobs; "
                     "what is finished is kept."
                 )
+
+
+@dataclass
+class _Listener:
+    """Who is told of a piece that is finished, of notes, and once of the first idle worker."""
+
+    finished: Callable[[Work], None]
+    note: Callable[[str], None]
+    idle: Callable[[], None]
+    busy: bool = True
+
+    def tell_idle(self) -> None:
+        """Say that a worker has nothing left to do, the first time."""
+        if self.busy:
+            self.busy = False
+            self.idle()
+
+
+@dataclass
+class _Round:
+    """How many pieces a round finished, and whether a worker was lost in it."""
+
+    done: int = 0
+    lost: bool = False
+
+
+def _do_round(
+    works: Sequence[Work], store: Store, pool: Pool, order: _Order, here: Tasks, listener: _Listener
+) -> _Round:
+    """Every piece of work once, as far as workers live."""
+    out = _Round()
+    executor = pool.executor()
+    local = [w for w in works if w.kept and pool.remote]  # kept views lie on this machine
+    tasks = batched([w for w in works if not (w.kept and pool.remote)], pool.workers)
+    try:
+        futures = {
+            executor.submit(_in_worker, replace(order, works=t, turn=k)): t
+            for k, t in enumerate(tasks)
+        }
+        for work in local:
+            do_work(work, store, here, order.device)
+            listener.finished(work)
+        for left, future in zip(
+            count(len(futures) - 1, -1), _ended(futures, pool, listener.note), strict=False
+        ):
+            try:
+                found = future.result()
+            except pool.lost:
+                out.lost = True
+                continue
+            for work, results in zip(futures[future], found, strict=True):
+                _take_in(store, work, results, listener)
+                out.done += 1
+            if 0 < left < pool.workers:
+                listener.tell_idle()
+    except pool.lost:
+        out.lost = True
+    except BaseException:
+        pool.stop()
+        raise
+    return out
+
+
+def _take_in(store: Store, work: Work, results: Done, listener: _Listener) -> None:
+    """Write what a worker found."""
+    for text in results.notes:
+        listener.note(text)
+    commit(store, work, results)
+    listener.finished(work)

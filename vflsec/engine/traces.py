@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -56,46 +56,72 @@ def specs_for(
         ConfigError: the traces have no observer in common, or an attack is named that a finished
             training cannot be asked for.
     """
+    _check_asked(traces, names, together)
+    shared = set(traces[0].observers).intersection(*(t.observers for t in traces))
+    out = []
+    for who in [*((p,) for p in sorted(shared)), *map(tuple, together)]:
+        grants = _find_grants(traces, who, known_rows)
+        for name in names or registry.attacks.names():
+            attack = registry.attacks.create(name)
+            if not _acts(attack):
+                out += _specs_of(traces, who, name, attack, grants)
+    return out
+
+
+def _check_asked(
+    traces: Sequence[Trace], names: Sequence[str], together: Sequence[Sequence[str]]
+) -> None:
+    """Refuse attacks that act, traces without a common observer, and observers that are none."""
     acting = [n for n in names if _acts(registry.attacks.create(n))]
     if acting:
         raise ConfigError(f"--attack: {', '.join(acting)} {_ACTS}. Leave it out.")
     shared = set(traces[0].observers).intersection(*(t.observers for t in traces))
     if not shared:
         raise ConfigError("the traces have no observer in common, so nothing can be audited.")
-    out = []
     for who in together:
         for party in who:
             check.one_of("--together", party, sorted(shared))
         if len(set(who)) < max(2, len(who)):
             raise check.fail("--together", "two different observers or more", "+".join(who))
-    for who in [*((p,) for p in sorted(shared)), *map(tuple, together)]:
-        sides = [[t.observer(p).info for p in who] for t in traces]
-        grants_of = [granted([t.observer(p) for p in who]) for t in traces]
-        known = min(0 if k is None else len(k) for k in grants_of)
-        known = known if known_rows is None else min(known, known_rows)
-        aux = min((_aux(t, who) for t in traces), default=0)
-        peers = all(
-            any(e.party not in who for m in of[0].moments for e in m.models) for of in sides
-        )  # fmt: skip
-        grants: dict[str, Any] = {
-            "adversary": who, "known_rows": known,
-            "prior": all(any(i.prior for i in of) for of in sides),
-        }  # fmt: skip
-        for name in names or registry.attacks.names():
-            attack = registry.attacks.create(name)
-            if _acts(attack):
-                continue
-            needs = {n.what for n in as_needs(attack.needs)}
-            more: dict[str, Any] = {"aux_rows": aux} if "aux_rows" in needs else {}
-            more |= {"peer_model": peers} if "peer_model" in needs else {}
-            read = [{}, attack.any_scale] if attack.any_scale and _untold(traces, who) else [{}]
-            read += [p for p in attack.other_kinds if _came(traces, who, name, p)]
-            asked = attack.each_label((), traces[0].manifest.classes or 2) or ("",)
-            out += [
-                AttackSpec(name, params, of_label=question, **grants, **more)
-                for params in read for question in asked
-            ]  # fmt: skip
-    return out
+
+
+class _Grants(NamedTuple):
+    """What every trace grants an adversary: rows it knows, class shares, models of others."""
+
+    known_rows: int
+    aux_rows: int
+    prior: bool
+    peer_model: bool
+
+
+def _find_grants(traces: Sequence[Trace], who: Sequence[str], most: int | None) -> _Grants:
+    sides = [[t.observer(p).info for p in who] for t in traces]
+    grants_of = [granted([t.observer(p) for p in who]) for t in traces]
+    known = min(0 if k is None else len(k) for k in grants_of)
+    return _Grants(
+        known if most is None else min(known, most),
+        min((_aux(t, who) for t in traces), default=0),
+        all(any(i.prior for i in of) for of in sides),
+        all(any(e.party not in who for m in of[0].moments for e in m.models) for of in sides),
+    )
+
+
+def _specs_of(
+    traces: Sequence[Trace], who: tuple[str, ...], name: str, attack: Attack, grants: _Grants
+) -> list[AttackSpec]:
+    """One attack by one adversary: as often as there are ways to read what came, and questions."""
+    needs = {n.what for n in as_needs(attack.needs)}
+    read = [{}, attack.any_scale] if attack.any_scale and _untold(traces, who) else [{}]
+    read += [p for p in attack.other_kinds if _came(traces, who, name, p)]
+    asked = attack.each_label((), traces[0].manifest.classes or 2) or ("",)
+    bare = AttackSpec(name, adversary=who, known_rows=grants.known_rows, prior=grants.prior)
+    if "aux_rows" in needs:
+        bare = replace(bare, aux_rows=grants.aux_rows)
+    if "peer_model" in needs:
+        bare = replace(bare, peer_model=grants.peer_model)
+    return [
+        replace(bare, params=params, of_label=question) for params in read for question in asked
+    ]
 
 
 def _untold(traces: Sequence[Trace], who: Sequence[str]) -> bool:

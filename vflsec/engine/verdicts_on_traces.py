@@ -35,7 +35,7 @@ from vflsec.report.notebook import Audit
 from vflsec.task import Task
 from vflsec.trace.grants import grant_of
 from vflsec.trace.limits import Limits
-from vflsec.trace.manifest import Claim
+from vflsec.trace.manifest import Claim, Manifest
 from vflsec.trace.truth import Hidden, read_hidden, read_shares, read_truth
 
 __all__ = ["score"]
@@ -193,21 +193,7 @@ def _cell(
         {"name": run.dataset or "trace", "digest": source.digest}, run.algorithm or "recorded",
         defenses=defenses, seed=run.seed,
     )  # fmt: skip
-    if (truth.target == "value") != (m.classes == 1):
-        mine, other = ("a quantity", "classes")[:: 1 if m.classes == 1 else -1]
-        raise TraceError(
-            f"the label of the trace is {mine}, the truth's {other}: write_truth(..., "
-            "quantity=True) is for traces that were recorded with classes=1."
-        )
-    classes = m.classes or int(truth.values.max(initial=1)) + 1
-    for ids in (truth.rows, *(h[0] for h in told.hidden.values()), *(told.shares or ())[:1]):
-        if len(ids) and not 0 <= ids.min() <= ids.max() < m.rows:
-            raise TraceError(
-                f"the truth has row ids {ids.min()}..{ids.max()}; the trace has rows "
-                f"0..{m.rows - 1}. It belongs to another trace."
-            )
-    if truth.target == "label" and truth.values.max(initial=0) >= classes:
-        raise TraceError(f"the truth has labels up to {truth.values.max()}; there are {classes}.")
+    classes = _check_truth(told, m)
     n = _extent(frozen, i, told)
     y = np.full(n, np.nan if classes == 1 else -1, truth.values.dtype)
     y[truth.rows] = truth.values
@@ -233,24 +219,53 @@ def _cell(
         judged.append(answer)
         result.measures += scored(answer, against)
     said = m.claim if claimed is None else Claim(epsilon=claimed[0], delta=claimed[1])
-    if said is not None and classes == 1:
-        notes.append(f"seed {run.seed}: a claimed epsilon is checked on classes only.")
-    elif said is not None and told.shares is None:
-        notes.append(
-            f"seed {run.seed}: the claimed epsilon {said.epsilon:g} was not checked: the truth "
-            "has no class shares."
-        )
-    elif said is not None and told.shares is not None:
-        q = np.full((n, told.shares[1].shape[1]), np.nan)
-        q[told.shares[0]] = told.shares[1]
-        found, why = measured(judged, y, q, said, run.seed, tau)
-        result.measures += found
-        result.guarantees = [guarantee(said)]
-        notes += [f"seed {run.seed}: {why}"] if why else []
-    notes += [f"seed {run.seed}: {why}" for why in _told_by_columns(result)]
+    why = "" if said is None else _check_claim(result, judged, y, told, said, tau)
+    whys = [*([why] if why else []), *_told_by_columns(result)]
+    notes += [f"seed {run.seed}: {text}" for text in whys]
     if lost:
         notes.append(f"seed {run.seed}: {lost} rows without a truth are left out.")
     return result
+
+
+def _check_truth(told: _Told, m: Manifest) -> int:
+    """Number of classes (1 of a quantity); a truth of another trace is refused."""
+    truth = told.labels
+    if (truth.target == "value") != (m.classes == 1):
+        mine, other = ("a quantity", "classes")[:: 1 if m.classes == 1 else -1]
+        raise TraceError(
+            f"the label of the trace is {mine}, the truth's {other}: write_truth(..., "
+            "quantity=True) is for traces that were recorded with classes=1."
+        )
+    classes = m.classes or int(truth.values.max(initial=1)) + 1
+    for ids in (truth.rows, *(h[0] for h in told.hidden.values()), *(told.shares or ())[:1]):
+        if len(ids) and not 0 <= ids.min() <= ids.max() < m.rows:
+            raise TraceError(
+                f"the truth has row ids {ids.min()}..{ids.max()}; the trace has rows "
+                f"0..{m.rows - 1}. It belongs to another trace."
+            )
+    if truth.target == "label" and truth.values.max(initial=0) >= classes:
+        raise TraceError(f"the truth has labels up to {truth.values.max()}; there are {classes}.")
+    return classes
+
+
+def _check_claim(
+    result: CellResult, judged: Sequence[Answer], y: NDArray[Any], told: _Told, said: Claim,
+    tau: float,
+) -> str:  # fmt: skip
+    """Hold a claimed epsilon against the guesses; why that says little, or ''."""
+    if told.labels.target == "value":
+        return "a claimed epsilon is checked on classes only."
+    if told.shares is None:
+        return (
+            f"the claimed epsilon {said.epsilon:g} was not checked: the truth has no class shares."
+        )
+    rows, shares = told.shares
+    q = np.full((len(y), shares.shape[1]), np.nan)
+    q[rows] = shares
+    found, why = measured(judged, y, q, said, result.spec.seed, tau)
+    result.measures += found
+    result.guarantees = [guarantee(said)]
+    return why
 
 
 def _task(
@@ -381,7 +396,7 @@ def _behind(task: Task) -> Tensor:
     return task.values[task.sets["labelled"]]
 
 
-def _none(answer: Answer, m: Any) -> Measure:
+def _none(answer: Answer, m: Manifest) -> Measure:
     spec = answer.of.spec
     whose = victims(answer.of.attack.target, spec.adversary, m.names, spec.victim)
     return Measure(
