@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vflsec.trace.gaps import miscounted
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Have
 from vflsec.trace.message import Route
+from vflsec.trace.missing_rows import miscounted
 from vflsec.trace.reader import Trace
 from vflsec.trace.seal import Passed, count_message, have_of
 
