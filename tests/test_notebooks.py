@@ -63,9 +63,9 @@ def test_a_notebook_uses_public_names_only(path: Path) -> None:
     ("text", "found"),
     [
         ("from vflsec.engine.cohort import run_cohort", ["vflsec.engine.cohort.run_cohort"]),
-        ("from vflsec.cell import AttackSpec", ["vflsec.cell.AttackSpec"]),
-        ("import vflsec.federation", ["vflsec.federation"]),
-        ("from vflsec import task", ["vflsec.task"]),
+        ("from vflsec.specs import AttackSpec", ["vflsec.specs.AttackSpec"]),
+        ("import vflsec.core.federation", ["vflsec.core.federation"]),
+        ("from vflsec.core import task", ["vflsec.core.task"]),
         ("from vflsec.audit import leakage", ["vflsec.audit.leakage"]),
         ("import vflsec; vflsec.rng.generator(0)", ["vflsec.rng"]),
         ("trained._moment", ["trained._moment"]),
