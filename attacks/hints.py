@@ -23,12 +23,18 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from vflsec import check, registry
-from vflsec.attack import OTHER_FORMS, Accumulate, Attack, gradient_form
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
-from vflsec.nn.points import points
-from vflsec.view import View
+from vflsec.core.attack import OTHER_FORMS
+from vflsec.inference.clustering_points import points
+from vflsec.plugin import (
+    Accumulate,
+    Attack,
+    Guess,
+    ThreatModelError,
+    View,
+    check,
+    gradient_form,
+    registry,
+)
 
 ALIASES = ("k_hints", "hint")
 FAMILY = "Labels read off single gradients"
@@ -66,7 +72,7 @@ class Hints(Attack):
 
     @property
     def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
+        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
         return gradient_form("hints", self.accumulate, self.epoch)
 
     @property

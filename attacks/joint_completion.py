@@ -38,16 +38,22 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
-from vflsec.attack import Attack
 from vflsec.attacks.message_completion import figures
 from vflsec.attacks.zero_pattern import counts
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
-from vflsec.nn import arranged
-from vflsec.nn.completion import simplest_good
-from vflsec.nn.together import Reading, evidence, head, weight
-from vflsec.view import Facts, Known, Table, View
+from vflsec.inference import batch_order
+from vflsec.inference.completion import simplest_good
+from vflsec.inference.joint_features import Reading, evidence, head, weight
+from vflsec.plugin import (
+    Attack,
+    Facts,
+    Guess,
+    Known,
+    Table,
+    ThreatModelError,
+    View,
+    check,
+    registry,
+)
 
 ALIASES = ("beside_columns",)
 FAMILY = "Labels from any messages and own columns together"
@@ -148,4 +154,4 @@ def _counted(view: View, table: Table, rows: Tensor) -> dict[str, Tensor]:
     known = view.require_known()
     there = torch.isin(known.rows, rows)
     grant = Known(known.rows[there], known.labels[there])
-    return out | dict(arranged.single_epochs(table, grant))
+    return out | dict(batch_order.single_epochs(table, grant))

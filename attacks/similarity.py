@@ -28,13 +28,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vflsec import check, registry
-from vflsec.attack import OTHER_FORMS, Accumulate, Attack, gradient_form
-from vflsec.errors import ThreatModelError
-from vflsec.guess import Guess
-from vflsec.nn.completion import cv_score, folds_of
-from vflsec.nn.points import Points, k_means, points
-from vflsec.view import View
+from vflsec.core.attack import OTHER_FORMS
+from vflsec.inference.clustering_points import Points, k_means, points
+from vflsec.inference.completion import cv_score, folds_of
+from vflsec.plugin import (
+    Accumulate,
+    Attack,
+    Guess,
+    ThreatModelError,
+    View,
+    check,
+    gradient_form,
+    registry,
+)
 
 ALIASES = ("sim_lia", "similarity_lia")
 FAMILY = "Labels by grouping gradients or embeddings"
@@ -75,7 +81,7 @@ class Similarity(Attack):
 
     @property
     def form(self) -> str:
-        """In which form the messages are recorded, see :class:`vflsec.view.Need`."""
+        """In which form the messages are recorded, see :class:`vflsec.core.view.Need`."""
         return gradient_form("similarity", self.accumulate, self.epoch)
 
     @property

@@ -15,11 +15,11 @@ import torch
 from device_watch import Watch
 from other_device import emulated, place
 
-from vflsec import registry
-from vflsec.cell import AttackSpec, CellSpec, DefenseSpec
+from vflsec.core.federation import Federation
 from vflsec.data.prepare import make_task
 from vflsec.engine import cohort
-from vflsec.federation import Federation
+from vflsec.plugins import registry
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.train.cohort import Training
 from vflsec.train.demand import Demand
 
@@ -27,10 +27,10 @@ NORM = AttackSpec("norm", adversary=("passive",), known_rows=10)
 OF_THE_LABEL_PARTY = ("feature", "attribute", "property")
 AGAIN = {"compression", "gradient_average", "he_embedding", "he_gradient", "marvell", "ppdl"}
 """Defenses that are known to wait in every step, see `test_device`."""
-CLUSTERS = {"nn/points.py:_plus_plus", "nn/points.py:k_means"}
+CLUSTERS = {"inference/clustering_points.py:_plus_plus", "inference/clustering_points.py:k_means"}
 LATER = {"fewshot": CLUSTERS, "oneshot": CLUSTERS}
 """Work between two passes, which are no steps."""
-ONCE = {"task.py:<listcomp>", "policy.py:<lambda>"}
+ONCE = {"core/task.py:<listcomp>", "core/policy.py:<lambda>"}
 """What is brought to the device when it is first asked for."""
 
 
@@ -151,8 +151,8 @@ def test_no_step_of_an_algorithm_brings_numbers(name: str, tasks: dict[int, Any]
 
 def test_dropout_is_drawn_on_the_device() -> None:
     """No mask crosses to it in every step."""
+    from vflsec.core.rng import Streams
     from vflsec.nn.replicas import Replicas
-    from vflsec.rng import Streams
 
     crossed: list[int] = []
     with emulated(lambda: crossed.append(1)):

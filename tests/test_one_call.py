@@ -57,7 +57,7 @@ def test_it_trains_attacks_and_judges(audited: vflsec.Audit) -> None:
     (verdict,) = audited.summary["gates"]
     assert (verdict["gate"]["max"], verdict["defense"]) == (0.1, "none")
     assert audited.verdict == verdict["verdict"]
-    assert audited.findings == audited.summary["findings"]
+    assert audited.findings == [f["text"] for f in audited.summary["findings"]]
     assert audited.findings
     assert audited.summary["parties"]["bank_shop"]["parties"] == ["bank", "shop"]
     assert audited.plot().axes
@@ -100,7 +100,8 @@ def test_it_shows_itself_and_escapes_every_text(audited: vflsec.Audit) -> None:
             return [spoiled(v) for v in value]
         return value.replace("norm", evil).replace("bank", evil) if type(value) is str else value
 
-    summary = spoiled(audited.summary) | {"name": evil, "findings": [evil], "notes": [evil]}
+    summary = spoiled(audited.summary) | {"name": evil, "notes": [evil]}
+    summary["findings"] = [{"kind": "leak", "text": evil}]
     text = html_of(summary)
     tags = Tags()
     tags.feed(text)
@@ -125,7 +126,7 @@ def test_run_audit_takes_dataframes_and_agrees(audited: vflsec.Audit, tmp_path: 
 
 
 def test_other_ways_to_name_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vflsec import one_call
+    from vflsec import audit_tables
 
     seen: list[dict[str, Any]] = []
 
@@ -136,7 +137,7 @@ def test_other_ways_to_name_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         seen.append(scenario.resolved())
         raise Done
 
-    monkeypatch.setattr(one_call, "run_audit", stop)
+    monkeypatch.setattr(audit_tables, "run_audit", stop)
     monkeypatch.chdir(tmp_path)
     bank, shop = people().values()
     shop.to_csv("shop.csv", index=False)
@@ -239,7 +240,7 @@ def test_the_package_keeps_its_names() -> None:
 
 def test_the_same_call_trains_nothing_twice(audited: vflsec.Audit) -> None:
     from vflsec.plan.values import Plan
-    from vflsec.reporter import Reporter
+    from vflsec.runtime.progress_protocol import Reporter
 
     class Told(Reporter):
         works: list[Any] = []

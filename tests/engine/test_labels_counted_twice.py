@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflsec import federation, registry
-from vflsec.cell import CellSpec, DefenseSpec
-from vflsec.counts import Guarded
+from vflsec.core import federation
+from vflsec.core.privacy_usage import Guarded
+from vflsec.plugins import registry
+from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
-from vflsec.train.claims import uses_in
 from vflsec.train.cohort import Training
+from vflsec.train.mechanism_counts import uses_in
 
 QUICK = {"epochs": 3, "batch_size": 32, "patience": 0}
 SHAPES = {"size", "dim", "__len__", "numel", "__get__"}
@@ -107,7 +108,7 @@ def test_labels_are_fetched_as_often_as_the_engine_counts(
     """Row by row, validation included; and nothing but the one door touches labels at all."""
     made, given, handed = watched(algorithm, monkeypatch)
     assert {where for where, _, _ in given} == {"task.py:labels", "task.py:prior"}
-    assert {where for where, _, _ in handed} == {"hooks.py:targets"}
+    assert {where for where, _, _ in handed} == {"federation.py:targets"}
     assert {name for _, name, _ in handed} == {"gather"}
     fetched: dict[int, int] = defaultdict(int)
     for _, _, args in handed:

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from audited import Planted, audited, gate
 
-from vflsec import registry
+from vflsec.plugins import registry
 from vflsec.report import figures
-from vflsec.report.beyond import beyond
+from vflsec.report.attack_families import FAMILIES
 from vflsec.report.coverage import families
-from vflsec.report.families import FAMILIES
 from vflsec.report.html import html
-from vflsec.report.placing import WORDS, assumed, threats
+from vflsec.report.threat_model import WORDS, assumed, threats
+from vflsec.report.ungated_leaks import beyond
 from vflsec.report.verdicts import headline, judged
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
@@ -225,7 +225,7 @@ def test_hostile_names_stay_text(summary: dict[str, Any]) -> None:
             }
         if isinstance(value, list):
             return [bad(v, key) for v in value]
-        free = ("name", "dataset", "attack", "adversary", "reason", "label", "findings", "notes",
+        free = ("name", "dataset", "attack", "adversary", "reason", "label", "text", "notes",
                 "parties", "scenario", "control", "sender", "algorithm", "target")  # fmt: skip
         return value + HOSTILE if isinstance(value, str) and value and key in free else value
 

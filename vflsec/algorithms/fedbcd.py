@@ -26,14 +26,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec import check, registry
 from vflsec.algorithms.splitnn import Exchange, SplitNN
+from vflsec.core import check
+from vflsec.core.federation import Federation
+from vflsec.core.party import Party
+from vflsec.core.view import Facts
 from vflsec.errors import PolicyError
-from vflsec.federation import Federation
-from vflsec.link import backward
-from vflsec.nn.chain import walked
-from vflsec.party import Party
-from vflsec.view import Facts
+from vflsec.nn.manual_backprop import walked
+from vflsec.plugins import registry
 
 
 @registry.algorithm
@@ -103,9 +103,9 @@ class FedBCD(SplitNN):
             )
         gradient = batch.gradients[party.name]
         if self.proximal:
-            backward(party, z, gradient, penalty, pull)
+            party.continue_backward(z, gradient, penalty, pull)
         else:
-            backward(party, z, gradient, penalty, x=x, ids=batch.rows)
+            party.continue_backward(z, gradient, penalty, x=x, ids=batch.rows)
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
         facts = super().planned_facts(active, parties, classes)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vflsec.audit import leakage
-from vflsec.cell import CellResult
+from vflsec.specs import CellResult
 
 if TYPE_CHECKING:
-    from vflsec.audit.alive import Alive
+    from vflsec.audit.findings import Finding
     from vflsec.audit.gate import Gate, Verdict
+    from vflsec.audit.validated import Alive
 
 __all__ = ["Evaluation", "costs", "made_before", "title_of"]
 
@@ -30,13 +31,13 @@ class Evaluation:
         alive: what is shown to work at every place, and the evidence.
         verdicts: of every gate.
         exit_code: of the verdicts.
-        findings: one sentence each.
+        findings: what was found, see :func:`vflsec.audit.findings.build_findings`.
         partial: more cells are to come.
         asked: the gates of the scenario, in its order.
         over_time: points as the attacks would have been after each epoch.
         dosing: what was found of each planted dose, see :func:`vflsec.audit.dosing.curve`.
         labels: of several labels the mean and the most told, see
-            :func:`vflsec.audit.labels.by_label`.
+            :func:`vflsec.audit.multilabel.by_label`.
     """
 
     frame: pd.DataFrame
@@ -45,7 +46,7 @@ class Evaluation:
     alive: Alive = field(default_factory=dict)
     verdicts: Sequence[Verdict] = ()
     exit_code: int = 0
-    findings: Sequence[str] = ()
+    findings: Sequence[Finding] = ()
     partial: bool = False
     asked: Sequence[Gate] = ()
     over_time: pd.DataFrame = field(default_factory=pd.DataFrame)

@@ -15,16 +15,17 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec.audit import matrix, pictures
-from vflsec.audit.alive import Alive, titles
+from vflsec.audit import image_samples, strongest_attack
 from vflsec.audit.evaluation import Evaluation, costs, made_before
 from vflsec.audit.exposure import outcomes
+from vflsec.audit.findings import format_verdict
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import POINT, rows_of
-from vflsec.cell import CellResult, digest
+from vflsec.audit.validated import Alive, titles
 from vflsec.errors import ConfigError
-from vflsec.files import json_text, read_text, write_atomic
-from vflsec.sealed import EDITED, damage_unless
+from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
+from vflsec.runtime.integrity import EDITED, damage_unless
+from vflsec.specs import CellResult, digest
 
 __all__ = [
     "SUMMARY_VERSION",
@@ -35,7 +36,7 @@ __all__ = [
     "write_exports",
 ]
 
-SUMMARY_VERSION = 1
+SUMMARY_VERSION = 2
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -116,19 +117,19 @@ def summary_of(
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
             "curves": _rows(evaluation.curves),
             "points": _rows(evaluation.points),
-            "leaks": matrix.leaks(points, record["confidence"]),
-            "strongest": matrix.strongest(points, record["confidence"]),
+            "leaks": strongest_attack.leaks(points, record["confidence"]),
+            "strongest": strongest_attack.strongest(points, record["confidence"]),
             "over_time": _rows(evaluation.over_time),
             "dosing": list(evaluation.dosing),
             "labels": list(evaluation.labels),
-            "pictures": list(pictures.collected(record, results)),
+            "pictures": list(image_samples.collected(record, results)),
             "grid": list(evaluation.grid),
             "alive": _alive(evaluation.alive, record.get("grants", {})),
             "gates": [
                 asdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}
                 for v in evaluation.verdicts
             ],
-            "findings": list(evaluation.findings),
+            "findings": [asdict(found) for found in evaluation.findings],
             "refused": record["refused"],
             "notes": record["notes"],
             "visibility": outcomes(
@@ -193,7 +194,7 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | float):
         return value
     return str(value)
 
@@ -213,7 +214,7 @@ def stored_summary(folder: Path) -> Iterator[dict[str, Any]]:
             f"{path}: cannot be read ({error}). Name a folder that `vflsec audit` wrote."
         ) from None
     version = found.get("schema_version") if isinstance(found, dict) else None
-    if version != SUMMARY_VERSION:
+    if version not in (1, SUMMARY_VERSION):
         raise ConfigError(
             f"{path}: has schema version {version!r}, this vflsec reads "
             f"{SUMMARY_VERSION}. Run `vflsec audit` again."
@@ -230,7 +231,14 @@ def stored_summary(folder: Path) -> Iterator[dict[str, Any]]:
     if wrong:
         raise damaged(wrong)
     with damage_unless(lambda: seal is not None, damaged):
-        yield found | {"command": here(found, folder)}
+        yield (_upgraded(found) if version == 1 else found) | {"command": here(found, folder)}
+
+
+def _upgraded(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """A summary of version 1, whose findings were sentences, as one of today's."""
+    said = {format_verdict(v): "verdict" for v in summary["gates"]}
+    findings = [{"kind": said.get(text, ""), "text": text} for text in summary["findings"]]
+    return {**summary, "schema_version": SUMMARY_VERSION, "findings": findings}
 
 
 def here(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:

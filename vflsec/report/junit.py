@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
-from vflsec.report.beyond import unjudged
 from vflsec.report.coverage import older, unread
-from vflsec.report.first import attacker
+from vflsec.report.first_screen import attacker
 from vflsec.report.numbers import against
-from vflsec.report.text import clean
+from vflsec.report.sanitize import clean
+from vflsec.report.ungated_leaks import unjudged
 from vflsec.report.verdicts import counts, headline, titles
 
 __all__ = ["junit_xml"]
@@ -77,7 +77,7 @@ def junit_xml(summary: Mapping[str, Any]) -> str:
     named = zip(verdicts, names, strict=True)
     warned = [f"warning: {name}: {v['warning']}" for v, name in named if v.get("warning")]
     unsaid = [*older(summary), *unjudged(summary), *unread(summary)]
-    said = [clean(line) for line in [*warned, *unsaid, *summary["findings"]]]
+    said = [clean(line) for line in [*warned, *unsaid, *(f["text"] for f in summary["findings"])]]
     ElementTree.SubElement(suite, "system-out").text = "\n".join(said)
     ElementTree.SubElement(suite, "system-err").text = ""
     ElementTree.indent(root)

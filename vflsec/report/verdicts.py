@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from vflsec.report.numbers import against
-from vflsec.report.text import clean
+from vflsec.report.sanitize import clean
 
 __all__ = [
-    "counts", "gate_of", "headline", "identity", "judged", "place", "point_of", "some", "title",
-    "titles", "unfinished", "weighed",
+    "beside_verdicts", "counts", "gate_of", "headline", "identity", "judged", "place", "point_of",
+    "some", "title", "titles", "unfinished", "weighed",
 ]  # fmt: skip
 
 Verdict = Mapping[str, Any]
@@ -128,9 +128,14 @@ def gate_of(v: Verdict) -> Any:
     return SimpleNamespace(**{f.name: f.default for f in fields(Gate)} | v["gate"])
 
 
+def beside_verdicts(summary: Mapping[str, Any]) -> list[str]:
+    """The findings that are no verdict, as sentences."""
+    return [f["text"] for f in summary["findings"] if f["kind"] != "verdict"]
+
+
 def weighed(v: Verdict, points: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The points of attacks that a verdict speaks of."""
-    from vflsec.audit.selection import weighs
+    from vflsec.audit.gate_selection import weighs
 
     gate = gate_of(v)
     here = {k: v[k] for k in _TRAINING}

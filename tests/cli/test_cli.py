@@ -1,0 +1,485 @@
+"""The command line: exit codes, messages, JSON; listing and help without torch."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_fakes import SCENARIO, Trainer, backend
+
+from vflsec.cli import main
+from vflsec.engine import run
+from vflsec.errors import DataError
+from vflsec.plugins.registry import Registry
+from vflsec.runtime import atomic_files
+
+COMMANDS = ["audit", "check", "gate", "report", "list", "show", "new", "init"]
+
+
+class Cli:
+    """Runs the command line in this process with a fake trainer."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+        self.out = self.err = ""
+
+    def __call__(self, *args: object) -> int:
+        code = main.main([str(a) for a in args])
+        self.out, self.err = self.capsys.readouterr()
+        return code
+
+
+@pytest.fixture
+def trainer() -> Trainer:
+    return Trainer()
+
+
+@pytest.fixture
+def vflsec(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, trainer: Trainer
+) -> Cli:
+    monkeypatch.setattr(run, "default_backend", lambda: backend(trainer))
+    return Cli(capsys)
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "case.toml"
+    path.write_text("# Does it leak?\n" + SCENARIO)
+    return path
+
+
+def with_gate(scenario: Path, limit: float) -> Path:
+    text = f'\n[[gate]]\nmetric = "utility"\nmin = {limit}\nalgorithm = "splitnn"\n'
+    scenario.write_text(SCENARIO + text)
+    return scenario
+
+
+@pytest.mark.parametrize(("limit", "code"), [(0.01, 0), (1.5, 1), (0.7, 3)])
+def test_gates_set_the_exit_code(
+    vflsec: Cli, scenario: Path, tmp_path: Path, limit: float, code: int
+) -> None:
+    out = tmp_path / "out"
+    assert vflsec("audit", with_gate(scenario, limit), "--out", out) == code
+    verdict = {0: "PASS", 1: "FAIL", 3: "INCONCLUSIVE"}[code]
+    assert verdict in vflsec.out
+    assert vflsec("gate", out) == code
+    assert verdict in vflsec.out
+    assert vflsec("report", out) == 0
+    assert verdict in vflsec.out
+
+
+def test_an_audit_prints_what_was_found(vflsec: Cli, scenario: Path, tmp_path: Path) -> None:
+    assert vflsec("audit", scenario, "--out", tmp_path / "out") == 0
+    for text in ("9 trainings into", "[2/2]", "breast_cancer", "model_completion", "passive1",
+                 "none   iso 5", "9 of 9 trainings",
+                 f"vflsec report {tmp_path / 'out'}"):  # fmt: skip
+        assert text in vflsec.out
+    assert "scratch" not in vflsec.out
+    assert max(len(line) for line in vflsec.out.splitlines() if str(tmp_path) not in line) <= 100
+    assert "\x1b" not in vflsec.out
+    assert vflsec("audit", scenario, "--out", tmp_path / "out", "--quiet") == 0
+    assert "nothing to train" not in vflsec.out
+    assert vflsec("audit", scenario, "--out", tmp_path / "out") == 0
+    assert "nothing to train" in vflsec.out
+    assert vflsec("report", tmp_path / "out") == 0
+    for text in ("scratch", "advantage", "CAP"):
+        assert text in vflsec.out
+
+
+def test_the_default_folder_is_named_like_the_scenario(
+    vflsec: Cli, scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert vflsec("audit", "case.toml", "--seeds", 2, "--set", "defense.0.strength=1") == 0
+    summary = json.loads((tmp_path / "out" / "case" / "summary.json").read_text())
+    assert summary["cells"]["planned"] == 4
+    assert vflsec("audit", "case.toml", "--fresh", "--seeds", 1, "--device", "cpu") == 0
+
+
+def test_scenario_errors_are_two_without_a_traceback(vflsec: Cli, scenario: Path) -> None:
+    scenario.write_text(SCENARIO.replace("seeds", "sedes").replace("[0, 5]", "[-1]"))
+    for command in ("audit", "check"):
+        assert vflsec(command, scenario) == 2
+        assert vflsec.err.startswith("error: 2 problems in the scenario:\n")
+        assert f"{scenario}:15: audit.sedes is not a known key" in vflsec.err
+        assert f"{scenario}:8: defense.0.strength.0 must be a number >= 0, got -1." in vflsec.err
+        assert "Traceback" not in vflsec.err
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (["audit", "quikstart"], "Did you mean 'quickstart'?"),
+        (["audit", "quickstart", "--seeds", "0"], "--seeds"),
+        (["audit", "quickstart", "--device", "tpu"], "--device must be one of"),
+        (["audit", "quickstart", "--device", "gpu"], "got 'gpu'. Did you mean 'cuda'?"),
+        (["audit", "quickstart", "--attacker", "storng"], "error: --attacker must be one of"),
+        (["audit", "quickstart", "--set", "audit"], "KEY.PATH=VALUE"),
+        (["audit"], "Missing argument"),
+        (["adit"], "No such command"),
+        (["list", "atacks"], "Invalid value for 'kind': 'atacks' is not one of 'attacks'"),
+        (["show", "nrom"], "Did you mean 'norm'?"),
+        (["report", "nowhere"], "Name a folder that `vflsec audit` wrote"),
+        (["gate", "nowhere"], "no results here"),
+        (["new", "attack", "norm"], "is taken by"),
+        (["new", "attack", "Bad-Name"], "must be a module name"),
+        (["init", "nowhere.csv", "--label", "y", "--out", "x.toml"], "nowhere.csv"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_two(
+    vflsec: Cli, args: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert vflsec(*args) == 2
+    assert text in vflsec.err
+    assert "Traceback" not in vflsec.err
+    assert vflsec.out == ""
+
+
+def test_a_misspelt_scenario_file_is_told_from_the_files_beside_it(
+    vflsec: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only packaged scenarios were suggested, and all of them listed."""
+    (tmp_path / "privacy.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    for given, meant in (("privacy.tml", "privacy.toml"), ("./privcy.toml", "privacy.toml"),
+                         (tmp_path / "privacy", f"{tmp_path}/privacy.toml")):  # fmt: skip
+        assert vflsec("check", given) == 2
+        assert f"Did you mean '{meant}'?" in vflsec.err
+
+
+def test_an_output_that_cannot_be_written_is_two(
+    vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer
+) -> None:
+    assert vflsec("audit", scenario, "--out", scenario) == 2
+    assert "is a file, not a folder. Choose another --out." in vflsec.err
+    assert vflsec("audit", scenario, "--out", scenario / "below") == 2
+    if os.geteuid():  # root may write everywhere
+        closed = tmp_path / "closed"
+        closed.mkdir(mode=0o555)
+        assert vflsec("audit", scenario, "--out", closed / "out") == 2
+        assert "cannot be written" in vflsec.err
+    assert trainer.calls == []
+
+
+def test_a_system_that_refuses_to_write_is_two(
+    vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(atomic_files.tempfile, "mkstemp", refuse)
+    assert vflsec("audit", scenario, "--out", tmp_path / "out") == 2
+    assert trainer.calls == []
+    assert "results cannot be written there: Read-only file system" in vflsec.err
+
+
+def test_data_errors_are_two(vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer) -> None:
+    def bad(call: int) -> None:
+        raise DataError("bank.csv: column 'y' is empty.")
+
+    trainer.before = bad
+    assert vflsec("audit", scenario, "--out", tmp_path / "out") == 2
+    assert vflsec.err == "error: bank.csv: column 'y' is empty.\n"
+
+
+def test_defects_are_four_and_show_a_traceback_on_request(
+    vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(call: int) -> None:
+        raise ZeroDivisionError("of by one")
+
+    trainer.before = fail
+    assert vflsec("audit", scenario, "--out", tmp_path / "out") == 4
+    assert "internal error: ZeroDivisionError: of by one" in vflsec.err
+    assert "--traceback" in vflsec.err
+    assert "Traceback" not in vflsec.err
+    assert vflsec("audit", scenario, "--out", tmp_path / "out", "--traceback") == 4
+    assert "Traceback (most recent call last)" in vflsec.err
+    monkeypatch.setenv("VFLSEC_TRACEBACK", "1")
+    assert vflsec("audit", scenario, "--out", tmp_path / "out") == 4
+    assert "Traceback (most recent call last)" in vflsec.err
+
+
+def test_an_interrupted_audit_is_130_and_says_how_to_go_on(
+    vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(call: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["vflsec", "audit", str(scenario), "--fresh"])
+    trainer.before = stop
+    assert vflsec("audit", scenario, "--out", tmp_path / "out") == 130
+    assert "0 of 9 trainings are stored" in vflsec.err
+    assert f"The same command goes on from there: vflsec audit {scenario}\n" in vflsec.err
+
+
+def test_an_interrupt_while_planning_is_said_too(
+    vflsec: Cli, scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 130 came without a word: the parser catches the interrupt."""
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "make_plan", stop)
+    assert vflsec("audit", scenario, "--out", tmp_path / "out") == 130
+    assert vflsec.err == "Interrupted.\n"
+
+
+def test_the_command_to_go_on_with_is_quoted(
+    vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(call: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["vflsec", "audit", "my case.toml", "--set", "x=[1, 2]"])
+    trainer.before = stop
+    assert vflsec("audit", scenario, "--out", tmp_path / "out") == 130
+    assert vflsec.err.endswith("from there: vflsec audit 'my case.toml' --set 'x=[1, 2]'\n")
+
+
+def test_thresholds_on_the_command_line_replace_those_of_the_scenario(
+    vflsec: Cli, scenario: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert vflsec("audit", scenario, "--out", out) == 0
+    assert vflsec("gate", out) == 2
+    assert "has no gate" in vflsec.err
+    assert vflsec("gate", out, "--metric", "utility", "--min", 0.01) == 0
+    assert vflsec("gate", out, "--metric", "utility", "--min", 1.5, "--defense", "iso") == 1
+    assert vflsec("gate", out, "--metric", "advantag", "--max", 1) == 2
+    before = (out / "summary.json").read_bytes()
+    assert vflsec("gate", out, "--max", 0.49) in (1, 3)
+    assert (out / "summary.json").read_bytes() == before
+
+
+def test_a_baseline_fails_what_leaks_more_than_before(
+    vflsec: Cli, scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import engine_fakes
+
+    first = engine_fakes.figure
+    old, new, file = tmp_path / "old", tmp_path / "new", tmp_path / "baseline.json"
+    monkeypatch.setattr(engine_fakes, "figure", lambda *names: 0.65 + 0.1 * first(*names))
+    assert vflsec("audit", scenario, "--out", old) == 0
+    assert vflsec("gate", old, "--update-baseline") == 2
+    assert "--update-baseline needs --baseline FILE" in vflsec.err
+    assert vflsec("gate", old, "--baseline", file) == 2
+    assert "cannot be read as a baseline: No such file" in vflsec.err
+    assert vflsec("gate", old, "--baseline", file, "--update-baseline") == 0
+    for baseline in (file, old):
+        assert vflsec("gate", old, "--baseline", baseline) == 0
+        assert vflsec.out.count("PASS") == 8 + 1  # and the last line
+        assert "changed by +0.000 over 3 seeds, within the tolerated" in " ".join(
+            vflsec.out.split()
+        )
+    monkeypatch.setattr(engine_fakes, "figure", lambda *names: 0.85 + 0.1 * first(*names))
+    assert vflsec("audit", scenario, "--out", new) == 0
+    assert vflsec("gate", new, "--baseline", file, "--report", tmp_path / "ci") == 1
+    assert vflsec.out.count("FAIL") == 8 + 1
+    assert "changed by +0.200 over 3 seeds" in " ".join(vflsec.out.split())
+    assert (tmp_path / "ci" / "junit.xml").read_text().count("<failure") == 8
+
+
+@pytest.mark.parametrize("kind", ["attacks", "defenses", "algorithms", "datasets", "scenarios"])
+def test_lists_are_objects_with_name_summary_and_source(vflsec: Cli, kind: str) -> None:
+    assert vflsec("list", kind, "--format", "json") == 0
+    items = json.loads(vflsec.out)
+    assert items
+    for item in items:
+        assert set(item) >= {"name", "summary", "source"}
+        assert item["name"]
+        assert item["summary"]
+    assert vflsec("list", kind) == 0
+    assert [line.split()[0] for line in vflsec.out.splitlines()] == [i["name"] for i in items]
+
+
+def test_show_reads_parameters_and_needs_without_importing(vflsec: Cli) -> None:
+    assert vflsec("show", "local", "--format", "json") == 0
+    (local,) = json.loads(vflsec.out)
+    names = [p["name"] for p in local["parameters"]]
+    assert names[:3] == ["hidden", "cut", "top"]  # inherited from splitnn
+    assert local["kind"] == "algorithm"
+    assert vflsec("show", "isotropic") == 0  # an alias
+    assert "defense iso" in vflsec.out
+    assert "on: Literal['gradient', 'embedding', 'state'] = 'gradient'" in vflsec.out
+    assert "\n      names of messages that pass as they are, and are not protected.\n" in vflsec.out
+    assert "strengths: noise norm /" in vflsec.out
+    assert vflsec("show", "model_completion") == 0
+    assert "\nneeds: model, known_rows\n" in vflsec.out
+    assert "\ntarget: label\n" in vflsec.out
+    assert "frozenset" not in vflsec.out
+    assert vflsec("show", "fedhssl", "--format", "json") == 0
+    (inherited,) = [p for p in json.loads(vflsec.out)[0]["parameters"] if p["name"] == "select_by"]
+    assert inherited["meaning"].startswith("what is best on validation rows")
+    assert vflsec("show", "quickstart") == 0
+    assert "[algorithm]" in vflsec.out
+
+
+@pytest.mark.parametrize("kind", ["attacks", "defenses", "algorithms", "datasets"])
+def test_parameters_read_are_those_of_the_class(kind: str) -> None:
+    from vflsec.cli.catalog import lookup
+    from vflsec.plugins import registry
+
+    known: Registry = getattr(registry, kind)
+    for name in known.names():
+        shown = next(d for d in lookup(name) if d["kind"] == kind[:-1])
+        fields = list(registry.parameters(known.get(name)))
+        assert sorted(p["name"] for p in shown["parameters"]) == sorted(fields), name
+
+
+def test_check_prints_the_plan_and_trains_nothing(
+    vflsec: Cli, scenario: Path, trainer: Trainer
+) -> None:
+    assert vflsec("check", "quickstart", "--set", "audit.seeds=2") == 0
+    assert "breast_cancer" in vflsec.out
+    assert "(an estimate)" in vflsec.out
+    assert vflsec("check", "quickstart", "--format", "json", "--set", "audit.seeds=2") == 0
+    (item,) = json.loads(vflsec.out)
+    assert item["name"] == "quickstart"
+    assert item["source"] == "scenarios/quickstart.toml"
+    assert item["summary"].startswith("Does a split network leak")
+    audits = [g for g in item["plan"]["groups"] if g["role"] == "audit"]
+    assert [len(g["cells"]) for g in audits] == [8, 8]
+    assert trainer.calls == []
+
+
+def test_a_new_attack_and_a_new_defense_register_and_work(
+    vflsec: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from vflsec.plugins import registry
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "attacks").mkdir()
+    assert vflsec("new", "attack", "tail_score") == 0
+    assert vflsec("new", "defense", "fade_out") == 0
+    assert "entry-points" in vflsec.out
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path / "attacks"))
+    score = importlib.import_module("tail_score").TailScore
+    fade = importlib.import_module("fade_out").FadeOut()
+    assert (score.name, fade.name) == ("tail_score", "fade_out")
+    assert registry.parameters(score)["power"].default == 1.0
+    from vflsec.core.message import Message
+    from vflsec.core.policy import Own
+    from vflsec.core.rng import Streams
+
+    d = torch.arange(12.0).reshape(2, 3, 2) + 1
+    own = Own("active", torch.tensor([0.0, 0.25], dtype=torch.float64), Streams([0, 0]))
+    sent = fade.outgoing(Message("gradient", "active", "passive", d), own)
+    assert torch.equal(sent[0], d[0])
+    assert torch.equal(sent[1], 0.75 * d[1])
+    assert vflsec("new", "attack", "tail_score") == 2
+    assert "exists already. Name another file or remove it.\n" in vflsec.err
+
+
+def table(folder: Path, name: str, *columns: str) -> Path:
+    path = folder / name
+    with path.open("w", newline="") as file:
+        rows = [[f"c{i}", *(str((i // (j + 1) + j) % 3) for j in range(1, len(columns)))]
+                for i in range(60)]  # fmt: skip
+        csv.writer(file).writerows([columns, *rows])
+    return path
+
+
+def test_init_writes_a_scenario_that_checks(vflsec: Cli, tmp_path: Path) -> None:
+    from vflsec import load_scenario
+
+    bank = table(tmp_path, "bank-data.csv", "customer", "age", "default")
+    bureau = table(tmp_path, "bureau.csv", "customer", 'a "b",c', "d")
+    out = tmp_path / "credit.toml"
+    args = ["--id", "customer", "--label", "default", "--out", out]
+    assert vflsec("init", bureau, bank, *args) == 0
+    data = load_scenario(out).root.data[0]
+    assert data.files == {"bureau": "bureau.csv", "bank_data": "bank-data.csv"}
+    assert (data.id, data.label, data.active) == ("customer", "default", "bank_data")
+    assert vflsec("init", bureau, bank, *args) == 2
+    assert "exists already. Name another file, remove it, or add --force.\n" in vflsec.err
+
+    wrong = ["init", bureau, bank, "--id", "customer", "--label", "defualt", "--out", out]
+    assert vflsec(*wrong) == 2
+    assert "Did you mean 'default'?" in vflsec.err
+    assert vflsec("init", bureau, bank, "--label", "default", "--out", out, "--force") == 0
+    assert load_scenario(out).root.data[0].id == "customer"
+
+    one = tmp_path / "sub" / "one.toml"
+    one.parent.mkdir()
+    assert vflsec("init", bank, "--label", "default", "--out", one) == 0
+    data = load_scenario(one).root.data[0]
+    assert data.file == "../bank-data.csv"
+    assert data.columns == {"active": ["customer"], "passive": ["age"]}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_has_an_example(vflsec: Cli, command: str) -> None:
+    assert vflsec(command, "--help") == 0
+    assert f"Example: vflsec {command}" in vflsec.out
+
+
+def test_help_and_version(vflsec: Cli) -> None:
+    from vflsec import __version__ as version
+
+    assert vflsec("--version") == 0
+    assert vflsec.out == f"vflsec {version}\n"
+    assert vflsec("--help") == 0
+    assert all(command in vflsec.out for command in COMMANDS)
+
+
+LIGHT = [["--help"], ["--version"], ["audit", "--help"], ["list", "attacks"],
+         ["list", "datasets"], ["list", "scenarios", "--format", "json"],
+         ["show", "splitnn"], ["show", "norm"]]  # fmt: skip
+
+
+def test_listing_and_help_do_not_import_torch() -> None:
+    code = (
+        "import sys\n"
+        "from vflsec.cli.main import main\n"
+        f"for args in {LIGHT!r}:\n"
+        "    assert main(args) == 0, args\n"
+        "    heavy = {'torch', 'pandas', 'scipy', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
+        "    assert not heavy, (args, heavy)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "pressed", "text"),
+    [
+        (["--show-completion"], {}, "complete -o default -F _vflsec_completion vflsec"),
+        ([], {"_VFLSEC_COMPLETE": "complete_bash", "COMP_WORDS": "vflsec lis", "COMP_CWORD": "1"},
+         "list"),
+    ],
+)  # fmt: skip
+def test_completion_ends_without_an_error(
+    vflsec: Cli, args: list[str], pressed: dict[str, str], text: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Every press of Tab printed "sys.exit(0) was called", for the parser ends so."""
+    monkeypatch.setattr("typer.completion._get_shell_name", lambda: "bash")  # not who calls pytest
+    for key, value in pressed.items():
+        monkeypatch.setenv(key, value)
+    assert vflsec(*args) == 0
+    assert vflsec.out.rstrip().endswith(text)
+    assert vflsec.err == ""
+
+
+def test_python_dash_m_is_the_command_line(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run(
+        [sys.executable, "-m", "vflsec", "show", "nrom"], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: nothing is called 'nrom'. Did you mean 'norm'?")

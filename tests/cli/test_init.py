@@ -1,0 +1,458 @@
+"""`vflsec init`: roles are read off the tables, and what is written checks and runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vflsec import load_scenario
+from vflsec.cli import draft_text, main
+from vflsec.config.sections import Data
+from vflsec.data.load import load_source
+
+WHOLE = ["zero_pattern", "message_completion", "gradient_completion", "joint_completion"]
+BY_THE_LABEL_PARTY = ("embedding_inversion", "attribute", "property")
+
+
+def write(path: Path, **columns: object) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))  # type: ignore[call-overload]
+    return path
+
+
+def init(*args: object) -> int:
+    return main.main(["init", *(str(a) for a in args)])
+
+
+@pytest.fixture
+def world() -> dict[str, list[object]]:
+    """120 people: two columns that tell of the label, and one that is the label in other words."""
+    rng = np.random.default_rng(3)
+    y = (rng.random(120) < 0.4).astype(int)
+    x = rng.normal(size=(120, 3)) + y[:, None]
+    return {
+        "Customer_ID": [f"c{i}" for i in rng.permutation(120)],
+        "income": x[:, 0].round(4).tolist(), "age": x[:, 1].round(2).tolist(),
+        "score": x[:, 2].round(3).tolist(), "status": [("good", "lost", "late")[a + (a and i % 2)]
+                                                       for i, a in enumerate(y.tolist())],
+        "region": [("n", "s")[i % 2] for i in range(120)], "default": y.tolist(),
+    }  # fmt: skip
+
+
+def test_one_table_says_its_id_and_what_gives_the_label_away(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, out = write(tmp_path / "people.v1.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--out", out) == 0
+    data = load_scenario(out).root.data[0]
+    assert (data.id, data.drop) == ("Customer_ID", ["status"])
+    assert data.columns == {"active": ["income", "age"], "passive": ["score", "region"]}
+    text = out.read_text(encoding="utf-8")
+    assert "# Customer_ID has another value in every row, so it is taken as the id." in text
+    assert "# Left out: every value goes with one default only, as its twin would." in text
+    capsys.readouterr()
+    assert main.main(["check", str(out), "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["plan"]["data"][0]["name"] == "people"
+
+
+def test_what_is_given_is_not_guessed(world: dict[str, list[object]], tmp_path: Path) -> None:
+    world["row_id"] = list(range(120))
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--id", "row_id", "--out", out) == 0
+    assert load_scenario(out).root.data[0].id == "row_id"
+    assert "taken as the id" not in out.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "unique", "expected"),
+    [("member", True, "member"), ("member", False, ""), ("ssn", True, "ssn")],
+)
+def test_several_tables_find_the_one_column_that_links_them(
+    name: str, unique: bool, expected: str, world: dict[str, list[object]], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    keys = world.pop("Customer_ID") if unique else [i // 2 for i in range(120)]
+    left = write(tmp_path / "bank.csv", **{name: keys, "income": world["income"],
+                                           "default": world["default"]})  # fmt: skip
+    right = write(tmp_path / "shop.csv", **{name: keys, "region": world["region"]})
+    out = tmp_path / "case.toml"
+    code = init(left, right, "--label", "default", "--out", out)
+    assert code == (0 if expected else 2)
+    if expected:
+        assert load_scenario(out).root.data[0].id == expected
+    else:
+        assert "several tables need --id" in capsys.readouterr().err
+        assert not out.exists()
+
+
+def test_what_is_written_runs(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From a table to verdicts without editing anything, with fewer epochs and seeds."""
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--out", out) == 0
+    few = ("algorithm.epochs=1", "audit.seeds=2", "audit.references=[]",
+           "audit.positive_control=false", "defense.0.strength=[0,5]")  # fmt: skip
+    args = [x for one in few for x in ("--set", one)]
+    code = main.main(["audit", str(out), "--out", str(tmp_path / "o"), "-q", *args])
+    assert code in (1, 3), capsys.readouterr().err
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text(encoding="utf-8"))
+    assert {v["label"] for v in summary["gates"]} == {
+        "advantage of any label attack <= 0.1", "utility_drop <= 0.05",
+    }  # fmt: skip
+    attacked = {p["attack"] for p in summary["points"] if p["status"] == "ok"} - {""}
+    assert attacked == {
+        "model_completion", "norm", "direction", "similarity", "message_completion",
+        "gradient_completion", "joint_completion", "embedding_inversion",
+        "attribute(column=*)", "property(column=region)",  # which column, in every report
+    }  # fmt: skip
+    (why,) = {p["reason"] for p in summary["points"] if p["attack"] == "zero_pattern"}
+    assert why.startswith("every row is dense")
+    judged = [v for v in summary["gates"] if v["label"].startswith("advantage")]
+    assert {v["adversary"] for v in judged} == {"passive"}
+
+
+def test_attacks_on_one_column_are_drafted_against_each_other_party(
+    world: dict[str, list[object]], tmp_path: Path
+) -> None:
+    """They looked at the first of the other parties, whatever a second one's embeddings told."""
+    n = len(next(iter(world.values())))
+    rows = {"id": [f"r{k}" for k in range(n)]}
+    files = [write(tmp_path / "bank.csv", **rows, a=[k % 7 for k in range(n)],
+                   label=[k % 2 for k in range(n)])]  # fmt: skip
+    for name in ("shop", "mill"):
+        files.append(write(tmp_path / f"{name}.csv", **rows, **{name: [k % 5 for k in range(n)]}))
+    out = tmp_path / "s.toml"
+    assert init(*files, "--id", "id", "--label", "label", "--out", out) == 0
+    drafted = tomllib.loads(out.read_text(encoding="utf-8"))["attack"]
+    asked = [(a["name"], a.get("victim")) for a in drafted if a.get("adversary") == "bank"]
+    one = [(name, p) for name in ("attribute", "property") for p in ("shop", "mill")]
+    assert asked == [("embedding_inversion", None), *one]
+
+
+def data_of(out: Path) -> Data:
+    return load_scenario(out).root.data[0]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> list[Path]:
+    """Two tables whose ids are called otherwise; 40 people are in both."""
+    ids = [f"c{i}" for i in range(60)]
+    y = [i % 2 for i in range(60)]
+    left = write(tmp_path / "bank.csv", customer_id=ids, income=[i * 0.5 for i in range(60)], y=y)
+    right = write(tmp_path / "shop.csv", **{"Customer ID": ids[20:], "region": ["n", "s"] * 20})
+    return [left, right]
+
+
+def test_ids_that_are_called_otherwise_are_suggested_and_then_read(
+    pair: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "case.toml"
+    assert init(*pair, "--label", "y", "--out", tmp_path / "found.toml") == 0
+    assert data_of(tmp_path / "found.toml").id == {"bank": "customer_id", "shop": "Customer ID"}
+    said = (
+        "# customer_id, Customer ID have another value in every row, so they are taken as the ids."
+    )
+    assert said in (tmp_path / "found.toml").read_text(encoding="utf-8")
+    capsys.readouterr()
+    assert init(*pair, "--label", "y", "--id", "customer_id", "--out", out) == 2
+    assert '--id bank=customer_id --id shop="Customer ID".' in capsys.readouterr().err
+    assert init(*pair, "--label", "y", "--id", "bank=customer_id", "--out", out) == 2
+    assert 'got none for shop. Add --id shop="Customer ID".' in capsys.readouterr().err
+    ids = ("--id", "bank=customer_id", "--id", "shop=Customer ID")
+    assert init(*pair, "--label", "y", *ids, "--out", out) == 0
+    assert data_of(out).id == {"bank": "customer_id", "shop": "Customer ID"}
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["party", "rows", "in", "common", "with", "a", "label", "only", "here"] in lines
+    assert ["bank", "60", "40", "40", "20"] in lines
+    assert ["shop", "40", "40", "40", "0"] in lines
+    assert ["income", "feature", "number", "60"] in lines
+    assert main.main(["check", str(out)]) == 0
+    assert ["bank", "60", "40", "40", "20"] in [
+        line.split() for line in capsys.readouterr().out.splitlines()
+    ]
+
+
+def test_many_whole_numbers_with_rare_ones_may_be_a_quantity(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world["limit"] = [1000 * (i // 5) for i in range(120)]
+    world["limit"][:3] = [1, 2, 3]
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "limit", "--out", out) == 2
+    assert "--regression (it is predicted as a number) or --bins 2." in capsys.readouterr().err
+    assert init(table, "--label", "limit", "--regression", "--out", out) == 0
+
+
+def test_what_check_refuses_init_refuses_first(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world["default"][:2] = [7, 8]
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--out", out) == 2
+    said = capsys.readouterr().err
+    assert "each class must have at least 5 rows, got '7' 1, '8' 1." in said
+    assert "--rare merge" in said
+    assert "--rare drop" in said
+    assert not out.exists()
+    assert init(table, "--label", "default", "--rare", "drop", "--out", out) == 0
+    assert data_of(out).drop_classes == ["7", "8"]
+    assert "left out: '7' 1, '8' 1." in capsys.readouterr().out
+    assert init(table, "--label", "default", "--rare", "merge", "--out", out) == 2
+    assert "add --force" in capsys.readouterr().err
+    assert init(table, "--label", "default", "--rare", "merge", "--out", out, "--force") == 0
+    counts = {c: world["default"].count(c) for c in (0, 1)}
+    smaller = min(counts, key=lambda c: counts[c])
+    # two rows are still too few, so the smallest class that is large enough joins them
+    assert data_of(out).merge_classes == {"other": ["7", "8", str(smaller)]}
+    assert main.main(["check", str(out)]) == 0
+
+
+def test_a_quantity_is_predicted_as_a_number_or_cut(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "income", "--out", out) == 0
+    assert data_of(out).task == "regression"
+    names = [a.name for a in load_scenario(out).root.attack]
+    assert names == ["value_completion", "residual", "message_completion", *BY_THE_LABEL_PARTY]
+    assert "predicted as a number; --bins 2 cuts it" in capsys.readouterr().out
+    more = ("--regression", "--bins", "3", "--out", tmp_path / "both.toml")
+    assert init(table, "--label", "income", *more) == 2
+    assert "exclude each other" in capsys.readouterr().err
+    assert init(table, "--label", "income", "--bins", "3", "--out", out, "--force") == 0
+    edges = data_of(out).label_edges
+    income = np.array(world["income"], dtype=float)
+    assert edges == pytest.approx(np.quantile(income, [1 / 3, 2 / 3]), rel=1e-3)
+    assert "cut into classes of about equal size at" in capsys.readouterr().out
+    assert init(table, "--label", "region", "--bins", "3", "--out", tmp_path / "o.toml") == 2
+    assert "must hold numbers to be cut by --bins, got 'n'" in capsys.readouterr().err
+
+
+def test_several_labels_get_attacks_that_take_them_one_by_one(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world["late"] = [i // 2 % 2 for i in range(120)]
+    world.pop("status")
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--label", "late", "--out", out) == 0
+    names = [a.name for a in load_scenario(out).root.attack]
+    ours = ["model_completion", "norm", "direction", "similarity"]
+    assert names == [*ours, *WHOLE, *BY_THE_LABEL_PARTY]
+    capsys.readouterr()
+    assert main.main(["check", str(out), "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["plan"]["refused"] == []
+
+
+def test_beyond_so_many_rows_what_keeps_every_message_is_a_comment(
+    world: dict[str, list[object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    monkeypatch.setattr(draft_text, "_WHOLE_ROWS", 119)
+    assert init(table, "--label", "default", "--out", out) == 0
+    attacks = load_scenario(out).root.attack
+    ours = ["model_completion", "norm", "direction", "similarity"]
+    assert [a.name for a in attacks] == [*ours, "gradient_completion", *BY_THE_LABEL_PARTY]
+    assert (attacks[4].model_extra or {})["epochs"] == "mean"
+    text = out.read_text(encoding="utf-8")
+    out.write_text(re.sub(r"^# (\[\[attack|name = |known_rows = )", r"\1", text, flags=re.M))
+    again = [a.name for a in load_scenario(out).root.attack]
+    assert again == [*ours, "gradient_completion", *WHOLE, *BY_THE_LABEL_PARTY]
+    monkeypatch.setattr(draft_text, "_WHOLE_ROWS", 120)
+    assert init(table, "--label", "default", "--out", out, "--force") == 0
+    whole = [a.name for a in load_scenario(out).root.attack]
+    assert whole == [*ours, *WHOLE, *BY_THE_LABEL_PARTY]
+
+
+def test_a_rare_class_keeps_rows_to_guess(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Known rows took every training row of the class: no attack on labels had a figure."""
+    world["default"] = [int(i % 10 == 0) for i in range(120)]  # 12 ones, 7 of them for training
+    world.pop("status")
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--out", out) == 0
+    attacks = [a for a in load_scenario(out).root.attack if not a.aux_rows]
+    assert {a.known_rows for a in attacks} == {6}
+    capsys.readouterr()
+    said = "of the 7 training rows of the rarest class"
+    assert main.main(["check", str(out)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"known_rows = 6 are drawn from each class in turn, so that {said} 4 are left" in told
+    out.write_text(out.read_text().replace("known_rows = 6", "known_rows = 20"))
+    assert main.main(["check", str(out)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"{said} none is left to guess: on training rows there is no figure." in told
+    assert "Grant fewer (known_rows = 6) or have more rows of it." in told
+
+
+@pytest.mark.parametrize(("every", "ones"), [(10, 3), (3, 0)])
+def test_few_test_rows_of_a_class_are_said(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    every: int, ones: int,
+) -> None:  # fmt: skip
+    """An AUC on 3 ones was printed like any other."""
+    world["default"] = [int(i % every == 0) for i in range(120)]
+    world.pop("status")
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--out", out) == 0
+    capsys.readouterr()
+    assert main.main(["check", str(out)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    said = (
+        f"people: of the 30 test rows {ones} are of the rarest class: on these rest the AUC of the "
+        "model and the figures of attacks on test rows. Have more rows of it"
+    )
+    assert (said in told) == bool(ones)
+    assert ("test rows" in told) == bool(ones)
+
+
+def test_several_classes_get_attacks_that_exist_for_them(
+    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world["default"] = [i % 4 for i in range(120)]
+    world.pop("status")
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--out", out) == 0
+    names = [a.name for a in load_scenario(out).root.attack]
+    assert names == ["model_completion", "similarity", "cluster", *WHOLE, *BY_THE_LABEL_PARTY]
+    granted = {a.name: a.known_rows for a in load_scenario(out).root.attack}
+    assert granted["zero_pattern"] == granted["similarity"] > 0  # batches are named by known rows
+    capsys.readouterr()
+    assert main.main(["check", str(out), "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["plan"]["refused"] == []
+    assert found["summary"].startswith("Does training on these tables leak")
+    audited = next(g for g in found["plan"]["groups"] if g["role"] == "audit")
+    assert [a["name"] for a in audited["attacks"]] == names
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--rare", "keep"], "init: --rare must be one of 'drop', 'merge', got 'keep'"),
+        (["--bins", "1"], "init: --bins must be an integer in [2, 100], got 1"),
+        (["--separator", "ab"], "data: separator must be one ASCII character"),
+        (["--encoding", "rot13"], "data: encoding must be a text encoding"),
+        (["--id", "nobody"], "init: --id must be a column of every table, got 'nobody'"),
+        (["--id", "a", "--id", "b"], "init: --id must be PARTY=TEXT"),
+    ],
+)
+def test_wishes_that_make_no_sense(
+    args: list[str], said: str, world: dict[str, list[object]], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    world["default"][0] = 9
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    assert init(table, "--label", "default", "--out", out, *args) == 2
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_folder_that_is_not_there_is_named_and_not_the_table(
+    pair: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Paths start from the scenario's folder, so the table was said to be missing."""
+    assert init(*pair, "--label", "y", "--out", tmp_path / "new" / "case.toml") == 2
+    assert f"there is no folder {tmp_path / 'new'}" in capsys.readouterr().err
+
+
+def test_a_spreadsheet_of_another_country(tmp_path: Path) -> None:
+    """Semicolons, decimal commas, Latin-1, day-first dates: one option, and it reads."""
+    rows = [f"k{i};{i},5;{i % 28 + 1}.03.2020;Köln;{i % 2}" for i in range(60)]
+    table = tmp_path / "bank.csv"
+    table.write_bytes("\r\n".join(["Nr;Größe;Tag;Ort;y", *rows]).encode("latin-1"))
+    out = tmp_path / "case.toml"
+    assert init(table, "--label", "y", "--id", "Nr", "--out", out) == 2
+    assert init(table, "--label", "y", "--id", "Nr", "--encoding", "latin-1", "--out", out) == 0
+    data = data_of(out)
+    assert data.encoding == "latin-1"
+    assert data.columns == {"active": ["Größe", "Tag"], "passive": ["Ort"]}
+    source = load_source(data.model_dump(exclude_defaults=True), 0, tmp_path)
+    assert source.parties["active"].values[:2, 0].tolist() == [0.5, 1.5]
+    assert source.parties["active"].values[:2, 1].tolist() == [18322.0, 18323.0]
+    assert source.parties["passive"].categories == (("Köln",),)
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tables", "label", "split", "dropped"),
+    [
+        (["adult/adult"], "label", "split", []),
+        (["diabetes130/diabetes130"], "label", "split", ["readmitted"]),
+        (["criteo_dac_10k/criteo_dac_10k"], "label", "split", []),
+        (["covtype_20k/covtype_20k"], "label", "split", []),
+        (["credit_default/fate_default_credit_hetero_guest",
+          "credit_default/fate_default_credit_hetero_host"], "y", "", []),
+    ],
+    ids=["adult", "diabetes", "criteo", "covtype", "two tables"],
+)  # fmt: skip
+def test_real_tables(
+    tables: list[str], label: str, split: str, dropped: list[str], tmp_path: Path,
+    data_folder: Path,
+) -> None:  # fmt: skip
+    out = tmp_path / "case.toml"
+    assert init(*(data_folder / f"{t}.csv.gz" for t in tables), "--label", label, "--out", out) == 0
+    data = load_scenario(out).root.data[0]
+    assert (data.id, data.split, data.drop) == ("id", split, dropped)
+    assert main.main(["check", str(out)]) == 0
+
+
+def test_ids_of_other_names_are_found_where_they_cannot_be_counters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Text ids that match are taken; two columns of numbers from 1 are only suggested."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for kind in ("text", "number"):
+        ids = [f"K{i}" if kind == "text" else i for i in range(300)]
+        bank = pd.DataFrame({"Kunde": ids, "balance": rng.normal(size=300)})
+        bank["late"] = (bank.balance > 0).astype(int)
+        bank.to_csv("bank.csv", index=False)
+        shop = pd.DataFrame({"Customer ID": ids[50:], "visits": rng.poisson(3, 250)})
+        shop.to_csv("shop.csv", index=False)
+        words = ["init", "bank.csv", "shop.csv", "--label", "late", "--out", f"{kind}.toml"]
+        code = main.main(words)
+        said = capsys.readouterr()
+        if kind == "number":
+            assert code == 2
+            assert '--id bank=Kunde --id shop="Customer ID"' in said.err
+            continue
+        assert code == 0
+        assert (
+            "note: Kunde in bank, Customer ID in shop have another value in every row" in said.out
+        )
+        data = load_scenario(tmp_path / "text.toml").root.data[0]
+        assert data.id == {"bank": "Kunde", "shop": "Customer ID"}
+        assert data.name == "bank_shop"
+        assert main.main([*words, "--force", "--name", "loans"]) == 0
+        assert load_scenario(tmp_path / "text.toml").root.data[0].name == "loans"
+
+
+def test_what_joins_a_rare_class_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"LoanId": range(1, 301), "a": rng.normal(size=300), "b": rng.normal(size=300)}
+    )
+    table["kind"] = ["x"] * 2 + ["y"] * 98 + ["z"] * 200
+    table.to_csv("one.csv", index=False)
+    words = ["init", "one.csv", "--label", "kind", "--out", "one.toml", "--rare", "merge"]
+    assert main.main(words) == 0
+    said = capsys.readouterr().out
+    assert "become one, 'other': 'x' 2; too few together, so 'y' 98 joins them." in said
+    assert "LoanId has another value in every row, so it is taken as the id." in said

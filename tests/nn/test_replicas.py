@@ -1,0 +1,240 @@
+"""The replica axis: stacked modules equal a loop over single ones, alone and in company."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from vflsec.core.party import Party
+from vflsec.core.rng import Streams, as_global, generator
+from vflsec.core.view import Schema
+from vflsec.errors import ConfigError
+from vflsec.nn.models import TabularInput, bottom, from_path, mlp
+from vflsec.nn.replicas import LEAST, ReplicaFallbackWarning, Replicas
+
+
+def build(make, count=4, **kwargs) -> tuple[list[nn.Module], Replicas]:
+    modules = []
+    for seed in range(count):
+        with as_global(generator(seed, "test")):
+            modules.append(make().double())
+    return modules, Replicas(modules, dtype=torch.float64, **kwargs)
+
+
+class Odd(nn.Module):
+    """A module without a stacking rule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(1, 3, 3)
+        self.out = nn.Linear(12, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.relu(self.conv(x.unsqueeze(1))).flatten(1))
+
+
+class Drops(nn.Module):
+    """Dropout inside a module without a rule cannot share draws between replicas."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 2)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.drop(self.inner(x))
+
+
+CASES = {
+    "mlp": (lambda: mlp([6, 8, 3]), "stacked"),
+    "layer_norm": (lambda: nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4), nn.Tanh()), "stacked"),
+    "batch_norm": (lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU()), "stacked"),
+    "odd": (Odd, "vmap"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("train", [True, False])
+def test_stack_equals_loop(name: str, train: bool) -> None:
+    make, path = CASES[name]
+    modules, stack = build(make)
+    assert stack.path == path
+    x = torch.randn(4, 10, 6, dtype=torch.float64, generator=generator(0, "x"))
+    alone = torch.stack([m.train(train)(x[r]) for r, m in enumerate(modules)])
+    torch.testing.assert_close(stack(x, train=train), alone, rtol=1e-12, atol=1e-12)
+    if train and name == "batch_norm":
+        for r, m in enumerate(modules):
+            torch.testing.assert_close(
+                stack.buffers["1.running_var"][r], m[1].running_var, rtol=1e-12, atol=1e-12
+            )
+            assert int(stack.buffers["1.num_batches_tracked"][r]) == 1
+
+
+@pytest.mark.parametrize("name", ["mlp", "odd"])
+def test_gradients_equal_loop(name: str) -> None:
+    modules, stack = build(CASES[name][0])
+    x = torch.randn(4, 10, 6, dtype=torch.float64, generator=generator(0, "x"))
+    stack(x).square().sum().backward()
+    for r, m in enumerate(modules):
+        m(x[r]).square().sum().backward()
+        for k, p in m.named_parameters():
+            torch.testing.assert_close(stack.params[k].grad[r], p.grad, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("shape", [(7, 5, 1), (1, 5, 3), (16, 1, 4), (16, 30, 2), (64, 12, 64)])
+def test_twins_are_bit_equal_to_the_same_replica_in_company(shape: tuple[int, int, int]) -> None:
+    b, i, o = shape
+    modules, stack = build(lambda: nn.Linear(i, o), count=20)
+    x = torch.randn(20, b, i, dtype=torch.float64, generator=generator(1, "x"))
+    together = stack(x)
+    many = torch.autograd.grad(together.square().sum(), stack.parameters())
+    for r in (0, 7, 19):
+        twins = Replicas([modules[r]] * LEAST, dtype=torch.float64)
+        got = twins(x[[r] * LEAST])
+        assert torch.equal(got[0], together[r])
+        g = torch.autograd.grad(got.square().sum(), twins.parameters())
+        assert all(torch.equal(a[0], c[r]) for a, c in zip(g, many, strict=True))
+
+
+def test_dropout_does_not_depend_on_company() -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 50), nn.Dropout(0.5))
+
+    modules, stack = build(make, rng=Streams(range(4), "d", dtype=torch.float64))
+    x = torch.ones(4, 3, 6, dtype=torch.float64)
+    together = stack(x)
+    one = Replicas([modules[2]], dtype=torch.float64, rng=Streams([2], "d", dtype=torch.float64))
+    assert torch.equal(one(x[:1])[0], together[2])
+    share = float((together == 0).double().mean())
+    assert abs(share - 0.5) < 5 * (0.25 / together.numel()) ** 0.5
+    assert torch.equal(stack(x, train=False), stack(x, train=False))
+
+
+def test_module_that_draws_runs_in_a_loop_and_says_so() -> None:
+    with pytest.warns(ReplicaFallbackWarning, match="Drops cannot be stacked"):
+        modules, stack = build(Drops, rng=Streams(range(4), "d", dtype=torch.float64))
+    x = torch.ones(4, 3, 6, dtype=torch.float64)
+    together = stack(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ReplicaFallbackWarning)
+        one = Replicas(
+            [modules[1]], dtype=torch.float64, rng=Streams([1], "d", dtype=torch.float64)
+        )
+    assert torch.equal(one(x[:1])[0], together[1])
+
+
+def test_state_round_trip_touches_chosen_replicas_only() -> None:
+    _, stack = build(lambda: mlp([3, 2]))
+    before = stack.state()
+    with torch.no_grad():
+        for p in stack.parameters():
+            p.add_(1.0)
+    stack.load(before, torch.tensor([1, 3]))
+    after = stack.state()
+    for k in before:
+        assert torch.equal(after[k][[1, 3]], before[k][[1, 3]])
+        assert torch.equal(after[k][[0, 2]], before[k][[0, 2]] + 1)
+
+
+def test_one_is_the_replica_itself() -> None:
+    _, stack = build(CASES["batch_norm"][0])
+    x = torch.randn(4, 10, 6, dtype=torch.float64, generator=generator(0, "x"))
+    stack(x)
+    single = stack.one(2)
+    assert not single.training
+    torch.testing.assert_close(single(x[2]), stack(x, train=False)[2], rtol=1e-12, atol=1e-12)
+
+
+def test_wrong_replica_count_is_an_error() -> None:
+    _, stack = build(lambda: mlp([3, 2]))
+    with pytest.raises(ConfigError, match="4 replicas got inputs"):
+        stack(torch.zeros(3, 5, 3, dtype=torch.float64))
+
+
+SCHEMA = Schema(("a", "b", "c"), (0, 4, 0), (3,))
+
+
+def test_tabular_input_embeds_categories() -> None:
+    modules, stack = build(lambda: bottom(SCHEMA, (5,), 2))
+    x = torch.tensor([[0.5, 2.0, -1.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
+    wide = x.expand(4, -1, -1)
+    alone = torch.stack([m(x) for m in modules])
+    torch.testing.assert_close(stack(wide), alone, rtol=1e-12, atol=1e-12)
+    first = modules[0][0]
+    assert isinstance(first, TabularInput)
+    assert first.out_features == 2 + 3  # two numeric columns, width ceil(sqrt(4)) + 1
+
+
+def test_own_module_by_path() -> None:
+    module = from_path("torch.nn:Flatten", SCHEMA, 3)
+    assert module(torch.zeros(4, 3)).shape == (4, 3)
+    with pytest.raises(ConfigError, match=r"'package\.module:Name'"):
+        from_path("nothing", SCHEMA, 2)
+    with pytest.raises(ConfigError, match="cannot be imported"):
+        from_path("no_such_module:Thing", SCHEMA, 2)
+    with pytest.raises(ConfigError, match=r"must map a batch to \(b, 2\), got \(3, 3\)"):
+        from_path("torch.nn:Identity", SCHEMA, 2)
+
+
+@pytest.mark.parametrize("width", [1, 3, 10, 16])
+def test_batch_norm_ignores_company_to_the_last_bit(width: int) -> None:
+    modules = [nn.BatchNorm1d(width) for _ in range(5)]
+    g = generator(0, "norm")
+    for m in modules:
+        nn.init.normal_(m.weight, generator=g)
+    x = torch.randn(5, 33, width, dtype=torch.float64, generator=g)
+    company = Replicas(modules, dtype=torch.float64)
+    got = company(x)
+    many = torch.autograd.grad(got.pow(3).sum(), company.parameters())
+    for r in range(5):
+        twins = Replicas([modules[r]] * LEAST, dtype=torch.float64)
+        out = twins(torch.stack([x[r]] * LEAST))
+        alone = torch.autograd.grad(out.pow(3).sum(), twins.parameters())
+        assert torch.equal(out[0], got[r])
+        assert all(torch.equal(a[0], b[r]) for a, b in zip(alone, many, strict=True))
+        for key, value in twins.buffers.items():
+            assert torch.equal(value[0], company.buffers[key][r])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "act", [nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.Softplus, nn.ReLU, nn.LeakyReLU]
+)
+def test_activations_do_not_depend_on_company(act: type[nn.Module], dtype: torch.dtype) -> None:
+    """Odd sizes leave vector registers partly filled; values and gradients stay the same."""
+    for b, d in ((1, 1), (5, 3), (17, 7)):
+        x = torch.randn(20, b, d, dtype=dtype, generator=generator(b, "x")) * 3
+        many = x.clone().requires_grad_()
+        out = Replicas([act() for _ in range(20)], dtype=dtype)(many)
+        (grad,) = torch.autograd.grad(out.sum(), many)
+        for r in range(20):
+            one = x[r : r + 1].clone().requires_grad_()
+            alone = Replicas([act()], dtype=dtype)(one)
+            assert torch.equal(alone[0], out[r])
+            assert torch.equal(torch.autograd.grad(alone.sum(), one)[0][0], grad[r])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "adagrad"])
+def test_optimizers_do_not_depend_on_company(optimizer: str, dtype: torch.dtype) -> None:
+    """100 steps of parameters of odd and even size, alone and among 20."""
+    sizes = (1, 3, 7, 21, 64)
+
+    def run(replicas: slice) -> list[torch.Tensor]:
+        g = generator(0, "steps")
+        party = Party("p", False)
+        layers = [nn.ParameterList([nn.Parameter(torch.zeros(n)) for n in sizes])] * 20
+        party.modules["bottom"] = Replicas(layers[replicas], dtype=dtype)
+        party.start(optimizer, 1e-2, 1e-3)
+        for _ in range(100):
+            grads = [torch.randn(20, n, dtype=dtype, generator=g)[replicas] for n in sizes]
+            party.update(grads)
+        return [p.detach() for p in party.parameters()]
+
+    many = run(slice(None))
+    for r in (0, 7, 19):
+        alone = run(slice(r, r + 1))
+        assert all(torch.equal(a[0], m[r]) for a, m in zip(alone, many, strict=True))

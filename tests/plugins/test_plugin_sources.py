@@ -1,0 +1,70 @@
+"""What a plug-in's sources are asked, safe with threads."""
+
+from __future__ import annotations
+
+import ast
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vflsec.plugins import loading
+
+
+def test_sources_are_parsed_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython counts the depth of a tree for all threads: workers in threads met a SystemError."""
+    parse, now, most = ast.parse, list[int](), list[int]()
+
+    def slow(*given: Any) -> ast.AST:
+        now.append(1)
+        most.append(len(now))
+        time.sleep(0.01)
+        now.pop()
+        return parse(*given)
+
+    monkeypatch.setattr(ast, "parse", slow)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: loading._imports(Path(__file__), ""), range(8)))
+    assert max(most) == 1
+    assert found == [found[0]] * 8
+    assert "vflsec.plugins" in found[0]
+
+
+def test_imports_are_found_wherever_a_statement_may_stand(tmp_path: Path) -> None:
+    places = (
+        "import a1\n",
+        "if x:\n    import a2\nelif y:\n    import a3\nelse:\n    import a4\n",
+        "try:\n    import a5\nexcept* E:\n    import a6\nelse:\n    import a7\n"
+        "finally:\n    import a8\n",
+        "for i in x:\n    import a9\nelse:\n    import a10\n",
+        "match x:\n    case 1:\n        with y:\n            import a11\n",
+        "class C:\n    async def f(self):\n        async with y:\n            import a12\n",
+        "while (lambda: 1 if x else 2)():\n    import a13\n",
+    )
+    (tmp_path / "it.py").write_text("".join(places))
+    found = loading._imports(tmp_path / "it.py", "it")
+    assert sorted(found) == sorted(f"a{k}" for k in range(1, 14))
+
+
+def test_what_is_installed_beside_a_plug_in_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under `pip install --user` or `--target` torch lies beside it: its 1,900 files were read each
+    time the identity of the plug-in was asked, a minute and more.
+    """
+    seen = {}
+    for place in ("installed", "project"):
+        folder = tmp_path / place
+        folder.mkdir()
+        if place == "installed":
+            (folder / "other-1.0.dist-info").mkdir()
+        (folder / f"one_{place}.py").write_text(f"import other_{place}\n")
+        other = folder / f"other_{place}.py"
+        other.write_text("x = 1\n")
+        monkeypatch.syspath_prepend(str(folder))
+        before = loading.source_key([f"one_{place}"])
+        other.write_text("x = 2\n")
+        seen[place] = loading.source_key([f"one_{place}"]) == before
+    assert seen == {"installed": True, "project": False}

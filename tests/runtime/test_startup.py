@@ -1,0 +1,212 @@
+"""What commands import: nothing heavy that they do not use."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from engine_fakes import SCENARIO, Trainer, backend
+
+import vflsec
+
+HEAVY = {
+    "distributed", "joblib", "matplotlib", "opacus", "pandas", "ray", "scipy", "scipy.optimize",
+    "scipy.stats", "sklearn", "tenseal", "torch", "torch._dynamo",
+}  # fmt: skip
+"""Modules that take a tenth of a second or more to import."""
+
+JUDGE = {"pandas", "scipy"}
+MAY: dict[str, set[str]] = {
+    "--help": set(),
+    "list": set(),
+    "report": JUDGE,
+    "gate": JUDGE,
+    "check": JUDGE | {"torch"},
+    "audit": JUDGE | {"torch", "matplotlib", "sklearn", "joblib", "scipy.optimize"},
+}
+_RUN = """
+import json, sys
+from vflsec.cli import main as cli
+out = {}
+for line in sys.argv[1:]:
+    command = json.loads(line)
+    try:
+        code = cli.main(command)
+    except SystemExit as stop:
+        code = stop.code
+    out[command[0]] = [code, sorted(sys.modules)]
+print(json.dumps(out), file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A scenario of two small tables and a bundled one, and the results of another audit."""
+    base = tmp_path_factory.mktemp("startup")
+    lines = [(i, (i * 7) % 5, (i * 11) % 13, i % 2) for i in range(80)]
+    (base / "a.csv").write_text("id,x,y\n" + "\n".join(f"{i},{x},{y}" for i, x, _, y in lines))
+    (base / "b.csv").write_text("id,z\n" + "\n".join(f"{i},{z}" for i, _, z, _ in lines))
+    (base / "s.toml").write_text(
+        """
+[[data]]
+files = { active = "a.csv", passive = "b.csv" }
+id = "id"
+label = "y"
+active = "active"
+[[data]]
+name = "breast_cancer"
+[algorithm]
+name = "splitnn"
+epochs = 1
+[[defense]]
+name = "iso"
+strength = [1]
+[[attack]]
+name = "norm"
+[[attack]]
+name = "model_completion"
+known_rows = 10
+[audit]
+seeds = 2
+references = ["logistic", "boosting"]
+positive_control = false
+[[gate]]
+metric = "utility"
+min = 0.01
+""",
+        encoding="utf-8",
+    )
+    gate = {"metric": "utility", "min": 0.01, "algorithm": "splitnn"}
+    vflsec.run_audit(
+        tomllib.loads(SCENARIO) | {"gate": [gate]}, base / "out", device="cpu",
+        backend=backend(Trainer()),
+    )  # fmt: skip
+    return {"scenario": base / "s.toml", "results": base / "out", "new": base / "new"}
+
+
+def imported(root: Path, *commands: list[str]) -> dict[str, tuple[int, set[str]]]:
+    """Exit code and heavy modules after each command, all in one fresh process."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, *map(json.dumps, commands)], env=env, text=True,
+        capture_output=True, timeout=300, check=True,
+    )  # fmt: skip
+    out = json.loads(done.stderr.splitlines()[-1])
+    return {name: (code, HEAVY & set(modules)) for name, (code, modules) in out.items()}
+
+
+def test_a_command_imports_no_more_than_it_uses(places: dict[str, Path], root: Path) -> None:
+    """In the order of what they may import, so that one process serves them all."""
+    scenario, results = str(places["scenario"]), str(places["results"])
+    found = imported(
+        root, ["--help"], ["list", "attacks"], ["report", results], ["gate", results],
+        ["check", scenario],
+    )  # fmt: skip
+    assert list(found) == ["--help", "list", "report", "gate", "check"]
+    for command, (code, heavy) in found.items():
+        assert code in (0, 1, 3), command
+        assert heavy <= MAY[command], command
+
+
+@pytest.mark.slow
+def test_an_audit_imports_no_more_than_it_uses(places: dict[str, Path], root: Path) -> None:
+    scenario, new = str(places["scenario"]), str(places["new"])
+    found = imported(root, ["audit", scenario, "--out", new, "--device", "cpu"])
+    code, heavy = found["audit"]
+    assert code == 0
+    assert heavy <= MAY["audit"]
+    assert "torch" in heavy
+
+
+def test_what_was_imported_is_not_searched_for_garbage() -> None:
+    """Frozen once, by the process that imports it first; another import changes nothing."""
+    script = """
+import gc
+from vflsec.runtime.lazy_imports import importing
+with importing():
+    assert not gc.isenabled()
+    import torch
+first = gc.get_freeze_count()
+with importing():
+    assert gc.isenabled()
+    made = [[] for _ in range(50_000)]
+print(first, gc.get_freeze_count(), gc.isenabled())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], text=True, capture_output=True, timeout=300, check=True
+    )
+    first, then, on = done.stdout.split()
+    assert int(first) > 100_000
+    assert (then, on) == (first, "True")
+
+
+def test_only_a_command_of_its_own_process_collects_garbage_seldom() -> None:
+    """A caller of `main` keeps the rhythm of its process; so does whoever switched it off."""
+    script = """
+import gc, sys
+from vflsec.cli.main import main
+before, frozen = gc.get_threshold(), gc.get_freeze_count()
+main(["--version"])
+kept = gc.get_threshold() == before and gc.get_freeze_count() == frozen
+sys.argv = ["vflsec", "--version"]
+gc.disable()
+main()
+off = gc.get_threshold() == before and gc.get_freeze_count() == frozen
+gc.enable()
+main()
+print(kept, off, gc.get_threshold()[0], len(gc.get_objects()) < 1000)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], text=True, capture_output=True, timeout=300, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "True True 200000 True"  # nothing left to search
+
+
+def test_scikit_learn_comes_without_what_it_never_calls() -> None:
+    """A third of its import was `scipy.stats`; whatever needs more of that module has all of it."""
+    script = """
+import sys
+from vflsec.runtime.lazy_imports import lean
+with lean():
+    import sklearn.ensemble, sklearn.linear_model, sklearn.preprocessing
+away = "scipy.stats" not in sys.modules
+from sklearn.metrics import label_ranking_average_precision_score as ranked
+said = ranked([[1, 0, 0], [0, 0, 1]], [[0.75, 0.5, 1], [1, 0.2, 0.1]])  # by rankdata
+there = "scipy.stats" in sys.modules
+import scipy.stats
+from sklearn.covariance import _robust_covariance
+quantile = _robust_covariance.chi2.ppf(0.5, 2) == scipy.stats.chi2.ppf(0.5, 2)
+print(away, there, round(said, 4), quantile)
+"""
+    assert _printed(script) == ["True", "True", "0.4167", "True"]
+
+
+def test_statistics_that_others_ask_for_meanwhile_are_there() -> None:
+    script = """
+import sys
+from vflsec.runtime.lazy_imports import lean
+with lean():
+    from scipy.stats import norm
+    import scipy.stats.qmc
+    import sklearn.ensemble
+    from scipy.stats import rankdata
+import scipy.stats
+real = scipy.stats is sys.modules["scipy.stats"] and rankdata is scipy.stats.rankdata
+print(norm.cdf(0.0), scipy.stats.norm is norm, scipy.stats.qmc.Sobol(1).d, real)
+"""
+    assert _printed(script) == ["0.5", "True", "1", "True"]
+
+
+def _printed(script: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", script], text=True, capture_output=True, timeout=300, check=True
+    )
+    return done.stdout.split()
