@@ -16,6 +16,7 @@ import pandas as pd
 
 from vflsec import check, registry
 from vflsec.audit import leakage
+from vflsec.audit.point import points_frame
 from vflsec.audit.scoring import main_task, scored
 from vflsec.cell import AttackSpec, CellResult, CellSpec, DefenseSpec
 from vflsec.data.load import load_source, split_options
@@ -251,7 +252,7 @@ def measure(
     frame = _frame(results, {p.spec.key: p.spec.of_label for p in made})
     if by_seed:
         return frame
-    found = leakage.summarise(frame, confidence)
+    found = points_frame(leakage.summarise(frame, confidence))
     return found[[c for c in _SHOWN if c in found.columns]]
 
 

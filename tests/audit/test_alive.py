@@ -11,7 +11,7 @@ from scipy import stats
 
 from vflsec.audit.alive import alive, place_of, titles
 from vflsec.audit.gate import Gate, judge
-from vflsec.audit.leakage import results_frame, rows_of, summarise
+from vflsec.audit.leakage import results_frame, summarise
 
 
 def shown(records: list[dict[str, Any]], *control: dict[str, Any], **kw: Any) -> Any:
@@ -54,8 +54,8 @@ def test_alive_is_told_of_one_place_and_never_pooled() -> None:
         places = shown(records)
         assert [v[0] for v in places.values()] == [True, False]
         summary = summarise(results_frame(records))
-        bare = rows_of(summary)[-1]
-        quiet = summary[summary["attack_key"] == "b"]
+        bare = summary[-1]
+        quiet = [p for p in summary if p.attack_key == "b"]
         (verdict,) = judge(quiet, [gate], places)
         assert verdict.verdict == "INCONCLUSIVE"
         assert "Not shown to be alive" in verdict.reason

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from vflsec.audit.leakage import POINT, TRAINING, UNDEFENDED, clean, is_undefended, rows_of
+from vflsec.audit.point import Point
 from vflsec.audit.reverse import reversible
 from vflsec.audit.summary import cap, dcs
 
@@ -22,7 +23,7 @@ def _cap_metric(present: set[str], primary: str) -> str:
     return "accuracy"
 
 
-def curves(summary: pd.DataFrame, include_zero: bool = False) -> pd.DataFrame:
+def curves(summary: Sequence[Point], include_zero: bool = False) -> pd.DataFrame:
     """One row for each defense and attack: the privacy-utility curve and its CAP.
 
     Args:

@@ -12,13 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-
 from vflsec.audit.beside import beside
 from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, leaks
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import is_undefended, rows_of
 from vflsec.audit.metrics import METRICS
+from vflsec.audit.point import Point
 from vflsec.audit.reverse import ranking
 from vflsec.cell import QUESTIONS, asked
 
@@ -47,7 +46,9 @@ def metric_name(metric: str) -> str:
     return _NAMES.get(metric, metric)
 
 
-def sentences(summary: pd.DataFrame, verdicts: Iterable[Verdict], level: float = 0.95) -> list[str]:
+def sentences(
+    summary: Sequence[Point], verdicts: Iterable[Verdict], level: float = 0.95
+) -> list[str]:
     """What was found, one sentence each: leaks, defenses and their cost, gates, gaps.
 
     Args:

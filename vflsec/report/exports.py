@@ -21,6 +21,7 @@ from vflsec.audit.evaluation import Evaluation, costs, made_before
 from vflsec.audit.exposure import outcomes
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import POINT, rows_of
+from vflsec.audit.point import write_points
 from vflsec.cell import CellResult, digest
 from vflsec.errors import ConfigError
 from vflsec.files import json_text, read_text, write_atomic
@@ -86,7 +87,7 @@ def summary_of(
     """The summary as plain values that JSON can hold (missing numbers are null)."""
     cost = costs(record, results)
     told = [r for r in results if "versions" in r.facts]  # what they were trained with
-    points = plain(_rows(evaluation.points))
+    points = plain(write_points(evaluation.points))
     lines = dict(zip(evaluation.asked, record.get("gate_lines", []), strict=False))
     return plain(
         {
@@ -114,11 +115,11 @@ def summary_of(
             "treats": record.get("treats", {}),
             "confidence": record["confidence"],
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
-            "curves": _rows(evaluation.curves),
-            "points": _rows(evaluation.points),
+            "curves": rows_of(evaluation.curves),
+            "points": points,
             "leaks": matrix.leaks(points, record["confidence"]),
             "strongest": matrix.strongest(points, record["confidence"]),
-            "over_time": _rows(evaluation.over_time),
+            "over_time": write_points(evaluation.over_time),
             "dosing": list(evaluation.dosing),
             "labels": list(evaluation.labels),
             "pictures": list(pictures.collected(record, results)),
@@ -177,10 +178,6 @@ def _parties(record: Mapping[str, Any], results: Sequence[CellResult]) -> dict[s
     return out
 
 
-def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return rows_of(frame)
-
-
 def plain(value: Any) -> Any:
     """Nested values as JSON knows them; numbers that are not finite become None."""
     if value is None or type(value) in (str, bool, int):  # most are
@@ -230,7 +227,16 @@ def stored_summary(folder: Path) -> Iterator[dict[str, Any]]:
     if wrong:
         raise damaged(wrong)
     with damage_unless(lambda: seal is not None, damaged):
-        yield found | {"command": here(found, folder)}
+        yield _upgraded(found) | {"command": here(found, folder)}
+
+
+def _upgraded(found: dict[str, Any]) -> dict[str, Any]:
+    """The summary with what earlier versions did not write: the identity of what leaks."""
+    if all("attack_key" in r for r in found.get("leaks", [{}])):
+        return found
+    points, level = found["points"], found["confidence"]
+    made = {"leaks": matrix.leaks(points, level), "strongest": matrix.strongest(points, level)}
+    return found | made
 
 
 def here(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
