@@ -284,8 +284,8 @@ def _read(row: Mapping[str, Any]) -> Point:
     given: dict[str, Any] = {"leakage": Leakage.of(row)}
     for f in fields(Point):
         if f.type == "Estimate":
-            *figures, seeds = (clean(row.get(c)) for c in _columns(f.name))
-            given[f.name] = Estimate(*figures, int(seeds or 0))
+            found = {e: clean(row.get(c)) for c, e in zip(_columns(f.name), _ENDS, strict=True)}
+            given[f.name] = Estimate(**found | {"seeds": int(found["seeds"] or 0)})
         elif f.name in row and f.name not in given:
             given[f.name] = clean(row[f.name])
     given.setdefault("n_least", given.get("n", 0))  # earlier versions told the most alone
