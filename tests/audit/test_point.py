@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.leakage import COLUMNS, results_frame, rows_of, summarise
-from vflsec.audit.matrix import leaks
 from vflsec.audit.point import (
     IDENTITY,
     Estimate,
@@ -21,7 +20,8 @@ from vflsec.audit.point import (
     read_points,
     write_points,
 )
-from vflsec.report import first
+from vflsec.audit.strongest_attack import leaks
+from vflsec.report import first_screen
 from vflsec.report.exports import plain
 
 TEXT = st.text(max_size=8)
@@ -102,6 +102,6 @@ def test_each_party_is_told_its_own_number_of_people() -> None:
             for r in rows(0.0, primary="auc", metric="tpr_at_1pct_fpr", **same)
         ]
     found = write_points(summarise(results_frame(records)))
-    said = first.answers({"points": found, "leaks": leaks(found)})
+    said = first_screen.answers({"points": found, "leaks": leaks(found)})
     people = {line.partition("name ")[2][:20] for line in said}
     assert people == {"64, against 16 by it", "36, against 16 by it", "20, against 16 by it"}

@@ -15,9 +15,8 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from vflsec import check
 from vflsec.audit import controls as ctl
-from vflsec.audit import intervals, reverse, stack
+from vflsec.audit import defense_label, intervals, reversed_ranking
 from vflsec.audit.controls import Leakage, Paired
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.audit.point import (
@@ -30,7 +29,8 @@ from vflsec.audit.point import (
     clean,
     points_frame,
 )
-from vflsec.cell import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure, victims
+from vflsec.core import check
+from vflsec.specs import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure, victims
 
 __all__ = ["COLUMNS", "POINT", "TRAINING", "UNDEFENDED", "clean", "defense_point", "is_undefended",
            "records", "results_frame", "rows_of", "summarise"]  # fmt: skip
@@ -78,7 +78,7 @@ def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
             swept = float(d.strength)
         if d.party:
             inner["party"] = d.party
-        labels.append(stack.called(d.name, inner))
+        labels.append(defense_label.called(d.name, inner))
     return (" + ".join(labels), swept) if labels else (UNDEFENDED, 0.0)
 
 
@@ -130,7 +130,7 @@ def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     all controls are in ``controls``.
 
     Args:
-        records: cell fields and fields of :class:`vflsec.cell.Measure`. Needed: cell,
+        records: cell fields and fields of :class:`vflsec.specs.Measure`. Needed: cell,
             dataset, seed, metric, value. Optional beside the rest: ``known_rows``, and ``primary``
             (the metric that verdicts rest on; told from the levels of chance if not given).
 
@@ -360,7 +360,7 @@ class _Summary:
         gained, own = ctl.advantages(ok) if at.attack else ({}, {})
         leak = self._leakage(ok, gained, own)
         first = rows[0]
-        turned = reverse.turned(first, values, _by_seed(ok, "turned"))
+        turned = reversed_ranking.turned(first, values, _by_seed(ok, "turned"))
         return Point(
             **{name: getattr(at, name) for name in IDENTITY},
             **self._utility(at),
@@ -383,7 +383,7 @@ class _Summary:
             advantage=_advantage(leak, self.confidence, at.metric),
             worst_seed=ctl.worst(gained),
             turned=self._mean(turned, at.metric),
-            mirrored=self._mean(reverse.mirrored(turned, own, leak), "advantage"),
+            mirrored=self._mean(reversed_ranking.mirrored(turned, own, leak), "advantage"),
         )
 
     def _leakage(self, ok: Sequence[Row], gained: Paired, own: Paired) -> Leakage | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec.audit import stack
+from vflsec.audit import defense_label
 from vflsec.audit.controls import Leakage
 
 __all__ = [
@@ -45,7 +45,7 @@ class Training:
     Attributes:
         dataset: name of the data set.
         algorithm: what the training is called, its name and settings.
-        defense: label of the stack of defenses (:mod:`vflsec.audit.stack`), or "none".
+        defense: label of the stack of defenses (:mod:`vflsec.audit.defense_label`), or "none".
         strength: the swept number in the units of its defense; None where no defense has one.
     """
 
@@ -68,7 +68,7 @@ class Training:
         """
         if self.defense == UNDEFENDED or self.strength != 0:
             return self.defense == UNDEFENDED
-        return stack.stacked(self.defense) - stack.off(self.defense) <= 1
+        return defense_label.stacked(self.defense) - defense_label.off(self.defense) <= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Identity(Training):
         phase: of the training, after which it was measured.
         adversary: its parties, joined by "+"; "" for the main task, as in what follows.
         attack: the attack's label.
-        attack_key: :attr:`vflsec.cell.AttackSpec.key`, which holds all its settings and grants.
+        attack_key: :attr:`vflsec.specs.AttackSpec.key`, which holds all its settings and grants.
         of_label: which of several labels, or which question about a quantity.
         known_rows: labelled rows that were granted; None where that is not known.
         target: what is guessed, such as ``label``.

@@ -15,18 +15,18 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec.audit import matrix, pictures
-from vflsec.audit.alive import Alive, titles
+from vflsec.audit import image_samples, strongest_attack
 from vflsec.audit.evaluation import Evaluation, costs, made_before
 from vflsec.audit.exposure import outcomes
 from vflsec.audit.findings import format_verdict
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage import POINT, rows_of
 from vflsec.audit.point import write_points
-from vflsec.cell import CellResult, digest
+from vflsec.audit.validated import Alive, titles
 from vflsec.errors import ConfigError
-from vflsec.files import json_text, read_text, write_atomic
-from vflsec.sealed import EDITED, damage_unless
+from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
+from vflsec.runtime.integrity import EDITED, damage_unless
+from vflsec.specs import CellResult, digest
 
 __all__ = [
     "SUMMARY_VERSION",
@@ -118,12 +118,12 @@ def summary_of(
             "cells": {"planned": len(record["wanted"]), "finished": len(results)},
             "curves": rows_of(evaluation.curves),
             "points": points,
-            "leaks": matrix.leaks(points, record["confidence"]),
-            "strongest": matrix.strongest(points, record["confidence"]),
+            "leaks": strongest_attack.leaks(points, record["confidence"]),
+            "strongest": strongest_attack.strongest(points, record["confidence"]),
             "over_time": write_points(evaluation.over_time),
             "dosing": list(evaluation.dosing),
             "labels": list(evaluation.labels),
-            "pictures": list(pictures.collected(record, results)),
+            "pictures": list(image_samples.collected(record, results)),
             "grid": list(evaluation.grid),
             "alive": _alive(evaluation.alive, record.get("grants", {})),
             "gates": [
@@ -238,7 +238,10 @@ def _upgraded(summary: Mapping[str, Any]) -> dict[str, Any]:
     said = {format_verdict(v): "verdict" for v in summary["gates"]}
     findings = [{"kind": said.get(text, ""), "text": text} for text in summary["findings"]]
     points, level = summary["points"], summary["confidence"]
-    made = {"leaks": matrix.leaks(points, level), "strongest": matrix.strongest(points, level)}
+    made = {
+        "leaks": strongest_attack.leaks(points, level),
+        "strongest": strongest_attack.strongest(points, level),
+    }
     return {**summary, "schema_version": SUMMARY_VERSION, "findings": findings, **made}
 
 

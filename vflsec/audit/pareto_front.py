@@ -1,0 +1,164 @@
+"""Each strength of each defense as one point: its worst attack, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from vflsec.audit import leakage
+from vflsec.audit.controls import leaks
+from vflsec.audit.gate import MIN_ROWS, MIN_SEEDS
+from vflsec.audit.point import Point
+from vflsec.audit.reversed_ranking import ranking
+from vflsec.audit.verdict_text import thin
+from vflsec.errors import ConfigError
+
+__all__ = ["Trial", "pareto", "trials"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One strength of one defense: the worst attack's advantage and the main task, with bounds.
+
+    Attributes:
+        defense, strength: what was run.
+        leak, leak_high: largest mean advantage over attacks, and the largest upper bound, of the
+            answer or of the answer turned round where it ranks two classes.
+        attack: the attack with that bound.
+        utility: mean of the main-task metric.
+        drop, drop_high: mean loss of utility against strength 0, and its upper bound; of several
+            trainings (data sets, algorithms, phases) these three are of the one that loses most.
+        claimed, measured: the epsilon that is claimed, and the largest lower bound that canaries
+            measure of it; None where nothing is claimed, or tested.
+        failed: an attack or training that failed on some seed there, an attack on several classes
+            that ranks them in reverse, or one with less evidence than a gate passes on, in words;
+            '' if none.
+        turned: whether `leak_high` is that of an answer turned round.
+    """
+
+    defense: str
+    strength: float
+    leak: float
+    leak_high: float
+    attack: str
+    utility: float
+    drop: float
+    drop_high: float
+    claimed: float | None = None
+    measured: float | None = None
+    failed: str = ""
+    turned: bool = False
+
+    def meets(self, leak: float) -> bool:
+        """Whether every attack gave a figure to pass on, and its upper bound is within."""
+        return not self.failed and self.leak_high <= leak
+
+    def epsilons(self) -> str:
+        """Both epsilons as a sentence, ``""`` where nothing is claimed."""
+        if self.claimed is None:
+            return ""
+        if self.measured is None:
+            return f" It claims epsilon {self.claimed:.4g}, which was not tested."
+        return f" It claims epsilon {self.claimed:.4g}; at least {self.measured:.3g} is measured."
+
+
+def trials(results: pd.DataFrame) -> list[Trial]:
+    """One trial for each defense and strength of an audit's results.
+
+    Raises:
+        ConfigError: no attack gave a figure.
+    """
+    frame = results[results["role"] == "audit"] if "role" in results else results
+    points = leakage.summarise(frame)
+    if not any(p.is_main for p in points):
+        raise ConfigError("tune: no attack of the scenario gave a figure. See `vflsec check`.")
+    by: dict[tuple[str, float], list[Point]] = defaultdict(list)
+    for p in points:
+        if p.strength is not None:
+            by[p.defense, p.strength].append(p)
+    broken = _broken(points)
+    return [_trial(by[k], broken.get(k, "")) for k in sorted(by) if any(p.attack for p in by[k])]
+
+
+def _trial(points: Sequence[Point], failed: str) -> Trial:
+    """Of the points of one defense and strength."""
+    defense, strength = points[0].defense, points[0].strength or 0.0
+    rows = [p for p in points if p.is_main]
+    if not rows:
+        none = (math.nan, math.inf, "", math.nan, math.nan, math.inf)
+        return Trial(defense, strength, *none, failed=failed)
+    worst = max(rows, key=_bound)
+    bare = worst.is_undefended
+    paid = worst if bare else _dearest(points)
+    drop = paid.utility_drop
+    return Trial(
+        defense, strength,
+        max((p.advantage.mean for p in rows if p.advantage.mean is not None), default=math.nan),
+        _bound(worst), worst.attack, _or(paid.utility.mean, math.nan),
+        0.0 if bare else _or(drop.mean, math.nan), 0.0 if bare else _or(drop.high, math.inf),
+        failed=failed,
+        turned=_bound(worst) > _or(worst.advantage.high, math.inf),
+    )  # fmt: skip
+
+
+def _bound(point: Point) -> float:
+    """The upper bound of its advantage, or of that of the answer turned round."""
+    return max(_or(point.advantage.high, math.inf), _or(point.mirrored.high, -math.inf))
+
+
+def _dearest(points: Sequence[Point]) -> Point:
+    """The point of a strength at which the loss of utility may be largest, wherever it leaks."""
+    here = [p for p in points if p.attack or p.metric == p.utility_metric]
+    return max(here, key=lambda p: _or(p.utility_drop.high, math.inf))
+
+
+def _broken(points: Sequence[Point]) -> dict[tuple[str, float | None], str]:
+    """What has no figure on some seed, with the reason, ranks classes in reverse, or is too little
+    to pass on, by defense and strength.
+    """
+    out: dict[tuple[str, float | None], str] = {}
+    for said in (_failed, _reversed, _too_little):
+        for p in points:
+            if why := said(p):
+                out.setdefault((p.defense, p.strength), why)
+    return out
+
+
+def _failed(p: Point) -> str:
+    if not p.failed:
+        return ""
+    seeds = f"{p.failed} seed{'s' if p.failed > 1 else ''}"
+    why = f" ({p.reason})" if p.reason else ""
+    return f"{p.attack or 'the training'} failed on {seeds}{why}"
+
+
+def _reversed(p: Point) -> str:
+    if not p.attack or not ranking(p) or p.metric == p.primary:  # type: ignore[arg-type]
+        return ""
+    if not leaks(p.mirrored.mean, p.mirrored.low):
+        return ""
+    return f"{p.attack} ranks in reverse (turned round {p.mirrored.mean:+.3f} of {p.metric})"
+
+
+def _too_little(p: Point) -> str:
+    if not p.is_main or p.leakage is None:
+        return ""
+    return thin(p, p.leakage, MIN_SEEDS, MIN_ROWS)  # type: ignore[arg-type]
+
+
+def pareto(found: Sequence[Trial]) -> list[Trial]:
+    """Those that no other beats in both utility and leak (means), best utility first."""
+    ordered = sorted(found, key=lambda t: (-t.utility, t.leak))
+    out: list[Trial] = []
+    for trial in ordered:
+        if not out or trial.leak < out[-1].leak:
+            out.append(trial)
+    return out
+
+
+def _or(value: float | None, other: float) -> float:
+    return other if value is None else value
