@@ -66,7 +66,8 @@ def init(
     from vflsec.draft import Wishes, draft_scenario
     from vflsec.errors import ConfigError
     from vflsec.files import write_new
-    from vflsec.report.tables import print_tables
+    from vflsec.report.console import print_blocks
+    from vflsec.report.tables import build_profile
 
     wishes = Wishes(
         label[0] if label and len(label) == 1 else tuple(label or ()),
@@ -77,7 +78,7 @@ def init(
         raise ConfigError(f"{out}: cannot be written: there is no folder {out.parent}. Make it.")
     draft = draft_scenario(tables, wishes, out.parent)
     write_new(out, draft.text, force=force)
-    print_tables(draft.facts, console_for())
+    print_blocks([build_profile(draft.facts)], console_for())
     for note in draft.notes:
         say(f"note: {note}")
     say(f"Wrote {out}. Next: {shlex.join(['vflsec', 'check', str(out)])}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from printed import html
 
 from vflsec import load_scenario, run_audit
 from vflsec.audit.pictures import beside, collected
@@ -18,7 +19,6 @@ from vflsec.engine.rehearse import make_plan
 from vflsec.errors import ConfigError
 from vflsec.guess import Guess, Truth
 from vflsec.report.figures import reconstructions
-from vflsec.report.html import html
 
 SCENARIO: dict[str, Any] = {
     "name": "case",

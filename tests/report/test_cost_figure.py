@@ -9,12 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 from audited import Planted, audited
+from printed import html, markdown_summary
 
 from vflsec.audit.leakage import records
 from vflsec.cell import CellResult, CellSpec, LedgerRow, Measure
 from vflsec.report import figures
-from vflsec.report.html import html
-from vflsec.report.markdown import markdown_summary
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
 

@@ -13,19 +13,17 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
+from printed import html, markdown_summary, print_summary, print_verdicts, statement
 from rich.console import Console
 
 from vflsec import cli, registry
 from vflsec.engine.record import families as registered
 from vflsec.report import advice, coverage, first
-from vflsec.report.console import print_summary, print_verdicts
+from vflsec.report.console import WIDTH
 from vflsec.report.github import workflow_commands
-from vflsec.report.html import html
 from vflsec.report.junit import junit_xml
-from vflsec.report.lines import WIDTH
-from vflsec.report.markdown import markdown_summary
 from vflsec.report.sarif import sarif
-from vflsec.report.statement import paragraph, statement
+from vflsec.report.statement import paragraph
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +194,7 @@ def test_what_one_training_costs_is_not_said_of_another(tmp_path: Path) -> None:
     (leak, *_) = first.answers(found)
     assert leak.startswith(f"{at} splitnn, without a defense, leaks: ")
     printed = io.StringIO()
-    print_verdicts(found["gates"], Console(file=printed, width=WIDTH))
+    print_verdicts(found, Console(file=printed, width=WIDTH))
     said = [x for x in printed.getvalue().splitlines() if x.startswith(("PASS", "FAIL"))]
     where = [line.partition("0.1 ")[2].strip() for line in said]
     assert where == [

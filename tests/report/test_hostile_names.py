@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import torch
 from audited import LEAKY, SEALED, Planted, audited, gate
+from printed import print_summary
 from rich.console import Console
 
 import vflsec
@@ -23,8 +24,7 @@ from vflsec.data.names import unshowable
 from vflsec.errors import ConfigError
 from vflsec.files import json_text
 from vflsec.report import advice
-from vflsec.report.console import judged_line, print_summary
-from vflsec.report.lines import WIDTH
+from vflsec.report.console import WIDTH, judged_line
 from vflsec.report.progress import Lines
 from vflsec.report.text import clean, inert, shown
 from vflsec.report.tracking import metrics, tags
