@@ -16,6 +16,7 @@ _MARK = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔"}
 _MOST = 40
 _FOLDED = 12
 """Rows of a table that a reader has to unfold."""
+_FIGURES = re.compile(r"[-+.,\d\[\] ]*")
 _PLAIN = re.compile(r"[\w ./\\:=,+'\"\[\]{}()-]*")
 
 
@@ -91,9 +92,8 @@ def _render_table(block: tree.Table) -> str:
 
 
 def _render_cell(cell: tree.Cell | str) -> str:
-    if isinstance(cell, str):
-        return esc(cell)
-    return esc(" ".join(filter(None, (cell.text, cell.note))))
+    text = cell if isinstance(cell, str) else " ".join(filter(None, (cell.text, cell.note)))
+    return text if _FIGURES.fullmatch(text) else esc(text)
 
 
 def _grid(heads: Iterable[tuple[str, Kind]], rows: Iterable[Iterable[str]]) -> str:
