@@ -32,7 +32,7 @@ from vflsec.report.tree import (
     Tone,
     View,
 )
-from vflsec.report.verdicts import build_gates, headline, judged
+from vflsec.report.verdicts import beside_verdicts, build_gates, headline, judged
 
 __all__ = ["build_report"]
 
@@ -161,8 +161,7 @@ def _build_steps(summary: Summary) -> Section:
 
 def _build_findings(summary: Summary) -> Section:
     """What was found beside the verdicts, which the gates say."""
-    verdicts = ("PASS", "FAIL", "INCONCLUSIVE")
-    found = tuple(f for f in summary["findings"] if f.partition(":")[0] not in verdicts)
+    found = tuple(beside_verdicts(summary))
     blocks = (Paragraph(first.each(summary), Tone.SOFT), Bullets(found, most=12))
     return Section("Findings", blocks if found else (), key="findings")
 

@@ -24,8 +24,8 @@ from vflsec.report.tree import (
 )
 
 __all__ = [
-    "build_gates", "counts", "gate_of", "headline", "identity", "judged", "place", "point_of",
-    "some", "title", "titles", "unfinished", "weighed",
+    "beside_verdicts", "build_gates", "counts", "gate_of", "headline", "identity", "judged",
+    "place", "point_of", "some", "title", "titles", "unfinished", "weighed",
 ]  # fmt: skip
 
 Verdict = Mapping[str, Any]
@@ -138,6 +138,11 @@ def gate_of(v: Verdict) -> Any:
     from vflsec.audit.gate import Gate
 
     return SimpleNamespace(**{f.name: f.default for f in fields(Gate)} | v["gate"])
+
+
+def beside_verdicts(summary: Mapping[str, Any]) -> list[str]:
+    """The findings that are no verdict, as sentences."""
+    return [f["text"] for f in summary["findings"] if f["kind"] != "verdict"]
 
 
 def weighed(v: Verdict, points: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
