@@ -12,8 +12,8 @@ from audited import Planted, audited
 from printed import html, markdown_summary
 
 from vflsec.audit.leakage import records
-from vflsec.cell import CellResult, CellSpec, LedgerRow, Measure
 from vflsec.report import figures
+from vflsec.specs import CellResult, CellSpec, LedgerRow, Measure
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
 

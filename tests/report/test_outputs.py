@@ -16,15 +16,15 @@ from audited import Planted, audited, gate
 from printed import markdown_summary, print_leakage, print_summary, statement
 from rich.console import Console
 
-from vflsec.engine.folder import OUR_FILES
 from vflsec.report.console import WIDTH
 from vflsec.report.exports import stored_summary
 from vflsec.report.github import workflow_commands, write_step_summary
 from vflsec.report.junit import junit_xml
+from vflsec.report.sanitize import annotation, clean, markdown
 from vflsec.report.sarif import sarif
 from vflsec.report.scores import CAP_MEANS, DCS_MEANS
-from vflsec.report.text import annotation, clean, markdown
 from vflsec.report.verdicts import beside_verdicts
+from vflsec.storage.results_folder import OUR_FILES
 
 GATES = (
     gate(max=0.1)

@@ -10,17 +10,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from vflsec.report import advice, first
-from vflsec.report.beyond import beyond
+from vflsec.report import advice, first_screen
 from vflsec.report.cost_tables import build_claims, build_cost
 from vflsec.report.coverage import build_coverage, gaps
 from vflsec.report.curve import build_curves
 from vflsec.report.leakage_tables import build_leakage, build_unmeasured, find_unmeasured
-from vflsec.report.placing import build_placing, build_threats
 from vflsec.report.provenance import build_ending, build_record, build_visibility
+from vflsec.report.sanitize import clean_tree
 from vflsec.report.statement import build_signatures, build_systems, paragraph
 from vflsec.report.tables import build_tables
-from vflsec.report.text import clean_tree
+from vflsec.report.threat_model import build_placing, build_threats
 from vflsec.report.tree import (
     Block,
     Bullets,
@@ -32,6 +31,7 @@ from vflsec.report.tree import (
     Tone,
     View,
 )
+from vflsec.report.ungated_leaks import beyond
 from vflsec.report.verdicts import beside_verdicts, build_gates, headline, judged
 
 __all__ = ["build_report"]
@@ -88,7 +88,7 @@ def build_report(summary: Summary) -> Report:
         for view, outline in OUTLINES.items()
     }
     return clean_tree(
-        Report(summary["name"], verdict, how, first.scope(summary), summary["versions"]["vflsec"],
+        Report(summary["name"], verdict, how, first_screen.scope(summary), summary["versions"]["vflsec"],
                advice.command(summary, "report"), views)
     )  # fmt: skip
 
@@ -101,24 +101,27 @@ def _build_sections(summary: Summary) -> dict[str, Section]:
     """Every section of every view, by key."""
     answers = Section(
         "Does it leak, how much, to whom?",
-        (Bullets(tuple(first.answers(summary))), *build_curves(summary, View.PAGE, View.SUMMARY)),
+        (
+            Bullets(tuple(first_screen.answers(summary))),
+            *build_curves(summary, View.PAGE, View.SUMMARY),
+        ),
         key="answers",
     )
     limits = Section(
         "Do the limits hold?",
-        (Paragraph(first.scope(summary), Tone.LEAD), Bullets(tuple(judged(summary)))),
+        (Paragraph(first_screen.scope(summary), Tone.LEAD), Bullets(tuple(judged(summary)))),
         key="limits",
     )
-    cheapest = _list("What does it cost to stop?", first.cheapest(summary), "cheapest")
+    cheapest = _list("What does it cost to stop?", first_screen.cheapest(summary), "cheapest")
     missing = _list("No attack exists, or was not run", gaps(summary), "gaps", Tone.WARNING)
     title = "Not judged by any gate, and leaking (advantage over the strongest control)"
     ungated = _list(title, beyond(summary), "beyond")
-    bounds = Paragraph(first.bounds(summary), Tone.SOFT)
+    bounds = Paragraph(first_screen.bounds(summary), Tone.SOFT)
     claims = build_claims(summary)
     return {
         "verdict": Section("", (answers, limits, cheapest, missing, ungated), key="verdict"),
         "paragraph": Section("", (Paragraph(paragraph(summary)),), key="verdict"),
-        "scope": Section("", (Paragraph(first.scope(summary)),), key="scope"),
+        "scope": Section("", (Paragraph(first_screen.scope(summary)),), key="scope"),
         "answers": answers, "limits": limits, "cheapest": cheapest, "gaps": missing,
         "beyond": ungated,
         "curves": Section("", build_curves(summary, View.TERMINAL, View.WHOLE), key="curves"),
@@ -139,8 +142,8 @@ def _build_sections(summary: Summary) -> dict[str, Section]:
         "systems": build_systems(summary),
         "summed": Section(
             "Findings",
-            (Paragraph(first.CORRECTED, Tone.SOFT),
-             Bullets((*first.answers(summary), *first.cheapest(summary))),
+            (Paragraph(first_screen.CORRECTED, Tone.SOFT),
+             Bullets((*first_screen.answers(summary), *first_screen.cheapest(summary))),
              *build_curves(summary, View.STATEMENT)),
             key="findings",
         ),
@@ -162,7 +165,7 @@ def _build_steps(summary: Summary) -> Section:
 def _build_findings(summary: Summary) -> Section:
     """What was found beside the verdicts, which the gates say."""
     found = tuple(beside_verdicts(summary))
-    blocks = (Paragraph(first.each(summary), Tone.SOFT), Bullets(found, most=12))
+    blocks = (Paragraph(first_screen.each(summary), Tone.SOFT), Bullets(found, most=12))
     return Section("Findings", blocks if found else (), key="findings")
 
 

@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from vflsec.report import tree
-from vflsec.report.text import clean
+from vflsec.report.sanitize import clean
 from vflsec.report.tree import Kind, Report, Tone, View
 
 __all__ = [

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vflsec.cell import WHICHEVER
-from vflsec.report.families import FAMILIES, OTHERS, members, reads
-from vflsec.report.text import clean
+from vflsec.core.visibility import looked_at
+from vflsec.report.attack_families import FAMILIES, OTHERS, members, reads
+from vflsec.report.sanitize import clean
 from vflsec.report.tree import Cell, Column, Kind, Paragraph, Section, Table, Tone, View
-from vflsec.visible import looked_at
+from vflsec.specs import WHICHEVER
 
 USUAL = 0.1
 """The limit that drafts have, where no gate asks about columns."""
@@ -281,7 +281,7 @@ def _list(parts: Iterable[str]) -> str:
 
 def build_coverage(summary: Mapping[str, Any]) -> Section:
     """What could have been tried, and what was."""
-    from vflsec.report.placing import OUTSIDE
+    from vflsec.report.threat_model import OUTSIDE
 
     crossed = messages(summary)
     page, statement = frozenset({View.PAGE}), frozenset({View.STATEMENT})

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vflsec.report.text import clean
+from vflsec.report.sanitize import clean
 from vflsec.report.tree import Figure, Report, View
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vflsec.audit import matrix
+from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
 from vflsec.audit.leakage import is_undefended
 from vflsec.report.figure_blocks import build_figures
@@ -48,7 +48,7 @@ def build_leakage(summary: Mapping[str, Any]) -> tuple[Section, ...]:
 
 def _build_dataset(summary: Mapping[str, Any], name: str, prefix: str) -> Section:
     points = sorted((p for p in summary["points"] if p["dataset"] == name), key=_order)
-    rows = matrix.told(p for p in summary["points"] if p["dataset"] == name)
+    rows = strongest_attack.told(p for p in summary["points"] if p["dataset"] == name)
     several = len({p["algorithm"] for p in summary["points"] if p["attack"]}) > 1
     figures, lost = build_figures(summary, name, prefix), find_unmeasured(points)
     blocks: list[Block | None] = [
@@ -82,11 +82,11 @@ def _build_matrix(summary: Mapping[str, Any], name: str, rows: Sequence[Row]) ->
     if not rows:
         return None
     parties = summary["parties"].get(name, {}).get("parties", [])
-    found = matrix.leaks(rows, summary["confidence"])
-    cells = {(matrix.secret(r), r["adversary"]): r for r in found}
+    found = strongest_attack.leaks(rows, summary["confidence"])
+    cells = {(strongest_attack.secret(r), r["adversary"]): r for r in found}
     across = list(dict.fromkeys([*parties, *(k[1] for k in cells)]))
     down = []
-    for held, victim in {matrix.secret(r): r["victim"] or "" for r in found}.items():
+    for held, victim in {strongest_attack.secret(r): r["victim"] or "" for r in found}.items():
         row = [_leak_cell(cells.get((held, who)), _is_own(victim, who)) for who in across]
         down.append((held, *row))
     heads = ("Whose secret", *across)
@@ -109,7 +109,7 @@ def _leak_cell(r: Row | None, own: bool) -> Cell:
         return Cell("its own" if own else "not attacked")
     value = r["advantage"]
     level = 0 if value is None or value <= 0 else min(4, 1 + int(value * 10))
-    return Cell(number(value, sign=True), _GAINS[level], matrix.named(r))
+    return Cell(number(value, sign=True), _GAINS[level], strongest_attack.named(r))
 
 
 def tone_of(advantage: float | None, low: float | None, high: float | None) -> Tone:
@@ -120,7 +120,7 @@ def tone_of(advantage: float | None, low: float | None, high: float | None) -> T
 
 
 def _build_strongest(name: str, rows: Sequence[Row], level: float) -> Table | None:
-    found = matrix.strongest(rows, level)
+    found = strongest_attack.strongest(rows, level)
     if not found:
         return None
     return Table(
@@ -129,7 +129,7 @@ def _build_strongest(name: str, rows: Sequence[Row], level: float) -> Table | No
         (Column("Whose secret", Kind.NAME), Column("Defense"), Column("Attack"), Column("By"),
          Column("Advantage", Kind.NUMBER), Column("Tried", Kind.NUMBER), Column("Training")),
         tuple(
-            (matrix.secret(r), place(r), matrix.named(r), r["adversary"],
+            (strongest_attack.secret(r), place(r), strongest_attack.named(r), r["adversary"],
              Cell(_bounded(r["advantage"], r["low"], r["high"]),
                   tone_of(r["advantage"], r["low"], r["high"])),
              str(r["tried"]), r["algorithm"])
@@ -253,7 +253,7 @@ def _build_phases(
     name: str, points: Sequence[Row], summary: Mapping[str, Any], drawn: bool
 ) -> list[Block]:
     """Leakage as the training goes on, where it was measured after more than one phase."""
-    rows = [p for p in matrix.told(points) if is_undefended(p)]
+    rows = [p for p in strongest_attack.told(points) if is_undefended(p)]
     if len({p["phase"] for p in rows}) < 2:
         if not drawn or summary.get("over_time"):
             return []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from vflsec.report import tree
-from vflsec.report.text import markdown as esc
+from vflsec.report.sanitize import markdown as esc
 from vflsec.report.tree import Kind, Report, View
 
 __all__ = ["render_markdown"]

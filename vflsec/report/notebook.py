@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from vflsec.audit import result
-from vflsec.report.text import clean
+from vflsec.report.sanitize import clean
 from vflsec.report.verdicts import headline
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Audit(result.Audit):
         Raises:
             ConfigError: there is no such figure or data set, or no attack ran.
         """
-        from vflsec import check
+        from vflsec.core import check
         from vflsec.report import figures
 
         kinds: dict[str, Callable[..., Any]] = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vflsec.report import advice, first
+from vflsec.core.visibility import HEADS, Line, cells
+from vflsec.report import advice, first_screen
 from vflsec.report.coverage import older
 from vflsec.report.numbers import format_short
 from vflsec.report.tree import (
@@ -24,7 +25,6 @@ from vflsec.report.tree import (
     View,
 )
 from vflsec.report.verdicts import unfinished
-from vflsec.visible import HEADS, Line, cells
 
 __all__ = ["build_ending", "build_record", "build_visibility", "build_visible_table"]
 
@@ -118,7 +118,7 @@ def build_record(summary: Summary) -> Section:
         Fact("Device", summary["device"]),
         Fact("Attacker", attacker["name"] + searched),
         Fact("When", f"{when} UTC" if when else "not recorded"),
-        Fact("Trainings", first.work(summary)),
+        Fact("Trainings", first_screen.work(summary)),
         Fact("Confidence", f"{level} %, over seeds, never sample counts multiplied by seeds"),
     )
     lines = tuple(summary.get("scenario", "").splitlines())
@@ -139,7 +139,7 @@ def build_ending(summary: Summary) -> Section:
     """What stands last: which attacker it was, what it took, and where to read on."""
     more = advice.command(summary, "report")
     files = (
-        f"{first.work(summary)}; vflsec {summary['versions']['vflsec']}, scenario "
+        f"{first_screen.work(summary)}; vflsec {summary['versions']['vflsec']}, scenario "
         f"{summary['scenario_hash']}. Details: report.html; to sign: statement.html."
     )
     halted = (Paragraph(unfinished(summary), Tone.WARNING, views=_PRINTED),)
@@ -148,10 +148,10 @@ def build_ending(summary: Summary) -> Section:
         "",
         (
             *(halted if not summary.get("complete", True) else ()),
-            Paragraph(first.attacker(summary), views=_LISTED),
+            Paragraph(first_screen.attacker(summary), views=_LISTED),
             *(Paragraph(text, views=listed) for text in older(summary)),
             Paragraph(files, views=listed),
-            Paragraph(f"{first.work(summary)}.", views=_PRINTED),
+            Paragraph(f"{first_screen.work(summary)}.", views=_PRINTED),
             Paragraph("Every attack beside its controls, and the findings:", command=more,
                       views=_TERMINAL),
         ),

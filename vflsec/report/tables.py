@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from vflsec.report.text import clean, clean_tree
+from vflsec.report.sanitize import clean, clean_tree
 from vflsec.report.tree import Block, Column, Kind, Paragraph, Section, Table, Tone, View
 
 __all__ = ["MATCHING", "build_profile", "build_tables", "matched"]

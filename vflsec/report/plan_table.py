@@ -1,0 +1,172 @@
+"""What `vflsec check` prints: tables, what will run, what cannot and why, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from vflsec.audit.defense_label import called
+from vflsec.core.visibility import claim
+from vflsec.report.console import print_blocks
+from vflsec.report.provenance import build_visible_table
+from vflsec.report.sanitize import clean_tree
+from vflsec.report.tables import build_profile
+from vflsec.report.tree import Block, Bullets, Column, Kind, Paragraph, Section, Table, Tone
+
+__all__ = ["attacks_of", "build_plan", "print_plan"]
+
+
+def print_plan(plan: Mapping[str, Any], console: Console) -> None:
+    """What is in the tables, what will run, what cannot and why, and the estimate."""
+    print_blocks(build_plan(plan), console)
+
+
+def build_plan(plan: Mapping[str, Any]) -> tuple[Block, ...]:
+    """What is in the tables, what will run, what cannot and why, and the estimate, as blocks."""
+    groups = plan["groups"]
+    roles = dict.fromkeys(g["role"] for g in groups)
+    said = [*attacks_of(groups), *(_ROLES[r] for r in roles if r in _ROLES)]
+    blocks: tuple[Block, ...] = (
+        *(build_profile(data, brief=True) for data in plan["data"]),
+        _build_groups(groups),
+        *(Paragraph(f"  {line}") for line in said),
+        *_build_refused(plan),
+        *_build_visibility(plan["visibility"]),
+        *(Paragraph(f"note: {note}", Tone.SOFT) for note in plan["notes"]),
+        Section("", tuple(_build_cost(plan["cost"]))),
+    )
+    return tuple(map(clean_tree, blocks))
+
+
+def _build_groups(groups: Sequence[Mapping[str, Any]]) -> Table:
+    heads = [Column(name) for name in ("what for", "data", "algorithm", "defenses")]
+    rows = []
+    for group in groups:
+        defenses = _stack(group["defenses"])
+        strengths = [", ".join(f"{s:g}" for s in point) for point in group["strengths"] if point]
+        if strengths:
+            defenses += f" at {'; '.join(strengths)}"
+        count = str(len(group["cells"]))
+        rows.append((group["role"], group["dataset"], group["algorithm"], defenses, count))
+    return Table("", (*heads, Column("trainings", Kind.NUMBER)), tuple(rows))
+
+
+def _build_refused(plan: Mapping[str, Any]) -> list[Paragraph]:
+    """Attacks that cannot be made, where, and why."""
+    under = {c: _stack(g["defenses"]) for g in plan["groups"] for c in g["cells"]}
+    out = []
+    for refused in plan["refused"]:
+        where = dict.fromkeys(under[c] for c in refused["cells"] if c in under)
+        text = (
+            f"{refused['status']}: {refused['attack']['name']} on {refused['dataset']} "
+            f"({refused['role']}; {', '.join(where)}): {refused['reason']}"
+        )
+        out.append(Paragraph(text, Tone.WARNING))
+    return out
+
+
+def _build_visibility(entries: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """Who sees what, for every protocol that hides something, and what that buys."""
+    seen: list[Any] = []
+    out = []
+    for entry in entries:
+        same = entry["defense"], entry["lines"], entry["hides"], entry["leaves"]
+        if same not in seen:  # else another algorithm, the same protocol
+            seen.append(same)
+            said = Paragraph(claim("It", entry["hides"], entry["leaves"]))
+            title = f"What stays visible: {entry['defense']}"
+            out.append(Section(title, (build_visible_table(entry), said)))
+    return out
+
+
+def _build_cost(cost: Mapping[str, Any]) -> Iterable[Block]:
+    """The estimate of time, memory, kept views and encryption."""
+    yield Paragraph(
+        f"{cost['trainings']:,.0f} trainings, {cost['attacks']:,.0f} attacks, about "
+        f"{cost['steps']:,.0f} steps: roughly {_duration(cost['seconds'])} on one CPU thread, "
+        f"{_duration(cost['control_seconds'])} of it for controls, in about "
+        f"{_size(cost['memory_bytes'])} of memory (an estimate)."
+    )
+    if cost.get("views_bytes"):
+        yield Paragraph(
+            f"With --keep-views, about {_size(cost['views_bytes'])} of views are kept "
+            "(an estimate; --views-mb bounds them)."
+        )
+    if cost.get("ciphertext_bytes"):
+        lines = tuple(map(_encryption, cost["encryption"]))
+        yield Section("What encryption costs, by estimate", (Bullets(lines),))
+        steps = max(cost["steps"], 1)
+        sealed = cost["encryption_seconds"]
+        spent = f"{sealed / steps:.2g} s a step and {_duration(sealed)} in all"
+        yield Paragraph(
+            f"Encryption: about {cost['ciphertext_bytes'] / steps / 1e6:.3g} MB of ciphertexts a "
+            f"step (mean over all trainings), {cost['ciphertext_bytes'] / 1e9:.3g} GB in all; "
+            f"{spent if sealed else 'emulated, so they are counted and not computed'}."
+        )
+
+
+def _encryption(e: Mapping[str, Any]) -> str:
+    """Seconds by operation and bytes of one batch, an epoch and the whole run."""
+    seconds = sum(e["seconds"].values())
+    parts = ", ".join(f"{k} {v:.2g} s" for k, v in e["seconds"].items())
+    more = [
+        f"{what} {_duration(seconds * e[n])} and {_size(e['bytes'] * e[n])}"
+        for what, n in (("an epoch", "per_epoch"), ("the whole run", "in_all"))
+    ]
+    real = "" if e["computed"] else ", if it were real"
+    return (
+        f"{e['algorithm']} with {e['defense']} on {e['dataset']}{real}: a batch {seconds:.2g} s "
+        f"({parts}) and {_size(e['bytes'])}; {'; '.join(more)}."
+    )
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e6:.3g} MB" if count < 1e9 else f"{count / 1e9:.3g} GB"
+
+
+def _stack(defenses: Sequence[Mapping[str, Any]]) -> str:
+    """Names and parameters, without strengths."""
+    return " + ".join(called(d["name"], d["params"]) for d in defenses) or "none"
+
+
+_ROLES = {
+    "reference": "reference: what is reached without the federation, or with all columns in one "
+    "place; nobody attacks it.",
+    "control": "control: a leak that is planted, on which each attack has to show that it works.",
+    "tuning": "tuning: drawn worlds on which settings of a strong attacker are tried.",
+}
+
+
+def attacks_of(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which attacks are made on what, each list once."""
+    made: dict[str, list[Mapping[str, Any]]] = {}
+    for g in groups:
+        if g["attacks"]:
+            made.setdefault(_names(g["attacks"]), []).append(g)
+    out = []
+    for names, of in made.items():
+        others = [g for other, theirs in made.items() if other != names for g in theirs]
+        told = dict.fromkeys(_told_from(g, others) for g in of)
+        where = f" ({', '.join(told)})" if others else ""
+        out.append(f"attacks{where}: {names}")
+    return out or ["attacks: none"]
+
+
+def _told_from(group: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
+    """A group in words that do not fit the others: its role, then its data and algorithm."""
+    role = str(group["role"])
+    if all(o["role"] != role for o in others):
+        return role
+    return f"{role} of {group['dataset']} by {group['algorithm']}"
+
+
+def _names(attacks: Iterable[Mapping[str, Any]]) -> str:
+    return ", ".join(dict.fromkeys(a["name"] for a in attacks))
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
