@@ -13,7 +13,7 @@ from vflsec.audit import leakage
 from vflsec.cell import CellResult
 
 if TYPE_CHECKING:
-    from vflsec.audit.alive import Alive
+    from vflsec.audit.alive import Validated
     from vflsec.audit.findings import Finding
     from vflsec.audit.gate import Gate, Verdict
 
@@ -28,7 +28,7 @@ class Evaluation:
         frame: one row for each measure, with ``role`` (``audit``, ``reference``, ``control``).
         points: one row for each point, means over seeds with intervals.
         curves: one row for each defense and attack, with CAP.
-        alive: what is shown to work at every place, and the evidence.
+        validated: what is shown to work at every place, and the evidence.
         verdicts: of every gate.
         exit_code: of the verdicts.
         findings: what was found, see :func:`vflsec.audit.findings.build_findings`.
@@ -43,7 +43,7 @@ class Evaluation:
     frame: pd.DataFrame
     points: pd.DataFrame
     curves: pd.DataFrame
-    alive: Alive = field(default_factory=dict)
+    validated: Validated = field(default_factory=dict)
     verdicts: Sequence[Verdict] = ()
     exit_code: int = 0
     findings: Sequence[Finding] = ()

@@ -11,9 +11,8 @@ import pandas as pd
 
 from vflsec.audit import leakage
 from vflsec.audit.controls import Leakage, leaks
-from vflsec.audit.gate import MIN_ROWS, MIN_SEEDS
 from vflsec.audit.reverse import ranking
-from vflsec.audit.wording import thin
+from vflsec.audit.wording import find_shortfall
 from vflsec.errors import ConfigError
 
 __all__ = ["Trial", "pareto", "trials"]
@@ -132,9 +131,9 @@ def _broken(points: pd.DataFrame) -> dict[tuple[str, float], str]:
     for r in leakage.rows_of(points):
         judged = r["attack"] and r["metric"] == r["primary"] and r["status"] == "ok"
         leak = Leakage.of(r) if judged else None
-        said = thin(r, leak, MIN_SEEDS, MIN_ROWS) if leak is not None else ""
-        if said:
-            out.setdefault((r["defense"], r["strength"]), said)
+        short = find_shortfall(r, leak) if leak is not None else None
+        if short is not None:
+            out.setdefault((r["defense"], r["strength"]), short.text)
     return out
 
 

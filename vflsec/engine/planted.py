@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from vflsec.attack import Attack
-from vflsec.audit.alive import alive
+from vflsec.audit.alive import find_validated
 from vflsec.audit.leakage import UNDEFENDED, results_frame, summarise
 from vflsec.audit.overlay import dosed
 from vflsec.guess import Truth
@@ -165,7 +165,8 @@ def counted(
     frame = results_frame(r for r in records if r["attack_key"] in alone)
     if not len(frame):
         return set()
-    shown = alive(summarise(frame, confidence), confidence=1 - (1 - confidence) / 2)
-    found = {(p.adversary, (p.dataset, p.algorithm)) for p, (works, _) in shown.items() if works}
+    shown = find_validated(summarise(frame, confidence), confidence=1 - (1 - confidence) / 2)
+    works = [place for place, found in shown.items() if found.validated]
+    found = {(p.adversary, (p.dataset, p.algorithm)) for p in works}
     systems = {(r["dataset"], r["algorithm"]) for r in records}
     return {who for who, _ in found if all((who, system) in found for system in systems)}

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from vflsec.audit import matrix, pictures
-from vflsec.audit.alive import Alive, titles
+from vflsec.audit.alive import Validated, titles
 from vflsec.audit.evaluation import Evaluation, costs, made_before
 from vflsec.audit.exposure import outcomes
 from vflsec.audit.findings import format_verdict
@@ -124,9 +124,9 @@ def summary_of(
             "labels": list(evaluation.labels),
             "pictures": list(pictures.collected(record, results)),
             "grid": list(evaluation.grid),
-            "alive": _alive(evaluation.alive, record.get("grants", {})),
+            "alive": _validated(evaluation.validated, record.get("grants", {})),
             "gates": [
-                asdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}
+                _verdict(v) | {"label": v.gate.label, "line": lines.get(v.gate, 0)}
                 for v in evaluation.verdicts
             ],
             "findings": [asdict(found) for found in evaluation.findings],
@@ -145,12 +145,18 @@ def summary_of(
     )
 
 
-def _alive(found: Alive, grants: Mapping[str, Any]) -> dict[str, Any]:
+def _verdict(v: Verdict) -> dict[str, Any]:
+    found = asdict(v)
+    return found | {"dead": found.pop("not_validated")}
+
+
+def _validated(found: Validated, grants: Mapping[str, Any]) -> dict[str, Any]:
     """What is shown to work, and where, by a name for each place."""
     return {
-        name: {"alive": found[place][0], "evidence": found[place][1], "place": place._asdict()}
+        name: {"alive": found[place].validated, "evidence": found[place].text,
+               "code": found[place].code, "place": place._asdict()}
         for name, place in titles(found, grants).items()
-    }
+    }  # fmt: skip
 
 
 def _several(values: Iterable[str]) -> str:
@@ -238,7 +244,11 @@ def _upgraded(summary: Mapping[str, Any]) -> dict[str, Any]:
     """A summary of version 1, whose findings were sentences, as one of today's."""
     said = {format_verdict(v): "verdict" for v in summary["gates"]}
     findings = [{"kind": said.get(text, ""), "text": text} for text in summary["findings"]]
-    return {**summary, "schema_version": SUMMARY_VERSION, "findings": findings}
+    codes = {"rule": "", "detail": "", "warnings": []}
+    return {
+        **summary, "schema_version": SUMMARY_VERSION, "findings": findings,
+        "gates": [codes | v for v in summary["gates"]],
+    }  # fmt: skip
 
 
 def here(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -254,7 +264,7 @@ _KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-_LATER = {"dead", "stuck"}
+_LATER = {"not_validated", "stuck", "rule", "detail", "origin", "warnings"}
 """Keys of a verdict that earlier versions did not write."""
 
 

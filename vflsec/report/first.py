@@ -12,9 +12,9 @@ from vflsec.audit import matrix
 from vflsec.audit.beside import beside
 from vflsec.audit.controls import leaks
 from vflsec.audit.findings import COUNTED, in_people
+from vflsec.audit.gate import TASK
 from vflsec.audit.leakage import is_undefended
 from vflsec.audit.selection import bare
-from vflsec.audit.wording import TASK
 from vflsec.cell import QUESTIONS
 from vflsec.cell import asked as asked_of
 from vflsec.report.beyond import deployed, parts, unstopped
