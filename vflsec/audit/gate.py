@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from vflsec import check
-from vflsec.attack import TARGETS
-from vflsec.audit.beside import exact
 from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.rounding import exact
+from vflsec.core import check
+from vflsec.core.attack import TARGETS
 
 __all__ = [
     "EPSILON", "FAIL", "INCONCLUSIVE", "LEAST_CONFIDENCE", "MIN_ROWS", "MIN_SEEDS", "PASS", "TASK",
@@ -256,7 +256,7 @@ class Verdict:
         rule: the rule that decided.
         origin: who asked.
         detail: what a rule found missing: a :class:`Shortfall` of ``underpowered``, a
-            :class:`vflsec.audit.alive.Evidence` of ``not_validated``; else ''.
+            :class:`vflsec.audit.validated.Evidence` of ``not_validated``; else ''.
         dataset, algorithm, defense, strength: the point; empty where nothing could be judged.
         attack, adversary, split, phase: the one that decides.
         more_seeds: how many more seeds would decide an open verdict, or let a PASS find a leak of
@@ -267,7 +267,7 @@ class Verdict:
         dosed: the same by planted leaks laid over what the attack saw; None where none was found,
             without the attacks that were not dosed.
         not_validated: places of attacks that keep it open because nothing shows that they work, as
-            :class:`vflsec.audit.alive.Place`; ``dead`` in ``summary.json``.
+            :class:`vflsec.audit.validated.Place`; ``dead`` in ``summary.json``.
         stuck: whether it is open and no number of seeds would decide it.
         warning: of a PASS, why it says little, for people.
         warnings: the same as codes, each a :class:`Warn`.

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from vflsec.audit import wording
-from vflsec.audit.alive import place_of
-from vflsec.audit.candidate import Candidate
+from vflsec.audit import verdict_text
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, PASS, Gate, Reason, Rule
+from vflsec.audit.gate_candidate import Candidate
+from vflsec.audit.validated import place_of
 
 __all__ = ["RULES", "Ruling", "Weighed", "decide"]
 
@@ -111,7 +111,7 @@ def _exceeded(w: Weighed) -> Ruling | None:
     if not w.beyond:
         return None
     lead = max(w.beyond, key=_value)
-    return Ruling(FAIL, Rule.EXCEEDED, lead, wording.format_exceeded(lead, w.beyond, w.gate))
+    return Ruling(FAIL, Rule.EXCEEDED, lead, verdict_text.format_exceeded(lead, w.beyond, w.gate))
 
 
 def _single_seed(w: Weighed) -> Ruling | None:
@@ -125,7 +125,7 @@ def _single_seed(w: Weighed) -> Ruling | None:
 def _failed_runs(w: Weighed) -> Ruling | None:
     if not (w.failed or w.blocked):
         return None
-    reason = wording.format_failed(w.failed, w.blocked)
+    reason = verdict_text.format_failed(w.failed, w.blocked)
     return Ruling(INCONCLUSIVE, Rule.FAILED_RUNS, max(w.found, key=_value), reason)
 
 
@@ -135,8 +135,8 @@ def _reversed_ranking(w: Weighed) -> Ruling | None:
         return None
     lead = max(leaking, key=_reversed_value)
     far = lead.reversed_metric or lead.reversed_value > lead.limit
-    more = None if far else wording.seeds_to_add(leaking, w.alpha, w.level)
-    reason = wording.format_reversed(lead, more, w.gate)
+    more = None if far else verdict_text.seeds_to_add(leaking, w.alpha, w.level)
+    reason = verdict_text.format_reversed(lead, more, w.gate)
     return Ruling(INCONCLUSIVE, Rule.REVERSED_RANKING, lead, reason, more)
 
 
@@ -157,19 +157,19 @@ def _undecided(w: Weighed) -> Ruling | None:
     open_ = [c for c in w.found if c not in w.within]
     if not open_:
         return None
-    more = wording.seeds_to_add([*open_, *w.reversed_open], w.alpha, w.level)
+    more = verdict_text.seeds_to_add([*open_, *w.reversed_open], w.alpha, w.level)
     lead = max(open_, key=_value)
     at = w.level if lead.value > lead.most else w.alpha
-    reason = wording.format_undecided(lead, more, w.gate, at)
+    reason = verdict_text.format_undecided(lead, more, w.gate, at)
     return Ruling(INCONCLUSIVE, Rule.UNDECIDED, lead, reason, more, stuck=more is None)
 
 
 def _either_direction(w: Weighed) -> Ruling | None:
     if not w.reversed_open:
         return None
-    more = wording.seeds_to_add(w.reversed_open, w.alpha, w.level)
+    more = verdict_text.seeds_to_add(w.reversed_open, w.alpha, w.level)
     lead = max(w.reversed_open, key=_reversed_value)
-    reason = wording.format_either_direction(lead, more, w.gate)
+    reason = verdict_text.format_either_direction(lead, more, w.gate)
     return Ruling(INCONCLUSIVE, Rule.EITHER_DIRECTION, lead, reason, more)
 
 
@@ -195,8 +195,8 @@ def _within(w: Weighed) -> Ruling:
     assert w.high is not None  # else a rule before has spoken
     found = _find_insensitive(w)
     lead = w.found[w.highs.index(w.high)]
-    reason = wording.format_within(lead, w.high, w.found, w.missing, w.gate)
-    reason += wording.format_sensitivity(w.detectable, w.dosed, w.gate)
+    reason = verdict_text.format_within(lead, w.high, w.found, w.missing, w.gate)
+    reason += verdict_text.format_sensitivity(w.detectable, w.dosed, w.gate)
     if found is None:
         return Ruling(PASS, Rule.WITHIN, lead, reason)
     return Ruling(
@@ -204,8 +204,8 @@ def _within(w: Weighed) -> Ruling:
     )
 
 
-def _find_insensitive(w: Weighed) -> wording.Insensitive | None:
-    return wording.Insensitive.of(w.found, w.detectable, w.dosed, w.gate)
+def _find_insensitive(w: Weighed) -> verdict_text.Insensitive | None:
+    return verdict_text.Insensitive.of(w.found, w.detectable, w.dosed, w.gate)
 
 
 RULES: tuple[Callable[[Weighed], Ruling | None], ...] = (

@@ -3,7 +3,7 @@
 PASS when the upper bound is within the threshold, FAIL when the lower bound is beyond it,
 INCONCLUSIVE between; :mod:`vflsec.audit.gate_rules` holds the whole policy. Questions about a
 quantity that so few rows and seeds cannot answer may fail a gate, but do not keep it open
-(:mod:`vflsec.audit.unsettled`).
+(:mod:`vflsec.audit.underpowered`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 
 import pandas as pd
 
-from vflsec.audit import intervals, wording
-from vflsec.audit.alive import NO_EVIDENCE, Validated, place_of
-from vflsec.audit.candidate import Candidate, as_leakage, find_reversed
+from vflsec.audit import intervals, verdict_text
 from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses
 from vflsec.audit.gate import EPSILON, PASS, TASK, Gate, Reason, Rule, Verdict, format_warnings
+from vflsec.audit.gate_candidate import Candidate, as_leakage, find_reversed
 from vflsec.audit.gate_rules import Weighed, decide
+from vflsec.audit.gate_selection import answer, left_out, named, selected
 from vflsec.audit.leakage import TRAINING, rows_of
 from vflsec.audit.metrics import reach
-from vflsec.audit.reverse import ranking
-from vflsec.audit.selection import answer, left_out, named, selected
-from vflsec.audit.unsettled import Unanswered, explain_unanswered, set_aside
-from vflsec.cell import QUESTIONS
+from vflsec.audit.reversed_ranking import ranking
+from vflsec.audit.underpowered import Unanswered, explain_unanswered, set_aside
+from vflsec.audit.validated import NO_EVIDENCE, Validated, place_of
+from vflsec.specs import QUESTIONS
 
 __all__ = ["judge"]
 
@@ -51,14 +51,14 @@ class _Audit:
     doses: Doses
     primary: Mapping[Any, Row]
     rankings: Mapping[Any, Row]
-    guessing: Mapping[tuple[str, str], wording.Guessing]
+    guessing: Mapping[tuple[str, str], verdict_text.Guessing]
 
     @classmethod
     def of(cls, rows: Sequence[Row], validated: Validated, doses: Doses) -> _Audit:
         attacks = [r for r in rows if r["attack"]]
         primary = {answer(r): r for r in attacks if r["metric"] == r["primary"]}
         rankings = {answer(r): r for r in attacks if ranking(r)}
-        guessing = wording.Guessing.by_training(rows)
+        guessing = verdict_text.Guessing.by_training(rows)
         return cls(rows, validated, doses, primary, rankings, guessing)
 
 
@@ -80,7 +80,7 @@ def judge(
     Args:
         summary: of :func:`vflsec.audit.leakage.summarise`.
         gates: what to judge; a gate that selects nothing is INCONCLUSIVE.
-        validated: what is shown to work where, of :func:`vflsec.audit.alive.find_validated`.
+        validated: what is shown to work where, of :func:`vflsec.audit.validated.find_validated`.
         doses: the least planted leaks that were found, of
             :func:`vflsec.audit.dosing.least_found`.
     """
@@ -112,7 +112,7 @@ def _judge_point(
     where: dict[str, Any] = dict(zip(TRAINING, point, strict=True))
     every = [c for _, c in pairs if c is not None]
     if not every:
-        reason = wording.format_nothing(missing, gate)
+        reason = verdict_text.format_nothing(missing, gate)
         return Verdict.of_nothing(gate, Rule.NOTHING_MEASURED, reason, **where)
     failed = [r for r in rows if r["failed"]]
     weighed, left, low = _weigh(every, missing, failed, gate, audit.doses)
@@ -161,9 +161,9 @@ def _candidate(row: Row, gate: Gate, audit: _Audit) -> Candidate | None:
 
 def _find_shortfall(row: Row, leak: Leakage, gate: Gate) -> Reason | None:
     if gate.needs_validated:
-        return wording.find_shortfall(row, leak)
+        return verdict_text.find_shortfall(row, leak)
     if gate.metric in (*TASK, EPSILON):
-        return wording.find_missing_seeds(gate.metric, row, leak)
+        return verdict_text.find_missing_seeds(gate.metric, row, leak)
     return None
 
 
@@ -189,8 +189,8 @@ def _weigh(
     weighed = Weighed(
         gate, alpha, level, found, beyond, [c.bound("upper", alpha) for c in found], missing,
         failed, [r for r in missing if _blocks(r, gate, judged)],
-        wording.find_detectable(found, alpha * gate.confidence) if leaks else {},
-        wording.find_dosed(found, doses) if leaks else {},
+        verdict_text.find_detectable(found, alpha * gate.confidence) if leaks else {},
+        verdict_text.find_dosed(found, doses) if leaks else {},
     )  # fmt: skip
     return weighed, left, max(lows, default=None)
 
@@ -212,10 +212,10 @@ def _find_warnings(
     primary = ((c, audit.primary.get(answer(c.row))) for c in weighed.found)
     found = [
         *explain_unanswered(left),
-        wording.find_worthless(row, gate, guessing),
-        wording.find_no_room(primary, gate),
-        wording.find_other_metric(unasked, gate),
-        wording.find_limits_no_leak(gate),
+        verdict_text.find_worthless(row, gate, guessing),
+        verdict_text.find_no_room(primary, gate),
+        verdict_text.find_other_metric(unasked, gate),
+        verdict_text.find_limits_no_leak(gate),
     ]
     return [w for w in found if w is not None]
 

@@ -1,0 +1,549 @@
+"""Why a verdict is what it is: what evidence lacks, what a PASS leaves open, and the sentences."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vflsec.audit import intervals
+from vflsec.audit.controls import Leakage
+from vflsec.audit.dosing import Doses, place_key
+from vflsec.audit.gate import EPSILON, MIN_ROWS, MIN_SEEDS, Gate, Reason, Shortfall, Warn
+from vflsec.audit.gate_candidate import Candidate
+from vflsec.audit.leakage import is_undefended
+from vflsec.audit.metrics import METRICS, reach
+from vflsec.audit.rounding import beside
+from vflsec.specs import QUESTIONS, asked
+
+__all__ = [
+    "Guessing", "Insensitive", "find_detectable", "find_dosed", "find_limits_no_leak",
+    "find_missing_seeds", "find_no_room", "find_other_metric", "find_shortfall", "find_worthless",
+    "format_either_direction", "format_exceeded", "format_failed", "format_nothing",
+    "format_reversed", "format_sensitivity", "format_undecided", "format_within", "seeds_to_add",
+]  # fmt: skip
+
+Row = Mapping[str, Any]
+
+_MOST_NAMED = 5
+_ROUNDING = 1e-12  # spreads this small beside their mean are those of equal figures
+
+
+def find_shortfall(row: Row, leak: Leakage) -> Reason | None:
+    """What is missing from the least evidence for a PASS; None if nothing is."""
+    found = (rule(row, leak) for rule in _SHORTFALLS)
+    return next((reason for reason in found if reason is not None), None)
+
+
+def find_missing_seeds(name: str, row: Row, leak: Leakage) -> Reason | None:
+    """That some of the planned seeds have no figure; None if all have one."""
+    n, planned = leak.least.n, _planned(row, leak)
+    if n >= planned:
+        return None
+    return Reason(Shortfall.MISSING_SEEDS, f"{name} has a figure on {n} of {planned} seeds")
+
+
+def _planned(row: Row, leak: Leakage) -> int:
+    return int(row.get("planned") or leak.least.n)
+
+
+def _incomplete_record(row: Row, leak: Leakage) -> Reason | None:
+    gap = row.get("gap")
+    return Reason(Shortfall.INCOMPLETE_RECORD, str(gap)) if gap else None
+
+
+def _missing_seeds(row: Row, leak: Leakage) -> Reason | None:
+    return find_missing_seeds(row["attack"], row, leak)
+
+
+def _baseline_missing_seeds(row: Row, leak: Leakage) -> Reason | None:
+    planned = _planned(row, leak)
+    if leak.ahead.n >= planned:
+        return None
+    text = (
+        f"{leak.ahead.name}, the control that was named beforehand beside {row['attack']}, has a "
+        f"figure on {leak.ahead.n} of {planned} seeds"
+    )
+    return Reason(Shortfall.BASELINE_MISSING_SEEDS, text)
+
+
+def _few_seeds(row: Row, leak: Leakage) -> Reason | None:
+    n = leak.least.n
+    if n >= MIN_SEEDS:
+        return None
+    text = f"{row['attack']} has {n} seeds, and a pass takes at least {MIN_SEEDS}"
+    return Reason(Shortfall.FEW_SEEDS, text)
+
+
+def _few_rows(row: Row, leak: Leakage) -> Reason | None:
+    least = row.get("n_least")  # an earlier version has the most alone
+    scored = int(row["n"] if least is None else least)
+    if scored >= MIN_ROWS:
+        return None
+    seed = "" if scored == int(row["n"]) else " on a seed"
+    rule = f"and a pass takes at least {MIN_ROWS}"
+    return Reason(Shortfall.FEW_ROWS, f"{row['attack']} was scored on {scored} rows{seed}, {rule}")
+
+
+def _equal_figures(row: Row, leak: Leakage) -> Reason | None:
+    ahead = leak.ahead
+    same = ahead.sd is not None and ahead.sd <= _ROUNDING * abs(ahead.mean)
+    if not same or _is_full(row, leak) or leak.without(_planned(row, leak)):
+        return None
+    text = (
+        f"{row['attack']} has the same figure on all {leak.least.n} seeds, so their spread says "
+        "nothing"
+    )
+    return Reason(Shortfall.EQUAL_FIGURES, text)
+
+
+def _all_tied(row: Row, leak: Leakage) -> Reason | None:
+    if row.get("value_sd") != 0 or row.get("value") != row.get("chance"):
+        return None
+    text = (
+        f"{row['attack']} tells no two rows apart on any of {leak.least.n} seeds, as a broken "
+        "attack would"
+    )
+    return Reason(Shortfall.ALL_TIED, text)
+
+
+_SHORTFALLS: tuple[Callable[[Row, Leakage], Reason | None], ...] = (
+    _incomplete_record, _missing_seeds, _baseline_missing_seeds, _few_seeds, _few_rows,
+    _equal_figures, _all_tied,
+)  # fmt: skip
+
+
+def _is_full(row: Row, leak: Leakage) -> bool:
+    """Whether the control that was named beforehand has all that the figure can have, on every
+    seed: then nothing can be gained, and no spread is needed to know it.
+    """
+    own, metric = leak.ahead.control, str(row["metric"])
+    if own is None or metric not in METRICS:
+        return False
+    return own == reach(metric)[METRICS[metric].larger_is_better]
+
+
+def format_nothing(missing: Sequence[Row], gate: Gate) -> str:
+    """Why there was nothing to judge, by attack."""
+    said = []
+    for r in missing:
+        why = r["reason"]
+        what = r["attack"] or gate.metric
+        state = "without a figure" if r["status"] == "ok" else r["status"]
+        said.append(f"{what} is {state}" + (f" ({why})" if why else ""))
+    return f"Nothing to judge: {'; '.join(dict.fromkeys(said))}. That is not the same as safe."
+
+
+def format_failed(failed: Sequence[Row], blocked: Sequence[Row]) -> str:
+    """Which attacks have failed, and why."""
+    names = {r["attack"] or r["metric"]: r for r in [*blocked, *failed]}
+    said = []
+    for name, r in names.items():
+        count = int(r["failed"])
+        what = f"{count} {'seed' if count == 1 else 'seeds'} of {name} failed"
+        if not count:
+            what = f"{name} has no figure" if r["status"] == "ok" else f"{name} is {r['status']}"
+        said.append(what + (f" ({r['reason']})" if r["reason"] else ""))
+    return f"Cannot pass: {'; '.join(said)}."
+
+
+def _figure(c: Candidate, gate: Gate) -> str:
+    what = f"the {gate.metric} of {c.name}" if c.row["attack"] else gate.metric
+    return f"{what} is {beside(c.leak.least.mean, gate.threshold)} over {c.n} seeds"
+
+
+def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
+    """What is beyond the threshold, and how surely."""
+    others = len({c.name for c in beyond}) - 1
+    rest = f", and {others} more beyond it" if others else ""
+    where = "above" if gate.max is not None else "below"
+    if lead.row.get("of_label") in QUESTIONS and gate.metric == "advantage":
+        rest += f": it is told whether a value is {asked(lead.row['of_label'])}"
+    text = f"{_figure(lead, gate)}, {where} {gate.threshold:g} at {100 * gate.confidence:g}%{rest}."
+    return text[0].upper() + text[1:]
+
+
+def format_within(
+    lead: Candidate,
+    high: float,
+    found: Sequence[Candidate],
+    missing: Sequence[Row],
+    gate: Gate,
+) -> str:
+    """What is within the threshold, and by how much."""
+    side, bound = ("upper", high) if gate.max is not None else ("lower", -high)
+    shown = beside(bound, gate.threshold)
+    text = f"{_figure(lead, gate)}, its {side} bound {shown} within {gate.threshold:g}"
+    if len({c.name for c in found}) > 1:
+        text += f" (the worst of {len({c.name for c in found})} attacks)"
+    text += _of_one_seed(found, gate) + _little_room(found, gate) + _unmoved(found)
+    aside = sorted({f"{r['attack']} ({r['status']})" for r in missing})
+    text += f"; set aside: {', '.join(aside)}" if aside else ""
+    return text[0].upper() + text[1:] + "."
+
+
+def _unmoved(found: Sequence[Candidate]) -> str:
+    """Which attacks no message moved, so that their figures are the same on all seeds."""
+    names = dict.fromkeys(c.name for c in found if c.row["attack"] and c.leak.without(c.n))
+    if not names:
+        return ""
+    return f"; {', '.join(names)} answered as it does without any message on every seed"
+
+
+_BOUNDS_NOTHING = (
+    "what is measured is a lower bound of epsilon: that no more was found does not say how large "
+    "it is, only a claim bounds it from above"
+)
+
+
+@dataclass(frozen=True)
+class Guessing:
+    """What guessing reaches in the main task, and points of the training without a defense."""
+
+    reaches: float | None
+    bare: Sequence[Row]
+
+    @classmethod
+    def by_training(cls, rows: Iterable[Row]) -> dict[tuple[str, str], Guessing]:
+        """By data set and algorithm, told from the points of the main task."""
+        main: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        for r in rows:
+            if not r["attack"] and r["metric"] == r["utility_metric"]:
+                main[r["dataset"], r["algorithm"]].append(r)
+        return {
+            key: cls(of[0]["chance"], [r for r in of if is_undefended(r)])
+            for key, of in main.items()
+        }
+
+    def unbeaten(self, row: Row) -> str | None:
+        """That the main task of a point is not shown to be above guessing, in words; or None."""
+        metric, bound = row["utility_metric"], row["utility_lower"]
+        if metric not in METRICS or self.reaches is None or not METRICS[metric].larger_is_better:
+            return None
+        if bound is None or bound != bound or bound > self.reaches:
+            return None
+        return (
+            f"is not shown to predict better than guessing ({metric} {row['utility']:.2f}, by "
+            f"guessing {self.reaches:.2f})"
+        )
+
+
+def find_worthless(row: Row, gate: Gate, guessing: Guessing | None) -> Reason | None:
+    """Why a PASS at this point tells nothing of a system that works; None if it does.
+
+    Args:
+        row: a point of the training.
+        gate: what was asked.
+        guessing: what it reaches there; None where there is no main task.
+    """
+    if gate.metric == EPSILON:
+        return None if gate.max is None else Reason(Warn.LOWER_BOUND_ONLY, _BOUNDS_NOTHING)
+    if guessing is None:
+        return None
+    if gate.metric == "utility":
+        return _find_limit_at_chance(row, gate, guessing.reaches)
+    if gate.metric == "utility_drop":
+        said = next(filter(None, map(guessing.unbeaten, guessing.bare)), None)
+        text = f"the system without a defense {said}, so there is nothing to lose"
+        return None if said is None else Reason(Warn.NOTHING_TO_LOSE, text)
+    said = guessing.unbeaten(row)
+    text = f"the system {said}, and this tells nothing of one that does"
+    return None if said is None else Reason(Warn.MODEL_AT_CHANCE, text)
+
+
+def _find_limit_at_chance(row: Row, gate: Gate, reached: float | None) -> Reason | None:
+    if gate.min is None or reached is None or gate.min > reached:
+        return None
+    text = f"guessing reaches {row['utility_metric']} {reached:.3g}, so the limit asks for nothing"
+    return Reason(Warn.LIMIT_AT_CHANCE, text)
+
+
+def find_no_room(found: Iterable[tuple[Candidate, Row | None]], gate: Gate) -> Reason | None:
+    """That a figure which is not the primary one cannot rise by the limit here; else None.
+
+    Args:
+        found: attacks, each with the point of the same answer in the primary metric, if there is
+            one. Where that cannot rise so far either, a control knows the labels already.
+        gate: what was asked.
+    """
+    for c, main in found if gate.limits_leaks else ():
+        room, metric = _room(c), c.row["metric"]
+        if main is not None and reach(main["metric"])[1] - _beside(main) < gate.threshold:
+            continue
+        if metric != c.row["primary"] and room < gate.threshold:
+            text = (
+                f"no more than {max(room, 0.0):.3f} of {metric} could be gained beside {c.name}, "
+                f"so the limit asks for nothing there, whatever is gained in {c.row['primary']}"
+            )
+            return Reason(Warn.NO_ROOM, text)
+    return None
+
+
+def find_other_metric(names: Sequence[str], gate: Gate) -> Reason | None:
+    """Attacks without a figure of the metric which a gate on all attacks asks for; or None."""
+    if not names:
+        return None
+    shown = ", ".join(names[:_MOST_NAMED])
+    shown += f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    has, it = ("has", "it") if len(names) == 1 else ("have", "them")
+    text = f"{shown} {has} no {gate.of or gate.metric}, so this says nothing of {it}"
+    return Reason(Warn.OTHER_METRIC, text)
+
+
+def find_limits_no_leak(gate: Gate) -> Reason | None:
+    """That a maximum of an error passes the better attacks guess; or None."""
+    metric = METRICS.get(gate.metric)
+    if metric is None or metric.larger_is_better or gate.max is None:
+        return None
+    text = (
+        f"less {gate.metric} is better for an attack, so a maximum of it limits no leak: a minimum "
+        "does"
+    )
+    return Reason(Warn.LIMITS_NO_LEAK, text)
+
+
+def _beside(main: Row) -> float:
+    """The figure of the control that leaves the least, beside a point of an attack."""
+    return float(main["value"]) - float(main["advantage"])
+
+
+def _room(c: Candidate) -> float:
+    """What is left to gain over the control that leaves the least."""
+    return reach(c.row["metric"])[1] - (float(c.row["value"]) - c.leak.least.mean)
+
+
+def _of_one_seed(found: Sequence[Candidate], gate: Gate) -> str:
+    """That a single training leaked more than the limit, which is on the mean, in words; or ''."""
+    beyond = [c for c in found if (c.row.get("worst_seed") or 0.0) > gate.threshold]
+    if not gate.limits_leaks or not beyond:
+        return ""
+    top = max(beyond, key=lambda c: float(c.row["worst_seed"]))
+    which = f" of {top.name}" if len({c.name for c in found}) > 1 else ""
+    shown = beside(top.row["worst_seed"], gate.threshold)
+    return f"; the largest{which} in a single seed is {shown}, above the limit"
+
+
+def _little_room(found: Sequence[Candidate], gate: Gate) -> str:
+    """That what attackers know without the federation leaves no room for the limit; or ''."""
+    known = {c.name: c.row["value"] - c.leak.least.mean for c in found}
+    room = {c.name: _room(c) for c in found}
+    top = min(room, key=lambda name: room[name])
+    if gate.metric != "advantage" or not gate.limits_leaks or room[top] >= gate.threshold:
+        return ""
+    return (
+        f"; beside {top} a control reaches {known[top]:.3f} without the federation, so that no "
+        f"more than {max(room[top], 0.0):.3f} could be gained"
+    )
+
+
+def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int | None:
+    """Seeds that would decide the gate; None if too many would.
+
+    One attack beyond the limit fails it, whatever the others do; else all of them must pass.
+
+    Args:
+        open_: attacks between pass and fail.
+        alpha: level of the bound that passes an attack.
+        level: of the test that fails one, which is stricter where there are several.
+    """
+    past = [c for c in open_ if c.value > c.most]
+    more = [c.seeds_until(alpha, level) for c in past or open_]
+    found = [m for m in more if m is not None]
+    if past:
+        return min(found, default=None)
+    return max(found) if len(found) == len(more) else None
+
+
+def format_either_direction(lead: Candidate, more: int | None, gate: Gate) -> str:
+    """That an answer turned round is not shown to be within the limit, nor to leak."""
+    cure = "even 1000 seeds would not tell" if more is None else f"about {_seeds(more)} would tell"
+    turned = beside(lead.reversed_value, gate.threshold)
+    text = (
+        f"{_figure(lead, gate)}, and turned round {turned}, which the spread over seeds does not "
+        f"show to be within {gate.threshold:g}; {cure}."
+    )
+    return text[0].upper() + text[1:]
+
+
+def format_reversed(lead: Candidate, more: int | None, gate: Gate) -> str:
+    """Why an answer that ranks in reverse cannot pass, or not yet."""
+    cure = "" if more is None else f" (about {_seeds(more)} would tell)"
+    text = (
+        f"{_figure(lead, gate)}, but it ranks in reverse: turned round it would be "
+        f"{lead.reversed_value:.3f}, which is not shown to be within {gate.threshold:g}{cure}. "
+    )
+    if lead.reversed_metric:
+        text = (
+            f"{_figure(lead, gate)}, but it ranks in reverse: turned round its advantage in "
+            f"{lead.reversed_metric} is {lead.reversed_value:.3f}, and its {lead.row['metric']} "
+            "was not measured. "
+        )
+    text += "Whoever knows which way round it is has the labels."
+    return text[0].upper() + text[1:]
+
+
+def find_detectable(found: Sequence[Candidate], alpha: float) -> dict[str, float]:
+    """By attack the least leakage over all controls that would have been shown to be above 0."""
+    out: dict[str, float] = {}
+    for c in found:
+        leak = Leakage.of(c.row)
+        least = leak.detectable(alpha) if leak is not None else None
+        if least is not None:
+            out[c.name] = max(least, out.get(c.name, 0.0))
+    return out
+
+
+def find_dosed(found: Sequence[Candidate], doses: Doses) -> dict[str, float | None]:
+    """By attack the least planted leak that was found; None where none was, on some rows.
+
+    An attack of which a section, or a set of rows, was not dosed is left out.
+    """
+    out: dict[str, float | None] = {}
+    bare = {c.name for c in found if place_key(c.row) not in doses}
+    for c in found:
+        if c.name not in bare:
+            least, before = doses[place_key(c.row)], out.get(c.name, 0.0)
+            out[c.name] = None if least is None or before is None else max(least, before)
+    return out
+
+
+def format_sensitivity(
+    least: Mapping[str, float], laid: Mapping[str, float | None], gate: Gate
+) -> str:
+    """What a PASS would have found: half of what it says."""
+    if not least:
+        return ""
+    ordered = sorted(least.items(), key=lambda item: -item[1])
+    said = _sizes({name: max(v, 0.001) for name, v in ordered[:_MOST_NAMED]}, gate)
+    said += f" and less for {len(ordered) - _MOST_NAMED} more" * (len(ordered) > _MOST_NAMED)
+    what = "leak" if gate.metric == "advantage" else gate.metric
+    which = "one" if gate.metric == "advantage" else "an advantage"
+    side = "above" if gate.max is not None else "below"
+    return (
+        f" No {what} {side} {gate.threshold:g} was found; this audit would have found {which} of "
+        f"{said}{_of_doses(laid, gate)}."
+    )
+
+
+@dataclass(frozen=True)
+class Insensitive:
+    """The attack by which an audit would have found the least, where that is above what it must.
+
+    Attributes:
+        lead: that attack.
+        warning: how little, and what would mend it.
+        sentence: the same, to stand after :func:`format_sensitivity`, which has the figure.
+        more: seeds to add; None where they are not what is missing.
+    """
+
+    lead: Candidate
+    warning: Reason
+    sentence: str
+    more: int | None
+
+    @classmethod
+    def of(
+        cls,
+        found: Sequence[Candidate],
+        least: Mapping[str, float],
+        laid: Mapping[str, float | None],
+        gate: Gate,
+    ) -> Insensitive | None:
+        """None where a leak of the gate's `detect`, else of its limit, would have been found.
+
+        Args:
+            found: the attacks.
+            least: of :func:`find_detectable`.
+            laid: of :func:`find_dosed`, which is taken before `least`.
+            gate: only a maximum of the advantage, above 0, can be compared with a leak.
+        """
+        sizes = {**least, **{k: math.inf if v is None else v for k, v in laid.items()}}
+        worst = max(sizes, key=lambda name: sizes[name], default="")
+        size, asked = sizes.get(worst, 0.0), gate.must_find
+        if not gate.limits_leaks or asked <= 0 or size <= asked:
+            return None
+        lead = next(c for c in found if c.name == worst)
+        limit = "the limit" if gate.detect is None else "its detect ="
+        above = f"above {limit} {asked:g}"
+        more = None if worst in laid else _seeds_to_detect(found, asked, gate)
+        cure = "add seeds or known rows" if more is None else f"about {_seeds(more)} would do"
+        shown = _sizes({worst: size}, gate)
+        says = f"this audit would only have found a leak of {shown}, {above}"
+        sentence = f" That of {worst} is {above}; {cure}."
+        if math.isinf(size):
+            says = f"this audit would have found none of the leaks that were planted ({worst})"
+            sentence = f" {cure[0].upper()}{cure[1:]}."
+        return cls(lead, Reason(Warn.INSENSITIVE, f"{says}; {cure}"), sentence, more)
+
+
+def _seeds_to_detect(found: Sequence[Candidate], size: float, gate: Gate) -> int | None:
+    """Seeds to add until all of `found` show a leak of that size."""
+    alpha = (1 - gate.confidence) * gate.confidence
+    more = [None if (leak := Leakage.of(c.row)) is None else leak.seeds_to_detect(size, alpha)
+            for c in found]  # fmt: skip
+    return None if any(m is None for m in more) else max(m for m in more if m is not None)
+
+
+def _seeds(more: int) -> str:
+    return f"{more} more seed{'s' if more > 1 else ''}"
+
+
+def _sizes(of: Mapping[str, float], gate: Gate) -> str:
+    return ", ".join(f"{beside(v, gate.must_find, '.2g')} ({name})" for name, v in of.items())
+
+
+def _of_doses(laid: Mapping[str, float | None], gate: Gate) -> str:
+    if not laid:
+        return ""
+    found = _sizes({k: v for k, v in laid.items() if v is not None}, gate)
+    missed = " and ".join(k for k, v in laid.items() if v is None)
+    said = [f"it finds those from {found} on"] * bool(found)
+    said += [f"{missed} finds none"] * bool(missed)
+    return f". Of the leaks that were planted {', '.join(said)}"
+
+
+def format_undecided(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
+    """What is open, and what would decide it."""
+    named = lead.leak.ahead
+    if more is None and lead.value <= lead.most < lead.sign * named.mean:
+        cure = (
+            f"no number of seeds decides it, for against {named.name}, the control that was named "
+            f"beforehand, it is {named.mean:.3f}: {_better(lead, gate)}"
+        )
+    elif more is None:
+        cure = "even 1000 seeds would not decide it"
+    else:
+        cure = f"about {_seeds(more)} would decide it"
+        cure += _rows_instead(lead, level)
+    text = f"{_figure(lead, gate)}, and its interval holds {gate.threshold:g}; {cure}."
+    return text[0].upper() + text[1:]
+
+
+def _better(lead: Candidate, gate: Gate) -> str:
+    """What may decide a gate that the control named beforehand keeps open."""
+    if not gate.limits_leaks or _room(lead) >= gate.threshold:
+        return "more known rows name a better one"
+    least = lead.leak.least
+    return (
+        f"nor can it fail, for {least.name} reaches {_beside(lead.row):.3f}, which leaves no more "
+        f"than {max(_room(lead), 0.0):.3f} to gain; ask for a figure that has room (of)"
+    )
+
+
+def _rows_instead(c: Candidate, alpha: float) -> str:
+    """The other cure, where so few target rows explain the spread over seeds by themselves.
+
+    '' where it is the spread against another control that keeps the gate open.
+
+    The standard error of a share over n rows is at most 0.5 / sqrt(n), and that of an AUC of
+    balanced classes about 0.58 / sqrt(n) (Hanley and McNeil 1982, no signal).
+    """
+    beside = c.leak.least if c.value > c.most else c.leak.ahead
+    rows, gap = int(c.row["n"] or 0), abs(beside.mean - c.limit)
+    factor = intervals.t_half_width(c.n, 1 - alpha, "upper")
+    if rows < 1 or not beside.sd or not factor or beside.sd > 1.2 * 0.58 / math.sqrt(rows):
+        return ""
+    wanted = math.ceil(rows * (factor * beside.sd / gap) ** 2)
+    return f", or about {wanted} target rows instead of {rows}" if wanted > rows else ""
