@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from vflsec.audit.gate import Gate, judge
+from vflsec.audit.gate import Gate
+from vflsec.audit.judge import judge
 from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.pareto_front import trials
 from vflsec.audit.tradeoff_curves import curves
