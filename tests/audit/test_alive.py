@@ -11,7 +11,7 @@ from scipy import stats
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import results_frame, rows_of, summarise
+from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.validated import Validation, find_validated, place_of, titles
 
 
@@ -64,8 +64,8 @@ def test_alive_is_told_of_one_place_and_never_pooled() -> None:
         places = shown(records)
         assert [v.validated for v in places.values()] == [True, False]
         summary = summarise(results_frame(records))
-        bare = rows_of(summary)[-1]
-        quiet = summary[summary["attack_key"] == "b"]
+        bare = summary[-1]
+        quiet = [p for p in summary if p.attack_key == "b"]
         (verdict,) = judge(quiet, [gate], places)
         assert (verdict.verdict, verdict.rule) == ("INCONCLUSIVE", "not_validated")
         pooled = {place_of(bare): Validation(True, "as the earlier rule had it")}

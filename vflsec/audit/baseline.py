@@ -45,6 +45,7 @@ from vflsec.audit.gate import (
 )
 from vflsec.audit.leakage import TRAINING, rows_of
 from vflsec.audit.metrics import reach
+from vflsec.audit.point import Point
 from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.rounding import both
 from vflsec.audit.validated import NO_EVIDENCE, Validated, Validation, place_of
@@ -289,7 +290,7 @@ def regressions(
     before: Values,
     validated: Validated,
     confidence: float = 0.95,
-    points: pd.DataFrame | None = None,
+    points: Sequence[Point] | None = None,
     others: Mapping[str, Reason] | None = None,
 ) -> list[Verdict]:
     """One verdict for every point of the baseline.
@@ -354,7 +355,7 @@ def _lost(frame: pd.DataFrame) -> dict[Key, Reason]:
     }
 
 
-def _worth(points: pd.DataFrame | None) -> dict[Key, Reason | None]:
+def _worth(points: Sequence[Point] | None) -> dict[Key, Reason | None]:
     """By training, why what passes there tells nothing of a system that works; None if it does."""
     rows = [] if points is None else rows_of(points)
     guessing = verdict_text.Guessing.by_training(rows)

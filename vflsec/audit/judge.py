@@ -13,8 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from vflsec.audit import intervals, verdict_text
 from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses
@@ -24,6 +22,7 @@ from vflsec.audit.gate_rules import Weighed, decide
 from vflsec.audit.gate_selection import answer, left_out, named, selected
 from vflsec.audit.leakage import TRAINING, rows_of
 from vflsec.audit.metrics import reach
+from vflsec.audit.point import Point
 from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.underpowered import Unanswered, explain_unanswered, set_aside
 from vflsec.audit.validated import NO_EVIDENCE, Validated, place_of
@@ -63,7 +62,10 @@ class _Audit:
 
 
 def judge(
-    summary: pd.DataFrame, gates: Iterable[Gate], validated: Validated, doses: Doses | None = None
+    summary: Sequence[Point],
+    gates: Iterable[Gate],
+    validated: Validated,
+    doses: Doses | None = None,
 ) -> list[Verdict]:
     """The verdict of every gate at every point it selects (data, algorithm, defense, strength).
 

@@ -7,19 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
-
 from vflsec.audit.dosing import Doses
 from vflsec.audit.gate import PASS, Gate, Verdict
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import TRAINING, UNDEFENDED, is_undefended, rows_of
+from vflsec.audit.point import Point
 from vflsec.audit.validated import Validated
 
 __all__ = ["grid"]
 
 
 def grid(
-    points: pd.DataFrame,
+    points: Sequence[Point],
     asked: Sequence[Gate],
     validated: Validated,
     doses: Doses,
@@ -55,7 +54,7 @@ def grid(
 
 
 def _judged(
-    points: pd.DataFrame, asked: Sequence[Gate], validated: Validated, doses: Doses,
+    points: Sequence[Point], asked: Sequence[Gate], validated: Validated, doses: Doses,
     beside: Iterable[Verdict],
 ) -> dict[tuple[Any, ...], list[str]]:  # fmt: skip
     """How every gate came out, by point."""

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-import pandas as pd
-
 from vflsec.audit.controls import Leakage
 from vflsec.audit.gate import Reason
 from vflsec.audit.leakage import is_undefended, rows_of
+from vflsec.audit.point import Point
 from vflsec.audit.rounding import beside
 
 __all__ = ["NO_EVIDENCE", "Evidence", "Place", "Validated", "Validation", "find_validated",
@@ -95,8 +94,8 @@ def place_of(row: Mapping[str, Any]) -> Place:
 
 
 def find_validated(
-    own: pd.DataFrame,
-    control: pd.DataFrame | None = None,
+    own: Sequence[Point],
+    control: Sequence[Point] | None = None,
     confidence: float = 0.95,
     active: Mapping[str, str] | None = None,
     grants: Grants | None = None,
@@ -195,7 +194,7 @@ _WHERE = {
 
 
 def _measured(
-    summary: pd.DataFrame, source: Evidence, confidence: float, key: Any
+    summary: Sequence[Point], source: Evidence, confidence: float, key: Any
 ) -> dict[Any, tuple[float, Validation]]:
     """By place the lower bound of the largest advantage, and what it shows."""
     rows: dict[Any, list[Leakage]] = defaultdict(list)
