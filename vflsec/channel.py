@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vflsec.binding import Binding
+from vflsec.core.message_kinds import KINDS, find_kinds
 from vflsec.counts import Counter, lent
 from vflsec.errors import PolicyError
 from vflsec.exchanges import EXCHANGES, Step, after, beside
@@ -30,8 +31,7 @@ Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
 (``received``, ``sent``) it is; see :attr:`Recorder.taps`."""
 
 
-_TOLD_APART = ("gradient", "embedding", "state")
-"""Kinds of which the second message about a row in a step is told from the first."""
+_COME_AGAIN = find_kinds(lambda kind: kind.comes_again)
 
 
 class Recorder:
@@ -109,9 +109,9 @@ class Recorder:
             tap(message, alive, ways)
         if not self._by or (message.phase == "predict" and message.kind != "prediction"):
             return
-        if message.kind not in self._kinds and message.kind not in _TOLD_APART:
+        if message.kind not in self._kinds and message.kind not in _COME_AGAIN:
             return
-        if message.kind == "ciphertext":  # opaque to whoever holds it: all there is, is its size
+        if KINDS[message.kind].is_encrypted:  # all there is, is its size
             size = torch.full((self.replicas, 1), message.tensor.shape[-1], dtype=torch.int64)
             message = replace(message, tensor=size, rows=None)
         for name, part, of in self._parts(message, alive, ways if timed else ()):
@@ -152,7 +152,7 @@ class Recorder:
     ) -> list[tuple[str, Message, Tensor | None]]:
         """A message by the exchange of its step that it is of: (name, message, replicas)."""
         name, rows = message.name, message.rows
-        if message.kind not in _TOLD_APART or rows is None or not ways:
+        if message.kind not in _COME_AGAIN or rows is None or not ways:
             return [(name, message, alive)]
         key = (*ways, message.kind, message.phase, message.sender, message.receiver, name)
         step = self._steps.setdefault(key, Step(self.n))

@@ -19,11 +19,12 @@ from torch import Tensor, nn
 from vflsec import check
 from vflsec.binding import Binding
 from vflsec.channel import Channel, Recorder
+from vflsec.core.message_kinds import Kind
 from vflsec.counts import Counter, Guarded, heard, lent, plain
 from vflsec.errors import PolicyError
 from vflsec.ledger import Ledger
 from vflsec.link import Link
-from vflsec.message import Kind, Message
+from vflsec.message import Message
 from vflsec.nn import chain
 from vflsec.nn.loss import binary_cross_entropies, cross_entropy, slope, squared_error
 from vflsec.nn.replicas import Replicas

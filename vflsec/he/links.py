@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.channel import Recorder
+from vflsec.core.message_kinds import Kind
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.federation import Federation, PlainLink
 from vflsec.he import cost
 from vflsec.he.flood import Flood
 from vflsec.he.layer import Emulated, Layer, Real, Settings, backend
 from vflsec.link import Link
-from vflsec.message import Kind, Message
+from vflsec.message import Message
 from vflsec.rng import Streams
 from vflsec.view import Table
 

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from vflsec.attack import Attack
+from vflsec.core.message_kinds import find_kinds
 from vflsec.view import Known, View, as_needs
 
 __all__ = ["heard"]
 
-ROWWISE = ("gradient", "embedding")
+ROWWISE = find_kinds(lambda kind: kind.has_every_row)
 
 
 def heard(attack: Attack, view: View) -> View:

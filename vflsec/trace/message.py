@@ -12,8 +12,9 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from vflsec.core.message_kinds import KINDS
 from vflsec.errors import TraceError
-from vflsec.message import KINDS, Message
+from vflsec.message import Message
 from vflsec.trace.columns import Stored
 from vflsec.trace.limits import NAME, Limits
 
@@ -63,7 +64,7 @@ class Recorded:
         if f["kind"] not in KINDS or f["status"] != "complete":
             return None
         if self.values is None:
-            if f["kind"] != "ciphertext":
+            if not KINDS[f["kind"]].is_encrypted:
                 return None
             tensor = torch.zeros(()).expand(1, *f["shape"])  # its size is all there is
         else:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vflsec import check
+from vflsec.core.message_kinds import find_kinds
 from vflsec.errors import ConfigError, ShapeError
 from vflsec.trace.arrays import Numbers, as_numbers
 from vflsec.trace.behind import Behind
@@ -43,7 +44,7 @@ __all__ = ["Recording"]
 _EVERYTHING = 1 << 62
 _LANES = 64  # shapes at the cut of which the common fields are kept
 _LIMITS = Limits()
-_OF_ROWS = ("embedding", "gradient", "prediction")
+_OF_ROWS = find_kinds(lambda kind: kind.has_one_width)
 
 
 class Recording:
@@ -298,7 +299,7 @@ class Recording:
         A gradient without ids has those of the embedding of the same phase and step, if one has.
 
         Args:
-            kind: ``embedding``, ``gradient``, ``prediction``, ... (`vflsec.message.KINDS`).
+            kind: ``embedding``, ``gradient``, ... (`vflsec.core.message_kinds.KINDS`).
             x: (b, ...) as it crossed: an array, or a tensor of PyTorch or TensorFlow.
             ids: (b,) the party's row ids; None if they are not known.
             sent: whether this party sent it, else it received it.

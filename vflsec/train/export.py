@@ -18,6 +18,7 @@ from vflsec._version import __version__
 from vflsec.algorithm import Algorithm
 from vflsec.cell import AttackSpec
 from vflsec.channel import Recorder
+from vflsec.core.message_kinds import KINDS
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation
 from vflsec.message import Message
@@ -151,7 +152,8 @@ class Export:
     def _write(self, writer: Writer, message: Message) -> None:
         x = message.tensor[self.r].detach().cpu()
         width = x.numel() // max(1, len(x)) if message.rows is not None else x.numel()
-        bare = message.kind == "ciphertext" or not x.is_floating_point() or width > Limits().width
+        bare = KINDS[message.kind].is_encrypted or not x.is_floating_point()
+        bare = bare or width > Limits().width
         rows = None if message.rows is None else message.rows[self.r].cpu().numpy()
         reduction, factor = "none", None
         if message.kind == "gradient":
