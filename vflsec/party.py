@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -147,41 +147,60 @@ class Party:
         Raises:
             PolicyError: such a policy is there, and `rows` is None.
         """
-        for b in self.bindings:
-            if b.policy.overrides("gradients"):
-                if rows is None:
-                    raise PolicyError(
-                        f"{b.policy.name}: {self.name} takes a step whose gradients cannot be "
-                        "split into rows, so it cannot be protected. Use splitnn without own "
-                        "penalties, or leave the defense out."
-                    )
-                if b.own.uses is not None and ids is None:
-                    b.own.uses.passed(f"{self.name} takes steps on rows that are not told")
-                elif b.own.uses is not None and ids is not None:
-                    on = b.own.sample and b.own.sample[0]
-                    b.own.uses.add(ids, on=on)
-                    why = f"a row stands twice in a step of {self.name}, and moves it twice as far"
-                    b.own.uses.passed(why, twice(ids, on))
-                given = list(gradients)
-                gradients, b.acted = b.policy.gradients(list(given), rows, b.own), True
-                for g, made in zip(given, gradients, strict=True):
-                    if b.own.uses is not None and g is not None and made is not None:
-                        b.own.uses.untouched("own gradients", g, made, b.own.strength > 0)
-        if all(not b.policy.overrides("gradients") for b in self.bindings):
+        protecting = [b for b in self.bindings if b.policy.overrides("gradients")]
+        for b in protecting:
+            gradients = self._protect(b, list(gradients), rows, ids)
+        if not protecting:
             self.bare("its steps")
         if self.clip_norm:
             gradients = clipped(gradients, self.clip_norm)
         if self.observer is not None:
-            chosen = self.modules if parts is None else parts
-            weights = {
-                f"{part}.{name}": p
-                for part in chosen
-                for name, p in self.modules[part].params.items()
-                if p.requires_grad
-            }
-            named = zip(weights, gradients, strict=True)
-            self.observer({k: g for k, g in named if g is not None}, weights)
+            self._observe(self.observer, gradients, self.modules if parts is None else parts)
         step(self.optimizer, self.parameters(parts), gradients)
+
+    def _protect(
+        self,
+        binding: Binding,
+        given: list[Tensor | None],
+        rows: Callable[[], list[Tensor]] | None,
+        ids: Tensor | None,
+    ) -> Sequence[Tensor | None]:
+        """The gradients after one policy of gradients, whose uses are counted."""
+        policy, own = binding.policy, binding.own
+        if rows is None:
+            raise PolicyError(
+                f"{policy.name}: {self.name} takes a step whose gradients cannot be "
+                "split into rows, so it cannot be protected. Use splitnn without own "
+                "penalties, or leave the defense out."
+            )
+        if own.uses is not None and ids is None:
+            own.uses.passed(f"{self.name} takes steps on rows that are not told")
+        elif own.uses is not None and ids is not None:
+            on = own.sample and own.sample[0]
+            own.uses.add(ids, on=on)
+            why = f"a row stands twice in a step of {self.name}, and moves it twice as far"
+            own.uses.passed(why, twice(ids, on))
+        made, binding.acted = policy.gradients(list(given), rows, own), True
+        for before, after in zip(given, made, strict=True):
+            if own.uses is not None and before is not None and after is not None:
+                own.uses.untouched("own gradients", before, after, own.strength > 0)
+        return made
+
+    def _observe(
+        self,
+        observer: Callable[[dict[str, Tensor], dict[str, Tensor]], None],
+        gradients: Sequence[Tensor | None],
+        parts: Iterable[str],
+    ) -> None:
+        """Show the observer what the step is taken with."""
+        weights = {
+            f"{part}.{name}": p
+            for part in parts
+            for name, p in self.modules[part].params.items()
+            if p.requires_grad
+        }
+        named = zip(weights, gradients, strict=True)
+        observer({k: g for k, g in named if g is not None}, weights)
 
     def continue_backward(
         self,

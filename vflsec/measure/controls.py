@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vflsec import registry
 from vflsec.attack import Attack, asked_of
@@ -394,10 +394,6 @@ def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> 
     if any(not v.aux for v in views):
         return [[_zeros(v)] for v in views]
     rows, values = zip(*(v.require_aux() for v in views), strict=True)
-    out: list[list[Control]] = []
-    for v, of in zip(views, values, strict=True):
-        means = of.mean(0).expand(len(v.target_rows), -1)
-        out.append([Control("mean", Guess("feature", v.target_rows, means), 0.0)])
     ways = [_ways(v) for v in views]
     every: list[list[Regression]] = [[] for _ in views]
     for way in ways[0]:
@@ -409,19 +405,32 @@ def feature_controls(views: Sequence[View], rngs: Sequence[torch.Generator]) -> 
             entry = by_entry(f"{way}entry", pairs.numbers(slice(q)), values[k],
                              partial(pairs.numbers, slice(q, None)))  # fmt: skip
             every[k] += [*ridges(name, known[k], values[k], asked[k]), network, entry]
-    for v, of, plain, found in zip(views, values, every, out, strict=True):
-        columns = v.aux_columns
-        fits = of_columns(plain, of, columns)
-        best = {f.variant: f for f in sorted(fits, key=lambda f: f.cv)}
-        for name, f in best.items():
-            if name.endswith(("network", "entry")):  # far off, on one seed more than on another
-                best[name] = replace(best_of([f], of, columns)[0], variant=name)
-        shown = [*(best[name] for name in dict.fromkeys(f.variant for f in fits)),
-                 *([best_of(fits, of, columns)[0]] if fits else [])]  # fmt: skip
-        found += [
-            Control(f.variant, Guess("feature", v.target_rows, f.values), f.cv) for f in shown
-        ]
-    return out
+    return [
+        [_mean(v, of), *(_regressed(v, f) for f in _choose(v, of, plain))]
+        for v, of, plain in zip(views, values, every, strict=True)
+    ]
+
+
+def _choose(view: View, values: Tensor, fits: Sequence[Regression]) -> list[Regression]:
+    """The best fit of every kind, and what is best for each column of these."""
+    columns = view.aux_columns
+    fits = of_columns(fits, values, columns)
+    best = {f.variant: f for f in sorted(fits, key=lambda f: f.cv)}
+    for name, f in best.items():
+        if name.endswith(("network", "entry")):  # far off, on one seed more than on another
+            best[name] = replace(best_of([f], values, columns)[0], variant=name)
+    shown = [best[name] for name in dict.fromkeys(f.variant for f in fits)]
+    return [*shown, best_of(fits, values, columns)[0]] if fits else shown
+
+
+def _regressed(view: View, fit: Regression) -> Control:
+    return Control(fit.variant, Guess("feature", view.target_rows, fit.values), fit.cv)
+
+
+def _mean(view: View, values: Tensor) -> Control:
+    """The mean of the granted rows."""
+    means = values.mean(0).expand(len(view.target_rows), -1)
+    return Control("mean", Guess("feature", view.target_rows, means), 0.0)
 
 
 def _zeros(view: View) -> Control:

@@ -26,8 +26,8 @@ from vflsec.plan.observe import (
     elsewhere,
     few_left,
     few_tested,
+    find_refusal,
     labelled_rows,
-    refusal,
     unlike,
 )
 from vflsec.plan.strong import SEEDS, STRONG, Chosen, alternatives, note, world
@@ -193,17 +193,17 @@ class _Planner:
             passive, apart = [], []
             for spec in self._attacks(info, like, title):
                 attack = _made(spec)
-                status, reason = refusal(attack, spec, info, members[0])
-                if role == "audit" and not status and (few := few_left(attack, spec, info)):
+                refusal = find_refusal(attack, spec, info, members[0])
+                if role == "audit" and not refusal and (few := few_left(attack, spec, info)):
                     self.notes.append(few)
-                if role == "audit" and not status:
+                if role == "audit" and not refusal:
                     for said in unlike(attack, self.sources[info.name], info, members):
                         self.notes += [said] if said not in self.notes else []
-                if status:
+                if refusal:
                     keys = tuple(c.key for c in members)
                     whose = victims(attack.target, spec.adversary, info.parties, spec.victim)
                     self.refused.append(
-                        Refused(role, info.name, title, spec, status, reason,
+                        Refused(role, info.name, title, spec, refusal.status, refusal.reason,
                                 attack.target, whose, keys)
                     )  # fmt: skip
                 elif not attack.apart:
@@ -296,7 +296,7 @@ class _Planner:
                 written = replace(asked, over_time=False, dosing=(), pictures=0)
                 others = alternatives(written.name, written.params)
                 several = [written, *(replace(written, params=p) for p in others)]
-                fit = [s for s in several if not refusal(_made(s), s, info, members[0])[0]]
+                fit = [s for s in several if not find_refusal(_made(s), s, info, members[0])]
                 if fit == [written]:
                     continue
                 for spec in fit:

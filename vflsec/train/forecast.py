@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -129,28 +129,48 @@ def first_steps(
         for e in every:
             e.once()
         for walk in phase.walks() if phase.epochs else ():
-            fed.batch = next(iter(fed.batches(walk)), None)
-            if fed.batch is not None:
-                walk.step(fed.batch)
-                for e in every:
-                    e.step(phase, walk, fed.batch)
-                if timed is not None and not every:
-                    count = math.ceil(walk.rows.shape[1] / walk.batch_size)
-                    again = partial(walk.step, fed.batch)
-                    timed.append((phase.epochs * count, _seconds(again)))
-        if every and phase.select and phase.epochs:
-            regret(algorithm, fed, fed.stack.rows("validation"), phase.select_by)
-            for e in every:
-                e.once(phase.epochs)
-        if every and phase.predicts:
-            for split in ("test", "validation"):
-                predict(algorithm, fed, fed.stack.rows(split))
-            for e in every:
-                e.once()
+            _take_step(fed, phase, walk, every, timed)
+        if every:
+            _evaluate(algorithm, fed, phase, every)
+    return tuple(p.name for p in phases if p.audited), partial(_predict_uses, expected)
 
-    def of(policy: Policy) -> Uses | None:
-        found = [e.uses() for p, e in expected if p is policy]
-        known = [u for u in found if u is not None]
-        return max(known, key=lambda u: u.counted) if known and len(known) == len(found) else None
 
-    return tuple(p.name for p in phases if p.audited), of
+def _take_step(
+    fed: Federation,
+    phase: Phase,
+    walk: Pass,
+    every: Sequence[_Expected],
+    timed: list[tuple[int, float]] | None,
+) -> None:
+    """The first step of a pass, if it has a batch; a further one is timed where nothing counts."""
+    fed.batch = next(iter(fed.batches(walk)), None)
+    if fed.batch is None:
+        return
+    walk.step(fed.batch)
+    for e in every:
+        e.step(phase, walk, fed.batch)
+    if timed is not None and not every:
+        count = math.ceil(walk.rows.shape[1] / walk.batch_size)
+        timed.append((phase.epochs * count, _seconds(partial(walk.step, fed.batch))))
+
+
+def _evaluate(
+    algorithm: Algorithm, fed: Federation, phase: Phase, every: Sequence[_Expected]
+) -> None:
+    """What a phase is evaluated on: validation rows after each epoch, all rows at its end."""
+    if phase.select and phase.epochs:
+        regret(algorithm, fed, fed.stack.rows("validation"), phase.select_by)
+        for e in every:
+            e.once(phase.epochs)
+    if phase.predicts:
+        for split in ("test", "validation"):
+            predict(algorithm, fed, fed.stack.rows(split))
+        for e in every:
+            e.once()
+
+
+def _predict_uses(expected: Sequence[tuple[Policy, _Expected]], policy: Policy) -> Uses | None:
+    """The most uses of a policy at any party; None if it counts none, or some are not known."""
+    found = [e.uses() for p, e in expected if p is policy]
+    known = [u for u in found if u is not None]
+    return max(known, key=lambda u: u.counted) if known and len(known) == len(found) else None
