@@ -20,6 +20,7 @@ import time
 import torch
 from torch import Tensor, nn
 
+from vflsec.nn.completion import Problem
 from vflsec.nn.mixmatch import MixMatch, fit_mixmatch, head, losses, mix, sharpen
 from vflsec.view import Known
 
@@ -40,7 +41,7 @@ def stacked(cells: int, settings: MixMatch) -> None:
     bottoms, xs, ys, free = zip(*(world(s) for s in range(cells)), strict=True)
     rngs = [torch.Generator().manual_seed(s) for s in range(cells)]
     knowns = [Known(torch.arange(KNOWN), y) for y in ys]
-    found = fit_mixmatch("mixmatch", bottoms, xs, knowns, free, free, rngs, 2, settings,
+    found = fit_mixmatch("mixmatch", bottoms, Problem(xs, knowns, free, 2), free, rngs, settings,
                          finetune=True, mix_inputs=True)  # fmt: skip
     found.fits(range(cells))
 

@@ -354,6 +354,23 @@ class Federation:
                     total = term if total is None else total + term
         return total
 
+    def message(
+        self,
+        kind: Kind,
+        sender: str,
+        receiver: str,
+        tensor: Tensor,
+        rows: Tensor | None = None,
+        *,
+        phase: str = "",
+        **about: Any,
+    ) -> Message:
+        """A message at the current time; `about` are further fields of it, such as its name."""
+        return Message(
+            kind, sender, receiver, tensor, rows, phase or self.phase, self.epoch, self.steps,
+            **about,
+        )  # fmt: skip
+
     def send(
         self,
         kind: Kind,
@@ -365,28 +382,30 @@ class Federation:
         name: str = "",
         scale: float = 1.0,
         phase: str = "",
-        repeated: bool = False,
-        labels: Tensor | None = None,
         **context: Any,
     ) -> Tensor:
-        """Send one message at the current time; see :meth:`vflsec.channel.Channel.send`.
+        """Send one message at the current time; see :meth:`deliver`."""
+        message = self.message(
+            kind, sender, receiver, tensor.detach(), rows, phase=phase, name=name, scale=scale
+        )
+        return self.deliver(message, **context)
+
+    def deliver(self, message: Message, **context: Any) -> Tensor:
+        """Deliver a message; see :meth:`vflsec.channel.Channel.send`.
 
         Raises:
             PolicyError: a link promised that such a message does not pass in the clear.
         """
         active = self.active.name
-        for party in (sender, receiver):
+        for party in (message.sender, message.receiver):
             known = party != active and party in self.parties  # a server need not be a party
-            if known and kind in self.link(party).replaces:
+            if known and message.kind in self.link(party).replaces:
                 raise PolicyError(
-                    f"{party}: {kind} messages must pass encrypted, but the algorithm sends one in "
-                    "the clear: it does not train through Federation.link. Use splitnn."
+                    f"{party}: {message.kind} messages must pass encrypted, but the algorithm "
+                    "sends one in the clear: it does not train through Federation.link. Use "
+                    "splitnn."
                 )
-        message = Message(
-            kind, sender, receiver, tensor.detach(), rows, phase or self.phase, self.epoch,
-            self.steps, name, scale, repeated=repeated,
-        )  # fmt: skip
-        return self.channel.send(message, labels, **context)
+        return self.channel.send(message, **context)
 
     def derive(
         self,
@@ -405,21 +424,16 @@ class Federation:
         Nothing crosses, nothing is counted; `sender` is whose values these are. With `own` it is
         the sender who keeps what it sent encrypted.
         """
-        self.channel.derive(
-            Message(
-                kind, sender, receiver, tensor.detach(), rows, phase or self.phase, self.epoch,
-                self.steps, "", scale,
-            ),
-            own=own,
-        )  # fmt: skip
+        message = self.message(
+            kind, sender, receiver, tensor.detach(), rows, phase=phase, scale=scale
+        )
+        self.channel.derive(message, own=own)
 
     def treat(
         self, kind: Kind, sender: str, receiver: str, tensor: Tensor, rows: Tensor, phase: str = ""
     ) -> Tensor:
         """A payload after the sender's policies, for a link that sends it in another form."""
-        message = Message(
-            kind, sender, receiver, tensor, rows, phase or self.phase, self.epoch, self.steps
-        )
+        message = self.message(kind, sender, receiver, tensor, rows, phase=phase)
         return self.channel.treat(message).tensor
 
     def link(self, party: str) -> Link[Federation]:

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from vflsec.nn import chain
-from vflsec.nn.completion import Fitted
+from vflsec.nn.completion import Fitted, Problem
 from vflsec.nn.models import mlp
-from vflsec.nn.networks import fit_networks
+from vflsec.nn.networks import HeadSettings, fit_networks
 from vflsec.nn.replicas import Replicas
 from vflsec.view import Known
 
@@ -48,8 +48,8 @@ def fitted(kind: str, hidden: Sequence[int], classes: int, dtype: torch.dtype) -
     knowns = [Known(torch.arange(KNOWN), labels[torch.randperm(KNOWN, generator=rng(r))])
               for r in range(3)]  # fmt: skip
     return fit_networks(
-        "some", bottoms(kind, dtype), [t[:KNOWN] for t in x], knowns, x,
-        [rng(r) for r in range(3)], classes, hidden=hidden, steps=25,
+        "some", bottoms(kind, dtype), Problem([t[:KNOWN] for t in x], knowns, x, classes),
+        [rng(r) for r in range(3)], HeadSettings(hidden, steps=25),
     )  # fmt: skip
 
 

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 from vflsec._callable import callable_as
 
 if TYPE_CHECKING:
-    from vflsec.audit.canary import Measured, audit_labels, audit_rows
+    from vflsec.audit.canary import LabelWorld, Measured, audit_labels, audit_rows
     from vflsec.audit.coins import one_run
     from vflsec.audit.front import Trial, pareto, trials
     from vflsec.audit.intervals import t_interval
     from vflsec.audit.summary import cap, dcs, relative_improvement, relative_risk
 
 __all__ = [
-    "Measured", "Trial", "audit_labels", "audit_rows", "cap", "dcs", "one_run", "pareto",
-    "relative_improvement", "relative_risk", "t_interval", "trials",
+    "LabelWorld", "Measured", "Trial", "audit_labels", "audit_rows", "cap", "dcs", "one_run",
+    "pareto", "relative_improvement", "relative_risk", "t_interval", "trials",
 ]  # fmt: skip
 
 _HOME = {
-    "canary": ("Measured", "audit_labels", "audit_rows"),
+    "canary": ("LabelWorld", "Measured", "audit_labels", "audit_rows"),
     "coins": ("one_run",),
     "intervals": ("t_interval",),
     "summary": ("cap", "dcs", "relative_improvement", "relative_risk"),

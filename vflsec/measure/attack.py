@@ -129,8 +129,12 @@ class _Asked:
 
     def among(self, places: Sequence[int]) -> _Asked:
         """The same of some of the replicas."""
-        views, made, seeds = ([of[k] for k in places] for of in (self.views, self.made, self.seeds))
-        return replace(self, views=views, made=made, seeds=seeds)
+        return replace(
+            self,
+            views=[self.views[k] for k in places],
+            made=[self.made[k] for k in places],
+            seeds=[self.seeds[k] for k in places],
+        )
 
     def answer(self, view: View, *, status: str, reason: str) -> Answer:
         """That there is no guess."""

@@ -27,10 +27,10 @@ from vflsec.attack import Attack, asked_of
 from vflsec.guess import Guess
 from vflsec.measure.own_columns import from_randomised, learners
 from vflsec.measure.own_values import value_learners
-from vflsec.nn.completion import Fit
+from vflsec.nn.completion import Fit, Problem
 from vflsec.nn.embedded import by_product, paired
 from vflsec.nn.joint import own_model, own_rows
-from vflsec.nn.networks import fit_networks
+from vflsec.nn.networks import HeadSettings, fit_networks
 from vflsec.nn.regression import (
     Regression,
     best_of,
@@ -256,13 +256,14 @@ def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Fit
     found = fit_networks(
         "scratch",
         bottoms,
-        [own_rows(v, k.rows) for v, k in zip(views, knowns, strict=True)],
-        knowns,
-        [own_rows(v, v.target_rows) for v in views],
+        Problem(
+            [own_rows(v, k.rows) for v, k in zip(views, knowns, strict=True)],
+            knowns,
+            [own_rows(v, v.target_rows) for v in views],
+            views[0].facts.classes,
+        ),
         rngs,
-        views[0].facts.classes,
-        hidden=(32,),
-        lr_bottom=1e-2,
+        HeadSettings(hidden=(32,), lr_bottom=1e-2),
     )
     return found.fits(range(len(views)))
 
