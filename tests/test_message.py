@@ -8,9 +8,9 @@ from typing import get_args
 import pytest
 import torch
 
+from vflsec.core.message import Message
 from vflsec.core.message_kinds import KINDS, Kind, find_kinds
 from vflsec.errors import ShapeError, VflsecError
-from vflsec.message import Message
 
 
 def test_the_kinds() -> None:

@@ -9,17 +9,17 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vflsec import registry
-from vflsec.cell import OF_THE_LABELS, exhausted, victims
+from vflsec.core.needs import Need, as_needs
 from vflsec.errors import VflsecError
-from vflsec.needs import Need, as_needs
+from vflsec.plugins import registry
+from vflsec.specs import OF_THE_LABELS, exhausted, victims
 
 if TYPE_CHECKING:
-    from vflsec.algorithm import Algorithm
-    from vflsec.attack import Attack
-    from vflsec.cell import AttackSpec, CellSpec
+    from vflsec.core.algorithm import Algorithm
+    from vflsec.core.attack import Attack
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo
+    from vflsec.specs import AttackSpec, CellSpec
 
 __all__ = ["Obstacle", "Refusal", "divisible", "elsewhere", "few_left", "few_tested",
            "find_refusal", "labelled_rows", "unlike"]  # fmt: skip

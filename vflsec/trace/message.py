@@ -12,9 +12,9 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from vflsec.core.message import Message
 from vflsec.core.message_kinds import KINDS
 from vflsec.errors import TraceError
-from vflsec.message import Message
 from vflsec.trace.columns import Stored
 from vflsec.trace.limits import NAME, Limits
 
