@@ -76,7 +76,7 @@ def test_no_defense_waits_in_every_step(defense: str, tasks: dict[int, Any]) -> 
     strength = trial[1] if getattr(registry.defenses.get(defense), "strengths", "") else None
     spec = DefenseSpec(defense, strength=strength)
     found = waits(cells("splitnn", spec), tasks)
-    ours = {k: n for k, n in found.items() if k.startswith(("defenses", "he/", "policy", "hooks"))}
+    ours = {k: n for k, n in found.items() if k.startswith(("defenses", "he/", "core/policy"))}
     often = {k for k, n in ours.items() if n >= STEPS}
     assert often <= WAITS.get(defense, set())
 
