@@ -165,7 +165,7 @@ def test_a_gpu_sends_what_the_cpu_sends(
     """
     given = cells(algorithm, *([DefenseSpec(defense, strength=1.0)] if defense else []))
     here, there = (sent(given, tasks, d) for d in ("cpu", "cuda"))
-    assert len(here) > 10
+    assert len(here) >= 7  # two in each of three steps, and a table's embeddings
     assert farthest_message(here, there) <= ROUNDED
     if defense in ("", "iso"):
         found = [run_cohort(given, ATTACKS, tasks, device=d) for d in ("cpu", "cuda")]

@@ -126,7 +126,7 @@ class _Asked:
         return self.of.spec.timeout
 
     def generator(self, seed: int) -> torch.Generator:
-        return generator(seed, "attack", self.of.spec.key, self.phase)
+        return generator(seed, "attack", self.of.spec.stream, self.phase)
 
     def among(self, places: Sequence[int]) -> _Asked:
         """The same of some of the replicas."""
@@ -300,7 +300,7 @@ class Bench:
             bottoms = [self._reassigned(seed, of.spec.adversary) for seed in of_seeds]
             return reassigned(of.attack, fresh, rngs, bottoms)
 
-        mine = (*rest, "untrained", of.spec.key)
+        mine = (*rest, "untrained", of.spec.stream)
         if mine in self._late:
             raise ConfigError(self._late[mine])
         found = [
@@ -308,7 +308,7 @@ class Bench:
             *self._kept(mine, views, seeds, r, own),
         ]  # fmt: skip
         if getattr(of.attack, "reassigned", False):
-            found += self._kept((*rest, "reassigned", of.spec.key), views, seeds, r, elsewhere)
+            found += self._kept((*rest, "reassigned", of.spec.stream), views, seeds, r, elsewhere)
         return found
 
     def _sharing(self, make: Make) -> Make:
