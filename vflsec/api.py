@@ -153,14 +153,14 @@ def train(
     attacks: Sequence[str | Mapping[str, Any]] | None = None,
     record: Sequence[str] = (),
     device: str = "auto",
-    base: str | Path = ".",
     **params: Any,
 ) -> Trained:
     """Train one system with several seeds (and strengths) side by side.
 
     Args:
         data: a packaged data set's name, or a ``[data]`` section as a mapping (``files``, ``id``,
-            ``label``, and the options of the split such as ``labelled`` and ``aligned``).
+            ``label``, and the options of the split such as ``labelled`` and ``aligned``); relative
+            paths start from its ``base``, by default the current folder.
         algorithm: registered name.
         defenses: ``{name: strength}``, ``{name: [strengths]}`` or ``{name: {"strength": ...,
             "party": ..., hyper-parameters}}``; or specifications, taken as they are.
@@ -171,18 +171,18 @@ def train(
             be named).
         record: further messages to record for every party, such as ``sent.embedding:last``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, the last two perhaps with ``+graphs``.
-        base: folder that relative paths start from.
         params: hyper-parameters of the algorithm.
 
     Raises:
         VflsecError: data, a name or a hyper-parameter cannot be used, or there is no such phase.
     """
     section = {"name": data} if isinstance(data, str) else dict(data)
+    base = Path(section.pop("base", "."))
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     tasks = {}
     for seed in chosen:
         split = split_options(section)
-        source = load_source({k: v for k, v in section.items() if k not in split}, seed, Path(base))
+        source = load_source({k: v for k, v in section.items() if k not in split}, seed, base)
         tasks[seed] = make_task(source, seed, **split)
     section.setdefault("name", tasks[chosen[0]].name)
     cells = [
