@@ -23,7 +23,7 @@ from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
 from vflsec.errors import ThreatModelError
 from vflsec.measure.attack import Bench, prepared
-from vflsec.measure.observed_rows import heard
+from vflsec.measure.observed_rows import drop_unobserved_rows
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec
@@ -271,7 +271,7 @@ def infer(view: View, attack: str, *, seed: int = 0, **params: Any) -> Guess:
     made: Attack = registry.attacks.create(attack, params)
     if not view.facts.classes and (why := made.pointless(view.facts)):
         raise ThreatModelError(why)
-    return made.infer(heard(made, view), generator(seed, "attack", attack))
+    return made.infer(drop_unobserved_rows(made, view), generator(seed, "attack", attack))
 
 
 _SHOWN = (
@@ -346,13 +346,13 @@ def _demands(
     out = [Demand((p,), as_needs(record)) for p in parties]
     for one in _specs(registry.attacks.names() if attacks is None else attacks, (), {}):
         attack = registry.attacks.create(one.name, one.params)
-        if attacks is not None and attack.apart:
+        if attacks is not None and attack.needs_own_training:
             raise check.fail(
                 "train: attacks", "passive ones", one.name,
                 "Attacks that change the training or ask it: use vflsec.run_audit.",
             )  # fmt: skip
         own = any(n.what == "parameter_gradient" for n in as_needs(attack.needs))
-        if not attack.apart and (attacks is not None or not own):
+        if not attack.needs_own_training and (attacks is not None or not own):
             specs = [replace(one, adversary=(p,), over_time=True) for p in parties]
             out += [Demand.of(spec, attack) for spec in specs]
     return out

@@ -15,9 +15,9 @@ from vflsec.errors import PolicyError
 from vflsec.nn import manual_backprop, optim
 from vflsec.nn.flat_parameters import LANES, blocks
 from vflsec.nn.replicas import Replicas
-from vflsec.nn.rowwise import alone, row_gradients
+from vflsec.nn.rowwise import row_gradients, split_rows
 
-__all__ = ["Party", "clipped", "groups", "step"]
+__all__ = ["Party", "clip_gradients", "group_parameters", "step"]
 
 GRAPH = ("loss", "penalty", "link")
 """Hooks of policies that work on the graph of a step."""
@@ -99,7 +99,7 @@ class Party:
                 [{"params": p, "weight_decay": w} for w, p in split if p], lr=lr
             )
         else:
-            parts = [g for w, p in split for g in groups(p, weight_decay=w)]
+            parts = [g for w, p in split for g in group_parameters(p, weight_decay=w)]
             made = (
                 optim.Adam(parts, lr=lr)
                 if optimizer == "adam"
@@ -116,7 +116,7 @@ class Party:
             if p.requires_grad and "tables" in name.split(".")
         ]
 
-    def bare(self, what: str) -> None:
+    def note_unprotected(self, what: str) -> None:
         """Own models are trained where no policy limits what a row does to them."""
         if what not in self.unprotected:
             self.unprotected.append(what)
@@ -151,9 +151,9 @@ class Party:
         for b in protecting:
             gradients = self._protect(b, list(gradients), rows, ids)
         if not protecting:
-            self.bare("its steps")
+            self.note_unprotected("its steps")
         if self.clip_norm:
-            gradients = clipped(gradients, self.clip_norm)
+            gradients = clip_gradients(gradients, self.clip_norm)
         if self.observer is not None:
             self._observe(self.observer, gradients, self.modules if parts is None else parts)
         step(self.optimizer, self.parameters(parts), gradients)
@@ -179,7 +179,7 @@ class Party:
             on = own.sample and own.sample[0]
             own.uses.add(ids, on=on)
             why = f"a row stands twice in a step of {self.name}, and moves it twice as far"
-            own.uses.passed(why, twice(ids, on))
+            own.uses.passed(why, find_duplicates(ids, on))
         made, binding.acted = policy.gradients(list(given), rows, own), True
         for before, after in zip(given, made, strict=True):
             if own.uses is not None and before is not None and after is not None:
@@ -226,7 +226,7 @@ class Party:
             grads = torch.autograd.grad((z * gradient).sum() + penalty.sum(), params)
         rows: Callable[[], list[Tensor]] | None = None
         if x is not None and penalty is None and change is None:
-            inputs, slopes = alone(x), alone(gradient)
+            inputs, slopes = split_rows(x), split_rows(gradient)
             rows = partial(
                 row_gradients, self.modules, x.shape[1],
                 lambda wide: (wide["bottom"](inputs) * slopes).sum(),
@@ -234,7 +234,7 @@ class Party:
         self.update(grads if change is None else change(grads), rows=rows, ids=ids)
 
 
-def twice(ids: Tensor, on: Tensor | None = None) -> list[bool]:
+def find_duplicates(ids: Tensor, on: Tensor | None = None) -> list[bool]:
     """By replica, whether some sample id of (R, b) stands there twice; of those `on` (R, b)."""
     if on is not None:
         ids = torch.where(on, ids, -1 - torch.arange(ids.shape[1], device=ids.device))
@@ -242,7 +242,7 @@ def twice(ids: Tensor, on: Tensor | None = None) -> list[bool]:
     return [bool(x) for x in (ordered[:, 1:] == ordered[:, :-1]).any(1).tolist()]
 
 
-def groups(params: Sequence[Tensor], **settings: Any) -> list[dict[str, Any]]:
+def group_parameters(params: Sequence[Tensor], **settings: Any) -> list[dict[str, Any]]:
     """Optimizer groups of stacked parameters (R, ...), fused where that is exact.
 
     The fused kernels of the CPU round the last few numbers of a tensor, those that do not fill a
@@ -258,7 +258,7 @@ def groups(params: Sequence[Tensor], **settings: Any) -> list[dict[str, Any]]:
     return [{**group, **settings} for group in made if group["params"]]
 
 
-def clipped(gradients: Sequence[Tensor | None], limit: float) -> list[Tensor | None]:
+def clip_gradients(gradients: Sequence[Tensor | None], limit: float) -> list[Tensor | None]:
     """Stacked gradients (R, ...), each replica's shrunk to a joint norm of at most `limit`."""
     squares = [g.flatten(1).square().sum(1) for g in gradients if g is not None]
     factor = (limit / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1)

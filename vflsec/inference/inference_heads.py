@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vflsec.core.party import groups, step
+from vflsec.core.party import group_parameters, step
 from vflsec.core.rng import as_global
 from vflsec.core.view import Known
 from vflsec.inference.completion import Fitted, Problem, cv_score, folds_of
@@ -127,7 +127,8 @@ def fit_networks(
     heads_only = [p for k, p in stack.params.items() if k.startswith("head.")]
     body = [p for k, p in stack.params.items() if not k.startswith("head.")]
     optimizer = optim.Adam(
-        groups(heads_only, lr=settings.lr_head) + groups(body, lr=settings.lr_bottom),
+        group_parameters(heads_only, lr=settings.lr_head)
+        + group_parameters(body, lr=settings.lr_bottom),
         weight_decay=settings.weight_decay,
     )
     slopes = _slopes(stack, x, y, weight / weight.sum(1, keepdim=True), random)

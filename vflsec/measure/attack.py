@@ -23,8 +23,8 @@ from vflsec.core.rng import Globals, generator
 from vflsec.core.view import View, as_needs
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.measure.control_cache import SharedControls, made_of
-from vflsec.measure.controls import Control, controls_for, reassigned, untrained, whichever
-from vflsec.measure.observed_rows import heard
+from vflsec.measure.controls import Control, controls_for, name_alike, reassigned, untrained
+from vflsec.measure.observed_rows import drop_unobserved_rows
 from vflsec.plugins import registry
 from vflsec.plugins.loading import TIMEOUT, attempted
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
@@ -198,7 +198,7 @@ class Bench:
 
     def _infer(self, asked: _Asked) -> list[Answer]:
         """One attack on every view; where it declines, on the rest."""
-        views = [heard(asked.of.attack, v) for v in asked.views]
+        views = [drop_unobserved_rows(asked.of.attack, v) for v in asked.views]
         declined, broke = self._ask_to_decline(asked, views)
         if broke:
             return [asked.answer(v, status="error", reason=broke) for v in views]
@@ -368,7 +368,7 @@ class _Ask:
 
     def __call__(self) -> list[Control]:
         found = self.bench.controls(self.of, self.views, self.seeds, self.r)
-        return whichever(found) if self.chosen else found
+        return name_alike(found) if self.chosen else found
 
 
 def _labelled(of: Prepared, view: View) -> int:

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vflsec.core.attack import Attack, asked_of
+from vflsec.core.attack import Attack, describe_scoring
 from vflsec.core.guess import Guess
 from vflsec.core.quantity_questions import figure
 from vflsec.core.view import Known, View, as_needs
@@ -43,8 +43,17 @@ from vflsec.measure.own_classifiers import from_randomised, learners
 from vflsec.measure.own_regression import value_learners
 from vflsec.plugins import registry
 
-__all__ = ["Control", "controls", "controls_for", "feature_controls", "randomised",
-           "reassigned", "shares", "untrained", "whichever"]  # fmt: skip
+__all__ = [
+    "Control",
+    "controls",
+    "controls_for",
+    "feature_controls",
+    "name_alike",
+    "randomised",
+    "reassigned",
+    "shares",
+    "untrained",
+]  # fmt: skip
 
 Way = Callable[[torch.Tensor], torch.Tensor]
 """Numbers (m, p) of rows (m,)."""
@@ -101,7 +110,7 @@ def controls_for(
     if views and attack.target == "label" and views[0].facts.classes == 1:
         return value_controls(views, rngs)
     if attack.target == "attribute":
-        views = [v.for_attribute(*asked_of(attack)) for v in views]
+        views = [v.for_attribute(*describe_scoring(attack)) for v in views]
     found = controls(views, rngs, alone)
     if attack.target == "attribute":
         found = [[*of, *by_pairs(v)] for of, v in zip(found, views, strict=True)]
@@ -158,7 +167,7 @@ _OF_VALUES = {
 """Learners of a value, and those of an answer that stand for them where there is no value."""
 
 
-def whichever(found: Sequence[Control]) -> list[Control]:
+def name_alike(found: Sequence[Control]) -> list[Control]:
     """The controls of one question, under the names that those of any other question have too.
 
     An attack that chooses its question may choose another on every seed, and only some ask about a
@@ -192,13 +201,13 @@ def controls(
     ways = [_ways(v) for v in views]
     if not ways[0]:
         return out
-    for view, mine, fit in zip(views, out, _scratch(views, rngs), strict=False):
+    for view, mine, fit in zip(views, out, _fit_from_scratch(views, rngs), strict=False):
         mine.append(_control(view, fit))
     for view, mine, of, rng in zip(views, out, ways, rngs, strict=True):
         for way, inputs in of.items():
             mine += [_control(view, fit, way) for fit in learners(view, rng, inputs)]
     if alone:
-        for mine, control in zip(out, _alone(views, rngs, alone), strict=True):
+        for mine, control in zip(out, _complete_local_bottoms(views, rngs, alone), strict=True):
             mine.append(control)
     return out
 
@@ -234,7 +243,7 @@ def shares(view: View, attack: Attack) -> list[Control]:
 
     The one of the least standard error is named beforehand.
     """
-    seen, rows = view.for_attribute(*asked_of(attack)), view.targets["train"]
+    seen, rows = view.for_attribute(*describe_scoring(attack)), view.targets["train"]
     known, value = seen.require_known(), int(getattr(attack, "value", 1))
     every = torch.cat([known.rows, rows])
     told: dict[str, list[torch.Tensor]] = {"sample": []}
@@ -247,7 +256,7 @@ def shares(view: View, attack: Attack) -> list[Control]:
     return out
 
 
-def _scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Fit]:
+def _fit_from_scratch(views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Fit]:
     """A fit for each view; none if one of them has no model to start from."""
     bottoms = [m for v in views if (m := own_model(v, "initial")) is not None]
     if len(bottoms) < len(views):
@@ -333,7 +342,7 @@ def _on_others(
     return [[Control(name, g, math.nan)] for g in guesses]
 
 
-def _alone(
+def _complete_local_bottoms(
     views: Sequence[View], rngs: Sequence[torch.Generator], bottoms: Sequence[nn.Module]
 ) -> list[Control]:
     """Model completion, with all its variants, on bottoms trained without the federation."""

@@ -21,8 +21,17 @@ if TYPE_CHECKING:
     from vflsec.plan.values import DataInfo
     from vflsec.specs import AttackSpec, CellSpec
 
-__all__ = ["Obstacle", "Refusal", "divisible", "elsewhere", "few_left", "few_tested",
-           "find_refusal", "labelled_rows", "unlike"]  # fmt: skip
+__all__ = [
+    "Obstacle",
+    "Refusal",
+    "check_divisible",
+    "count_labelled_rows",
+    "drop_column_names",
+    "find_refusal",
+    "warn_of_few_left",
+    "warn_of_few_tested",
+    "warn_of_membership",
+]  # fmt: skip
 
 
 class Obstacle(StrEnum):
@@ -72,7 +81,7 @@ class _Question:
     def sends(self) -> frozenset[tuple[str, str, str]] | None:
         """(kind, sender role, receiver role) of all messages; None if they are not known."""
         sends = getattr(self.algorithm, "sends", None)
-        return None if sends is None else rerouted(sends, self.info, self.cell)
+        return None if sends is None else reroute(sends, self.info, self.cell)
 
     @property
     def adversary(self) -> str:
@@ -166,7 +175,9 @@ def _find_pointless(asked: _Question) -> str:
     classes = 2 if asked.spec.of_label else info.classes
     try:
         facts = algorithm.planned_facts(info.active, info.parties, len(info.labels) or info.classes)
-        return asked.attack.pointless(replace(facts, classes=classes, sends=_named(info, sends)))
+        return asked.attack.pointless(
+            replace(facts, classes=classes, sends=_name_parties(info, sends))
+        )
     except (NotImplementedError, VflsecError):
         return ""  # depends on facts that only the run knows
 
@@ -183,13 +194,13 @@ _RULES_OF_NEEDS: tuple[tuple[Obstacle, Callable[[_Question, Need], str]], ...] =
 )
 
 
-def elsewhere(spec: AttackSpec) -> AttackSpec:
+def drop_column_names(spec: AttackSpec) -> AttackSpec:
     """The attack on other data, where no column is called as its settings say."""
     named = registry.attacks.get(spec.name).of_data  # type: ignore[attr-defined]
     return replace(spec, params={k: v for k, v in spec.params.items() if k not in named})
 
 
-def labelled_rows(source: Source, split: Mapping[str, Any]) -> tuple[int, int]:
+def count_labelled_rows(source: Source, split: Mapping[str, Any]) -> tuple[int, int]:
     """How many labelled training rows every seed has, and of the rarest class (of any label).
 
     0 each if the split fails, for training says why; for a quantity the second is 0.
@@ -207,7 +218,7 @@ FEW_LEFT = 10
 """With fewer rows of a class left to guess, a note says on how few figures rest."""
 
 
-def few_left(attack: Attack, spec: AttackSpec, info: DataInfo) -> str:
+def warn_of_few_left(attack: Attack, spec: AttackSpec, info: DataInfo) -> str:
     """That known rows take (nearly) all training rows of the rarest class, in words, or ''.
 
     They are drawn from each class in turn.
@@ -229,7 +240,9 @@ def few_left(attack: Attack, spec: AttackSpec, info: DataInfo) -> str:
     )
 
 
-def unlike(attack: Attack, source: Source, info: DataInfo, cells: Sequence[CellSpec]) -> list[str]:
+def warn_of_membership(
+    attack: Attack, source: Source, info: DataInfo, cells: Sequence[CellSpec]
+) -> list[str]:
     """Why an attack on membership may say too much or too little, in words.
 
     Too much, without references, where the data set tells training and test rows apart: either may
@@ -265,7 +278,7 @@ def unlike(attack: Attack, source: Source, info: DataInfo, cells: Sequence[CellS
     return found
 
 
-def few_tested(source: Source, name: str, split: Mapping[str, Any]) -> str:
+def warn_of_few_tested(source: Source, name: str, split: Mapping[str, Any]) -> str:
     """That few test rows are of the rarer class (of one of several labels), in words, or ''.
 
     Of two classes only: of more, no figure rests on the rarest alone.
@@ -289,7 +302,7 @@ def few_tested(source: Source, name: str, split: Mapping[str, Any]) -> str:
     )
 
 
-def divisible(source: Source, split: Mapping[str, Any], seeds: Iterable[int]) -> None:
+def check_divisible(source: Source, split: Mapping[str, Any], seeds: Iterable[int]) -> None:
     """Look whether the rows of every seed can be chosen where that is left to chance.
 
     It is with groups, which go to one side as they are, and with several labels at once, of which
@@ -308,7 +321,7 @@ def _sizes(split: Mapping[str, Any]) -> dict[str, Any]:
     return {k: split[k] for k in ("validation", "test", "labelled", "aligned") if k in split}
 
 
-def rerouted(
+def reroute(
     sends: frozenset[tuple[str, str, str]], info: DataInfo, cell: CellSpec
 ) -> frozenset[tuple[str, str, str]]:
     """What the cell sends when its defenses put another protocol in the place of some messages.
@@ -323,7 +336,7 @@ def rerouted(
     return sends
 
 
-def _named(
+def _name_parties(
     info: DataInfo, sends: Iterable[tuple[str, str, str]]
 ) -> frozenset[tuple[str, str, str]]:
     """Message kinds by role as message kinds by party."""

@@ -10,17 +10,17 @@ from typing import Any
 
 from vflsec.core.federation import Federation
 from vflsec.core.party import Party
-from vflsec.core.policy import OFF, Guarantee, Policy, unclaimed
+from vflsec.core.policy import OFF, Guarantee, Policy, find_no_claim
 from vflsec.core.policy_binding import Binding
-from vflsec.core.privacy_usage import Uses, uses_of
+from vflsec.core.privacy_usage import Uses, read_uses
 
-__all__ = ["promised", "uses_in"]
+__all__ = ["check_guarantee", "collect_uses"]
 
 _COUPLES = ("columns", "model", "optimizer", "incoming", "link", "relabel")
 _UNLESS_BY_ROW = ("loss", "penalty")
 
 
-def promised(policy: Policy, strength: float, facts: Mapping[str, Any]) -> Guarantee:
+def check_guarantee(policy: Policy, strength: float, facts: Mapping[str, Any]) -> Guarantee:
     """What `policy` promises of a run with these facts, as far as it was counted.
 
     An epsilon is dropped, with the reason, whoever wrote the policy: if it is switched off, if it
@@ -35,8 +35,8 @@ def promised(policy: Policy, strength: float, facts: Mapping[str, Any]) -> Guara
         return OFF
     if not policy.counted:
         return Guarantee(reason=f"{policy.name} names no hook whose uses could be counted")
-    uses = uses_of(facts)
-    none = unclaimed(uses, policy.counted)
+    uses = read_uses(facts)
+    none = find_no_claim(uses, policy.counted)
     if none is not None:
         return none
     if made.protects not in ("label", "row"):
@@ -82,7 +82,7 @@ class _Work:
                     yield b
 
 
-def uses_in(fed: Federation, policy: Policy, r: int) -> Uses:
+def collect_uses(fed: Federation, policy: Policy, r: int) -> Uses:
     """Counts of `policy` in replica `r`: at the party where it worked most, with its peers.
 
     A policy that composes over steps on own parameters is told who else trained, and with what.

@@ -19,10 +19,10 @@ from vflsec.core.algorithm import Algorithm
 from vflsec.core.federation import Federation, Pass, Phase
 from vflsec.core.policy import Policy
 from vflsec.core.privacy_usage import Counter, Uses
-from vflsec.train.label_stages import staged
+from vflsec.train.label_stages import find_staged_policy
 from vflsec.train.loop import predict, regret
 
-__all__ = ["first_steps"]
+__all__ = ["take_first_steps"]
 
 RARE = 1e-6
 
@@ -46,7 +46,7 @@ class _Expected:
         out, self._before = now - self._before, now
         return out
 
-    def once(self, times: int = 1) -> None:
+    def repeat(self, times: int = 1) -> None:
         """What was counted since happens so many times in all."""
         self.sure += times * self.new()
 
@@ -96,7 +96,7 @@ def _seconds(step: Callable[[], object]) -> float:
     return least
 
 
-def first_steps(
+def take_first_steps(
     algorithm: Algorithm, fed: Federation, timed: list[tuple[int, float]] | None = None
 ) -> tuple[tuple[str, ...], Callable[[Policy], Uses | None]]:
     """Take the first step of every phase.
@@ -114,7 +114,7 @@ def first_steps(
     """
     bound = [(b.policy, b.own.uses) for p in fed.parties.values() for b in p.bindings]
     expected = [(policy, _Expected(c)) for policy, c in bound if c is not None]
-    if staged(fed) is not None:
+    if find_staged_policy(fed) is not None:
         return (), lambda _: None
     every = [e for _, e in expected]
     for policy, e in expected:
@@ -127,7 +127,7 @@ def first_steps(
         if phase.before is not None:
             phase.before()
         for e in every:
-            e.once()
+            e.repeat()
         for walk in phase.walks() if phase.epochs else ():
             _take_step(fed, phase, walk, every, timed)
         if every:
@@ -161,12 +161,12 @@ def _evaluate(
     if phase.select and phase.epochs:
         regret(algorithm, fed, fed.stack.rows("validation"), phase.select_by)
         for e in every:
-            e.once(phase.epochs)
+            e.repeat(phase.epochs)
     if phase.predicts:
         for split in ("test", "validation"):
             predict(algorithm, fed, fed.stack.rows(split))
         for e in every:
-            e.once()
+            e.repeat()
 
 
 def _predict_uses(expected: Sequence[tuple[Policy, _Expected]], policy: Policy) -> Uses | None:

@@ -103,7 +103,7 @@ def _registered() -> Iterable[Any]:
     for name in registry.attacks.names():
         try:
             attack = registry.attacks.create(name)
-            if not attack.apart:
+            if not attack.needs_own_training:
                 yield attack
         except VflsecError:  # it has parameters without a default, or cannot be loaded
             continue
