@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vflsec.data.dialect import number_of
 from vflsec.data.duplicates import twins
 from vflsec.data.label_leakage import telling_columns, telling_ids, telling_rows
+from vflsec.data.number_formats import number_of
 from vflsec.data.profile import overlap_sentence
 from vflsec.data.source import Source
 
