@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from vflsec.data.classes import in_order
 from vflsec.data.number_formats import NumberFormat, number_of
+from vflsec.data.odd_values import describe_far_values
 from vflsec.data.read_table import Frame, Numbers, data_error, dates, listed, texts
 
 __all__ = ["MOST_CATEGORIES", "Features", "features", "ids"]
@@ -130,16 +131,17 @@ def _read_column(frame: Frame, name: str, categorical: bool, numeric: bool) -> _
         return _Column("category", found, some if array.null_count < frame.rows else "")
     if pa.types.is_temporal(array.type):
         return _Column("date", found)
-    return _Column("number", found, _doubt_number(array, found))
+    return _Column("number", found, "" if numeric else _doubt_number(array, found))
 
 
 def _doubt_number(array: pa.Array, found: Numbers) -> str:
-    """That numbers look like codes or ids, in words."""
+    """That numbers look like codes or ids, or that few hide all others, in words."""
     text = pa.types.is_string(array.type)
     if text and pc.any(pc.match_substring_regex(array[:_SOME], _CODE)).as_py():
         return "numbers that begin with 0, such as codes do; declare it categorical if so"
-    unit = found.written and found.written.unit
-    return "" if unit or not _counts(array, found.values) else _COUNTER
+    if not (found.written and found.written.unit) and _counts(array, found.values):
+        return _COUNTER
+    return describe_far_values(found.values)
 
 
 def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:
