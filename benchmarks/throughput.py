@@ -30,6 +30,7 @@ from vflsec import registry
 from vflsec.channel import Recorder
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation
+from vflsec.label import Classes
 from vflsec.task import Stack, Task
 from vflsec.train.captured import CudaGraphs, taken
 from vflsec.train.device import pick_device
@@ -50,7 +51,7 @@ def task(seed: int, rows: int) -> Task:
     sets |= {f"local:{p}": ids for p in names}
     schema = {p: Schema(tuple("abcdefghijkl"), (0,) * COLUMNS, (COLUMNS,)) for p in names}
     present = {p: torch.ones(total, dtype=torch.bool) for p in names}
-    return Task("bench", names, x, present, schema, y, CLASSES, sets, ids)
+    return Task("bench", names, x, present, schema, y, Classes(CLASSES), sets, ids)
 
 
 def engine(

@@ -254,11 +254,9 @@ def _labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:
         mask[t.sets["test"]] = False
         hidden = (stack.of == task_index).nonzero().squeeze(1)
         keep = mask.to(labels.device)
-        if t.values is not None:
-            keep, none = keep.unsqueeze(1), torch.nan
-        else:
-            none = -1
-        labels[hidden] = torch.where(keep, labels[hidden], none)
+        if labels.dim() == 3:
+            keep = keep.unsqueeze(1)
+        labels[hidden] = torch.where(keep, labels[hidden], t.label.missing)
     for b in bindings:
         if b.policy.overrides("labels"):
             b.own.context = {name: stack.rows(name) for name in ("labelled", "validation")}

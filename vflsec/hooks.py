@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vflsec.binding import Binding
 from vflsec.counts import Guarded, heard, lent, plain
 from vflsec.nn import chain
 from vflsec.nn.loss import cross_entropy, slope
 from vflsec.party import Party
-from vflsec.task import Stack, Task
+from vflsec.task import Stack
 
-__all__ = ["Hooks", "binary_cross_entropies", "cross_entropy", "squared_error"]
+__all__ = ["Hooks", "cross_entropy"]
 
 
 class Hooks:
@@ -83,7 +83,7 @@ class Hooks:
                     self._count_loss(given, b, train)
                     return heard(rows, given)
         self._count_loss(given, None, train)
-        return heard(plain_loss(self.stack.first)(logits, y), given)
+        return heard(self.stack.first.label.losses(logits, y), given)
 
     def descend(
         self, logits: Tensor, y: Tensor, terms: Sequence[Tensor], wanted: Sequence[Tensor]
@@ -94,7 +94,7 @@ class Hooks:
             for term in terms:
                 total = total + term.sum()
             return list(torch.autograd.grad(total, list(wanted)))
-        if y.dim() == 2 and self.stack.first.values is None and not isinstance(y, Guarded):
+        if y.dim() == 2 and not isinstance(y, Guarded):
             start = slope(logits, y)
         else:
             leaf = logits.detach().requires_grad_()
@@ -136,21 +136,3 @@ class Hooks:
                     b.acted = True
                     total = term if total is None else total + term
         return total
-
-
-def plain_loss(task: Task) -> Callable[[Tensor, Tensor], Tensor]:
-    """What is minimised for a label of this kind where no policy says otherwise."""
-    if task.labels:
-        return binary_cross_entropies
-    return cross_entropy if task.values is None else squared_error
-
-
-def binary_cross_entropies(logits: Tensor, y: Tensor) -> Tensor:
-    """Mean over L labels of the cross entropy of each, (R, b), of logits and 0 or 1 (R, b, L)."""
-    each = nn.functional.binary_cross_entropy_with_logits(logits, y, reduction="none")
-    return each.mean(2)
-
-
-def squared_error(answer: Tensor, y: Tensor) -> Tensor:
-    """Squared error of each row, (R, b), of answers and values (R, b, 1)."""
-    return (answer - y).square().sum(2)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from vflsec.centring import FIRST, Centring
 from vflsec.errors import ThreatModelError
+from vflsec.label import Label, make_label
 from vflsec.needs import FORMS, GRANTS, Need, as_needs
 from vflsec.nn.rows import in_pieces
 from vflsec.nn.sums import sums
@@ -61,6 +62,11 @@ class Facts:
     reduction: str = "mean"
     sends: frozenset[tuple[str, str, str]] = frozenset()
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> Label:
+        """What kind of label it is; the names of several are not told."""
+        return make_label(self.classes)
 
 
 @dataclass(frozen=True)

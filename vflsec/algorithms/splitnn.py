@@ -293,17 +293,10 @@ class SplitNN(SplitSettings):
         logits = self.logits(fed, parts, train=False)
         if self.returns_predictions:
             answers = fed.decode(logits)
-            shares = self.shares(answers, fed.classes)
+            shares = fed.stack.first.label.form_predictions(answers)
             for party in self.passive(fed):
                 fed.send("prediction", active, party.name, shares, rows, phase="predict")
         return logits
-
-    @staticmethod
-    def shares(answers: Tensor, classes: int) -> Tensor:
-        """What is sent back of answers: class shares, a quantity, or the share of each label."""
-        if classes > 1:
-            return torch.softmax(answers, dim=-1)
-        return answers if classes else torch.sigmoid(answers)
 
     def facts(self, fed: Federation) -> Facts:
         task = fed.stack.first

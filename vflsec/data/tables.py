@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vflsec import check
 from vflsec.cell import QUESTIONS, WHICHEVER
-from vflsec.data.classes import Relabel, labels, quantity, several
+from vflsec.data.classes import READERS, Relabel
 from vflsec.data.features import Features, features, ids
 from vflsec.data.layout import (
     Reader,
@@ -33,10 +33,9 @@ from vflsec.data.names import label_rule, unshowable
 from vflsec.data.profile import holders, overlaps, respelled, table_facts
 from vflsec.data.reading import Frame, data_error, listed, texts
 from vflsec.data.source import PartyData, Source
+from vflsec.label import TaskName, make_named_label
 
 __all__ = ["load_tables"]
-
-TASKS = ("classification", "regression", "multilabel")
 
 READING = 3
 """Counts the rules by which tables are read; part of a data set's identity."""
@@ -57,7 +56,7 @@ def load_tables(
     merge_classes: Mapping[str, Sequence[str]] | None = None,
     drop_classes: Sequence[str] = (),
     label_edges: Sequence[float] = (),
-    task: Literal["classification", "regression", "multilabel"] = "classification",
+    task: TaskName = "classification",
     separator: str | Mapping[str, str] = "",
     decimal: str | Mapping[str, str] = "",
     encoding: str | Mapping[str, str] = "",
@@ -97,11 +96,12 @@ def load_tables(
         DataError: a table or the way it is described is not usable; one message says where,
             what is allowed, what was found, and how to mend it.
     """
-    check.one_of("data: task", task, TASKS)
+    check.one_of("data: task", task, get_args(TaskName))
     named = (label,) if isinstance(label, str) else tuple(label)
+    several = () if isinstance(label, str) else named
     if rule := label_rule(label, task):
         raise data_error("data", "label", rule, listed(named) or "none")
-    for column in named if task == "multilabel" else ():  # they stand in the names of attacks
+    for column in several:  # they stand in the names of attacks
         why = unshowable(column) or "not be called like a question" * (column in QUESTIONS)
         if why:
             raise data_error("data", "label", why, repr(column), "Rename the column.")
@@ -148,15 +148,11 @@ def load_tables(
 
     y = np.full(len(union), -1, dtype=np.int64)
     values = None
-    class_names: tuple[str, ...] = (" and ".join(named),)
-    if task == "classification":
-        y[rows[active]], class_names = labels(frames[active], named[0], change)
-    else:
-        one = task == "regression"
-        found = quantity(frames[active], named[0]) if one else several(frames[active], named)
+    y[rows[active]], class_names, found = READERS[task](frames[active], named, change)
+    if found is not None:
         values = np.full((len(union), *found.shape[1:]), np.nan)
         values[rows[active]] = found
-        y[~np.isnan(values.reshape(len(union), -1)[:, 0])] = 0
+    kind = make_named_label(task, len(class_names), several)
     made = {p: features(frames[p], used[p], *declared[p]) for p in order}
     parties = {
         p: PartyData(made[p].values, rows[p], tuple(used[p]), made[p].categories) for p in order
@@ -172,17 +168,11 @@ def load_tables(
         digest=_digest(asked, frames, order),
         group=_group(frames, order, rows, roles.group, len(union)) if group else None,
         values=values,
-        labels=named if task == "multilabel" else (),
-        facts=_facts(frames, used, made, rows, y, roles, drop, (active, _kind(class_names, task)))
+        labels=several,
+        task=task,
+        facts=_facts(frames, used, made, rows, y, roles, drop, (active, kind.column))
         | {"respelled": respelled(index, order)},
     )
-
-
-def _kind(class_names: Sequence[str], task: str) -> str:
-    """What a label column is, in words."""
-    if task == "multilabel":
-        return "2 classes, one label of several"
-    return "quantity" if task == "regression" else f"{len(class_names)} classes"
 
 
 def _identity(change: Relabel, **asked: Any) -> dict[str, Any]:

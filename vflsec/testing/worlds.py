@@ -12,6 +12,7 @@ from torch import Tensor
 from vflsec.algorithm import Algorithm
 from vflsec.channel import Recorder
 from vflsec.federation import Federation
+from vflsec.label import Classes
 from vflsec.policy import Policy
 from vflsec.rng import generator
 from vflsec.task import Stack, Task
@@ -80,7 +81,9 @@ def small_task(
         present[p][own] = True
         x[p][~present[p]] = 0.0
     y[n + unaligned :] = -1
-    return Task("small", names, x, present, schema, y, classes, sets, sets[f"local:{names[0]}"])
+    return Task(
+        "small", names, x, present, schema, y, Classes(classes), sets, sets[f"local:{names[0]}"]
+    )
 
 
 def small_stack(seeds: list[int], dtype: torch.dtype = torch.float64, **world: Any) -> Stack:

@@ -20,6 +20,7 @@ from vflsec.cell import AttackSpec
 from vflsec.channel import Recorder
 from vflsec.errors import ConfigError
 from vflsec.federation import Federation
+from vflsec.label import make_label
 from vflsec.message import Message
 from vflsec.task import Task
 from vflsec.trace.grants import write_aux, write_known, write_own, write_targets
@@ -58,14 +59,12 @@ def check_writable(classes: int, parties: Iterable[str], what: str) -> None:
     """
     for name in parties:
         check_name(what, name)
-    if classes < 2:
+    label = make_label(classes)
+    if label.floating:
         raise ConfigError(
-            f"{what} holds labels as classes, and "
-            f"{'the label here is a quantity' if classes else 'there are several here'}. Audit it "
-            "without, or "
-            + ("cut the label into classes (label_edges under [data])." if classes
-               else "name one label under [data].")
-        )  # fmt: skip
+            f"{what} holds labels as classes, and {label.sentence} here. Audit it without, or "
+            f"{label.format_remedy('name')} under [data]."
+        )
 
 
 class Export:
