@@ -46,6 +46,7 @@ from torch import Tensor
 from vflsec import accounting, check, registry
 from vflsec.accounting import Account
 from vflsec.counts import Uses, uses_of
+from vflsec.label import make_label
 from vflsec.policy import AGAIN_ROWS, OFF, Guarantee, Own, Policy, unclaimed
 
 ALIASES = ("dp_sgd",)
@@ -161,7 +162,7 @@ class DPSGD(Policy):
             neighbours="zeroing it out", against="whoever gets the weights of all parties",
             over=f"{over}, {len(everyone)} {'party' if len(everyone) == 1 else 'parties'}",
             given=(
-                f"how {'columns and values' if facts.get('classes') == 1 else 'columns'} were "
+                f"how columns{' and values' * make_label(facts.get('classes', 2)).scaled} were "
                 "prepared (the row had its part in means and codes)"
             ),
             provided="nobody sees embeddings or gradients of single rows"

@@ -20,6 +20,7 @@ import pandas as pd
 from vflsec.audit.beside import beside
 from vflsec.audit.controls import Leakage
 from vflsec.audit.leakage import is_undefended, rows_of
+from vflsec.label import make_label
 
 __all__ = ["Alive", "Place", "alive", "place_of", "titles"]
 
@@ -87,7 +88,7 @@ def alive(
     given, kinds = grants or {}, classes or {}
 
     def role(place: Place) -> tuple[Any, ...]:
-        kind = min(kinds.get(place.dataset, 2), 2)
+        kind = make_label(kinds.get(place.dataset, 2)).name
         there = (planted_as or {}).get(place.section, place.attack)
         return kind, *_role(place._replace(attack=there), active or {}, given)
 

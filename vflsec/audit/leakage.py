@@ -21,6 +21,7 @@ from vflsec.audit import intervals, reverse, stack
 from vflsec.audit.controls import Leakage
 from vflsec.audit.metrics import METRICS, reach
 from vflsec.cell import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure, victims
+from vflsec.label import PRIMARY
 
 __all__ = ["COLUMNS", "POINT", "TRAINING", "UNDEFENDED", "clean", "defense_point", "is_undefended",
            "records", "results_frame", "rows_of", "summarise"]  # fmt: skip
@@ -194,7 +195,7 @@ def _asked(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _primary(chances: Mapping[str, float | None]) -> str:
     """The primary metric among those present, told from their levels of chance."""
-    for metric in ("concordance", "macro_auc"):
+    for metric in PRIMARY:
         if metric in chances:
             return metric
     balanced, top = chances.get("balanced_accuracy"), chances.get("accuracy")

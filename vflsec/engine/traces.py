@@ -21,7 +21,7 @@ from vflsec.engine import planted
 from vflsec.engine.verdicts_on_traces import score
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.measure.attack import Answer, Bench, Prepared, prepared
-from vflsec.measure.guesses import Source, freeze
+from vflsec.measure.guesses import Planted, Source, freeze
 from vflsec.trace.apart import validate_apart
 from vflsec.trace.crossed import ledger
 from vflsec.trace.gaps import copies
@@ -220,7 +220,7 @@ def infer(
         progress(str(trace.folder), i / len(traces))
         made = _Made(trace, nonfinite, models or {})
         answers.append(made.answers(asked))
-        if made.planted is not None and (of := planted.joined(made.found, made.planted)):
+        if of := made.joined():
             plants[i] = of
         _all_read(trace, answers[-1], of_all=not attacks)
         _no_copies(trace, traces[:i])
@@ -329,6 +329,12 @@ class _Made:
         self.planted: Tensor | None = None
         if m.classes is not None and planted.fits(m):
             self.planted = planted.drawn(m.rows, m.classes, m.run.seed)
+
+    def joined(self) -> Planted | None:
+        """What was found of the planted leak, with the truth of the rows that are guessed."""
+        if self.planted is None:
+            return None
+        return planted.joined(self.found, self.planted, self.trace.manifest.label.target)
 
     def answers(self, asked: Sequence[Prepared]) -> list[Answer]:
         """Of all attacks by every adversary after every phase."""

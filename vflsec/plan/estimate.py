@@ -190,7 +190,7 @@ def estimate(
     known = _like(groups, timed or {})
     steps, sealed, sent, kept = 0, 0.0, 0, 0.0
     encryption: list[dict[str, Any]] = []
-    keeps = all(group.data.classes >= 2 for group in groups)
+    keeps = not any(group.data.label.floating for group in groups)
     for group in groups:
         given, labelled = _settings(group), _labelled(group)
         epochs, batch = _epochs(given), given.get("batch_size")

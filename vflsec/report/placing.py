@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vflsec.label import make_label
 from vflsec.report.text import clean
 
 __all__ = ["OUTSIDE", "POINTERS", "WORDS", "assumed", "threats"]
@@ -85,7 +86,7 @@ def _labels(spec: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
 def only_quantities(summary: Mapping[str, Any]) -> bool:
     """Whether every label is a quantity, so that nothing can be said of classes."""
     found = [facts.get("classes") for facts in summary.get("parties", {}).values()]
-    return bool(found) and all(c == 1 for c in found)
+    return bool(found) and all(c is not None and make_label(c).sides == 1 for c in found)
 
 
 def _list(parts: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor
 from vflsec import check
 from vflsec.errors import ConfigError, TraceError
 from vflsec.guess import Truth
+from vflsec.label import Classes, Quantity
 from vflsec.trace.columns import AMOUNTS, LABELS, Stored, batches, values, vectors, write_table
 from vflsec.trace.given import amounts, whole
 from vflsec.trace.grants import write_hidden
@@ -155,7 +156,7 @@ def read_truth(folder: str | Path, limits: Limits | None = None) -> Truth:
         raise TraceError(f"{base / file}: holds infinite values.")
     there = ~np.isnan(y) if values else y >= 0
     kind = np.float64 if values else np.int64
-    return Truth("value" if values else "label", rows[there], y[there].astype(kind))
+    return Truth((Quantity if values else Classes).target, rows[there], y[there].astype(kind))
 
 
 def _info(base: Path, limits: Limits) -> TruthInfo:
