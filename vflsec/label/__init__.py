@@ -37,7 +37,7 @@ KINDS: tuple[type[Label], ...] = (Classes, Quantity, MultiLabel)
 PRIMARY = tuple(dict.fromkeys(k.build(0, ()).choose_primary() for k in KINDS if k is not Classes))
 """Metrics that verdicts rest on wherever a label has them: those of kinds that are no classes."""
 
-_BY_CODE = {kind.code: kind for kind in KINDS if isinstance(kind.code, int)}
+_BY_CODE = {kind.build(0, ()).code: kind for kind in KINDS if kind is not Classes}
 _BY_NAME = {kind.name: kind for kind in KINDS}
 _BY_TARGET = {kind.target: kind for kind in KINDS}
 

@@ -49,7 +49,7 @@ class Classes(Label):
         return cls(classes)
 
     @property
-    def code(self) -> int:  # type: ignore[override]
+    def code(self) -> int:
         """C."""
         return self.count
 
@@ -64,7 +64,7 @@ class Classes(Label):
         return self.count
 
     @property
-    def column(self) -> str:  # type: ignore[override]
+    def column(self) -> str:
         """What its column in a table is."""
         return f"{self.count} classes"
 
@@ -178,7 +178,7 @@ def scarce_classes(
     for c in rare:
         others = f", and so few of {len(rare) - 1} more" if len(rare) > 1 else ""
         yield (
-            f"class {class_names[c]!r} must have at least {least} rows in",
+            f"class {class_names[int(c)]!r} must have at least {least} rows in",
             f"{counts[c]} of {counts.sum()} such rows{others}",
             "Merge or drop rare classes (merge_classes, drop_classes under [data])",
         )

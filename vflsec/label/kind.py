@@ -27,7 +27,6 @@ class Label(ABC):
 
     Attributes:
         name: what ``task`` under ``[data]`` calls it.
-        code: how it is stored and handed to plug-ins, as ``classes``: C, 1 or 0.
         target: of a :class:`vflsec.guess.Truth` and of a guess that is compared with it.
         missing: what stands where a row has no label.
         floating: whether truth is float64.
@@ -39,7 +38,6 @@ class Label(ABC):
         rare: whether a class can be rare, so that a second positive control is made of such.
         noun: ``a class``, after "must be".
         sentence: ``the label is a quantity``.
-        column: what its column in a table is, for reports.
         remark: what a drafted scenario says beside ``task``, which it leaves out for classes.
         remedy: how to have classes in its place; ``{}`` is a verb, see :meth:`format_remedy`.
         neighbour: what another label of one row is called in a privacy claim.
@@ -47,7 +45,6 @@ class Label(ABC):
     """
 
     name: ClassVar[str]
-    code: int
     target: ClassVar[str]
     missing: ClassVar[float] = float("nan")
     floating: ClassVar[bool] = True
@@ -59,7 +56,6 @@ class Label(ABC):
     rare: ClassVar[bool] = False
     noun: ClassVar[str]
     sentence: ClassVar[str]
-    column: str
     remark: ClassVar[str] = ""
     remedy: ClassVar[str]
     neighbour: ClassVar[str]
@@ -69,6 +65,16 @@ class Label(ABC):
     @abstractmethod
     def build(cls, classes: int, names: tuple[str, ...]) -> Self:
         """This kind, of so many classes and with these names of several labels."""
+
+    @property
+    @abstractmethod
+    def code(self) -> int:
+        """How it is stored and handed to plug-ins, as ``classes``: C, 1 or 0."""
+
+    @property
+    @abstractmethod
+    def column(self) -> str:
+        """What its column in a table is, for reports."""
 
     @property
     @abstractmethod
