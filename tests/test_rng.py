@@ -61,6 +61,28 @@ def test_an_inactive_replica_gets_zeros_and_draws_nothing(device: str) -> None:
     assert torch.equal(some.normal((4,))[1], full[1])  # its stream has not moved
 
 
+@pytest.mark.parametrize("draw", ["normal", "uniform", "laplace"])
+def test_numbers_drawn_in_advance_depend_on_a_replicas_own_calls_alone(draw: str) -> None:
+    """As on a GPU: blocks of 16 numbers, which calls of several sizes use up."""
+    shapes = [(3,), (2, 5), (4,), (16,), (40,), (1,), (0,), (7,)]
+    turns = [[True, False, True], [True, True, False], [True, True, True]]
+
+    def drawn(seeds: list[int], keep: list[int]) -> list[torch.Tensor]:
+        streams = Streams(seeds, "n")
+        streams.block = 16
+        return [
+            getattr(streams, draw)(shape, active=[turns[k % 3][r] for r in keep])
+            for k, shape in enumerate(shapes)
+        ]
+
+    whole = drawn([5, 6, 7], [0, 1, 2])
+    for r, seed in enumerate((5, 6, 7)):
+        for together, alone in zip(whole, drawn([seed], [r]), strict=True):
+            assert torch.equal(together[r], alone[0])
+    some = torch.cat([x[0].flatten() for x in whole])
+    assert len(some.unique()) == len(some)  # none is given out twice
+
+
 def test_named_streams_differ() -> None:
     paths = [("a",), ("b",), ("a", "b"), ("b", "a"), ("ab",), ("a", 1), ("a", 11), (), ("a", "")]
     seen = {derive(seed, *path) for path in paths for seed in (0, 1, -1)}

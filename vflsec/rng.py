@@ -8,9 +8,11 @@ therefore do not depend on which replicas share its batch.
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,6 +105,58 @@ class Globals:
         return " and ".join(k for k, state in self._states.items() if now[k] != state)
 
 
+Fill = Callable[[Tensor, torch.Generator], Any]
+"""Writes drawn numbers into a tensor."""
+
+
+def _fill_normal(out: Tensor, g: torch.Generator) -> None:
+    out.normal_(generator=g)
+
+
+def _fill_uniform(out: Tensor, g: torch.Generator) -> None:
+    torch.rand(out.shape, generator=g, out=out, dtype=out.dtype)
+
+
+class Stock:
+    """Numbers drawn in advance, for a GPU: a launch for each replica and block, not for each step.
+
+    Each replica's numbers come from its own generator, and what it takes depends on its own calls
+    alone.
+
+    Args:
+        numbers: (R, block), which is filled when a replica first takes some.
+        fill: draws them.
+        generators: one a replica.
+    """
+
+    def __init__(self, numbers: Tensor, fill: Fill, generators: Sequence[torch.Generator]) -> None:
+        self.numbers, self.fill, self.generators = numbers, fill, generators
+        self.taken = [numbers.shape[1]] * len(generators)
+        self.drawn = [False] * len(generators)
+
+    def take(self, many: int, active: Sequence[bool] | None, idle: float) -> Tensor:
+        """The next numbers of every active replica, `idle` for others; (R, many)."""
+        block = self.numbers.shape[1]
+        takes = [True] * len(self.generators) if active is None else [bool(a) for a in active]
+        starts: list[int] = []
+        for r in (r for r, yes in enumerate(takes) if yes):
+            if self.taken[r] + many > block:
+                self.fill(self.numbers[r], self.generators[r])
+                self.taken[r], self.drawn[r] = 0, True
+            starts.append(self.taken[r])
+            self.taken[r] += many
+        if len(set(starts)) == 1 and self.drawn == takes:
+            return self.numbers[:, starts[0] : starts[0] + many].clone()
+        out = torch.full_like(self.numbers[:, :many], idle)
+        for r, start in zip((r for r, yes in enumerate(takes) if yes), starts, strict=True):
+            out[r] = self.numbers[r, start : start + many]
+        return out
+
+
+BLOCK = 1 << 17
+"""Numbers that each replica of a GPU draws at a time."""
+
+
 class Streams:
     """One generator for each replica of a cohort, drawn from side by side.
 
@@ -124,6 +178,8 @@ class Streams:
         self.device = torch.device(device)
         self.dtype = dtype
         self.generators = [generator(s, *names, device=self.device) for s in self.seeds]
+        self.block = BLOCK if self.device.type == "cuda" else 0
+        self._stocks: dict[tuple[Fill, torch.dtype], Stock] = {}
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -140,14 +196,7 @@ class Streams:
         dtype: torch.dtype | None = None,
     ) -> Tensor:
         """Standard normal numbers, shape (R, *shape); replicas not `active` get zeros."""
-        kind = dtype or self.dtype
-        out = torch.empty((len(self), *shape), dtype=kind, device=self.device)
-        for r, (g, part) in enumerate(zip(self.generators, out.unbind(0), strict=True)):
-            if active is None or active[r]:
-                part.normal_(generator=g)
-            else:
-                part.zero_()
-        return out
+        return self._draw(_fill_normal, 0.0, shape, active, dtype or self.dtype)
 
     def uniform(
         self,
@@ -160,13 +209,29 @@ class Streams:
 
         Coins that carry a guarantee are drawn in float64: float32 knows no chance below 2^-24.
         """
-        kind = dtype or self.dtype
-        out = torch.empty((len(self), *shape), dtype=kind, device=self.device)
-        for r, g in enumerate(self.generators):
+        return self._draw(_fill_uniform, 0.5, shape, active, dtype or self.dtype)
+
+    def _draw(
+        self,
+        fill: Fill,
+        idle: float,
+        shape: Sequence[int],
+        active: Sequence[bool] | None,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        """Numbers (R, *shape) of `fill`; `idle` for replicas that are not active."""
+        many = math.prod(shape)
+        if 0 < many <= self.block:
+            if (fill, dtype) not in self._stocks:
+                empty = torch.full((len(self), self.block), idle, dtype=dtype, device=self.device)
+                self._stocks[fill, dtype] = Stock(empty, fill, self.generators)
+            return self._stocks[fill, dtype].take(many, active, idle).reshape(len(self), *shape)
+        out = torch.empty((len(self), *shape), dtype=dtype, device=self.device)
+        for r, (g, part) in enumerate(zip(self.generators, out.unbind(0), strict=True)):
             if active is None or active[r]:
-                torch.rand(tuple(shape), generator=g, out=out[r], dtype=kind)
+                fill(part, g)
             else:
-                out[r].fill_(0.5)
+                part.fill_(idle)
         return out
 
     def integers(self, high: int, shape: Sequence[int]) -> Tensor:

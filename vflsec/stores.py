@@ -80,8 +80,11 @@ class Dense:
                 index, x = index[new], x[new]
         self.value.index_copy_(0, index, x)
         self.count[index] += 1
-        self.epoch[index] = epoch
-        self.step[index] = step
+        for moments, when in ((self.epoch, epoch), (self.step, step)):
+            if isinstance(when, Tensor):
+                moments.index_copy_(0, index, when)
+            else:
+                moments.index_fill_(0, index, when)  # an assignment would wait for a GPU
 
     def _still(self, alive: Tensor) -> Tensor:
         """Which replicas still train, asked once of each set of them."""

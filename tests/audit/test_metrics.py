@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as sk
 
@@ -62,9 +64,9 @@ def test_multi_class_numbers_equal_sklearn() -> None:
     assert got["accuracy"].chance == 0.4
     assert got["balanced_accuracy"].chance == 0.25
     p = np.exp(s) / np.exp(s).sum(1, keepdims=True)
-    for given in (s, p):
+    for scores in (s, p):
         loss = score(
-            Guess("label", guess.rows, given),
+            Guess("label", guess.rows, scores),
             truth,
             truth.rows,
             classes=4,
@@ -352,6 +354,63 @@ def test_random_orders_hit_as_often_as_chance_says(
     allowed = int((0.01 if metric == "tpr_at_1pct_fpr" else 0.001) * negatives)
     assert chance == (allowed + 1) / (negatives + 1)
     assert abs(np.mean(drawn) - chance) < 4 * np.std(drawn) / 2000**0.5
+
+
+def hits(s: np.ndarray, y: np.ndarray, metric: str = "tpr_at_1pct_fpr") -> Score:
+    rows = np.arange(len(y))
+    guess, truth = Guess("label", rows, s), Truth("label", rows, y.astype(np.int64))
+    (one,) = score(guess, truth, rows, classes=2, prior=[0.5, 0.5], metrics=[metric])
+    return one
+
+
+def test_sure_knowledge_of_three_rows_counts_more_than_chance() -> None:
+    """300 of 1,000 rows are positive; 3 of them are named, and 7 of the others are ruled out.
+
+    Of the 693 + 297 that are tied, 297 * 8 / 694 positives stand before the eighth negative.
+    Ties were cut off for the attack and averaged for chance: 0.0100 against 8 / 701 = 0.0114.
+    """
+    y = np.arange(1000) < 300
+    s = np.zeros(1000)
+    s[:3], s[300:307] = 1, -1
+    one = hits(s, y)
+    assert one.value == pytest.approx((3 + 297 * 8 / 694) / 300, rel=1e-15)
+    assert (one.chance, round(one.value, 4), round(one.chance, 4)) == (8 / 701, 0.0214, 0.0114)
+    assert one.low is not None
+    assert one.low < one.value < (one.high or 0)
+    turned = hits(-s, y)  # 7 others before anybody, then one of 694 places
+    assert turned.value == pytest.approx(297 / 694 / 300, rel=1e-15)
+    assert turned.value == one.turned
+
+
+@pytest.mark.parametrize("metric", ["tpr_at_1pct_fpr", "tpr_at_01pct_fpr"])
+def test_hits_of_ties_are_the_mean_over_their_orders(metric: str) -> None:
+    draw = np.random.default_rng(7)
+    y, s = draw.random(900) < 0.3, np.round(draw.normal(size=900), 1)
+    s[y] += 1
+    mean = [hits(s + 1e-6 * draw.random(900), y, metric).value or 0.0 for _ in range(3000)]
+    error = np.std(mean) / len(mean) ** 0.5
+    assert error > 0
+    assert abs(np.mean(mean) - (hits(s, y, metric).value or 0.0)) < 4 * error
+
+
+@settings(max_examples=100)
+@given(st.integers(1, 400), st.integers(1, 400), st.integers(0, 10**6), st.integers(1, 8))
+def test_hits_of_equal_scores_are_chance_and_rise_with_a_positive_and_not_with_a_negative(
+    positives: int, negatives: int, seed: int, values: int
+) -> None:
+    y = np.arange(positives + negatives) < positives
+    draw = np.random.default_rng(seed)
+    for metric in ("tpr_at_1pct_fpr", "tpr_at_01pct_fpr"):
+        equal = hits(np.full(len(y), float(draw.normal())), y, metric)
+        assert (equal.value, equal.turned) == (equal.chance, equal.chance)
+        s = draw.integers(0, values, len(y)).astype(float)
+        before = hits(s, y, metric).value
+        at = int(draw.integers(len(y)))
+        s[at] += 1
+        after = hits(s, y, metric).value
+        assert before is not None
+        assert after is not None
+        assert after >= before if y[at] else after <= before
 
 
 @pytest.mark.parametrize("metric", ["tpr_at_1pct_fpr", "tpr_at_01pct_fpr"])

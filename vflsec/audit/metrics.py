@@ -191,18 +191,31 @@ def _f1(case: _Case) -> Figure:
 
 
 def _tpr(case: _Case, rate: float = 0.01, *, turned: bool = False) -> Figure:
-    """Exact interval over the positives; the threshold is taken as given.
+    """Share of positives above the negative that ends the false alarms, the mean over tied orders.
+
+    Of m negatives and p positives with one score, in random order, r / (m + 1) of the p stand
+    before the r-th negative: with all scores equal that is :func:`_hits_by_chance`. The interval is
+    exact over the positives, with the threshold taken as given.
 
     `turned`: of the answer turned round. An answer may rank rightly on the whole and have its
     surest rows in reverse, which the other end tells alone.
+
+    Source: McSherry and Najork, "Computing information retrieval performance measures efficiently
+    in the presence of tied scores", ECIR 2008; the mean is that of the negative hypergeometric
+    distribution.
     """
     s, pos = -case.margin if turned else case.margin, case.y == 1
     if pos.all() or not pos.any():
         return None, None, None
-    allowed = _allowed(int((~pos).sum()), rate)
+    ends = _allowed(int((~pos).sum()), rate) + 1
     order = case.order[::-1] if turned else case.order
-    bar = s[order[np.flatnonzero(~pos[order])[-1 - allowed]]]
-    return _proportion(int(((s > bar) & pos).sum()), int(pos.sum()), case.confidence)
+    bar = s[order[np.flatnonzero(~pos[order])[-ends]]]
+    above, tied = s > bar, s == bar
+    of, others = int(pos.sum()), int((tied & ~pos).sum()) + 1
+    left = ends - int((above & ~pos).sum())
+    found = int((above & pos).sum()) * others + int((tied & pos).sum()) * left  # in whole numbers
+    interval = intervals.clopper_pearson(round(found / others), of, case.confidence)
+    return (found / (of * others), *interval)
 
 
 def _allowed(negatives: int, rate: float) -> int:
@@ -211,7 +224,7 @@ def _allowed(negatives: int, rate: float) -> int:
 
 
 def _hits_by_chance(case: _Case, rate: float = 0.01) -> float:
-    """Mean over all orders of the rows, of which a threshold between two negatives has its share.
+    """:func:`_tpr` of equal scores: the mean over all orders of the rows.
 
     With so few negatives that none may be a false alarm it is far above the rate: of 75, 1 / 76.
     """

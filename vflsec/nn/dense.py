@@ -70,6 +70,8 @@ def _ranges(replicas: int, numbers: int, cached: int) -> tuple[tuple[int, int], 
 
 def _spans(layers: Sequence[Layer], x: Tensor) -> tuple[tuple[int, int], ...]:
     replicas, rows, widest = x.shape
+    if x.is_cuda:  # a GPU has no such cache, and launches cost more than they save
+        return ((0, replicas),)
     for layer in layers:
         widest = max(widest, layer.weight.shape[1])
     return _chunks(replicas, rows * widest)

@@ -1,4 +1,4 @@
-"""Losses of single rows; cross entropy with its gradient by hand.
+"""Losses by row: cross entropy with its gradient by hand, binary ones, squared errors.
 
 Classes come first in memory, (R, C, b): the CPU's kernels of log-softmax treat many rows at once
 there, and one after another where the few classes are last.
