@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from vflsec import check
+from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.label import TaskName
 

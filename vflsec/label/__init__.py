@@ -62,7 +62,7 @@ def find_label(target: str, classes: int = 2) -> Label | None:
     """The kind whose truth says `target`, of so many classes; None where that is no label.
 
     Args:
-        target: of a :class:`vflsec.guess.Truth`.
+        target: of a :class:`vflsec.core.guess.Truth`.
         classes: C.
     """
     kind = _BY_TARGET.get(target)

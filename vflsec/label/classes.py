@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from vflsec import check
+from vflsec.core import check
 from vflsec.label.kind import Floats, Ints, Label
 
 if TYPE_CHECKING:

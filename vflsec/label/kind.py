@@ -27,7 +27,7 @@ class Label(ABC):
 
     Attributes:
         name: what ``task`` under ``[data]`` calls it.
-        target: of a :class:`vflsec.guess.Truth` and of a guess that is compared with it.
+        target: of a :class:`vflsec.core.guess.Truth` and of a guess that is compared with it.
         missing: what stands where a row has no label.
         floating: whether truth is float64.
         numeric: whether a row has one number, which attacks guess by its size.

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vflsec.cell import OF_THE_LABELS
 from vflsec.label.classes import Classes
 from vflsec.label.kind import Floats, Ints, Label
+from vflsec.specs import OF_THE_LABELS
 
 if TYPE_CHECKING:
     import torch

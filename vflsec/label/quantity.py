@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from vflsec.cell import QUESTIONS
 from vflsec.label.classes import scarce_classes
 from vflsec.label.kind import Floats, Ints
 from vflsec.label.number import Number
+from vflsec.specs import QUESTIONS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +48,7 @@ class Quantity(Number):
 
     def take_part(self, name: str, truth: Tensor, cut: Tensor) -> Tensor:
         """The answers to a question."""
-        from vflsec.questions import answers
+        from vflsec.core.quantity_questions import answers
 
         return answers(name, truth, cut)
 
