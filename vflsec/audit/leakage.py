@@ -400,7 +400,9 @@ def summarise(
             | _leakage(leak, confidence, first["metric"])
             | {"worst_seed": ctl.worst(gained)}
             | _mean("turned", turned, confidence, first["metric"])
-            | _mean("mirrored", reversed_ranking.mirrored(turned, own, leak), confidence, "advantage")
+            | _mean(
+                "mirrored", reversed_ranking.mirrored(turned, own, leak), confidence, "advantage"
+            )
             | {"utility_metric": main}
             | _mean("utility", u, confidence, main)
             | _mean("utility_drop", {s: base[s] - u[s] for s in u if s in base}, confidence,

@@ -140,7 +140,8 @@ def _strongest(points: list[Mapping[str, Any]], summary: Mapping[str, Any], widt
             {"advantage": r["advantage"], "advantage_low": r["low"], "advantage_high": r["high"]}
         )
         table.add_row(
-            strongest_attack.secret(r), f"{r['algorithm']}, {strength_of(r)}", strongest_attack.named(r),
+            strongest_attack.secret(r), f"{r['algorithm']}, {strength_of(r)}",
+            strongest_attack.named(r),
             r["adversary"],
             Text(corrected(r), style=shade),
         )  # fmt: skip

@@ -125,9 +125,9 @@ def answers(summary: Mapping[str, Any]) -> list[str]:
             )
         for r in (r for r in turned if r["dataset"] == dataset):
             out.append(
-                f"{_under(r, attacked)}: {_named(r)} ranks the {clean(strongest_attack.secret(r))} in "
-                f"reverse; turned round it gains {_gain(r)}, so {clean(r['adversary'])} has them "
-                "once it knows which way round that is."
+                f"{_under(r, attacked)}: {_named(r)} ranks the {clean(strongest_attack.secret(r))} "
+                f"in reverse; turned round it gains {_gain(r)}, so {clean(r['adversary'])} has "
+                "them once it knows which way round that is."
             )
         told = [*sure, *(r for r in here if _to_whom(r) in map(_to_whom, turned))]
         rest = [r for r in here if r not in told and r["advantage"] is not None]

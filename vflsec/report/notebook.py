@@ -74,7 +74,8 @@ def html_of(summary: Mapping[str, Any]) -> str:
     found, _ = headline(summary)
     shown = strongest_attack.told(summary["points"])
     parts = [
-        f"<h3>{_text(summary['name'])}: {_text(found)}</h3><p>{_text(first_screen.scope(summary))}</p>"
+        f"<h3>{_text(summary['name'])}: {_text(found)}</h3>"
+        f"<p>{_text(first_screen.scope(summary))}</p>"
     ]
     parts.append(
         _list([*first_screen.answers(summary), *first_screen.cheapest(summary), *gaps(summary)])

@@ -74,8 +74,8 @@ def _learns(summary: Mapping[str, Any]) -> list[str]:
     )
     turned = first_screen.reverses(summary)
     backwards = dict.fromkeys(
-        f"the {clean(strongest_attack.secret(r))} ({clean(r['dataset'])}), which {clean(r['adversary'])} can "
-        "work out once it knows which way round that is"
+        f"the {clean(strongest_attack.secret(r))} ({clean(r['dataset'])}), which "
+        f"{clean(r['adversary'])} can work out once it knows which way round that is"
         for r in turned
     )
     learnt = {r["dataset"] for r in [*found, *turned]}
