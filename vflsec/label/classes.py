@@ -68,6 +68,11 @@ class Classes(Label):
         """What its column in a table is."""
         return f"{self.count} classes"
 
+    @property
+    def held(self) -> str:
+        """How many classes."""
+        return self.column
+
     @cached_property
     def losses(self) -> Callable[[Tensor, Tensor], Tensor]:
         """Cross entropy, with its gradient by hand."""

@@ -77,6 +77,11 @@ class Label(ABC):
         """What its column in a table is, for reports."""
 
     @property
+    def held(self) -> str:
+        """What the party with the labels holds, for reports; '' where that is not told."""
+        return self.noun
+
+    @property
     @abstractmethod
     def outputs(self) -> int:
         """How many numbers a prediction has."""

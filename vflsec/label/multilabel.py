@@ -51,6 +51,11 @@ class MultiLabel(Label):
         return cls(names)
 
     @property
+    def held(self) -> str:
+        """The names."""
+        return f"several of each row: {', '.join(self.names)}" if self.names else ""
+
+    @property
     def outputs(self) -> int:
         """A logit for each label."""
         return len(self.names)
