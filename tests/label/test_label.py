@@ -7,10 +7,9 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from vflsec.guess import Truth
 
-from vflsec import registry
 from vflsec.audit.metrics import METRICS, default, primary, reach
+from vflsec.core.guess import Truth
 from vflsec.data.classes import READERS
 from vflsec.label import (
     KINDS,
@@ -24,6 +23,7 @@ from vflsec.label import (
     make_label,
     make_named_label,
 )
+from vflsec.plugins import registry
 
 KIND_VALUES: list[Label] = [kind.build(3, ("a", "b")) for kind in KINDS]
 
@@ -43,7 +43,8 @@ def test_a_kind_is_found_by_its_code_its_name_and_its_truth(label: Label) -> Non
     assert make_named_label(label.name, 3, ("a", "b")) == label
     assert type(find_label(label.target, 3)) is type(label)
     assert find_label("feature") is None
-    assert label.name in get_args(TaskName) and set(get_args(TaskName)) == set(READERS)
+    assert label.name in get_args(TaskName)
+    assert set(get_args(TaskName)) == set(READERS)
     codes = {kind.build(2, ()).code for kind in KINDS}
     assert len(codes) == len(KINDS) == len(get_args(TaskName))
 
@@ -82,7 +83,8 @@ def test_losses_are_of_single_rows_and_a_right_answer_costs_less(label: Label) -
     assert torch.allclose(one, losses)
     gradient = right.clone().requires_grad_()
     label.losses(gradient, trained).sum().backward()  # type: ignore[no-untyped-call]
-    assert gradient.grad is not None and bool(gradient.grad.isfinite().all())
+    assert gradient.grad is not None
+    assert bool(gradient.grad.isfinite().all())
 
 
 @pytest.mark.parametrize("label", KIND_VALUES, ids=lambda k: k.name)
@@ -137,6 +139,5 @@ def test_levels_of_metrics_follow_from_the_metric() -> None:
     assert reach("utility_drop", "mae") == (-inf, inf)
     assert reach("log_loss") == (0.0, inf) == reach("epsilon_lower")
     assert reach("utility") == (0.0, 1.0) == reach("auc")
-    assert primary(2, target="value") == "concordance" and primary(3, [0.6, 0.2, 0.2]) == (
-        "balanced_accuracy"
-    )
+    assert primary(2, target="value") == "concordance"
+    assert primary(3, [0.6, 0.2, 0.2]) == ("balanced_accuracy")
