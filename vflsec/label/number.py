@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from vflsec.label.kind import Ints, Label
+from vflsec.label.classes import scarce_classes
+from vflsec.label.kind import Floats, Ints, Label
 
 if TYPE_CHECKING:
     import torch
@@ -87,6 +88,12 @@ class Number(Label):
         import torch
 
         return torch.randn(rows, generator=rng, dtype=torch.float64)
+
+    def find_scarce(
+        self, y: Ints, values: Floats | None, class_names: Sequence[str], least: int
+    ) -> Iterator[tuple[str, str, str]]:
+        """Fewer rows than a class needs."""
+        return scarce_classes(y, class_names, least)
 
     def describe(self, y: Ints) -> str:
         """What it is."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from vflsec.label.classes import scarce_classes
 from vflsec.label.kind import Floats, Ints
 from vflsec.label.number import Number
 from vflsec.specs import QUESTIONS
@@ -56,12 +55,6 @@ class Quantity(Number):
         """In standard deviations from the mean."""
         seen = values[labelled]
         return (values - seen.mean()) / max(float(seen.std()), 1e-300)
-
-    def find_scarce(
-        self, y: Ints, values: Floats | None, class_names: Sequence[str], least: int
-    ) -> Iterator[tuple[str, str, str]]:
-        """Fewer rows than a class needs."""
-        return scarce_classes(y, class_names, least)
 
     def find_unasked(self, questions: bool, limit: float | None) -> str:
         """Its questions."""
