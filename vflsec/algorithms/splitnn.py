@@ -32,6 +32,7 @@ from vflsec.core.federation import Federation, Phase
 from vflsec.core.party import Party
 from vflsec.core.view import Facts, Schema
 from vflsec.errors import ConfigError, PolicyError
+from vflsec.label import make_label
 from vflsec.nn.images import BOTTOMS, image_bottom
 from vflsec.nn.manual_backprop import follow, join, walked
 from vflsec.nn.models import bottom, from_path, mlp, top_from_path
@@ -294,10 +295,15 @@ class SplitNN(SplitSettings):
         logits = self.logits(fed, parts, train=False)
         if self.returns_predictions:
             answers = fed.decode(logits)
-            shares = fed.stack.first.label.form_predictions(answers)
+            shares = self.shares(answers, fed.classes)
             for party in self.passive(fed):
                 fed.send("prediction", active, party.name, shares, rows, phase="predict")
         return logits
+
+    @staticmethod
+    def shares(answers: Tensor, classes: int) -> Tensor:
+        """What is sent back of answers: class shares, a quantity, or the share of each label."""
+        return make_label(classes).form_predictions(answers)
 
     def facts(self, fed: Federation) -> Facts:
         task = fed.stack.first
