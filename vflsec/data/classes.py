@@ -170,12 +170,28 @@ def _read_several(
     return np.where(np.isnan(values[:, 0]), -1, 0), (" and ".join(names),), values
 
 
+def _read_counts(
+    frame: Frame, names: Sequence[str], change: Relabel
+) -> tuple[Ints, tuple[str, ...], Floats | None]:
+    y, names, values = _read_quantity(frame, names, change)
+    assert values is not None
+    odd = np.flatnonzero((y == 0) & ((values < 0) | (values != np.round(values))))
+    if len(odd):
+        raise data_error(
+            frame.path, f"label column {names[0]!r}", 'hold whole numbers from 0 (task = "counts")',
+            f"{values[odd[0]]:g} in {frame.row(int(odd[0]))}",
+            'Correct it, leave it empty, or say task = "regression".',
+        )  # fmt: skip
+    return y, names, values
+
+
 READERS: Mapping[
     str, Callable[[Frame, Sequence[str], Relabel], tuple[Ints, tuple[str, ...], Floats | None]]
 ] = {
     "classification": _read_classes,
     "regression": _read_quantity,
     "multilabel": _read_several,
+    "counts": _read_counts,
 }
 """How the label columns of a table are read, by the name of the kind of label: classes (n,) or 0,
 -1 where there is no label, names of the classes, and values (n,) or (n, L) if they are no classes.
