@@ -45,8 +45,9 @@ from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.core.accountants import Account
-from vflsec.core.policy import AGAIN_ROWS, OFF, unclaimed
-from vflsec.core.privacy_usage import Uses, uses_of
+from vflsec.core.policy import AGAIN_ROWS, OFF, find_no_claim
+from vflsec.core.privacy_usage import Uses, read_uses
+from vflsec.label import make_label
 from vflsec.plugin import Guarantee, Own, Policy, check, registry
 
 ALIASES = ("dp_sgd",)
@@ -129,8 +130,8 @@ class DPSGD(Policy):
     def guarantee(self, strength: float, facts: dict[str, Any]) -> Guarantee:
         if strength <= 0:
             return OFF
-        uses = uses_of(facts)
-        none = unclaimed(uses, "gradients")
+        uses = read_uses(facts)
+        none = find_no_claim(uses, "gradients")
         if none is not None:
             return none
         bare = sorted(name for name, peer in uses.peers.items() if peer is None)
@@ -162,7 +163,7 @@ class DPSGD(Policy):
             neighbours="zeroing it out", against="whoever gets the weights of all parties",
             over=f"{over}, {len(everyone)} {'party' if len(everyone) == 1 else 'parties'}",
             given=(
-                f"how {'columns and values' if facts.get('classes') == 1 else 'columns'} were "
+                f"how columns{' and values' * make_label(facts.get('classes', 2)).scaled} were "
                 "prepared (the row had its part in means and codes)"
             ),
             provided="nobody sees embeddings or gradients of single rows"

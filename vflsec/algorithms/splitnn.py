@@ -32,11 +32,12 @@ from vflsec.core.federation import Federation, Phase
 from vflsec.core.party import Party
 from vflsec.core.view import Facts, Schema
 from vflsec.errors import ConfigError, PolicyError
+from vflsec.label import make_label
 from vflsec.nn.images import BOTTOMS, image_bottom
 from vflsec.nn.manual_backprop import follow, join, walked
 from vflsec.nn.models import bottom, from_path, mlp, top_from_path
 from vflsec.nn.replicas import Replicas
-from vflsec.nn.rowwise import alone, row_gradients
+from vflsec.nn.rowwise import row_gradients, split_rows
 from vflsec.nn.weights import starting_at
 from vflsec.plugins import registry
 
@@ -253,8 +254,8 @@ class SplitNN(SplitSettings):
                     f"{policy.name}: changes the loss of a batch, so gradients of single rows "
                     "cannot be limited beside it. Leave one of the two defenses out."
                 )
-        got = {p: alone(h.detach()) for p, h in batch.got.items()}
-        x, (r, b) = alone(batch.x[active.name]), batch.rows.shape
+        got = {p: split_rows(h.detach()) for p, h in batch.got.items()}
+        x, (r, b) = split_rows(batch.x[active.name]), batch.rows.shape
 
         def total(wide: Mapping[str, Replicas]) -> Tensor:
             parts = [wide["bottom"](x) if p == active.name else h for p, h in got.items()]
@@ -302,9 +303,7 @@ class SplitNN(SplitSettings):
     @staticmethod
     def shares(answers: Tensor, classes: int) -> Tensor:
         """What is sent back of answers: class shares, a quantity, or the share of each label."""
-        if classes > 1:
-            return torch.softmax(answers, dim=-1)
-        return answers if classes else torch.sigmoid(answers)
+        return make_label(classes).form_predictions(answers)
 
     def facts(self, fed: Federation) -> Facts:
         task = fed.stack.first

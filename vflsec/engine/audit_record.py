@@ -21,7 +21,8 @@ from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.config.toml_text import line_of
 from vflsec.data.load import table_files
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.plan.observe import elsewhere
+from vflsec.label import make_label
+from vflsec.plan.observe import drop_column_names
 from vflsec.plugins import registry
 from vflsec.specs import QUESTIONS, AttackSpec
 
@@ -64,7 +65,7 @@ def record_of(
         known_rows.update({a.key: a.known_rows for a in group.attacks})
         of_label.update({a.key: a.of_label for a in group.attacks if a.of_label})
         grants.update({a.key: a.grants for a in group.attacks if a.grants})
-        like = {a.key: (a.label, elsewhere(a).label) for a in group.attacks}
+        like = {a.key: (a.label, drop_column_names(a).label) for a in group.attacks}
         planted_as.update({k: there for k, (here, there) in like.items() if here != there})
     for refused in plan.refused:
         known_rows[refused.attack.key] = refused.attack.known_rows
@@ -284,11 +285,12 @@ def families(kinds: Collection[int]) -> dict[str, list[str]]:
 
 def _suits(name: str, classes: int) -> bool:
     """Whether an attack can be made on such a label; of one that does not load, yes."""
-    if classes > 1:
+    label = make_label(classes)
+    if not label.floating:
         return True
     try:
         attack = registry.attacks.create(name)
-        return attack.suits(classes) or (classes == 1 and bool(attack.questions))
+        return attack.suits(classes) or bool(label.questions and attack.questions)
     except VflsecError:
         return True
 

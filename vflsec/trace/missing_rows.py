@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsec.core.message_kinds import find_kinds
 from vflsec.trace.manifest import Have, Moment, ObserverInfo
 from vflsec.trace.message import Recorded, Route
 from vflsec.trace.seal import Passed, count_message, have_of
@@ -17,7 +18,7 @@ from vflsec.trace.seal import Passed, count_message, have_of
 __all__ = ["Late", "NotFinite", "Prints", "Unanswered", "Unread", "copies", "miscounted",
            "not_whole"]  # fmt: skip
 
-_OF_ROWS = ("embedding", "gradient", "prediction", "state")
+_OF_ROWS = find_kinds(lambda kind: kind.has_rows)
 _OPEN = 64  # batches that may wait for their gradients at a time
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +24,8 @@ from vflsec.trace.module_spec import build
 from vflsec.trace.pair_gradients import paired
 from vflsec.trace.seal import raw_of
 from vflsec.trace.segment_reader import Torn, read_segments
+from vflsec.trace.trace_files import TraceFiles
 from vflsec.trace.weights import read_weights
-
-if TYPE_CHECKING:
-    from vflsec.trace.reader import Trace
 
 __all__ = ["Observer"]
 
@@ -36,7 +34,7 @@ __all__ = ["Observer"]
 class Observer:
     """What one observer has; everything is checked as it is read."""
 
-    trace: Trace
+    trace: TraceFiles
     name: str
     info: ObserverInfo
 
@@ -289,14 +287,15 @@ class Observer:
         """Granted labelled rows in order of the grant, or None; of a quantity as float64 values."""
         classes = self.trace.manifest.classes
         name, other = "known.parquet", "known-values.parquet"
-        name, other = (other, name) if classes == 1 else (name, other)
+        numbers = self.trace.manifest.label.numeric
+        name, other = (other, name) if numbers else (name, other)
         if self._has(other):
             raise TraceError(f"{self._path(other)}: the manifest says {classes or '?'} classes.")
         if not self._has(name):
             return None
-        found = self._table(name, AMOUNTS if classes == 1 else KNOWN)
+        found = self._table(name, AMOUNTS if numbers else KNOWN)
         y, where = found["y"], self._path(name)
-        if classes == 1:
+        if numbers:
             if not np.isfinite(y).all():
                 raise TraceError(f"{where}: holds values that are not finite.")
         elif len(y) and (y.min() < 0 or (classes is not None and y.max() >= classes)):

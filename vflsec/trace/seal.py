@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
+from vflsec.core.message_kinds import find_kinds
 from vflsec.errors import TraceError
 from vflsec.trace.claims import RAW, recording
 from vflsec.trace.columns import MESSAGES, Stored, tensors, writer
@@ -40,6 +41,8 @@ from vflsec.trace.segment_reader import Torn, read_segments
 __all__ = [
     "Passed", "count_message", "digest", "give_up", "have_of", "raw_of", "seal", "write_seal",
 ]  # fmt: skip
+
+_EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
 
 _GROUP = 8 << 20  # bytes of a row group, which is what a reader holds at once
 
@@ -177,7 +180,7 @@ class _Seen:
     def watched(self, stream: Iterable[Found]) -> Iterator[Found]:
         """The messages as they are."""
         for found, batch in stream:
-            if found.kind in ("embedding", "gradient"):
+            if found.kind in _EVERY_ROW:
                 ids = batch.column("row")
                 if len(ids) and not ids.null_count:
                     trained = found.phase not in ("eval", "predict")

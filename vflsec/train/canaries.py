@@ -21,7 +21,7 @@ from vflsec.core.message import Message
 from vflsec.core.rng import generator
 from vflsec.core.task import Task
 
-__all__ = ["Apart", "Planted", "plant_inserted", "plant_labels", "plant_rows"]
+__all__ = ["CoinDifference", "Planted", "plant_inserted", "plant_labels", "plant_rows"]
 
 MOST = 2000
 LOUD = 100.0
@@ -40,7 +40,7 @@ class Planted:
     coins: Tensor
 
 
-class Apart:
+class CoinDifference:
     """How messages of the two coins differ, before any policy: who knows the models works it out.
 
     Of the first half of the canaries, whose coins the guesser of
@@ -123,17 +123,8 @@ def plant_labels(task: Task, seed: int, share: float = 0.5) -> tuple[Task, Plant
         share: of the labelled training rows that become canaries.
     """
     planted = _canaries(task, seed, "label", share)
-    if task.values is not None:
-        given = (task.values if task.given is None else task.given).clone()
-        if task.labels:
-            given[planted.rows] = planted.coins.to(given).unsqueeze(1)
-        else:
-            given[planted.rows] = 3.0 - 6.0 * planted.coins.to(given)
-        return replace(task, given=given), planted
-    order = task.prior.argsort(stable=True)
-    classes = torch.stack([order[-1], order[0]])
-    given = (task.y if task.given is None else task.given).clone()
-    given[planted.rows] = classes[planted.coins]
+    given = task.training_labels.clone()
+    task.label.plant(given, planted.rows, planted.coins, task.prior)
     return replace(task, given=given), planted
 
 

@@ -19,9 +19,11 @@ from vflsec.core.algorithm import Algorithm
 from vflsec.core.channel import Recorder
 from vflsec.core.federation import Federation
 from vflsec.core.message import Message
+from vflsec.core.message_kinds import KINDS
 from vflsec.core.task import Task
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
+from vflsec.label import make_label
 from vflsec.specs import AttackSpec
 from vflsec.trace.grants import write_aux, write_known, write_own, write_targets
 from vflsec.trace.limits import Limits, check_name
@@ -43,7 +45,7 @@ from vflsec.trace.module_spec import describe
 from vflsec.trace.seal import seal
 from vflsec.trace.truth import write_truth
 from vflsec.trace.weights import write_weights
-from vflsec.trace.writer import Writer, begin
+from vflsec.trace.writer import Heading, Timing, Writer, begin
 from vflsec.train.views import aux_rows, known_rows, victims
 
 __all__ = ["Export", "check_writable"]
@@ -58,14 +60,12 @@ def check_writable(classes: int, parties: Iterable[str], what: str) -> None:
     """
     for name in parties:
         check_name(what, name)
-    if classes < 2:
+    label = make_label(classes)
+    if label.floating:
         raise ConfigError(
-            f"{what} holds labels as classes, and "
-            f"{'the label here is a quantity' if classes else 'there are several here'}. Audit it "
-            "without, or "
-            + ("cut the label into classes (label_edges under [data])." if classes
-               else "name one label under [data].")
-        )  # fmt: skip
+            f"{what} holds labels as classes, and {label.sentence} here. Audit it without, or "
+            f"{label.format_remedy('name')} under [data]."
+        )
 
 
 class Export:
@@ -151,7 +151,8 @@ class Export:
     def _write(self, writer: Writer, message: Message) -> None:
         x = message.tensor[self.r].detach().cpu()
         width = x.numel() // max(1, len(x)) if message.rows is not None else x.numel()
-        bare = message.kind == "ciphertext" or not x.is_floating_point() or width > Limits().width
+        bare = KINDS[message.kind].is_encrypted or not x.is_floating_point()
+        bare = bare or width > Limits().width
         rows = None if message.rows is None else message.rows[self.r].cpu().numpy()
         reduction, factor = "none", None
         if message.kind == "gradient":
@@ -160,14 +161,16 @@ class Export:
             factor = None if mean or message.scale == 1.0 else 1.0 / message.scale
         key = (message.kind, message.sender, message.receiver, message.phase)
         self._have[writer.observer][key] = None
-        writer.message(
-            message.kind, message.sender, message.receiver, None if bare else x.numpy(), rows,
-            shape=tuple(x.shape), phase=message.phase, epoch=message.epoch, step=message.step,
-            name=message.name, wire_dtype=str(x.dtype).removeprefix("torch."),
-            wire_bytes=x.numel() * x.element_size(), loss_reduction=reduction, grad_scale=factor,
+        heading = Heading(
+            message.kind, message.sender, message.receiver, shape=tuple(x.shape),
+            phase=message.phase, name=message.name,
+            wire_dtype=str(x.dtype).removeprefix("torch."),
+            wire_bytes=x.numel() * x.element_size(), loss_reduction=reduction,
             protection="unknown" if message.policies else "none",
             row_wise=message.rows is not None,
         )  # fmt: skip
+        timing = Timing(message.epoch, message.step, grad_scale=factor)
+        writer.message(heading, None if bare else x.numpy(), rows, timing)
 
     def _describe(self, party: str) -> ObserverInfo:
         task = self.task
