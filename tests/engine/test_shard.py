@@ -8,6 +8,7 @@ import sqlite3
 import tomllib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,7 @@ def test_folders_of_other_audits_are_refused(
     made: Path, tmp_path: Path, key: str, value: Any, why: str
 ) -> None:
     with Store(made / "two") as store:
-        store.set_meta("audit", store.record() | {key: value})
+        store.keep(replace(store.record(), **{key: value}))
     with pytest.raises(ConfigError, match=rf"two has {why}.*Only parts of one audit"):
         vflsec.merge([made / "one", made / "two"], tmp_path / "merged")
     assert not (tmp_path / "merged").exists()

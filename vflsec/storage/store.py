@@ -13,6 +13,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from vflsec.audit.record import AuditRecord, read_record, write_record
 from vflsec.errors import ConfigError
 from vflsec.specs import TURNED, AttackSpec, CellResult, CellSpec, DefenseSpec, LedgerRow, Measure
 from vflsec.storage.sqlite_file import STORE_NAME, SealedFile, dumped
@@ -36,11 +37,6 @@ create table if not exists measures (
     status text not null, reason text not null, notes text not null,
     primary key (cell, attack_key, phase, split, metric, target, adversary));
 """
-_RECORD: dict[str, Any] = {
-    "name": str, "scenario_hash": str, "scenario_toml": str, "confidence": float, "gates": list,
-    "datasets": dict, "wanted": dict, "known_rows": dict, "data": dict, "refused": list,
-    "notes": list, "device": str, "versions": dict,
-}  # fmt: skip
 _MEASURE = [f.name for f in fields(Measure)]
 _CELL = "select * from cells where key = ?"
 _JSON = ("controls", "notes")
@@ -61,8 +57,8 @@ class Store(SealedFile):
         if "victim" not in there:
             db.execute("alter table measures add column victim text not null default ''")
 
-    def record(self) -> dict[str, Any]:
-        """What :meth:`set_meta` kept about the audit.
+    def record(self) -> AuditRecord:
+        """What :meth:`keep` kept about the audit.
 
         Raises:
             ConfigError: no audit was started here, or the record is damaged.
@@ -73,11 +69,14 @@ class Store(SealedFile):
                 f"{self.folder}: no audit was started here, or one that has to find its settings "
                 "first (--attacker strong) has not found them. Run the same `vflsec audit` again."
             )
-        kinds = _RECORD if isinstance(found, dict) else {}
-        if not kinds or not all(isinstance(found.get(k), t) for k, t in kinds.items()):
-            wrong = [k for k, t in kinds.items() if not isinstance(found.get(k), t)]
-            raise self.damaged(f"the record of the audit has no {', '.join(wrong) or 'keys'}")
-        return found
+        try:
+            return read_record(found)
+        except ValueError as error:
+            raise self.damaged(f"the record of the audit has no {error}") from None
+
+    def keep(self, record: AuditRecord) -> None:
+        """Keep what judging the results later needs."""
+        self.set_meta("audit", write_record(record))
 
     def missing(
         self,
