@@ -40,6 +40,8 @@ create table if not exists measures (
 _MEASURE = [f.name for f in fields(Measure)]
 _CELL = "select * from cells where key = ?"
 _JSON = ("controls", "notes")
+_Columns = dict[str, Any]
+"""A row of the table of measures by its columns."""
 _FLOATS = ("value", "low", "high", "chance")
 
 
@@ -230,23 +232,23 @@ class Store(SealedFile):
         query = f"select {', '.join(names)} from measures where cell = ? order by rowid"
         rows = [dict(zip(names, row, strict=True)) for row in self._rows(query, (cell,))]
         keys = [values["attack_key"] for values in rows] if wanted is None else wanted
-        of: dict[str, list[dict[str, Any]]] = {key: [] for key in keys}
+        of: dict[str, list[_Columns]] = {key: [] for key in keys}
         for values in rows:
             if values["attack_key"] in of:
                 of[values["attack_key"]].append(values)
         for key in of.keys() & self._done(cell, errors=True):
             self._check_seal(f"done {cell} {key}", _lasting(of[key]))
-        out = []
-        for values in (v for found in of.values() for v in found):
-            for name in _JSON:
-                values[name] = self._load(values[name])
-                if not isinstance(values[name], dict):
-                    raise self.damaged(f"cell {cell} has {name} that are no table")
-            numbers = [values[k] for k in _FLOATS if values[k] is not None]
-            if not all(isinstance(x, float) for x in numbers) or not isinstance(values["n"], int):
-                raise self.damaged(f"cell {cell} has a figure that is no number")
-            out.append(Measure(**values))
-        return out
+        return [self._measure(cell, values) for found in of.values() for values in found]
+
+    def _measure(self, cell: str, values: _Columns) -> Measure:
+        tables = {name: self._load(values[name]) for name in _JSON}
+        for name, table in tables.items():
+            if not isinstance(table, dict):
+                raise self.damaged(f"cell {cell} has {name} that are no table")
+        numbers = [values[k] for k in _FLOATS if values[k] is not None]
+        if not all(isinstance(x, float) for x in numbers) or not isinstance(values["n"], int):
+            raise self.damaged(f"cell {cell} has a figure that is no number")
+        return Measure(**values | tables)
 
     def made_with(self, cells: Iterable[str]) -> list[dict[str, str]]:
         """The versions that these cells were trained with, of those that are finished."""
