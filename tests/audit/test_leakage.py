@@ -10,13 +10,13 @@ from vflsec.audit import cap, dcs
 from vflsec.audit.gate_selection import stacked
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import (
-    COLUMNS,
     defense_point,
     is_undefended,
     records,
     results_frame,
     summarise,
 )
+from vflsec.audit.result_row import COLUMNS
 from vflsec.audit.tradeoff_curves import curves
 from vflsec.errors import ConfigError
 from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure

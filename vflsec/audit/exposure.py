@@ -66,7 +66,7 @@ def outcomes(
 
     Args:
         entries: of the audit.
-        frame: one row for each measure, see `vflsec.audit.leakage.COLUMNS`.
+        frame: one row for each measure, see `vflsec.audit.result_row.COLUMNS`.
         level: of the intervals.
 
     Returns:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from types import MappingProxyType
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from vflsec.audit.leakage import defense_point
@@ -15,7 +14,6 @@ __all__ = ["AuditRecord", "read_record", "write_record"]
 
 Table = Mapping[str, Any]
 """Plain values by name, as a file holds them."""
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,24 +68,24 @@ class AuditRecord:
     notes: Sequence[str]
     device: str
     versions: Mapping[str, str]
-    algorithms: Mapping[str, str] = _NOTHING
-    of_label: Mapping[str, str] = _NOTHING
-    grants: Mapping[str, Table] = _NOTHING
-    planted_as: Mapping[str, str] = _NOTHING
-    attacks: Mapping[str, Table] = _NOTHING
+    algorithms: Mapping[str, str] = field(default_factory=dict)
+    of_label: Mapping[str, str] = field(default_factory=dict)
+    grants: Mapping[str, Table] = field(default_factory=dict)
+    planted_as: Mapping[str, str] = field(default_factory=dict)
+    attacks: Mapping[str, Table] = field(default_factory=dict)
     families: Mapping[str, Sequence[str]] | None = None
-    defenses: Mapping[str, Table] = _NOTHING
-    treats: Mapping[str, Sequence[str]] = _NOTHING
+    defenses: Mapping[str, Table] = field(default_factory=dict)
+    treats: Mapping[str, Sequence[str]] = field(default_factory=dict)
     scenario_file: str = ""
-    scenario_source: Table = _NOTHING
-    files: Mapping[str, str] = _NOTHING
+    scenario_source: Table = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
     looks: int = 1
     gate_lines: Sequence[int] = ()
     who: str = ""
     when: str = ""
-    command: Table = _NOTHING
-    classes: Mapping[str, int] = _NOTHING
-    tables: Mapping[str, Table] = _NOTHING
+    command: Table = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)
     visibility: Sequence[Table] = ()
     attacker: Table = field(default_factory=lambda: {"name": "default"})
     shard: str = ""
@@ -131,10 +129,5 @@ def read_record(found: Any) -> AuditRecord:
 
 
 def write_record(record: AuditRecord) -> dict[str, Any]:
-    """The record as plain values, without what is at its default."""
-    out = {}
-    for f in fields(AuditRecord):
-        value = getattr(record, f.name)
-        if f.default is MISSING or value is not f.default:
-            out[f.name] = dict(value) if isinstance(value, Mapping) else value
-    return out
+    """The record as plain values."""
+    return {f.name: getattr(record, f.name) for f in fields(AuditRecord)}

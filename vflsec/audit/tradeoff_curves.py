@@ -108,7 +108,7 @@ def _undefended(lines: dict[Identity, list[Point]]) -> dict[Identity, Point]:
 def _either_way(point: Point) -> float | None:
     """The attack's figure; of a ranking the better of it and its reverse."""
     value = point.value.mean
-    ranks = point.metric in ("auc", "concordance") and reversible(point)  # type: ignore[arg-type]
+    ranks = point.metric in ("auc", "concordance") and reversible(point)
     return max(value, 1 - value) if ranks and value is not None else value
 
 
