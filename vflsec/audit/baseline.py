@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from vflsec.audit import controls, intervals, verdict_text
+from vflsec.audit import intervals, result_row, verdict_text
 from vflsec.audit.change import Change, Seeds, change, least
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_ROWS, MIN_SEEDS, PASS, Gate, Verdict
 from vflsec.audit.leakage import TRAINING, rows_of
 from vflsec.audit.metrics import reach
 from vflsec.audit.point import Point
+from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.audit.reversed_ranking import ranking
 from vflsec.audit.rounding import both
 from vflsec.audit.validated import Alive, place_of
@@ -135,7 +136,11 @@ def _grants(row: Mapping[str, Any], spec: Mapping[str, Any] | None) -> str | Non
 
 def advantages(frame: pd.DataFrame) -> dict[Key, dict[str, dict[int, float]]]:
     """The advantage of every attack by point, control and seed, in its primary metric."""
-    found = {key: controls.advantages(of)[0] for key, of in _points(frame).items()}
+    rows: dict[Key, list[ResultRow]] = defaultdict(list)
+    for r in read_rows(frame):
+        if r.is_main and r.role != "control":
+            rows[tuple(getattr(r, k) for k in _KEY)].append(r)
+    found = {key: result_row.advantages(of)[0] for key, of in rows.items()}
     return {key: of for key, of in found.items() if of}
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from vflsec.specs import CellResult
 
 if TYPE_CHECKING:
+    from vflsec.audit.dosing import Dose
     from vflsec.audit.findings import Finding
     from vflsec.audit.gate import Gate, Verdict
     from vflsec.audit.point import Point, Training
@@ -52,7 +53,7 @@ class Evaluation:
     partial: bool = False
     asked: Sequence[Gate] = ()
     over_time: Sequence[Point] = ()
-    dosing: Sequence[Mapping[str, Any]] = ()
+    dosing: Sequence[Dose] = ()
     labels: Sequence[Mapping[str, Any]] = ()
     grid: Sequence[Mapping[str, Any]] = ()
 

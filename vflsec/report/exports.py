@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from vflsec.audit import image_samples, strongest_attack
+from vflsec.audit.dosing import write_doses
 from vflsec.audit.evaluation import Evaluation, costs, made_before
 from vflsec.audit.exposure import outcomes
 from vflsec.audit.findings import format_verdict
@@ -123,7 +124,7 @@ def summary_of(
             "leaks": strongest_attack.leaks(points, record.confidence),
             "strongest": strongest_attack.strongest(points, record.confidence),
             "over_time": write_points(evaluation.over_time),
-            "dosing": list(evaluation.dosing),
+            "dosing": write_doses(evaluation.dosing),
             "labels": list(evaluation.labels),
             "pictures": list(image_samples.collected(record, results)),
             "grid": list(evaluation.grid),
