@@ -22,7 +22,7 @@ from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.config.toml_text import line_of
 from vflsec.data.load import table_files
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.plan.observe import elsewhere
+from vflsec.plan.observe import drop_column_names
 from vflsec.plugins import registry
 from vflsec.specs import QUESTIONS, AttackSpec
 
@@ -51,7 +51,7 @@ def record_of(scenario: Scenario, plan: Plan, device: str, looks: int, folder: P
     attacks = {a.key: a for g in plan.groups for a in g.attacks}
     roles = _roles(plan)
     known_rows = {k: a.known_rows for k, a in attacks.items()}
-    planted_as = {k: elsewhere(a).label for k, a in attacks.items()}
+    planted_as = {k: drop_column_names(a).label for k, a in attacks.items()}
     return AuditRecord(
         name=scenario.name,
         scenario_hash=scenario.hash,
