@@ -37,7 +37,7 @@ from vflsec.audit.result_row import (
     results_table,
 )
 from vflsec.core import check
-from vflsec.specs import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure, victims
+from vflsec.specs import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure
 
 __all__ = ["POINT", "TRAINING", "UNDEFENDED", "clean", "defense_point", "is_undefended",
            "records", "results_frame", "rows_of", "summarise"]  # fmt: skip
@@ -96,21 +96,12 @@ def records(result: CellResult) -> Iterator[dict[str, Any]]:
             **vars(m),
             "turned": m.notes.get(TURNED),
             "asked": _chosen(m),
-            "victim": m.victim or _victim(m, result.facts.get("parties", ())),
         }
 
 
 def _chosen(m: Measure) -> str:
     """What an attack chose by itself to be asked, '' where nothing was left to it."""
     return str(m.notes.get("column" if m.metric == "r2_column" else "asked", ""))
-
-
-def _victim(m: Measure, parties: Sequence[str]) -> str:
-    """Whose secret was attacked, for a measure of an earlier version, which did not say it."""
-    if not m.attack or not parties:
-        return ""
-    named = str(m.notes.get("victim", ""))
-    return named or "+".join(victims(m.target, m.adversary.split("+"), parties))
 
 
 def results_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

@@ -9,13 +9,22 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from vflsec.audit.record import AuditRecord, read_record, write_record
 from vflsec.errors import ConfigError
-from vflsec.specs import TURNED, AttackSpec, CellResult, CellSpec, DefenseSpec, LedgerRow, Measure
+from vflsec.specs import (
+    TURNED,
+    AttackSpec,
+    CellResult,
+    CellSpec,
+    DefenseSpec,
+    LedgerRow,
+    Measure,
+    victims,
+)
 from vflsec.storage.sqlite_file import STORE_NAME, SealedFile, dumped
 
 __all__ = ["STORE_NAME", "Store"]
@@ -216,6 +225,7 @@ class Store(SealedFile):
             spec, ledger, guarantees, facts = (self._load(row[i]) for i in (1, 5, 6, 7))
             try:
                 lines = [LedgerRow(**r) for r in ledger]
+                measures = [_with_victim(m, facts.get("parties", ())) for m in measures]
                 found = CellResult(
                     key, _spec(spec), measures, lines, [dict(g) for g in guarantees], dict(facts),
                     float(row[3]), row[4],
@@ -291,6 +301,15 @@ def _differ(
         f"what was taken into {here.parent} before. The same training gives the same figures, so "
         "one of the folders was altered, or ran on another kind of machine. Leave one out."
     )
+
+
+def _with_victim(measure: Measure, parties: Sequence[str]) -> Measure:
+    """The measure with whose secret was attacked, which earlier versions did not write."""
+    if measure.victim or not measure.attack or not parties:
+        return measure
+    named = str(measure.notes.get("victim", ""))
+    whose = named or "+".join(victims(measure.target, measure.adversary.split("+"), parties))
+    return replace(measure, victim=whose)
 
 
 def _absent(attack: AttackSpec) -> Measure:
