@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from vflsec.audit.controls import Leakage
+from vflsec.audit.metrics import RANKINGS
 from vflsec.audit.point import IDENTITY, Estimate, Identity, Point
 
 __all__ = ["MARK", "Dose", "Doses", "curve", "least_found", "place", "planted", "write_doses"]
@@ -61,7 +62,7 @@ class Dose:
 
 def planted(metric: str, share: float, control: float) -> float:
     """What the best possible attacker gains over a control of that figure."""
-    part = 1 - (1 - share) ** 2 if metric in ("auc", "leak_auc", "concordance") else share
+    part = 1 - (1 - share) ** 2 if metric in RANKINGS else share
     return part * (1 - control)
 
 

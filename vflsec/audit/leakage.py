@@ -37,6 +37,7 @@ from vflsec.audit.result_row import (
     results_table,
 )
 from vflsec.core import check
+from vflsec.label import PRIMARY
 from vflsec.specs import QUESTIONS, TURNED, CellResult, DefenseSpec, Measure
 
 __all__ = ["POINT", "TRAINING", "UNDEFENDED", "clean", "defense_point", "is_undefended",
@@ -180,7 +181,7 @@ def _asked(row: ResultRow) -> tuple[Any, ...]:
 
 def _primary(chances: Mapping[str, float | None]) -> str:
     """The primary metric among those present, told from their levels of chance."""
-    for metric in ("concordance", "macro_auc"):
+    for metric in PRIMARY:
         if metric in chances:
             return metric
     balanced, top = chances.get("balanced_accuracy"), chances.get("accuracy")

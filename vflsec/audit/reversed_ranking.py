@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from vflsec.audit.controls import Leakage, Paired
+from vflsec.audit.metrics import RANKINGS
 
 __all__ = ["mirrored", "ranking", "reversible", "turned"]
 
-_RANKINGS = ("auc", "leak_auc", "concordance")
 _SHARES = ("accuracy", "balanced_accuracy")
 
 
@@ -36,7 +36,7 @@ def reversible(row: Measured | Mapping[str, Any]) -> bool:
     So has a ranking, of each of several classes too, and with two classes a share of right answers.
     """
     metric, primary = _metrics(row)
-    return metric in _RANKINGS or (metric in _SHARES and primary in _RANKINGS)
+    return metric in RANKINGS or (metric in _SHARES and primary in RANKINGS)
 
 
 def ranking(row: Measured | Mapping[str, Any]) -> bool:
