@@ -13,12 +13,13 @@ from vflsec.audit import gate as gates
 from vflsec.audit.baseline import Baseline, granted, regressions
 from vflsec.audit.evaluation import Evaluation
 from vflsec.audit.findings import Finding, FindingKind, Location, build_findings
+from vflsec.audit.judge import judge
 from vflsec.audit.multilabel import by_label, in_words
 from vflsec.audit.point import Point, Training
 from vflsec.audit.record import AuditRecord
 from vflsec.audit.strength_grid import grid
 from vflsec.audit.tradeoff_curves import curves
-from vflsec.audit.validated import alive as alive_at
+from vflsec.audit.validated import find_validated
 from vflsec.epsilon import claimed_vs_measured
 from vflsec.specs import CellResult, told_apart
 
@@ -52,7 +53,7 @@ def evaluate(
     own, timed, dosed = _by_moment(every)
     planted = leakage.results_frame(_records(record, results, ("control",)))
     points = _with_gaps(record, results, leakage.summarise(own, confidence))
-    alive = alive_at(
+    validated = find_validated(
         points, leakage.summarise(planted, confidence) or None, confidence,
         _active(record, results), record.grants, record.classes, record.planted_as,
     )  # fmt: skip
@@ -69,10 +70,10 @@ def evaluate(
     if before is not None:
         now, others = granted(own, record.attacks), before.others(record.data)
         strict = 1 - (1 - confidence) / looks
-        beside += regressions(now, before, alive, strict, points, others)
+        beside += regressions(now, before, validated, strict, points, others)
     verdicts = [] if partial else [
         v for g in every_gate
-        for v in gates.judge(audited if g.algorithm == "*" else points, [g], alive, least)
+        for v in judge(audited if g.algorithm == "*" else points, [g], validated, least)
     ]  # fmt: skip
     verdicts += beside
     labels = by_label(own, record.attacks, confidence)
@@ -82,7 +83,7 @@ def evaluate(
         points=points,
         over_time=leakage.summarise(timed, confidence),
         curves=curves(points),
-        alive=alive,
+        validated=validated,
         verdicts=verdicts,
         exit_code=gates.exit_code(verdicts),
         findings=[] if partial else [*in_words(labels), *found, *_idle(record, results)],
@@ -90,7 +91,7 @@ def evaluate(
         asked=asked,
         dosing=doses,
         labels=labels,
-        grid=[] if partial else grid(audited, every_gate, alive, least, beside),
+        grid=[] if partial else grid(audited, every_gate, validated, least, beside),
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vflsec.audit.point import Point, Training
     from vflsec.audit.record import AuditRecord
     from vflsec.audit.tradeoff_curves import Curve
-    from vflsec.audit.validated import Alive
+    from vflsec.audit.validated import Validated
 
 __all__ = ["Evaluation", "costs", "made_before"]
 
@@ -31,7 +31,7 @@ class Evaluation:
         frame: one row for each measure, with ``role`` (``audit``, ``reference``, ``control``).
         points: means over seeds with intervals.
         curves: of each defense and attack, with CAP.
-        alive: what is shown to work at every place, and the evidence.
+        validated: what is shown to work at every place, and the evidence.
         verdicts: of every gate.
         exit_code: of the verdicts.
         findings: what was found, see :func:`vflsec.audit.findings.build_findings`.
@@ -46,7 +46,7 @@ class Evaluation:
     frame: pd.DataFrame
     points: Sequence[Point]
     curves: Sequence[Curve]
-    alive: Alive = field(default_factory=dict)
+    validated: Validated = field(default_factory=dict)
     verdicts: Sequence[Verdict] = ()
     exit_code: int = 0
     findings: Sequence[Finding] = ()
