@@ -22,7 +22,7 @@ from vflsec.engine import run
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.shard import Shard, divided
 from vflsec.errors import ConfigError
-from vflsec.plan.estimate import weight
+from vflsec.plan.estimate import compute_weight
 from vflsec.report import outputs
 from vflsec.report.junit import junit_xml
 from vflsec.storage.results_folder import OUR_FILES, REPORTS
@@ -100,8 +100,8 @@ def test_every_cell_of_every_group_is_in_one_part() -> None:
         mains = [c.key for g in split for c in g.cells if g.main]
         assert sorted(mains) == sorted(c.key for g in plan.groups for c in g.cells if g.main)
         assert parts == divided(plan.groups, of)  # every node finds the same
-        loads = [sum(map(weight, part)) for part in parts]
-        largest = max(weight(g) / len(g.cells) * 4 for g in plan.groups)
+        loads = [sum(map(compute_weight, part)) for part in parts]
+        largest = max(compute_weight(g) / len(g.cells) * 4 for g in plan.groups)
         assert max(loads) <= sum(loads) / of + largest  # what is not torn apart
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.data.read_table import Frame, data_error, listed, numbers, texts
+from vflsec.data.read_table import Frame, data_error, listed, texts
 
 __all__ = [
     "MOST_CLASSES", "READERS", "Relabel", "in_order", "is_quantity", "labels", "quantity",
@@ -196,9 +196,12 @@ def is_quantity(frame: Frame, name: str) -> bool:
     distinct = [v for v in array.unique().to_pylist() if v is not None]
     if len(distinct) <= MOST_FRACTIONAL_CLASSES:
         return False
-    values, bad = numbers(array, frame.dialect.decimal)
+    found = frame.read_numbers(array)
+    if found.ambiguous:
+        frame.numbers(name)  # says so
+    values = found.values
     there = values[~np.isnan(values)]
-    if len(bad):
+    if len(found.bad):
         return False
     return bool((there != np.round(there)).any()) or len(distinct) > MOST_CLASSES
 
@@ -206,8 +209,11 @@ def is_quantity(frame: Frame, name: str) -> bool:
 def _check_kind(frame: Frame, name: str, found: Sequence[str]) -> None:
     """Refuse a quantity, and numbers that are not finite."""
     what = f"label column {name!r}"
-    values, bad = numbers(pa.array(found), frame.dialect.decimal)
-    if len(bad):
+    read = frame.read_numbers(pa.array(found))
+    values = read.values
+    if read.ambiguous and len(found) > MOST_FRACTIONAL_CLASSES:
+        frame.numbers(name)  # says so
+    if len(read.bad):
         return
     if np.isinf(values).any():
         raise data_error(
