@@ -32,9 +32,10 @@ def attack(
     from vflsec.report.build import build_report
     from vflsec.report.console import print_leakage
     from vflsec.report.exports import plain
+    from vflsec.report.summary import read_summary
 
     summary = attempt(folder, name, set_ or (), device=device, progress=noted)
     if format_ is Format.json:
         print_json(plain(summary))
     else:
-        print_leakage(build_report(summary), console_for())
+        print_leakage(build_report(read_summary(summary)), console_for())

@@ -258,6 +258,7 @@ def report(
     from vflsec.report.build import build_report
     from vflsec.report.console import print_last, print_report, print_results
     from vflsec.report.exports import stored_summary
+    from vflsec.report.summary import read_summary
     from vflsec.storage.store import STORE_NAME
 
     if (folder / STORE_NAME).is_file() and not (folder / "summary.json").exists():
@@ -273,7 +274,7 @@ def report(
 
             for_reports(to, folder)
             write_reports(to, summary)
-        shown = build_report(summary)
+        shown = build_report(read_summary(summary))
         print_report(shown, console_for(), whole=True)
         if mlflow:
             from vflsec.report.tracking import log_audit

@@ -6,9 +6,8 @@ the outlines of those who shall see it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from vflsec.report import advice, first_screen
 from vflsec.report.cost_tables import build_claims, build_cost
@@ -18,25 +17,14 @@ from vflsec.report.leakage_tables import build_leakage, build_unmeasured, find_u
 from vflsec.report.provenance import build_ending, build_record, build_visibility
 from vflsec.report.sanitize import clean_tree
 from vflsec.report.statement import build_signatures, build_systems, paragraph
+from vflsec.report.summary import Summary
 from vflsec.report.tables import build_tables
 from vflsec.report.threat_model import build_placing, build_threats
-from vflsec.report.tree import (
-    Block,
-    Bullets,
-    Paragraph,
-    Report,
-    Section,
-    Step,
-    Steps,
-    Tone,
-    View,
-)
+from vflsec.report.tree import Block, Bullets, Paragraph, Report, Section, Step, Steps, Tone, View
 from vflsec.report.ungated_leaks import beyond
 from vflsec.report.verdicts import beside_verdicts, build_gates, headline, judged
 
 __all__ = ["build_report"]
-
-Summary = Mapping[str, Any]
 
 _PAGE = frozenset({View.PAGE})
 
@@ -79,7 +67,7 @@ def build_report(summary: Summary) -> Report:
     """The report of an audit, see :mod:`vflsec.report.tree`.
 
     Args:
-        summary: of :func:`vflsec.report.exports.summary_of`.
+        summary: of :func:`vflsec.report.summary.read_summary`.
     """
     verdict, how = headline(summary)
     sections = _build_sections(summary)
@@ -88,10 +76,8 @@ def build_report(summary: Summary) -> Report:
         for view, outline in OUTLINES.items()
     }
     return clean_tree(
-        Report(
-            summary["name"], verdict, how, first_screen.scope(summary),
-            summary["versions"]["vflsec"], advice.command(summary, "report"), views,
-        )
+        Report(summary.name, verdict, how, first_screen.scope(summary), summary.versions["vflsec"],
+               advice.command(summary, "report"), views)
     )  # fmt: skip
 
 
@@ -138,7 +124,7 @@ def _build_sections(summary: Summary) -> dict[str, Section]:
         "visible": build_visibility(summary),
         "cost": Section("Cost and messages", build_cost(summary), key="cost", nav="Cost"),
         "unmeasured": _build_unmeasured(summary),
-        "notes": _list("Notes on the data and the plan", summary["notes"], "notes"),
+        "notes": _list("Notes on the data and the plan", summary.notes, "notes"),
         "record": build_record(summary),
         "placing": build_placing(summary),
         "systems": build_systems(summary),
@@ -155,7 +141,7 @@ def _build_sections(summary: Summary) -> dict[str, Section]:
     }  # fmt: skip
 
 
-def _list(title: str, items: list[str], key: str, tone: Tone = Tone.PLAIN) -> Section:
+def _list(title: str, items: Sequence[str], key: str, tone: Tone = Tone.PLAIN) -> Section:
     return Section(title, (Bullets(tuple(items)),) if items else (), key=key, tone=tone)
 
 
@@ -189,12 +175,12 @@ def _build_claims(found: Block | None) -> Section:
 def _build_unmeasured(summary: Summary) -> Section:
     """What gave no figure, on every data set, and notes on the plan."""
     rows = []
-    for name in dict.fromkeys(p["dataset"] for p in summary["points"]):
-        points = [p for p in summary["points"] if p["dataset"] == name]
+    for name in dict.fromkeys(p.dataset for p in summary.points):
+        points = [p for p in summary.points if p.dataset == name]
         rows += [(name, *of) for of in find_unmeasured(points)]
     blocks: list[Block] = [Paragraph("Every attack of the scenario gave a figure.")]
     if rows:
         blocks = [Paragraph("What could not be measured is not the same as safe."),
                   build_unmeasured(rows, "Data")]  # fmt: skip
-    blocks.append(_list("Notes on the data and the plan", summary["notes"], ""))
+    blocks.append(_list("Notes on the data and the plan", summary.notes, ""))
     return Section("What was not observable", tuple(blocks), key="unseen", nav="Not observable")

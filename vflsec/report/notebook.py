@@ -7,8 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from vflsec.audit import result
-from vflsec.report.sanitize import clean
-from vflsec.report.verdicts import headline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +30,7 @@ class Audit(result.Audit):
     @property
     def verdict(self) -> str:
         """``PASS``, ``FAIL``, ``INCONCLUSIVE``, ``NO GATE`` or ``UNFINISHED``, over all gates."""
-        return headline(self.summary)[0]
+        return self.report.verdict
 
     def plot(self, kind: str = "advantage_by_strength", *, dataset: str | None = None) -> Figure:
         """A figure of the audit.
@@ -61,12 +59,13 @@ class Audit(result.Audit):
     def report(self) -> Report:
         """The report of the audit, which each medium lays out."""
         from vflsec.report.build import build_report
+        from vflsec.report.summary import read_summary
 
-        return build_report(self.summary)
+        return build_report(read_summary(self.summary))
 
     def __repr__(self) -> str:
-        found, how = headline(self.summary)
-        return f"<Audit of {clean(self.summary['name'])}: {found}. {how} {len(self.results)} rows>"
+        r = self.report
+        return f"<Audit of {r.name}: {r.verdict}. {r.how} {len(self.results)} rows>"
 
     def _repr_html_(self) -> str:
         from vflsec.report.html import render_fragment

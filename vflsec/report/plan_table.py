@@ -12,6 +12,7 @@ from vflsec.core.visibility import claim
 from vflsec.report.console import print_blocks
 from vflsec.report.provenance import build_visible_table
 from vflsec.report.sanitize import clean_tree
+from vflsec.report.summary import Protocol, read_protocol, read_tables
 from vflsec.report.tables import build_profile
 from vflsec.report.tree import Block, Bullets, Column, Kind, Paragraph, Section, Table, Tone
 
@@ -29,11 +30,11 @@ def build_plan(plan: Mapping[str, Any]) -> tuple[Block, ...]:
     roles = dict.fromkeys(g["role"] for g in groups)
     said = [*attacks_of(groups), *(_ROLES[r] for r in roles if r in _ROLES)]
     blocks: tuple[Block, ...] = (
-        *(build_profile(data, brief=True) for data in plan["data"]),
+        *(build_profile(read_tables(data), brief=True) for data in plan["data"]),
         _build_groups(groups),
         *(Paragraph(f"  {line}") for line in said),
         *_build_refused(plan),
-        *_build_visibility(plan["visibility"]),
+        *_build_visibility(map(read_protocol, plan["visibility"])),
         *(Paragraph(f"note: {note}", Tone.SOFT) for note in plan["notes"]),
         Section("", tuple(_build_cost(plan["cost"]))),
     )
@@ -67,16 +68,16 @@ def _build_refused(plan: Mapping[str, Any]) -> list[Paragraph]:
     return out
 
 
-def _build_visibility(entries: Sequence[Mapping[str, Any]]) -> list[Section]:
+def _build_visibility(entries: Iterable[Protocol]) -> list[Section]:
     """Who sees what, for every protocol that hides something, and what that buys."""
     seen: list[Any] = []
     out = []
     for entry in entries:
-        same = entry["defense"], entry["lines"], entry["hides"], entry["leaves"]
+        same = entry.defense, entry.lines, entry.hides, entry.leaves
         if same not in seen:  # else another algorithm, the same protocol
             seen.append(same)
-            said = Paragraph(claim("It", entry["hides"], entry["leaves"]))
-            title = f"What stays visible: {entry['defense']}"
+            said = Paragraph(claim("It", entry.hides, entry.leaves))
+            title = f"What stays visible: {entry.defense}"
             out.append(Section(title, (build_visible_table(entry), said)))
     return out
 
