@@ -219,11 +219,14 @@ def tell_github(summary: dict[str, Any]) -> None:
 
     A summary that cannot be written is told; it changes no verdict.
     """
+    from vflsec.report.build import build_report
     from vflsec.report.github import workflow_commands, write_step_summary
+    from vflsec.report.summary import read_summary
 
-    for line in workflow_commands(summary):
+    found = read_summary(summary)
+    for line in workflow_commands(found):
         tell_server(line)
     try:
-        write_step_summary(summary)
+        write_step_summary(build_report(found))
     except VflsecError as error:
         say(f"warning: {error}", err=True)

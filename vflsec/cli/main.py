@@ -279,7 +279,7 @@ def report(
         if mlflow:
             from vflsec.report.tracking import log_audit
 
-            typer.echo(f"MLflow run: {log_audit(folder, summary, mlflow)}")
+            typer.echo(f"MLflow run: {log_audit(folder, read_summary(summary), mlflow)}")
         if to is not None:
             print_results(to, console_for())
         print_last(shown, console_for())

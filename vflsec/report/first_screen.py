@@ -128,8 +128,8 @@ def _answers_on(
             f"own means ({named(r)}{of}).{_in_people(r, attacked)}"
         )
     out += [
-        f"{_under(r, attacked)}: {named(r)} ranks the {secret(r)} in reverse; turned round it gains "
-        f"{_gain(r)}, so {r.adversary} has them once it knows which way round that is."
+        f"{_under(r, attacked)}: {named(r)} ranks the {secret(r)} in reverse; turned round it "
+        f"gains {_gain(r)}, so {r.adversary} has them once it knows which way round that is."
         for r in turned
     ]
     told = {_to_whom(r) for r in (*sure, *turned)}

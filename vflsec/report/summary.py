@@ -12,7 +12,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from vflsec.audit.point import Point, read_points
+from vflsec.audit.point import Identity, Point, read_points
 from vflsec.core.visibility import Line
 
 __all__ = [
@@ -69,16 +69,9 @@ class Located:
 
 
 @dataclass(frozen=True)
-class Strongest(Located):
+class Strongest(Identity):
     """The strongest attack on a secret, see :func:`vflsec.audit.strongest_attack.strongest`."""
 
-    adversary: str = ""
-    victim: str | None = ""
-    target: str = ""
-    attack: str = ""
-    metric: str = ""
-    phase: str = ""
-    split: str = ""
     control: str = ""
     advantage: float | None = None
     low: float | None = None
@@ -204,6 +197,18 @@ class GateAsked:
 
 
 @dataclass(frozen=True)
+class AttackPlace:
+    """Where an attack is judged, see :class:`vflsec.audit.validated.Place`."""
+
+    dataset: str = ""
+    algorithm: str = ""
+    adversary: str = ""
+    attack: str = ""
+    budget: float | None = None
+    section: str = ""
+
+
+@dataclass(frozen=True)
 class Judged(Located):
     """A verdict, see :class:`vflsec.audit.gate.Verdict`, with its label and line."""
 
@@ -225,7 +230,7 @@ class Judged(Located):
     detectable: dict[str, float] = field(default_factory=dict)
     warning: str = ""
     warnings: tuple[str, ...] = ()
-    dead: tuple[Any, ...] = ()
+    dead: tuple[AttackPlace, ...] = ()
     stuck: bool = False
     label: str = ""
     line: int = 0
@@ -238,7 +243,7 @@ class Shown:
     alive: bool = False
     evidence: str = ""
     code: str = ""
-    place: Any = None
+    place: AttackPlace = AttackPlace()
 
 
 @dataclass(frozen=True)
