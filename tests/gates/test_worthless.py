@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from printed import next_steps
 
 from vflsec.audit.gate import Gate, Verdict, judge
 from vflsec.audit.leakage import results_frame, summarise
 from vflsec.audit.validated import Place
 from vflsec.engine.run import run_audit
-from vflsec.report.advice import next_steps
 
 
 def verdict(utility: tuple[float, ...], gate: Gate, chance: float = 0.5) -> Verdict:

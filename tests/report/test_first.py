@@ -13,18 +13,28 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
-from printed import html, markdown_summary, print_summary, print_verdicts, statement
+from printed import (
+    advice,
+    coverage,
+    first_screen,
+    html,
+    junit_xml,
+    markdown_summary,
+    paragraph,
+    print_summary,
+    print_verdicts,
+    sarif,
+    statement,
+    workflow_commands,
+)
 from rich.console import Console
 
 from vflsec.cli import main
 from vflsec.engine.audit_record import families as registered
 from vflsec.plugins import registry
-from vflsec.report import advice, coverage, first_screen
+from vflsec.report.advice import _limit
 from vflsec.report.console import WIDTH
-from vflsec.report.github import workflow_commands
-from vflsec.report.junit import junit_xml
-from vflsec.report.sarif import sarif
-from vflsec.report.statement import paragraph
+from vflsec.report.summary import GateAsked
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +129,8 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     for row in bare["grid"]:
         row |= {"passed": row["gates"] - bool(row["strength"]), "cheapest": not row["strength"]}
     assert "every gate passes at iso 0, so set" in advice.next_steps(bare)[0].text
-    floor = {**bare["gates"][0]["gate"], "max": None, "min": -0.5, "of": "accuracy"}
-    assert advice._limit(floor) == ["--metric", "advantage", "--min=-0.5", "--of", "accuracy"]
+    floor = GateAsked(min=-0.5, of="accuracy")
+    assert _limit(floor) == ["--metric", "advantage", "--min=-0.5", "--of", "accuracy"]
     none = copy.deepcopy(summary)
     for row in none["grid"]:
         row |= {"passed": 0, "cheapest": False}
@@ -387,7 +397,7 @@ def test_of_a_quantity_nothing_is_said_of_classes(summary: dict[str, Any]) -> No
     for old, new in (("norm", "residual"), ("model_completion", "value_completion")):
         for spec in found["attacks"].values():
             spec |= {"name": new, "label": new} if spec["name"] == old else {}
-    states = {f["family"]: f["state"] for f in coverage.families(found)}
+    states = {f.family: f.state for f in coverage.families(found)}
     assert states["Labels by swapped embeddings"] == coverage.NONE
     assert states["Labels read off single gradients"] == coverage.RAN
     assert states["Membership in the training"] == coverage.NOT_RUN
@@ -397,8 +407,8 @@ def test_of_a_quantity_nothing_is_said_of_classes(summary: dict[str, Any]) -> No
     assert "labels by swapped embeddings" in line
     assert "labels from zeros" not in line
     (gradient,) = coverage.messages(found)
-    assert gradient["tried"] == ["residual", "value_completion"]
-    assert gradient["others"] == ["message_completion", "zero_pattern"]
+    assert gradient.tried == ("residual", "value_completion")
+    assert gradient.others == ("message_completion", "zero_pattern")
     for page in (html(found), statement(found)):
         assert "(a quantity)" in page
         assert "1 classes" not in page

@@ -15,18 +15,16 @@ import pandas as pd
 import pytest
 import torch
 from audited import LEAKY, SEALED, Planted, audited, gate
-from printed import print_summary
+from printed import advice, metrics, print_summary, tags
 from rich.console import Console
 
 import vflsec
 from vflsec.cli import main
 from vflsec.data.names import unshowable
 from vflsec.errors import ConfigError
-from vflsec.report import advice
 from vflsec.report.console import WIDTH, judged_line
 from vflsec.report.progress import Lines
 from vflsec.report.sanitize import clean, inert, shown
-from vflsec.report.tracking import metrics, tags
 from vflsec.runtime.atomic_files import json_text
 from vflsec.train.export import check_writable
 
