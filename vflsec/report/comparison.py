@@ -16,8 +16,11 @@ from vflsec.report.verdicts import place
 
 __all__ = ["print_changes"]
 
+Row = Mapping[str, Any]
+"""A figure of two audits, and what changed."""
 
-def print_changes(found: Mapping[str, Any], console: Console) -> None:
+
+def print_changes(found: Row, console: Console) -> None:
     """What `vflsec compare` found."""
     found = shown(found)
     for name, a, b in found["facts"]:
@@ -55,7 +58,7 @@ def print_changes(found: Mapping[str, Any], console: Console) -> None:
         console.print(Text(_conclusion(moved, found["confidence"])))
 
 
-def _conclusion(moved: Sequence[Mapping[str, Any]], level: float) -> str:
+def _conclusion(moved: Sequence[Row], level: float) -> str:
     """In how many figures leakage or utility changed beyond its interval, and where most."""
     if all(r["low"] is None for r in moved):
         return "Of one seed there are no intervals: whether it is more than chance is not said."
@@ -76,18 +79,18 @@ def _conclusion(moved: Sequence[Mapping[str, Any]], level: float) -> str:
     return f"Beyond its {100 * level:g} % interval {'; '.join(said)}."
 
 
-def _harm(r: Mapping[str, Any]) -> int:
+def _harm(r: Row) -> int:
     """1 for more leakage or less utility beyond the interval, -1 for the opposite, else 0."""
     if r["low"] is None or r["low"] <= 0 <= r["high"]:
         return 0
     return 1 if (r["low"] > 0) == bool(r["attack"]) else -1
 
 
-def _what(r: Mapping[str, Any]) -> str:
+def _what(r: Row) -> str:
     return f"{r['attack']} by {r['adversary']}" if r["attack"] else f"utility ({r['metric']})"
 
 
-def _signed(r: Mapping[str, Any]) -> str:
+def _signed(r: Row) -> str:
     text = number(r["change"], sign=True)
     if r["low"] is None:
         return text

@@ -52,7 +52,9 @@ _MARKERS = "osD^vPX*"
 LINES = 8
 """Most lines of a figure; beyond, each line is the strongest attack on one secret."""
 
-Data: TypeAlias = pd.DataFrame | Mapping[str, Any] | Summary | Sequence[Point]
+Whole: TypeAlias = Mapping[str, Any] | Summary
+"""A summary, as ``summary.json`` holds it or read."""
+Data: TypeAlias = pd.DataFrame | Whole | Sequence[Point]
 
 
 def points(data: Data, dataset: str | None = None) -> list[Point]:
@@ -91,7 +93,7 @@ def _points(data: Data) -> Sequence[Point]:
     return data
 
 
-def _summary(data: Mapping[str, Any] | Summary) -> Summary:
+def _summary(data: Whole) -> Summary:
     return data if isinstance(data, Summary) else read_summary(data)
 
 
@@ -237,9 +239,7 @@ def advantage_by_strength(
     return _finish(ax, rows[0].dataset, len(lines))
 
 
-def leakage_over_epochs(
-    data: Mapping[str, Any] | Summary, *, dataset: str | None = None, ax: Axes | None = None
-) -> Axes:
+def leakage_over_epochs(data: Whole, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
     """What an attack gains over its strongest control if it is made after each epoch.
 
     Args:
@@ -430,9 +430,7 @@ def leak_matrix(data: Data, *, dataset: str | None = None, ax: Axes | None = Non
     return heat(cells, axes(ax, size_of(cells)), _chosen(data, dataset)[0].dataset)
 
 
-def reconstructions(
-    data: Mapping[str, Any] | Summary, *, dataset: str | None = None, ax: Axes | None = None
-) -> Axes:
+def reconstructions(data: Whole, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
     """Images, and below each what an attack made of it; two lines for each attack and defense.
 
     Args:

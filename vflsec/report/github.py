@@ -55,7 +55,8 @@ def workflow_commands(summary: Summary) -> Iterator[str]:
     for v in summary.gates:
         command = _COMMAND.get(v.verdict, "notice" if v.warning else "")
         if command:
-            where = f"title=vflsec {v.verdict} ({annotation(_codes(v), field=True)})"
+            codes = f" ({annotation(_codes(v), field=True)})" if v.rule else ""
+            where = f"title=vflsec {v.verdict}{codes}"
             file = clean(summary.scenario_file or "")
             if file:
                 where += f",file={annotation(file, field=True)},line={int(v.line or 1)}"

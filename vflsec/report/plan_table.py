@@ -18,13 +18,16 @@ from vflsec.report.tree import Block, Bullets, Column, Kind, Paragraph, Section,
 
 __all__ = ["attacks_of", "build_plan", "print_plan"]
 
+Plain = Mapping[str, Any]
+"""A part of a plan as plain values."""
 
-def print_plan(plan: Mapping[str, Any], console: Console) -> None:
+
+def print_plan(plan: Plain, console: Console) -> None:
     """What is in the tables, what will run, what cannot and why, and the estimate."""
     print_blocks(build_plan(plan), console)
 
 
-def build_plan(plan: Mapping[str, Any]) -> tuple[Block, ...]:
+def build_plan(plan: Plain) -> tuple[Block, ...]:
     """What is in the tables, what will run, what cannot and why, and the estimate, as blocks."""
     groups = plan["groups"]
     roles = dict.fromkeys(g["role"] for g in groups)
@@ -41,7 +44,7 @@ def build_plan(plan: Mapping[str, Any]) -> tuple[Block, ...]:
     return tuple(map(clean_tree, blocks))
 
 
-def _build_groups(groups: Sequence[Mapping[str, Any]]) -> Table:
+def _build_groups(groups: Sequence[Plain]) -> Table:
     heads = [Column(name) for name in ("what for", "data", "algorithm", "defenses")]
     rows = []
     for group in groups:
@@ -54,7 +57,7 @@ def _build_groups(groups: Sequence[Mapping[str, Any]]) -> Table:
     return Table("", (*heads, Column("trainings", Kind.NUMBER)), tuple(rows))
 
 
-def _build_refused(plan: Mapping[str, Any]) -> list[Paragraph]:
+def _build_refused(plan: Plain) -> list[Paragraph]:
     """Attacks that cannot be made, where, and why."""
     under = {c: _stack(g["defenses"]) for g in plan["groups"] for c in g["cells"]}
     out = []
@@ -82,7 +85,7 @@ def _build_visibility(entries: Iterable[Protocol]) -> list[Section]:
     return out
 
 
-def _build_cost(cost: Mapping[str, Any]) -> Iterable[Block]:
+def _build_cost(cost: Plain) -> Iterable[Block]:
     """The estimate of time, memory, kept views and encryption."""
     yield Paragraph(
         f"{cost['trainings']:,.0f} trainings, {cost['attacks']:,.0f} attacks, about "
@@ -108,7 +111,7 @@ def _build_cost(cost: Mapping[str, Any]) -> Iterable[Block]:
         )
 
 
-def _encryption(e: Mapping[str, Any]) -> str:
+def _encryption(e: Plain) -> str:
     """Seconds by operation and bytes of one batch, an epoch and the whole run."""
     seconds = sum(e["seconds"].values())
     parts = ", ".join(f"{k} {v:.2g} s" for k, v in e["seconds"].items())
@@ -127,7 +130,7 @@ def _size(count: float) -> str:
     return f"{count / 1e6:.3g} MB" if count < 1e9 else f"{count / 1e9:.3g} GB"
 
 
-def _stack(defenses: Sequence[Mapping[str, Any]]) -> str:
+def _stack(defenses: Sequence[Plain]) -> str:
     """Names and parameters, without strengths."""
     return " + ".join(called(d["name"], d["params"]) for d in defenses) or "none"
 
@@ -140,9 +143,9 @@ _ROLES = {
 }
 
 
-def attacks_of(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+def attacks_of(groups: Sequence[Plain]) -> list[str]:
     """Which attacks are made on what, each list once."""
-    made: dict[str, list[Mapping[str, Any]]] = {}
+    made: dict[str, list[Plain]] = {}
     for g in groups:
         if g["attacks"]:
             made.setdefault(_names(g["attacks"]), []).append(g)
@@ -155,7 +158,7 @@ def attacks_of(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     return out or ["attacks: none"]
 
 
-def _told_from(group: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
+def _told_from(group: Plain, others: Sequence[Plain]) -> str:
     """A group in words that do not fit the others: its role, then its data and algorithm."""
     role = str(group["role"])
     if all(o["role"] != role for o in others):
@@ -163,7 +166,7 @@ def _told_from(group: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) ->
     return f"{role} of {group['dataset']} by {group['algorithm']}"
 
 
-def _names(attacks: Iterable[Mapping[str, Any]]) -> str:
+def _names(attacks: Iterable[Plain]) -> str:
     return ", ".join(dict.fromkeys(a["name"] for a in attacks))
 
 

@@ -21,11 +21,14 @@ from vflsec.report.verdicts import identity, titles
 
 __all__ = ["SCHEMA", "sarif"]
 
+Json = dict[str, Any]
+"""An object of the log."""
+
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVEL = {"FAIL": "error", "INCONCLUSIVE": "warning"}
 
 
-def sarif(summary: Summary) -> dict[str, Any]:
+def sarif(summary: Summary) -> Json:
     """The verdicts of a summary as a SARIF log."""
     labels = list(dict.fromkeys(clean(v.label) for v in summary.gates))
     tags = {label: _tags(label, summary) for label in labels}
@@ -73,11 +76,11 @@ def _tags(label: str, summary: Summary) -> list[str]:
     return list(found)
 
 
-def _related(tags: Sequence[str]) -> dict[str, Any]:
+def _related(tags: Sequence[str]) -> Json:
     return {"relationships": references(tags)} if tags else {}
 
 
-def _rule(label: str) -> dict[str, Any]:
+def _rule(label: str) -> Json:
     return {
         "id": _rule_id(label),
         "name": "PrivacyGate",
@@ -96,7 +99,7 @@ def _rule_id(label: str) -> str:
     return "vflsec/" + hashlib.blake2b(label.encode(), digest_size=6).hexdigest()
 
 
-def _properties(v: Judged) -> dict[str, Any]:
+def _properties(v: Judged) -> Json:
     return {
         "rule": v.rule, "detail": v.detail, "warnings": list(v.warnings), "value": v.value,
         "low": v.low, "high": v.high, "threshold": v.threshold, "n": v.n, "attack": v.attack,
@@ -104,7 +107,7 @@ def _properties(v: Judged) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _result(v: Judged, name: str, index: int, summary: Summary) -> dict[str, Any]:
+def _result(v: Judged, name: str, index: int, summary: Summary) -> Json:
     label = clean(v.label)
     file = summary.scenario_file or "scenario.resolved.toml"
     return {

@@ -22,6 +22,9 @@ __all__ = [
     "read_strongest", "read_summary", "read_tables",
 ]  # fmt: skip
 
+Row = Mapping[str, Any]
+"""An object of the file."""
+
 
 @cache
 def _reader(kind: Any) -> Callable[[Any], Any]:
@@ -48,11 +51,11 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     return lambda value: value
 
 
-def _row_reader(kind: Any) -> Callable[[Mapping[str, Any]], Any]:
+def _row_reader(kind: Any) -> Callable[[Row], Any]:
     hints = get_type_hints(kind)
     readers = {f.name: _reader(hints[f.name]) for f in fields(kind)}
 
-    def read(row: Mapping[str, Any] | None) -> Any:
+    def read(row: Row | None) -> Any:
         return kind(**{k: of(row[k]) for k, of in readers.items() if k in row}) if row else kind()
 
     return read
@@ -325,7 +328,7 @@ class Claim(Located):
     idle: bool = False
 
     @classmethod
-    def read(cls, row: Mapping[str, Any]) -> Claim:
+    def read(cls, row: Row) -> Claim:
         """From a row of the file, also of an earlier version."""
         made = {f.name: row[f.name] for f in fields(cls) if f.name in row}
         says = row.get("says") or row.get("covers", "")
@@ -525,24 +528,24 @@ class Summary:
     shard: str = ""
 
 
-def read_summary(summary: Mapping[str, Any]) -> Summary:
+def read_summary(summary: Row) -> Summary:
     """The summary that ``summary.json`` holds as a typed value."""
     found: Summary = _reader(Summary)(summary)
     return found
 
 
-def read_tables(facts: Mapping[str, Any]) -> UserTables:
+def read_tables(facts: Row) -> UserTables:
     """Tables of one data set, see :mod:`vflsec.data.profile`."""
     found: UserTables = _reader(UserTables)(facts)
     return found
 
 
-def read_protocol(entry: Mapping[str, Any]) -> Protocol:
+def read_protocol(entry: Row) -> Protocol:
     """An entry of what stays visible, of a plan or a summary."""
     found: Protocol = _reader(Protocol)(entry)
     return found
 
 
-def read_strongest(rows: Iterable[Mapping[str, Any]]) -> tuple[Strongest, ...]:
+def read_strongest(rows: Iterable[Row]) -> tuple[Strongest, ...]:
     """Rows of :mod:`vflsec.audit.strongest_attack` as typed values."""
     return tuple(map(_reader(Strongest), rows))
