@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from vflsec.audit import controls, intervals
 from vflsec.audit.controls import Leakage
@@ -16,7 +16,8 @@ from vflsec.audit.reversed_ranking import ranking
 
 __all__ = ["by_training", "leaks", "named", "reverses", "secret", "shown", "strongest", "told"]
 
-Row = Mapping[str, Any]
+Row: TypeAlias = Any
+"""A :class:`vflsec.audit.point.Point`, or a row of a summary."""
 R = TypeVar("R", bound=Any)
 
 _SPLITS = ("test", "validation", "train")

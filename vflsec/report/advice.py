@@ -141,7 +141,7 @@ def _stuck(open_: Open, summary: Summary) -> list[Step]:
     if not stuck:
         return []
     return [
-        Step(f"Seeds do not decide '{clean(stuck[0]['label'])}'. More labelled rows (known_rows) "
+        Step(f"Seeds do not decide '{clean(stuck[0].label)}'. More labelled rows (known_rows) "
              "for the attack and its controls may, or another strength or limit.",
              "vflsec show attack")
     ]  # fmt: skip
@@ -278,18 +278,18 @@ def _cure(dataset: str, summary: Summary) -> Step:
     cheapest = (r for r in rows if r.cheapest)
     best = min(cheapest, key=lambda r: r.utility_drop or 0.0, default=None)
     if best is not None and best.defense != "none" and best.strength:
-        return _use(best, summary)
+        return _use(best, exact(best.strength), summary)
     good = [r for r in rows if r.passed == r.gates]
     return _deploy(good, summary) if good else _try_more(dataset, summary)
 
 
-def _use(best: GridRow, summary: Summary) -> Step:
+def _use(best: GridRow, strength: str, summary: Summary) -> Step:
     """How to judge the cheapest point that passes every gate."""
     dataset = best.dataset
     failed = (v for v in summary.gates if v.verdict == "FAIL")
     asked = next(v.gate for v in failed if v.dataset == dataset)
-    more = ["--dataset", dataset, "--defense", best.defense,
-            "--strength", exact(best.strength), *_limit(asked)]  # fmt: skip
+    more = ["--dataset", dataset, "--defense", best.defense, "--strength", strength,
+            *_limit(asked)]  # fmt: skip
     return Step(
         f"On {_data(dataset)} use {_to_write(best)} with {clean(best.algorithm)}: it passes "
         f"every gate and costs {price(best)}. Judge it alone, or set its strength in the scenario.",

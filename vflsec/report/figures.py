@@ -263,11 +263,11 @@ def leakage_over_epochs(data: Whole, *, dataset: str | None = None, ax: Axes | N
     ax = axes(ax, (6.4, 3.8))
     for i, (label, of) in enumerate(lines.items()):
         at, style = list(map(_epoch, of)), _style(i)
-        ax.plot(at, [p.advantage.mean for p in of], label=short(label, 80), markersize=4,
-                linewidth=1.6, **style)  # fmt: skip
-        if all(p.advantage.low is not None for p in of):
-            ax.fill_between(at, [p.advantage.low for p in of], [p.advantage.high for p in of],
-                            color=style["color"], alpha=0.15, linewidth=0)  # fmt: skip
+        ax.plot(at, [_gain(p) for p in of], label=short(label, 80), markersize=4, linewidth=1.6,
+                **style)  # fmt: skip
+        low, high = ([getattr(p.advantage, end) for p in of] for end in ("low", "high"))
+        if None not in low:
+            ax.fill_between(at, low, high, color=style["color"], alpha=0.15, linewidth=0)
     ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
     ax.set_xlabel("epochs seen")
     ax.set_ylabel(f"advantage in {_measured(rows)}")
@@ -312,7 +312,8 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
             x.means, y.means, xerr=x.errors, yerr=y.errors, label=short(label), markersize=5,
             linewidth=1.4, capsize=2, elinewidth=0.8, **style,
         )  # fmt: skip
-        marks += [(f"{_level(p):g}", p.utility.mean, e.mean, style["color"]) for p, e in seen]
+        at = zip(seen, x.means, y.means, strict=True)
+        marks += [(f"{_level(p):g}", u, v, style["color"]) for (p, _), u, v in at]
     controls = [("strongest control", 0.0)] if gained else _controls(rows)
     for (label, value), dashes in zip(controls, itertools.cycle(("--", ":", "-."))):
         ax.axhline(value, linestyle=dashes, linewidth=1.1, color="#808080", label=label)
@@ -324,7 +325,7 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
     return _finish(ax, rows[0].dataset, len(lines))
 
 
-def trade_offs(data: Data, dataset: str | None = None) -> list[dict[str, Any]]:
+def trade_offs(data: Data, dataset: str | None = None) -> list[Point]:
     """Cost, utility and leakage of every training: what the figure of that name shows.
 
     Args:

@@ -12,7 +12,7 @@ from vflsec.core.visibility import claim
 from vflsec.report.console import print_blocks
 from vflsec.report.provenance import build_visible_table
 from vflsec.report.sanitize import clean_tree
-from vflsec.report.summary import Protocol, read_protocol, read_tables
+from vflsec.report.summary import Protocol, UserTables, read_as
 from vflsec.report.tables import build_profile
 from vflsec.report.tree import Block, Bullets, Column, Kind, Paragraph, Section, Table, Tone
 
@@ -33,11 +33,11 @@ def build_plan(plan: Plain) -> tuple[Block, ...]:
     roles = dict.fromkeys(g["role"] for g in groups)
     said = [*attacks_of(groups), *(_ROLES[r] for r in roles if r in _ROLES)]
     blocks: tuple[Block, ...] = (
-        *(build_profile(read_tables(data), brief=True) for data in plan["data"]),
+        *(build_profile(read_as(UserTables, data), brief=True) for data in plan["data"]),
         _build_groups(groups),
         *(Paragraph(f"  {line}") for line in said),
         *_build_refused(plan),
-        *_build_visibility(map(read_protocol, plan["visibility"])),
+        *_build_visibility([read_as(Protocol, e) for e in plan["visibility"]]),
         *(Paragraph(f"note: {note}", Tone.SOFT) for note in plan["notes"]),
         Section("", tuple(_build_cost(plan["cost"]))),
     )

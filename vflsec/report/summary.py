@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from vflsec.audit.point import Identity, Point, read_points
 from vflsec.core.visibility import Line
@@ -18,12 +18,14 @@ from vflsec.core.visibility import Line
 __all__ = [
     "AttackFacts", "Attacker", "Choice", "Claim", "Command", "Cost", "CurveRow", "DatasetFacts",
     "Dose", "GateAsked", "GridRow", "Judged", "LabelRow", "Located", "Picture", "PointCost",
-    "Protocol", "Sent", "Strongest", "Summary", "UserTable", "UserTables", "read_protocol",
-    "read_strongest", "read_summary", "read_tables",
+    "Protocol", "Sent", "Strongest", "Summary", "UserTable", "UserTables", "read_as",
+    "read_strongest", "read_summary",
 ]  # fmt: skip
 
 Row = Mapping[str, Any]
 """An object of the file."""
+
+T = TypeVar("T")
 
 
 @cache
@@ -528,22 +530,15 @@ class Summary:
     shard: str = ""
 
 
+def read_as(kind: type[T], value: Any) -> T:
+    """A plain value of JSON as `kind`."""
+    read: Callable[[Any], T] = _reader(cast("Any", kind))
+    return read(value)
+
+
 def read_summary(summary: Row) -> Summary:
     """The summary that ``summary.json`` holds as a typed value."""
-    found: Summary = _reader(Summary)(summary)
-    return found
-
-
-def read_tables(facts: Row) -> UserTables:
-    """Tables of one data set, see :mod:`vflsec.data.profile`."""
-    found: UserTables = _reader(UserTables)(facts)
-    return found
-
-
-def read_protocol(entry: Row) -> Protocol:
-    """An entry of what stays visible, of a plan or a summary."""
-    found: Protocol = _reader(Protocol)(entry)
-    return found
+    return read_as(Summary, summary)
 
 
 def read_strongest(rows: Iterable[Row]) -> tuple[Strongest, ...]:

@@ -21,6 +21,7 @@ from vflsec.report.tree import (
     Table,
     Tone,
     View,
+    make_columns,
 )
 from vflsec.report.verdicts import place
 
@@ -202,8 +203,10 @@ def build_threats(summary: Summary) -> Section:
             )  # fmt: skip
     found = threats(summary)
     if found:
-        heads = (Column("Attack", Kind.NAME), Column("Attacker", Kind.PROSE),
-                 Column("How", Kind.PROSE, _PAGE), Column("Source", Kind.PROSE, _PAGE))  # fmt: skip
+        heads: tuple[Column, ...] = (
+            Column("Attack", Kind.NAME), Column("Attacker", Kind.PROSE),
+            Column("How", Kind.PROSE, _PAGE), Column("Source", Kind.PROSE, _PAGE),
+        )  # fmt: skip
         rows = tuple(
             (*t, spec.summary, spec.source)
             for t, spec in zip(found, summary.attacks.values(), strict=True)
@@ -224,8 +227,8 @@ def build_threats(summary: Summary) -> Section:
         )
     )  # fmt: skip
     if summary.defenses:
-        heads = (Column("Defense", Kind.NAME), Column("What it does", Kind.PROSE),
-                 Column("Source", Kind.PROSE))  # fmt: skip
+        heads = make_columns("Defense", "What it does", "Source", name="Defense",
+                             prose=("What it does", "Source"))  # fmt: skip
         words = tuple((n, d.summary, d.source) for n, d in summary.defenses.items())
         blocks.append(Table("Defenses in words", heads, words, views=_PAGE))
     terms = Facts(tuple(Fact(word, meaning) for word, meaning in WORDS.items()))

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
-from vflsec.audit.gate_selection import answer, limits
+from vflsec.audit.gate_selection import limits
 from vflsec.audit.point import Point, Training
 from vflsec.report.summary import Summary
 from vflsec.report.unasked import USUAL
@@ -55,13 +56,15 @@ def ungated(summary: Summary) -> list[Ungated]:
     for v in summary.gates:
         if v.gate.metric != "epsilon_lower":  # a claim is judged wherever it is made
             judging.add(training_of(v))
-            if limits(v.gate):
-                asked |= {answer(p) for p in weighed(v, at[training_of(v)])}
+            asked_of: Any = v.gate  # it has every field of a gate
+            if limits(asked_of):
+                asked |= {p.without("metric") for p in weighed(v, at[training_of(v)])}
     worst: dict[tuple[Training, str], Ungated] = {}
     for p in summary.points:
         gain = p.advantage.mean
-        main = p.attack and p.metric == p.primary
-        if gain is None or not main or not leaks(gain, p.advantage.low) or answer(p) in asked:
+        if not p.attack or p.metric != p.primary or p.without("metric") in asked:
+            continue
+        if gain is None or not leaks(gain, p.advantage.low):
             continue
         found = Ungated(p, gain, p.training in judging)
         key = p.training, found.told

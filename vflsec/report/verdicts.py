@@ -146,9 +146,9 @@ def weighed(v: Judged, points: Iterable[Point]) -> list[Point]:
     """The points of attacks that a verdict speaks of."""
     from vflsec.audit.gate_selection import weighs
 
-    gate: Any = v.gate  # read back, it has every field of a gate
+    rule: Any = weighs  # of rows, as points can be read, and of gates, whose fields a read one has
     here = training_of(v)
-    return [p for p in points if p.attack and p.training == here and weighs(p, gate)]
+    return [p for p in points if p.attack and p.training == here and rule(p, v.gate)]
 
 
 def some(parts: Sequence[str], comma: str, most: int = 4) -> str:
