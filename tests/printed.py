@@ -39,7 +39,7 @@ from vflsec.report import (
 from vflsec.report import (
     statement as _statement,
 )
-from vflsec.report.build import build_report
+from vflsec.report.build import build_printed, build_report
 from vflsec.report.html import render_fragment, render_page, render_statement
 from vflsec.report.markdown import render_markdown
 from vflsec.report.summary import read_summary
@@ -71,6 +71,7 @@ def _functions(module: ModuleType) -> Any:
 
 
 advice, coverage, first_screen = map(_functions, (_advice, _coverage, _first_screen))
+bounds = reads(verdicts.bounds)
 beside_verdicts, headline = reads(verdicts.beside_verdicts), reads(verdicts.headline)
 judged, curves, paragraph = reads(verdicts.judged), reads(curve.curves), reads(_statement.paragraph)
 beyond, deployed = reads(ungated_leaks.beyond), reads(ungated_leaks.deployed)
@@ -109,17 +110,17 @@ def markdown_summary(summary: Mapping[str, Any]) -> str:
 
 def print_summary(summary: Mapping[str, Any], console: Console, *, whole: bool = False) -> None:
     """The report on a terminal."""
-    terminal.print_report(_report(summary), console, whole=whole)
+    terminal.print_report(build_printed(read_summary(summary), whole=whole), console)
 
 
 def print_leakage(summary: Mapping[str, Any], console: Console) -> None:
     """What was measured, on a terminal."""
-    terminal.print_leakage(_report(summary), console)
+    terminal.print_leakage(build_printed(read_summary(summary), whole=True), console)
 
 
 def print_verdicts(summary: Mapping[str, Any], console: Console) -> None:
     """The gates on a terminal."""
-    terminal.print_gates(_report(summary), console)
+    terminal.print_gates(build_printed(read_summary(summary)), console)
 
 
 def print_curves(summary: Mapping[str, Any], console: Console) -> None:
@@ -130,4 +131,4 @@ def print_curves(summary: Mapping[str, Any], console: Console) -> None:
 
 def write_step_summary(summary: Mapping[str, Any]) -> bool:
     """The report in Markdown, appended where a GitHub job asks for it."""
-    return github.write_step_summary(_report(summary))
+    return github.write_step_summary(read_summary(summary))

@@ -105,13 +105,14 @@ def _judged(audit: Audit) -> Sequence[Judged]:
 
 def _unjudged(audit: Audit) -> list[Judged]:
     """A verdict where no gate, or not all, was asked; none at all is a fault that no skip hides."""
-    from vflsec.report.summary import Judged
+    from vflsec.report.summary import Judged, read_summary
+    from vflsec.report.verdicts import headline
 
     asked = bool(audit.summary["gates"])
     if asked and audit.summary["complete"]:
         return []
     found = "INCONCLUSIVE" if asked else "FAIL"
-    return [Judged(verdict=found, reason=audit.report.how)]
+    return [Judged(verdict=found, reason=headline(read_summary(audit.summary))[1])]
 
 
 class _Gate(pytest.Item):

@@ -15,6 +15,7 @@ import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
 from printed import (
     advice,
+    bounds,
     coverage,
     first_screen,
     html,
@@ -148,11 +149,11 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
 
 def test_the_level_of_a_gate_is_not_said_to_be_that_of_the_audit(summary: dict[str, Any]) -> None:
     """Looks share the error, so a gate was judged at 98.3 % beside a sentence that said 95 %."""
-    usual = first_screen.bounds(summary)
+    usual = bounds(summary)
     assert usual.endswith("each at 95 %, which stand beside it.")
     shared = copy.deepcopy(summary)
     shared["gates"][0]["gate"]["confidence"] = 1 - 0.05 / 3
-    assert first_screen.bounds(shared) == usual + (
+    assert bounds(shared) == usual + (
         " A line that names another level is judged at that: it is the gate's own, or the looks of "
         "--until-decided share the error."
     )

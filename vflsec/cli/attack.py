@@ -29,7 +29,7 @@ def attack(
     Example: vflsec attack out/quickstart norm --set accumulate=false
     """
     from vflsec.engine.attack_kept_views import attempt
-    from vflsec.report.build import build_report
+    from vflsec.report.build import build_printed
     from vflsec.report.console import print_leakage
     from vflsec.report.exports import plain
     from vflsec.report.summary import read_summary
@@ -38,4 +38,4 @@ def attack(
     if format_ is Format.json:
         print_json(plain(summary))
     else:
-        print_leakage(build_report(read_summary(summary)), console_for())
+        print_leakage(build_printed(read_summary(summary), whole=True), console_for())

@@ -22,20 +22,9 @@ from vflsec.specs import QUESTIONS
 from vflsec.specs import asked as asked_of
 
 __all__ = [
-    "BOUNDS", "CORRECTED", "EACH", "answers", "attacker", "attacks_of", "bounds", "cheapest",
+    "CORRECTED", "EACH", "answers", "attacker", "attacks_of", "cheapest",
     "each", "price", "reverses", "scope", "spots", "work",
 ]  # fmt: skip
-
-BOUNDS = (
-    "[a, b] is the {level:g} % interval of a mean over seeds (two-sided t; of an advantage, over "
-    "all controls; never outside of what the figure can be). A gate asks a one-sided question: it "
-    "passes on the upper and fails on the lower bound, each at {level:g} %, which stand beside it."
-)
-"""What every pair of bounds means, said once in each report."""
-_OTHER_LEVEL = (
-    " A line that names another level is judged at that: it is the gate's own, or the looks of "
-    "--until-decided share the error."
-)
 
 CORRECTED = (
     "Whether it leaks, how much and to whom is corrected for the number of tries: attacks, rows "
@@ -68,13 +57,6 @@ def attacker(summary: Summary) -> str:
         f"Attacker: {found.name}. Settings of {searched} were tried on {len(found.seeds)} drawn "
         f"worlds of the same shape, without the audited labels and seeds; {more}."
     )
-
-
-def bounds(summary: Summary) -> str:
-    """:data:`BOUNDS` at the confidence of this audit, and that gates have another."""
-    level = summary.confidence
-    others = {v.gate.confidence for v in summary.gates} - {level, None}
-    return BOUNDS.format(level=100 * level) + (_OTHER_LEVEL if others else "")
 
 
 def each(summary: Summary) -> str:

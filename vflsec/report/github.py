@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vflsec.errors import ConfigError
+from vflsec.report.build import build_report
 from vflsec.report.coverage import older, unread
 from vflsec.report.markdown import render_markdown
 from vflsec.report.sanitize import annotation, clean
 from vflsec.report.summary import Judged, Summary
-from vflsec.report.tree import Report
+from vflsec.report.tree import View
 from vflsec.report.ungated_leaks import unjudged
 from vflsec.report.verdicts import headline, title
 from vflsec.runtime.atomic_files import append_text
@@ -21,7 +22,7 @@ __all__ = ["workflow_commands", "write_step_summary"]
 _COMMAND = {"FAIL": "error", "INCONCLUSIVE": "warning"}
 
 
-def write_step_summary(report: Report) -> bool:
+def write_step_summary(summary: Summary) -> bool:
     """Append the report in Markdown to ``$GITHUB_STEP_SUMMARY``; whether there is such a file.
 
     Raises:
@@ -31,7 +32,7 @@ def write_step_summary(report: Report) -> bool:
     if not path:
         return False
     try:
-        append_text(Path(path), render_markdown(report) + "\n")
+        append_text(Path(path), render_markdown(build_report(summary, View.SUMMARY)) + "\n")
     except OSError as error:
         raise ConfigError(
             f"GITHUB_STEP_SUMMARY: {path}: cannot be written: {error.strerror}."

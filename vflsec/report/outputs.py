@@ -40,9 +40,10 @@ def write_reports(folder: Path, summary: Mapping[str, Any]) -> None:
     from vflsec.report.markdown import render_markdown
     from vflsec.report.sarif import sarif
     from vflsec.report.summary import read_summary
+    from vflsec.report.tree import View
 
     found = read_summary(summary)
-    report = build_report(found)
+    report = build_report(found, View.PAGE, View.STATEMENT, View.SUMMARY)
     texts = {
         "report.html": render_page(report),
         "statement.html": render_statement(report),

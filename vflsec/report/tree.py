@@ -338,7 +338,6 @@ class Report:
         how: one sentence on how it came about.
         scope: the verdict with what it holds for.
         made_by: which vflsec.
-        whole: the command that prints all of it, '' where none can.
         sections: of each view, in order.
     """
 
@@ -347,7 +346,6 @@ class Report:
     how: str
     scope: str
     made_by: str
-    whole: str
     sections: Mapping[View, tuple[Section, ...]] = field(default_factory=dict)
 
     def seen_by(self, view: View) -> tuple[Section, ...]:

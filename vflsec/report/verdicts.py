@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 from vflsec.audit.point import Point, Training
@@ -15,9 +14,21 @@ from vflsec.report.summary import Judged, Summary
 from vflsec.report.tree import Cell, Column, Kind, Paragraph, Tone, View
 
 __all__ = [
-    "beside_verdicts", "build_gates", "counts", "headline", "identity", "is_undefended", "judged",
-    "place", "point_of", "some", "title", "titles", "training_of", "unfinished", "weighed",
+    "BOUNDS", "beside_verdicts", "bounds", "build_gates", "counts", "headline", "identity",
+    "is_undefended", "judged", "place", "point_of", "some", "title", "titles", "training_of", "unfinished", "weighed",
 ]  # fmt: skip
+
+
+BOUNDS = (
+    "[a, b] is the {level:g} % interval of a mean over seeds (two-sided t; of an advantage, over "
+    "all controls; never outside of what the figure can be). A gate asks a one-sided question: it "
+    "passes on the upper and fails on the lower bound, each at {level:g} %, which stand beside it."
+)
+"""What every pair of bounds means, said once in each report."""
+_OTHER_LEVEL = (
+    " A line that names another level is judged at that: it is the gate's own, or the looks of "
+    "--until-decided share the error."
+)
 
 
 class Trained(Protocol):
@@ -157,13 +168,15 @@ def some(parts: Sequence[str], comma: str, most: int = 4) -> str:
     return comma.join(parts[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def build_gates(summary: Summary, bounds: Paragraph) -> tree.Section:
-    """Every gate at every point, and which attacks are shown to work.
+def bounds(summary: Summary) -> str:
+    """:data:`BOUNDS` at the confidence of this audit, and that gates have another."""
+    level = summary.confidence
+    others = {v.gate.confidence for v in summary.gates} - {level, None}
+    return BOUNDS.format(level=100 * level) + (_OTHER_LEVEL if others else "")
 
-    Args:
-        summary: of the audit.
-        bounds: what pairs of bounds mean.
-    """
+
+def build_gates(summary: Summary) -> tree.Section:
+    """Every gate at every point, and which attacks are shown to work."""
     verdicts = summary.gates
     page, pages = frozenset({View.PAGE}), frozenset({View.PAGE, View.STATEMENT, View.SUMMARY})
     blocks: list[tree.Block] = [Paragraph("The scenario sets no gate.", views=pages)]
@@ -177,7 +190,7 @@ def build_gates(summary: Summary, bounds: Paragraph) -> tree.Section:
         lines = tuple(_gate_line(v, several) for v in verdicts)
         blocks = [Paragraph(rule, Tone.SOFT, views=page),
                   tree.Gates(lines, "Every gate at every point it selects")]  # fmt: skip
-    blocks.append(replace(bounds, views=pages))
+    blocks.append(Paragraph(bounds(summary), Tone.SOFT, views=pages))
     if summary.alive:
         heads = (Column("Attack", Kind.NAME), Column("Shown to work"),
                  Column("Evidence", Kind.PROSE))  # fmt: skip
