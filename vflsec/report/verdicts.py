@@ -15,7 +15,8 @@ from vflsec.report.tree import Cell, Column, Kind, Paragraph, Tone, View
 
 __all__ = [
     "BOUNDS", "beside_verdicts", "bounds", "build_gates", "counts", "headline", "identity",
-    "is_undefended", "judged", "place", "point_of", "some", "title", "titles", "training_of", "unfinished", "weighed",
+    "is_undefended", "judged", "place", "point_of", "some", "title", "titles", "training_of",
+    "unfinished", "weighed",
 ]  # fmt: skip
 
 
