@@ -8,11 +8,11 @@ from dataclasses import replace
 from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
 from vflsec.audit.findings import COUNTED, in_people
+from vflsec.audit.gate import TASK
 from vflsec.audit.gate_selection import bare
 from vflsec.audit.point import Point
 from vflsec.audit.rounding import beside
 from vflsec.audit.strongest_attack import named, secret
-from vflsec.audit.verdict_text import TASK
 from vflsec.report.coverage import families
 from vflsec.report.numbers import number
 from vflsec.report.summary import GridRow, Judged, Strongest, Summary, read_strongest

@@ -14,7 +14,7 @@ from typing import Any
 
 from vflsec.audit import strongest_attack
 from vflsec.audit.controls import leaks
-from vflsec.audit.gate_selection import limits
+from vflsec.audit.gate import is_leak_limit
 from vflsec.audit.point import Point, Training
 from vflsec.report.summary import Summary
 from vflsec.report.unasked import USUAL
@@ -57,7 +57,7 @@ def ungated(summary: Summary) -> list[Ungated]:
         if v.gate.metric != "epsilon_lower":  # a claim is judged wherever it is made
             judging.add(training_of(v))
             asked_of: Any = v.gate  # it has every field of a gate
-            if limits(asked_of):
+            if is_leak_limit(asked_of):
                 asked |= {p.without("metric") for p in weighed(v, at[training_of(v)])}
     worst: dict[tuple[Training, str], Ungated] = {}
     for p in summary.points:
