@@ -21,6 +21,7 @@ from vflsec.audit.concordance import concordance
 from vflsec.audit.special_functions import entropy, normal_quantile
 from vflsec.audit.truth_join import Decided, Floats, Ints, Joined, decide, join, shuffled_order
 from vflsec.core import check
+from vflsec.label import find_label
 
 if TYPE_CHECKING:
     from vflsec.core.guess import Guess, Truth
@@ -341,7 +342,8 @@ _LIST = (
 )  # fmt: skip
 
 METRICS: dict[str, Metric] = {m.name: m for m in _LIST}
-R2 = ("r2", "r2_column")
+RANKINGS = ("auc", "leak_auc", "concordance")
+"""Metrics of how well rows are ranked, of which 0.5 is chance and 1 less the value the reverse."""
 
 
 def reach(metric: str, of: str = "") -> tuple[float, float]:
@@ -353,13 +355,13 @@ def reach(metric: str, of: str = "") -> tuple[float, float]:
         of: the metric whose advantage or drop is meant.
     """
     if metric in ("advantage", "utility_drop"):
-        if of in ("log_loss", "relative_error", "mae"):
+        least, most = METRICS[of].reach if of in METRICS else (0.0, 1.0)
+        if most == math.inf:
             return -math.inf, math.inf
-        most = 0.5 if of in ("auc", "leak_auc", "concordance") else 1.0
-        return (-math.inf if of in R2 else -1.0), most
-    if metric in ("log_loss", "relative_error", "mae", "epsilon_lower"):
+        return least if least < 0 else -1.0, 0.5 if of in RANKINGS else 1.0
+    if metric == "epsilon_lower":
         return 0.0, math.inf
-    return (-math.inf if metric in R2 else 0.0), 1.0
+    return METRICS[metric].reach if metric in METRICS else (0.0, 1.0)
 
 
 def primary(classes: int, prior: ArrayLike | None = None, target: str = "label") -> str:
@@ -373,18 +375,8 @@ def primary(classes: int, prior: ArrayLike | None = None, target: str = "label")
         classes: C.
         prior: class shares (C,), None if taken as even.
     """
-    if target != "label":
-        return _DEFAULTS.get(target, ["r2"])[0]
-    if check.integer("primary: classes", int(classes), low=2) == 2:
-        return "auc"
-    shares = np.ones(classes) if prior is None else np.asarray(prior, float)
-    return "balanced_accuracy" if shares.max() > 1.5 * shares.min() else "accuracy"
-
-
-_DEFAULTS = {
-    "value": ["concordance", "r2", "mae"], "labels": ["macro_auc", "macro_accuracy"],
-}  # fmt: skip
-"""Metrics of targets that are no class and no column, the primary one first."""
+    label = find_label(target, int(classes))
+    return "r2" if label is None else label.choose_primary(prior)
 
 
 def default(classes: int, target: str = "label", *, groups: bool = True) -> list[str]:
@@ -395,12 +387,8 @@ def default(classes: int, target: str = "label", *, groups: bool = True) -> list
         target: of the truth, see :attr:`Metric.targets`.
         groups: whether scores compare within groups of rows alone, as those of one batch do.
     """
-    if target != "label":
-        return _DEFAULTS.get(target, ["r2"])
-    if classes > 2:
-        return ["accuracy", "balanced_accuracy", "auc"]
-    names = ["auc", "accuracy", "balanced_accuracy", "f1", "tpr_at_1pct_fpr"]
-    return [*names, "leak_auc"] if groups else names
+    label = find_label(target, classes)
+    return ["r2"] if label is None else list(label.list_metrics(groups=groups))
 
 
 def score(

@@ -22,6 +22,7 @@ from vflsec.audit.gate import Reason
 from vflsec.audit.leakage import is_undefended, rows_of
 from vflsec.audit.point import Point
 from vflsec.audit.rounding import beside
+from vflsec.label import make_label
 
 __all__ = ["NO_EVIDENCE", "Evidence", "Place", "Validated", "Validation", "find_validated",
            "place_of", "titles"]  # fmt: skip
@@ -124,7 +125,7 @@ def find_validated(
     given, kinds = grants or {}, classes or {}
 
     def role(place: Place) -> tuple[Any, ...]:
-        kind = min(kinds.get(place.dataset, 2), 2)
+        kind = make_label(kinds.get(place.dataset, 2)).name
         there = (planted_as or {}).get(place.section, place.attack)
         return kind, *_role(place._replace(attack=there), active or {}, given)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from vflsec.core import check
 from vflsec.data.read_table import Frame, data_error, listed, numbers, texts
 
-__all__ = ["MOST_CLASSES", "Relabel", "in_order", "is_quantity", "labels", "quantity", "several"]
+__all__ = [
+    "MOST_CLASSES", "READERS", "Relabel", "in_order", "is_quantity", "labels", "quantity",
+    "several",
+]  # fmt: skip
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 MOST_CLASSES = 1_000
 
@@ -141,6 +147,39 @@ def several(frame: Frame, names: Sequence[str]) -> NDArray[np.float64]:
             "Fill it in, or empty all labels of the row: then it counts as a row without labels.",
         )  # fmt: skip
     return out
+
+
+def _read_classes(
+    frame: Frame, names: Sequence[str], change: Relabel
+) -> tuple[Ints, tuple[str, ...], Floats | None]:
+    y, class_names = labels(frame, names[0], change)
+    return y, class_names, None
+
+
+def _read_quantity(
+    frame: Frame, names: Sequence[str], change: Relabel
+) -> tuple[Ints, tuple[str, ...], Floats | None]:
+    values = quantity(frame, names[0])
+    return np.where(np.isnan(values), -1, 0), (names[0],), values
+
+
+def _read_several(
+    frame: Frame, names: Sequence[str], change: Relabel
+) -> tuple[Ints, tuple[str, ...], Floats | None]:
+    values = several(frame, names)
+    return np.where(np.isnan(values[:, 0]), -1, 0), (" and ".join(names),), values
+
+
+READERS: Mapping[
+    str, Callable[[Frame, Sequence[str], Relabel], tuple[Ints, tuple[str, ...], Floats | None]]
+] = {
+    "classification": _read_classes,
+    "regression": _read_quantity,
+    "multilabel": _read_several,
+}
+"""How the label columns of a table are read, by the name of the kind of label: classes (n,) or 0,
+-1 where there is no label, names of the classes, and values (n,) or (n, L) if they are no classes.
+"""
 
 
 def is_quantity(frame: Frame, name: str) -> bool:

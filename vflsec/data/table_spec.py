@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from vflsec.core import check
 from vflsec.errors import ConfigError
+from vflsec.label import TaskName
 
 __all__ = ["FILE_KEYS", "TABLE_KEYS", "TableSpec", "check_section", "read_files", "read_table_spec"]
 
@@ -54,7 +55,7 @@ class TableSpec:
     merge_classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     drop_classes: Sequence[str] = ()
     label_edges: Sequence[float] = ()
-    task: Literal["classification", "regression", "multilabel"] = "classification"
+    task: TaskName = "classification"
     separator: str | Mapping[str, str] = ""
     decimal: str | Mapping[str, str] = ""
     encoding: str | Mapping[str, str] = ""

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.data.classes import Relabel, labels, quantity, several
+from vflsec.data.classes import READERS, Relabel
 from vflsec.data.features import Features, features, ids
 from vflsec.data.layout import (
     Reader,
@@ -33,11 +33,10 @@ from vflsec.data.profile import holders, overlaps, respelled, table_facts
 from vflsec.data.read_table import Frame, data_error, listed, texts
 from vflsec.data.source import PartyData, Source
 from vflsec.data.table_spec import TableSpec
+from vflsec.label import TaskName, make_named_label
 from vflsec.specs import QUESTIONS, WHICHEVER
 
 __all__ = ["load_tables"]
-
-TASKS = ("classification", "regression", "multilabel")
 
 READING = 3
 """Counts the rules by which tables are read; part of a data set's identity."""
@@ -93,10 +92,11 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
         digest=_digest(asked, frames, order),
         group=_group(frames, order, rows, roles.group, len(union)) if spec.group else None,
         values=found.values,
-        labels=spec.labels if spec.task == "multilabel" else (),
+        labels=_several(spec),
+        task=spec.task,
         facts=_facts(
             frames, used, made, rows, found.y, roles, spec.drop,
-            (active, _kind(found.names, spec.task)),
+            (active, make_named_label(spec.task, len(found.names), _several(spec)).column),
         )
         | {"respelled": respelled(index, order)},
     )  # fmt: skip
@@ -112,15 +112,18 @@ class _Label(NamedTuple):
 
 def _check_label(spec: TableSpec) -> None:
     """Refuse a label that does not fit the task, or that reports cannot name."""
-    check.one_of("data: task", spec.task, TASKS)
+    check.one_of("data: task", spec.task, get_args(TaskName))
     if rule := label_rule(spec.label, spec.task):
         raise data_error("data", "label", rule, listed(spec.labels) or "none")
-    if spec.task != "multilabel":
-        return
-    for column in spec.labels:  # they stand in the names of attacks
+    for column in _several(spec):  # they stand in the names of attacks
         why = unshowable(column) or "not be called like a question" * (column in QUESTIONS)
         if why:
             raise data_error("data", "label", why, repr(column), "Rename the column.")
+
+
+def _several(spec: TableSpec) -> tuple[str, ...]:
+    """Names of several labels, empty where there is one."""
+    return () if isinstance(spec.label, str) else spec.labels
 
 
 def _check_change(spec: TableSpec, change: Relabel) -> None:
@@ -160,23 +163,12 @@ def _read_label(
     frame: Frame, spec: TableSpec, change: Relabel, rows: NDArray[np.int64], size: int
 ) -> _Label:
     """The label of the active party's rows, over the `size` rows of the union."""
-    y = np.full(size, -1, dtype=np.int64)
-    if spec.task == "classification":
-        y[rows], names = labels(frame, spec.labels[0], change)
-        return _Label(y, names)
-    one = spec.task == "regression"
-    found = quantity(frame, spec.labels[0]) if one else several(frame, spec.labels)
-    values = np.full((size, *found.shape[1:]), np.nan)
-    values[rows] = found
-    y[~np.isnan(values.reshape(size, -1)[:, 0])] = 0
-    return _Label(y, (" and ".join(spec.labels),), values)
-
-
-def _kind(class_names: Sequence[str], task: str) -> str:
-    """What a label column is, in words."""
-    if task == "multilabel":
-        return "2 classes, one label of several"
-    return "quantity" if task == "regression" else f"{len(class_names)} classes"
+    y, values = np.full(size, -1, dtype=np.int64), None
+    y[rows], names, found = READERS[spec.task](frame, spec.labels, change)
+    if found is not None:
+        values = np.full((size, *found.shape[1:]), np.nan)
+        values[rows] = found
+    return _Label(y, names, values)
 
 
 def _identity(spec: TableSpec, change: Relabel) -> dict[str, Any]:

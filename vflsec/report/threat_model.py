@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vflsec.core.message_kinds import KINDS
+from vflsec.label import make_label
 from vflsec.report import first_screen
 from vflsec.report.coverage import OUTSIDE
 from vflsec.report.numbers import number
@@ -101,7 +102,7 @@ def _labels(spec: AttackFacts, summary: Summary) -> list[str]:
 def only_quantities(summary: Summary) -> bool:
     """Whether every label is a quantity, so that nothing can be said of classes."""
     found = [facts.classes for facts in summary.parties.values()]
-    return bool(found) and all(c == 1 for c in found)
+    return bool(found) and all(c is not None and make_label(c).sides == 1 for c in found)
 
 
 def _list(parts: Sequence[str]) -> str:
@@ -235,12 +236,8 @@ def build_threats(summary: Summary) -> Section:
 
 def kind_of_label(facts: DatasetFacts) -> str:
     """What the labels of a data set are, in brackets; '' where that is not recorded."""
-    if facts.classes == 1:
-        return " (a quantity)"
-    if facts.classes:
-        return f" ({facts.classes} classes)"
-    labels = facts.labels
-    return f" (several of each row: {', '.join(labels)})" if labels else ""
+    held = make_label(facts.classes or 0, facts.labels).held
+    return f" ({held})" if held else ""
 
 
 def _build_choices(attacker: Attacker) -> list[Block]:

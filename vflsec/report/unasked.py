@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from vflsec.label import make_label
 from vflsec.report.summary import AttackFacts, DatasetFacts, Summary
 from vflsec.specs import WHICHEVER
 
@@ -54,30 +55,13 @@ def _alone(facts: DatasetFacts, ran: Ran) -> Iterator[str]:
 
 
 def _labels(facts: DatasetFacts, ran: Ran, summary: Summary) -> Iterator[str]:
-    """What labels may tell without being told.
-
-    One class that is told wholly adds 1/C to a balanced accuracy at most, and to an accuracy its
-    share, which is about as much where that is the figure; a limit may allow it.
-    """
-    if not any(s.target == "label" for s in ran.values()):
-        return
-    many, limit = facts.classes or 0, max(_limits(summary), default=0.0)
-    if len(facts.labels) > 1:
-        yield (
-            "Was not asked: what goes with several labels together (one but not another, how many "
-            "a row has); each is attacked alone."
-        )
-    elif many == 1 and not any("question=" in s.label for s in ran.values()):
-        yield (
-            "Was not asked: whether a value is far from the median, or among the largest; attacks "
-            "tell the order of values (message_completion asks, and label_edges cuts them into "
-            "classes)."
-        )
-    elif many > 2 and limit >= 1 / many:
-        yield (
-            f"Was not asked: whether one class of {many} is told. That adds about {1 / many:.2g}, "
-            f"within a limit of {limit:g} (merge_classes sets it against the rest)."
-        )
+    """What labels may tell without being told, see :meth:`vflsec.label.kind.Label.find_unasked`."""
+    if any(s.target == "label" for s in ran.values()):
+        label = make_label(facts.classes or 0, facts.labels)
+        questions = any("question=" in s.label for s in ran.values())
+        left = label.find_unasked(questions, max(_limits(summary), default=None))
+        if left:
+            yield left
 
 
 def _victims(summary: Summary, ran: Ran) -> Mapping[str, set[str]]:
