@@ -195,11 +195,6 @@ class GateAsked:
     detect: float | None = None
     name: str = ""
 
-    @property
-    def limits_advantage(self) -> bool:
-        """Whether it sets a maximum of an advantage."""
-        return self.metric == "advantage" and self.max is not None
-
 
 @dataclass(frozen=True)
 class AttackPlace:
