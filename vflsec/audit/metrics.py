@@ -287,6 +287,22 @@ def _mae(case: _Case) -> Figure:
     return _normal(np.abs(s - y), case.confidence)
 
 
+def _count_deviance(mean: Floats, y: Floats) -> Floats:
+    """Poisson deviance of counts (n,) from their means, those below 1e-6 taken as that."""
+    mean = np.maximum(mean, 1e-6)
+    return np.asarray(2 * (y * np.log(np.maximum(y, 1e-300) / mean) - (y - mean)))
+
+
+def _deviance(case: _Case) -> Figure:
+    s, y = case.joined.scores.reshape(-1), case.joined.values.reshape(-1)
+    return _normal(_count_deviance(s, y), case.confidence)
+
+
+def _deviance_of_mean(case: _Case) -> float:
+    y = np.asarray(case.joined.values, float).reshape(-1)
+    return float(_count_deviance(np.full(len(y), y.mean()), y).mean())
+
+
 _LIST = (
     Metric("accuracy", "share of rows labelled rightly", _accuracy, lambda k: float(k.prior.max())),
     Metric(
@@ -320,7 +336,7 @@ _LIST = (
     ),
     Metric("r2", "1 − squared error / variance, mean over columns; all codes of a category are one",
            _r2, lambda k: 0.0,
-           targets=("feature", "value"), reach=(-math.inf, 1.0)),
+           targets=("feature", "value", "count"), reach=(-math.inf, 1.0)),
     Metric("r2_column", "the same of the one column that the attack names beforehand, from what it "
            "was granted, as the one that it is told best", _r2, lambda k: 0.0,
            targets=("feature",), reach=(-math.inf, 1.0)),
@@ -331,7 +347,9 @@ _LIST = (
            "one half", _share_error, lambda k: abs(0.5 - float(k.prior[1])), larger_is_better=False,
            targets=("property",)),
     Metric("concordance", "share of pairs ranked rightly; the AUC of a quantity (Harrell 1982)",
-           _concordance, lambda k: 0.5, targets=("value",)),
+           _concordance, lambda k: 0.5, targets=("value", "count")),
+    Metric("deviance", "mean Poisson deviance of counts; chance answers their mean", _deviance,
+           _deviance_of_mean, larger_is_better=False, targets=("count",), reach=(0.0, math.inf)),
     Metric("macro_auc", "mean over several labels of the AUC of each", _macro_auc,
            lambda k: 0.5, targets=("labels",)),
     Metric("macro_accuracy", "mean over several labels of the share of rows labelled rightly",

@@ -70,7 +70,7 @@ class Data(_Section):
     label_edges: list[float] = []
     """Cut points that make classes of a label that is a quantity, in rising order."""
     task: TaskName | None = None
-    """What the label is: a class (the default), a quantity, or several yes/no labels of one row."""
+    """What the label is: a class (the default), a quantity, a count, or several yes/no labels."""
     separator: str | dict[str, str] = ""
     """Between fields of a text table, by party where it differs; found out if not given."""
     decimal: str | dict[str, str] = ""

@@ -73,8 +73,8 @@ class Source:
     def label(self) -> Label:
         """What kind of label it is."""
         if self.task:
-            return make_named_label(self.task, len(self.class_names), self.labels)
-        return make_label(0 if self.labels else len(self.class_names), self.labels)
+            return make_named_label(self.task, len(self.class_names), tuple(self.labels))
+        return make_label(0 if self.labels else len(self.class_names), tuple(self.labels))
 
     @property
     def classes(self) -> int:

@@ -34,8 +34,7 @@ class TableSpec:
         split: column with ``train`` / ``test`` (or ``validation``) for a fixed split.
         group: column whose equal values stay on one side of a split, for example a person.
         merge_classes, drop_classes, label_edges: see :class:`vflsec.data.classes.Relabel`.
-        task: ``regression`` if the label is a quantity, ``multilabel`` if a row has several yes/no
-            labels at once.
+        task: what kind of label it is, by its name (:data:`vflsec.label.KINDS`).
         separator, decimal, encoding: of text tables, by party where they differ; found out if not
             given, see :mod:`vflsec.data.dialect`.
         max_bytes, max_cells, max_columns: the most that is read of one table, see

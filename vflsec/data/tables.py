@@ -30,7 +30,7 @@ from vflsec.data.layout import (
 from vflsec.data.limits import Limits
 from vflsec.data.names import label_rule, unshowable
 from vflsec.data.profile import holders, overlaps, respelled, table_facts
-from vflsec.data.read_table import Frame, data_error, listed, texts
+from vflsec.data.read_table import Frame, data_error, listed, refuse_ambiguous, texts
 from vflsec.data.source import PartyData, Source
 from vflsec.data.table_spec import TableSpec
 from vflsec.label import TaskName, make_named_label
@@ -78,6 +78,7 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
 
     found = _read_label(frames[active], spec, change, rows[active], len(union))
     made = {p: features(frames[p], used[p], *declared[p]) for p in order}
+    refuse_ambiguous((frames[p].path, c, a) for p in order for c, a in made[p].ambiguous.items())
     parties = {
         p: PartyData(made[p].values, rows[p], tuple(used[p]), made[p].categories) for p in order
     }
@@ -89,7 +90,7 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
         class_names=found.names,
         ids=tuple(union.tolist()),
         split=_split(frames, order, rows, roles.split, len(union)) if spec.split else None,
-        digest=_digest(asked, frames, order),
+        digest=_digest(asked, frames, made, order),
         group=_group(frames, order, rows, roles.group, len(union)) if spec.group else None,
         values=found.values,
         labels=_several(spec),
@@ -194,12 +195,19 @@ def _identity(spec: TableSpec, change: Relabel) -> dict[str, Any]:
     return out
 
 
-def _digest(asked: dict[str, Any], frames: Mapping[str, Frame], order: Sequence[str]) -> str:
+def _digest(
+    asked: dict[str, Any],
+    frames: Mapping[str, Frame],
+    made: Mapping[str, Features],
+    order: Sequence[str],
+) -> str:
     """Identity of a data set: how it was read, and the content of every table."""
     options = dict(asked)
     for p in order:
         options[f"dialect of {p}"] = [frames[p].dialect.separator, frames[p].dialect.decimal,
                                       frames[p].dialect.encoding]  # fmt: skip
+        if made[p].written:
+            options[f"numbers of {p}"] = {c: list(how) for c, how in made[p].written.items()}
     digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
     for p in order:
         digest.update(f"\x1f{p}\x1f{frames[p].digest}".encode())

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Literal
 
 from vflsec.label.classes import Classes
+from vflsec.label.counts import Counts
 from vflsec.label.kind import Label
 from vflsec.label.multilabel import MultiLabel
 from vflsec.label.quantity import Quantity
@@ -19,6 +20,7 @@ __all__ = [
     "KINDS",
     "PRIMARY",
     "Classes",
+    "Counts",
     "Label",
     "MultiLabel",
     "Quantity",
@@ -28,10 +30,10 @@ __all__ = [
     "make_named_label",
 ]  # fmt: skip
 
-TaskName = Literal["classification", "regression", "multilabel"]
+TaskName = Literal["classification", "regression", "multilabel", "counts"]
 """What ``task`` under ``[data]`` may be: the name of each kind."""
 
-KINDS: tuple[type[Label], ...] = (Classes, Quantity, MultiLabel)
+KINDS: tuple[type[Label], ...] = (Classes, Quantity, MultiLabel, Counts)
 """Every kind of label, classes first."""
 
 PRIMARY = tuple(dict.fromkeys(k.build(0, ()).choose_primary() for k in KINDS if k is not Classes))

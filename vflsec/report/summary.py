@@ -441,6 +441,7 @@ class ColumnFacts:
     kind: str = ""
     distinct: int = 0
     missing: int = 0
+    unit: str = ""
     warning: str = ""
 
 

@@ -45,7 +45,7 @@ def _build_tables(name: str, facts: UserTables) -> list[Block]:
     out: list[Block] = [
         Table(
             _title_of(t), columns,
-            tuple((c.name, c.party, c.role, c.kind, str(c.distinct), str(c.missing), c.warning)
+            tuple((c.name, c.party, c.role, _kind(c), str(c.distinct), str(c.missing), c.warning)
                   for c in t.columns),
             f"Columns of {t.file}",
         )
@@ -113,7 +113,7 @@ def _build_columns(table: UserTable) -> list[Block]:
         _short_title(table),
         tuple(Column(n, Kind.NUMBER if n in right else Kind.TEXT) for n in names),
         tuple(
-            (c.name, *((c.party,) if several else ()), c.role, c.kind, str(c.distinct),
+            (c.name, *((c.party,) if several else ()), c.role, _kind(c), str(c.distinct),
              str(c.missing or ""))
             for c in table.columns
         ),
@@ -147,10 +147,15 @@ def _kinds(table: UserTable) -> list[str]:
     return [*out, "; ".join(roles)] if roles else out
 
 
+def _kind(column: ColumnFacts) -> str:
+    """The kind with the unit: ``number, in EUR``."""
+    return f"{column.kind}, in {column.unit}" if column.unit else column.kind
+
+
 def _by_kind(columns: Sequence[ColumnFacts]) -> str:
     said = []
     for kind in dict.fromkeys(c.kind for c in columns):
-        names = [c.name for c in columns if c.kind == kind]
+        names = [c.name + (f" ({c.unit})" if c.unit else "") for c in columns if c.kind == kind]
         more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
         said.append(f"{_PLURAL.get(kind, kind)}: {', '.join(names[:_MOST])}{more}")
     return "; ".join(said)
