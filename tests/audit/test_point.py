@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from printed import first_screen
 
 from vflsec.audit.controls import Against, Leakage
-from vflsec.audit.leakage import COLUMNS, results_frame, rows_of, summarise
+from vflsec.audit.leakage import results_frame, rows_of, summarise
 from vflsec.audit.point import (
     IDENTITY,
     Estimate,
@@ -21,6 +21,7 @@ from vflsec.audit.point import (
     read_points,
     write_points,
 )
+from vflsec.audit.result_row import COLUMNS
 from vflsec.audit.strongest_attack import leaks
 from vflsec.report.exports import plain
 
